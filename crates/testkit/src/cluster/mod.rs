@@ -1,0 +1,405 @@
+//! A cluster as a library: started in its own namespaces, gone without a trace.
+//!
+//! Three processes carry it: the *owner* (a test run, `cargo xtask`), the *keeper* beside it and
+//! the *first process* inside (see [`keeper`], [`init`]). The owner decides what runs.
+
+mod cgroup;
+mod components;
+pub mod control;
+pub mod init;
+pub mod keeper;
+mod manifests;
+mod network;
+mod pki;
+mod start;
+mod sweep;
+
+use std::{
+    fs,
+    io::Write,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    str::FromStr,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use sha2::{Digest, Sha256};
+
+pub use cgroup::Cgroup;
+pub use components::{CSI_DRIVER, NODE, REGISTRY};
+pub use control::{Control, Process};
+pub use manifests::apply;
+pub use start::Times;
+pub use sweep::{all, down};
+
+use crate::{audit::AuditLog, layout, lock::Lock};
+
+/// Path of the `xtask` binary, for tests that start clusters: the keeper is one of its commands.
+pub const XTASK_VARIABLE: &str = "ORCHESTRATOR_XTASK";
+
+/// How much of a cluster a test needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tier {
+    /// etcd, API server with RBAC, TLS and audit log, controller manager, scheduler.
+    Api,
+    /// `Api`, and a real node: containerd, kubelet, CNI, Services, DNS, network policies, volumes.
+    Node,
+    /// `Api`, and fake nodes that complete Pods.
+    Kwok,
+}
+
+impl Tier {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Api, Self::Node, Self::Kwok];
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Api => "api",
+            Self::Node => "node",
+            Self::Kwok => "kwok",
+        }
+    }
+}
+
+impl FromStr for Tier {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|tier| tier.name() == text)
+            .with_context(|| {
+                format!(
+                    "no tier '{text}': one of {}",
+                    Self::ALL.map(Self::name).join(", ")
+                )
+            })
+    }
+}
+
+/// Where a cluster keeps its things.
+#[derive(Debug, Clone)]
+pub struct Folders {
+    /// Its name: letters, digits, hyphens.
+    pub name: String,
+    /// Gone with the cluster.
+    pub run: PathBuf,
+    /// Kept for a while after it.
+    pub logs: PathBuf,
+}
+
+impl Folders {
+    /// # Errors
+    /// When the name would not do as a folder's and a control group's name.
+    pub fn new(name: &str) -> Result<Self> {
+        ensure!(
+            (1..=40).contains(&name.len())
+                && name
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'),
+            "cluster name '{name}': 1 to 40 letters, digits and hyphens are allowed"
+        );
+        let state = layout::state();
+        Ok(Self {
+            name: name.to_owned(),
+            run: state.join("run").join(name),
+            logs: state.join("logs").join(name),
+        })
+    }
+
+    pub(crate) fn control(&self) -> PathBuf {
+        self.run.join("control.sock")
+    }
+
+    fn lock(&self) -> PathBuf {
+        self.run.join("lock")
+    }
+
+    fn port(&self) -> PathBuf {
+        self.run.join("port")
+    }
+
+    fn detached(&self) -> PathBuf {
+        self.run.join("detached")
+    }
+
+    fn tier(&self) -> PathBuf {
+        self.run.join("tier")
+    }
+
+    /// The administrator's kubeconfig, for use on this machine.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.run.join("pki/outside.kubeconfig")
+    }
+
+    pub(crate) fn audit_log(&self) -> PathBuf {
+        self.logs.join("audit.log")
+    }
+
+    /// Two checkouts with own state folders may use one name.
+    pub fn cgroup(&self) -> Cgroup {
+        let hash = Sha256::digest(self.run.as_os_str().as_encoded_bytes());
+        Cgroup::new(format!(
+            "testbed-{}-{:02x}{:02x}{:02x}",
+            self.name, hash[0], hash[1], hash[2]
+        ))
+    }
+
+    /// Whether a keeper holds it.
+    ///
+    /// # Errors
+    /// When its lock cannot be read.
+    pub fn is_alive(&self) -> Result<bool> {
+        Ok(self.run.exists() && Lock::try_take(&self.lock())?.is_none())
+    }
+
+    /// The process beside the cluster, as the machine numbers it.
+    ///
+    /// Caveat: of a dead cluster it is the number that its keeper had; ask [`Folders::is_alive`].
+    ///
+    /// # Errors
+    /// When no keeper has signed the lock yet.
+    pub fn keeper(&self) -> Result<i32> {
+        let holder = fs::read_to_string(self.lock())
+            .with_context(|| format!("no cluster '{}'", self.name))?;
+        let number = holder
+            .trim()
+            .strip_prefix("process ")
+            .with_context(|| format!("nobody signed the lock of '{}'", self.name))?;
+        Ok(number.parse()?)
+    }
+
+    /// Whether it came up whole.
+    pub fn is_ready(&self) -> bool {
+        self.tier().exists()
+    }
+}
+
+/// A running cluster. Dropping the owner's handle ends it, unless it was detached.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Its places.
+    pub folders: Folders,
+    /// What it has.
+    pub tier: Tier,
+    /// How long its start took; nothing for a cluster that another process started.
+    pub times: Option<Times>,
+    /// What runs inside.
+    pub control: Control,
+    keeper: Option<Child>,
+}
+
+impl Cluster {
+    /// Starts a cluster and waits until all of its tier works.
+    ///
+    /// # Errors
+    /// When a part does not come up; the error names the part and the end of its log.
+    pub async fn start(name: &str, tier: Tier) -> Result<Self> {
+        ensure!(
+            nix::unistd::geteuid().is_root(),
+            "a cluster needs root (namespaces, mounts, control groups); see CONTRIBUTING.md for kind or k3d without it"
+        );
+        ensure!(
+            tier != Tier::Node || cgroup::is_version_one(),
+            "the node tier was made for control groups of version 1, and this machine has version 2: \
+             use the api and kwok tiers, or a cluster of your own by ORCHESTRATOR_TEST_KUBECONFIG"
+        );
+        let begin = Instant::now();
+        let folders = Folders::new(name)?;
+        let keeper = tokio::task::spawn_blocking({
+            let folders = folders.clone();
+            move || start_keeper(&folders)
+        })
+        .await??;
+        let control = Control::new(folders.control());
+        let mut cluster = Self {
+            folders,
+            tier,
+            times: None,
+            control,
+            keeper: Some(keeper),
+        };
+        match start::start(&cluster, begin).await {
+            Ok(times) => cluster.times = Some(times),
+            Err(error) => {
+                let logs = cluster.folders.logs.display().to_string();
+                cluster
+                    .stop()
+                    .await
+                    .context("cleaning up after a failed start")?;
+                return Err(error.context(format!(
+                    "cluster '{name}' did not start; logs are in '{logs}'"
+                )));
+            }
+        }
+        fs::write(cluster.folders.tier(), tier.name())?;
+        Ok(cluster)
+    }
+
+    /// A cluster that another process owns.
+    ///
+    /// # Errors
+    /// When it does not run or is not ready.
+    pub fn attach(name: &str) -> Result<Self> {
+        let folders = Folders::new(name)?;
+        ensure!(
+            folders.is_alive()?,
+            "no cluster '{name}' runs; 'cargo xtask testbed status' lists them"
+        );
+        let tier = fs::read_to_string(folders.tier())
+            .with_context(|| format!("cluster '{name}' is not ready"))?
+            .parse()?;
+        let control = Control::new(folders.control());
+        Ok(Self {
+            folders,
+            tier,
+            times: None,
+            control,
+            keeper: None,
+        })
+    }
+
+    /// A client with the administrator's rights. It does not repeat failed requests by itself:
+    /// a test wants to see them.
+    ///
+    /// # Errors
+    /// When the kubeconfig is unreadable.
+    pub async fn client(&self) -> Result<Client> {
+        Ok(Client::try_from(self.config().await?)?)
+    }
+
+    /// As [`Cluster::client`], to be changed before use (another user, a proxy).
+    ///
+    /// # Errors
+    /// When the kubeconfig is unreadable.
+    pub async fn config(&self) -> Result<Config> {
+        client_config(&self.folders.kubeconfig()).await
+    }
+
+    /// What the API server was asked, by whom.
+    pub fn audit(&self) -> AuditLog {
+        AuditLog::new(self.folders.audit_log())
+    }
+
+    /// Lets the cluster outlive this process; `cargo xtask testbed down` ends it.
+    ///
+    /// # Errors
+    /// When the mark cannot be written; the cluster then ends with this process.
+    pub fn detach(mut self) -> Result<()> {
+        fs::write(self.folders.detached(), "")?;
+        self.keeper.take();
+        Ok(())
+    }
+
+    /// Ends the cluster and waits until nothing of it is left.
+    ///
+    /// # Errors
+    /// When something does not go away: the error says what.
+    pub async fn stop(mut self) -> Result<()> {
+        let Some(mut keeper) = self.keeper.take() else {
+            let folders = self.folders.clone();
+            return tokio::task::spawn_blocking(move || down(&folders)).await?;
+        };
+        drop(keeper.stdin.take());
+        let status = tokio::task::spawn_blocking(move || keeper.wait()).await??;
+        ensure!(
+            status.success(),
+            "cluster '{}' was not cleaned up: its keeper {}; see '{}'",
+            self.folders.name,
+            crate::process::ended(status),
+            self.folders.logs.join("keeper.log").display()
+        );
+        Ok(())
+    }
+}
+
+/// A client configuration from a kubeconfig, without hidden retries.
+///
+/// # Errors
+/// When the file is unreadable.
+pub async fn client_config(kubeconfig: &std::path::Path) -> Result<Config> {
+    let file = Kubeconfig::read_from(kubeconfig)?;
+    let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    config.default_retry = false;
+    config.read_timeout = Some(Duration::from_secs(300));
+    Ok(config)
+}
+
+fn start_keeper(folders: &Folders) -> Result<Child> {
+    let _global = sweep::global_lock()?;
+    sweep::sweep()?;
+    if folders.run.exists() {
+        bail!(
+            "cluster '{}' runs already; 'cargo xtask testbed down {}' ends it",
+            folders.name,
+            folders.name
+        );
+    }
+    if folders.logs.exists() {
+        fs::remove_dir_all(&folders.logs)
+            .with_context(|| format!("cannot remove '{}'", folders.logs.display()))?;
+    }
+    fs::create_dir_all(&folders.run)?;
+    fs::create_dir_all(&folders.logs)?;
+    let log = fs::File::create(folders.logs.join("keeper.log"))?;
+    let mut keeper = detached_command(&xtask()?)
+        .args(["testbed", "keeper", &folders.name])
+        .stdin(Stdio::piped())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .context("cannot start the keeper")?;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !folders.port().exists() {
+        if let Some(status) = keeper.try_wait()? {
+            bail!(
+                "the keeper {}: {}",
+                crate::process::ended(status),
+                crate::process::tail(&folders.logs.join("keeper.log"))
+            );
+        }
+        if Instant::now() > deadline {
+            keeper.kill()?;
+            keeper.wait()?;
+            bail!(
+                "the cluster's namespaces were not ready within 20 s; see '{}'",
+                folders.logs.display()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(keeper)
+}
+
+/// In its own process group: Ctrl-C ends the owner, and the keeper then cleans up in peace.
+fn detached_command(program: &std::path::Path) -> Command {
+    use std::os::unix::process::CommandExt;
+    let mut command = Command::new(program);
+    command.process_group(0);
+    command
+}
+
+fn xtask() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os(XTASK_VARIABLE) {
+        return Ok(path.into());
+    }
+    let path = std::env::current_exe()?;
+    ensure!(
+        path.file_stem().is_some_and(|name| name == "xtask"),
+        "tests that start clusters are run by 'cargo xtask test' only"
+    );
+    Ok(path)
+}
+
+/// Writes a small file that the cluster's parts read.
+fn write(path: &std::path::Path, content: &[u8]) -> Result<()> {
+    fs::File::create(path)
+        .and_then(|mut file| file.write_all(content))
+        .with_context(|| format!("cannot write '{}'", path.display()))
+}

@@ -1,0 +1,76 @@
+//! The images of `testbed/images/`, built into the cache of the parts.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{
+    images::{self, Image},
+    layout,
+    lock::Lock,
+    parts,
+};
+
+/// Builds the images that the cache lacks.
+///
+/// # Errors
+/// At the first image that fails, or whose parts are not built.
+pub fn build_all(progress: &dyn Fn(&str)) -> Result<()> {
+    let cache = layout::cache()?;
+    let _lock = Lock::take(&cache.join("lock"), &mut |holder| {
+        progress(&format!(
+            "waiting: {holder} is building into '{}'",
+            cache.display()
+        ));
+    })?;
+    for image in declared()? {
+        let start = std::time::Instant::now();
+        let known = archive(&image).is_ok();
+        let archive = images::build(&image, &folder()?, &resolve, progress)?;
+        let size = std::fs::metadata(&archive)?.len() / 1_000_000;
+        let how = if known {
+            "cached".to_owned()
+        } else {
+            format!("built in {} s, {size} MB", start.elapsed().as_secs())
+        };
+        progress(&format!("image {}: {how}", image.reference()));
+    }
+    Ok(())
+}
+
+/// The archives of all declared images.
+///
+/// # Errors
+/// When one is not built, with the command that builds it.
+pub fn archives() -> Result<Vec<PathBuf>> {
+    declared()?.iter().map(archive).collect()
+}
+
+fn declared() -> Result<Vec<Image>> {
+    Image::load_all(&layout::testbed().join("images"))
+}
+
+fn folder() -> Result<PathBuf> {
+    Ok(layout::cache()?.join("images"))
+}
+
+fn archive(image: &Image) -> Result<PathBuf> {
+    let path = folder()?.join(image.archive_name(&resolve)?);
+    ensure!(
+        path.is_file(),
+        "image '{}' is not built: run 'cargo xtask testbed build'",
+        image.reference()
+    );
+    Ok(path)
+}
+
+/// Binaries that images take from the cache: `part:PART/BINARY`.
+fn resolve(source: &str) -> Result<PathBuf> {
+    let Some((part, binary)) = source
+        .strip_prefix("part:")
+        .and_then(|rest| rest.split_once('/'))
+    else {
+        bail!("'{source}' is not of the form 'part:PART/BINARY'");
+    };
+    parts::binary(part, binary).with_context(|| format!("source '{source}'"))
+}

@@ -1,0 +1,20 @@
+//! A real Kubernetes cluster for tests, and what tests ask of it.
+//!
+//! - [`parts`] and [`images`] are built once into a cache, by `cargo xtask testbed build`;
+//! - [`cluster`] starts them: a [`cluster::Tier`] in namespaces of its own;
+//! - [`suite`] gives a test a client and a fresh namespace on a cluster that the run shares;
+//! - [`audit`] says who asked the API server for what, how often.
+//!
+//! For tests only: nothing of it is in a release.
+
+pub mod audit;
+pub mod cluster;
+pub mod image_cache;
+pub mod images;
+pub mod layout;
+pub mod lock;
+pub mod machine;
+pub mod parts;
+pub mod process;
+pub mod suite;
+pub mod wait;

@@ -1,0 +1,349 @@
+//! Running cases on clusters that they share: each gets a client and a fresh namespace, says where
+//! its logs are when it fails, and says why when it cannot run at all.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    panic::AssertUnwindSafe,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::{
+    Api, Client, Config,
+    api::{DeleteParams, ObjectMeta, PostParams},
+};
+use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
+
+use crate::{
+    cluster::{Cluster, Tier, client_config},
+    wait::until,
+};
+
+/// Names a kubeconfig: the cases run on that cluster instead of one of ours.
+pub const KUBECONFIG_VARIABLE: &str = "ORCHESTRATOR_TEST_KUBECONFIG";
+/// Longer than any case needs; a case that hangs must not take the run with it.
+const CASE_LIMIT: Duration = Duration::from_secs(300);
+
+/// Why a case cannot run on this cluster. Neither passed nor failed.
+#[derive(Debug)]
+pub struct CannotRun(pub String);
+
+impl fmt::Display for CannotRun {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CannotRun {}
+
+/// A cluster that cases run on.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// One of ours, with all that a tier has.
+    Testbed(Arc<Cluster>),
+    /// A contributor's own, known by its kubeconfig only.
+    External(PathBuf),
+}
+
+impl Place {
+    /// The contributor's cluster, if the variable names one.
+    pub fn external() -> Option<Self> {
+        std::env::var_os(KUBECONFIG_VARIABLE)
+            .filter(|value| !value.is_empty())
+            .map(|path| Self::External(path.into()))
+    }
+
+    async fn config(&self) -> Result<Config> {
+        match self {
+            Self::Testbed(cluster) => cluster.config().await,
+            Self::External(path) => client_config(path).await,
+        }
+    }
+
+    fn logs(&self) -> String {
+        match self {
+            Self::Testbed(cluster) => format!("logs are in '{}'", cluster.folders.logs.display()),
+            Self::External(path) => format!("the cluster is that of '{}'", path.display()),
+        }
+    }
+}
+
+/// What a case gets.
+#[derive(Clone)]
+pub struct Env {
+    /// With the administrator's rights.
+    pub client: Client,
+    /// To make other clients from.
+    pub config: Config,
+    /// Fresh, its default ServiceAccount made.
+    pub namespace: String,
+    place: Place,
+}
+
+impl Env {
+    async fn new(place: Place, case: &str) -> Result<Self> {
+        let config = place.config().await?;
+        let client = Client::try_from(config.clone())?;
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let wanted = Namespace {
+            metadata: ObjectMeta {
+                generate_name: Some(format!("t-{case}-")),
+                ..ObjectMeta::default()
+            },
+            ..Namespace::default()
+        };
+        let made = namespaces
+            .create(&PostParams::default(), &wanted)
+            .await
+            .context("cannot create a namespace")?;
+        let namespace = made.metadata.name.context("a namespace without a name")?;
+        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
+        until(
+            "the namespace's ServiceAccount",
+            Duration::from_secs(30),
+            async || {
+                Ok(accounts
+                    .get_opt("default")
+                    .await?
+                    .ok_or_else(|| "not there".to_owned()))
+            },
+        )
+        .await?;
+        Ok(Self {
+            client,
+            config,
+            namespace,
+            place,
+        })
+    }
+
+    /// A namespaced API in this case's namespace.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The cluster as one of ours: to stop a part of it, or to read its audit log.
+    ///
+    /// # Errors
+    /// [`CannotRun`] on a contributor's own cluster.
+    pub fn testbed(&self, what_for: &str) -> Result<&Cluster> {
+        match &self.place {
+            Place::Testbed(cluster) => Ok(cluster),
+            Place::External(_) => {
+                Err(CannotRun(format!("{what_for} needs a cluster of the testbed")).into())
+            }
+        }
+    }
+}
+
+/// One case.
+pub struct Case {
+    /// Short; letters, digits and hyphens: part of its namespace's name.
+    pub name: &'static str,
+    /// What it shows, for the line that it prints.
+    pub shows: &'static str,
+    /// Where.
+    pub tier: Tier,
+    /// Disturbs others: runs after them, alone.
+    pub alone: bool,
+    /// Says what it saw.
+    pub run: fn(Env) -> BoxFuture<'static, Result<String>>,
+}
+
+/// How cases ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Showed what they should.
+    pub passed: usize,
+    /// Did not.
+    pub failed: usize,
+    /// Could not run on this cluster, and said why.
+    pub skipped: usize,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} passed, {} failed", self.passed, self.failed)?;
+        if self.skipped > 0 {
+            write!(out, ", {} skipped", self.skipped)?;
+        }
+        Ok(())
+    }
+}
+
+enum Outcome {
+    Passed(String),
+    Failed(String),
+    CannotRun(String),
+}
+
+/// Runs `cases`, `parallel` at a time, and tells `line` the outcome of each as it comes.
+///
+/// Guarantees: a case that panics or hangs is one failed case. The namespace of a failed case stays
+/// for a look at it.
+pub async fn run(
+    cases: Vec<Case>,
+    places: &BTreeMap<Tier, Place>,
+    parallel: usize,
+    line: &mut dyn FnMut(&str),
+) -> Summary {
+    let mut summary = Summary::default();
+    let gate = Arc::new(Semaphore::new(parallel));
+    let (alone, together): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|case| case.alone);
+    let mut batches = vec![together];
+    batches.extend(alone.into_iter().map(|case| vec![case]));
+    for batch in batches {
+        let mut tasks = JoinSet::new();
+        for case in batch {
+            let (place, gate) = (places.get(&case.tier).cloned(), Arc::clone(&gate));
+            tasks.spawn(async move {
+                let _permit = gate.acquire().await;
+                let start = Instant::now();
+                let outcome = judge(&case, place).await;
+                (case, outcome, start.elapsed())
+            });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            match ended {
+                Ok((case, outcome, took)) => line(&report(&case, &outcome, took, &mut summary)),
+                Err(error) => {
+                    summary.failed += 1;
+                    line(&format!("FAILED  a case ended without an outcome: {error}"));
+                }
+            }
+        }
+    }
+    summary
+}
+
+async fn judge(case: &Case, place: Option<Place>) -> Outcome {
+    let Some(place) = place else {
+        return Outcome::CannotRun(format!(
+            "needs a cluster of the tier '{}'",
+            case.tier.name()
+        ));
+    };
+    let env = match Env::new(place.clone(), case.name).await {
+        Ok(env) => env,
+        Err(error) => return Outcome::Failed(format!("{error:#}; {}", place.logs())),
+    };
+    let running = AssertUnwindSafe((case.run)(env.clone())).catch_unwind();
+    let failure = match timeout(CASE_LIMIT, running).await {
+        Ok(Ok(Ok(seen))) => match remove(&env).await {
+            Ok(()) => return Outcome::Passed(seen),
+            Err(error) => format!("{error:#}"),
+        },
+        Ok(Ok(Err(error))) => match error.downcast_ref::<CannotRun>() {
+            Some(CannotRun(why)) => return Outcome::CannotRun(why.clone()),
+            None => format!("{error:#}"),
+        },
+        Ok(Err(panic)) => format!("panicked: {}", panic_text(panic.as_ref())),
+        Err(_elapsed) => format!("took longer than {} s", CASE_LIMIT.as_secs()),
+    };
+    Outcome::Failed(format!(
+        "{failure}; namespace '{}' was kept; {}",
+        env.namespace,
+        place.logs()
+    ))
+}
+
+/// The namespace goes away in the background; nothing of a case waits for it.
+async fn remove(env: &Env) -> Result<()> {
+    let namespaces: Api<Namespace> = Api::all(env.client.clone());
+    namespaces
+        .delete(&env.namespace, &DeleteParams::default())
+        .await
+        .with_context(|| format!("cannot delete namespace '{}'", env.namespace))?;
+    Ok(())
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without a message")
+}
+
+fn report(case: &Case, outcome: &Outcome, took: Duration, summary: &mut Summary) -> String {
+    let (word, said) = match outcome {
+        Outcome::Passed(seen) => {
+            summary.passed += 1;
+            ("ok     ", seen)
+        }
+        Outcome::Failed(why) => {
+            summary.failed += 1;
+            ("FAILED ", why)
+        }
+        Outcome::CannotRun(why) => {
+            summary.skipped += 1;
+            ("skipped", why)
+        }
+    };
+    format!(
+        "{word} {:<13} {:>5.1} s  {}: {said}",
+        case.name,
+        took.as_secs_f64(),
+        case.shows
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summary_names_skipped_only_when_there_are_some() {
+        let summary = Summary {
+            passed: 3,
+            failed: 0,
+            skipped: 0,
+        };
+        assert_eq!(summary.to_string(), "3 passed, 0 failed");
+        assert_eq!(
+            Summary {
+                skipped: 2,
+                ..summary
+            }
+            .to_string(),
+            "3 passed, 0 failed, 2 skipped"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_case_without_a_place_is_skipped_not_passed() {
+        let case = Case {
+            name: "x",
+            shows: "nothing",
+            tier: Tier::Kwok,
+            alone: false,
+            run: |_| async { Ok(String::new()) }.boxed(),
+        };
+        let mut lines = Vec::new();
+        let summary = run(vec![case], &BTreeMap::new(), 1, &mut |line| {
+            lines.push(line.to_owned())
+        })
+        .await;
+        assert_eq!(
+            summary,
+            Summary {
+                passed: 0,
+                failed: 0,
+                skipped: 1
+            }
+        );
+        assert!(
+            lines[0].contains("skipped") && lines[0].contains("kwok"),
+            "{lines:?}"
+        );
+    }
+}

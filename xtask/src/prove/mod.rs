@@ -1,0 +1,167 @@
+//! `cargo xtask testbed prove`: the cluster does what a real one does.
+
+mod kit;
+mod kwok;
+mod network;
+mod node;
+mod requests;
+mod workloads;
+
+use std::{collections::BTreeMap, process::ExitCode, sync::Arc};
+
+use anyhow::{Context, Result};
+use futures::FutureExt;
+use testkit::{
+    cluster::{Cluster, Tier},
+    suite::{self, Case, Place},
+};
+
+/// Two cores: more at once only makes each slower.
+const PARALLEL: usize = 4;
+
+macro_rules! case {
+    ($tier:ident, $name:literal, $shows:literal, $run:path) => {
+        Case {
+            name: $name,
+            shows: $shows,
+            tier: Tier::$tier,
+            alone: false,
+            run: |env| $run(env).boxed(),
+        }
+    };
+}
+
+fn cases() -> Vec<Case> {
+    vec![
+        case!(
+            Node,
+            "job",
+            "a Job from a local image completes, logs and exec are read through the API",
+            workloads::job
+        ),
+        case!(
+            Node,
+            "oom",
+            "a container over its memory limit is OOMKilled",
+            workloads::out_of_memory
+        ),
+        case!(
+            Node,
+            "image",
+            "an unknown image is reported",
+            workloads::unknown_image
+        ),
+        case!(
+            Node,
+            "volume",
+            "a PVC is provisioned, written, and read by a second Pod",
+            workloads::volume
+        ),
+        case!(
+            Node,
+            "eviction",
+            "the eviction API evicts, and a PodDisruptionBudget stops it",
+            workloads::eviction
+        ),
+        case!(
+            Node,
+            "dns",
+            "a Service is reached by its DNS name",
+            network::service_by_name
+        ),
+        case!(
+            Node,
+            "policy",
+            "a default-deny NetworkPolicy blocks, an allow rule opens again",
+            network::policy
+        ),
+        case!(
+            Node,
+            "quota",
+            "a ResourceQuota refuses a Pod",
+            requests::quota
+        ),
+        case!(
+            Node,
+            "podsecurity",
+            "Pod Security 'restricted' refuses a privileged Pod",
+            requests::pod_security
+        ),
+        case!(
+            Api,
+            "audit",
+            "the audit reader's counts equal what was done",
+            requests::audit
+        ),
+        case!(
+            Kwok,
+            "kwok",
+            "kwok completes 1,000 Jobs",
+            kwok::thousand_jobs
+        ),
+        Case {
+            alone: true,
+            ..case!(
+                Node,
+                "kubelet",
+                "a stopped kubelet makes the node NotReady, and it comes back",
+                node::kubelet
+            )
+        },
+    ]
+}
+
+/// Runs all cases, or those whose names are given, on fresh clusters of the tiers they need.
+pub(crate) async fn run(only: &[String]) -> Result<ExitCode> {
+    let mut cases = cases();
+    if let Some(unknown) = only
+        .iter()
+        .find(|name| !cases.iter().any(|case| case.name == *name))
+    {
+        let known: Vec<&str> = cases.iter().map(|case| case.name).collect();
+        anyhow::bail!("no case '{unknown}'; there are {}", known.join(", "));
+    }
+    cases.retain(|case| only.is_empty() || only.iter().any(|name| name == case.name));
+    let places = places(&cases).await?;
+    let summary = suite::run(cases, &places, PARALLEL, &mut |line| println!("{line}")).await;
+    stop(places).await?;
+    println!("{summary}");
+    Ok(if summary.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+async fn places(cases: &[Case]) -> Result<BTreeMap<Tier, Place>> {
+    let mut tiers: Vec<Tier> = cases.iter().map(|case| case.tier).collect();
+    tiers.sort();
+    tiers.dedup();
+    let mut places = BTreeMap::new();
+    if let Some(external) = Place::external() {
+        // A contributor's cluster has an API server and nodes; fake nodes it has not.
+        tiers.retain(|tier| *tier != Tier::Kwok);
+        places.extend(tiers.into_iter().map(|tier| (tier, external.clone())));
+        return Ok(places);
+    }
+    for tier in tiers {
+        let cluster = Cluster::start(&format!("prove-{}", tier.name()), tier).await?;
+        if let Some(times) = &cluster.times {
+            println!("cluster '{}' started: {times}", cluster.folders.name);
+        }
+        places.insert(tier, Place::Testbed(Arc::new(cluster)));
+    }
+    Ok(places)
+}
+
+async fn stop(places: BTreeMap<Tier, Place>) -> Result<()> {
+    for place in places.into_values() {
+        if let Place::Testbed(cluster) = place {
+            Arc::into_inner(cluster)
+                .context("a case still holds its cluster")?
+                .stop()
+                .await?;
+        }
+    }
+    Ok(())
+}

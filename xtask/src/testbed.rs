@@ -1,0 +1,205 @@
+//! `cargo xtask testbed …`.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use testkit::{
+    cluster::{self, Cluster, Folders, Tier},
+    image_cache, layout,
+    parts::{self, Part},
+};
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Build what is not in the cache: parts from Go modules, images from declarations
+    Build {
+        /// Only these parts (default: all parts and images)
+        parts: Vec<String>,
+    },
+    /// Start a cluster that stays up, and say how to use it
+    Up {
+        /// Its name
+        #[arg(default_value = "dev")]
+        name: String,
+        /// api, node or kwok
+        #[arg(long, default_value = "node")]
+        tier: Tier,
+    },
+    /// End a cluster and remove all of it but the logs
+    Down {
+        /// Its name
+        #[arg(default_value = "dev")]
+        name: String,
+        /// All clusters of this machine
+        #[arg(long)]
+        all: bool,
+    },
+    /// List the clusters of this machine
+    Status,
+    /// Print shell lines that point kubectl, helm and ctr at a cluster: eval "$(cargo xtask testbed env)"
+    Env {
+        /// Its name
+        #[arg(default_value = "dev")]
+        name: String,
+    },
+    /// Start clusters and show, case by case, that they do what real ones do
+    Prove {
+        /// Only these cases (default: all)
+        cases: Vec<String>,
+    },
+    /// Show that clusters do not see each other and leave nothing behind, killed or not
+    Isolation,
+    /// Print the image archives, for `kind load image-archive`
+    Images,
+    /// Own a cluster until killed; for `isolation`
+    #[command(hide = true)]
+    Own { name: String },
+    /// The process beside a cluster; started by `up` and by tests
+    #[command(hide = true)]
+    Keeper { name: String },
+    /// The first process inside a cluster; started by the keeper
+    #[command(hide = true)]
+    Init { name: String },
+}
+
+pub(crate) fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Build { parts } => build(&parts)?,
+        Command::Up { name, tier } => runtime()?.block_on(up(&name, tier))?,
+        Command::Down { name, all } => down(&name, all)?,
+        Command::Status => status()?,
+        Command::Env { name } => env(&Cluster::attach(&name)?)?,
+        Command::Prove { cases } => {
+            build_driver()?;
+            return runtime()?.block_on(crate::prove::run(&cases));
+        }
+        Command::Isolation => {
+            build_driver()?;
+            return runtime()?.block_on(crate::isolation::run());
+        }
+        Command::Own { name } => runtime()?.block_on(async {
+            let cluster = Cluster::start(&name, Tier::Node).await?;
+            std::future::pending::<()>().await;
+            cluster.stop().await
+        })?,
+        Command::Images => {
+            for archive in image_cache::archives()? {
+                println!("{}", archive.display());
+            }
+        }
+        Command::Keeper { name } => {
+            let mut init = std::process::Command::new(std::env::current_exe()?);
+            init.args(["testbed", "init", &name]);
+            cluster::keeper::run(&Folders::new(&name)?, &mut init)?;
+        }
+        Command::Init { name } => cluster::init::run(&Folders::new(&name)?)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")
+}
+
+fn build(names: &[String]) -> Result<()> {
+    let cache = layout::cache()?;
+    let mut parts = Part::all()?;
+    if let Some(unknown) = names
+        .iter()
+        .find(|name| !parts.iter().any(|part| &part.name == *name))
+    {
+        let known: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+        anyhow::bail!("no part '{unknown}'; there are {}", known.join(", "));
+    }
+    parts.retain(|part| names.is_empty() || names.contains(&part.name));
+    parts::build(&parts, &cache, &mut |line| println!("{line}"))?;
+    if names.is_empty() {
+        image_cache::build_all(&|line| println!("{line}"))?;
+    }
+    println!("all in '{}'", cache.display());
+    Ok(())
+}
+
+async fn up(name: &str, tier: Tier) -> Result<()> {
+    build_driver()?;
+    let cluster = Cluster::start(name, tier).await?;
+    if let Some(times) = &cluster.times {
+        println!("cluster '{name}' ({}): {times}", tier.name());
+    }
+    let folders = cluster.folders.clone();
+    cluster.detach()?;
+    println!("logs:    {}", folders.logs.display());
+    println!("use it:  eval \"$(cargo xtask testbed env {name})\"");
+    println!("end it:  cargo xtask testbed down {name}");
+    Ok(())
+}
+
+/// The volume driver is a binary of this workspace, beside this one.
+pub(crate) fn build_driver() -> Result<()> {
+    let status = std::process::Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--package", "csi-btrfs"])
+        .current_dir(layout::repository())
+        .status()
+        .context("cannot run cargo")?;
+    anyhow::ensure!(status.success(), "the volume driver does not build");
+    Ok(())
+}
+
+fn down(name: &str, all: bool) -> Result<()> {
+    let clusters = if all {
+        cluster::all()?
+    } else {
+        vec![Folders::new(name)?]
+    };
+    for folders in clusters {
+        cluster::down(&folders)?;
+        println!(
+            "cluster '{}' is gone; its logs stay in '{}'",
+            folders.name,
+            folders.logs.display()
+        );
+    }
+    Ok(())
+}
+
+fn status() -> Result<()> {
+    let clusters = cluster::all()?;
+    if clusters.is_empty() {
+        println!("no clusters; 'cargo xtask testbed up' starts one");
+    }
+    for folders in clusters {
+        let state = match (folders.is_alive()?, folders.is_ready()) {
+            (true, true) => "ready",
+            (true, false) => "starting",
+            (false, _) => "dead; the next start of any cluster removes what is left",
+        };
+        println!(
+            "{:<20} {state}  {} processes  {}",
+            folders.name,
+            folders.cgroup().processes()?.len(),
+            folders.logs.display()
+        );
+    }
+    Ok(())
+}
+
+fn env(cluster: &Cluster) -> Result<()> {
+    let mut path = Vec::new();
+    for part in ["kubernetes", "helm", "containerd", "etcd"] {
+        path.push(parts::folder_of(part)?.join("bin"));
+    }
+    let path: Vec<String> = path
+        .iter()
+        .map(|folder: &PathBuf| folder.display().to_string())
+        .collect();
+    println!(
+        "export KUBECONFIG='{}'",
+        cluster.folders.kubeconfig().display()
+    );
+    println!("export PATH='{}':\"$PATH\"", path.join(":"));
+    Ok(())
+}
