@@ -16,22 +16,45 @@ type Stage = (&'static str, fn() -> Result<()>);
 /// Needs no root and no cluster.
 const CHECKS: &[Stage] = &[
     ("fmt", || cargo(&["fmt", "--all", "--check"])),
-    ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"])),
+    ("clippy", || {
+        cargo(&[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--quiet",
+            "--",
+            "--deny",
+            "warnings",
+        ])
+    }),
     ("unit tests", || cargo(&["test", "--workspace", "--quiet"])),
     ("deny", || {
         // The advisory database is not reachable from every machine; see CONTRIBUTING.md.
-        run(Command::new(DENY.path()?).args(["--workspace", "check", "bans", "licenses", "sources"]))
+        run(Command::new(DENY.path()?).args([
+            "--workspace",
+            "check",
+            "bans",
+            "licenses",
+            "sources",
+        ]))
     }),
     ("docs", || {
         run(Command::new(MDBOOK.path()?).args(["build", "docs"]))?;
-        run(cargo_command(&["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"]).env("RUSTDOCFLAGS", "--deny warnings"))
+        run(cargo_command(&[
+            "doc",
+            "--workspace",
+            "--no-deps",
+            "--document-private-items",
+            "--quiet",
+        ])
+        .env("RUSTDOCFLAGS", "--deny warnings"))
     }),
 ];
 
 /// Needs root, and builds for 15 minutes when the cache is empty.
 const CLUSTER: &[Stage] = &[
     ("testbed build", || xtask(&["testbed", "build"])),
-    ("csi-sanity", || xtask(&["testbed", "sanity"])),
+    ("cluster tests", || xtask(&["test"])),
     ("prove", || xtask(&["testbed", "prove"])),
     ("isolation", || xtask(&["testbed", "isolation"])),
 ];
@@ -68,7 +91,11 @@ fn stages<'a>(stages: impl Iterator<Item = &'a Stage>) -> Result<ExitCode> {
     for (name, word, took) in summary {
         println!("{name:<14} {word:<6} {:>6.0} s", took.as_secs_f64());
     }
-    println!("{:<21} {:>6.0} s", "all", Duration::as_secs_f64(&begin.elapsed()));
+    println!(
+        "{:<21} {:>6.0} s",
+        "all",
+        Duration::as_secs_f64(&begin.elapsed())
+    );
     match failed {
         None => Ok(ExitCode::SUCCESS),
         Some(why) => bail!("{why}"),
@@ -92,7 +119,10 @@ fn xtask(arguments: &[&str]) -> Result<()> {
 
 fn run(command: &mut Command) -> Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let status = command.current_dir(layout::repository()).status().with_context(|| format!("cannot run '{program}'"))?;
+    let status = command
+        .current_dir(layout::repository())
+        .status()
+        .with_context(|| format!("cannot run '{program}'"))?;
     if !status.success() {
         bail!("'{program}' {}", testkit::process::ended(status));
     }

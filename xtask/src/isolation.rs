@@ -270,7 +270,7 @@ async fn owner_killed() -> Result<String> {
     let before = Snapshot::take()?;
     let mut seen = Vec::new();
     for (when, wait) in [
-        ("while starting", Some(Duration::from_secs(4))),
+        ("while starting", Some(Duration::from_millis(2500))),
         ("in use", None),
     ] {
         let folders = Folders::new("owner-killed")?;

@@ -6,9 +6,12 @@
     reason = "a command line talks by printing"
 )]
 
+mod check;
+mod cluster_tests;
 mod isolation;
 mod prove;
 mod testbed;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -24,6 +27,15 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Chore {
+    /// Before a commit: fmt, clippy, unit tests, deny, docs. No root, no cluster
+    Check,
+    /// What CI runs: `check`, then the testbed and everything on it
+    Ci,
+    /// The tests that need root or a cluster: starts one of each tier, runs them, ends it
+    Test {
+        /// Only tests whose name contains this
+        filter: Option<String>,
+    },
     /// The real cluster for tests: build its parts, start it, prove that it works
     #[command(subcommand)]
     Testbed(testbed::Command),
@@ -32,6 +44,9 @@ enum Chore {
 fn main() -> ExitCode {
     let Arguments { chore } = Arguments::parse();
     let result = match chore {
+        Chore::Check => check::check(),
+        Chore::Ci => check::ci(),
+        Chore::Test { filter } => cluster_tests::run(filter.as_deref()),
         Chore::Testbed(command) => testbed::run(command),
     };
     match result {

@@ -13,9 +13,17 @@ pub(crate) struct Tool {
 }
 
 /// Licences, bans and sources of dependencies.
-pub(crate) const DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2", arguments: &[] };
+pub(crate) const DENY: Tool = Tool {
+    name: "cargo-deny",
+    version: "0.20.2",
+    arguments: &[],
+};
 /// The book in `docs/`.
-pub(crate) const MDBOOK: Tool = Tool { name: "mdbook", version: "0.5.4", arguments: &["--no-default-features", "--features", "search"] };
+pub(crate) const MDBOOK: Tool = Tool {
+    name: "mdbook",
+    version: "0.5.4",
+    arguments: &["--no-default-features", "--features", "search"],
+};
 
 impl Tool {
     /// Its path; builds it first if the cache lacks it.
@@ -24,20 +32,36 @@ impl Tool {
         std::fs::create_dir_all(&folder)?;
         let root = folder.join(format!("{}-{}", self.name, self.version));
         let program = root.join("bin").join(self.name);
-        let _lock = Lock::take(&folder.join("lock"), &mut |holder| println!("waiting: {holder} is installing tools"))?;
+        let _lock = Lock::take(&folder.join("lock"), &mut |holder| {
+            println!("waiting: {holder} is installing tools")
+        })?;
         if !program.is_file() {
             println!("installing {} {}", self.name, self.version);
             // A debug build takes a third of the time, and neither tool has much to do here.
             let status = Command::new(env!("CARGO"))
-                .args(["install", "--quiet", "--locked", "--debug", "--version", self.version, "--root"])
+                .args([
+                    "install",
+                    "--quiet",
+                    "--locked",
+                    "--debug",
+                    "--version",
+                    self.version,
+                    "--root",
+                ])
                 .arg(&root)
                 .args(self.arguments)
                 .arg(self.name)
                 .env("CARGO_TARGET_DIR", folder.join("target"))
                 .status()
                 .context("cannot run cargo")?;
-            std::fs::remove_dir_all(folder.join("target")).context("cannot remove the tool's build folder")?;
-            ensure!(status.success(), "{} {} does not build", self.name, self.version);
+            std::fs::remove_dir_all(folder.join("target"))
+                .context("cannot remove the tool's build folder")?;
+            ensure!(
+                status.success(),
+                "{} {} does not build",
+                self.name,
+                self.version
+            );
         }
         Ok(program)
     }

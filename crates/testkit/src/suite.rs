@@ -3,14 +3,15 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
+    fmt, fs,
+    io::Write,
     panic::AssertUnwindSafe,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::{
@@ -26,6 +27,10 @@ use crate::{
 
 /// Names a kubeconfig: the cases run on that cluster instead of one of ours.
 pub const KUBECONFIG_VARIABLE: &str = "ORCHESTRATOR_TEST_KUBECONFIG";
+/// Names the run whose clusters the tests share; set by `cargo xtask test`.
+pub const RUN_VARIABLE: &str = "ORCHESTRATOR_TEST_RUN";
+/// Names the file for tests that cannot run; set by `cargo xtask test`.
+pub const SKIPPED_VARIABLE: &str = "ORCHESTRATOR_TEST_SKIPPED";
 /// Longer than any case needs; a case that hangs must not take the run with it.
 const CASE_LIMIT: Duration = Duration::from_secs(300);
 
@@ -226,24 +231,36 @@ pub async fn run(
 }
 
 async fn judge(case: &Case, place: Option<Place>) -> Outcome {
-    let Some(place) = place else {
-        return Outcome::CannotRun(format!(
+    match place {
+        Some(place) => attempt(place, case.name, case.run).await,
+        None => Outcome::CannotRun(format!(
             "needs a cluster of the tier '{}'",
             case.tier.name()
-        ));
-    };
-    let env = match Env::new(place.clone(), case.name).await {
+        )),
+    }
+}
+
+async fn attempt<F>(place: Place, name: &str, body: impl FnOnce(Env) -> F) -> Outcome
+where
+    F: Future<Output = Result<String>>,
+{
+    let env = match Env::new(place.clone(), name).await {
         Ok(env) => env,
         Err(error) => return Outcome::Failed(format!("{error:#}; {}", place.logs())),
     };
-    let running = AssertUnwindSafe((case.run)(env.clone())).catch_unwind();
+    let running = AssertUnwindSafe(body(env.clone())).catch_unwind();
     let failure = match timeout(CASE_LIMIT, running).await {
         Ok(Ok(Ok(seen))) => match remove(&env).await {
             Ok(()) => return Outcome::Passed(seen),
             Err(error) => format!("{error:#}"),
         },
         Ok(Ok(Err(error))) => match error.downcast_ref::<CannotRun>() {
-            Some(CannotRun(why)) => return Outcome::CannotRun(why.clone()),
+            Some(CannotRun(why)) => {
+                return match remove(&env).await {
+                    Ok(()) => Outcome::CannotRun(why.clone()),
+                    Err(error) => Outcome::Failed(format!("{error:#}")),
+                };
+            }
             None => format!("{error:#}"),
         },
         Ok(Err(panic)) => format!("panicked: {}", panic_text(panic.as_ref())),
@@ -254,6 +271,61 @@ async fn judge(case: &Case, place: Option<Place>) -> Outcome {
         env.namespace,
         place.logs()
     ))
+}
+
+/// Runs the body of one `#[tokio::test]` on a cluster that all tests of a run share.
+///
+/// Such a test carries `#[ignore = "cluster: run by 'cargo xtask test'"]`: plain `cargo test` has no
+/// cluster. `name` is part of its namespace's name: short, letters, digits, hyphens.
+///
+/// A test that cannot run on a contributor's own cluster says so by [`CannotRun`]; it then passes for
+/// Cargo, which knows no third outcome, and `cargo xtask test` lists it at the end.
+///
+/// # Errors
+/// When the body fails or panics: with its namespace, which is kept, and where the logs are.
+pub async fn test<F>(tier: Tier, name: &str, body: impl FnOnce(Env) -> F) -> Result<()>
+where
+    F: Future<Output = Result<()>>,
+{
+    let outcome = match shared(tier)? {
+        Some(place) => {
+            attempt(place, name, |env| async {
+                body(env).await.map(|()| String::new())
+            })
+            .await
+        }
+        None => Outcome::CannotRun(format!("needs a cluster of the tier '{}'", tier.name())),
+    };
+    match outcome {
+        Outcome::Passed(_) => Ok(()),
+        Outcome::Failed(why) => bail!("{why}"),
+        Outcome::CannotRun(why) => note_skipped(name, &why),
+    }
+}
+
+/// The cluster of this run: a contributor's, or the one that `cargo xtask test` started.
+fn shared(tier: Tier) -> Result<Option<Place>> {
+    if let Some(external) = Place::external() {
+        return Ok((tier != Tier::Kwok).then_some(external));
+    }
+    let run =
+        std::env::var(RUN_VARIABLE).context("tests on a cluster are run by 'cargo xtask test'")?;
+    let cluster = Cluster::attach(&shared_name(&run, tier))?;
+    Ok(Some(Place::Testbed(Arc::new(cluster))))
+}
+
+/// Name of the cluster that the tests of a run share.
+pub fn shared_name(run: &str, tier: Tier) -> String {
+    format!("{run}-{}", tier.name())
+}
+
+fn note_skipped(name: &str, why: &str) -> Result<()> {
+    let path = std::env::var_os(SKIPPED_VARIABLE)
+        .context("tests on a cluster are run by 'cargo xtask test'")?;
+    let mut file = fs::File::options().create(true).append(true).open(&path)?;
+    // One write: tests of several processes share the file.
+    file.write_all(format!("{name}: {why}\n").as_bytes())?;
+    Ok(())
 }
 
 /// The namespace goes away in the background; nothing of a case waits for it.

@@ -103,6 +103,15 @@ fn cases() -> Vec<Case> {
             alone: true,
             ..case!(
                 Node,
+                "csi-sanity",
+                "the volume driver passes csi-sanity",
+                workloads::csi_sanity
+            )
+        },
+        Case {
+            alone: true,
+            ..case!(
+                Node,
                 "kubelet",
                 "a stopped kubelet makes the node NotReady, and it comes back",
                 node::kubelet

@@ -1,5 +1,7 @@
 //! Containers run, fail and store as on any node.
 
+use std::time::Duration;
+
 use anyhow::{Result, bail, ensure};
 use k8s_openapi::api::{
     batch::v1::Job,
@@ -11,7 +13,12 @@ use kube::{
     api::{DeleteParams, EvictParams, ListParams},
 };
 use serde_json::json;
-use testkit::{suite::Env, wait::until};
+use testkit::{
+    cluster::{CSI_SOCKET, Process},
+    parts,
+    suite::Env,
+    wait::until,
+};
 
 use super::kit::{
     LIMIT, container, create, delete, exec, gone, image, output, phase, pod, pod_with, typed,
@@ -170,4 +177,40 @@ pub(super) async fn eviction(env: Env) -> Result<String> {
     pods.evict("victim", &EvictParams::default()).await?;
     gone(&env, "victim").await?;
     Ok("429 under the budget, gone without it".to_owned())
+}
+
+/// The driver answers as the specification of container storage asks.
+pub(super) async fn csi_sanity(env: Env) -> Result<String> {
+    let control = &env.testbed("talking to the volume driver")?.control;
+    let limit = Duration::from_secs(120);
+    let folder = "/var/lib/csi-sanity";
+    control
+        .check(Process::new("mkdir", "/bin/mkdir", ["-p", folder]), limit)
+        .await?;
+    let arguments = [
+        format!("-csi.endpoint=unix://{CSI_SOCKET}"),
+        format!("-csi.mountdir={folder}/target"),
+        format!("-csi.stagingdir={folder}/staging"),
+        // Its own default is larger than the filesystem of the volumes.
+        "-csi.testvolumesize=104857600".to_owned(),
+        "-ginkgo.no-color".to_owned(),
+    ];
+    let program = parts::binary("csi-sanity", "csi-sanity")?;
+    let output = control
+        .run(Process::new("csi-sanity", program, arguments), limit)
+        .await?;
+    let last = output
+        .stdout
+        .lines()
+        .rev()
+        .find(|line| line.contains(" Passed | "))
+        .unwrap_or_default()
+        .to_owned();
+    ensure!(
+        output.code == 0 && last.starts_with("SUCCESS!") && last.contains(" 0 Failed "),
+        "{}{}",
+        output.stdout,
+        output.stderr
+    );
+    Ok(last)
 }

@@ -20,9 +20,11 @@ pub const CSI_DRIVER: &str = "btrfs.csi.testbed.local";
 /// Reference prefix of the images that the testbed builds.
 pub const REGISTRY: &str = "testbed.local";
 pub(super) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
+/// Where the volume driver listens, inside the cluster.
+///
 /// The kubelet sends a socket's path, percent-encoded, as HTTP/2's authority. Rust's `http` refuses
 /// a percent sign in a host but takes it before an `@`, as in `user@host`: hence the names.
-const CSI_SOCKET: &str = "/var/lib/kubelet/plugins/btrfs/driver@csi.sock";
+pub const CSI_SOCKET: &str = "/var/lib/kubelet/plugins/btrfs/driver@csi.sock";
 const CSI_REGISTRATION: &str = "/var/lib/kubelet/plugins_registry/btrfs@reg.sock";
 /// Where the volumes' filesystem is mounted inside the cluster.
 pub(super) const VOLUMES: &str = "/var/lib/volumes";
@@ -271,7 +273,6 @@ pub(super) fn kubelet_config(folders: &Folders, pki: &Pki) -> Value {
         "failCgroupV1": false,
         "failSwapOn": false,
         "enforceNodeAllocatable": [],
-        "localStorageCapacityIsolation": false,
         "oomScoreAdj": 0,
         "clusterDNS": [DNS_SERVICE],
         "clusterDomain": "cluster.local",

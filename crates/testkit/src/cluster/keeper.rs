@@ -8,7 +8,7 @@
 //! - the first process: the kernel kills all others, the keeper cleans up.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{BufRead, BufReader, Read},
     net::TcpListener,
     process::{Command, Stdio},
@@ -19,7 +19,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use nix::sched::{CloneFlags, unshare};
 
-use super::{Folders, sweep};
+use super::{Folders, sweep, write};
 use crate::lock::Lock;
 
 /// Runs as long as the cluster. `init` is the command line of [`super::init::run`].
@@ -70,7 +70,7 @@ fn keep(folders: &Folders, init: &mut Command) -> Result<()> {
         "the cluster's first process failed; see '{}'",
         folders.logs.join("init.log").display()
     );
-    fs::write(folders.port(), port.to_string())?;
+    write(&folders.port(), port.to_string().as_bytes())?;
 
     while !owner.is_finished() {
         if child.try_wait()?.is_some() {

@@ -16,8 +16,7 @@ mod sweep;
 
 use std::{
     fs,
-    io::Write,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     str::FromStr,
     time::{Duration, Instant},
@@ -31,7 +30,7 @@ use kube::{
 use sha2::{Digest, Sha256};
 
 pub use cgroup::Cgroup;
-pub use components::{CSI_DRIVER, NODE, REGISTRY};
+pub use components::{CSI_DRIVER, CSI_SOCKET, NODE, REGISTRY};
 pub use control::{Control, Process};
 pub use manifests::apply;
 pub use start::Times;
@@ -238,7 +237,7 @@ impl Cluster {
                 )));
             }
         }
-        fs::write(cluster.folders.tier(), tier.name())?;
+        write(&cluster.folders.tier(), tier.name().as_bytes())?;
         Ok(cluster)
     }
 
@@ -323,7 +322,7 @@ impl Cluster {
 ///
 /// # Errors
 /// When the file is unreadable.
-pub async fn client_config(kubeconfig: &std::path::Path) -> Result<Config> {
+pub async fn client_config(kubeconfig: &Path) -> Result<Config> {
     let file = Kubeconfig::read_from(kubeconfig)?;
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     config.default_retry = false;
@@ -378,7 +377,7 @@ fn start_keeper(folders: &Folders) -> Result<Child> {
 }
 
 /// In its own process group: Ctrl-C ends the owner, and the keeper then cleans up in peace.
-fn detached_command(program: &std::path::Path) -> Command {
+fn detached_command(program: &Path) -> Command {
     use std::os::unix::process::CommandExt;
     let mut command = Command::new(program);
     command.process_group(0);
@@ -397,9 +396,10 @@ fn xtask() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Writes a small file that the cluster's parts read.
-fn write(path: &std::path::Path, content: &[u8]) -> Result<()> {
-    fs::File::create(path)
-        .and_then(|mut file| file.write_all(content))
+/// Writes a small file that another process reads: it sees all of it or none.
+fn write(path: &Path, content: &[u8]) -> Result<()> {
+    let aside = path.with_extension("new");
+    fs::write(&aside, content)
+        .and_then(|()| fs::rename(&aside, path))
         .with_context(|| format!("cannot write '{}'", path.display()))
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use futures::future::try_join_all;
+use futures::future::{try_join, try_join_all};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Node, ServiceAccount},
@@ -67,7 +67,7 @@ pub(super) async fn start(cluster: &Cluster, begin: Instant) -> Result<Times> {
         .await?;
     // Independent of the API server, and done before it answers.
     if cluster.tier == Tier::Node {
-        tokio::try_join!(runtime(cluster), volumes(cluster))?;
+        try_join(runtime(cluster), volumes(cluster)).await?;
         times.mark("images", begin);
     }
     let client = cluster.client().await?;
