@@ -2,11 +2,13 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Subcommand;
 use testkit::{
     cluster::{self, Cluster, Folders, Tier},
-    image_cache, layout,
+    image_cache,
+    images::Image,
+    layout,
     parts::{self, Part},
 };
 
@@ -14,8 +16,8 @@ use testkit::{
 pub(crate) enum Command {
     /// Build what is not in the cache: parts from Go modules, images from declarations
     Build {
-        /// Only these parts (default: all parts and images)
-        parts: Vec<String>,
+        /// Only the parts and images of these names (default: all)
+        names: Vec<String>,
     },
     /// Start a cluster that stays up, and say how to use it
     Up {
@@ -37,7 +39,7 @@ pub(crate) enum Command {
     },
     /// List the clusters of this machine
     Status,
-    /// Print shell lines that point kubectl, helm and ctr at a cluster: eval "$(cargo xtask testbed env)"
+    /// Print shell lines that point kubectl and helm at a cluster: eval "$(cargo xtask testbed env)"
     Env {
         /// Its name
         #[arg(default_value = "dev")]
@@ -50,8 +52,11 @@ pub(crate) enum Command {
     },
     /// Show that clusters do not see each other and leave nothing behind, killed or not
     Isolation,
-    /// Print the image archives, for `kind load image-archive`
-    Images,
+    /// Print the archives of images, for `kind load image-archive`
+    Images {
+        /// Only these (default: all)
+        names: Vec<String>,
+    },
     /// Own a cluster until killed; for `isolation`
     #[command(hide = true)]
     Own { name: String },
@@ -65,7 +70,7 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: Command) -> Result<ExitCode> {
     match command {
-        Command::Build { parts } => build(&parts)?,
+        Command::Build { names } => build(&names)?,
         Command::Up { name, tier } => runtime()?.block_on(up(&name, tier))?,
         Command::Down { name, all } => down(&name, all)?,
         Command::Status => status()?,
@@ -83,8 +88,8 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             std::future::pending::<()>().await;
             cluster.stop().await
         })?,
-        Command::Images => {
-            for archive in image_cache::archives()? {
+        Command::Images { names } => {
+            for archive in image_cache::archives(&names)? {
                 println!("{}", archive.display());
             }
         }
@@ -107,19 +112,23 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
 
 fn build(names: &[String]) -> Result<()> {
     let cache = layout::cache()?;
-    let mut parts = Part::all()?;
-    if let Some(unknown) = names
+    let (mut parts, mut images) = (Part::all()?, image_cache::declared()?);
+    let known: Vec<&str> = parts
         .iter()
-        .find(|name| !parts.iter().any(|part| &part.name == *name))
-    {
-        let known: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
-        anyhow::bail!("no part '{unknown}'; there are {}", known.join(", "));
+        .map(|part| part.name.as_str())
+        .chain(images.iter().map(Image::name))
+        .collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        bail!(
+            "no part or image '{unknown}'; there are {}",
+            known.join(", ")
+        );
     }
-    parts.retain(|part| names.is_empty() || names.contains(&part.name));
+    let wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
+    parts.retain(|part| wanted(&part.name));
+    images.retain(|image| wanted(image.name()));
     parts::build(&parts, &cache, &mut |line| println!("{line}"))?;
-    if names.is_empty() {
-        image_cache::build_all(&|line| println!("{line}"))?;
-    }
+    image_cache::build(&images, &|line| println!("{line}"))?;
     println!("all in '{}'", cache.display());
     Ok(())
 }
@@ -145,7 +154,7 @@ pub(crate) fn build_driver() -> Result<()> {
         .current_dir(layout::repository())
         .status()
         .context("cannot run cargo")?;
-    anyhow::ensure!(status.success(), "the volume driver does not build");
+    ensure!(status.success(), "the volume driver does not build");
     Ok(())
 }
 
@@ -189,7 +198,7 @@ fn status() -> Result<()> {
 
 fn env(cluster: &Cluster) -> Result<()> {
     let mut path = Vec::new();
-    for part in ["kubernetes", "helm", "containerd", "etcd"] {
+    for part in ["kubernetes", "helm"] {
         path.push(parts::folder_of(part)?.join("bin"));
     }
     let path: Vec<String> = path

@@ -11,11 +11,11 @@ use crate::{
     parts,
 };
 
-/// Builds the images that the cache lacks.
+/// Builds those of `wanted` that the cache lacks.
 ///
 /// # Errors
 /// At the first image that fails, or whose parts are not built.
-pub fn build_all(progress: &dyn Fn(&str)) -> Result<()> {
+pub fn build(wanted: &[Image], progress: &dyn Fn(&str)) -> Result<()> {
     let cache = layout::cache()?;
     let _lock = Lock::take(&cache.join("lock"), &mut |holder| {
         progress(&format!(
@@ -23,10 +23,10 @@ pub fn build_all(progress: &dyn Fn(&str)) -> Result<()> {
             cache.display()
         ));
     })?;
-    for image in declared()? {
+    for image in wanted {
         let start = std::time::Instant::now();
-        let known = archive(&image).is_ok();
-        let archive = images::build(&image, &folder()?, &resolve, progress)?;
+        let known = archive(image).is_ok();
+        let archive = images::build(image, &folder()?, &resolve, progress)?;
         let size = std::fs::metadata(&archive)?.len() / 1_000_000;
         let how = if known {
             "cached".to_owned()
@@ -38,15 +38,27 @@ pub fn build_all(progress: &dyn Fn(&str)) -> Result<()> {
     Ok(())
 }
 
-/// The archives of all declared images.
+/// The archives of the images of these names; of all, when there are none.
 ///
 /// # Errors
-/// When one is not built, with the command that builds it.
-pub fn archives() -> Result<Vec<PathBuf>> {
-    declared()?.iter().map(archive).collect()
+/// When one is unknown or not built, with the command that builds it.
+pub fn archives(names: &[String]) -> Result<Vec<PathBuf>> {
+    let images = declared()?;
+    if names.is_empty() {
+        return images.iter().map(archive).collect();
+    }
+    let find = |name: &String| images.iter().find(|image| image.name() == name);
+    names
+        .iter()
+        .map(|name| archive(find(name).with_context(|| format!("no image '{name}'"))?))
+        .collect()
 }
 
-fn declared() -> Result<Vec<Image>> {
+/// All images of this checkout.
+///
+/// # Errors
+/// When a declaration is wrong.
+pub fn declared() -> Result<Vec<Image>> {
     Image::load_all(&layout::testbed().join("images"))
 }
 

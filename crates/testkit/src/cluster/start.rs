@@ -135,7 +135,7 @@ async fn runtime(cluster: &Cluster) -> Result<()> {
         })
     })
     .await?;
-    let archives = image_cache::archives()?;
+    let archives = image_cache::archives(&[])?;
     try_join_all(archives.iter().map(|archive| cluster.load_image(archive))).await?;
     Ok(())
 }
