@@ -10,6 +10,7 @@ use testkit::{
     images::Image,
     layout,
     parts::{self, Part},
+    suite::KUBECONFIG_VARIABLE,
 };
 
 #[derive(Subcommand)]
@@ -76,10 +77,12 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         Command::Status => status()?,
         Command::Env { name } => env(&Cluster::attach(&name)?)?,
         Command::Prove { cases } => {
+            require_root()?;
             build_driver()?;
             return runtime()?.block_on(crate::prove::run(&cases));
         }
         Command::Isolation => {
+            require_root()?;
             build_driver()?;
             return runtime()?.block_on(crate::isolation::run());
         }
@@ -133,11 +136,25 @@ fn build(names: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// Before anything else: a contributor should not wait for a build to read this.
+pub(crate) fn require_root() -> Result<()> {
+    ensure!(
+        nix::unistd::geteuid().is_root() || std::env::var_os(KUBECONFIG_VARIABLE).is_some(),
+        "a cluster needs root (namespaces, mounts, control groups); without it the same tests run on \
+         kind or k3d: see 'On a cluster of your own' in docs/developing/testbed.md"
+    );
+    Ok(())
+}
+
 async fn up(name: &str, tier: Tier) -> Result<()> {
+    require_root()?;
     build_driver()?;
     let cluster = Cluster::start(name, tier).await?;
     if let Some(times) = &cluster.times {
         println!("cluster '{name}' ({}): {times}", tier.name());
+    }
+    for warning in &cluster.warnings {
+        println!("warning: {warning}");
     }
     let folders = cluster.folders.clone();
     cluster.detach()?;

@@ -2,20 +2,28 @@
 
 use std::{
     collections::BTreeMap,
-    fmt, fs,
-    io::{BufRead, BufReader},
-    path::{Path, PathBuf},
+    fmt,
+    fs::File,
+    io::{BufRead, BufReader, Read, Seek, SeekFrom},
+    os::unix::fs::MetadataExt,
+    path::PathBuf,
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use kube::Client;
 use serde::Deserialize;
+use tokio::sync::Mutex;
 
 use crate::wait::until;
 
 /// Paths that no API server knows, in the log only because [`AuditLog`] asks for them.
 const MARKER: &str = "/testbed-marker/";
+/// The API server writes a small answer's line before it sends the answer. A large answer is on
+/// its way before its line is written: that may come just after a marker's.
+const AFTER_MARKER: Duration = Duration::from_millis(200);
+/// How much is read at a time in search of the last line's start; a line has one to two thousand.
+const CHUNK: u64 = 64 * 1024;
 
 /// What a request was: the same for all requests that count together.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,16 +92,20 @@ impl fmt::Display for Counts {
     }
 }
 
-/// The log of one API server, with its rotated files.
+/// The log of one API server.
+///
+/// Caveat: one file that only grows. The API server must be told not to rotate it.
 #[derive(Debug, Clone)]
 pub struct AuditLog {
     path: PathBuf,
 }
 
-/// A place in the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A place in the log, between two lines. The default is its beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mark {
-    entries: usize,
+    offset: u64,
+    /// Of the log's file, to notice another one in its place.
+    inode: Option<u64>,
 }
 
 impl AuditLog {
@@ -104,16 +116,15 @@ impl AuditLog {
 
     /// Every request after `since` that was answered before this call.
     ///
-    /// The API server writes a request's line after its answer. So this sends a request that only
-    /// this call makes, and reads the log once that one is in it.
+    /// The API server may write a request's line after its answer. So this sends a request that
+    /// only this call makes, and waits until that one is in the log.
     ///
     /// # Errors
-    /// When the log is unreadable or the marker does not show up.
+    /// When the log is unreadable, or another file than at `since`, or the marker does not show up.
     pub async fn entries(&self, client: &Client, since: Mark) -> Result<Vec<Entry>> {
-        let entries = self.settled(client).await?.into_iter().skip(since.entries);
-        Ok(entries
-            .filter(|entry| !entry.request.resource.starts_with(MARKER))
-            .collect())
+        let mut entries = self.settled(client, since).await?.entries;
+        entries.retain(|entry| !entry.request.resource.starts_with(MARKER));
+        Ok(entries)
     }
 
     /// As [`AuditLog::entries`], counted.
@@ -133,12 +144,10 @@ impl AuditLog {
     /// # Errors
     /// As [`AuditLog::entries`].
     pub async fn mark(&self, client: &Client) -> Result<Mark> {
-        Ok(Mark {
-            entries: self.settled(client).await?.len(),
-        })
+        Ok(self.settled(client, self.end()?).await?.mark)
     }
 
-    async fn settled(&self, client: &Client) -> Result<Vec<Entry>> {
+    async fn settled(&self, client: &Client, since: Mark) -> Result<Reading> {
         let path = format!("{MARKER}{:016x}", marker());
         match client
             .request_text(http::Request::get(&path).body(Vec::new())?)
@@ -148,15 +157,16 @@ impl AuditLog {
             Err(error) => return Err(error).context("cannot mark the audit log"),
             Ok(_) => bail!("the API server knows the path '{path}'"),
         }
+        let reading = Mutex::new(Reading::at(since));
         until(
             "the audit log to be written",
             Duration::from_secs(20),
             async || {
-                let found = self
-                    .read()?
-                    .iter()
-                    .any(|entry| entry.request.resource == path);
-                Ok(if found {
+                let mut reading = reading.lock().await;
+                let known = reading.entries.len();
+                self.read_on(&mut reading)?;
+                let mut new = reading.entries[known..].iter();
+                Ok(if new.any(|entry| entry.request.resource == path) {
                     Ok(())
                 } else {
                     Err("the marker is not in it".to_owned())
@@ -164,65 +174,93 @@ impl AuditLog {
             },
         )
         .await?;
-        // A request that was answered just before the marker may be written just after it.
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        self.read()
+        tokio::time::sleep(AFTER_MARKER).await;
+        let mut reading = reading.into_inner();
+        self.read_on(&mut reading)?;
+        Ok(reading)
     }
 
     /// Everything in the log, oldest first.
     ///
     /// # Errors
-    /// When a file is unreadable or a whole line is not an audit event.
+    /// When the log is unreadable or a whole line is not an audit event.
     pub fn read(&self) -> Result<Vec<Entry>> {
-        let mut entries = Vec::new();
-        for file in self.files()? {
-            read_file(&file, &mut entries)?;
-        }
-        Ok(entries)
+        let mut reading = Reading::at(Mark::default());
+        self.read_on(&mut reading)?;
+        Ok(reading.entries)
     }
 
-    /// `audit-TIME.log` are the rotated files, in the order of their names.
-    fn files(&self) -> Result<Vec<PathBuf>> {
-        let folder = self.path.parent().context("the audit log has no folder")?;
-        let stem = self
-            .path
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        let mut files = Vec::new();
-        for entry in
-            fs::read_dir(folder).with_context(|| format!("cannot read '{}'", folder.display()))?
-        {
-            let path = entry?.path();
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            if name.starts_with(&format!("{stem}-")) && name.ends_with(".log") {
-                files.push(path);
+    /// Adds the lines that are new since the last time.
+    fn read_on(&self, reading: &mut Reading) -> Result<()> {
+        let (mut file, end) = self.open()?;
+        let Mark { offset, inode } = reading.mark;
+        ensure!(
+            end.offset >= offset && (inode.is_none() || inode == end.inode),
+            "the audit log '{}' was replaced: it is not the file that was marked",
+            self.path.display()
+        );
+        file.seek(SeekFrom::Start(offset))?;
+        let mut file = BufReader::new(file);
+        reading.mark.inode = end.inode;
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let length = file.read_until(b'\n', &mut line)?;
+            if !line.ends_with(b"\n") {
+                return Ok(()); // the end, or a line that is still being written
             }
+            let event: Event = serde_json::from_slice(&line).with_context(|| {
+                let line = String::from_utf8_lossy(&line);
+                format!("'{}': not an audit event: {line}", self.path.display())
+            })?;
+            reading.mark.offset += u64::try_from(length)?;
+            reading.entries.extend(event.into_entry());
         }
-        files.sort();
-        files.push(self.path.clone());
-        Ok(files)
+    }
+
+    /// After the last whole line.
+    fn end(&self) -> Result<Mark> {
+        let (mut file, Mark { mut offset, inode }) = self.open()?;
+        let mut chunk = Vec::new();
+        while offset > 0 {
+            let start = offset.saturating_sub(CHUNK);
+            file.seek(SeekFrom::Start(start))?;
+            chunk.clear();
+            file.by_ref().take(offset - start).read_to_end(&mut chunk)?;
+            if let Some(index) = chunk.iter().rposition(|byte| *byte == b'\n') {
+                offset = start + u64::try_from(index)? + 1;
+                break;
+            }
+            offset = start;
+        }
+        Ok(Mark { offset, inode })
+    }
+
+    /// The log and its present end, which may be inside a line.
+    fn open(&self) -> Result<(File, Mark)> {
+        let file = File::open(&self.path)
+            .with_context(|| format!("no audit log at '{}'", self.path.display()))?;
+        let data = file.metadata()?;
+        let end = Mark {
+            offset: data.len(),
+            inode: Some(data.ino()),
+        };
+        Ok((file, end))
     }
 }
 
-fn read_file(path: &Path, entries: &mut Vec<Entry>) -> Result<()> {
-    let mut reader = BufReader::new(
-        fs::File::open(path).with_context(|| format!("no audit log at '{}'", path.display()))?,
-    );
-    let mut line = String::new();
-    loop {
-        line.clear();
-        if reader.read_line(&mut line)? == 0 || !line.ends_with('\n') {
-            return Ok(()); // a line without an end is still being written
+/// Entries from a mark on, and how far that is.
+struct Reading {
+    entries: Vec<Entry>,
+    mark: Mark,
+}
+
+impl Reading {
+    fn at(mark: Mark) -> Self {
+        Self {
+            entries: Vec::new(),
+            mark,
         }
-        let event: Event = serde_json::from_str(&line)
-            .with_context(|| format!("'{}': not an audit event: {line}", path.display()))?;
-        entries.extend(event.into_entry());
     }
 }
 
@@ -273,14 +311,22 @@ struct Status {
 }
 
 impl Event {
-    /// A watch is logged when it starts and when it ends, all else when it ends: each counts once.
+    /// Each request counts once, though some have two lines.
+    ///
+    /// Caveat: a watch that panics before its start is not counted.
     fn into_entry(self) -> Option<Entry> {
-        let stage = if self.verb == "watch" {
-            "ResponseStarted"
-        } else {
-            "ResponseComplete"
+        let code = self.response_status.map_or(0, |status| status.code);
+        // Has no other line. Whoever is authenticated has a name, also when what the API server
+        // asks on his behalf says 401: that has a line at its end.
+        let failed_authentication = code == 401 && self.user.username.is_empty();
+        let is_watch = self.verb == "watch";
+        let counts = match self.stage.as_str() {
+            // Of what takes long: a watch, which may not end before the test does, or a shell.
+            "ResponseStarted" => is_watch || failed_authentication,
+            "ResponseComplete" | "Panic" => !is_watch,
+            _ => false,
         };
-        if self.stage != stage && self.stage != "Panic" {
+        if !counts {
             return None;
         }
         let (resource, namespace, name) = match self.object_ref {
@@ -304,7 +350,7 @@ impl Event {
                 namespace,
             },
             name,
-            code: self.response_status.map_or(0, |status| status.code),
+            code,
             agent: self.user_agent,
         })
     }
@@ -323,6 +369,8 @@ fn full_name(object: &ObjectReference) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, io::Write};
+
     use super::*;
 
     fn event(stage: &str, verb: &str, rest: &str) -> String {
@@ -346,6 +394,7 @@ mod tests {
             event("ResponseComplete", "get", ""),
             event("ResponseStarted", "get", ""),
             event("Panic", "create", ""),
+            event("Panic", "watch", ""), // after its start
         ];
         let verbs: Vec<String> = read(&lines, "")
             .into_iter()
@@ -391,21 +440,85 @@ mod tests {
     }
 
     #[test]
-    fn rotated_files_come_first() {
+    fn failed_authentication_counts_once() {
+        let failed = |stage: &str, verb: &str, user: &str| {
+            let status = r#","responseStatus":{"code":401}"#;
+            event(stage, verb, status).replace(r#"{"username":"a"}"#, user)
+        };
+        let lines = [
+            failed("ResponseStarted", "get", "{}"),
+            failed("ResponseStarted", "watch", "{}"),
+            // Somebody whose shell a node refused.
+            failed("ResponseStarted", "create", r#"{"username":"a"}"#),
+            failed("ResponseComplete", "create", r#"{"username":"a"}"#),
+        ];
+        let entries = read(&lines, "");
+        let seen: Vec<_> = entries
+            .iter()
+            .map(|Entry { request, code, .. }| (request.verb.as_str(), *code))
+            .collect();
+        assert_eq!(seen, [("get", 401), ("watch", 401), ("create", 401)]);
+    }
+
+    fn append(path: &PathBuf, text: &str) {
+        let mut file = File::options().append(true).open(path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn only_what_is_new_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
-        fs::write(&path, event("ResponseComplete", "get", "") + "\n").unwrap();
-        fs::write(
-            folder.path().join("audit-2026-01-01T00-00-00.000.log"),
-            event("ResponseComplete", "list", "") + "\n",
-        )
-        .unwrap();
-        let verbs: Vec<String> = AuditLog::new(path)
-            .read()
-            .unwrap()
-            .into_iter()
-            .map(|entry| entry.request.verb)
-            .collect();
-        assert_eq!(verbs, ["list", "get"]);
+        // The beginning would not be readable once more.
+        fs::write(&path, "no event\n").unwrap();
+        let log = AuditLog::new(path.clone());
+        let mut reading = Reading::at(log.end().unwrap());
+        let (head, tail) = (event("ResponseComplete", "get", ""), "\n");
+        for (text, wanted) in [("", 0), (&head[..20], 0), (&head[20..], 0), (tail, 1)] {
+            append(&path, text);
+            log.read_on(&mut reading).unwrap();
+            assert_eq!(reading.entries.len(), wanted);
+        }
+        assert_eq!(reading.mark, log.end().unwrap());
+    }
+
+    #[test]
+    fn end_is_after_the_last_whole_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let log = AuditLog::new(path.clone());
+        let long = "x".repeat(usize::try_from(CHUNK).unwrap() * 2 + 7);
+        for (text, wanted) in [
+            (String::new(), 0),
+            ("half".to_owned(), 0),
+            ("a\nb\n".to_owned(), 4),
+            ("a\nb\nhalf".to_owned(), 4),
+            (format!("a\n{long}"), 2),
+            (format!("a\n{long}\n"), 3 + long.len()),
+            (long, 0),
+        ] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(log.end().unwrap().offset, u64::try_from(wanted).unwrap());
+        }
+    }
+
+    #[test]
+    fn another_file_in_its_place_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let line = event("ResponseComplete", "get", "") + "\n";
+        fs::write(&path, &line).unwrap();
+        let log = AuditLog::new(path.clone());
+        let mark = log.end().unwrap();
+        let error = || {
+            let result = log.read_on(&mut Reading::at(mark));
+            result.unwrap_err().to_string()
+        };
+        fs::write(&path, "").unwrap();
+        assert!(error().contains("was replaced"), "{}", error());
+        let other = folder.path().join("other");
+        fs::write(&other, line.repeat(2)).unwrap();
+        fs::rename(&other, &path).unwrap();
+        assert!(error().contains("was replaced"), "{}", error());
     }
 }

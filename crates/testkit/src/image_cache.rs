@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
+    cache,
     images::{self, Image},
-    layout,
-    lock::Lock,
-    parts,
+    layout, parts,
 };
 
 /// Builds those of `wanted` that the cache lacks.
@@ -16,13 +15,7 @@ use crate::{
 /// # Errors
 /// At the first image that fails, or whose parts are not built.
 pub fn build(wanted: &[Image], progress: &dyn Fn(&str)) -> Result<()> {
-    let cache = layout::cache()?;
-    let _lock = Lock::take(&cache.join("lock"), &mut |holder| {
-        progress(&format!(
-            "waiting: {holder} is building into '{}'",
-            cache.display()
-        ));
-    })?;
+    let _lock = cache::lock(&layout::cache()?, &mut |line| progress(line))?;
     for image in wanted {
         let start = std::time::Instant::now();
         let known = archive(image).is_ok();

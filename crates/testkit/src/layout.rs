@@ -1,8 +1,12 @@
 //! Where things are on this machine.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 /// Overrides the cache folder of built parts and images.
 pub const CACHE_VARIABLE: &str = "ORCHESTRATOR_TESTBED_CACHE";
@@ -22,30 +26,51 @@ pub fn testbed() -> PathBuf {
     repository().join("testbed")
 }
 
-/// Finished parts and images: `$ORCHESTRATOR_TESTBED_CACHE`, else in the user's cache folder.
+/// Finished parts and images, made if it is not there: `$ORCHESTRATOR_TESTBED_CACHE`, else in the user's cache folder.
 ///
 /// # Errors
-/// When none of the three variables that could name it is set.
+/// When none of the three variables that could name it is set, or it cannot be made.
 pub fn cache() -> Result<PathBuf> {
-    let by_environment = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    if let Some(folder) = by_environment(CACHE_VARIABLE) {
-        return Ok(PathBuf::from(folder));
+    if let Some(folder) = variable(CACHE_VARIABLE) {
+        return one_spelling(Path::new(&folder));
     }
-    let base = by_environment("XDG_CACHE_HOME")
+    let base = variable("XDG_CACHE_HOME")
         .map(PathBuf::from)
-        .or_else(|| by_environment("HOME").map(|home| PathBuf::from(home).join(".cache")))
+        .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".cache")))
         .with_context(|| {
             format!("no cache folder: set {CACHE_VARIABLE}, XDG_CACHE_HOME or HOME")
         })?;
-    Ok(base.join("orchestrator-testbed"))
+    one_spelling(&base.join("orchestrator-testbed"))
 }
 
-/// Running clusters and kept logs. Short on purpose: unix socket paths end at 108 bytes.
-pub fn state() -> PathBuf {
-    std::env::var_os(STATE_VARIABLE)
-        .filter(|value| !value.is_empty())
-        .map_or_else(
-            || PathBuf::from("/var/tmp/orchestrator-testbed"),
-            PathBuf::from,
-        )
+/// Running clusters and kept logs; made if it is not there.
+///
+/// Guarantees: one folder has one spelling. Names of control groups are derived from it.
+///
+/// # Errors
+/// When it cannot be made, or is so long that the path of a socket in it would not fit.
+pub fn state() -> Result<PathBuf> {
+    let folder = variable(STATE_VARIABLE).map_or_else(
+        || PathBuf::from("/var/tmp/orchestrator-testbed"),
+        PathBuf::from,
+    );
+    let folder = one_spelling(&folder)?;
+    // A unix socket's path ends at 108 bytes; the name of a cluster has at most 40.
+    let length = folder.as_os_str().len();
+    ensure!(
+        length <= 48,
+        "'{}' is too long for sockets in it: at most 48 bytes",
+        folder.display()
+    );
+    Ok(folder)
+}
+
+fn one_spelling(folder: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(folder)
+        .and_then(|()| folder.canonicalize())
+        .with_context(|| format!("cannot use the folder '{}'", folder.display()))
+}
+
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }

@@ -8,6 +8,7 @@
 //! For tests only: nothing of it is in a release.
 
 pub mod audit;
+mod cache;
 pub mod cluster;
 pub mod image_cache;
 pub mod images;

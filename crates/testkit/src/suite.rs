@@ -31,8 +31,8 @@ pub const KUBECONFIG_VARIABLE: &str = "ORCHESTRATOR_TEST_KUBECONFIG";
 pub const RUN_VARIABLE: &str = "ORCHESTRATOR_TEST_RUN";
 /// Names the file for tests that cannot run; set by `cargo xtask test`.
 pub const SKIPPED_VARIABLE: &str = "ORCHESTRATOR_TEST_SKIPPED";
-/// Longer than any case needs; a case that hangs must not take the run with it.
-const CASE_LIMIT: Duration = Duration::from_secs(300);
+/// Enough for most; a case that hangs must not take the run with it.
+pub const CASE_LIMIT: Duration = Duration::from_secs(300);
 
 /// Why a case cannot run on this cluster. Neither passed nor failed.
 #[derive(Debug)]
@@ -61,6 +61,19 @@ impl Place {
         std::env::var_os(KUBECONFIG_VARIABLE)
             .filter(|value| !value.is_empty())
             .map(|path| Self::External(path.into()))
+    }
+
+    /// Whether its API server answers.
+    ///
+    /// # Errors
+    /// When it does not, or the kubeconfig is unreadable.
+    pub async fn check(&self) -> Result<()> {
+        let client = Client::try_from(self.config().await?)?;
+        client
+            .apiserver_version()
+            .await
+            .context("the cluster does not answer")?;
+        Ok(())
     }
 
     async fn config(&self) -> Result<Config> {
@@ -160,6 +173,8 @@ pub struct Case {
     pub tier: Tier,
     /// Disturbs others: runs after them, alone.
     pub alone: bool,
+    /// Longer is a failure; [`CASE_LIMIT`] does for most.
+    pub limit: Duration,
     /// Says what it saw.
     pub run: fn(Env) -> BoxFuture<'static, Result<String>>,
 }
@@ -173,6 +188,13 @@ pub struct Summary {
     pub failed: usize,
     /// Could not run on this cluster, and said why.
     pub skipped: usize,
+}
+
+impl Summary {
+    /// Something passed and nothing failed: to have run nothing is not success.
+    pub fn is_success(&self) -> bool {
+        self.failed == 0 && self.passed > 0
+    }
 }
 
 impl fmt::Display for Summary {
@@ -232,7 +254,7 @@ pub async fn run(
 
 async fn judge(case: &Case, place: Option<Place>) -> Outcome {
     match place {
-        Some(place) => attempt(place, case.name, case.run).await,
+        Some(place) => attempt(place, case.name, case.limit, case.run).await,
         None => Outcome::CannotRun(format!(
             "needs a cluster of the tier '{}'",
             case.tier.name()
@@ -240,7 +262,12 @@ async fn judge(case: &Case, place: Option<Place>) -> Outcome {
     }
 }
 
-async fn attempt<F>(place: Place, name: &str, body: impl FnOnce(Env) -> F) -> Outcome
+async fn attempt<F>(
+    place: Place,
+    name: &str,
+    limit: Duration,
+    body: impl FnOnce(Env) -> F,
+) -> Outcome
 where
     F: Future<Output = Result<String>>,
 {
@@ -249,7 +276,7 @@ where
         Err(error) => return Outcome::Failed(format!("{error:#}; {}", place.logs())),
     };
     let running = AssertUnwindSafe(body(env.clone())).catch_unwind();
-    let failure = match timeout(CASE_LIMIT, running).await {
+    let failure = match timeout(limit, running).await {
         Ok(Ok(Ok(seen))) => match remove(&env).await {
             Ok(()) => return Outcome::Passed(seen),
             Err(error) => format!("{error:#}"),
@@ -264,7 +291,7 @@ where
             None => format!("{error:#}"),
         },
         Ok(Err(panic)) => format!("panicked: {}", panic_text(panic.as_ref())),
-        Err(_elapsed) => format!("took longer than {} s", CASE_LIMIT.as_secs()),
+        Err(_elapsed) => format!("took longer than {} s", limit.as_secs()),
     };
     Outcome::Failed(format!(
         "{failure}; namespace '{}' was kept; {}",
@@ -289,7 +316,7 @@ where
 {
     let outcome = match shared(tier)? {
         Some(place) => {
-            attempt(place, name, |env| async {
+            attempt(place, name, CASE_LIMIT, |env| async {
                 body(env).await.map(|()| String::new())
             })
             .await
@@ -391,6 +418,25 @@ mod tests {
         );
     }
 
+    #[test]
+    fn to_have_run_nothing_is_not_success() {
+        let cases = [
+            ((1, 0, 0), true),
+            ((1, 0, 5), true),
+            ((0, 0, 3), false),
+            ((0, 0, 0), false),
+            ((5, 1, 0), false),
+        ];
+        for ((passed, failed, skipped), wanted) in cases {
+            let summary = Summary {
+                passed,
+                failed,
+                skipped,
+            };
+            assert_eq!(summary.is_success(), wanted, "{summary}");
+        }
+    }
+
     #[tokio::test]
     async fn a_case_without_a_place_is_skipped_not_passed() {
         let case = Case {
@@ -398,6 +444,7 @@ mod tests {
             shows: "nothing",
             tier: Tier::Kwok,
             alone: false,
+            limit: CASE_LIMIT,
             run: |_| async { Ok(String::new()) }.boxed(),
         };
         let mut lines = Vec::new();

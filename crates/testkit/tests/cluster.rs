@@ -1,15 +1,19 @@
 //! What a test on a cluster gets.
 
-use anyhow::{Result, bail};
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result, bail};
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::{
-    Api,
+    Api, Client,
     api::{ListParams, ObjectMeta, PostParams},
 };
 use nix::sys::signal::Signal;
 use testkit::{
-    cluster::{Process, Tier},
+    cluster::{Cluster, Process, Tier},
     suite,
+    wait::until,
 };
 use tokio::time::Duration;
 
@@ -148,11 +152,166 @@ async fn kwok_runs_a_pod_that_no_kubelet_ever_sees() -> Result<()> {
         }))?;
         let pods: Api<Pod> = env.api();
         pods.create(&PostParams::default(), &pod).await?;
-        testkit::wait::until("the Pod to run", Duration::from_secs(30), async || {
+        until("the Pod to run", Duration::from_secs(30), async || {
             let phase = pods.get("fake").await?.status.and_then(|status| status.phase);
             Ok(if phase.as_deref() == Some("Running") { Ok(()) } else { Err(format!("{phase:?}")) })
         })
         .await
     })
     .await
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn a_program_that_leaves_something_behind_is_answered_and_cleaned_up() -> Result<()> {
+    suite::test(Tier::Api, "behind", async |env| {
+        let control = &env.testbed("running a program inside")?.control;
+        let leaves = Process::new("leaves", "/bin/sh", ["-c", "sleep 4711 & echo said"]);
+        let output = control.run(leaves, Duration::from_secs(10)).await?;
+        assert_eq!((output.code, output.stdout.as_str()), (0, "said\n"));
+        let slow = Process::new("slow", "/bin/sh", ["-c", "sleep 4712 & sleep 4712"]);
+        let error = control
+            .run(slow, Duration::from_millis(300))
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains("took longer"), "{error:#}");
+        let list = Process::new(
+            "list",
+            "/bin/sh",
+            ["-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"],
+        );
+        let running = control.check(list, Duration::from_secs(10)).await?;
+        assert!(!running.contains("sleep 471"), "still running: {running}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn names_environment_and_number_of_requests_are_bounded() -> Result<()> {
+    suite::test(Tier::Api, "bounds", async |env| {
+        let control = &env.testbed("running a program inside")?.control;
+        for name in ["../../escaped", "audit", "keeper", "", "A B"] {
+            let error = control
+                .start(Process::new(name, "/bin/true", [""; 0]))
+                .await
+                .unwrap_err();
+            assert!(
+                error.to_string().contains("process name"),
+                "{name}: {error:#}"
+            );
+        }
+        let environment = control
+            .check(
+                Process::new("env", "/usr/bin/env", [""; 0]),
+                Duration::from_secs(10),
+            )
+            .await?;
+        let mut names: Vec<&str> = environment
+            .lines()
+            .filter_map(|line| line.split('=').next())
+            .collect();
+        names.sort_unstable();
+        assert_eq!(names, ["HOME", "PATH"]);
+        let many = (0..90).map(|_| {
+            control.run(
+                Process::new("wait", "/bin/sleep", ["1"]),
+                Duration::from_secs(10),
+            )
+        });
+        let refused: Vec<String> = join_all(many)
+            .await
+            .into_iter()
+            .filter_map(Result::err)
+            .map(|error| format!("{error:#}"))
+            .collect();
+        assert!(
+            refused.iter().all(|why| why.contains("ask again later")),
+            "{refused:?}"
+        );
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn a_request_without_a_valid_identity_is_in_the_audit_log() -> Result<()> {
+    suite::test(Tier::Api, "unknown", async |env| {
+        let log = env.testbed("reading the audit log")?.audit();
+        let before = log.mark(&env.client).await?;
+        let mut config = env.config.clone();
+        config.auth_info = kube::config::AuthInfo {
+            token: Some("forged".to_owned().into()),
+            ..Default::default()
+        };
+        let stranger: Api<ConfigMap> = Api::namespaced(Client::try_from(config)?, &env.namespace);
+        match stranger.list(&ListParams::default()).await {
+            Err(kube::Error::Api(status)) => assert_eq!(status.code, 401),
+            other => bail!("a forged token was not refused: {other:?}"),
+        }
+        let entries = log.entries(&env.client, before).await?;
+        let seen = entries
+            .iter()
+            .filter(|entry| entry.code == 401 && entry.request.namespace == env.namespace);
+        assert_eq!(seen.count(), 1);
+        Ok(())
+    })
+    .await
+}
+
+/// As a paused container is. It would not even die, and its cluster with it.
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn a_frozen_process_does_not_keep_a_cluster() -> Result<()> {
+    let cluster = Cluster::start(&format!("frozen-{}", std::process::id()), Tier::Api).await?;
+    let freezer = Path::new("/sys/fs/cgroup/freezer");
+    let prefix = format!("testbed-{}-", cluster.folders.name);
+    let entries: Vec<fs::DirEntry> = fs::read_dir(freezer)?.collect::<std::io::Result<_>>()?;
+    let branch = entries
+        .into_iter()
+        .find(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+        .context("no control group")?
+        .path()
+        .join("frozen");
+    fs::create_dir(&branch)?;
+    let processes = cluster.folders.cgroup().processes()?;
+    fs::write(
+        branch.join("cgroup.procs"),
+        processes.last().context("no process")?.to_string(),
+    )?;
+    fs::write(branch.join("freezer.state"), "FROZEN")?;
+    let folders = cluster.folders.clone();
+    cluster.stop().await?;
+    assert!(!folders.run.exists() && !folders.cgroup().exists()?);
+    Ok(())
+}
+
+/// They are the whole machine's: an oops must not reboot a contributor's laptop.
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn a_kubelet_does_not_change_the_machines_settings() -> Result<()> {
+    let setting = "/proc/sys/kernel/panic";
+    let found = fs::read_to_string(setting)?;
+    fs::write(setting, "0")?;
+    let started = Cluster::start(&format!("settings-{}", std::process::id()), Tier::Node).await;
+    let now = fs::read_to_string(setting)?;
+    fs::write(setting, found.trim())?;
+    let cluster = started?;
+    let inside = cluster
+        .control
+        .check(
+            Process::new("cat", "/bin/cat", [setting]),
+            Duration::from_secs(10),
+        )
+        .await;
+    cluster.stop().await?;
+    assert_eq!(now.trim(), "0");
+    assert_eq!(
+        inside?.trim(),
+        "10",
+        "the kubelet no longer changes it: this test shows nothing"
+    );
+    Ok(())
 }

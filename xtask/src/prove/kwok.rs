@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::batch::v1::Job;
 use kube::{
@@ -51,7 +51,6 @@ pub(super) async fn thousand_jobs(env: Env) -> Result<String> {
     )
     .await?;
     let took = start.elapsed();
-    ensure!(created <= took);
     Ok(format!(
         "created in {:.0} s, all complete after {:.0} s, {:.0} a second",
         created.as_secs_f64(),

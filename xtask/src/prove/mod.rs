@@ -9,11 +9,11 @@ mod workloads;
 
 use std::{collections::BTreeMap, process::ExitCode, sync::Arc};
 
-use anyhow::{Context, Result};
+use anyhow::{Result, anyhow};
 use futures::FutureExt;
 use testkit::{
     cluster::{Cluster, Tier},
-    suite::{self, Case, Place},
+    suite::{self, CASE_LIMIT, Case, Place},
 };
 
 /// Two cores: more at once only makes each slower.
@@ -26,6 +26,7 @@ macro_rules! case {
             shows: $shows,
             tier: Tier::$tier,
             alone: false,
+            limit: CASE_LIMIT,
             run: |env| $run(env).boxed(),
         }
     };
@@ -133,9 +134,10 @@ pub(crate) async fn run(only: &[String]) -> Result<ExitCode> {
     cases.retain(|case| only.is_empty() || only.iter().any(|name| name == case.name));
     let places = places(&cases).await?;
     let summary = suite::run(cases, &places, PARALLEL, &mut |line| println!("{line}")).await;
-    stop(places).await?;
+    let stopped = stop(places).await;
     println!("{summary}");
-    Ok(if summary.failed == 0 {
+    stopped?;
+    Ok(if summary.is_success() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -148,13 +150,18 @@ async fn places(cases: &[Case]) -> Result<BTreeMap<Tier, Place>> {
     tiers.dedup();
     let mut places = BTreeMap::new();
     if let Some(external) = Place::external() {
+        external.check().await?;
         // A contributor's cluster has an API server and nodes; fake nodes it has not.
         tiers.retain(|tier| *tier != Tier::Kwok);
         places.extend(tiers.into_iter().map(|tier| (tier, external.clone())));
         return Ok(places);
     }
     for tier in tiers {
-        let cluster = Cluster::start(&format!("prove-{}", tier.name()), tier).await?;
+        let cluster = Cluster::start(
+            &format!("prove-{}-{}", std::process::id(), tier.name()),
+            tier,
+        )
+        .await?;
         if let Some(times) = &cluster.times {
             println!("cluster '{}' started: {times}", cluster.folders.name);
         }
@@ -163,14 +170,17 @@ async fn places(cases: &[Case]) -> Result<BTreeMap<Tier, Place>> {
     Ok(places)
 }
 
+/// Ends all of them, also when one does not end.
 async fn stop(places: BTreeMap<Tier, Place>) -> Result<()> {
+    let mut result = Ok(());
     for place in places.into_values() {
         if let Place::Testbed(cluster) = place {
-            Arc::into_inner(cluster)
-                .context("a case still holds its cluster")?
-                .stop()
-                .await?;
+            let ended = match Arc::into_inner(cluster) {
+                Some(cluster) => cluster.stop().await,
+                None => Err(anyhow!("a case still holds its cluster")),
+            };
+            result = result.and(ended);
         }
     }
-    Ok(())
+    result
 }

@@ -92,6 +92,8 @@ impl Cgroup {
                     self.name
                 );
             }
+            // A frozen process, as a paused container is, does not even die.
+            self.thaw()?;
             for pid in left {
                 match kill(Pid::from_raw(pid), Signal::SIGKILL) {
                     Ok(()) | Err(Errno::ESRCH) => {}
@@ -100,6 +102,13 @@ impl Cgroup {
             }
             thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    pub(super) fn thaw(&self) -> Result<()> {
+        for root in roots()? {
+            thaw(&root.join(&self.name))?;
+        }
+        Ok(())
     }
 
     fn try_remove(&self) -> Result<bool> {
@@ -169,6 +178,20 @@ fn collect(folder: &Path, found: &mut Vec<i32>) -> Result<()> {
         collect(&child, found)?;
     }
     Ok(())
+}
+
+fn thaw(folder: &Path) -> Result<()> {
+    for (file, value) in [("freezer.state", "THAWED"), ("cgroup.freeze", "0")] {
+        let file = folder.join(file);
+        match fs::write(&file, value) {
+            Ok(()) => {}
+            Err(_) if !file.exists() => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot write '{}'", file.display()));
+            }
+        }
+    }
+    children(folder)?.iter().try_for_each(|child| thaw(child))
 }
 
 fn remove_tree(folder: &Path) -> io::Result<()> {

@@ -11,14 +11,12 @@ use super::{
     network::{DNS_SERVICE, NODE_ADDRESS, NODE_POD_RANGE, POD_RANGE, SERVICE_RANGE},
     pki::Pki,
 };
-use crate::parts;
+use crate::{images::REGISTRY, parts};
 
 /// The only real node.
 pub const NODE: &str = "node-0";
 /// Name of the volume driver, and of its StorageClass.
 pub const CSI_DRIVER: &str = "btrfs.csi.testbed.local";
-/// Reference prefix of the images that the testbed builds.
-pub const REGISTRY: &str = "testbed.local";
 pub(super) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 /// Where the volume driver listens, inside the cluster.
 ///
@@ -28,8 +26,8 @@ pub const CSI_SOCKET: &str = "/var/lib/kubelet/plugins/btrfs/driver@csi.sock";
 const CSI_REGISTRATION: &str = "/var/lib/kubelet/plugins_registry/btrfs@reg.sock";
 /// Where the volumes' filesystem is mounted inside the cluster.
 pub(super) const VOLUMES: &str = "/var/lib/volumes";
-/// Programs that containerd, kube-router and the kubelet start by name.
-const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Where programs of the machine are found by name.
+pub(super) const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 pub(super) fn etcd(folders: &Folders, pki: &Pki) -> Result<Process> {
     let client = "https://127.0.0.1:2379";
@@ -89,8 +87,8 @@ pub(super) fn apiserver(folders: &Folders, pki: &Pki) -> Result<Process> {
             folders.run.join("audit-policy.json").display()
         ),
         format!("--audit-log-path={}", folders.audit_log().display()),
-        "--audit-log-maxsize=500".to_owned(),
-        "--audit-log-maxbackup=3".to_owned(),
+        // Never rotated: the reader counts on one file. It ends with the cluster's logs.
+        "--audit-log-maxsize=1000000".to_owned(),
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local".to_owned(),
         format!(
             "--service-account-key-file={}",
@@ -303,8 +301,7 @@ pub(super) fn kubelet(folders: &Folders, pki: &Pki) -> Result<Process> {
         "kubelet",
         parts::binary("kubernetes", "kubelet")?,
         arguments,
-    )
-    .with("PATH", SYSTEM_PATH))
+    ))
 }
 
 pub(super) fn proxy_config(pki: &Pki) -> Value {
@@ -330,8 +327,7 @@ pub(super) fn proxy(folders: &Folders) -> Result<Process> {
         "kube-proxy",
         parts::binary("kubernetes", "kube-proxy")?,
         [config],
-    )
-    .with("PATH", SYSTEM_PATH))
+    ))
 }
 
 pub(super) fn router(pki: &Pki) -> Result<Process> {
@@ -350,8 +346,7 @@ pub(super) fn router(pki: &Pki) -> Result<Process> {
         "kube-router",
         parts::binary("kube-router", "kube-router")?,
         arguments,
-    )
-    .with("PATH", SYSTEM_PATH))
+    ))
 }
 
 pub(super) fn csi_driver(program: &Path) -> Process {
@@ -362,7 +357,7 @@ pub(super) fn csi_driver(program: &Path) -> Process {
         format!("--endpoint={CSI_SOCKET}"),
         format!("--registration={CSI_REGISTRATION}"),
     ];
-    Process::new("csi-btrfs", program, arguments).with("PATH", SYSTEM_PATH)
+    Process::new("csi-btrfs", program, arguments)
 }
 
 pub(super) fn csi_provisioner(pki: &Pki) -> Result<Process> {

@@ -230,7 +230,13 @@ pub(super) fn ask(socket: &Path, request: &Request, limit: Duration) -> Result<R
     stream.set_read_timeout(Some(limit))?;
     stream.set_write_timeout(Some(limit))?;
     send(&mut stream, request).with_context(gone)?;
-    receive(&stream).with_context(gone)
+    receive(&stream).with_context(|| {
+        let seconds = limit.as_secs();
+        format!(
+            "no answer within {seconds} s at '{}', or the cluster is gone",
+            socket.display()
+        )
+    })
 }
 
 pub(super) fn send<T: Serialize>(stream: &mut UnixStream, message: &T) -> Result<()> {

@@ -9,28 +9,29 @@
 
 use std::{
     fs::File,
-    io::{BufRead, BufReader, Read},
+    io::Read,
     net::TcpListener,
     process::{Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
 use nix::sched::{CloneFlags, unshare};
 
-use super::{Folders, sweep, write};
-use crate::lock::Lock;
+use super::{Folders, NAMESPACES_LIMIT, sweep, wait_for, write};
+use crate::{lock::Lock, process};
 
 /// Runs as long as the cluster. `init` is the command line of [`super::init::run`].
 ///
 /// # Errors
 /// When the cluster cannot be set up or cleaned up.
 pub fn run(folders: &Folders, init: &mut Command) -> Result<()> {
-    let lock = Lock::try_take(&folders.lock())?.context("another keeper holds this cluster")?;
+    // Somebody may be asking at this instant whether it is held.
+    let lock = Lock::take(&folders.lock, Duration::from_secs(5), &mut |_| ())?;
     let result = keep(folders, init);
     folders.cgroup().leave()?;
-    // The lock is released only after the folder is gone: nobody may take a half-removed cluster.
+    // The lock is released only after all is gone: nobody may take a half-removed cluster.
     let swept = sweep::remove(folders);
     drop(lock);
     result.and(swept)
@@ -57,31 +58,40 @@ fn keep(folders: &Folders, init: &mut Command) -> Result<()> {
         .stderr(log)
         .spawn()
         .context("cannot start the cluster's first process")?;
-    let mut ready = String::new();
-    BufReader::new(
-        child
-            .stdout
-            .take()
-            .context("no output of the first process")?,
-    )
-    .read_line(&mut ready)?;
-    ensure!(
-        ready == "ready\n",
-        "the cluster's first process failed; see '{}'",
-        folders.logs.join("init.log").display()
-    );
-    write(&folders.port(), port.to_string().as_bytes())?;
-
+    // Never read: the first process writes to it and so notices when the keeper is gone.
+    let _ready = child.stdout.take();
+    let deadline = Instant::now() + NAMESPACES_LIMIT;
+    let mut ready = false;
     while !owner.is_finished() {
-        if child.try_wait()?.is_some() {
+        if let Some(status) = child.try_wait()? {
+            ensure!(
+                ready,
+                "the first process {}: {}",
+                process::ended(status),
+                process::tail(&folders.logs.join("init.log"))
+            );
             return Ok(());
         }
-        thread::sleep(Duration::from_millis(50));
+        if !ready && folders.control().exists() {
+            ready = true;
+            write(&folders.port(), port.to_string().as_bytes())?;
+        }
+        if !ready && Instant::now() > deadline {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
     }
     child
         .kill()
         .context("cannot end the cluster's first process")?;
-    child.wait()?;
+    // Its end waits for all others' ends, and a frozen one does not even die.
+    folders.cgroup().thaw()?;
+    wait_for(&mut child, NAMESPACES_LIMIT)?.context("the cluster's first process does not end")?;
+    ensure!(
+        ready || owner.is_finished(),
+        "the namespaces were not made within {} s",
+        NAMESPACES_LIMIT.as_secs()
+    );
     Ok(())
 }
 

@@ -1,37 +1,33 @@
 //! Applying manifests, as `kubectl apply --server-side` does.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, bail};
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
+    discovery::{ApiCapabilities, Scope, pinned_kind},
 };
-
-/// Kinds that have no namespace, of those that test manifests use.
-const CLUSTER_SCOPED: &[&str] = &[
-    "Namespace",
-    "Node",
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "CSIDriver",
-    "StorageClass",
-    "CustomResourceDefinition",
-    "PriorityClass",
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionPolicyBinding",
-    "VolumeSnapshotClass",
-    "IngressClass",
-    "RuntimeClass",
-    "PersistentVolume",
-];
 
 /// Applies every document of `yaml`; those without a namespace go to `namespace`.
 ///
 /// # Errors
-/// At the first document that is unreadable or refused.
+/// At the first document that is unreadable, of an unknown kind, or refused.
 pub async fn apply(client: &Client, namespace: &str, yaml: &str) -> Result<Vec<DynamicObject>> {
+    let mut known = BTreeMap::new();
     let mut applied = Vec::new();
     for document in documents(yaml)? {
-        applied.push(apply_one(client, namespace, &document).await?);
+        let Some(types) = &document.types else {
+            bail!("a document has no apiVersion and kind");
+        };
+        let key = (types.api_version.clone(), types.kind.clone());
+        if !known.contains_key(&key) {
+            let kind = pinned_kind(client, &types.try_into()?)
+                .await
+                .with_context(|| format!("the API server has no {} {}", key.0, key.1))?;
+            known.insert(key.clone(), kind);
+        }
+        applied.push(apply_one(client, namespace, &document, &known[&key]).await?);
     }
     Ok(applied)
 }
@@ -46,25 +42,24 @@ async fn apply_one(
     client: &Client,
     namespace: &str,
     object: &DynamicObject,
+    (resource, capabilities): &(ApiResource, ApiCapabilities),
 ) -> Result<DynamicObject> {
-    let Some(types) = &object.types else {
-        bail!("a document has no apiVersion and kind");
-    };
-    let resource = ApiResource::from_gvk(&types.try_into()?);
-    let api: Api<DynamicObject> = if CLUSTER_SCOPED.contains(&types.kind.as_str()) {
-        Api::all_with(client.clone(), &resource)
-    } else {
-        Api::namespaced_with(
-            client.clone(),
-            object.namespace().as_deref().unwrap_or(namespace),
-            &resource,
-        )
+    let api: Api<DynamicObject> = match capabilities.scope {
+        Scope::Cluster => Api::all_with(client.clone(), resource),
+        Scope::Namespaced => {
+            let own = object.namespace();
+            Api::namespaced_with(
+                client.clone(),
+                own.as_deref().unwrap_or(namespace),
+                resource,
+            )
+        }
     };
     let parameters = PatchParams::apply("testbed").force().validation_strict();
     let name = object.name_any();
     api.patch(&name, &parameters, &Patch::Apply(object))
         .await
-        .with_context(|| format!("cannot apply {} '{name}'", types.kind))
+        .with_context(|| format!("cannot apply {} '{name}'", resource.kind))
 }
 
 #[cfg(test)]

@@ -12,12 +12,13 @@ mod manifests;
 mod network;
 mod pki;
 mod start;
+mod supervisor;
 mod sweep;
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     str::FromStr,
     time::{Duration, Instant},
 };
@@ -29,14 +30,25 @@ use kube::{
 };
 use sha2::{Digest, Sha256};
 
+pub use crate::images::REGISTRY;
 pub use cgroup::Cgroup;
-pub use components::{CSI_DRIVER, CSI_SOCKET, NODE, REGISTRY};
+pub use components::{CSI_DRIVER, CSI_SOCKET, NODE};
 pub use control::{Control, Process};
 pub use manifests::apply;
 pub use start::Times;
 pub use sweep::{all, down};
 
-use crate::{audit::AuditLog, layout, lock::Lock};
+use crate::{
+    audit::AuditLog,
+    layout,
+    lock::{self, Lock},
+    process,
+};
+
+/// For the keeper to make the namespaces; a fraction of a second on an idle machine.
+const NAMESPACES_LIMIT: Duration = Duration::from_secs(20);
+/// For a cluster to be gone: half a second on an idle machine, and the removal's own limits.
+const STOP_LIMIT: Duration = Duration::from_secs(90);
 
 /// Path of the `xtask` binary, for tests that start clusters: the keeper is one of its commands.
 pub const XTASK_VARIABLE: &str = "ORCHESTRATOR_XTASK";
@@ -91,6 +103,11 @@ pub struct Folders {
     pub run: PathBuf,
     /// Kept for a while after it.
     pub logs: PathBuf,
+    /// Held by the keeper as long as anything of the cluster is there. Outside of `run`: a file that
+    /// is removed and made again would be a second lock.
+    lock: PathBuf,
+    /// Where `run` is moved to be removed, so that its name is free or whole, never half gone.
+    trash: PathBuf,
 }
 
 impl Folders {
@@ -98,26 +115,21 @@ impl Folders {
     /// When the name would not do as a folder's and a control group's name.
     pub fn new(name: &str) -> Result<Self> {
         ensure!(
-            (1..=40).contains(&name.len())
-                && name
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'),
+            is_name(name),
             "cluster name '{name}': 1 to 40 letters, digits and hyphens are allowed"
         );
-        let state = layout::state();
+        let state = layout::state()?;
         Ok(Self {
             name: name.to_owned(),
             run: state.join("run").join(name),
             logs: state.join("logs").join(name),
+            lock: state.join("locks").join(name),
+            trash: state.join("trash").join(name),
         })
     }
 
     pub(crate) fn control(&self) -> PathBuf {
         self.run.join("control.sock")
-    }
-
-    fn lock(&self) -> PathBuf {
-        self.run.join("lock")
     }
 
     fn port(&self) -> PathBuf {
@@ -155,29 +167,46 @@ impl Folders {
     /// # Errors
     /// When its lock cannot be read.
     pub fn is_alive(&self) -> Result<bool> {
-        Ok(self.run.exists() && Lock::try_take(&self.lock())?.is_none())
+        Ok(self.run.exists() && Lock::is_held(&self.lock)?)
     }
 
-    /// The process beside the cluster, as the machine numbers it.
-    ///
-    /// Caveat: of a dead cluster it is the number that its keeper had; ask [`Folders::is_alive`].
+    /// The process beside the cluster, as the machine numbers it; nothing when it is not there.
     ///
     /// # Errors
-    /// When no keeper has signed the lock yet.
-    pub fn keeper(&self) -> Result<i32> {
-        let holder = fs::read_to_string(self.lock())
-            .with_context(|| format!("no cluster '{}'", self.name))?;
-        let number = holder
-            .trim()
+    /// When the machine's processes cannot be read.
+    pub fn keeper(&self) -> Result<Option<i32>> {
+        let Some(number) = lock::holder(&self.lock)?
             .strip_prefix("process ")
-            .with_context(|| format!("nobody signed the lock of '{}'", self.name))?;
-        Ok(number.parse()?)
+            .map(str::to_owned)
+        else {
+            return Ok(None);
+        };
+        // The number may be another's by now: only a keeper of this cluster has these arguments.
+        let arguments = match fs::read(format!("/proc/{number}/cmdline")) {
+            Ok(arguments) => arguments,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).context("cannot read a process's arguments"),
+        };
+        let wanted = format!("\0keeper\0{}\0", self.name);
+        let is_keeper = String::from_utf8_lossy(&arguments).ends_with(&wanted);
+        Ok(if is_keeper {
+            Some(number.parse()?)
+        } else {
+            None
+        })
     }
 
     /// Whether it came up whole.
     pub fn is_ready(&self) -> bool {
         self.tier().exists()
     }
+}
+
+fn is_name(text: &str) -> bool {
+    (1..=40).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 /// A running cluster. Dropping the owner's handle ends it, unless it was detached.
@@ -189,6 +218,8 @@ pub struct Cluster {
     pub tier: Tier,
     /// How long its start took; nothing for a cluster that another process started.
     pub times: Option<Times>,
+    /// What a dead cluster left that could not be removed.
+    pub warnings: Vec<String>,
     /// What runs inside.
     pub control: Control,
     keeper: Option<Child>,
@@ -200,10 +231,7 @@ impl Cluster {
     /// # Errors
     /// When a part does not come up; the error names the part and the end of its log.
     pub async fn start(name: &str, tier: Tier) -> Result<Self> {
-        ensure!(
-            nix::unistd::geteuid().is_root(),
-            "a cluster needs root (namespaces, mounts, control groups); see CONTRIBUTING.md for kind or k3d without it"
-        );
+        ensure!(nix::unistd::geteuid().is_root(), "a cluster needs root");
         ensure!(
             tier != Tier::Node || cgroup::is_version_one(),
             "the node tier was made for control groups of version 1, and this machine has version 2: \
@@ -211,7 +239,7 @@ impl Cluster {
         );
         let begin = Instant::now();
         let folders = Folders::new(name)?;
-        let keeper = tokio::task::spawn_blocking({
+        let (keeper, warnings) = tokio::task::spawn_blocking({
             let folders = folders.clone();
             move || start_keeper(&folders)
         })
@@ -221,6 +249,7 @@ impl Cluster {
             folders,
             tier,
             times: None,
+            warnings,
             control,
             keeper: Some(keeper),
         };
@@ -228,13 +257,11 @@ impl Cluster {
             Ok(times) => cluster.times = Some(times),
             Err(error) => {
                 let logs = cluster.folders.logs.display().to_string();
-                cluster
-                    .stop()
-                    .await
-                    .context("cleaning up after a failed start")?;
-                return Err(error.context(format!(
-                    "cluster '{name}' did not start; logs are in '{logs}'"
-                )));
+                let mut context = format!("cluster '{name}' did not start; logs are in '{logs}'");
+                if let Err(error) = cluster.stop().await {
+                    context = format!("{context}; and then: {error:#}");
+                }
+                return Err(error.context(context));
             }
         }
         write(&cluster.folders.tier(), tier.name().as_bytes())?;
@@ -259,6 +286,7 @@ impl Cluster {
             folders,
             tier,
             times: None,
+            warnings: Vec::new(),
             control,
             keeper: None,
         })
@@ -306,12 +334,20 @@ impl Cluster {
             return tokio::task::spawn_blocking(move || down(&folders)).await?;
         };
         drop(keeper.stdin.take());
-        let status = tokio::task::spawn_blocking(move || keeper.wait()).await??;
+        let name = self.folders.name.clone();
+        let status = tokio::task::spawn_blocking(move || wait_for(&mut keeper, STOP_LIMIT))
+            .await??
+            .with_context(|| {
+                format!(
+                    "cluster '{name}' did not end within {} s",
+                    STOP_LIMIT.as_secs()
+                )
+            })?;
         ensure!(
             status.success(),
             "cluster '{}' was not cleaned up: its keeper {}; see '{}'",
             self.folders.name,
-            crate::process::ended(status),
+            process::ended(status),
             self.folders.logs.join("keeper.log").display()
         );
         Ok(())
@@ -327,19 +363,14 @@ pub async fn client_config(kubeconfig: &Path) -> Result<Config> {
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     config.default_retry = false;
     config.read_timeout = Some(Duration::from_secs(300));
+    config.proxy_url = None; // from the environment; no cluster of a test is behind one
     Ok(config)
 }
 
-fn start_keeper(folders: &Folders) -> Result<Child> {
+fn start_keeper(folders: &Folders) -> Result<(Child, Vec<String>)> {
     let _global = sweep::global_lock()?;
-    sweep::sweep()?;
-    if folders.run.exists() {
-        bail!(
-            "cluster '{}' runs already; 'cargo xtask testbed down {}' ends it",
-            folders.name,
-            folders.name
-        );
-    }
+    sweep::wait_for_end(folders)?;
+    let warnings = sweep::sweep(Some(folders))?;
     if folders.logs.exists() {
         fs::remove_dir_all(&folders.logs)
             .with_context(|| format!("cannot remove '{}'", folders.logs.display()))?;
@@ -354,26 +385,39 @@ fn start_keeper(folders: &Folders) -> Result<Child> {
         .stderr(log)
         .spawn()
         .context("cannot start the keeper")?;
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + NAMESPACES_LIMIT + Duration::from_secs(5);
     while !folders.port().exists() {
-        if let Some(status) = keeper.try_wait()? {
-            bail!(
-                "the keeper {}: {}",
-                crate::process::ended(status),
-                crate::process::tail(&folders.logs.join("keeper.log"))
-            );
+        let ended = keeper.try_wait()?;
+        if ended.is_none() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
         }
-        if Instant::now() > deadline {
+        drop(keeper.stdin.take()); // it cleans up, then ends
+        if wait_for(&mut keeper, STOP_LIMIT)?.is_none() {
             keeper.kill()?;
             keeper.wait()?;
-            bail!(
-                "the cluster's namespaces were not ready within 20 s; see '{}'",
-                folders.logs.display()
-            );
+        }
+        bail!(
+            "the cluster's namespaces could not be made: {}{}",
+            process::tail(&folders.logs.join("keeper.log")),
+            process::tail(&folders.logs.join("init.log"))
+        );
+    }
+    Ok((keeper, warnings))
+}
+
+/// Waits for a child's end; nothing when it has not ended at `limit`.
+fn wait_for(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() > deadline {
+            return Ok(None);
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    Ok(keeper)
 }
 
 /// In its own process group: Ctrl-C ends the owner, and the keeper then cleans up in peace.

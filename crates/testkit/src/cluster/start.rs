@@ -383,9 +383,12 @@ where
                 );
             }
         }
-        Ok(match look().await? {
-            Seen::Yes => Ok(()),
-            Seen::NotYet(why) => Err(why),
+        Ok(match look().await {
+            Ok(Seen::Yes) => Ok(()),
+            Ok(Seen::NotYet(why)) => Err(why),
+            // An API server that has just come up still refuses some requests.
+            Err(error) if error.is::<kube::Error>() => Err(format!("{error:#}")),
+            Err(error) => return Err(error),
         })
     })
     .await

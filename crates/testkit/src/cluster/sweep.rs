@@ -3,6 +3,8 @@
 
 use std::{
     fs, io,
+    path::Path,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -13,21 +15,31 @@ use nix::{
     unistd::Pid,
 };
 
-use super::Folders;
-use crate::{layout, lock::Lock};
+use super::{Folders, is_name};
+use crate::{
+    layout,
+    lock::{self, Lock},
+};
 
 /// Logs of ended clusters are kept, this many.
 const KEPT_LOGS: usize = 20;
 /// A dying Pod with memory to give back takes a moment.
 const LIMIT: Duration = Duration::from_secs(30);
+/// Nobody holds the global lock for longer than it takes to make or remove one cluster.
+const GLOBAL_LIMIT: Duration = Duration::from_secs(180);
+/// For a cluster whose owner has just died to be gone.
+const ENDING_LIMIT: Duration = Duration::from_secs(10);
 
 /// Held while a cluster is made or removed.
 pub(super) fn global_lock() -> Result<Lock> {
-    let state = layout::state();
-    fs::create_dir_all(state.join("run"))
-        .with_context(|| format!("cannot create '{}'", state.display()))?;
-    fs::create_dir_all(state.join("logs"))?;
-    Lock::take(&state.join("lock"), &mut |_| ())
+    let state = layout::state()?;
+    for folder in ["run", "logs", "locks", "trash"] {
+        let folder = state.join(folder);
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create '{}'", folder.display()))?;
+    }
+    Lock::take(&state.join("lock"), GLOBAL_LIMIT, &mut |_| ())
+        .context("another process is making or removing a cluster")
 }
 
 /// All clusters that have a folder, running or not.
@@ -35,31 +47,89 @@ pub(super) fn global_lock() -> Result<Lock> {
 /// # Errors
 /// When the state folder cannot be read.
 pub fn all() -> Result<Vec<Folders>> {
-    let entries = match fs::read_dir(layout::state().join("run")) {
+    let names = names(&layout::state()?.join("run"))?;
+    names.iter().map(|name| Folders::new(name)).collect()
+}
+
+/// Names of folders that could be a cluster's; what else lies there is not ours.
+fn names(folder: &Path) -> Result<Vec<String>> {
+    let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error.into()),
     };
-    let mut found = Vec::new();
+    let mut names = Vec::new();
     for entry in entries {
-        let name = entry?.file_name();
-        found.push(Folders::new(&name.to_string_lossy())?);
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if is_name(&name) && folder.join(&name).is_dir() {
+            names.push(name);
+        }
     }
-    found.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(found)
+    names.sort();
+    Ok(names)
+}
+
+/// A cluster whose owner has just died is on its way out: wait for it. One that lives on is in the way.
+pub(super) fn wait_for_end(folders: &Folders) -> Result<()> {
+    let deadline = Instant::now() + ENDING_LIMIT;
+    while Lock::is_held(&folders.lock)? {
+        if folders.detached().exists() || Instant::now() > deadline {
+            let name = &folders.name;
+            bail!("cluster '{name}' runs already; 'cargo xtask testbed down {name}' ends it");
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 /// Removes what dead clusters left, and old logs. The caller holds the global lock.
-pub(super) fn sweep() -> Result<()> {
-    for folders in all()? {
-        if Lock::try_take(&folders.lock())?.is_some() {
-            remove(&folders)?;
+///
+/// What cannot be removed is returned as warnings: one stuck cluster must not stop all others. For
+/// `wanted` it is an error.
+pub(super) fn sweep(wanted: Option<&Folders>) -> Result<Vec<String>> {
+    let state = layout::state()?;
+    let mut warnings = Vec::new();
+    let mut found = names(&state.join("run"))?;
+    found.extend(names(&state.join("trash"))?);
+    for name in found {
+        let folders = Folders::new(&name)?;
+        let Some(_lock) = Lock::try_take(&folders.lock)? else {
+            continue;
+        };
+        match remove(&folders) {
+            Ok(()) => {}
+            Err(error) if wanted.is_some_and(|wanted| wanted.name == name) => return Err(error),
+            Err(error) => warnings.push(format!("what is left of cluster '{name}': {error:#}")),
         }
     }
+    remove_locks(&state)?;
+    remove_logs(&state)?;
+    Ok(warnings)
+}
+
+/// Safe under the global lock: whoever takes a cluster's lock to keep it holds the global one too.
+fn remove_locks(state: &Path) -> Result<()> {
+    for entry in fs::read_dir(state.join("locks"))? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default();
+        let gone =
+            !state.join("run").join(name).exists() && !state.join("trash").join(name).exists();
+        if gone && let Some(_lock) = Lock::try_take(&path)? {
+            fs::remove_file(&path)
+                .with_context(|| format!("cannot remove '{}'", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_logs(state: &Path) -> Result<()> {
     let mut logs = Vec::new();
-    for entry in fs::read_dir(layout::state().join("logs"))? {
+    for entry in fs::read_dir(state.join("logs"))? {
         let entry = entry?;
-        logs.push((entry.metadata()?.modified()?, entry.path()));
+        // The logs of a cluster that runs are its node's `/var/log`.
+        if !state.join("run").join(entry.file_name()).exists() {
+            logs.push((entry.metadata()?.modified()?, entry.path()));
+        }
     }
     logs.sort();
     for (_, path) in logs.iter().rev().skip(KEPT_LOGS) {
@@ -68,19 +138,29 @@ pub(super) fn sweep() -> Result<()> {
     Ok(())
 }
 
-/// Removes one dead cluster's control groups and folder.
+/// Removes one dead cluster's control groups and folder. The caller holds the cluster's lock.
 pub(super) fn remove(folders: &Folders) -> Result<()> {
     folders.cgroup().remove(LIMIT)?;
+    remove_folder(&folders.trash)?;
+    match fs::rename(&folders.run, &folders.trash) {
+        Ok(()) => remove_folder(&folders.trash),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => {
+            Err(error).with_context(|| format!("cannot move '{}'", folders.run.display()))
+        }
+    }
+}
+
+fn remove_folder(path: &Path) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
     loop {
-        match fs::remove_dir_all(&folders.run) {
+        match fs::remove_dir_all(path) {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             // The last mounts of a dead namespace are taken down in the background.
-            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(50)),
+            Err(_) if Instant::now() < deadline => thread::sleep(Duration::from_millis(50)),
             Err(error) => {
-                return Err(error)
-                    .with_context(|| format!("cannot remove '{}'", folders.run.display()));
+                return Err(error).with_context(|| format!("cannot remove '{}'", path.display()));
             }
         }
     }
@@ -92,30 +172,32 @@ pub(super) fn remove(folders: &Folders) -> Result<()> {
 /// When there is none of this name, or something of it does not go away.
 pub fn down(folders: &Folders) -> Result<()> {
     let _global = global_lock()?;
-    if !folders.run.exists() {
-        bail!(
-            "no cluster '{}'; 'cargo xtask testbed status' lists them",
-            folders.name
-        );
+    let name = &folders.name;
+    if !folders.run.exists() && !folders.trash.exists() {
+        bail!("no cluster '{name}'; 'cargo xtask testbed status' lists them");
     }
     let deadline = Instant::now() + LIMIT;
     // The kernel ends the cluster with its keeper, and frees the lock.
-    while Lock::try_take(&folders.lock())?.is_none() {
-        let keeper = folders.keeper()?;
-        match kill(Pid::from_raw(keeper), Signal::SIGKILL) {
-            Ok(()) | Err(Errno::ESRCH) => {}
-            Err(error) => {
-                return Err(error)
-                    .with_context(|| format!("cannot end the keeper of '{}'", folders.name));
+    let _lock = loop {
+        if let Some(lock) = Lock::try_take(&folders.lock)? {
+            break lock;
+        }
+        if let Some(keeper) = folders.keeper()? {
+            match kill(Pid::from_raw(keeper), Signal::SIGKILL) {
+                Ok(()) | Err(Errno::ESRCH) => {}
+                Err(error) => {
+                    return Err(error).context(format!("cannot end the keeper of '{name}'"));
+                }
             }
         }
         if Instant::now() > deadline {
             bail!(
-                "the keeper of '{}' (process {keeper}) does not end",
-                folders.name
+                "'{}' stays locked by {}",
+                folders.lock.display(),
+                lock::holder(&folders.lock)?
             );
         }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        thread::sleep(Duration::from_millis(20));
+    };
     remove(folders)
 }

@@ -16,13 +16,13 @@ mod rootfs;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
 pub use declaration::{DECLARATION, Image, REGISTRY};
+
+use crate::cache;
 
 /// Finds the binary of a source such as `part:coredns/coredns` or `cargo:csi-btrfs`.
 pub type Resolver<'a> = dyn Fn(&str) -> Result<PathBuf> + 'a;
@@ -31,8 +31,6 @@ pub type Resolver<'a> = dyn Fn(&str) -> Result<PathBuf> + 'a;
 const FORMAT: u32 = 1;
 const KEY_LENGTH: usize = 12;
 const WORK_PREFIX: &str = ".work-";
-/// Processes that were killed a moment ago may still write to the work folder.
-const REMOVE_ATTEMPTS: u32 = 5;
 
 impl Image {
     /// Hash, in hexadecimal, over all inputs: the declaration, the files beside it, the content
@@ -71,9 +69,9 @@ impl Image {
 /// Makes the archive of `image` in `out_dir` if it is not there yet, and returns its path,
 /// `NAME-TAG-KEY.tar`.
 ///
-/// Guarantees: an archive that has its name is whole, and is not touched again. Other archives of
-/// the same image are removed, and the work folders of builds that were killed. An error names
-/// the image, the step and, if a command failed, its last lines.
+/// Guarantees: an archive that has its name is whole, and is not touched again. Of each image the
+/// newest three archives are kept, and this one; work folders of builds that were killed are
+/// removed. An error names the image, the step and, if a command failed, its last lines.
 ///
 /// Caveats: the caller sees to it that only one build works in `out_dir` at a time. Blocks, up to
 /// 15 minutes for packages and script; `progress` hears of each step, not more often.
@@ -100,11 +98,11 @@ pub fn build(
         fs::create_dir(&work).with_context(context("create the work folder"))?;
         let progress = |step: &str| progress(&format!("image {}: {step}", image.name()));
         let made = make_archive(image, &work, &archive, resolve, &progress);
-        let removed = remove_work(&work);
+        let removed = cache::remove_folder(&work);
         made.with_context(context("build"))?;
         removed.with_context(context("remove the work folder"))?;
     }
-    remove_old_archives(&out_dir, image.name(), &name)
+    remove_old_archives(&out_dir, image.name(), &archive)
         .with_context(context("remove old archives"))?;
     Ok(archive)
 }
@@ -152,34 +150,15 @@ fn hash_folder(hash: &mut Sha256, root: &Path, folder: &Path) -> Result<()> {
 }
 
 fn remove_stale_work(out_dir: &Path) -> Result<()> {
-    for name in file_names(out_dir)? {
-        if name.starts_with(WORK_PREFIX) {
-            remove_work(&out_dir.join(name))?;
-        }
-    }
-    Ok(())
+    cache::entries(out_dir, |name| name.starts_with(WORK_PREFIX))?
+        .iter()
+        .try_for_each(|work| cache::remove_folder(work))
 }
 
-fn remove_work(work: &Path) -> Result<()> {
-    let mut attempt = 1;
-    loop {
-        match fs::remove_dir_all(work) {
-            Ok(()) => return Ok(()),
-            Err(_) if attempt < REMOVE_ATTEMPTS => attempt += 1,
-            Err(error) => {
-                return Err(error).with_context(|| format!("remove {}", work.display()));
-            }
-        }
-        sleep(Duration::from_millis(200));
-    }
-}
-
-fn remove_old_archives(out_dir: &Path, image: &str, keep: &str) -> Result<()> {
-    for name in file_names(out_dir)? {
-        if name != keep && image_of_archive(&name) == Some(image) {
-            let path = out_dir.join(name);
-            fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
-        }
+fn remove_old_archives(out_dir: &Path, image: &str, current: &Path) -> Result<()> {
+    let belongs = |name: &str| image_of_archive(name) == Some(image);
+    for path in cache::outdated(out_dir, current, belongs)? {
+        fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
     }
     Ok(())
 }
@@ -190,18 +169,6 @@ fn image_of_archive(file_name: &str) -> Option<&str> {
     let (image, _tag) = rest.rsplit_once('-')?;
     let is_key = key.len() == KEY_LENGTH && key.bytes().all(|byte| byte.is_ascii_hexdigit());
     (is_key && !image.is_empty()).then_some(image)
-}
-
-/// Names of the entries of a folder, without those that are not UTF-8, which are not ours.
-fn file_names(folder: &Path) -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    let reading = || format!("read {}", folder.display());
-    for entry in fs::read_dir(folder).with_context(reading)? {
-        if let Some(name) = entry.with_context(reading)?.file_name().to_str() {
-            names.push(name.to_owned());
-        }
-    }
-    Ok(names)
 }
 
 #[cfg(test)]

@@ -1,17 +1,17 @@
 //! The root folder of an image: packages, users, files, links, and a script in it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use nix::unistd::Uid;
 
 use super::Resolver;
 use super::declaration::{Image, ImagePath, Source, User};
+use crate::process;
 
 const SUITE: &str = "bookworm";
 const MERGED_USR_HOOK: &str = "/usr/share/mmdebstrap/hooks/merged-usr";
@@ -20,9 +20,6 @@ const MERGED_USR_HOOK: &str = "/usr/share/mmdebstrap/hooks/merged-usr";
 const PACKAGES_LIMIT: Duration = Duration::from_secs(5 * 60);
 /// `pip install` from the network; seen: 30 s.
 const SCRIPT_LIMIT: Duration = Duration::from_secs(10 * 60);
-/// How much of a failed command's output an error shows.
-const SHOWN_LINES: usize = 20;
-const SHOWN_BYTES: usize = 4000;
 /// As in the kernel.
 const MAX_SYMLINKS: usize = 40;
 
@@ -128,7 +125,8 @@ fn extract_packages(image: &Image, root: &Path, work: &Path) -> Result<()> {
         .arg(format!("--include={}", packages.join(",")))
         .arg(SUITE)
         .arg(root);
-    run(command, &work.join("packages.log"), PACKAGES_LIMIT)
+    let log = work.join("packages.log");
+    process::run(&command, &log, PACKAGES_LIMIT, &mut |_| ())
 }
 
 fn run_script(image: &Image, script: &Path, root: &Path, work: &Path) -> Result<()> {
@@ -159,28 +157,27 @@ fn run_script(image: &Image, script: &Path, root: &Path, work: &Path) -> Result<
     ] {
         command.env(variable, "/run/ca.crt");
     }
-    run(command, &work.join("script.log"), SCRIPT_LIMIT)
+    let log = work.join("script.log");
+    process::run(&command, &log, SCRIPT_LIMIT, &mut |_| ())
 }
 
 /// A command whose first argument is a program to run in mount and process namespaces of its
-/// own, as the first process there: when it ends, or is killed, or this process is, nothing that
-/// it started goes on and nothing that it mounted stays. Its environment is not the caller's, but
-/// for a proxy on the way to the network.
-///
-/// The thread that starts it must be the one that waits for it: its end is the signal to stop.
+/// own, as the first process there: when it ends, or is killed, or, as [`process::run`] sees to,
+/// this process is, nothing that it started goes on and nothing that it mounted stays. Its
+/// environment is not the caller's, but for a proxy on the way to the network.
 fn contained() -> Command {
-    let mut command = Command::new("setpriv");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private"]).args([
+        "--pid",
+        "--fork",
+        "--kill-child=KILL",
+        "--mount-proc",
+    ]);
+    // One by one: `process::run` does not see `env_clear`.
+    for (name, _) in std::env::vars_os() {
+        command.env_remove(name);
+    }
     command
-        .args([
-            "--pdeathsig",
-            "KILL",
-            "unshare",
-            "--mount",
-            "--propagation",
-            "private",
-        ])
-        .args(["--pid", "--fork", "--kill-child=KILL", "--mount-proc"])
-        .env_clear()
         .env(
             "PATH",
             "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -197,61 +194,6 @@ fn contained() -> Command {
         }
     }
     command
-}
-
-/// Runs `command` to its end, its output in the file `log`.
-fn run(mut command: Command, log: &Path, limit: Duration) -> Result<()> {
-    let output = File::create(log).with_context(|| format!("create {}", log.display()))?;
-    let errors = output
-        .try_clone()
-        .with_context(|| format!("open {}", log.display()))?;
-    command.stdin(Stdio::null()).stdout(output).stderr(errors);
-    let end = match wait(&mut command, limit) {
-        Ok(status) if status.success() => return Ok(()),
-        Ok(status) => format!("failed: {status}"),
-        Err(error) => format!("{error:#}"),
-    };
-    bail!(
-        "{} {end}; its last lines:\n{}",
-        shown(&command),
-        last_lines(log)
-    )
-}
-
-fn wait(command: &mut Command, limit: Duration) -> Result<ExitStatus> {
-    let start = Instant::now();
-    let mut child = command.spawn().context("could not be started")?;
-    loop {
-        if let Some(status) = child.try_wait().context("could not be waited for")? {
-            return Ok(status);
-        }
-        if start.elapsed() >= limit {
-            child.kill().context("could not be killed")?;
-            child.wait().context("could not be waited for")?;
-            bail!("took longer than {} s and was killed", limit.as_secs_f32());
-        }
-        sleep(Duration::from_millis(20));
-    }
-}
-
-/// The program and its arguments on one line, without scripts.
-fn shown(command: &Command) -> String {
-    let words: Vec<_> = std::iter::once(command.get_program())
-        .chain(command.get_args())
-        .map(|word| word.to_string_lossy())
-        .filter(|word| !word.contains('\n'))
-        .collect();
-    words.join(" ")
-}
-
-fn last_lines(log: &Path) -> String {
-    let bytes = match fs::read(log) {
-        Ok(bytes) => bytes,
-        Err(error) => return format!("(its output could not be read: {error})"),
-    };
-    let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(SHOWN_BYTES)..]);
-    let lines: Vec<_> = text.lines().collect();
-    lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
 }
 
 fn require_root(why: &str) -> Result<()> {
@@ -518,39 +460,22 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_command_says_what_it_said_last() {
+    fn a_contained_program_has_none_of_the_caller_s_variables() {
         let work = tempfile::tempdir().unwrap();
-        let mut command = Command::new("sh");
-        command.args([
-            "-c",
-            "for i in $(seq 99); do echo line $i >&2; done; exit 3",
-        ]);
-        let error = run(command, &work.path().join("log"), Duration::from_secs(60)).unwrap_err();
-        let error = format!("{error:#}");
-        assert!(error.contains("exit status: 3"), "{error}");
+        let given = contained();
+        let mut command = Command::new("env");
+        for (name, value) in given.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let log = work.path().join("log");
+        process::run(&command, &log, Duration::from_secs(60), &mut |_| ()).unwrap();
+        let text = fs::read_to_string(log).unwrap();
         assert!(
-            error.ends_with("line 99") && !error.contains("line 79\n"),
-            "{error}"
+            text.contains("SOURCE_DATE_EPOCH=") && !text.contains("CARGO"),
+            "{text}"
         );
-    }
-
-    #[test]
-    fn a_command_past_its_limit_is_killed() {
-        let work = tempfile::tempdir().unwrap();
-        let start = Instant::now();
-        let mut command = Command::new("sh");
-        command.args(["-c", "echo waiting; exec sleep 60"]);
-        let error = run(
-            command,
-            &work.path().join("log"),
-            Duration::from_millis(300),
-        )
-        .unwrap_err();
-        let error = format!("{error:#}");
-        assert!(
-            error.contains("killed") && error.contains("waiting"),
-            "{error}"
-        );
-        assert!(start.elapsed() < Duration::from_secs(30));
     }
 }

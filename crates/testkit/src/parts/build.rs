@@ -10,15 +10,15 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 
 use super::Part;
-use crate::{lock::Lock, process};
+use crate::{cache, process};
 
 /// The largest part takes 5 minutes on two idle cores; a machine ten times slower still ends.
 const BUILD_LIMIT: Duration = Duration::from_secs(3000);
 const LIST_LIMIT: Duration = Duration::from_secs(120);
 /// A progress line at most this often.
 const PROGRESS_EVERY: u64 = 20;
-/// Results of one part that are kept: branches with other versions share a cache.
-const KEPT: usize = 3;
+/// Begins the name of a builder's work folder; its process's number ends it.
+const WORK_PREFIX: &str = "work-";
 
 /// What building one part did.
 #[derive(Debug)]
@@ -32,8 +32,9 @@ pub struct Built {
 /// Builds those of `parts` that `cache` lacks, one after another, and tells `progress` a line at a time.
 ///
 /// Guarantees: a finished part is never touched; an unfinished one is never visible (built aside,
-/// then renamed); a second builder waits for the first; Go's caches are gone when it returns, and
-/// those of a killed builder at the next start; of each part the newest three results are kept.
+/// then renamed; moved aside, then removed); a second builder waits for the first; what a killed
+/// builder started never writes into a later builder's part; Go's caches are gone when it returns,
+/// and those of a killed builder at the next start; of each part the newest three results are kept.
 ///
 /// # Errors
 /// At the first part that fails, with the end of its log.
@@ -52,30 +53,29 @@ fn build_with(
         fs::create_dir_all(&folder)
             .with_context(|| format!("cannot create '{}'", folder.display()))?;
     }
-    let _lock = Lock::take(&cache.join("lock"), &mut |holder| {
-        progress(&format!(
-            "waiting: {holder} is building into '{}'",
-            cache.display()
-        ));
-    })?;
-    let workshop = Workshop {
-        go,
-        work: cache.join("work"),
-        cache,
-    };
-    remove(&workshop.work)?;
-    let result = parts
+    let _lock = cache::lock(cache, progress)?;
+    // An orphan of a killed builder may write until it notices: so no two builders share a folder.
+    let is_work = |name: &str| name == "work" || name.starts_with(WORK_PREFIX);
+    for stale in cache::entries(cache, is_work)? {
+        cache::remove_folder(&stale)?;
+    }
+    let work = cache.join(format!("{WORK_PREFIX}{}", std::process::id()));
+    fs::create_dir(&work).with_context(|| format!("cannot create '{}'", work.display()))?;
+    let workshop = Workshop { go, cache, work };
+    let built: Result<_> = parts
         .iter()
         .map(|part| workshop.build(part, progress))
         .collect();
-    remove(&workshop.work)?;
-    result
+    let removed = cache::remove_folder(&workshop.work);
+    let built = built?;
+    removed?;
+    Ok(built)
 }
 
 struct Workshop<'a> {
     go: &'a Path,
     cache: &'a Path,
-    /// Removed before and after: Go's caches, a copy of the recipe, the part in the making.
+    /// Removed after: Go's caches, a copy of the recipe, the part in the making, parts that go.
     work: PathBuf,
 }
 
@@ -83,10 +83,17 @@ impl Workshop<'_> {
     fn build(&self, part: &Part, progress: &mut dyn FnMut(&str)) -> Result<Built> {
         let folder = part.folder(self.cache);
         let title = format!("{} {}", part.name, part.version);
-        if folder.is_dir() {
+        if is_finished(&folder)? {
             progress(&format!("{title}: cached"));
             return Ok(Built { folder, took: None });
         }
+        ensure!(
+            is_program(self.go),
+            "part '{}' cannot be built: no program '{}'; needs Go 1.26 or newer, see CONTRIBUTING.md",
+            part.name,
+            self.go.display()
+        );
+        self.discard(&folder)?;
         progress(&format!("{title}: building"));
         let start = Instant::now();
         let made = self.make(part, &title, progress)?;
@@ -98,7 +105,7 @@ impl Workshop<'_> {
             "{title}: built in {} s, {size} MB",
             took.as_secs()
         ));
-        self.prune(part)?;
+        self.prune(part, &folder)?;
         Ok(Built {
             folder,
             took: Some(took),
@@ -109,11 +116,11 @@ impl Workshop<'_> {
         let log = self.cache.join("log").join(format!("{}.log", part.name));
         fs::write(&log, "").with_context(|| format!("cannot write '{}'", log.display()))?;
         let made = self.work.join("made");
-        remove(&made)?;
+        cache::remove_folder(&made)?;
         fs::create_dir_all(made.join("bin"))?;
         // The recipe is built from a copy: Go must not write into the checkout.
         let source = self.work.join("source");
-        remove(&source)?;
+        cache::remove_folder(&source)?;
         copy(&part.source, &source)?;
         let mut told = 0;
         let mut ticker = |elapsed: Duration| {
@@ -122,8 +129,8 @@ impl Workshop<'_> {
                 progress(&format!("{title}: still building, {told} s"));
             }
         };
-        let mut build = self.go_build(part, &source, &made);
-        process::run(&mut build, &log, BUILD_LIMIT, &mut ticker)
+        let build = self.go_build(part, &source, &made);
+        process::run(&build, &log, BUILD_LIMIT, &mut ticker)
             .with_context(|| format!("part '{}' does not build", part.name))?;
         self.finish(part, &source, &made)?;
         Ok(made)
@@ -133,6 +140,9 @@ impl Workshop<'_> {
         let mut command = Command::new(self.go);
         command
             .current_dir(source)
+            // The parts run on this machine, whatever the caller builds for.
+            .env_remove("GOOS")
+            .env_remove("GOARCH")
             .env("GOFLAGS", "-mod=readonly -modcacherw -buildvcs=false")
             .env("GOWORK", "off")
             .env("GOTOOLCHAIN", "local")
@@ -175,7 +185,7 @@ impl Workshop<'_> {
         fs::write(&listed, "")?;
         let mut list = self.go(part, source);
         list.args(["list", "-m", "-f", "{{.Dir}}", &part.recipe.module]);
-        process::run(&mut list, &listed, LIST_LIMIT, &mut |_| ())?;
+        process::run(&list, &listed, LIST_LIMIT, &mut |_| ())?;
         let text = fs::read_to_string(&listed)?;
         let Some(module) = text
             .lines()
@@ -191,26 +201,40 @@ impl Workshop<'_> {
         Ok(())
     }
 
-    fn prune(&self, part: &Part) -> Result<()> {
-        let mut results = Vec::new();
-        for entry in fs::read_dir(self.cache.join("parts"))? {
-            let entry = entry?;
-            // A version starts with 'v': 'kube-v1' is not a result of 'kube-router'.
-            if entry
-                .file_name()
-                .to_string_lossy()
-                .starts_with(&format!("{}-v", part.name))
-            {
-                results.push((entry.metadata()?.modified()?, entry.path()));
-            }
-        }
-        results.sort();
-        results
+    fn prune(&self, part: &Part, current: &Path) -> Result<()> {
+        // A version starts with 'v': 'kube-v1' is not a result of 'kube-router'.
+        let prefix = format!("{}-v", part.name);
+        let belongs = |name: &str| name.starts_with(&prefix);
+        cache::outdated(&self.cache.join("parts"), current, belongs)?
             .iter()
-            .rev()
-            .skip(KEPT)
-            .try_for_each(|(_, path)| remove(path))
+            .try_for_each(|path| self.discard(path))
     }
+
+    /// Removes a part, if there is one, so that nobody sees half of it.
+    fn discard(&self, part: &Path) -> Result<()> {
+        let aside = self.work.join("discarded");
+        match fs::rename(part, &aside) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot move '{}' aside", part.display()))
+            }
+            Ok(()) | Err(_) => cache::remove_folder(&aside),
+        }
+    }
+}
+
+/// A folder without binaries is no part: someone began to remove it in place.
+fn is_finished(part: &Path) -> Result<bool> {
+    let binaries = part.join("bin");
+    Ok(binaries.is_dir() && !cache::entries(&binaries, |_| true)?.is_empty())
+}
+
+fn is_program(program: &Path) -> bool {
+    if program.components().count() > 1 {
+        return program.is_file();
+    }
+    std::env::var_os("PATH").is_some_and(|folders| {
+        std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
+    })
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
@@ -227,15 +251,6 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
         fs::copy(from, to).with_context(|| format!("cannot copy '{}'", from.display()))?;
     }
     Ok(())
-}
-
-fn remove(path: &Path) -> Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove '{}'", path.display()))
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
 }
 
 fn size(path: &Path) -> Result<u64> {
@@ -299,6 +314,13 @@ mod tests {
         }
     }
 
+    fn work_folders(folder: &TempDir) -> Vec<PathBuf> {
+        cache::entries(&folder.path().join("cache"), |name| {
+            name.starts_with("work")
+        })
+        .unwrap()
+    }
+
     #[test]
     fn a_finished_part_is_not_touched_again() {
         let (folder, go) = workbench("echo program > $OUT/tool");
@@ -313,10 +335,7 @@ mod tests {
             before
         );
         assert_eq!(calls(&folder), 1);
-        assert!(
-            !folder.path().join("cache/work").exists(),
-            "Go's caches are still there"
-        );
+        assert_eq!(work_folders(&folder), Vec::<PathBuf>::new());
     }
 
     #[test]
@@ -329,7 +348,7 @@ mod tests {
             "{error}"
         );
         assert!(!part.folder(&folder.path().join("cache")).exists());
-        assert!(!folder.path().join("cache/work").exists());
+        assert_eq!(work_folders(&folder), Vec::<PathBuf>::new());
     }
 
     #[test]
@@ -344,10 +363,67 @@ mod tests {
     #[test]
     fn what_a_killed_builder_left_is_removed() {
         let (folder, go) = workbench("echo program > $OUT/tool");
-        let left = folder.path().join("cache/work/gocache");
-        fs::create_dir_all(&left).unwrap();
+        for left in ["work/gocache", "work-1/made/bin"] {
+            fs::create_dir_all(folder.path().join("cache").join(left)).unwrap();
+        }
         run(&go, &part(&folder, "v1.0.0"), &folder).unwrap();
-        assert!(!left.exists());
+        assert_eq!(work_folders(&folder), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn an_orphan_of_a_killed_builder_does_not_reach_the_next_part() {
+        let (folder, go) =
+            workbench("sleep 0.5; mkdir -p $OUT; echo program > $OUT/${NAME:-tool}; sleep 0.5");
+        let orphans = ["work", "work-1"].map(|work| {
+            let out = folder.path().join("cache").join(work).join("made/bin");
+            fs::create_dir_all(&out).unwrap();
+            let mut orphan = Command::new(&go);
+            orphan.arg("-o").arg(out).env("NAME", "orphan");
+            orphan.spawn().unwrap()
+        });
+        let built = run(&go, &part(&folder, "v1.0.0"), &folder).unwrap();
+        for mut orphan in orphans {
+            assert!(orphan.wait().unwrap().success());
+        }
+        let binaries = cache::entries(&built[0].folder.join("bin"), |_| true).unwrap();
+        assert_eq!(binaries, [built[0].folder.join("bin/tool")]);
+        assert_eq!(work_folders(&folder).len(), 2, "the orphans did not write");
+        run(&go, &part(&folder, "v1.1.0"), &folder).unwrap();
+        assert_eq!(work_folders(&folder), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn a_half_removed_part_is_built_again() {
+        let (folder, go) = workbench("echo program > $OUT/tool");
+        let part = part(&folder, "v1.0.0");
+        let built = run(&go, &part, &folder).unwrap().remove(0).folder;
+        fs::create_dir(built.join("keep")).unwrap();
+        fs::remove_file(built.join("bin/tool")).unwrap();
+        for calls_then in [2, 3] {
+            assert!(run(&go, &part, &folder).unwrap()[0].took.is_some());
+            assert!(built.join("bin/tool").is_file() && !built.join("keep").exists());
+            assert_eq!(calls(&folder), calls_then);
+            fs::remove_dir_all(built.join("bin")).unwrap();
+            fs::create_dir(built.join("keep")).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_caller_s_target_does_not_count() {
+        let (folder, go) = workbench("");
+        let workshop = Workshop {
+            go: &go,
+            cache: folder.path(),
+            work: folder.path().join("work"),
+        };
+        let command = workshop.go(&part(&folder, "v1.0.0"), folder.path());
+        for name in ["GOOS", "GOARCH"] {
+            assert!(
+                command
+                    .get_envs()
+                    .any(|variable| variable == (name.as_ref(), None))
+            );
+        }
     }
 
     #[test]
@@ -393,9 +469,9 @@ mod tests {
             "{:#}",
             run(&missing, &part(&folder, "v1.0.0"), &folder).unwrap_err()
         );
-        assert!(
-            error.contains("cannot start") && error.contains("nothing"),
-            "{error}"
-        );
+        for text in ["nothing", "Go 1.26 or newer", "CONTRIBUTING.md"] {
+            assert!(error.contains(text), "{error}");
+        }
+        assert!(!is_program(Path::new("no-such-program")) && is_program(Path::new("sh")));
     }
 }
