@@ -41,9 +41,9 @@ pub(crate) fn run(filter: Option<&str>) -> Result<ExitCode> {
     build_driver()?;
     let name = format!("test-{}", std::process::id());
     let skipped = std::env::temp_dir().join(format!("{name}-skipped"));
-    fs::write(&skipped, "")?;
     let runtime = runtime()?;
     let clusters = runtime.block_on(clusters(&name))?;
+    fs::write(&skipped, "")?;
     let status = cargo(filter)
         .env(XTASK_VARIABLE, std::env::current_exe()?)
         .env(suite::RUN_VARIABLE, &name)

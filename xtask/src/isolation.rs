@@ -133,7 +133,7 @@ async fn apart() -> Result<String> {
     }
     checked?;
     nothing_left(&before, Duration::ZERO).await?;
-    Ok("2 node and 4 api clusters at once: own objects, own Pods on one and the same address, no route out, the machine's loopback out of reach".to_owned())
+    Ok("2 node and 4 api clusters at once: own objects, own servers on one and the same address, no route out, the machine's loopback out of reach".to_owned())
 }
 
 /// The first failure, and what came after it.
@@ -158,7 +158,8 @@ async fn check_apart(clusters: &[Cluster]) -> Result<()> {
             let script = "mkdir /tmp/w && echo $OWNER > /tmp/w/index.html && exec httpd -f -p 8080 -h /tmp/w";
             let pod: Pod = serde_json::from_value(json!({
                 "metadata": {"name": "web"},
-                "spec": {"terminationGracePeriodSeconds": 0, "containers": [{
+                // On the node's address: the same in every cluster, whatever else got one before.
+                "spec": {"hostNetwork": true, "terminationGracePeriodSeconds": 0, "containers": [{
                     "name": "main", "image": format!("{REGISTRY}/busybox:1"), "command": ["sh", "-c", script],
                     "env": [{"name": "OWNER", "value": name}],
                 }]},

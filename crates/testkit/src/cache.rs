@@ -1,11 +1,11 @@
-//! What the builders of parts and of images do alike in the cache.
+//! What the builders of parts and of images do alike in the cache, and removing a folder for good.
 
 use std::{
     fs,
     io::ErrorKind,
     path::{Path, PathBuf},
     thread::sleep,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result};
@@ -16,9 +16,9 @@ use crate::lock::Lock;
 const KEPT: usize = 3;
 /// All parts take half an hour on two idle cores; a machine four times slower still ends.
 const LOCK_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
-/// Processes that were killed a moment ago may still write to a folder that is being removed.
-const REMOVE_ATTEMPTS: u32 = 10;
-const REMOVE_PAUSE: Duration = Duration::from_millis(200);
+/// For processes that were killed a moment ago to stop writing to a work folder.
+pub(crate) const REMOVE_LIMIT: Duration = Duration::from_secs(5);
+const REMOVE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Waits until nobody else builds into `cache`.
 ///
@@ -67,21 +67,23 @@ pub(crate) fn entries(folder: &Path, belongs: impl Fn(&str) -> bool) -> Result<V
     Ok(paths)
 }
 
-/// Removes a folder with all in it, also while dying processes still write to it; that there is
-/// none is fine.
-pub(crate) fn remove_folder(path: &Path) -> Result<()> {
-    let mut attempt = 1;
+/// Removes a folder with all in it, also while dying processes still write to it, or the kernel still
+/// takes down mounts in it; that there is none is fine.
+///
+/// # Errors
+/// When it is not gone after `limit`.
+pub(crate) fn remove_folder(path: &Path, limit: Duration) -> Result<()> {
+    let deadline = Instant::now() + limit;
     loop {
         match fs::remove_dir_all(path) {
             Ok(()) => return Ok(()),
             // Also when a file in it went away by itself: then the folder may still be there.
             Err(error) if error.kind() == ErrorKind::NotFound && !path.is_dir() => return Ok(()),
-            Err(_) if attempt < REMOVE_ATTEMPTS => attempt += 1,
+            Err(_) if Instant::now() < deadline => sleep(REMOVE_PAUSE),
             Err(error) => {
                 return Err(error).with_context(|| format!("cannot remove '{}'", path.display()));
             }
         }
-        sleep(REMOVE_PAUSE);
     }
 }
 
@@ -127,11 +129,11 @@ mod tests {
                     sleep(Duration::from_millis(2));
                 }
             });
-            remove_folder(&work).unwrap();
+            remove_folder(&work, REMOVE_LIMIT).unwrap();
             writer.join().unwrap();
         });
         assert!(!work.exists());
-        remove_folder(&work).unwrap();
+        remove_folder(&work, REMOVE_LIMIT).unwrap();
     }
 
     #[test]
@@ -139,7 +141,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
-        let error = remove_folder(&file).unwrap_err().to_string();
+        let error = remove_folder(&file, Duration::ZERO)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(file.to_str().unwrap()), "{error}");
     }
 }

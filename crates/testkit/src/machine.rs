@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use crate::{cluster::XTASK_VARIABLE, layout};
 
 /// The kubelet sets these, and they are the machine's own: no namespace has a copy.
-const SETTINGS: [&str; 6] = [
+pub(crate) const SETTINGS: [&str; 6] = [
     "vm/overcommit_memory",
     "vm/panic_on_oom",
     "kernel/panic",
@@ -30,7 +30,7 @@ const TABLES: [(&str, &str, &str); 4] = [
     ("UDP", "/proc/net/udp6", "07"),
 ];
 /// A user's path often lacks the folders of system programs: "not found" must mean "not installed".
-const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Everything that a cluster could leave behind, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]

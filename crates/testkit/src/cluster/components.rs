@@ -11,7 +11,7 @@ use super::{
     network::{DNS_SERVICE, NODE_ADDRESS, NODE_POD_RANGE, POD_RANGE, SERVICE_RANGE},
     pki::Pki,
 };
-use crate::{images::REGISTRY, parts};
+use crate::{images::REGISTRY, machine::SYSTEM_PATH, parts};
 
 /// The only real node.
 pub const NODE: &str = "node-0";
@@ -26,8 +26,6 @@ pub const CSI_SOCKET: &str = "/var/lib/kubelet/plugins/btrfs/driver@csi.sock";
 const CSI_REGISTRATION: &str = "/var/lib/kubelet/plugins_registry/btrfs@reg.sock";
 /// Where the volumes' filesystem is mounted inside the cluster.
 pub(super) const VOLUMES: &str = "/var/lib/volumes";
-/// Where programs of the machine are found by name.
-pub(super) const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 pub(super) fn etcd(folders: &Folders, pki: &Pki) -> Result<Process> {
     let client = "https://127.0.0.1:2379";
@@ -126,13 +124,7 @@ pub(super) fn apiserver(folders: &Folders, pki: &Pki) -> Result<Process> {
 }
 
 pub(super) fn controller_manager(pki: &Pki) -> Result<Process> {
-    let config = pki.file("kube-controller-manager.kubeconfig");
     let arguments = [
-        format!("--kubeconfig={config}"),
-        format!("--authentication-kubeconfig={config}"),
-        format!("--authorization-kubeconfig={config}"),
-        "--bind-address=127.0.0.1".to_owned(),
-        "--leader-elect=false".to_owned(),
         format!(
             "--service-account-private-key-file={}",
             pki.file("service-account.key")
@@ -145,37 +137,33 @@ pub(super) fn controller_manager(pki: &Pki) -> Result<Process> {
         format!("--cluster-cidr={POD_RANGE}"),
         "--node-cidr-mask-size=22".to_owned(),
         format!("--service-cluster-ip-range={SERVICE_RANGE}"),
-        // Its own throttle would be what a bench measures.
-        "--kube-api-qps=500".to_owned(),
-        "--kube-api-burst=1000".to_owned(),
         "--concurrent-job-syncs=20".to_owned(),
         // A lost node shows in seconds; the kubelet renews every 3 s.
         "--node-monitor-period=1s".to_owned(),
         "--node-monitor-grace-period=15s".to_owned(),
     ];
-    Ok(Process::new(
-        "kube-controller-manager",
-        parts::binary("kubernetes", "kube-controller-manager")?,
-        arguments,
-    ))
+    controller("kube-controller-manager", pki, arguments)
 }
 
 pub(super) fn scheduler(pki: &Pki) -> Result<Process> {
-    let config = pki.file("kube-scheduler.kubeconfig");
-    let arguments = [
+    controller("kube-scheduler", pki, [])
+}
+
+/// What the controller manager and the scheduler have in common.
+fn controller<const N: usize>(name: &str, pki: &Pki, more: [String; N]) -> Result<Process> {
+    let config = pki.file(&format!("{name}.kubeconfig"));
+    let mut process = Process::new(name, parts::binary("kubernetes", name)?, more);
+    process.arguments.extend([
         format!("--kubeconfig={config}"),
         format!("--authentication-kubeconfig={config}"),
         format!("--authorization-kubeconfig={config}"),
         "--bind-address=127.0.0.1".to_owned(),
         "--leader-elect=false".to_owned(),
+        // Its own throttle would be what a bench measures.
         "--kube-api-qps=500".to_owned(),
         "--kube-api-burst=1000".to_owned(),
-    ];
-    Ok(Process::new(
-        "kube-scheduler",
-        parts::binary("kubernetes", "kube-scheduler")?,
-        arguments,
-    ))
+    ]);
+    Ok(process)
 }
 
 pub(super) fn containerd_config(folders: &Folders) -> Result<String> {

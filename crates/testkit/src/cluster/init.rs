@@ -38,9 +38,11 @@ use super::{
     network,
     supervisor::Table,
 };
+use crate::machine;
 
 /// Owner, tests and operators under test each hold a few connections.
 const FORWARD_LIMIT: usize = 2048;
+/// Requests answered at a time.
 const CONTROL_LIMIT: usize = 64;
 
 /// Runs until it is killed. `standard input` must be the listener on the machine's loopback that
@@ -117,20 +119,10 @@ fn mounts(folders: &Folders) -> Result<()> {
     Ok(())
 }
 
-/// Settings of the kernel that a kubelet changes. They are the whole machine's, not the cluster's: it
-/// gets copies, and may change those.
-const MACHINE_SETTINGS: [&str; 6] = [
-    "vm/overcommit_memory",
-    "vm/panic_on_oom",
-    "kernel/panic",
-    "kernel/panic_on_oops",
-    "kernel/keys/root_maxkeys",
-    "kernel/keys/root_maxbytes",
-];
-
+/// The kubelet gets copies of the machine's settings, and may change those.
 fn shield_settings() -> Result<()> {
     let none: Option<&str> = None;
-    for setting in MACHINE_SETTINGS {
+    for setting in machine::SETTINGS {
         let real = Path::new("/proc/sys").join(setting);
         if !real.exists() {
             continue;
@@ -214,23 +206,21 @@ fn one_way(mut from: &TcpStream, mut to: &TcpStream) -> Result<()> {
 
 fn serve_control(socket: &UnixListener, table: &Arc<Table>, logs: &Path) {
     let open = Arc::new(AtomicUsize::new(0));
-    for stream in socket.incoming() {
-        let mut stream = match stream {
-            Ok(stream) => stream,
+    loop {
+        // Those beyond the limit wait in the socket's queue, and the kernel lets more wait for that.
+        if open.load(Ordering::SeqCst) >= CONTROL_LIMIT {
+            thread::sleep(Duration::from_millis(5));
+            continue;
+        }
+        let mut stream = match socket.accept() {
+            Ok((stream, _)) => stream,
             Err(error) => {
                 log(&format!("control: {error}"));
                 thread::sleep(Duration::from_millis(50));
                 continue;
             }
         };
-        if open.fetch_add(1, Ordering::SeqCst) >= CONTROL_LIMIT {
-            open.fetch_sub(1, Ordering::SeqCst);
-            let full = format!("{CONTROL_LIMIT} requests are being answered; ask again later");
-            if let Err(error) = control::send(&mut stream, &Response::Failed(full)) {
-                log(&format!("control: {error:#}"));
-            }
-            continue;
-        }
+        open.fetch_add(1, Ordering::SeqCst);
         let (table, logs, open) = (Arc::clone(table), logs.to_owned(), Arc::clone(&open));
         thread::spawn(move || {
             if let Err(error) = answer(&mut stream, &table, &logs) {

@@ -26,10 +26,13 @@ use nix::{
 };
 
 use super::{
-    components::SYSTEM_PATH,
     control::{OUTPUT_LIMIT, Output, Process, ProcessState, Request, Response},
     init::log,
 };
+use crate::machine::SYSTEM_PATH;
+
+/// In the names of one-shot runs, and in no name of a supervised process.
+const ONE_SHOT: char = '#';
 
 struct Entry {
     process: Process,
@@ -148,9 +151,11 @@ impl Table {
         }
     }
 
+    /// Without one-shot runs: their end is the answer to who asked for them, and nobody else's matter.
     fn list(&self) -> Vec<ProcessState> {
         self.lock()
             .iter()
+            .filter(|(name, _)| !name.contains(ONE_SHOT))
             .map(|(name, entry)| ProcessState {
                 name: name.clone(),
                 pid: entry.pid.as_raw(),
@@ -160,12 +165,8 @@ impl Table {
     }
 
     fn run(&self, process: &Process, limit: Duration) -> Result<Output> {
-        // Names of one-shot runs cannot be those of a supervised process: '#' is in none.
-        let name = format!(
-            "{}#{}",
-            process.name,
-            self.ran.fetch_add(1, Ordering::SeqCst)
-        );
+        let number = self.ran.fetch_add(1, Ordering::SeqCst);
+        let name = format!("{}{ONE_SHOT}{number}", process.name);
         let (pid, stdout, stderr) = {
             let mut entries = self.lock();
             let mut child = command(process)

@@ -17,6 +17,7 @@ use nix::{
 
 use super::{Folders, is_name};
 use crate::{
+    cache::remove_folder,
     layout,
     lock::{self, Lock},
 };
@@ -141,27 +142,12 @@ fn remove_logs(state: &Path) -> Result<()> {
 /// Removes one dead cluster's control groups and folder. The caller holds the cluster's lock.
 pub(super) fn remove(folders: &Folders) -> Result<()> {
     folders.cgroup().remove(LIMIT)?;
-    remove_folder(&folders.trash)?;
+    remove_folder(&folders.trash, LIMIT)?;
     match fs::rename(&folders.run, &folders.trash) {
-        Ok(()) => remove_folder(&folders.trash),
+        Ok(()) => remove_folder(&folders.trash, LIMIT),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => {
             Err(error).with_context(|| format!("cannot move '{}'", folders.run.display()))
-        }
-    }
-}
-
-fn remove_folder(path: &Path) -> Result<()> {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        match fs::remove_dir_all(path) {
-            Ok(()) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            // The last mounts of a dead namespace are taken down in the background.
-            Err(_) if Instant::now() < deadline => thread::sleep(Duration::from_millis(50)),
-            Err(error) => {
-                return Err(error).with_context(|| format!("cannot remove '{}'", path.display()));
-            }
         }
     }
 }

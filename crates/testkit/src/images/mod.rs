@@ -98,7 +98,7 @@ pub fn build(
         fs::create_dir(&work).with_context(context("create the work folder"))?;
         let progress = |step: &str| progress(&format!("image {}: {step}", image.name()));
         let made = make_archive(image, &work, &archive, resolve, &progress);
-        let removed = cache::remove_folder(&work);
+        let removed = cache::remove_folder(&work, cache::REMOVE_LIMIT);
         made.with_context(context("build"))?;
         removed.with_context(context("remove the work folder"))?;
     }
@@ -152,7 +152,7 @@ fn hash_folder(hash: &mut Sha256, root: &Path, folder: &Path) -> Result<()> {
 fn remove_stale_work(out_dir: &Path) -> Result<()> {
     cache::entries(out_dir, |name| name.starts_with(WORK_PREFIX))?
         .iter()
-        .try_for_each(|work| cache::remove_folder(work))
+        .try_for_each(|work| cache::remove_folder(work, cache::REMOVE_LIMIT))
 }
 
 fn remove_old_archives(out_dir: &Path, image: &str, current: &Path) -> Result<()> {

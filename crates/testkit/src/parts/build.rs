@@ -57,7 +57,7 @@ fn build_with(
     // An orphan of a killed builder may write until it notices: so no two builders share a folder.
     let is_work = |name: &str| name == "work" || name.starts_with(WORK_PREFIX);
     for stale in cache::entries(cache, is_work)? {
-        cache::remove_folder(&stale)?;
+        cache::remove_folder(&stale, cache::REMOVE_LIMIT)?;
     }
     let work = cache.join(format!("{WORK_PREFIX}{}", std::process::id()));
     fs::create_dir(&work).with_context(|| format!("cannot create '{}'", work.display()))?;
@@ -66,7 +66,7 @@ fn build_with(
         .iter()
         .map(|part| workshop.build(part, progress))
         .collect();
-    let removed = cache::remove_folder(&workshop.work);
+    let removed = cache::remove_folder(&workshop.work, cache::REMOVE_LIMIT);
     let built = built?;
     removed?;
     Ok(built)
@@ -116,11 +116,11 @@ impl Workshop<'_> {
         let log = self.cache.join("log").join(format!("{}.log", part.name));
         fs::write(&log, "").with_context(|| format!("cannot write '{}'", log.display()))?;
         let made = self.work.join("made");
-        cache::remove_folder(&made)?;
+        cache::remove_folder(&made, cache::REMOVE_LIMIT)?;
         fs::create_dir_all(made.join("bin"))?;
         // The recipe is built from a copy: Go must not write into the checkout.
         let source = self.work.join("source");
-        cache::remove_folder(&source)?;
+        cache::remove_folder(&source, cache::REMOVE_LIMIT)?;
         copy(&part.source, &source)?;
         let mut told = 0;
         let mut ticker = |elapsed: Duration| {
@@ -217,7 +217,7 @@ impl Workshop<'_> {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(error).with_context(|| format!("cannot move '{}' aside", part.display()))
             }
-            Ok(()) | Err(_) => cache::remove_folder(&aside),
+            Ok(()) | Err(_) => cache::remove_folder(&aside, cache::REMOVE_LIMIT),
         }
     }
 }
