@@ -112,10 +112,28 @@ async fn a_process_inside_is_stopped_frozen_and_started_again() -> Result<()> {
             .await;
         assert!(twice.unwrap_err().to_string().contains("runs already"));
         cluster.control.signal(name, Signal::SIGSTOP).await?;
+        // Before it has stopped, a SIGTERM still ends it.
+        let all = cluster.control.processes().await?;
+        let pid = all
+            .iter()
+            .find(|process| process.name == name)
+            .context("not there")?
+            .pid;
+        until("the process to stop", Duration::from_secs(10), async || {
+            let show = Process::new("stat", "/bin/cat", [format!("/proc/{pid}/stat")]);
+            let stat = cluster.control.check(show, Duration::from_secs(5)).await?;
+            Ok(if stat.contains(") T ") {
+                Ok(())
+            } else {
+                Err(stat)
+            })
+        })
+        .await?;
         cluster.control.stop(name).await?;
+        let how = ended().await?.unwrap_or_default();
         assert!(
-            ended().await?.is_some_and(|how| how.contains("SIGKILL")),
-            "a frozen process ends by SIGKILL only"
+            how.contains("SIGKILL"),
+            "a stopped process ends by SIGKILL only, this: '{how}'"
         );
         cluster.control.restart(name).await?;
         assert_eq!(ended().await?, None);
