@@ -1,7 +1,6 @@
 //! `cargo xtask testbed isolation`: clusters do not see each other and leave nothing behind.
 
 use std::{
-    fmt::Write,
     fs, io,
     net::TcpStream,
     path::PathBuf,
@@ -77,7 +76,7 @@ pub(crate) async fn run() -> Result<ExitCode> {
 }
 
 async fn start_times() -> Result<String> {
-    let mut seen = String::new();
+    let mut seen = Vec::new();
     for (tier, goal) in GOALS {
         let before = Snapshot::take()?;
         let cluster = Cluster::start(&own(&format!("time-{}", tier.name())), tier).await?;
@@ -92,14 +91,13 @@ async fn start_times() -> Result<String> {
             "'{}' took longer than its goal of {goal} s: {times}",
             tier.name()
         );
-        write!(
-            seen,
-            "{} in {:.1} s (goal {goal} s: {times}), gone in {stop:.1} s; ",
-            tier.name(),
-            times.total().as_secs_f64()
-        )?;
+        let total = times.total().as_secs_f64();
+        seen.push(format!(
+            "{} in {total:.1} s (goal {goal} s: {times}), gone in {stop:.1} s",
+            tier.name()
+        ));
     }
-    Ok(seen)
+    Ok(seen.join("; "))
 }
 
 /// Two `Node` and four `Api` clusters at once, all with the same addresses.
