@@ -51,7 +51,7 @@ const CHECKS: &[Stage] = &[
     }),
 ];
 
-/// Needs root, and builds for 15 minutes when the cache is empty.
+/// Needs root, and builds for 20 minutes when the cache is empty.
 const CLUSTER: &[Stage] = &[
     ("testbed build", || xtask(&["testbed", "build"])),
     ("cluster tests", || xtask(&["test"])),

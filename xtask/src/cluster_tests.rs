@@ -13,7 +13,7 @@ use testkit::{
     suite::{self, Place},
 };
 
-use crate::testbed::{build_driver, require_root, runtime};
+use crate::testbed::{announce, build_driver, require_root, runtime};
 
 pub(crate) fn run(filter: Option<&str>) -> Result<ExitCode> {
     require_root()?;
@@ -92,11 +92,7 @@ async fn clusters(run: &str) -> Result<Vec<Cluster>> {
         stop(started).await?;
         return Err(error);
     }
-    for cluster in &started {
-        if let Some(times) = &cluster.times {
-            println!("cluster '{}' started: {times}", cluster.folders.name);
-        }
-    }
+    started.iter().for_each(announce);
     Ok(started)
 }
 

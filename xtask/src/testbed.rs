@@ -150,18 +150,24 @@ async fn up(name: &str, tier: Tier) -> Result<()> {
     require_root()?;
     build_driver()?;
     let cluster = Cluster::start(name, tier).await?;
-    if let Some(times) = &cluster.times {
-        println!("cluster '{name}' ({}): {times}", tier.name());
-    }
-    for warning in &cluster.warnings {
-        println!("warning: {warning}");
-    }
+    announce(&cluster);
     let folders = cluster.folders.clone();
     cluster.detach()?;
     println!("logs:    {}", folders.logs.display());
     println!("use it:  eval \"$(cargo xtask testbed env {name})\"");
     println!("end it:  cargo xtask testbed down {name}");
     Ok(())
+}
+
+/// How a start went, and what an earlier cluster left that could not be removed.
+pub(crate) fn announce(cluster: &Cluster) {
+    let (name, tier) = (&cluster.folders.name, cluster.tier.name());
+    if let Some(times) = &cluster.times {
+        println!("cluster '{name}' ({tier}): {times}");
+    }
+    for warning in &cluster.warnings {
+        println!("warning: {warning}");
+    }
 }
 
 /// The volume driver is a binary of this workspace, beside this one.

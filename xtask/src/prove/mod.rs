@@ -16,6 +16,8 @@ use testkit::{
     suite::{self, CASE_LIMIT, Case, Place},
 };
 
+use crate::testbed::announce;
+
 /// Two cores: more at once only makes each slower.
 const PARALLEL: usize = 4;
 
@@ -162,9 +164,7 @@ async fn places(cases: &[Case]) -> Result<BTreeMap<Tier, Place>> {
             tier,
         )
         .await?;
-        if let Some(times) = &cluster.times {
-            println!("cluster '{}' started: {times}", cluster.folders.name);
-        }
+        announce(&cluster);
         places.insert(tier, Place::Testbed(Arc::new(cluster)));
     }
     Ok(places)

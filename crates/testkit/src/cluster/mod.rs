@@ -370,7 +370,7 @@ pub async fn client_config(kubeconfig: &Path) -> Result<Config> {
 fn start_keeper(folders: &Folders) -> Result<(Child, Vec<String>)> {
     let _global = sweep::global_lock()?;
     sweep::wait_for_end(folders)?;
-    let warnings = sweep::sweep(Some(folders))?;
+    let warnings = sweep::sweep(folders)?;
     if folders.logs.exists() {
         fs::remove_dir_all(&folders.logs)
             .with_context(|| format!("cannot remove '{}'", folders.logs.display()))?;

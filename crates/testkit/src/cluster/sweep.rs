@@ -87,7 +87,7 @@ pub(super) fn wait_for_end(folders: &Folders) -> Result<()> {
 ///
 /// What cannot be removed is returned as warnings: one stuck cluster must not stop all others. For
 /// `wanted` it is an error.
-pub(super) fn sweep(wanted: Option<&Folders>) -> Result<Vec<String>> {
+pub(super) fn sweep(wanted: &Folders) -> Result<Vec<String>> {
     let state = layout::state()?;
     let mut warnings = Vec::new();
     let mut found = names(&state.join("run"))?;
@@ -99,7 +99,7 @@ pub(super) fn sweep(wanted: Option<&Folders>) -> Result<Vec<String>> {
         };
         match remove(&folders) {
             Ok(()) => {}
-            Err(error) if wanted.is_some_and(|wanted| wanted.name == name) => return Err(error),
+            Err(error) if wanted.name == name => return Err(error),
             Err(error) => warnings.push(format!("what is left of cluster '{name}': {error:#}")),
         }
     }
