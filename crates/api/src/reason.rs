@@ -1,0 +1,140 @@
+//! Every reason that a condition, an Event or a result can carry: one list, with what it means
+//! and what to do, from which the docs' reason reference is generated.
+
+use std::fmt;
+
+macro_rules! reasons {
+    ($($(#[$docs:meta])* $name:ident: $meaning:literal, $advice:literal;)+) => {
+        /// Why an object is as it is. `Display` is the CamelCase word of the condition.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Reason {
+            $(#[doc = $meaning] $name,)+
+        }
+
+        impl Reason {
+            /// All of them, in the order of the docs.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// The word in conditions and Events.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)+ }
+            }
+
+            /// What it means, one or two sentences.
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
+                match self { $(Self::$name => $meaning,)+ }
+            }
+
+            /// What a user can do.
+            #[must_use]
+            pub fn advice(self) -> &'static str {
+                match self { $(Self::$name => $advice,)+ }
+            }
+        }
+    };
+}
+
+reasons! {
+    // The ordinary way.
+    Progressing: "Work goes on; nothing is wrong.",
+        "Wait. The message says what is waited for.";
+    Succeeded: "The run ended well, and the evidence for it was read.",
+        "Nothing.";
+    Ready: "Everything that the object names exists and can be used.",
+        "Nothing.";
+    Deleting: "The object is being deleted; what it started is being stopped first.",
+        "Wait. The message says what is still there.";
+
+    // What a run needs.
+    AgentNotFound: "The Agent that the run names does not exist in its namespace.",
+        "Create the Agent, or delete the run and submit it again with the right `agentName` (it cannot be changed).";
+    AgentNotReady: "The Agent exists, but it says of itself that it cannot be used yet.",
+        "Look at the Agent's `Ready` condition: it names what is missing.";
+    DependencyNotReady: "Something that the object names does not exist or is not ready.",
+        "Create what the message names.";
+    ContextTooLarge: "The files of a run, the Agent's instructions included, are larger than 900 KiB together.",
+        "Make them smaller, or let the agent fetch them itself.";
+    ChildNameTaken: "An object of the name that we need exists and belongs to someone else. It was not touched.",
+        "Delete or rename the object that the message names; the run goes on by itself within a minute.";
+
+    // Why a Pod does not start.
+    StartTimeout: "The agent's container did not start within `startTimeout`.",
+        "The message names the cause that was seen last. Mend it and submit a new version of the context.";
+    ImagePullFailed: "The image cannot be pulled: it does not exist, or the registry refuses.",
+        "Check the Agent's `image` and `imagePullSecrets`.";
+    ImageNeedsRoot: "The image runs as root, or as a user with a name instead of a number. Agents never run as root.",
+        "Set the Agent's `runAsUser` to a number other than 0, and make the image work with it.";
+    ContainerNotStartable: "The kubelet cannot create or start the container.",
+        "The message is the kubelet's. Check the Agent's `command` and the image.";
+    Unschedulable: "No node can take the Pod.",
+        "The message is the scheduler's. Check the Agent's `resources`, `nodeSelector` and `tolerations`, or add a node.";
+    QuotaExceeded: "A ResourceQuota or LimitRange of the namespace does not allow it.",
+        "Free some quota, ask for more, or lower the Agent's `resources`.";
+    AdmissionDenied: "An admission rule of the cluster refuses it (Pod Security, a policy, a webhook).",
+        "The message is the rule's. Change the Agent, or ask who set the rule.";
+    SecretNotFound: "A Secret or ConfigMap that the Agent names does not exist, or lacks the key.",
+        "Create it; the Pod starts by itself within seconds.";
+    VolumeNotReady: "A volume of the Pod cannot be provided.",
+        "The message is the kubelet's or the provisioner's. Check the Agent's `workspace.storageClassName`.";
+
+    // How a run fails.
+    NonZeroExit: "The agent's program ended with an exit code other than 0.",
+        "Read the agent's log; `status.result` has the code.";
+    StepOOM: "The agent's container used more memory than its limit and was killed.",
+        "Raise `resources.limits.memory` of the Agent, or let it use less.";
+    DeadlineExceeded: "The agent did not end within `timeout`, counted from its container's start.",
+        "Raise `timeout` of the run or the Agent, or find out what the agent waited for.";
+    ResultMissing: "The program ended well, but a result that the Agent requires is not in its termination message.",
+        "Let the agent write it to /dev/termination-log, or make the result optional.";
+    ResultInvalid: "The termination message is not a JSON object.",
+        "Let the agent write one JSON object, and nothing else, to /dev/termination-log.";
+    ResultTooLarge: "The termination message is larger than 4096 bytes, so it was cut and proves nothing.",
+        "Write large results elsewhere, and their address into the result.";
+    EvidenceLost: "The Job says that it ended, but its Pod was gone before we could read how. That is not a success.",
+        "Submit a new version of the context. Look for what deletes finished Pods.";
+    Disrupted: "The Pod was stopped from outside: evicted, preempted, drained or deleted. What it returned is not a result.",
+        "Submit a new version of the context.";
+    JobLost: "The Job was deleted from outside while it ran.",
+        "Submit a new version of the context.";
+    JobFailed: "The Job says that it failed, and no container says why.",
+        "The message is the Job controller's.";
+
+    // What the API server answers.
+    Denied: "The API server refuses us a request for lack of permission.",
+        "The message names verb and resource. Compare the operator's RBAC with the chart's.";
+    InvalidChild: "The API server does not accept a child that this object asks for.",
+        "The message is the API server's and names the field. Change the spec.";
+    ApiUnavailable: "The API server or something behind it does not answer, or not in time.",
+        "Nothing, if it is short: we try again by ourselves. Otherwise look at the control plane.";
+    NamespaceTerminating: "The namespace is being deleted, so nothing can be created in it.",
+        "Nothing: the object will be deleted with its namespace.";
+
+    // Ends and faults of ours.
+    DeletionBlocked: "Deletion waits for something longer than ten minutes.",
+        "The message names it. To let the object go without waiting, set the annotation `orchestrator.io/force-delete: \"true\"`.";
+    Undecodable: "The stored object does not fit the schema that this operator knows, so it is left alone.",
+        "The message names the field. Correct or delete the object; it was probably stored through another version of the CRD.";
+    InternalError: "A fault in Orchestrator: a panic, a broken rule of its own, or a step that did not end in time.",
+        "Please report it with the message and the operator's log. It is tried again at long intervals.";
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_explains_itself() {
+        for reason in Reason::ALL {
+            assert!(reason.meaning().ends_with('.'), "{reason}");
+            assert!(reason.advice().ends_with(['.', ')']), "{reason}");
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! The tasks family: an [`Agent`] says what runs, a [`TaskRun`] runs it on versioned files.
+
+#[expect(
+    unreachable_pub,
+    reason = "the schema derive repeats each struct inside a function"
+)]
+mod agent;
+#[expect(
+    unreachable_pub,
+    reason = "the schema derive repeats each struct inside a function"
+)]
+mod run;
+
+pub use agent::{
+    Agent, AgentPhase, AgentSpec, AgentStatus, Amount, Backoff, EnvFrom, EnvSource, EnvVar, KeyRef,
+    NamedRef, Resources, ResultSpec, Retry, Workspace,
+};
+pub use run::{
+    Evidence, File, RunPhase, TaskRun, TaskRunSpec, TaskRunStatus, Version, condition, names,
+};
+
+/// The most bytes that all files of a run may have together: a ConfigMap holds 1 MiB, and its
+/// keys and metadata need some.
+pub const CONTEXT_LIMIT: usize = 900 * 1024;
