@@ -27,6 +27,7 @@ const CHECKS: &[Stage] = &[
             "warnings",
         ])
     }),
+    ("generate", || xtask(&["generate", "--check"])),
     ("unit tests", || cargo(&["test", "--workspace", "--quiet"])),
     ("deny", || {
         // The advisory database is not reachable from every machine; see CONTRIBUTING.md.

@@ -6,8 +6,12 @@
     reason = "a command line talks by printing"
 )]
 
+mod cases;
 mod check;
 mod cluster_tests;
+mod e2e;
+mod generate;
+mod image;
 mod isolation;
 mod prove;
 mod testbed;
@@ -27,15 +31,26 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Before a commit: fmt, clippy, unit tests, deny, docs. No root, no cluster
+    /// Before a commit: fmt, clippy, generated files, unit tests, deny, docs. No root, no cluster
     Check,
     /// What CI runs: `check`, then the testbed and everything on it
     Ci,
+    /// Write what follows from the types in `api`: CRDs, permissions, reference pages
+    Generate {
+        /// Write nothing; fail if anything differs
+        #[arg(long)]
+        check: bool,
+    },
     /// The tests that need root or a cluster: starts one of each tier, runs them, ends it
     Test {
         /// Only tests whose name contains this
         filter: Option<String>,
     },
+    /// The operator's image, as an archive for a cluster's nodes; needs no Docker
+    Image,
+    /// The product as its users have it, on a real cluster
+    #[command(subcommand)]
+    E2e(e2e::Command),
     /// The real cluster for tests: build its parts, start it, prove that it works
     #[command(subcommand)]
     Testbed(testbed::Command),
@@ -46,7 +61,10 @@ fn main() -> ExitCode {
     let result = match chore {
         Chore::Check => check::check(),
         Chore::Ci => check::ci(),
+        Chore::Generate { check } => generate::run(check),
         Chore::Test { filter } => cluster_tests::run(filter.as_deref()),
+        Chore::Image => image::run().map(|()| ExitCode::SUCCESS),
+        Chore::E2e(command) => e2e::run(command),
         Chore::Testbed(command) => testbed::run(command),
     };
     match result {

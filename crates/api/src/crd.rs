@@ -24,7 +24,7 @@ pub fn complete(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
             .as_mut()
             .and_then(|schema| schema.open_api_v3_schema.as_mut())
         {
-            drop_unknown_formats(schema);
+            tidy(schema);
         }
         let status = version
             .schema
@@ -33,7 +33,6 @@ pub fn complete(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
             .and_then(|schema| schema.properties.as_mut())
             .and_then(|properties| properties.get_mut("status"));
         let Some(status) = status else { continue };
-        status.nullable = None;
         status.default = Some(JSON(json!({ "observedGeneration": -1 })));
         if let Some(conditions) = status
             .properties
@@ -47,8 +46,24 @@ pub fn complete(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     crd
 }
 
+/// A comment's lines are as long as the code's; who reads it elsewhere wraps it himself.
+fn unwrapped(comment: &str) -> String {
+    let paragraphs: Vec<String> = comment
+        .split("\n\n")
+        .map(|paragraph| paragraph.replace('\n', " "))
+        .collect();
+    paragraphs.join("\n\n")
+}
+
 /// The API server warns about formats that it does not know, once per apply; `uint32` is one.
-fn drop_unknown_formats(schema: &mut JSONSchemaProps) {
+///
+/// A `null` that the schema allows is stored, and a field that has a default would then have none:
+/// the object could not be decoded. Where the schema does not allow it, the server drops it first.
+fn tidy(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
+    if let Some(description) = &mut schema.description {
+        *description = unwrapped(description);
+    }
     if schema
         .format
         .as_deref()
@@ -61,12 +76,94 @@ fn drop_unknown_formats(schema: &mut JSONSchemaProps) {
         .iter_mut()
         .flat_map(|properties| properties.values_mut())
     {
-        drop_unknown_formats(property);
+        tidy(property);
     }
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
-        drop_unknown_formats(items);
+        tidy(items);
     }
     if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
-        drop_unknown_formats(values);
+        tidy(values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each part of each schema, with its path.
+    fn parts(visit: &mut dyn FnMut(&str, &JSONSchemaProps)) {
+        fn walk(
+            path: &str,
+            schema: &JSONSchemaProps,
+            visit: &mut dyn FnMut(&str, &JSONSchemaProps),
+        ) {
+            visit(path, schema);
+            for (name, property) in schema.properties.iter().flat_map(|all| all.iter()) {
+                walk(&format!("{path}.{name}"), property, visit);
+            }
+            if let Some(JSONSchemaPropsOrArray::Schema(items)) = &schema.items {
+                walk(&format!("{path}[]"), items, visit);
+            }
+            if let Some(JSONSchemaPropsOrBool::Schema(values)) = &schema.additional_properties {
+                walk(&format!("{path}.*"), values, visit);
+            }
+        }
+        for crd in tasks() {
+            for version in crd.spec.versions {
+                let schema = version.schema.unwrap().open_api_v3_schema.unwrap();
+                walk(&crd.spec.names.kind, &schema, visit);
+            }
+        }
+    }
+
+    /// Without a bound on all that they see, the API server refuses rules as too costly.
+    #[test]
+    fn whatever_a_user_writes_has_a_bound() {
+        let mut seen = 0;
+        parts(&mut |path, schema| {
+            if !path.contains(".spec") {
+                return;
+            }
+            seen += 1;
+            let is_bounded = match schema.type_.as_deref() {
+                Some("string") => schema.max_length.is_some() || schema.enum_.is_some(),
+                Some("array") => schema.max_items.is_some(),
+                Some("integer") => schema.minimum.is_some(),
+                Some("object") => schema.properties.is_some() || schema.max_properties.is_some(),
+                None => schema.max_length.is_some(),
+                Some(_) => true,
+            };
+            assert!(is_bounded, "{path}");
+        });
+        assert!(seen > 50, "only {seen} parts");
+    }
+
+    #[test]
+    fn each_rule_answers_in_words_and_each_field_is_described() {
+        parts(&mut |path, schema| {
+            for rule in schema
+                .x_kubernetes_validations
+                .iter()
+                .flat_map(|all| all.iter())
+            {
+                assert!(
+                    rule.message.is_some() || rule.message_expression.is_some(),
+                    "{path}: {}",
+                    rule.rule
+                );
+            }
+            for (name, property) in schema.properties.iter().flat_map(|all| all.iter()) {
+                let is_described = property
+                    .description
+                    .as_deref()
+                    .is_some_and(|text| !text.is_empty());
+                assert!(is_described, "{path}.{name}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_null_is_never_stored() {
+        parts(&mut |path, schema| assert_eq!(schema.nullable, None, "{path}"));
     }
 }

@@ -5,8 +5,10 @@
 //! are generated from this crate by `cargo xtask generate`.
 
 pub mod crd;
+pub mod decide;
 pub mod names;
 pub mod phase;
+pub mod rbac;
 pub mod reason;
 pub mod status;
 pub mod tasks;

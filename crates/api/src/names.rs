@@ -23,6 +23,8 @@ pub const CONTEXT_VERSION: &str = "context-version";
 
 /// Annotation: a hash of what we wanted when we created an object.
 pub const INTENT: &str = "orchestrator.io/intent";
+/// Annotation of a Job's Pods: what their attempt is judged by, as it was when the Job was created.
+pub const TERMS: &str = "orchestrator.io/terms";
 /// Annotation: how a run ended; survives a restore without status.
 pub const OUTCOME: &str = "orchestrator.io/outcome";
 /// Annotation: never clean up the children of this object.
@@ -122,7 +124,7 @@ fn clean(raw: &str, allowed: impl Fn(char) -> bool) -> String {
 /// anything was changed.
 fn fit(raw: &str, clean: &str, room: usize, edge: impl Fn(char) -> bool) -> String {
     let trimmed = clean.trim_matches(|letter| !edge(letter));
-    if trimmed == raw && trimmed.len() <= room {
+    if !raw.is_empty() && trimmed == raw && trimmed.len() <= room {
         return trimmed.to_owned();
     }
     let hash = hash(raw);
@@ -180,6 +182,7 @@ mod tests {
 
     #[test]
     fn nothing_usable_still_has_a_name() {
+        assert_eq!(child("", "-v1"), format!("{}-v1", hash("")));
         assert_eq!(child("///", "-v1"), format!("{}-v1", hash("///")));
         assert_eq!(child("日本", "-v1"), format!("{}-v1", hash("日本")));
         assert_eq!(label_value("---"), hash("---"));

@@ -44,6 +44,10 @@ reasons! {
         "Nothing.";
     Ready: "Everything that the object names exists and can be used.",
         "Nothing.";
+    Created: "What the condition speaks of was created and is ours.",
+        "Nothing.";
+    Superseded: "A newer version of the context took the place of this one before it ended.",
+        "Nothing. `status.history` has what was known of it.";
     Deleting: "The object is being deleted; what it started is being stopped first.",
         "Wait. The message says what is still there.";
 
@@ -120,6 +124,29 @@ reasons! {
         "Please report it with the message and the operator's log. It is tried again at long intervals.";
 }
 
+impl Reason {
+    /// The reason of this name; `None` for one that this release does not know.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|known| known.name() == name)
+    }
+
+    /// Whether an Event with it is a warning.
+    #[must_use]
+    pub fn is_warning(self) -> bool {
+        !matches!(
+            self,
+            Self::Progressing
+                | Self::Succeeded
+                | Self::Ready
+                | Self::Created
+                | Self::Superseded
+                | Self::Deleting
+                | Self::NamespaceTerminating
+        )
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name())
@@ -135,6 +162,7 @@ mod tests {
         for reason in Reason::ALL {
             assert!(reason.meaning().ends_with('.'), "{reason}");
             assert!(reason.advice().ends_with(['.', ')']), "{reason}");
+            assert_eq!(Reason::from_name(reason.name()), Some(*reason));
         }
     }
 }

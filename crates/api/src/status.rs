@@ -120,6 +120,9 @@ pub trait Status:
     /// Whether it ends or stays.
     const SHAPE: Shape;
 
+    /// The field of the spec that [`Status::epoch`] follows, for the docs.
+    const EPOCH: Option<&'static str> = None;
+
     /// The phase; `None` before the first record.
     fn phase(&self) -> Option<Self::Phase>;
 
@@ -137,6 +140,11 @@ pub trait Status:
         0
     }
 
+    /// Whether the status carries this intent of an irreversible effect.
+    fn has_intent(&self, _intent: &str) -> bool {
+        false
+    }
+
     /// The number of the attempt that goes on, from 1; 0 where a kind has none.
     fn attempt(&self) -> u32 {
         0
@@ -148,7 +156,7 @@ pub trait Status:
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
     /// The generation of the spec that this status speaks of; -1 before the first look.
-    #[serde(default)]
+    #[serde(default = "unseen")]
     pub observed_generation: i64,
     /// One sentence: how it stands, what blocks, what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -165,6 +173,10 @@ pub struct Progress {
     /// The retry that an error waits for, once its delay is 10 s or more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
+}
+
+fn unseen() -> i64 {
+    -1
 }
 
 /// One step of the timeline.

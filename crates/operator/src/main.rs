@@ -1,1 +1,7 @@
-fn main() {}
+//! The binary `orchestrator`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    operator::main()
+}

@@ -15,6 +15,7 @@ pub mod images;
 pub mod layout;
 pub mod lock;
 pub mod machine;
+pub mod operator;
 pub mod parts;
 pub mod process;
 pub mod suite;

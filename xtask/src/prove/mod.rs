@@ -7,16 +7,14 @@ mod node;
 mod requests;
 mod workloads;
 
-use std::{collections::BTreeMap, process::ExitCode, sync::Arc};
+use std::process::ExitCode;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use futures::FutureExt;
 use testkit::{
-    cluster::{Cluster, Tier},
-    suite::{self, CASE_LIMIT, Case, Place},
+    cluster::Tier,
+    suite::{CASE_LIMIT, Case},
 };
-
-use crate::testbed::announce;
 
 /// Two cores: more at once only makes each slower.
 const PARALLEL: usize = 4;
@@ -123,64 +121,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Runs all cases, or those whose names are given, on fresh clusters of the tiers they need.
+/// Runs all cases, or those whose names are given.
 pub(crate) async fn run(only: &[String]) -> Result<ExitCode> {
-    let mut cases = cases();
-    if let Some(unknown) = only
-        .iter()
-        .find(|name| !cases.iter().any(|case| case.name == *name))
-    {
-        let known: Vec<&str> = cases.iter().map(|case| case.name).collect();
-        anyhow::bail!("no case '{unknown}'; there are {}", known.join(", "));
-    }
-    cases.retain(|case| only.is_empty() || only.iter().any(|name| name == case.name));
-    let places = places(&cases).await?;
-    let summary = suite::run(cases, &places, PARALLEL, &mut |line| println!("{line}")).await;
-    let stopped = stop(places).await;
-    println!("{summary}");
-    stopped?;
-    Ok(if summary.is_success() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
-}
-
-async fn places(cases: &[Case]) -> Result<BTreeMap<Tier, Place>> {
-    let mut tiers: Vec<Tier> = cases.iter().map(|case| case.tier).collect();
-    tiers.sort();
-    tiers.dedup();
-    let mut places = BTreeMap::new();
-    if let Some(external) = Place::external() {
-        external.check().await?;
-        // A contributor's cluster has an API server and nodes; fake nodes it has not.
-        tiers.retain(|tier| *tier != Tier::Kwok);
-        places.extend(tiers.into_iter().map(|tier| (tier, external.clone())));
-        return Ok(places);
-    }
-    for tier in tiers {
-        let cluster = Cluster::start(
-            &format!("prove-{}-{}", std::process::id(), tier.name()),
-            tier,
-        )
-        .await?;
-        announce(&cluster);
-        places.insert(tier, Place::Testbed(Arc::new(cluster)));
-    }
-    Ok(places)
-}
-
-/// Ends all of them, also when one does not end.
-async fn stop(places: BTreeMap<Tier, Place>) -> Result<()> {
-    let mut result = Ok(());
-    for place in places.into_values() {
-        if let Place::Testbed(cluster) = place {
-            let ended = match Arc::into_inner(cluster) {
-                Some(cluster) => cluster.stop().await,
-                None => Err(anyhow!("a case still holds its cluster")),
-            };
-            result = result.and(ended);
-        }
-    }
-    result
+    crate::cases::run("prove", cases(), only, PARALLEL).await
 }

@@ -4,11 +4,11 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use k8s_openapi::api::core::v1::Toleration;
 use kube::{CustomResource, KubeSchema, core::Duration};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::run::File;
-use crate::{Phase, PhaseRow, Progress, Shape, Status};
+use super::{rules, run::File};
+use crate::{Progress, Status};
 
 /// What a task runs on: an image, its surroundings, and its limits.
 ///
@@ -78,11 +78,7 @@ pub struct AgentSpec {
     /// writable folder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
-    #[x_kube(
-        merge_strategy = ListMerge::Map(vec!["name".into()]),
-        validation = Rule::new("self.all(v, !v.name.startsWith('ORCHESTRATOR_') && v.name != 'HOME')")
-            .message("names that begin with 'ORCHESTRATOR_', and 'HOME', are set by Orchestrator; choose another name")
-    )]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub env: Vec<EnvVar>,
 
     /// Environment variables from all keys of a Secret or ConfigMap.
@@ -127,13 +123,8 @@ pub struct AgentSpec {
 
     /// Where the files of the run are mounted, read-only.
     #[serde(default = "default_context_path")]
-    #[schemars(length(min = 2, max = 255), regex(pattern = r"^(/[A-Za-z0-9._-]+)+$"))]
-    #[x_kube(
-        validation = Rule::new("!self.split('/').exists(part, part == '..' || part == '.')")
-            .message("must not have '.' or '..' as a part"),
-        validation = Rule::new("!['/proc', '/sys', '/dev', '/tmp', '/home/agent', '/etc', '/workspace'].exists(taken, self == taken || (taken != '/workspace' && self.startsWith(taken + '/')))")
-            .message("must not be '/workspace', nor in '/proc', '/sys', '/dev', '/tmp', '/home/agent' or '/etc'; choose a folder of its own")
-    )]
+    #[schemars(length(max = 255))]
+    #[x_kube(validation = rules::absolute_path(), validation = rules::own_folder())]
     pub context_path: String,
 
     /// The writable folder that the agent starts in.
@@ -148,26 +139,14 @@ pub struct AgentSpec {
 
     /// How long one attempt may take, from the container's start.
     #[serde(default = "default_timeout")]
-    #[schemars(
-        length(max = 32),
-        regex(pattern = r"^([0-9]{1,6}(\.[0-9]{1,3})?(ms|s|m|h)){1,4}$")
-    )]
-    #[x_kube(
-        validation = Rule::new("duration(self) >= duration('1s') && duration(self) <= duration('168h')")
-            .message("must be between '1s' and '168h'")
-    )]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = rules::duration("1s", "168h"))]
     pub timeout: Duration,
 
     /// How long it may take until the container starts: scheduling, volumes, the image.
     #[serde(default = "default_start_timeout")]
-    #[schemars(
-        length(max = 32),
-        regex(pattern = r"^([0-9]{1,6}(\.[0-9]{1,3})?(ms|s|m|h)){1,4}$")
-    )]
-    #[x_kube(
-        validation = Rule::new("duration(self) >= duration('1s') && duration(self) <= duration('24h')")
-            .message("must be between '1s' and '24h'")
-    )]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = rules::duration("1s", "24h"))]
     pub start_timeout: Duration,
 
     /// How often and when a failed attempt is repeated.
@@ -190,12 +169,12 @@ pub struct AgentSpec {
 
     /// Labels that a node must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(length(max = 32))]
+    #[schemars(schema_with = "rules::node_selector")]
     pub node_selector: BTreeMap<String, String>,
 
     /// Taints of nodes that the Pod tolerates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32))]
+    #[schemars(schema_with = "rules::tolerations")]
     pub tolerations: Vec<Toleration>,
 
     /// The Pod's PriorityClass.
@@ -236,6 +215,7 @@ pub struct EnvVar {
         length(min = 1, max = 253),
         regex(pattern = r"^[A-Za-z_][A-Za-z0-9_.-]*$")
     )]
+    #[x_kube(validation = rules::free_variable())]
     pub name: String,
     /// Its value. `$(NAME)` is replaced by the variable NAME, as in a Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -317,14 +297,15 @@ pub struct NamedRef {
 /// What a container asks for and may use, as in a Pod.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::requests_within_limits())]
 pub struct Resources {
     /// What is set aside for it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(length(max = 16))]
+    #[schemars(extend("maxProperties" = 16))]
     pub requests: BTreeMap<String, Amount>,
     /// What it may use.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(length(max = 16))]
+    #[schemars(extend("maxProperties" = 16))]
     pub limits: BTreeMap<String, Amount>,
 }
 
@@ -356,10 +337,7 @@ impl JsonSchema for Amount {
         true
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "x-kubernetes-int-or-string": true,
-            "pattern": r"^[0-9]{1,18}(\.[0-9]{1,9})?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$",
-        })
+        rules::quantity()
     }
 }
 
@@ -369,10 +347,7 @@ impl JsonSchema for Amount {
 pub struct Workspace {
     /// The most that it may hold.
     #[serde(default = "default_size")]
-    #[x_kube(
-        validation = Rule::new("quantity(string(self)).isGreaterThan(quantity('0'))")
-            .message("must be more than zero")
-    )]
+    #[x_kube(validation = rules::more_than_zero())]
     pub size: Amount,
     /// With it, the folder is a volume of this class that lives as long as the Pod; without it,
     /// it is a part of the node's disk.
@@ -426,32 +401,17 @@ impl Default for Retry {
 /// How long to wait between attempts: doubling from `initial` up to `max`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = Rule::new("duration(self.initial) <= duration(self.max)")
-        .message("'initial' must not be longer than 'max'")
-)]
+#[x_kube(validation = rules::initial_within_max())]
 pub struct Backoff {
     /// Before the second attempt.
     #[serde(default = "default_initial")]
-    #[schemars(
-        length(max = 32),
-        regex(pattern = r"^([0-9]{1,6}(\.[0-9]{1,3})?(ms|s|m|h)){1,4}$")
-    )]
-    #[x_kube(
-        validation = Rule::new("duration(self) >= duration('1s') && duration(self) <= duration('1h')")
-            .message("must be between '1s' and '1h'")
-    )]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = rules::duration("1s", "1h"))]
     pub initial: Duration,
     /// The longest wait.
     #[serde(default = "default_max")]
-    #[schemars(
-        length(max = 32),
-        regex(pattern = r"^([0-9]{1,6}(\.[0-9]{1,3})?(ms|s|m|h)){1,4}$")
-    )]
-    #[x_kube(
-        validation = Rule::new("duration(self) >= duration('1s') && duration(self) <= duration('24h')")
-            .message("must be between '1s' and '24h'")
-    )]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = rules::duration("1s", "24h"))]
     pub max: Duration,
 }
 
@@ -498,55 +458,16 @@ pub struct AgentStatus {
     pub progress: Progress,
 }
 
-/// Where an Agent stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum AgentPhase {
-    /// Something that it names is missing.
-    Pending,
-    /// Everything that it names exists.
-    Ready,
-}
-
-impl Phase for AgentPhase {
-    const TABLE: &'static [PhaseRow<Self>] = &[
-        PhaseRow {
-            phase: Self::Pending,
-            meaning: "Something that it names is missing: a ServiceAccount, a class.",
-            deadline: "none: it waits for what is missing, and says what",
-            undo: "",
-            next: &[Self::Ready],
-        },
-        PhaseRow {
-            phase: Self::Ready,
-            meaning: "Everything that it names exists.",
-            deadline: "none",
-            undo: "",
-            next: &[Self::Pending],
-        },
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Ready => "Ready",
-        }
+crate::phases! {
+    /// Where an Agent stands.
+    pub enum AgentPhase {
+        Pending: "Something that it names is missing: a ServiceAccount, a class.",
+            deadline "none: it waits for what is missing, and says what", undo "" => [Ready];
+        Ready: "Everything that it names exists.",
+            deadline "none", undo "" => [Pending];
     }
 }
 
 impl Status for AgentStatus {
-    type Phase = AgentPhase;
-    const SHAPE: Shape = Shape::LongLived;
-
-    fn phase(&self) -> Option<AgentPhase> {
-        self.phase
-    }
-    fn set_phase(&mut self, phase: AgentPhase) {
-        self.phase = Some(phase);
-    }
-    fn progress(&self) -> &Progress {
-        &self.progress
-    }
-    fn progress_mut(&mut self) -> &mut Progress {
-        &mut self.progress
-    }
+    crate::common_status!(AgentPhase, LongLived);
 }

@@ -2,12 +2,15 @@
 
 #[expect(
     unreachable_pub,
-    reason = "the schema derive repeats each struct inside a function"
+    clippy::duplicated_attributes,
+    reason = "the schema derive repeats each struct inside a function; columns share a type"
 )]
 mod agent;
+mod rules;
 #[expect(
     unreachable_pub,
-    reason = "the schema derive repeats each struct inside a function"
+    clippy::duplicated_attributes,
+    reason = "the schema derive repeats each struct inside a function; columns share a type"
 )]
 mod run;
 

@@ -7,8 +7,8 @@ use kube::{CustomResource, KubeSchema, core::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::agent::Retry;
-use crate::{Phase, PhaseRow, Progress, Shape, Status};
+use super::{agent::Retry, rules};
+use crate::{Progress, Status};
 
 /// One task, run by an agent on versioned files, as a Job.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -95,14 +95,8 @@ pub struct TaskRunSpec {
 
     /// Overrides the Agent's `timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(
-        length(max = 32),
-        regex(pattern = r"^([0-9]{1,6}(\.[0-9]{1,3})?(ms|s|m|h)){1,4}$")
-    )]
-    #[x_kube(
-        validation = Rule::new("duration(self) >= duration('1s') && duration(self) <= duration('168h')")
-            .message("must be between '1s' and '168h'")
-    )]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = rules::duration("1s", "168h"))]
     pub timeout: Option<Duration>,
 
     /// Overrides the Agent's `retry`.
@@ -203,7 +197,8 @@ pub struct Evidence {
     /// When the container started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
-    /// When the container ended.
+    /// When the container ended, or, where nothing says so, when we knew that it had. Absent while
+    /// an attempt that was given up is being stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
 }
@@ -227,77 +222,27 @@ pub struct Version {
     pub result: Option<Evidence>,
 }
 
-/// Where a run stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum RunPhase {
-    /// It waits: for its Agent, for a place, for its image, for the next attempt.
-    Pending,
-    /// The agent's container runs.
-    Running,
-    /// It ended well, and the evidence for it was read.
-    Succeeded,
-    /// It ended otherwise.
-    Failed,
-}
-
-impl Phase for RunPhase {
-    const TABLE: &'static [PhaseRow<Self>] = &[
-        PhaseRow {
-            phase: Self::Pending,
-            meaning: "It waits: for its Agent, for a place, for its image, for the next attempt.",
-            deadline: "`startTimeout` of the Agent, from the Job's creation; the retry's backoff between attempts",
-            undo: "the Job is deleted",
-            next: &[Self::Running, Self::Succeeded, Self::Failed],
-        },
-        PhaseRow {
-            phase: Self::Running,
-            meaning: "The agent's container runs.",
-            deadline: "`timeout` of the run or the Agent, from the container's start",
-            undo: "the Job is deleted",
-            next: &[Self::Pending, Self::Succeeded, Self::Failed],
-        },
-        PhaseRow {
-            phase: Self::Succeeded,
-            meaning: "It ended well, and the evidence for it was read.",
-            deadline: "",
-            undo: "",
-            next: &[],
-        },
-        PhaseRow {
-            phase: Self::Failed,
-            meaning: "It ended otherwise; `status.result` and the reason say how.",
-            deadline: "",
-            undo: "",
-            next: &[],
-        },
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Running => "Running",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-        }
+crate::phases! {
+    /// Where a run stands.
+    pub enum RunPhase {
+        Pending: "It waits: for its Agent, for a place, for its image, for the next attempt.",
+            deadline "`startTimeout` of the Agent, from the Job's creation; the retry's backoff between attempts",
+            undo "the Job is deleted" => [Running, Succeeded, Failed];
+        Running: "The agent's container runs.",
+            deadline "`timeout` of the run or the Agent, from the container's start",
+            undo "the Job is deleted" => [Pending, Succeeded, Failed];
+        Succeeded: "It ended well, and the evidence for it was read.",
+            deadline "", undo "" => [];
+        Failed: "It ended otherwise; `status.result` and the reason say how.",
+            deadline "", undo "" => [];
     }
 }
 
 impl Status for TaskRunStatus {
-    type Phase = RunPhase;
-    const SHAPE: Shape = Shape::Run;
+    crate::common_status!(RunPhase, Run);
 
-    fn phase(&self) -> Option<RunPhase> {
-        self.phase
-    }
-    fn set_phase(&mut self, phase: RunPhase) {
-        self.phase = Some(phase);
-    }
-    fn progress(&self) -> &Progress {
-        &self.progress
-    }
-    fn progress_mut(&mut self) -> &mut Progress {
-        &mut self.progress
-    }
+    const EPOCH: Option<&'static str> = Some("spec.contextVersion");
+
     fn epoch(&self) -> i64 {
         self.context_version.unwrap_or(0)
     }
@@ -312,6 +257,12 @@ pub mod condition {
     pub const CONTEXT_READY: &str = "ContextReady";
     /// The Job of this attempt exists.
     pub const JOB_CREATED: &str = "JobCreated";
+
+    /// All of them with what they mean, for the docs.
+    pub const MEANINGS: &[(&str, &str)] = &[
+        (CONTEXT_READY, "The ConfigMap with the files exists."),
+        (JOB_CREATED, "The Job of this attempt exists."),
+    ];
 }
 
 /// Names of a run's children: the one place where they are made.

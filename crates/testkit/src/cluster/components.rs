@@ -230,18 +230,26 @@ pub(super) fn containerd(folders: &Folders) -> Result<Process> {
 }
 
 pub(super) fn import_image(archive: &Path) -> Result<Process> {
-    let arguments = [
+    let archive = archive.display().to_string();
+    images(&["import", "--local", &archive])
+}
+
+pub(super) fn tag_image(from: &str, to: &str) -> Result<Process> {
+    images(&["tag", "--force", from, to])
+}
+
+/// A command on the images that the kubelet sees.
+fn images(command: &[&str]) -> Result<Process> {
+    let begin = [
         "--address",
         CONTAINERD_SOCKET,
         "--namespace",
         "k8s.io",
         "images",
-        "import",
-        "--local",
     ];
-    let mut process = Process::new("import", parts::binary("containerd", "ctr")?, arguments);
-    process.arguments.push(archive.display().to_string());
-    Ok(process)
+    let arguments = begin.iter().chain(command).copied();
+    let ctr = parts::binary("containerd", "ctr")?;
+    Ok(Process::new("images", ctr, arguments))
 }
 
 pub(super) fn kubelet_config(folders: &Folders, pki: &Pki) -> Value {

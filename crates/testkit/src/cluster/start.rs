@@ -153,6 +153,20 @@ impl Cluster {
             .with_context(|| format!("cannot load '{}'", archive.display()))?;
         Ok(())
     }
+
+    /// Gives an image of the node another name: what an example names is found without a registry.
+    /// Both are whole, such as `docker.io/library/busybox:1.35`, where people write less.
+    ///
+    /// # Errors
+    /// When the cluster has no node, or the node no such image.
+    pub async fn tag_image(&self, from: &str, to: &str) -> Result<()> {
+        let tag = components::tag_image(from, to)?;
+        self.control
+            .check(tag, Duration::from_secs(30))
+            .await
+            .with_context(|| format!("cannot name image '{from}' '{to}' too"))?;
+        Ok(())
+    }
 }
 
 /// The filesystem of the volumes. A loop device that a mount made is freed by the kernel with it.

@@ -22,6 +22,7 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// no two entries write the same path, and the files beside the declaration that it names exist.
 #[derive(Clone, Debug)]
 pub struct Image {
+    pub(super) registry: String,
     pub(super) name: String,
     pub(super) tag: String,
     pub(super) dir: PathBuf,
@@ -201,10 +202,10 @@ impl Image {
         &self.name
     }
 
-    /// What pods write in `image:`, `testbed.local/NAME:TAG`.
+    /// What pods write in `image:`, `testbed.local/NAME:TAG` unless it is for another registry.
     #[must_use]
     pub fn reference(&self) -> String {
-        format!("{REGISTRY}/{}:{}", self.name, self.tag)
+        format!("{}/{}:{}", self.registry, self.name, self.tag)
     }
 
     /// The sources that the resolver will be asked for, such as `part:coredns/coredns`.
@@ -258,6 +259,7 @@ impl Image {
             .map(|path| ImagePath::parse(&path).context("workdir"))
             .transpose()?;
         Ok(Self {
+            registry: REGISTRY.to_owned(),
             name: name.to_owned(),
             tag,
             dir: dir.to_owned(),

@@ -33,6 +33,13 @@ const KEY_LENGTH: usize = 12;
 const WORK_PREFIX: &str = ".work-";
 
 impl Image {
+    /// The same image under another registry's name than [`REGISTRY`]: one that is not for tests.
+    #[must_use]
+    pub fn in_registry(mut self, registry: &str) -> Self {
+        registry.clone_into(&mut self.registry);
+        self
+    }
+
     /// Hash, in hexadecimal, over all inputs: the declaration, the files beside it, the content
     /// of the built binaries, this machine's architecture and the archive's format.
     pub fn key(&self, resolve: &Resolver<'_>) -> Result<String> {

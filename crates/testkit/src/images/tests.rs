@@ -204,6 +204,17 @@ fn an_archive_of_files_has_what_was_declared() {
 }
 
 #[test]
+fn an_image_of_another_registry_is_another_archive() {
+    let bench = Bench::new();
+    let image = bench.image("sample").in_registry("localhost");
+    assert_eq!(image.reference(), "localhost/sample:1");
+    assert_ne!(
+        image.key(&|_| Ok(bench.binary())).unwrap(),
+        bench.key("sample")
+    );
+}
+
+#[test]
 fn the_index_names_the_image_for_containerd_and_others() {
     let bench = Bench::new();
     let members = entries(fs::File::open(bench.build("sample").unwrap()).unwrap());

@@ -1,0 +1,69 @@
+{{/* Names of all objects begin with it. Short enough for a family and '-metrics' behind it. */}}
+{{- define "orchestrator.fullname" -}}
+{{- $name := ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) (contains .Chart.Name .Release.Name) -}}
+{{- $name | trunc 40 | trimSuffix "-" -}}
+{{- end }}
+
+{{/* The name of the one ConfigMap: here only, so that what is rendered and what is mounted agree (R17). */}}
+{{- define "orchestrator.configName" -}}
+{{ include "orchestrator.fullname" . }}-config
+{{- end }}
+
+{{/* The configuration file. The list of namespaces is the same that the Roles are made from. */}}
+{{- define "orchestrator.config" -}}
+{{- if hasKey .Values.config "watchNamespaces" -}}
+{{- fail "'config.watchNamespaces' would not agree with the rights that the chart gives: set 'watchNamespaces' beside 'config'" -}}
+{{- end -}}
+{{- $config := deepCopy .Values.config -}}
+{{- $_ := set $config "watchNamespaces" .Values.watchNamespaces -}}
+{{ toYaml $config }}
+{{- end }}
+
+{{- define "orchestrator.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Names of the enabled families, as a YAML list. */}}
+{{- define "orchestrator.families" -}}
+{{- $enabled := list -}}
+{{- range $family, $settings := .Values.families -}}
+{{- if $settings.enabled -}}{{- $enabled = append $enabled $family -}}{{- end -}}
+{{- end -}}
+{{- if not $enabled -}}
+{{- fail "no family is enabled: set 'families.tasks.enabled'" -}}
+{{- end -}}
+{{ toYaml $enabled }}
+{{- end }}
+
+{{/* A generated file, or a failure: rights that could not be read must not become no rights. */}}
+{{- define "orchestrator.generated" -}}
+{{- $content := .root.Files.Get .path -}}
+{{- if not $content -}}{{- fail (printf "the chart lacks '%s': run 'cargo xtask generate'" .path) -}}{{- end -}}
+{{- $error := get (fromYaml $content) "Error" -}}
+{{- if $error -}}{{- fail (printf "'%s' is unreadable: %s" .path $error) -}}{{- end -}}
+{{ $content }}
+{{- end }}
+
+{{/* Labels of everything; with 'family', of what belongs to one. */}}
+{{- define "orchestrator.labels" -}}
+{{ include "orchestrator.selector" . }}
+app.kubernetes.io/part-of: orchestrator
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* The labels that do not change with a version. */}}
+{{- define "orchestrator.selector" -}}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- with .family }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,183 @@
+//! What each family's process may do, and why: one table per family.
+//!
+//! The chart's rules are generated from here. A process has a ServiceAccount of its own, so a
+//! right that one family needs is not given to the others.
+
+use crate::GROUP;
+
+/// Where a permission holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// In the namespaces that are watched: all of them, or those that the installation names.
+    Watched,
+    /// On objects that belong to no namespace.
+    Cluster,
+    /// In the namespace that the operator itself runs in.
+    Own,
+}
+
+/// One resource, and what may be done with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Permission {
+    /// The API group; empty for the core group.
+    pub group: &'static str,
+    /// The plural, with the subresource after a slash.
+    pub resource: &'static str,
+    /// What may be done.
+    pub verbs: &'static [&'static str],
+    /// Where.
+    pub scope: Scope,
+    /// What for, for who has to approve it.
+    pub why: &'static str,
+}
+
+/// What the process of the tasks family may do.
+#[must_use]
+pub fn tasks() -> &'static [Permission] {
+    TASKS
+}
+
+const TASKS: &[Permission] = &[
+    Permission {
+        group: GROUP,
+        resource: "taskruns",
+        verbs: &["get", "list", "patch", "watch"],
+        scope: Scope::Watched,
+        why: "reads the runs; patches their finalizer and annotations, never their spec",
+    },
+    Permission {
+        group: GROUP,
+        resource: "taskruns/status",
+        verbs: &["patch"],
+        scope: Scope::Watched,
+        why: "says how a run stands",
+    },
+    Permission {
+        group: GROUP,
+        resource: "agents",
+        verbs: &["get", "list", "patch", "watch"],
+        scope: Scope::Watched,
+        why: "reads what runs are to run on; patches annotations, never the spec",
+    },
+    Permission {
+        group: GROUP,
+        resource: "agents/status",
+        verbs: &["patch"],
+        scope: Scope::Watched,
+        why: "says whether an Agent can be used",
+    },
+    Permission {
+        group: "batch",
+        resource: "jobs",
+        verbs: &["create", "delete", "get", "list", "watch"],
+        scope: Scope::Watched,
+        why: "a run's attempts",
+    },
+    Permission {
+        group: "",
+        resource: "configmaps",
+        verbs: &["create", "delete", "get", "list", "watch"],
+        scope: Scope::Watched,
+        why: "a run's files",
+    },
+    Permission {
+        group: "",
+        resource: "pods",
+        verbs: &["list", "watch"],
+        scope: Scope::Watched,
+        why: "the evidence of how an attempt ended, or why it does not start",
+    },
+    Permission {
+        group: "",
+        resource: "events",
+        verbs: &["list", "watch"],
+        scope: Scope::Watched,
+        why: "quota, admission and volumes tell only there why a Pod does not start",
+    },
+    Permission {
+        group: "events.k8s.io",
+        resource: "events",
+        verbs: &["create"],
+        scope: Scope::Watched,
+        why: "tells users of each transition",
+    },
+    Permission {
+        group: "",
+        resource: "serviceaccounts",
+        verbs: &["list", "watch"],
+        scope: Scope::Watched,
+        why: "whether the one that an Agent names exists",
+    },
+    Permission {
+        group: "node.k8s.io",
+        resource: "runtimeclasses",
+        verbs: &["list", "watch"],
+        scope: Scope::Cluster,
+        why: "whether the one that an Agent names exists",
+    },
+    Permission {
+        group: "scheduling.k8s.io",
+        resource: "priorityclasses",
+        verbs: &["list", "watch"],
+        scope: Scope::Cluster,
+        why: "whether the one that an Agent names exists",
+    },
+    Permission {
+        group: "storage.k8s.io",
+        resource: "storageclasses",
+        verbs: &["list", "watch"],
+        scope: Scope::Cluster,
+        why: "whether the one that an Agent's workspace names exists",
+    },
+    Permission {
+        group: "coordination.k8s.io",
+        resource: "leases",
+        verbs: &["create", "get", "list", "update", "watch"],
+        scope: Scope::Own,
+        why: "one of the replicas leads",
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_permission_is_a_wildcard_or_lets_us_take_more() {
+        for permission in tasks() {
+            let Permission {
+                group,
+                resource,
+                verbs,
+                scope: _,
+                why,
+            } = permission;
+            for word in [group, resource].into_iter().chain(*verbs) {
+                assert!(!word.contains('*'), "{permission:?}");
+            }
+            for verb in ["bind", "escalate", "impersonate", "deletecollection"] {
+                assert!(!verbs.contains(&verb), "{permission:?}");
+            }
+            assert!(!resource.is_empty() && !verbs.is_empty() && !why.is_empty());
+            assert!(verbs.is_sorted(), "{permission:?}");
+        }
+    }
+
+    #[test]
+    fn each_resource_has_one_row() {
+        for (index, one) in tasks().iter().enumerate() {
+            assert!(
+                tasks()
+                    .iter()
+                    .skip(index + 1)
+                    .all(|other| (one.group, one.resource) != (other.group, other.resource)),
+                "{one:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_read() {
+        assert!(tasks().iter().all(|row| row.resource != "secrets"));
+    }
+}

@@ -1,0 +1,146 @@
+//! Rules of the schema that several fields share.
+//!
+//! Where a pattern would answer with itself, a CEL rule answers in words. Such a rule must bear any
+//! value: an error in it is answered with CEL's own words instead of ours.
+
+use kube::core::{Message, Rule};
+use schemars::{Schema, SchemaGenerator, json_schema};
+
+/// Narrower than what CEL and we can read (no sign, no nanoseconds).
+const DURATION: &str = "^([0-9]{1,6}([.][0-9]{1,3})?(ms|s|m|h)){1,4}$";
+
+/// A duration from `from` to `to`.
+pub(super) fn duration(from: &str, to: &str) -> Rule {
+    Rule::new(format!(
+        "self.matches('{DURATION}') && duration(self) >= duration('{from}') && duration(self) <= duration('{to}')"
+    ))
+    .message(Message::Message(format!(
+        "must be a duration from '{from}' to '{to}', such as '90s', '15m' or '1h30m'"
+    )))
+}
+
+/// A backoff that does not begin above its end.
+pub(super) fn initial_within_max() -> Rule {
+    Rule::new(format!(
+        "!self.initial.matches('{DURATION}') || !self.max.matches('{DURATION}') || duration(self.initial) <= duration(self.max)"
+    ))
+    .message("'initial' must not be longer than 'max'")
+}
+
+/// The schema of a quantity. Whole numbers may be written bare, so the rule sees both.
+pub(super) fn quantity() -> Schema {
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "maxLength": 32,
+        "x-kubernetes-validations": [{
+            "rule": "string(self).matches('^[0-9]{1,18}([.][0-9]{1,9})?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$')",
+            "message": "must be a quantity that is not negative, such as 2, '500m' or '1Gi'",
+        }],
+    })
+}
+
+/// A quantity that is not zero.
+pub(super) fn more_than_zero() -> Rule {
+    Rule::new("!isQuantity(string(self)) || quantity(string(self)).isGreaterThan(quantity('0'))")
+        .message("must be more than zero, such as '500Mi' or '1Gi'")
+}
+
+/// What is asked for must fit into what may be used: otherwise no Pod is ever made.
+pub(super) fn requests_within_limits() -> Rule {
+    let over = "has(self.limits) && key in self.limits && isQuantity(string(self.limits[key])) && isQuantity(string(self.requests[key])) && quantity(string(self.requests[key])).isGreaterThan(quantity(string(self.limits[key])))";
+    Rule::new(format!(
+        "!has(self.requests) || self.requests.all(key, !({over}))"
+    ))
+    .message("'requests' must not be more than 'limits'")
+}
+
+/// A path in the container that hides nothing of ours.
+pub(super) fn own_folder() -> Rule {
+    Rule::new("!['/proc', '/sys', '/dev', '/tmp', '/etc', '/home/agent', '/run/secrets', '/var/run/secrets', '/workspace'].exists(taken, self == taken || taken.startsWith(self + '/') || (taken != '/workspace' && self.startsWith(taken + '/')))")
+        .message("must not be, be in or hold '/proc', '/sys', '/dev', '/tmp', '/etc', '/home/agent', '/run/secrets' or '/var/run/secrets', nor be '/workspace' itself; choose a folder of its own, such as '/workspace/context'")
+}
+
+/// A path in the container.
+pub(super) fn absolute_path() -> Rule {
+    Rule::new("self.matches('^(/[A-Za-z0-9._-]+)+$') && !self.split('/').exists(part, part == '..' || part == '.')")
+        .message("must be an absolute path, such as '/workspace/context': parts of letters, digits, '.', '_' and '-', none of them '.' or '..'")
+}
+
+/// A variable that we do not set ourselves.
+pub(super) fn free_variable() -> Rule {
+    Rule::new("!self.startsWith('ORCHESTRATOR_') && self != 'HOME'").message(
+        "must not be 'HOME' nor begin with 'ORCHESTRATOR_': Orchestrator sets those; choose another name",
+    )
+}
+
+/// The schema of a Pod's node selector.
+pub(super) fn node_selector(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 32,
+        "additionalProperties": {
+            "type": "string",
+            "maxLength": 63,
+            "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$",
+        },
+        "x-kubernetes-validations": [{
+            "rule": "self.all(key, !format.qualifiedName().validate(key).hasValue())",
+            "message": "keys must be those of labels, such as 'disktype' or 'topology.kubernetes.io/zone'",
+        }],
+    })
+}
+
+/// The schema of a Pod's tolerations, with the rules that the API server has for them in a Pod.
+pub(super) fn tolerations(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 32,
+        "items": {
+            "description": "Lets the Pod onto nodes with a matching taint.",
+            "type": "object",
+            "properties": {
+                "key": {
+                    "description": "The taint's key; without it, every taint matches.",
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 317,
+                },
+                "operator": {
+                    "description": "`Equal`, which is meant when it is missing, compares the value; `Exists` does not.",
+                    "type": "string",
+                    "enum": ["Equal", "Exists"],
+                },
+                "value": {
+                    "description": "The taint's value.",
+                    "type": "string",
+                    "maxLength": 63,
+                },
+                "effect": {
+                    "description": "The taint's effect; without it, every effect matches.",
+                    "type": "string",
+                    "enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"],
+                },
+                "tolerationSeconds": {
+                    "description": "How long the Pod stays once there is such a taint; without it, for ever.",
+                    "type": "integer",
+                    "format": "int64",
+                    "minimum": 0,
+                },
+            },
+            "x-kubernetes-validations": [
+                {
+                    "rule": "has(self.key) || (has(self.operator) && self.operator == 'Exists')",
+                    "message": "without 'key', 'operator' must be 'Exists'",
+                },
+                {
+                    "rule": "!has(self.value) || self.value == '' || !has(self.operator) || self.operator == 'Equal'",
+                    "message": "'value' must be empty where 'operator' is 'Exists'",
+                },
+                {
+                    "rule": "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+                    "message": "'tolerationSeconds' needs the 'effect' 'NoExecute'",
+                },
+            ],
+        },
+    })
+}

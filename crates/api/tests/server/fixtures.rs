@@ -1,0 +1,229 @@
+//! An object of each kind with every field set, to something that is not its default.
+//!
+//! Literals without `..`: a new field does not compile until it is set here.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::Result;
+use api::{
+    Progress, Timestamp,
+    status::{Retry as Waiting, Step},
+    tasks::{
+        AgentPhase, AgentSpec, AgentStatus, Amount, Backoff, EnvFrom, EnvSource, EnvVar, Evidence,
+        File, KeyRef, NamedRef, Resources, ResultSpec, Retry, RunPhase, TaskRunSpec, TaskRunStatus,
+        Version, Workspace,
+    },
+};
+use k8s_openapi::{
+    api::core::v1::Toleration,
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+};
+
+fn time(seconds: i64) -> Result<Time> {
+    Ok(Time(Timestamp::from_second(1_700_000_000 + seconds)?))
+}
+
+fn map<T>(entries: impl IntoIterator<Item = (&'static str, T)>) -> BTreeMap<String, T> {
+    entries
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect()
+}
+
+fn amount(text: &str) -> Amount {
+    Amount(text.to_owned())
+}
+
+fn named(name: &str) -> NamedRef {
+    NamedRef {
+        name: name.to_owned(),
+    }
+}
+
+fn file(name: &str) -> File {
+    File {
+        filename: name.to_owned(),
+        content: format!("# {name}\n\tä `quoted` \"text\"\n"),
+    }
+}
+
+fn key(name: &str) -> KeyRef {
+    KeyRef {
+        name: name.to_owned(),
+        key: "token.txt".to_owned(),
+        optional: true,
+    }
+}
+
+fn retry() -> Retry {
+    Retry {
+        max_attempts: 3,
+        backoff: Backoff {
+            initial: Duration::from_secs(20).into(),
+            max: Duration::from_millis(90_500).into(),
+        },
+    }
+}
+
+pub(crate) fn agent_spec() -> AgentSpec {
+    AgentSpec {
+        image: "registry.example:5000/team/agent@sha256:0123".to_owned(),
+        command: vec!["/bin/sh".to_owned(), "-c".to_owned()],
+        args: vec!["echo $(MODEL)".to_owned()],
+        env: vec![
+            EnvVar {
+                name: "MODEL".to_owned(),
+                value: Some("small".to_owned()),
+                value_from: None,
+            },
+            EnvVar {
+                name: "TOKEN".to_owned(),
+                value: None,
+                value_from: Some(EnvSource {
+                    secret_key_ref: Some(key("credentials")),
+                    config_map_key_ref: None,
+                }),
+            },
+            EnvVar {
+                name: "ADDRESS".to_owned(),
+                value: None,
+                value_from: Some(EnvSource {
+                    secret_key_ref: None,
+                    config_map_key_ref: Some(key("addresses")),
+                }),
+            },
+        ],
+        env_from: vec![
+            EnvFrom {
+                prefix: Some("SECRET_".to_owned()),
+                secret_ref: Some(named("all-secrets")),
+                config_map_ref: None,
+            },
+            EnvFrom {
+                prefix: Some("PLAIN_".to_owned()),
+                secret_ref: None,
+                config_map_ref: Some(named("all-plain")),
+            },
+        ],
+        resources: Some(Resources {
+            requests: map([("cpu", amount("250m")), ("memory", amount("64Mi"))]),
+            limits: map([("cpu", amount("1.5")), ("memory", amount("1Gi"))]),
+        }),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        image_pull_secrets: vec![named("registry")],
+        run_as_user: 1000,
+        service_account_name: "writer".to_owned(),
+        automount_token: true,
+        context_path: "/context/files".to_owned(),
+        workspace: Workspace {
+            size: amount("2Gi"),
+            storage_class_name: Some("fast".to_owned()),
+        },
+        instructions: vec![file("house-rules.md")],
+        timeout: Duration::from_secs(5400).into(),
+        start_timeout: Duration::from_secs(61).into(),
+        retry: retry(),
+        results: vec![ResultSpec {
+            name: "commit".to_owned(),
+            required: true,
+        }],
+        runtime_class_name: Some("gvisor".to_owned()),
+        node_selector: map([("example.com/pool", "agents".to_owned())]),
+        tolerations: vec![Toleration {
+            key: Some("example.com/pool".to_owned()),
+            operator: Some("Equal".to_owned()),
+            value: Some("agents".to_owned()),
+            effect: Some("NoExecute".to_owned()),
+            toleration_seconds: Some(30),
+        }],
+        priority_class_name: Some("low".to_owned()),
+    }
+}
+
+pub(crate) fn run_spec() -> TaskRunSpec {
+    TaskRunSpec {
+        task_id: 42,
+        service_name: "Shop / Web".to_owned(),
+        agent_name: "writer".to_owned(),
+        context_version: 3,
+        markdown_files: vec![file("task.md"), file("Design_2.md")],
+        timeout: Some(Duration::from_secs(1800).into()),
+        retry: Some(retry()),
+    }
+}
+
+fn progress() -> Result<Progress> {
+    Ok(Progress {
+        observed_generation: 5,
+        message: Some("It waits for the ServiceAccount 'writer'.".to_owned()),
+        last_updated: Some(time(9)?),
+        conditions: vec![Condition {
+            type_: "Reconciling".to_owned(),
+            status: "True".to_owned(),
+            reason: "Progressing".to_owned(),
+            message: "It waits.".to_owned(),
+            observed_generation: Some(5),
+            last_transition_time: time(1)?,
+        }],
+        steps: vec![Step {
+            phase: "Pending".to_owned(),
+            attempt: Some(2),
+            started_at: time(1)?,
+            finished_at: Some(time(2)?),
+            outcome: "Left".to_owned(),
+            reason: "Progressing".to_owned(),
+            message: "It waited.".to_owned(),
+        }],
+        retry: Some(Waiting {
+            attempt: 4,
+            class: "Transient".to_owned(),
+            next_at: time(30)?,
+        }),
+    })
+}
+
+pub(crate) fn agent_status() -> Result<AgentStatus> {
+    Ok(AgentStatus {
+        phase: Some(AgentPhase::Ready),
+        progress: progress()?,
+    })
+}
+
+fn evidence() -> Result<Evidence> {
+    Ok(Evidence {
+        exit_code: Some(137),
+        signal: Some(9),
+        reason: Some("StepOOM".to_owned()),
+        message: Some("It used more than 1Gi.".to_owned()),
+        results: map([("commit", "0123abc".to_owned())]),
+        image_id: Some("registry.example/agent@sha256:0123".to_owned()),
+        node: Some("node-0".to_owned()),
+        pod_name: Some("shop-42-v3-abcde".to_owned()),
+        pod_uid: Some("9c5b94b1-35ad-49bb-b118-8e8fc24abf80".to_owned()),
+        started_at: Some(time(3)?),
+        finished_at: Some(time(8)?),
+    })
+}
+
+pub(crate) fn run_status() -> Result<TaskRunStatus> {
+    Ok(TaskRunStatus {
+        phase: Some(RunPhase::Failed),
+        context_version: Some(3),
+        job_name: Some("shop-42-v3-a2".to_owned()),
+        config_map_name: Some("shop-42-v3-files".to_owned()),
+        attempts: 2,
+        started_at: Some(time(3)?),
+        finished_at: Some(time(8)?),
+        deadline_at: Some(time(60)?),
+        result: Some(evidence()?),
+        history: vec![Version {
+            context_version: 2,
+            phase: "Succeeded".to_owned(),
+            reason: "Succeeded".to_owned(),
+            attempts: 1,
+            finished_at: time(0)?,
+            result: Some(evidence()?),
+        }],
+        progress: progress()?,
+    })
+}

@@ -1,0 +1,57 @@
+//! Files as a list that several writers share.
+
+use anyhow::{Context, Result};
+use http::Method;
+use serde_json::{Value, json};
+use testkit::{
+    cluster::Tier,
+    suite::{self, Env},
+};
+
+use crate::support::{Answer, Kind, install, send, taken};
+
+/// Applies, as a user's tool does, one version with these files.
+async fn apply(env: &Env, manager: &str, version: i64, files: &[&str]) -> Result<Answer> {
+    let mut spec = Kind::TaskRun.least();
+    spec["contextVersion"] = json!(version);
+    spec["markdownFiles"] = files
+        .iter()
+        .map(|name| json!({ "filename": name, "content": name }))
+        .collect();
+    let object = Kind::TaskRun.object("shared", &spec);
+    let path = Kind::TaskRun.path(&env.namespace, "/shared");
+    let query = format!("fieldManager={manager}&force=true&fieldValidation=Strict");
+    send(&env.client, Method::PATCH, &path, &query, Some(&object)).await
+}
+
+fn names(run: &Value) -> Vec<&str> {
+    let files = run["spec"]["markdownFiles"].as_array();
+    files
+        .into_iter()
+        .flat_map(|files| files.iter().filter_map(|file| file["filename"].as_str()))
+        .collect()
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn r15_a_later_writer_does_not_replace_earlier_files() -> Result<()> {
+    suite::test(Tier::Api, "r15", async |env| {
+        install(&env.client).await?;
+        taken(apply(&env, "v1", 1, &["task.md"]).await?)?;
+        let second = taken(apply(&env, "v2", 2, &["answers.md"]).await?)?;
+        assert_eq!(names(&second), ["task.md", "answers.md"]);
+
+        let dropped = apply(&env, "v2", 3, &["more.md"]).await?;
+        let refusal = dropped.err().context("a file disappeared")?;
+        assert_eq!(refusal.code, 422, "{}", refusal.message);
+        assert!(
+            refusal
+                .message
+                .contains("an earlier file may not disappear: 'answers.md' is missing"),
+            "{}",
+            refusal.message
+        );
+        Ok(())
+    })
+    .await
+}

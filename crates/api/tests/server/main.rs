@@ -1,0 +1,10 @@
+//! The kinds on the real API server: what it refuses, with which words, and that it keeps all
+//! that we write.
+
+mod bounds;
+mod fixtures;
+mod lists;
+mod refused;
+mod round_trip;
+mod support;
+mod wrong;

@@ -1,0 +1,208 @@
+//! What users get wrong, and what they are told; and what they get right.
+//!
+//! The bounds of the schema are tried one by one in [`crate::bounds`]; here are the mistakes that
+//! people make, and every rule in CEL.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, ensure};
+use api::tasks::{Agent, TaskRun};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use serde_json::json;
+use testkit::{
+    cluster::Tier,
+    suite::{self, Env},
+};
+
+use crate::{
+    support::{Answer, Kind, causes, create, install, taken, would_create, would_update},
+    wrong::{self, Wrong, changed, files, second_version},
+};
+
+/// What is wrong with the answer to something wrong.
+fn judge(wrong: &Wrong, answer: &Answer) -> Result<(), String> {
+    let refusal = match answer {
+        Ok(_) => return Err("accepted".to_owned()),
+        Err(refusal) => refusal,
+    };
+    // Without a field: that one error kept the server from looking for more.
+    let causes = causes(refusal)
+        .into_iter()
+        .filter(|(field, _)| field != "<nil>");
+    let (here, elsewhere): (Vec<_>, Vec<_>) = causes.partition(|(field, _)| field == wrong.field);
+    let is_told = here.iter().any(|(_, said)| said.contains(wrong.says));
+    if refusal.code == 422 && is_told && elsewhere.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{}: {}", refusal.code, refusal.message))
+    }
+}
+
+/// The words of all rules in a schema.
+fn messages(schema: &JSONSchemaProps, out: &mut BTreeSet<String>) {
+    for rule in schema
+        .x_kubernetes_validations
+        .iter()
+        .flat_map(|all| all.iter())
+    {
+        out.extend(rule.message.clone());
+    }
+    for property in schema.properties.iter().flat_map(|all| all.values()) {
+        messages(property, out);
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &schema.items {
+        messages(items, out);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &schema.additional_properties {
+        messages(values, out);
+    }
+}
+
+async fn answers(env: &Env) -> Result<Vec<(Wrong, Answer)>> {
+    let run = Kind::TaskRun;
+    let stored = taken(create(env, run, &run.object("stored", &second_version())).await?)?;
+    let mut answers = Vec::new();
+    for wrong in wrong::agents() {
+        let answer = would_create(env, Kind::Agent, &wrong.spec).await?;
+        answers.push((wrong, answer));
+    }
+    for wrong in wrong::runs() {
+        let answer = would_create(env, run, &wrong.spec).await?;
+        answers.push((wrong, answer));
+    }
+    for wrong in wrong::changes() {
+        let answer = would_update(env, run, &stored, &wrong.spec).await?;
+        answers.push((wrong, answer));
+    }
+    Ok(answers)
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn invalid_specs_are_refused() -> Result<()> {
+    suite::test(Tier::Api, "refused", async |env| {
+        install(&env.client).await?;
+        let answers = answers(&env).await?;
+        let mut failures = Vec::new();
+        for (wrong, answer) in &answers {
+            let Wrong {
+                what, field, says, ..
+            } = wrong;
+            if let Err(why) = judge(wrong, answer) {
+                failures.push(format!("{what}: wanted '{field}: {says}', got {why}"));
+            }
+        }
+        ensure!(failures.is_empty(), "{}", failures.join("\n"));
+
+        let mut unheard = BTreeSet::new();
+        messages(&Kind::Agent.schema()?, &mut unheard);
+        messages(&Kind::TaskRun.schema()?, &mut unheard);
+        for refusal in answers
+            .iter()
+            .filter_map(|(_, answer)| answer.as_ref().err())
+        {
+            unheard.retain(|words| !refusal.message.contains(words.as_str()));
+        }
+        ensure!(
+            unheard.is_empty(),
+            "rules that nothing here breaks: {unheard:?}"
+        );
+        println!("{} invalid specs refused", answers.len());
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn unknown_fields_are_refused_by_name() -> Result<()> {
+    suite::test(Tier::Api, "unknown", async |env| {
+        install(&env.client).await?;
+        for (kind, spec, field) in wrong::unknown_fields() {
+            match would_create(&env, kind, &spec).await? {
+                Ok(_) => panic!("{field} was accepted"),
+                Err(refusal) => {
+                    assert_eq!(refusal.code, 400, "{}", refusal.message);
+                    let words = format!("unknown field \"{field}\"");
+                    assert!(refusal.message.contains(&words), "{}", refusal.message);
+                }
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn valid_specs_are_accepted_and_understood() -> Result<()> {
+    suite::test(Tier::Api, "accepted", async |env| {
+        install(&env.client).await?;
+        for (field, value) in [
+            ("resources", json!({ "limits": { "cpu": 1, "memory": "64Mi", "example.com/gpu": 1 } })),
+            ("resources", json!({ "requests": { "cpu": "1000m" }, "limits": { "cpu": 1 } })),
+            ("workspace", json!({ "size": 1_073_741_824 })),
+            ("workspace", json!({ "size": null })),
+            ("timeout", json!("1s")),
+            ("timeout", json!("168h")),
+            ("timeout", json!("1h30m")),
+            ("timeout", json!("1.5h")),
+            ("timeout", json!("1500ms")),
+            ("timeout", json!("0.001h")),
+            ("timeout", json!(null)),
+            ("contextPath", json!("/home/agent2/..context")),
+            ("env", json!([{ "name": "HOME_2" }, { "name": "a.b-1", "value": "x", "valueFrom": null }])),
+            ("envFrom", json!([{ "secretRef": { "name": "a" } }, { "secretRef": { "name": "a" }, "prefix": "_" }])),
+            ("nodeSelector", json!({ "kubernetes.io/os": "linux", "empty": "" })),
+            ("tolerations", json!([{ "operator": "Exists", "value": "" }, { "key": "a" }])),
+            ("retry", json!({ "backoff": { "initial": "5m", "max": "300s" } })),
+            ("image", json!("localhost:5000/a/b_c:1.0@sha256:00")),
+        ] {
+            let spec = changed(Kind::Agent.least(), &[(field, value)]);
+            let made = taken(would_create(&env, Kind::Agent, &spec).await?)?;
+            let read: Agent = serde_json::from_value(made)?;
+            assert!(!read.spec.image.is_empty(), "{spec}");
+        }
+        for (field, value) in [
+            ("serviceName", json!("Shop / Web: Ö")),
+            ("contextVersion", json!(2_147_483_647)),
+            ("timeout", json!(null)),
+            ("markdownFiles", files(&["0", &"a".repeat(253), "A_b-c..d.md"])),
+            ("retry", json!({})),
+        ] {
+            let spec = changed(Kind::TaskRun.least(), &[(field, value)]);
+            let made = taken(would_create(&env, Kind::TaskRun, &spec).await?)?;
+            let read: TaskRun = serde_json::from_value(made)?;
+            assert_eq!(read.spec.task_id, 7, "{spec}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn valid_changes_are_accepted() -> Result<()> {
+    suite::test(Tier::Api, "changes", async |env| {
+        install(&env.client).await?;
+        let run = Kind::TaskRun;
+        let stored = taken(create(&env, run, &run.object("stored", &second_version())).await?)?;
+        let version = ("contextVersion", json!(3));
+        let text = json!([{ "filename": "a.md", "content": "new" }, { "filename": "b.md", "content": "" }]);
+        for changes in [
+            vec![],
+            vec![("markdownFiles", files(&["b.md", "a.md"]))],
+            vec![version.clone()],
+            vec![version.clone(), ("markdownFiles", files(&["a.md", "c.md", "b.md"]))],
+            vec![version, ("markdownFiles", text)],
+            vec![("timeout", json!("5m")), ("retry", json!({ "maxAttempts": 2 }))],
+        ] {
+            let spec = changed(second_version(), &changes);
+            taken(would_update(&env, run, &stored, &spec).await?)?;
+        }
+        Ok(())
+    })
+    .await
+}

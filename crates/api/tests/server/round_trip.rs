@@ -1,0 +1,181 @@
+//! Nothing that we write is lost, and what we did not write has the default that we know.
+
+use std::{collections::BTreeSet, fmt::Debug};
+
+use anyhow::{Context, Result, ensure};
+use api::tasks::{Agent, AgentSpec, AgentStatus, TaskRun, TaskRunSpec, TaskRunStatus};
+use http::Method;
+use k8s_openapi::{
+    NamespaceResourceScope,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+        JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    },
+};
+use kube::{
+    Resource,
+    api::{Patch, PatchParams},
+    core::object::{HasSpec, HasStatus},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use testkit::{
+    cluster::Tier,
+    suite::{self, Env},
+};
+
+use crate::{
+    fixtures::{agent_spec, agent_status, run_spec, run_status},
+    support::{Kind, create, install, send, taken},
+};
+
+const NAME: &str = "whole";
+
+/// Creates an object with this spec, patches this status, and reads it: as JSON and as our type.
+async fn stored<K>(env: &Env, kind: Kind, spec: &K::Spec, status: &K::Status) -> Result<(Value, K)>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + HasSpec
+        + HasStatus
+        + Clone
+        + Debug
+        + DeserializeOwned,
+    K::Spec: Serialize,
+    K::Status: Serialize,
+{
+    let object = kind.object(NAME, &serde_json::to_value(spec)?);
+    taken(create(env, kind, &object).await?)?;
+    let api = env.api::<K>();
+    let patch = Patch::Merge(json!({ "status": status }));
+    api.patch_status(NAME, &PatchParams::default().validation_strict(), &patch)
+        .await
+        .context("the status was not taken")?;
+    let path = kind.path(&env.namespace, &format!("/{NAME}"));
+    let raw = taken(send(&env.client, Method::GET, &path, "", None).await?)?;
+    Ok((raw, api.get(NAME).await?))
+}
+
+/// As we read it, with our defaults.
+fn ours<T: Serialize + DeserializeOwned>(written: Value) -> Result<Value> {
+    Ok(serde_json::to_value(serde_json::from_value::<T>(written)?)?)
+}
+
+/// The paths of all fields in a schema, without the names that users choose.
+fn fields_of_schema(path: &str, schema: &JSONSchemaProps, out: &mut BTreeSet<String>) {
+    for (name, property) in schema.properties.iter().flat_map(|all| all.iter()) {
+        let path = format!("{path}.{name}");
+        fields_of_schema(&path, property, out);
+        out.insert(path);
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &schema.items {
+        fields_of_schema(&format!("{path}[]"), items, out);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &schema.additional_properties {
+        fields_of_schema(path, values, out);
+    }
+}
+
+/// The paths of all fields in an object.
+fn fields_of_value(path: &str, value: &Value, out: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(map) => {
+            for (name, inner) in map {
+                let path = format!("{path}.{name}");
+                fields_of_value(&path, inner, out);
+                out.insert(path);
+            }
+        }
+        Value::Array(list) => {
+            for inner in list {
+                fields_of_value(&format!("{path}[]"), inner, out);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Whether an object of ours sets every field that its schema has.
+fn ensure_whole(kind: Kind, object: &Value) -> Result<()> {
+    let (mut wanted, mut found) = (BTreeSet::new(), BTreeSet::new());
+    fields_of_schema("", &kind.schema()?, &mut wanted);
+    fields_of_value("", object, &mut found);
+    let missing: Vec<_> = wanted.difference(&found).collect();
+    ensure!(wanted.len() > 20, "a schema of {} fields", wanted.len());
+    ensure!(
+        missing.is_empty(),
+        "{kind:?}: not tried, or in the schema only: {missing:?}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn r05_every_field_written_is_read_back_equal() -> Result<()> {
+    suite::test(Tier::Api, "r05", async |env| {
+        install(&env.client).await?;
+        let (spec, status) = (agent_spec(), agent_status()?);
+        let (raw, _) = stored::<Agent>(&env, Kind::Agent, &spec, &status).await?;
+        assert_eq!(raw["spec"], json!(spec));
+        assert_eq!(raw["status"], json!(status));
+        ensure_whole(Kind::Agent, &raw)?;
+
+        let (spec, status) = (run_spec(), run_status()?);
+        let (raw, _) = stored::<TaskRun>(&env, Kind::TaskRun, &spec, &status).await?;
+        assert_eq!(raw["spec"], json!(spec));
+        assert_eq!(raw["status"], json!(status));
+        ensure_whole(Kind::TaskRun, &raw)
+    })
+    .await
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn r06_each_type_survives_the_round_trip() -> Result<()> {
+    suite::test(Tier::Api, "r06", async |env| {
+        install(&env.client).await?;
+        let (spec, status) = (agent_spec(), agent_status()?);
+        let (_, read) = stored::<Agent>(&env, Kind::Agent, &spec, &status).await?;
+        assert_eq!(read.spec, spec);
+        assert_eq!(read.status, Some(status));
+
+        let (spec, status) = (run_spec(), run_status()?);
+        let (_, read) = stored::<TaskRun>(&env, Kind::TaskRun, &spec, &status).await?;
+        assert_eq!(read.spec, spec);
+        assert_eq!(read.status, Some(status));
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn what_is_left_out_gets_the_default_that_the_types_have() -> Result<()> {
+    suite::test(Tier::Api, "defaults", async |env| {
+        install(&env.client).await?;
+        let (agent, run) = (Kind::Agent, Kind::TaskRun);
+        let (agent_spec, run_spec) = (
+            ours::<AgentSpec>(agent.least())?,
+            ours::<TaskRunSpec>(run.least())?,
+        );
+        for (kind, spec, status) in [
+            (agent, agent_spec, ours::<AgentStatus>(json!({}))?),
+            (run, run_spec, ours::<TaskRunStatus>(json!({}))?),
+        ] {
+            let object = kind.object("least", &kind.least());
+            let made = taken(create(&env, kind, &object).await?)?;
+            assert_eq!(made["spec"], spec);
+            assert_eq!(made["status"], status);
+            assert_eq!(made["status"]["observedGeneration"], -1);
+            match kind {
+                Kind::Agent => {
+                    assert_eq!(made["spec"]["runAsUser"], 65532);
+                    assert_eq!(made["spec"]["timeout"], "3600s");
+                    assert_eq!(made["spec"]["retry"]["backoff"]["max"], "300s");
+                    assert_eq!(made["spec"]["contextPath"], "/workspace/context");
+                }
+                Kind::TaskRun => assert_eq!(made["spec"]["contextVersion"], 1),
+            }
+        }
+        Ok(())
+    })
+    .await
+}

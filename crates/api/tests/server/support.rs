@@ -1,0 +1,196 @@
+//! Requests as a user's tool sends them, and the CRDs.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use api::{
+    GROUP,
+    tasks::{Agent, TaskRun},
+};
+use http::{Method, Request};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps,
+};
+use kube::{
+    Api, Client, CustomResourceExt, ResourceExt,
+    api::{Patch, PatchParams},
+    core::Status,
+};
+use serde_json::{Value, json};
+use testkit::{suite::Env, wait::until};
+
+/// Installs the CRDs, if they are not there, and waits until they are served.
+///
+/// Guarantees: tests that share a cluster may do it at the same time; all apply the same.
+pub(crate) async fn install(client: &Client) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let apply = PatchParams::apply("orchestrator-tests")
+        .force()
+        .validation_strict();
+    for crd in api::crd::tasks() {
+        let name = crd.name_any();
+        crds.patch(&name, &apply, &Patch::Apply(&crd))
+            .await
+            .with_context(|| format!("the API server does not take the CRD '{name}'"))?;
+    }
+    for kind in [Kind::Agent, Kind::TaskRun] {
+        let name = kind.crd().name_any();
+        until(&format!("'{name}'"), Duration::from_secs(30), async || {
+            let crd = crds.get(&name).await?;
+            let is_established =
+                crd.status
+                    .and_then(|status| status.conditions)
+                    .is_some_and(|all| {
+                        all.iter()
+                            .any(|one| one.type_ == "Established" && one.status == "True")
+                    });
+            if !is_established {
+                return Ok(Err("it is not established".to_owned()));
+            }
+            // The path is served a moment later.
+            let list = send(client, Method::GET, &kind.path("default", ""), "", None).await?;
+            Ok(list
+                .map(|_served| ())
+                .map_err(|refusal| refusal.message.clone()))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// What is written in a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Agent,
+    TaskRun,
+}
+
+impl Kind {
+    pub(crate) fn crd(self) -> CustomResourceDefinition {
+        api::crd::complete(match self {
+            Self::Agent => Agent::crd(),
+            Self::TaskRun => TaskRun::crd(),
+        })
+    }
+
+    pub(crate) fn schema(self) -> Result<JSONSchemaProps> {
+        let version = self.crd().spec.versions.into_iter().next();
+        version
+            .and_then(|version| version.schema)
+            .and_then(|schema| schema.open_api_v3_schema)
+            .context("no schema")
+    }
+
+    fn version(self) -> &'static str {
+        match self {
+            Self::Agent => "v1alpha1",
+            Self::TaskRun => "v1",
+        }
+    }
+
+    /// Of the kind in a namespace, then `rest`.
+    pub(crate) fn path(self, namespace: &str, rest: &str) -> String {
+        let plural = match self {
+            Self::Agent => "agents",
+            Self::TaskRun => "taskruns",
+        };
+        format!(
+            "/apis/{GROUP}/{}/namespaces/{namespace}/{plural}{rest}",
+            self.version()
+        )
+    }
+
+    /// An object with this spec.
+    pub(crate) fn object(self, name: &str, spec: &Value) -> Value {
+        json!({
+            "apiVersion": format!("{GROUP}/{}", self.version()),
+            "kind": format!("{self:?}"),
+            "metadata": { "name": name },
+            "spec": spec,
+        })
+    }
+
+    /// The least that is accepted.
+    pub(crate) fn least(self) -> Value {
+        match self {
+            Self::Agent => json!({ "image": "registry.example/agent:1" }),
+            Self::TaskRun => json!({
+                "taskId": 7,
+                "serviceName": "shop",
+                "agentName": "writer",
+                "markdownFiles": [{ "filename": "task.md", "content": "Do it." }],
+            }),
+        }
+    }
+}
+
+/// What the API server answers: the object, or why not.
+pub(crate) type Answer = Result<Value, Box<Status>>;
+
+/// What was taken; a refusal is an error.
+pub(crate) fn taken(answer: Answer) -> Result<Value> {
+    answer.map_err(|refusal| anyhow!("refused: {}", refusal.message))
+}
+
+/// One request. Only an answer that the API server did not give is an error.
+pub(crate) async fn send(
+    client: &Client,
+    method: Method,
+    path: &str,
+    query: &str,
+    body: Option<&Value>,
+) -> Result<Answer> {
+    let content = match method {
+        Method::PATCH => "application/apply-patch+yaml",
+        _ => "application/json",
+    };
+    let body = body.map_or_else(|| Ok(Vec::new()), serde_json::to_vec)?;
+    let request = Request::builder()
+        .method(method)
+        .uri(format!("{path}?{query}"))
+        .header("Content-Type", content)
+        .body(body)?;
+    match client.request::<Value>(request).await {
+        Ok(object) => Ok(Ok(object)),
+        Err(kube::Error::Api(status)) => Ok(Err(status)),
+        Err(error) => bail!("{path}: {error}"),
+    }
+}
+
+/// Creates it; unknown fields are refused instead of dropped.
+pub(crate) async fn create(env: &Env, kind: Kind, object: &Value) -> Result<Answer> {
+    let path = kind.path(&env.namespace, "");
+    let query = "fieldValidation=Strict";
+    send(&env.client, Method::POST, &path, query, Some(object)).await
+}
+
+/// As [`create`], but nothing is stored. All rules are asked.
+pub(crate) async fn would_create(env: &Env, kind: Kind, spec: &Value) -> Result<Answer> {
+    let path = kind.path(&env.namespace, "");
+    let query = "fieldValidation=Strict&dryRun=All";
+    let object = kind.object("tried", spec);
+    send(&env.client, Method::POST, &path, query, Some(&object)).await
+}
+
+/// Replaces the spec of what is stored; nothing is stored.
+pub(crate) async fn would_update(
+    env: &Env,
+    kind: Kind,
+    stored: &Value,
+    spec: &Value,
+) -> Result<Answer> {
+    let name = stored["metadata"]["name"].as_str().context("no name")?;
+    let path = kind.path(&env.namespace, &format!("/{name}"));
+    let mut object = stored.clone();
+    object["spec"] = spec.clone();
+    let query = "fieldValidation=Strict&dryRun=All";
+    send(&env.client, Method::PUT, &path, query, Some(&object)).await
+}
+
+/// A refusal as `field: message` lines.
+pub(crate) fn causes(status: &Status) -> Vec<(String, String)> {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes
+        .map(|cause| (cause.field.clone(), cause.message.clone()))
+        .collect()
+}

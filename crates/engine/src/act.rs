@@ -1,0 +1,429 @@
+//! Effects on the API server: each with a deadline, and safe to repeat.
+
+use std::time::Duration;
+
+use api::{
+    MANAGER, Reason,
+    decide::{Class, Fault, Manifest, ResourceType, Target},
+    names,
+};
+use http::Method;
+use kube::{Client, Error};
+use serde_json::{Value, json};
+
+use crate::{
+    fault::{Request, from_kube},
+    key::Key,
+    watch::Started,
+};
+
+/// No single request may take longer. A pass has 60 s for all of its requests.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// Sends writes, and puts their answers into the caches.
+#[derive(Clone)]
+pub(crate) struct Hands {
+    client: Client,
+    caches: Started,
+}
+
+/// Where a request goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) resource: ResourceType,
+    pub(crate) namespace: Option<&'a str>,
+    pub(crate) name: &'a str,
+    pub(crate) subresource: Option<&'static str>,
+}
+
+impl Place<'_> {
+    fn collection(&self) -> String {
+        let ResourceType {
+            group,
+            version,
+            plural,
+            ..
+        } = self.resource;
+        let root = if group.is_empty() {
+            "/api/v1".to_owned()
+        } else {
+            format!("/apis/{group}/{version}")
+        };
+        match self.namespace {
+            Some(namespace) => format!("{root}/namespaces/{namespace}/{plural}"),
+            None => format!("{root}/{plural}"),
+        }
+    }
+
+    fn object(&self) -> String {
+        let object = format!("{}/{}", self.collection(), self.name);
+        match self.subresource {
+            Some(subresource) => format!("{object}/{subresource}"),
+            None => object,
+        }
+    }
+
+    fn resource_path(&self) -> String {
+        match self.subresource {
+            Some(subresource) => format!("{}/{subresource}", self.resource.plural),
+            None => self.resource.plural.to_owned(),
+        }
+    }
+
+    fn key(&self) -> Key {
+        Key {
+            namespace: self.namespace.map(str::to_owned),
+            name: self.name.to_owned(),
+        }
+    }
+}
+
+impl<'a> From<&'a Target> for Place<'a> {
+    fn from(target: &'a Target) -> Self {
+        Self {
+            resource: target.resource,
+            namespace: target.namespace.as_deref(),
+            name: &target.name,
+            subresource: None,
+        }
+    }
+}
+
+impl<'a> From<&'a Manifest> for Place<'a> {
+    fn from(manifest: &'a Manifest) -> Self {
+        Self {
+            resource: manifest.resource,
+            namespace: manifest.namespace.as_deref(),
+            name: &manifest.name,
+            subresource: None,
+        }
+    }
+}
+
+impl Hands {
+    pub(crate) fn new(client: Client, caches: Started) -> Self {
+        Self { client, caches }
+    }
+
+    /// Creates an object; that it exists is success if it is ours and what we wanted (R20).
+    pub(crate) async fn ensure(&self, manifest: &Manifest) -> Result<(), Fault> {
+        let place = Place::from(manifest);
+        let uri = format!(
+            "{}?fieldManager={MANAGER}&fieldValidation=Strict",
+            place.collection()
+        );
+        let created = self.send(Method::POST, uri, Some(&manifest.body)).await;
+        match created {
+            Ok(object) => {
+                self.keep(place, object);
+                Ok(())
+            }
+            Err(Failed::Api(error)) if is(&error, 409) => {
+                let found = self.get(place).await?;
+                ours(manifest, &found)?;
+                self.keep(place, found);
+                Ok(())
+            }
+            Err(failed) => Err(failed.fault("create", place)),
+        }
+    }
+
+    /// Applies the fields that we own.
+    pub(crate) async fn apply(&self, manifest: &Manifest) -> Result<(), Fault> {
+        let place = Place::from(manifest);
+        let uri = format!(
+            "{}?fieldManager={MANAGER}&force=true&fieldValidation=Strict",
+            place.object()
+        );
+        let request = request(
+            Method::PATCH,
+            &uri,
+            "application/apply-patch+yaml",
+            &manifest.body,
+        );
+        match self.answer(request).await {
+            Ok(object) => {
+                self.keep(place, object);
+                Ok(())
+            }
+            Err(failed) => Err(failed.fault("patch", place)),
+        }
+    }
+
+    /// Deletes this very object; what depends on it goes first. That it is gone is success.
+    pub(crate) async fn delete(&self, target: &Target) -> Result<(), Fault> {
+        let place = Place::from(target);
+        let mut preconditions = json!({ "uid": target.uid });
+        if let Some(version) = &target.version {
+            preconditions["resourceVersion"] = json!(version);
+        }
+        let body = json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Foreground",
+            "preconditions": preconditions,
+        });
+        match self.send(Method::DELETE, place.object(), Some(&body)).await {
+            Ok(answer) => {
+                if answer.pointer("/metadata/uid").is_some() {
+                    self.keep(place, answer);
+                } else {
+                    self.forget(place, &target.uid);
+                }
+                Ok(())
+            }
+            // Gone, or another object of the same name: not ours to delete.
+            Err(Failed::Api(error)) if is(&error, 404) => {
+                self.forget(place, &target.uid);
+                Ok(())
+            }
+            Err(Failed::Api(error)) if is(&error, 409) && target.version.is_none() => {
+                self.forget(place, &target.uid);
+                Ok(())
+            }
+            Err(failed) => Err(failed.fault("delete", place)),
+        }
+    }
+
+    /// Merge-patches fields; `uid` and `version`, where given, must still be the object's.
+    pub(crate) async fn patch(
+        &self,
+        place: Place<'_>,
+        uid: &str,
+        version: Option<&str>,
+        mut patch: Value,
+    ) -> Result<Value, Fault> {
+        patch["metadata"]["uid"] = json!(uid);
+        if let Some(version) = version {
+            patch["metadata"]["resourceVersion"] = json!(version);
+        }
+        let uri = format!(
+            "{}?fieldManager={MANAGER}&fieldValidation=Strict",
+            place.object()
+        );
+        let request = request(Method::PATCH, &uri, "application/merge-patch+json", &patch);
+        match self.answer(request).await {
+            Ok(object) => {
+                if place.subresource.is_none_or(|name| name == "status") {
+                    self.keep(place, object.clone());
+                }
+                Ok(object)
+            }
+            Err(failed) => Err(failed.fault("patch", place)),
+        }
+    }
+
+    /// Reads an object as it is now, where no cache can have it.
+    pub(crate) async fn get(&self, place: Place<'_>) -> Result<Value, Fault> {
+        self.send(Method::GET, place.object(), None)
+            .await
+            .map_err(|failed| failed.fault("get", place))
+    }
+
+    /// Creates an object whose name says what it is, so that one that exists is the same.
+    pub(crate) async fn create_once(&self, place: Place<'_>, body: &Value) -> Result<(), Fault> {
+        let uri = format!(
+            "{}?fieldManager={MANAGER}&fieldValidation=Strict",
+            place.collection()
+        );
+        match self.send(Method::POST, uri, Some(body)).await {
+            Ok(_created) => Ok(()),
+            Err(Failed::Api(error)) if is(&error, 409) => Ok(()),
+            Err(failed) => Err(failed.fault("create", place)),
+        }
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        uri: String,
+        body: Option<&Value>,
+    ) -> Result<Value, Failed> {
+        self.answer(request(
+            method,
+            &uri,
+            "application/json",
+            body.unwrap_or(&Value::Null),
+        ))
+        .await
+    }
+
+    async fn answer(
+        &self,
+        request: Result<http::Request<Vec<u8>>, http::Error>,
+    ) -> Result<Value, Failed> {
+        let request = request.map_err(|error| Failed::Build(error.to_string()))?;
+        match tokio::time::timeout(LIMIT, self.client.request::<Value>(request)).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(Failed::Api(error)),
+            Err(_elapsed) => Err(Failed::Silence),
+        }
+    }
+
+    fn keep(&self, place: Place<'_>, object: Value) {
+        self.caches
+            .written(place.resource.group, place.resource.plural, object);
+    }
+
+    fn forget(&self, place: Place<'_>, uid: &str) {
+        self.caches.removed(
+            place.resource.group,
+            place.resource.plural,
+            &place.key(),
+            uid,
+        );
+    }
+}
+
+/// How a request failed.
+enum Failed {
+    Api(Error),
+    Silence,
+    Build(String),
+}
+
+impl Failed {
+    fn fault(&self, verb: &str, place: Place<'_>) -> Fault {
+        let resource = place.resource_path();
+        match self {
+            Self::Api(error) => from_kube(
+                Request {
+                    verb,
+                    resource: &resource,
+                    name: place.name,
+                },
+                error,
+            ),
+            Self::Silence => Fault::new(
+                Class::Transient,
+                Reason::ApiUnavailable,
+                format!(
+                    "no answer to '{verb} {resource}' of '{}' within {} s",
+                    place.name,
+                    LIMIT.as_secs()
+                ),
+            ),
+            Self::Build(error) => Fault::bug(format!(
+                "cannot build '{verb} {resource}' of '{}': {error}",
+                place.name
+            )),
+        }
+    }
+}
+
+fn is(error: &Error, code: u16) -> bool {
+    matches!(error, Error::Api(status) if status.code == code)
+}
+
+fn request(
+    method: Method,
+    uri: &str,
+    content: &str,
+    body: &Value,
+) -> Result<http::Request<Vec<u8>>, http::Error> {
+    let body = if body.is_null() {
+        Vec::new()
+    } else {
+        body.to_string().into_bytes()
+    };
+    http::Request::builder()
+        .method(method)
+        .uri(uri)
+        .header(http::header::CONTENT_TYPE, content)
+        .header(http::header::ACCEPT, "application/json")
+        .body(body)
+}
+
+/// Whether an object that was found is the one that we wanted to create.
+fn ours(wanted: &Manifest, found: &Value) -> Result<(), Fault> {
+    let what = format!("{} '{}'", wanted.resource.kind, wanted.name);
+    if found.pointer("/metadata/deletionTimestamp").is_some() {
+        return Err(Fault::new(
+            Class::Transient,
+            Reason::Progressing,
+            format!("an earlier {what} is still being deleted; waiting until it is gone"),
+        ));
+    }
+    let owner = found
+        .pointer("/metadata/labels")
+        .and_then(|labels| labels.get(names::UID))
+        .and_then(Value::as_str);
+    if owner != Some(names::label_value(&wanted.owner_uid).as_str()) {
+        return Err(Fault::new(
+            Class::Invalid,
+            Reason::ChildNameTaken,
+            format!(
+                "{what} exists already and belongs to someone else; it was not touched. Delete or rename it"
+            ),
+        ));
+    }
+    let intent = found
+        .pointer("/metadata/annotations")
+        .and_then(|annotations| annotations.get(names::INTENT))
+        .and_then(Value::as_str);
+    if intent != wanted.intent() {
+        return Err(Fault::new(
+            Class::Invalid,
+            Reason::ChildNameTaken,
+            format!(
+                "{what} is ours, but was made for another intent; it was not touched. Delete it"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted() -> Manifest {
+        let labels = names::child_labels("TaskRun", "run", "uid-1");
+        Manifest::new(
+            ResourceType::JOB,
+            Some("n"),
+            "shop-7-v1",
+            "uid-1",
+            labels,
+            json!({"spec": 1}),
+        )
+    }
+
+    #[test]
+    fn r20_a_409_is_success_only_for_our_own_object_with_our_intent() {
+        let wanted = wanted();
+        assert_eq!(ours(&wanted, &wanted.body), Ok(()));
+
+        let reason = |found: &Value| ours(&wanted, found).unwrap_err().reason;
+        let mut foreign = wanted.body.clone();
+        foreign["metadata"]["labels"][names::UID] = json!("uid-2");
+        assert_eq!(reason(&foreign), Reason::ChildNameTaken);
+        foreign["metadata"]
+            .as_object_mut()
+            .unwrap()
+            .remove("labels");
+        assert_eq!(reason(&foreign), Reason::ChildNameTaken);
+
+        let mut other = wanted.body.clone();
+        other["metadata"]["annotations"][names::INTENT] = json!("else");
+        assert_eq!(reason(&other), Reason::ChildNameTaken);
+
+        let mut dying = wanted.body.clone();
+        dying["metadata"]["deletionTimestamp"] = json!("2030-01-01T00:00:00Z");
+        assert_eq!(ours(&wanted, &dying).unwrap_err().class, Class::Transient);
+    }
+
+    #[test]
+    fn the_intent_depends_on_what_is_wanted() {
+        let labels = || names::child_labels("TaskRun", "run", "uid-1");
+        let make = |body| Manifest::new(ResourceType::JOB, Some("n"), "a", "uid-1", labels(), body);
+        assert_eq!(
+            make(json!({"a": 1, "b": 2})).intent(),
+            make(json!({"b": 2, "a": 1})).intent()
+        );
+        assert_ne!(
+            make(json!({"a": 1})).intent(),
+            make(json!({"a": 2})).intent()
+        );
+    }
+}

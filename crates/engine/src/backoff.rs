@@ -1,0 +1,121 @@
+//! How long to wait after an error: per key and class, full jitter, capped.
+
+use std::{
+    collections::hash_map::DefaultHasher,
+    hash::{Hash, Hasher},
+    time::Duration,
+};
+
+use api::decide::Class;
+
+use crate::key::Key;
+
+/// A delay of at least this is stored in `status.retry`; a shorter one lives in memory.
+pub const STORED: Duration = Duration::from_secs(10);
+
+/// The longest that may pass before attempt `attempt` (from 1) of a class: doubling, capped.
+///
+/// Every class has an end of its wait: nothing is stranded by one error (R12).
+#[must_use]
+pub fn ceiling(class: Class, attempt: u32) -> Duration {
+    let (first, cap) = match class {
+        // A control plane that is away for a minute must not make its users wait another one.
+        Class::Transient => (Duration::from_millis(500), Duration::from_secs(30)),
+        // The cache is a moment behind; there is nothing to spare by waiting long.
+        Class::Conflict => (Duration::from_millis(50), Duration::from_secs(5)),
+        // Someone must act: quota is freed, a role is mended, a name becomes free.
+        Class::Denied => (Duration::from_secs(5), Duration::from_secs(300)),
+        Class::Invalid => (Duration::from_secs(15), Duration::from_secs(60)),
+        // Nothing changes without a new version of us; but a restart may have helped.
+        Class::Failed | Class::Bug => (Duration::from_secs(10), Duration::from_secs(600)),
+    };
+    let doublings = attempt.saturating_sub(1).min(20);
+    first.saturating_mul(1 << doublings).min(cap)
+}
+
+/// The delay before attempt `attempt` (from 1): anywhere between zero and [`ceiling`], chosen by
+/// `seed`, key and attempt alone, so that two keys that failed together do not return together,
+/// and a test can say what it will be.
+#[must_use]
+pub fn delay(seed: u64, key: &Key, class: Class, attempt: u32) -> Duration {
+    ceiling(class, attempt).mul_f64(fraction(seed, key, attempt))
+}
+
+/// Where in a spread of `window` this key stands (the first look after a start).
+#[must_use]
+pub fn spread(seed: u64, key: &Key, window: Duration) -> Duration {
+    window.mul_f64(fraction(seed, key, 0))
+}
+
+/// A number in [0, 1) that depends on the arguments alone.
+fn fraction(seed: u64, key: &Key, attempt: u32) -> f64 {
+    let mut hasher = DefaultHasher::new();
+    (seed, key, attempt).hash(&mut hasher);
+    // 53 bits are what a float holds exactly.
+    #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
+    let fraction = (hasher.finish() >> 11) as f64 / (1_u64 << 53) as f64;
+    fraction
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(class: Class) -> Vec<f64> {
+        (1..=10)
+            .map(|attempt| ceiling(class, attempt).as_secs_f64())
+            .collect()
+    }
+
+    #[test]
+    fn r18_the_sequence_of_each_class_doubles_and_is_capped() {
+        assert_eq!(
+            seconds(Class::Transient),
+            [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 30.0]
+        );
+        assert_eq!(
+            seconds(Class::Conflict),
+            [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+        );
+        assert_eq!(
+            seconds(Class::Denied),
+            [
+                5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0, 300.0, 300.0
+            ]
+        );
+        assert_eq!(
+            seconds(Class::Invalid),
+            [15.0, 30.0, 60.0, 60.0, 60.0, 60.0, 60.0, 60.0, 60.0, 60.0]
+        );
+        assert_eq!(
+            seconds(Class::Bug),
+            [
+                10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0, 600.0, 600.0
+            ]
+        );
+    }
+
+    #[test]
+    fn r12_every_class_has_a_next_time() {
+        for class in Class::ALL {
+            assert!(ceiling(*class, 1) > Duration::ZERO, "{}", class.name());
+            assert!(ceiling(*class, u32::MAX) <= Duration::from_secs(600));
+        }
+    }
+
+    #[test]
+    fn jitter_is_full_and_known() {
+        let keys: Vec<Key> = (0..1000).map(|n| Key::new("a", &n.to_string())).collect();
+        let delays: Vec<f64> = keys
+            .iter()
+            .map(|key| delay(7, key, Class::Denied, 3).as_secs_f64())
+            .collect();
+        assert!(delays.iter().all(|delay| (0.0..20.0).contains(delay)));
+        let mean = delays.iter().sum::<f64>() / 1000.0;
+        assert!((9.0..11.0).contains(&mean), "{mean}");
+        assert_eq!(
+            delay(7, &keys[0], Class::Denied, 3),
+            delay(7, &keys[0], Class::Denied, 3)
+        );
+    }
+}

@@ -1,0 +1,249 @@
+//! From an answer of the API server to a [`Fault`]: class, reason, and words.
+
+use api::{
+    Reason,
+    decide::{Class, Fault},
+};
+use kube::{Error, core::Status};
+
+/// A request, for the words of a fault.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The verb, as in RBAC.
+    pub verb: &'a str,
+    /// The plural name of the resource, with its subresource.
+    pub resource: &'a str,
+    /// The object's name.
+    pub name: &'a str,
+}
+
+/// What an error of the client means.
+///
+/// # Guarantees
+/// - Only what the API server said about this request is quoted; bodies that we sent are not.
+/// - An answer that never came is `Transient`: the caller must assume that the request may have
+///   been carried out.
+#[must_use]
+pub fn from_kube(request: Request<'_>, error: &Error) -> Fault {
+    let Request {
+        verb,
+        resource,
+        name,
+    } = request;
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "of a foreign enum: whatever else kept an answer from us"
+    )]
+    match error {
+        Error::Api(status) => from_status(request, status),
+        Error::SerdeError(error) => Fault::bug(format!(
+            "cannot read the answer to '{verb} {resource}' of '{name}': {error}"
+        )),
+        Error::BuildRequest(error) => Fault::bug(format!(
+            "cannot build '{verb} {resource}' of '{name}': {error}"
+        )),
+        other => Fault::new(
+            Class::Transient,
+            Reason::ApiUnavailable,
+            format!(
+                "no answer to '{verb} {resource}' of '{name}': {}",
+                words(other)
+            ),
+        ),
+    }
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn words(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let text = next.to_string();
+        if !words.contains(&text) {
+            words.push_str(": ");
+            words.push_str(&text);
+        }
+        cause = next.source();
+    }
+    words
+}
+
+fn from_status(request: Request<'_>, status: &Status) -> Fault {
+    let Request {
+        verb,
+        resource,
+        name,
+    } = request;
+    // A refusal may print the whole object that was sent, secrets of its environment included.
+    let said = status
+        .message
+        .split('{')
+        .next()
+        .unwrap_or_default()
+        .trim_end();
+    let what = format!("'{verb} {resource}' of '{name}'");
+    let fault = |class, reason, text: String| Fault::new(class, reason, text);
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let terminating = causes
+        .clone()
+        .any(|cause| cause.reason == "NamespaceTerminating");
+    match status.code {
+        403 if terminating || said.contains("because it is being terminated") => fault(
+            Class::Transient,
+            Reason::NamespaceTerminating,
+            format!("the namespace is being deleted, so {what} is refused"),
+        ),
+        403 if said.contains("exceeded quota") || said.contains("usage per") => fault(
+            Class::Denied,
+            Reason::QuotaExceeded,
+            format!("{what} is refused: {said}"),
+        ),
+        403 if said.contains("cannot ") && said.contains(" resource ") => fault(
+            Class::Denied,
+            Reason::Denied,
+            format!("the operator lacks the permission for {what}: {said}"),
+        ),
+        // A rule of the cluster: a policy, a webhook, Pod Security.
+        400 if said.contains("denied the request") || said.contains("admission webhook") => fault(
+            Class::Denied,
+            Reason::AdmissionDenied,
+            format!("{what} is refused: {said}"),
+        ),
+        422 if said.contains("denied request") || said.contains("ValidatingAdmissionPolicy") => {
+            fault(
+                Class::Denied,
+                Reason::AdmissionDenied,
+                format!("{what} is refused: {said}"),
+            )
+        }
+        401 => fault(
+            Class::Denied,
+            Reason::Denied,
+            format!("the API server does not accept the operator's credentials for {what}: {said}"),
+        ),
+        403 => fault(
+            Class::Denied,
+            Reason::AdmissionDenied,
+            format!("{what} is refused: {said}"),
+        ),
+        400 | 422 => fault(
+            Class::Invalid,
+            Reason::InvalidChild,
+            format!("the API server does not accept {what}: {said}"),
+        ),
+        409 => fault(
+            Class::Conflict,
+            Reason::Progressing,
+            format!("{what} came too late: {said}"),
+        ),
+        404 => fault(
+            Class::Conflict,
+            Reason::Progressing,
+            format!("{what}: it is not there (any more): {said}"),
+        ),
+        code => fault(
+            Class::Transient,
+            Reason::ApiUnavailable,
+            format!("the API server answered {code} to {what}: {said}"),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(code: u16, message: &str) -> Fault {
+        let status = Status {
+            code,
+            message: message.to_owned(),
+            ..Status::default()
+        };
+        let request = Request {
+            verb: "create",
+            resource: "jobs",
+            name: "shop-7-v1",
+        };
+        from_kube(request, &Error::Api(Box::new(status)))
+    }
+
+    #[test]
+    fn answers_have_their_class_and_reason() {
+        let cases = [
+            (
+                403,
+                "jobs.batch is forbidden: User \"x\" cannot create resource \"jobs\" in API group \"batch\"",
+                Class::Denied,
+                Reason::Denied,
+            ),
+            (
+                403,
+                "pods \"x\" is forbidden: exceeded quota: q, requested: pods=1",
+                Class::Denied,
+                Reason::QuotaExceeded,
+            ),
+            (
+                403,
+                "unable to create new content in namespace a because it is being terminated",
+                Class::Transient,
+                Reason::NamespaceTerminating,
+            ),
+            (
+                403,
+                "pods \"x\" is forbidden: violates PodSecurity",
+                Class::Denied,
+                Reason::AdmissionDenied,
+            ),
+            (
+                400,
+                "admission webhook \"w\" denied the request: no",
+                Class::Denied,
+                Reason::AdmissionDenied,
+            ),
+            (
+                422,
+                "jobs.batch \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no",
+                Class::Denied,
+                Reason::AdmissionDenied,
+            ),
+            (
+                422,
+                "Job.batch \"x\" is invalid: spec.template: Required value",
+                Class::Invalid,
+                Reason::InvalidChild,
+            ),
+            (401, "Unauthorized", Class::Denied, Reason::Denied),
+            (404, "not found", Class::Conflict, Reason::Progressing),
+            (
+                409,
+                "the object has been modified",
+                Class::Conflict,
+                Reason::Progressing,
+            ),
+            (
+                429,
+                "too many requests",
+                Class::Transient,
+                Reason::ApiUnavailable,
+            ),
+            (
+                500,
+                "etcdserver: leader changed",
+                Class::Transient,
+                Reason::ApiUnavailable,
+            ),
+            (503, "unavailable", Class::Transient, Reason::ApiUnavailable),
+            (504, "timeout", Class::Transient, Reason::ApiUnavailable),
+        ];
+        for (code, message, class, reason) in cases {
+            let fault = fault(code, message);
+            assert_eq!(
+                (fault.class, fault.reason),
+                (class, reason),
+                "{code} {message}"
+            );
+            assert!(fault.message.contains("create jobs"), "{}", fault.message);
+            assert!(fault.message.contains("shop-7-v1"), "{}", fault.message);
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! Whether the controllers move, for `/livez`, and whether they know the cluster, for `/readyz`.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep};
+
+use crate::supervise::Shutdown;
+
+/// How often [`Health::tick`] beats.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// A runtime that did not run a sleeping task for this long does not tick.
+const NO_BEAT: Duration = Duration::from_secs(10);
+
+/// A leading process with work that finished nothing for this long does not move: five times the
+/// deadline of one reconcile.
+const NO_PROGRESS: Duration = Duration::from_mins(5);
+
+/// The API server does not answer, or was not asked, when nothing came for this long: a leader
+/// asks it every 5 s.
+const NO_ANSWER: Duration = Duration::from_secs(30);
+
+/// The health of this process. Clones share it.
+///
+/// Nothing here asks anybody: it is told, and judges what it was told.
+#[derive(Debug, Clone)]
+pub struct Health(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    beat: Instant,
+    ended: Vec<(String, String)>,
+    synced: BTreeMap<&'static str, bool>,
+    queues: BTreeMap<&'static str, usize>,
+    is_leading: bool,
+    answered: Option<Instant>,
+    /// The last moment at which there was no reason to expect a key to be finished.
+    moved: Instant,
+}
+
+/// What a judgement looks at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Snapshot {
+    since_beat: Duration,
+    ended: Vec<(String, String)>,
+    unsynced: Option<Vec<&'static str>>,
+    queued: usize,
+    is_leading: bool,
+    since_answer: Option<Duration>,
+    since_moved: Duration,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        let now = Instant::now();
+        Self(Arc::new(Mutex::new(State {
+            beat: now,
+            ended: Vec::new(),
+            synced: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            is_leading: false,
+            answered: None,
+            moved: now,
+        })))
+    }
+}
+
+impl Health {
+    /// Beats until shutdown; a supervised task of its own.
+    ///
+    /// # Errors
+    /// None.
+    pub async fn tick(self, shutdown: Shutdown) -> Result<(), Infallible> {
+        while !shutdown.is_on() {
+            self.state().beat = Instant::now();
+            tokio::select! {
+                () = shutdown.wait() => {}
+                () = sleep(BEAT) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A supervised task ended and was not told to.
+    pub fn task_ended(&self, name: &str, how: &str) {
+        self.state().ended.push((name.to_owned(), how.to_owned()));
+    }
+
+    /// Whether the cache of a kind has seen all objects. Call it with `false` before its first list.
+    pub fn set_synced(&self, kind: &'static str, synced: bool) {
+        self.state().synced.insert(kind, synced);
+    }
+
+    /// One reconcile came to its end, well or not.
+    pub fn finished_key(&self) {
+        self.state().moved = Instant::now();
+    }
+
+    /// How many keys of a kind are due or being worked on; not those that wait for their time.
+    pub fn queue_depth(&self, kind: &'static str, depth: usize) {
+        let mut state = self.state();
+        let was_empty = state.queued() == 0;
+        state.queues.insert(kind, depth);
+        if was_empty {
+            state.moved = Instant::now();
+        }
+    }
+
+    /// The API server answered a request. The client of this crate tells it.
+    pub fn api_answered(&self) {
+        let mut state = self.state();
+        let now = Instant::now();
+        let last = state.answered.replace(now);
+        // Nothing could be finished while it was away.
+        if last.is_none_or(|last| now - last > NO_ANSWER) {
+            state.moved = now;
+        }
+    }
+
+    /// Whether this process leads: one that does not has no keys to finish.
+    pub fn leading(&self, is_leading: bool) {
+        let mut state = self.state();
+        if is_leading && !state.is_leading {
+            state.moved = Instant::now();
+        }
+        state.is_leading = is_leading;
+    }
+
+    /// `/livez`: fails only if the runtime does not tick, a supervised task ended, or this process
+    /// leads and finished no key for 5 minutes with a non-empty queue while the API server answers.
+    ///
+    /// # Errors
+    /// All reasons, in words.
+    pub fn live(&self) -> Result<(), String> {
+        live(&self.snapshot())
+    }
+
+    /// `/readyz`: all caches are synced, leader or not.
+    ///
+    /// # Errors
+    /// Names the caches that are not.
+    pub fn ready(&self) -> Result<(), String> {
+        ready(&self.snapshot())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let state = self.state();
+        let unsynced = state.synced.iter().filter(|(_, synced)| !**synced);
+        Snapshot {
+            since_beat: state.beat.elapsed(),
+            ended: state.ended.clone(),
+            unsynced: (!state.synced.is_empty()).then(|| unsynced.map(|(kind, _)| *kind).collect()),
+            queued: state.queued(),
+            is_leading: state.is_leading,
+            since_answer: state.answered.map(|answered| answered.elapsed()),
+            since_moved: state.moved.elapsed(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each change is one assignment: a panic elsewhere leaves nothing half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn queued(&self) -> usize {
+        self.queues.values().sum()
+    }
+}
+
+fn live(seen: &Snapshot) -> Result<(), String> {
+    let mut reasons = Vec::new();
+    if seen.since_beat > NO_BEAT {
+        let seconds = seen.since_beat.as_secs();
+        reasons.push(format!("the runtime has not ticked for {seconds} s"));
+    }
+    for (name, how) in &seen.ended {
+        reasons.push(format!("task '{name}' {how}"));
+    }
+    let answers = seen.since_answer.is_some_and(|since| since <= NO_ANSWER);
+    if seen.is_leading && answers && seen.queued > 0 && seen.since_moved > NO_PROGRESS {
+        reasons.push(format!(
+            "no key was finished for {} s with {} in the queue, and the API server answers",
+            seen.since_moved.as_secs(),
+            seen.queued
+        ));
+    }
+    verdict(&reasons)
+}
+
+fn ready(seen: &Snapshot) -> Result<(), String> {
+    match &seen.unsynced {
+        None => Err("no cache has been started".to_owned()),
+        Some(kinds) => verdict(
+            &kinds
+                .iter()
+                .map(|kind| format!("the cache of {kind} is not synced"))
+                .collect::<Vec<_>>(),
+        ),
+    }
+}
+
+fn verdict(reasons: &[String]) -> Result<(), String> {
+    if reasons.is_empty() {
+        Ok(())
+    } else {
+        Err(reasons.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn well() -> Snapshot {
+        Snapshot {
+            since_beat: SECOND,
+            ended: Vec::new(),
+            unsynced: Some(Vec::new()),
+            queued: 3,
+            is_leading: true,
+            since_answer: Some(SECOND),
+            since_moved: SECOND,
+        }
+    }
+
+    #[test]
+    fn r16_liveness_is_that_the_controllers_move() {
+        let stuck = || Snapshot {
+            since_moved: Duration::from_secs(301),
+            ..well()
+        };
+        let cases = [
+            ("all is well", well(), ""),
+            (
+                "nothing to do",
+                Snapshot {
+                    queued: 0,
+                    ..stuck()
+                },
+                "",
+            ),
+            ("stuck", stuck(), "no key was finished for 301 s with 3"),
+            (
+                "stuck for exactly five minutes",
+                Snapshot {
+                    since_moved: NO_PROGRESS,
+                    ..stuck()
+                },
+                "",
+            ),
+            (
+                "a standby finishes nothing",
+                Snapshot {
+                    is_leading: false,
+                    ..stuck()
+                },
+                "",
+            ),
+            (
+                "the API server is away: a restart would not help",
+                Snapshot {
+                    since_answer: Some(Duration::from_secs(31)),
+                    ..stuck()
+                },
+                "",
+            ),
+            (
+                "the API server never answered",
+                Snapshot {
+                    since_answer: None,
+                    ..stuck()
+                },
+                "",
+            ),
+            (
+                "no tick",
+                Snapshot {
+                    since_beat: Duration::from_secs(11),
+                    ..well()
+                },
+                "not ticked for 11 s",
+            ),
+            (
+                "a controller ended, all else is well",
+                Snapshot {
+                    ended: vec![("taskruns".to_owned(), "panicked: oh".to_owned())],
+                    ..well()
+                },
+                "task 'taskruns' panicked: oh",
+            ),
+            (
+                "unsynced caches are no matter of liveness",
+                Snapshot {
+                    unsynced: Some(vec!["TaskRun"]),
+                    ..well()
+                },
+                "",
+            ),
+        ];
+        for (case, seen, wanted) in cases {
+            match live(&seen) {
+                Ok(()) => assert!(wanted.is_empty(), "{case}: passed"),
+                Err(why) => assert!(!wanted.is_empty() && why.contains(wanted), "{case}: {why}"),
+            }
+        }
+    }
+
+    #[test]
+    fn all_reasons_are_named() {
+        let why = live(&Snapshot {
+            since_beat: Duration::from_mins(1),
+            ended: vec![("a".to_owned(), "ended".to_owned())],
+            since_moved: Duration::from_hours(1),
+            ..well()
+        })
+        .unwrap_err();
+        for wanted in ["not ticked", "task 'a'", "no key"] {
+            assert!(why.contains(wanted), "{why}");
+        }
+    }
+
+    #[test]
+    fn ready_is_all_caches_synced_and_none_is_not_all() {
+        let cases = [
+            (None, Err("no cache has been started".to_owned())),
+            (Some(vec![]), Ok(())),
+            (
+                Some(vec!["Agent", "Job"]),
+                Err("the cache of Agent is not synced; the cache of Job is not synced".to_owned()),
+            ),
+        ];
+        for (unsynced, wanted) in cases {
+            let standby = Snapshot {
+                unsynced,
+                is_leading: false,
+                ..well()
+            };
+            assert_eq!(ready(&standby), wanted);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_it_was_told_becomes_the_snapshot() {
+        let health = Health::default();
+        assert!(health.ready().is_err());
+        health.set_synced("TaskRun", false);
+        assert!(health.ready().unwrap_err().contains("TaskRun"));
+        health.set_synced("TaskRun", true);
+        assert_eq!(health.ready(), Ok(()));
+        health.task_ended("taskruns", "panicked: oh");
+        assert!(health.live().unwrap_err().contains("taskruns"));
+    }
+
+    /// Beats as `tick` would, answers as a leader's Lease would.
+    async fn pass(health: &Health, time: Duration, answers: bool) {
+        for _ in 0..time.as_secs() {
+            advance(SECOND).await;
+            health.state().beat = Instant::now();
+            if answers {
+                health.api_answered();
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn r16_five_minutes_count_from_when_a_key_could_have_been_finished() {
+        let health = Health::default();
+        health.leading(true);
+        pass(&health, Duration::from_hours(1), true).await;
+        health.queue_depth("TaskRun", 1);
+        pass(&health, NO_PROGRESS, true).await;
+        assert_eq!(health.live(), Ok(()), "an idle hour is no stall");
+        pass(&health, SECOND, true).await;
+        assert!(health.live().is_err(), "one key, nothing finished");
+        health.queue_depth("TaskRun", 2);
+        health.queue_depth("Agent", 1);
+        assert!(health.live().is_err(), "a growing queue is no progress");
+        health.finished_key();
+        assert_eq!(health.live(), Ok(()));
+        pass(&health, Duration::from_mins(10), false).await;
+        assert_eq!(health.live(), Ok(()), "the API server was away");
+        pass(&health, NO_PROGRESS, true).await;
+        assert_eq!(health.live(), Ok(()), "it has been back for five minutes");
+        pass(&health, 2 * SECOND, true).await;
+        assert!(health.live().is_err());
+        health.leading(false);
+        assert_eq!(health.live(), Ok(()));
+        health.leading(true);
+        assert_eq!(health.live(), Ok(()), "it has only just begun to lead");
+        pass(&health, NO_PROGRESS + SECOND, true).await;
+        assert!(health.live().is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_runtime_that_ticks_is_alive_and_one_that_does_not_is_not() {
+        let health = Health::default();
+        let (trigger, shutdown) = Shutdown::pair();
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(health.clone().tick(shutdown));
+        sleep(Duration::from_mins(1)).await;
+        assert_eq!(health.live(), Ok(()));
+        trigger.pull();
+        tasks.join_next().await.unwrap().unwrap().unwrap();
+        sleep(NO_BEAT + 2 * SECOND).await;
+        assert!(health.live().unwrap_err().contains("ticked"));
+    }
+}

@@ -1,0 +1,275 @@
+//! The decisions of an election, and its arithmetic.
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::LeaseSpec;
+use kube::api::ObjectMeta;
+
+use super::*;
+
+const ME: &str = "pod-a_1";
+const OTHER: &str = "pod-b_2";
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+fn time(second: i64) -> MicroTime {
+    MicroTime(Timestamp::from_second(second).unwrap())
+}
+
+fn lease(holder: &str, renewed: i64, version: &str) -> Lease {
+    Lease {
+        metadata: ObjectMeta {
+            name: Some("tasks".to_owned()),
+            resource_version: Some(version.to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(LeaseSpec {
+            holder_identity: Some(holder.to_owned()),
+            renew_time: Some(time(renewed)),
+            acquire_time: Some(time(1)),
+            lease_duration_seconds: Some(15),
+            lease_transitions: Some(4),
+            ..LeaseSpec::default()
+        }),
+    }
+}
+
+/// A candidate that saw this Lease at `zero`.
+fn standing(found: Option<Lease>, zero: Instant) -> Standing {
+    let mut standing = Standing::new(ME.to_owned(), Durations::default(), zero);
+    standing.looked(found, zero);
+    standing
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_takes_what_is_free_and_waits_for_what_is_not() {
+    let zero = Instant::now();
+    let wait = |after| Act::Wait(zero + seconds(after));
+    let other = || Some(lease(OTHER, 1000, "7"));
+    // Renewed by a clock that is a year ahead or behind: it makes no difference.
+    let table = [
+        ("no Lease", None, 0, Act::Create),
+        ("released", Some(lease("", 1000, "7")), 0, Act::Take),
+        (
+            "ours, from before",
+            Some(lease(ME, 1000, "7")),
+            0,
+            Act::Take,
+        ),
+        ("another's", other(), 0, wait(15)),
+        ("another's, almost expired", other(), 14, wait(15)),
+        ("another's, expired", other(), 15, Act::Take),
+        (
+            "of the far future",
+            Some(lease(OTHER, 9_000_000_000, "7")),
+            15,
+            Act::Take,
+        ),
+        ("of the far past", Some(lease(OTHER, 0, "7")), 14, wait(15)),
+        ("without a spec", Some(Lease::default()), 0, Act::Take),
+    ];
+    for (case, found, after, wanted) in table {
+        let next = standing(found, zero).next(zero + seconds(after));
+        assert_eq!(next, wanted, "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_holders_own_duration_counts() {
+    let zero = Instant::now();
+    for (promised, wanted) in [
+        (Some(60), 60),
+        (Some(2), 2),
+        (Some(0), 15),
+        (Some(-1), 15),
+        (None, 15),
+    ] {
+        let mut lease = lease(OTHER, 1000, "7");
+        lease.spec.get_or_insert_default().lease_duration_seconds = promised;
+        let next = standing(Some(lease), zero).next(zero);
+        assert_eq!(next, Act::Wait(zero + seconds(wanted)), "{promised:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_change_of_the_record_starts_the_expiry_again() {
+    let zero = Instant::now();
+    let mut standing = standing(Some(lease(OTHER, 1000, "7")), zero);
+    // Somebody put a label on it: another version, the same record.
+    standing.heard(Some(lease(OTHER, 1000, "8")), zero + seconds(10));
+    assert_eq!(standing.next(zero + seconds(15)), Act::Take);
+    let claim = standing.claim(time(2000));
+    assert_eq!(
+        claim.metadata.resource_version.as_deref(),
+        Some("8"),
+        "or the write would fail"
+    );
+    standing.heard(Some(lease(OTHER, 1005, "9")), zero + seconds(10));
+    assert_eq!(
+        standing.next(zero + seconds(15)),
+        Act::Wait(zero + seconds(25))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_renews_in_time_and_gives_up_in_time() {
+    let zero = Instant::now();
+    let wait = |after| Act::Wait(zero + seconds(after));
+    let given_up = || Act::StepDown("it could not be renewed for 10s".to_owned());
+    let mine = || Some(lease(ME, 1000, "7"));
+    let table = [
+        ("fresh", mine(), 0, 0, wait(5)),
+        ("due", mine(), 5, 0, Act::Renew),
+        ("due, after a failure", mine(), 8, 9, wait(9)),
+        (
+            "a pause never outlasts the giving up",
+            mine(),
+            8,
+            30,
+            wait(10),
+        ),
+        ("too late", mine(), 10, 0, given_up()),
+        ("much too late, after a freeze", mine(), 100, 0, given_up()),
+        (
+            "stolen",
+            Some(lease(OTHER, 1000, "8")),
+            1,
+            0,
+            Act::StepDown(format!("it was taken by '{OTHER}'")),
+        ),
+        (
+            "released by hand",
+            Some(lease("", 1000, "8")),
+            1,
+            0,
+            Act::StepDown("its holder was removed".to_owned()),
+        ),
+        (
+            "deleted",
+            None,
+            1,
+            0,
+            Act::StepDown("it was deleted".to_owned()),
+        ),
+    ];
+    for (case, found, after, pause, wanted) in table {
+        let mut standing = standing(found, zero);
+        standing.held = Some(zero);
+        standing.not_before = zero + seconds(pause);
+        assert_eq!(standing.next(zero + seconds(after)), wanted, "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_does_not_believe_the_watch_but_looks() {
+    let zero = Instant::now();
+    let mut standing = standing(Some(lease(ME, 1000, "7")), zero);
+    standing.held = Some(zero);
+    // The echo of an own write, older than what we know.
+    standing.heard(Some(lease(ME, 990, "6")), zero);
+    assert_eq!(
+        standing.claim(time(0)).metadata.resource_version.as_deref(),
+        Some("7")
+    );
+    for news in [
+        Some(lease(OTHER, 980, "5")),
+        Some(lease("", 980, "5")),
+        None,
+    ] {
+        standing.heard(news, zero);
+        assert_eq!(standing.next(zero), Act::Look);
+        standing.looked(Some(lease(ME, 1000, "7")), zero);
+        assert_eq!(standing.next(zero), Act::Wait(zero + seconds(5)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_counts_transitions_and_keeps_what_others_wrote() {
+    let zero = Instant::now();
+    let spec = |lease: Lease| lease.spec.unwrap_or_default();
+
+    let first = spec(standing(None, zero).claim(time(7)));
+    assert_eq!(first.holder_identity.as_deref(), Some(ME));
+    assert_eq!(
+        (first.lease_transitions, first.lease_duration_seconds),
+        (Some(0), Some(15))
+    );
+    assert_eq!(
+        (first.acquire_time, first.renew_time),
+        (Some(time(7)), Some(time(7)))
+    );
+
+    for holder in [OTHER, ""] {
+        let mut found = lease(holder, 1, "7");
+        found.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+        let claim = standing(Some(found.clone()), zero).claim(time(7));
+        assert_eq!(claim.metadata, found.metadata);
+        let taken = spec(claim);
+        assert_eq!(
+            (taken.lease_transitions, taken.acquire_time),
+            (Some(5), Some(time(7)))
+        );
+    }
+
+    let renewed = spec(standing(Some(lease(ME, 1, "7")), zero).claim(time(7)));
+    assert_eq!(
+        (renewed.lease_transitions, renewed.acquire_time),
+        (Some(4), Some(time(1)))
+    );
+    assert_eq!(renewed.renew_time, Some(time(7)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_is_ours_is_surrendered() {
+    let zero = Instant::now();
+    for found in [None, Some(lease(OTHER, 1, "7")), Some(lease("", 1, "7"))] {
+        assert_eq!(standing(found, zero).surrender(time(9)), None);
+    }
+    let given = standing(Some(lease(ME, 1, "7")), zero)
+        .surrender(time(9))
+        .unwrap();
+    assert_eq!(given.metadata.resource_version.as_deref(), Some("7"));
+    let spec = given.spec.unwrap();
+    assert_eq!(
+        (spec.holder_identity.as_deref(), spec.lease_transitions),
+        (Some(""), Some(4))
+    );
+}
+
+#[test]
+fn times_keep_two_from_leading_at_once() {
+    let of =
+        |lease, renew| Durations::new(Duration::from_millis(lease), Duration::from_millis(renew));
+    assert_eq!(of(15_000, 5_000).unwrap(), Durations::default());
+    let default = Durations::default();
+    assert_eq!(
+        (default.give_up, default.request),
+        (seconds(10), seconds(3))
+    );
+    for (lease, renew) in [
+        (15_000, 5_000),
+        (1_000, 100),
+        (3_600_000, 1_200_000),
+        (60_000, 1_000),
+    ] {
+        let times = of(lease, renew).unwrap();
+        assert!(
+            times.give_up < times.lease && times.request <= seconds(4),
+            "{times:?}"
+        );
+        assert!(
+            times.renew + times.request + times.retry < times.give_up,
+            "no second try: {times:?}"
+        );
+    }
+    for (lease, renew) in [
+        (15_000, 5_001),
+        (0, 0),
+        (1_500, 500),
+        (15_000, 0),
+        (3_601_000, 5_000),
+    ] {
+        assert!(of(lease, renew).is_err(), "{lease} {renew}");
+    }
+}

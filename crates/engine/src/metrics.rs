@@ -1,0 +1,404 @@
+//! What Prometheus reads. Names are public: the documentation and alerts rely on them.
+//!
+//! Every label has few values: kinds, phases, reasons and classes are names in the code, and the
+//! resources of requests are cut off after [`RESOURCES`] different ones.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    time::Duration,
+};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder, text::encode},
+    metrics::{
+        counter::Counter,
+        family::{Family, MetricConstructor},
+        gauge::Gauge,
+        histogram::Histogram,
+    },
+    registry::{Registry, Unit},
+};
+
+/// The type of the text, for the header of an answer.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The most resources that have series of their own; the operator uses a fraction of that.
+pub const RESOURCES: usize = 64;
+
+/// Stands for the resources beyond [`RESOURCES`].
+const OTHER: &str = "other";
+
+/// The metrics of this process. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    registry: Registry,
+    resources: Mutex<BTreeSet<Arc<str>>>,
+    runs: Family<RunEnd, Counter>,
+    active: Family<InPhase, Gauge>,
+    phases: Family<InPhase, Histogram, Buckets>,
+    reconciles: Family<Reconcile, Histogram, Buckets>,
+    errors: Family<Failure, Counter>,
+    depth: Family<OfKind, Gauge>,
+    oldest: Family<OfKind, Gauge<f64, AtomicU64>>,
+    requests: Family<Request, Counter>,
+    leader: Gauge,
+    watch_errors: Family<OfResource, Counter>,
+    undecodable: Family<OfKind, Gauge>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RunEnd {
+    kind: &'static str,
+    outcome: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InPhase {
+    kind: &'static str,
+    phase: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reconcile {
+    kind: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Failure {
+    kind: &'static str,
+    class: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfKind {
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfResource {
+    resource: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Request {
+    verb: &'static str,
+    resource: Arc<str>,
+    code: Code,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Code {
+    /// The server answered with this status.
+    Status(u16),
+    /// No answer came: no connection, a broken one, or silence for too long.
+    Error,
+    /// The caller did not wait for the answer.
+    Dropped,
+}
+
+impl EncodeLabelValue for Code {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
+        match self {
+            Self::Status(status) => EncodeLabelValue::encode(&u64::from(*status), encoder),
+            Self::Error => EncodeLabelValue::encode(&"error", encoder),
+            Self::Dropped => EncodeLabelValue::encode(&"dropped", encoder),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Buckets(&'static [f64]);
+
+impl MetricConstructor<Histogram> for Buckets {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(self.0.iter().copied())
+    }
+}
+
+/// From a phase that another controller ends at once to a run of a day.
+const PHASE_BUCKETS: Buckets = Buckets(&[
+    0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 10_800.0, 21_600.0,
+    86_400.0,
+]);
+
+/// From a look at the cache to the deadline of a reconcile, 60 s.
+const RECONCILE_BUCKETS: Buckets = Buckets(&[
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+]);
+
+impl Default for Metrics {
+    fn default() -> Self {
+        // The library appends `_total` to counters and the unit to the others.
+        let mut registry = Registry::with_prefix("orchestrator");
+        let (runs, active) = (Family::default(), Family::default());
+        let phases = Family::new_with_constructor(PHASE_BUCKETS);
+        let reconciles = Family::new_with_constructor(RECONCILE_BUCKETS);
+        let (errors, depth, oldest) = (Family::default(), Family::default(), Family::default());
+        let (requests, leader) = (Family::default(), Gauge::default());
+        let (watch_errors, undecodable) = (Family::default(), Family::default());
+        registry.register("runs", "Runs that ended", Family::clone(&runs));
+        registry.register(
+            "runs_active",
+            "Runs that have not ended, by phase",
+            Family::clone(&active),
+        );
+        registry.register_with_unit(
+            "phase_duration",
+            "Time that objects spent in a phase, counted when they left it",
+            Unit::Seconds,
+            Family::clone(&phases),
+        );
+        registry.register_with_unit(
+            "reconcile_duration",
+            "Time of one reconcile",
+            Unit::Seconds,
+            Family::clone(&reconciles),
+        );
+        registry.register(
+            "reconcile_errors",
+            "Reconciles that failed",
+            Family::clone(&errors),
+        );
+        registry.register(
+            "queue_depth",
+            "Keys that are due and wait for a worker",
+            Family::clone(&depth),
+        );
+        registry.register_with_unit(
+            "queue_oldest",
+            "How long the oldest due key has waited",
+            Unit::Seconds,
+            Family::clone(&oldest),
+        );
+        registry.register(
+            "api_requests",
+            "Requests to the API server; the code is the status, 'error' or 'dropped'",
+            Family::clone(&requests),
+        );
+        registry.register(
+            "leader",
+            "1 while this process leads",
+            Gauge::clone(&leader),
+        );
+        registry.register(
+            "watch_errors",
+            "Watches that broke and were started again",
+            Family::clone(&watch_errors),
+        );
+        registry.register(
+            "undecodable_objects",
+            "Objects that are stored but cannot be read as their kind",
+            Family::clone(&undecodable),
+        );
+        Self(Arc::new(Inner {
+            registry,
+            resources: Mutex::default(),
+            runs,
+            active,
+            phases,
+            reconciles,
+            errors,
+            depth,
+            oldest,
+            requests,
+            leader,
+            watch_errors,
+            undecodable,
+        }))
+    }
+}
+
+impl Metrics {
+    /// A run ended.
+    pub fn run_ended(&self, kind: &'static str, outcome: &'static str, reason: &'static str) {
+        let labels = RunEnd {
+            kind,
+            outcome,
+            reason,
+        };
+        self.0.runs.get_or_create(&labels).inc();
+    }
+
+    /// How many runs are in a phase now.
+    pub fn set_active(&self, kind: &'static str, phase: &'static str, count: usize) {
+        let labels = InPhase { kind, phase };
+        self.0.active.get_or_create(&labels).set(whole(count));
+    }
+
+    /// An object left a phase after this time.
+    pub fn phase_ended(&self, kind: &'static str, phase: &'static str, after: Duration) {
+        let labels = InPhase { kind, phase };
+        let phases = &self.0.phases;
+        phases.get_or_create(&labels).observe(after.as_secs_f64());
+    }
+
+    /// A reconcile came to its end.
+    pub fn reconciled(&self, kind: &'static str, outcome: &'static str, took: Duration) {
+        let labels = Reconcile { kind, outcome };
+        let reconciles = &self.0.reconciles;
+        reconciles
+            .get_or_create(&labels)
+            .observe(took.as_secs_f64());
+    }
+
+    /// A reconcile failed.
+    pub fn error(&self, kind: &'static str, class: &'static str) {
+        self.0.errors.get_or_create(&Failure { kind, class }).inc();
+    }
+
+    /// The keys that are due: how many, and how long the oldest has waited.
+    pub fn queue(&self, kind: &'static str, depth: usize, oldest: Duration) {
+        let labels = OfKind { kind };
+        self.0.depth.get_or_create(&labels).set(whole(depth));
+        self.0
+            .oldest
+            .get_or_create(&labels)
+            .set(oldest.as_secs_f64());
+    }
+
+    /// A request to the API server ended.
+    pub fn request(&self, verb: &'static str, resource: &str, code: Code) {
+        let resource = self.bounded(resource);
+        let labels = Request {
+            verb,
+            resource,
+            code,
+        };
+        self.0.requests.get_or_create(&labels).inc();
+    }
+
+    /// Whether this process leads.
+    pub fn leading(&self, is_leading: bool) {
+        self.0.leader.set(i64::from(is_leading));
+    }
+
+    /// A watch broke and is started again.
+    pub fn watch_error(&self, resource: &str) {
+        let resource = self.bounded(resource);
+        self.0
+            .watch_errors
+            .get_or_create(&OfResource { resource })
+            .inc();
+    }
+
+    /// How many stored objects cannot be read as their kind now.
+    pub fn undecodable(&self, kind: &'static str, count: usize) {
+        let labels = OfKind { kind };
+        self.0.undecodable.get_or_create(&labels).set(whole(count));
+    }
+
+    /// All metrics as text of [`CONTENT_TYPE`].
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        if let Err(error) = encode(&mut text, &self.0.registry) {
+            // The text then lacks its `# EOF`, and whoever reads it refuses it.
+            tracing::error!("metrics cannot be written as text: {error}");
+        }
+        text
+    }
+
+    fn bounded(&self, resource: &str) -> Arc<str> {
+        let resources = &self.0.resources;
+        let mut known = resources.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(name) = known.get(resource) {
+            return Arc::clone(name);
+        }
+        if known.len() >= RESOURCES {
+            return Arc::from(OTHER);
+        }
+        let name: Arc<str> = Arc::from(resource);
+        known.insert(Arc::clone(&name));
+        name
+    }
+}
+
+fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_labels_are_exactly_the_documented_ones() {
+        let metrics = Metrics::default();
+        metrics.run_ended("TaskRun", "Failed", "StepOOM");
+        metrics.set_active("TaskRun", "Running", 3);
+        metrics.phase_ended("TaskRun", "Running", Duration::from_secs(7));
+        metrics.reconciled("TaskRun", "ok", Duration::from_millis(3));
+        metrics.error("TaskRun", "Transient");
+        metrics.queue("TaskRun", 4, Duration::from_millis(1500));
+        metrics.request("get", "pods", Code::Status(404));
+        metrics.request("create", "pods/eviction", Code::Error);
+        metrics.request("update", "leases", Code::Dropped);
+        metrics.leading(true);
+        metrics.watch_error("jobs");
+        metrics.undecodable("TaskRun", 2);
+        let text = metrics.text();
+        for line in [
+            r#"orchestrator_runs_total{kind="TaskRun",outcome="Failed",reason="StepOOM"} 1"#,
+            r#"orchestrator_runs_active{kind="TaskRun",phase="Running"} 3"#,
+            r#"orchestrator_phase_duration_seconds_sum{kind="TaskRun",phase="Running"} 7.0"#,
+            r#"orchestrator_phase_duration_seconds_bucket{le="5.0",kind="TaskRun",phase="Running"} 0"#,
+            r#"orchestrator_phase_duration_seconds_bucket{le="10.0",kind="TaskRun",phase="Running"} 1"#,
+            r#"orchestrator_reconcile_duration_seconds_count{kind="TaskRun",outcome="ok"} 1"#,
+            r#"orchestrator_reconcile_errors_total{kind="TaskRun",class="Transient"} 1"#,
+            r#"orchestrator_queue_depth{kind="TaskRun"} 4"#,
+            r#"orchestrator_queue_oldest_seconds{kind="TaskRun"} 1.5"#,
+            r#"orchestrator_api_requests_total{verb="get",resource="pods",code="404"} 1"#,
+            r#"orchestrator_api_requests_total{verb="create",resource="pods/eviction",code="error"} 1"#,
+            r#"orchestrator_api_requests_total{verb="update",resource="leases",code="dropped"} 1"#,
+            "orchestrator_leader 1",
+            r#"orchestrator_watch_errors_total{resource="jobs"} 1"#,
+            r#"orchestrator_undecodable_objects{kind="TaskRun"} 2"#,
+            "# EOF",
+        ] {
+            assert!(
+                text.lines().any(|found| found == line),
+                "no {line} in\n{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn clones_share_and_gauges_go_down() {
+        let metrics = Metrics::default();
+        metrics.clone().leading(true);
+        metrics.set_active("TaskRun", "Running", 3);
+        metrics.leading(false);
+        metrics.clone().set_active("TaskRun", "Running", 0);
+        let text = metrics.text();
+        assert!(text.contains("\norchestrator_leader 0\n"), "{text}");
+        assert!(text.contains(r#"phase="Running"} 0"#), "{text}");
+    }
+
+    #[test]
+    fn resources_cannot_grow_without_bound() {
+        let metrics = Metrics::default();
+        for number in 0..1000 {
+            metrics.request("get", &format!("made-up-{number}"), Code::Status(404));
+        }
+        metrics.request("get", "made-up-3", Code::Status(404));
+        let text = metrics.text();
+        let series = text.matches("orchestrator_api_requests_total{").count();
+        assert_eq!(series, RESOURCES + 1, "{text}");
+        assert!(
+            text.contains(r#"resource="other",code="404"} 936"#),
+            "{text}"
+        );
+        assert!(
+            text.contains(r#"resource="made-up-3",code="404"} 2"#),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,547 @@
+//! One look at one object: observe, decide, act, record.
+
+use std::sync::Arc;
+
+use api::{
+    MANAGER, Phase, Reason, State, Status, Timestamp, Verdict,
+    decide::{Class, Decision, Effect, Fault, Hold, Input},
+    names,
+    status::{Retry, bounded},
+};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Resource, ResourceExt, core::ObjectMeta};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::{
+    act::{Hands, Place},
+    cache::Poison,
+    clock::Clock,
+    key::Key,
+    kind::Kind,
+    metrics::Metrics,
+    record,
+};
+
+/// Everything that a look at an object needs.
+pub(crate) struct Eyes<K: Kind> {
+    pub(crate) kind: Arc<K>,
+    pub(crate) hands: Hands,
+    pub(crate) clock: Clock,
+    pub(crate) metrics: Metrics,
+    pub(crate) leading: watch::Receiver<bool>,
+    /// Who we are, in Events.
+    pub(crate) identity: String,
+}
+
+/// How a look ended, other than by a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Looked {
+    /// Recorded; look again at this time at the latest.
+    Completed(Option<Timestamp>),
+    /// There was nothing to do for us: the object is in deletion and we do not hold it.
+    Skipped,
+    /// We do not lead any more: nothing was written since that moment.
+    Abandoned,
+}
+
+/// Why a pass stopped early.
+enum Stop {
+    Fault(Fault),
+    NotLeading,
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl<K: Kind> Eyes<K> {
+    /// Observes, decides, acts and records.
+    pub(crate) async fn look(&self, object: &Arc<K::Object>) -> Result<Looked, Fault> {
+        match self.pass(object).await {
+            Ok(looked) => Ok(looked),
+            Err(Stop::NotLeading) => Ok(Looked::Abandoned),
+            Err(Stop::Fault(fault)) => Err(fault),
+        }
+    }
+
+    async fn pass(&self, object: &Arc<K::Object>) -> Result<Looked, Stop> {
+        let meta = object.meta();
+        let is_deleting = meta.deletion_timestamp.is_some();
+        let is_held = is_held::<K>(meta);
+        if is_deleting && !is_held {
+            return Ok(Looked::Skipped);
+        }
+        let now = self.clock.now();
+        let stored = K::status(object).cloned().unwrap_or_default();
+        let world = self.kind.observe(object, now).await?;
+
+        let mut fault: Option<Fault> = None;
+        let mut version = meta.resource_version.clone().unwrap_or_default();
+        let decision = loop {
+            let input = Input {
+                object: &**object,
+                world: &world,
+                now,
+                fault: fault.as_ref(),
+            };
+            let decision = K::decide(&input);
+            check::<K>(&stored, &decision, is_deleting)?;
+            if decision.hold == Hold::Keep
+                && !decision.effects.is_empty()
+                && !is_held
+                && !is_deleting
+            {
+                version = self.hold(object, &version).await?;
+            }
+            match self.act(object, &decision.effects).await {
+                Ok(()) => break decision,
+                Err(Stop::Fault(failed)) if failed.class == Class::Failed && fault.is_none() => {
+                    self.metrics.error(K::RESOURCE.kind, failed.class.name());
+                    fault = Some(failed);
+                }
+                Err(stop) => return Err(stop),
+            }
+        };
+
+        let generation = meta.generation.unwrap_or(0);
+        let status = record::settled(&stored, &decision, generation, now);
+        if let Some(written) = self
+            .record(object, &version, &stored, &status, &decision.verdict, now)
+            .await?
+        {
+            version = written;
+        }
+        if let Hold::Release { annotations } = &decision.hold {
+            self.release(object, &version, annotations).await?;
+        }
+        Ok(Looked::Completed(decision.wake))
+    }
+
+    /// Writes a status if it changed, with the version that it was decided from; tells the Event
+    /// before, so that a crash between the two repeats it under the same name instead of losing it.
+    async fn record(
+        &self,
+        object: &K::Object,
+        version: &str,
+        stored: &K::Status,
+        status: &K::Status,
+        verdict: &Verdict,
+        now: Timestamp,
+    ) -> Result<Option<String>, Stop> {
+        let patch = record::difference(stored, status, now).map_err(|error| {
+            Fault::bug(format!("the status cannot be written as JSON: {error}"))
+        })?;
+        let Some(patch) = patch else { return Ok(None) };
+        self.must_lead()?;
+        let meta = object.meta();
+        if has_turned(stored, status) {
+            let (object, phase) = (Key::of(meta), phase_name(status));
+            let (kind, reason) = (K::RESOURCE.kind, verdict.reason.name());
+            let attempt = status.attempt();
+            tracing::info!(kind, %object, phase, reason, attempt, "{}", verdict.message);
+            self.tell(meta, status.attempt(), phase_name(status), verdict, now)
+                .await;
+        }
+        let place = Place {
+            subresource: Some("status"),
+            ..self.place(meta)
+        };
+        let body = json!({ "status": patch });
+        let written = self
+            .hands
+            .patch(
+                place,
+                &meta.uid.clone().unwrap_or_default(),
+                Some(version),
+                body,
+            )
+            .await?;
+        self.count(stored, status, now);
+        let version = written
+            .pointer("/metadata/resourceVersion")
+            .and_then(Value::as_str);
+        Ok(Some(version.unwrap_or_default().to_owned()))
+    }
+
+    /// Records a fault on the object.
+    pub(crate) async fn record_fault(
+        &self,
+        object: &K::Object,
+        fault: &Fault,
+        retry: Option<Retry>,
+    ) -> Result<(), Fault> {
+        let now = self.clock.now();
+        let stored = K::status(object).cloned().unwrap_or_default();
+        let generation = object.meta().generation.unwrap_or(0);
+        let verdict = record::verdict_of(fault);
+        let Some(status) = record::failed(&stored, fault, retry, generation, now) else {
+            // The object's work is over, and its status says so; the Event is what is left to say.
+            if *self.leading.borrow() {
+                self.tell(
+                    object.meta(),
+                    stored.attempt(),
+                    phase_name(&stored),
+                    &verdict,
+                    now,
+                )
+                .await;
+            }
+            return Ok(());
+        };
+        let version = object.meta().resource_version.clone().unwrap_or_default();
+        match self
+            .record(object, &version, &stored, &status, &verdict, now)
+            .await
+        {
+            Ok(_) | Err(Stop::NotLeading) => Ok(()),
+            Err(Stop::Fault(fault)) => Err(fault),
+        }
+    }
+
+    /// Reports an object that cannot be read on itself.
+    pub(crate) async fn report_poison(&self, key: &Key, poison: &Poison) -> Result<(), Fault> {
+        if !*self.leading.borrow() {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        let place = Place {
+            resource: K::RESOURCE,
+            namespace: key.namespace.as_deref(),
+            name: &key.name,
+            subresource: None,
+        };
+        let verdict = Verdict::stalled(
+            Reason::Undecodable,
+            format!(
+                "this object does not fit the operator's schema, so it is left alone: {}",
+                poison.error
+            ),
+        );
+        let mut progress = api::Progress::default();
+        progress.stand(
+            <K::Status as Status>::SHAPE,
+            &verdict,
+            poison.generation,
+            now,
+        );
+        // What is stored already is not written again: our own write would bring us back here.
+        let known = self.hands.get(place).await?;
+        let is_known = known.pointer("/status/message").and_then(Value::as_str)
+            == Some(verdict.message.as_str())
+            && known.pointer("/status/observedGeneration") == Some(&json!(poison.generation));
+        if is_known {
+            return Ok(());
+        }
+        let meta = ObjectMeta {
+            name: Some(key.name.clone()),
+            namespace: key.namespace.clone(),
+            uid: Some(poison.uid.clone()),
+            generation: Some(poison.generation),
+            ..ObjectMeta::default()
+        };
+        self.tell(&meta, 0, "Unknown", &verdict, now).await;
+        let body = json!({ "status": {
+            "conditions": progress.conditions,
+            "message": progress.message,
+            "observedGeneration": poison.generation,
+        }});
+        let place = Place {
+            subresource: Some("status"),
+            ..place
+        };
+        self.hands.patch(place, &poison.uid, None, body).await?;
+        Ok(())
+    }
+
+    async fn act(&self, object: &K::Object, effects: &[Effect<K::External>]) -> Result<(), Stop> {
+        for effect in effects {
+            self.must_lead()?;
+            match effect {
+                Effect::Ensure(manifest) => self.hands.ensure(manifest).await?,
+                Effect::Apply(manifest) => self.hands.apply(manifest).await?,
+                Effect::Delete(target) => self.hands.delete(target).await?,
+                Effect::Patch {
+                    target,
+                    subresource,
+                    patch,
+                } => {
+                    let place = Place {
+                        subresource: *subresource,
+                        ..Place::from(target)
+                    };
+                    let version = target.version.as_deref();
+                    self.hands
+                        .patch(place, &target.uid, version, patch.clone())
+                        .await?;
+                }
+                Effect::External {
+                    effect,
+                    irreversible: _,
+                } => {
+                    self.kind.perform(object, effect).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the finalizer on; the new version.
+    async fn hold(&self, object: &K::Object, version: &str) -> Result<String, Stop> {
+        self.must_lead()?;
+        let mut finalizers = object.finalizers().to_vec();
+        finalizers.push(K::FINALIZER.to_owned());
+        self.metadata(object, version, json!({ "finalizers": finalizers }))
+            .await
+    }
+
+    /// Takes the finalizer off and leaves annotations, in one write; nothing if both are done.
+    async fn release(
+        &self,
+        object: &K::Object,
+        version: &str,
+        annotations: &std::collections::BTreeMap<String, String>,
+    ) -> Result<(), Stop> {
+        let meta = object.meta();
+        let has_all = annotations
+            .iter()
+            .all(|(name, value)| object.annotations().get(name) == Some(value));
+        // The object as decided from may not have the finalizer yet that this very pass put on;
+        // such a pass does not release, because it had effects to wait for.
+        if !is_held::<K>(meta) && (has_all || meta.deletion_timestamp.is_some()) {
+            return Ok(());
+        }
+        self.must_lead()?;
+        let finalizers: Vec<&String> = object
+            .finalizers()
+            .iter()
+            .filter(|name| *name != K::FINALIZER)
+            .collect();
+        self.metadata(
+            object,
+            version,
+            json!({ "finalizers": finalizers, "annotations": annotations }),
+        )
+        .await?;
+        Ok(())
+    }
+
+    async fn metadata(
+        &self,
+        object: &K::Object,
+        version: &str,
+        metadata: Value,
+    ) -> Result<String, Stop> {
+        let meta = object.meta();
+        let uid = meta.uid.clone().unwrap_or_default();
+        let patch = json!({ "metadata": metadata });
+        let written = self
+            .hands
+            .patch(self.place(meta), &uid, Some(version), patch)
+            .await?;
+        let version = written
+            .pointer("/metadata/resourceVersion")
+            .and_then(Value::as_str);
+        Ok(version.unwrap_or_default().to_owned())
+    }
+
+    fn place<'a>(&self, meta: &'a ObjectMeta) -> Place<'a> {
+        Place {
+            resource: K::RESOURCE,
+            namespace: meta.namespace.as_deref(),
+            name: meta.name.as_deref().unwrap_or_default(),
+            subresource: None,
+        }
+    }
+
+    /// After the Lease is lost no write may begin; those on their way are harmless.
+    fn must_lead(&self) -> Result<(), Stop> {
+        if *self.leading.borrow() {
+            Ok(())
+        } else {
+            Err(Stop::NotLeading)
+        }
+    }
+
+    /// One Event per transition: its name says which one, so that a repetition is refused.
+    ///
+    /// An Event that cannot be sent does not keep us from recording: it is a hint, not evidence.
+    async fn tell(
+        &self,
+        meta: &ObjectMeta,
+        attempt: u32,
+        phase: &str,
+        verdict: &Verdict,
+        now: Timestamp,
+    ) {
+        let name = meta.name.clone().unwrap_or_default();
+        let uid = meta.uid.clone().unwrap_or_default();
+        let namespace = meta
+            .namespace
+            .clone()
+            .unwrap_or_else(|| "default".to_owned());
+        let reason = if verdict.reason == Reason::Progressing {
+            phase
+        } else {
+            verdict.reason.name()
+        };
+        let generation = meta.generation.unwrap_or(0);
+        let transition = names::hash(&format!("{uid}/{generation}/{attempt}/{phase}/{reason}"));
+        let event = format!(
+            "{}.{transition}",
+            name.chars().take(200).collect::<String>()
+        );
+        let regarding = ObjectReference {
+            api_version: Some(K::RESOURCE.api_version()),
+            kind: Some(K::RESOURCE.kind.to_owned()),
+            name: Some(name),
+            namespace: meta.namespace.clone(),
+            uid: Some(uid),
+            ..ObjectReference::default()
+        };
+        let is_warning = verdict.reason.is_warning() || verdict.state == State::Stalled;
+        let body = json!({
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": { "name": event, "namespace": namespace },
+            "eventTime": format!("{now:.6}"),
+            "reportingController": "orchestrator.io/controller",
+            "reportingInstance": bounded(&self.identity, 128),
+            "action": phase,
+            "reason": reason,
+            "note": bounded(&verdict.message, 1024),
+            "type": if is_warning { "Warning" } else { "Normal" },
+            "regarding": regarding,
+        });
+        let place = Place {
+            resource: api::decide::ResourceType {
+                group: "events.k8s.io",
+                version: "v1",
+                kind: "Event",
+                plural: "events",
+            },
+            namespace: Some(&namespace),
+            name: &event,
+            subresource: None,
+        };
+        if let Err(fault) = self.hands.create_once(place, &body).await {
+            self.metrics.error(K::RESOURCE.kind, fault.class.name());
+            tracing::warn!(object = %Key::of(meta), manager = MANAGER, "an Event could not be sent: {fault}");
+        }
+    }
+
+    /// What a recorded transition moves in the metrics.
+    fn count(&self, stored: &K::Status, status: &K::Status, now: Timestamp) {
+        let kind = K::RESOURCE.kind;
+        if stored.phase() == status.phase() && stored.epoch() == status.epoch() {
+            return;
+        }
+        if let (Some(phase), Some(step)) = (stored.phase(), stored.progress().steps.last())
+            && step.phase == phase.name()
+            && step.finished_at.is_none()
+        {
+            let took = now.duration_since(step.started_at.0);
+            let took = std::time::Duration::try_from(took).unwrap_or_default();
+            self.metrics.phase_ended(kind, phase.name(), took);
+        }
+        if let Some(phase) = status.phase()
+            && phase.is_terminal()
+        {
+            let reason = status
+                .progress()
+                .condition(api::status::condition::FINISHED)
+                .and_then(|known| {
+                    Reason::ALL
+                        .iter()
+                        .find(|reason| reason.name() == known.reason)
+                })
+                .map_or("Unknown", |reason| reason.name());
+            self.metrics.run_ended(kind, phase.name(), reason);
+        }
+    }
+}
+
+fn is_held<K: Kind>(meta: &ObjectMeta) -> bool {
+    meta.finalizers
+        .iter()
+        .flat_map(|names| names.iter())
+        .any(|name| name == K::FINALIZER)
+}
+
+fn phase_name<S: Status>(status: &S) -> &'static str {
+    status.phase().map_or("Unknown", Phase::name)
+}
+
+/// Whether a user should hear of it: another phase, another attempt, another reason.
+fn has_turned<S: Status>(stored: &S, status: &S) -> bool {
+    let main = |status: &S| {
+        let progress = status.progress();
+        let reason = [
+            api::status::condition::SUCCEEDED,
+            api::status::condition::READY,
+        ]
+        .iter()
+        .find_map(|kind| progress.condition(kind))
+        .map(|known| known.reason.clone());
+        (status.phase(), status.attempt(), status.epoch(), reason)
+    };
+    main(stored) != main(status)
+}
+
+/// Refuses what no decision may ask for.
+fn check<K: Kind>(
+    stored: &K::Status,
+    decision: &Decision<K::Status, K::External>,
+    is_deleting: bool,
+) -> Result<(), Fault> {
+    let is_another_run = decision.status.epoch() > stored.epoch();
+    if let Some(from) = stored.phase()
+        && !is_another_run
+        && !from.may_become(decision.phase)
+    {
+        return Err(Fault::bug(format!(
+            "a decision to go from {} to {} was refused: no row of the phase table allows it",
+            from.name(),
+            decision.phase.name()
+        )));
+    }
+    if decision.status.epoch() < stored.epoch() {
+        return Err(Fault::bug(
+            "a decision to go back to an earlier version was refused",
+        ));
+    }
+    let state = decision.verdict.state;
+    let is_end = matches!(state, State::Succeeded | State::Failed);
+    if K::Status::SHAPE == api::Shape::Run && decision.is_end() != is_end {
+        return Err(Fault::bug(format!(
+            "a decision with phase {} and state {state:?} was refused: they contradict each other",
+            decision.phase.name()
+        )));
+    }
+    for effect in &decision.effects {
+        match effect {
+            Effect::External {
+                irreversible: Some(intent),
+                ..
+            } if !stored.has_intent(intent) => {
+                return Err(Fault::bug(format!(
+                    "an irreversible effect was refused: the stored status does not carry its intent '{intent}'"
+                )));
+            }
+            Effect::Ensure(manifest) if is_deleting => {
+                return Err(Fault::bug(format!(
+                    "the creation of {} '{}' was refused: the object is being deleted",
+                    manifest.resource.kind, manifest.name
+                )));
+            }
+            Effect::External { .. }
+            | Effect::Ensure(_)
+            | Effect::Apply(_)
+            | Effect::Delete(_)
+            | Effect::Patch { .. } => {}
+        }
+    }
+    Ok(())
+}

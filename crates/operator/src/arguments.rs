@@ -1,0 +1,92 @@
+//! What the command line says.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::{Parser, ValueEnum};
+
+use crate::logging::Format;
+
+/// Runs the controllers of one family.
+#[derive(Debug, Clone, PartialEq, Eq, Parser)]
+#[command(name = "orchestrator", version)]
+pub struct Arguments {
+    /// The configuration; a missing or invalid file is an error
+    #[arg(long, value_name = "PATH", default_value = "/config/config.yaml")]
+    pub config: PathBuf,
+    /// Whose controllers run here
+    #[arg(long, value_enum, default_value_t = Family::Tasks)]
+    pub family: Family,
+    /// How to reach the API server; without it, as the Pod's own ServiceAccount
+    #[arg(long, value_name = "PATH")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Where the Lease is; without it, the Pod's own namespace, or that of the kubeconfig's context
+    #[arg(long)]
+    pub namespace: Option<String>,
+    /// Where /livez, /readyz and /metrics are
+    #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:8080")]
+    pub address: SocketAddr,
+    /// How logs are written; without it, for people on a terminal, otherwise as JSON
+    #[arg(long, value_enum)]
+    pub log_format: Option<Format>,
+    /// Only read the configuration and say what is wrong with it
+    #[arg(long)]
+    pub check_config: bool,
+}
+
+/// A family of kinds. One process runs one, so that none holds the rights of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Family {
+    /// Agents and the runs of their tasks.
+    Tasks,
+}
+
+impl Family {
+    /// The name of the Lease that its processes compete for.
+    #[must_use]
+    pub fn lease(self) -> &'static str {
+        match self {
+            Self::Tasks => "orchestrator-tasks",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults_are_those_of_a_pod() {
+        let found = Arguments::try_parse_from(["orchestrator"]).unwrap();
+        let wanted = Arguments {
+            config: "/config/config.yaml".into(),
+            family: Family::Tasks,
+            kubeconfig: None,
+            namespace: None,
+            address: "0.0.0.0:8080".parse().unwrap(),
+            log_format: None,
+            check_config: false,
+        };
+        assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        for wrong in [
+            "--family=apps",
+            "--address=here",
+            "--log-format=xml",
+            "--verbose",
+            "run",
+        ] {
+            let refused = Arguments::try_parse_from(["orchestrator", wrong]);
+            assert!(refused.is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The wiring: who is started, in which order they stop.
+
+use std::{
+    fs,
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use engine::{
+    Context, Scope, client,
+    clock::Clock,
+    controller::PASS,
+    health::Health,
+    leader::{Candidacy, Leader},
+    metrics::Metrics,
+    supervise::{Shutdown, Supervisor, TaskEnded, Trigger},
+};
+use futures::future;
+use tasks::run::Defaults;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
+};
+
+use crate::{
+    arguments::{Arguments, Family},
+    config::Config,
+    http,
+};
+
+/// How long controllers may take to stop: what they leave undone is done by the next leader.
+const CONTROLLERS: Duration = Duration::from_secs(1);
+
+/// How long the rest may take: the release of the Lease gives itself one second.
+const SERVICES: Duration = Duration::from_secs(2);
+
+/// Runs until SIGTERM or SIGINT. A second signal ends it at once.
+///
+/// # Errors
+/// When it cannot start, when a task ends that nobody told to, when something does not stop well,
+/// and at a second signal.
+pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
+    let orders = Orders::new()?;
+    let (metrics, health, clock) = (Metrics::default(), Health::default(), Clock::system());
+    let server = client::config(arguments.kubeconfig.as_deref()).await?;
+    let namespace = arguments
+        .namespace
+        .unwrap_or_else(|| server.default_namespace.clone());
+    let client = client::build(server, &metrics, &health)?;
+    let identity = identity();
+    let candidacy = Candidacy {
+        namespace,
+        name: arguments.family.lease().to_owned(),
+        identity: identity.clone(),
+        durations: config.leader_election.durations,
+    };
+    let leader = Leader::new(
+        client.clone(),
+        candidacy,
+        clock.clone(),
+        metrics.clone(),
+        health.clone(),
+    );
+    let address = arguments.address;
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on '{address}'"))?;
+
+    let mut workers = Supervisor::new(health.clone(), CONTROLLERS);
+    let context = Context {
+        client,
+        metrics: metrics.clone(),
+        health: health.clone(),
+        clock,
+        leading: leader.status(),
+        identity: identity.clone(),
+        concurrency: config.concurrency,
+        limit: PASS,
+        seed: random(),
+    };
+    controllers(arguments.family, &mut workers, context, &config);
+
+    let mut services = Supervisor::new(health.clone(), SERVICES);
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        family = ?arguments.family,
+        identity,
+        address = %listener.local_addr()?,
+        "started"
+    );
+    services.spawn(
+        "pages",
+        http::serve(listener, metrics, health.clone(), services.shutdown()),
+    );
+    services.spawn("ticker", health.tick(services.shutdown()));
+    services.spawn("leader", leader.run(services.shutdown()));
+
+    let (trigger, shutdown) = Shutdown::pair();
+    tokio::select! {
+        ended = until_stopped(workers, services, &shutdown) => Ok(ended?),
+        () = orders.twice(trigger) => bail!("told to stop a second time: ended at once"),
+    }
+}
+
+/// Starts the controllers of a family: the place where families are added.
+fn controllers(family: Family, workers: &mut Supervisor, context: Context, config: &Config) {
+    let scope = if config.watch_namespaces.is_empty() {
+        Scope::All
+    } else {
+        Scope::Namespaces(config.watch_namespaces.clone())
+    };
+    match family {
+        Family::Tasks => {
+            let resources = config.tasks.default_resources.clone();
+            tasks::controller::start(context, scope, Defaults { resources }, workers);
+        }
+    }
+}
+
+/// Stops in order: first who writes, then the Lease is released, so that the next leader finds
+/// nobody at work. If either group ends by itself, the other is stopped too.
+async fn until_stopped(
+    workers: Supervisor,
+    services: Supervisor,
+    shutdown: &Shutdown,
+) -> Result<(), TaskEnded> {
+    let (workers_ended, at_rest) = Shutdown::pair();
+    let (services_ended, alone) = Shutdown::pair();
+    let workers = async {
+        let order = future::select(Box::pin(shutdown.wait()), Box::pin(alone.wait()));
+        let ended = workers.run_until(async { drop(order.await) }).await;
+        workers_ended.pull();
+        ended
+    };
+    let services = async {
+        let ended = services.run_until(at_rest.wait()).await;
+        services_ended.pull();
+        ended
+    };
+    let (workers, services) = future::join(workers, services).await;
+    workers.and(services)
+}
+
+/// Signals that ask this process to stop.
+struct Orders {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Orders {
+    fn new() -> Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Pulls the trigger at the first signal, returns at the second.
+    async fn twice(mut self, trigger: Trigger) {
+        for is_last in [false, true] {
+            let name = tokio::select! {
+                _ = self.terminate.recv() => "SIGTERM",
+                _ = self.interrupt.recv() => "SIGINT",
+            };
+            tracing::info!(signal = name, is_last, "told to stop");
+            trigger.pull();
+        }
+    }
+}
+
+/// Unique among all processes, restarts of one Pod included.
+fn identity() -> String {
+    let host = match fs::read_to_string("/proc/sys/kernel/hostname") {
+        Ok(host) => host.trim().to_owned(),
+        Err(error) => {
+            tracing::warn!("this machine's name is not known: {error}");
+            "unknown".to_owned()
+        }
+    };
+    format!("{host}_{:016x}", random())
+}
+
+/// Different in every process: the standard library seeds its hashers from the system.
+fn random() -> u64 {
+    RandomState::new().hash_one(0_u8)
+}

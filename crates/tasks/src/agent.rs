@@ -1,0 +1,81 @@
+//! An Agent can be used once everything that it names exists.
+
+use api::{
+    Reason, Verdict,
+    decide::{Decision, Input, NoExternal},
+    tasks::{Agent, AgentPhase, AgentStatus},
+};
+
+/// What was observed of the things that an Agent names. Each is true if the thing exists or is
+/// not named. Secrets are not read: a missing one shows on the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AgentWorld {
+    /// The ServiceAccount.
+    pub service_account: bool,
+    /// The RuntimeClass.
+    pub runtime_class: bool,
+    /// The PriorityClass.
+    pub priority_class: bool,
+    /// The StorageClass of the workspace.
+    pub storage_class: bool,
+}
+
+/// Ready, or Pending with every missing thing named.
+///
+/// # Guarantees
+/// No effects, and nothing to hold the Agent for: it never gets a finalizer.
+#[must_use]
+pub fn decide(input: &Input<'_, Agent, AgentWorld>) -> Decision<AgentStatus, NoExternal> {
+    let status = input.object.status.clone().unwrap_or_default();
+    let missing = missing(input.object, input.world);
+    let decision = if missing.is_empty() {
+        let verdict = Verdict::ready("everything that the Agent names exists");
+        Decision::say(status, AgentPhase::Ready, verdict)
+    } else {
+        let namespace = input.object.metadata.namespace.as_deref().unwrap_or("");
+        let message = format!(
+            "missing: {}; waiting until it exists (namespace '{namespace}')",
+            missing.join(", ")
+        );
+        let verdict = Verdict::working(Reason::DependencyNotReady, message);
+        Decision::say(status, AgentPhase::Pending, verdict)
+    };
+    decision.release()
+}
+
+/// Kind and name of everything that the Agent names and that does not exist.
+fn missing(agent: &Agent, world: &AgentWorld) -> Vec<String> {
+    let AgentWorld {
+        service_account,
+        runtime_class,
+        priority_class,
+        storage_class,
+    } = *world;
+    let spec = &agent.spec;
+    [
+        (
+            service_account,
+            "ServiceAccount",
+            Some(&spec.service_account_name),
+        ),
+        (
+            runtime_class,
+            "RuntimeClass",
+            spec.runtime_class_name.as_ref(),
+        ),
+        (
+            priority_class,
+            "PriorityClass",
+            spec.priority_class_name.as_ref(),
+        ),
+        (
+            storage_class,
+            "StorageClass",
+            spec.workspace.storage_class_name.as_ref(),
+        ),
+    ]
+    .into_iter()
+    .filter(|(exists, _, _)| !exists)
+    .filter_map(|(_, kind, name)| name.map(|name| format!("{kind} '{name}'")))
+    .collect()
+}

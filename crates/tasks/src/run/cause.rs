@@ -1,0 +1,267 @@
+//! Why a container does not start: what kubelet, scheduler and Events say, as one typed cause.
+//!
+//! A cause's message is made from what was said alone, without what changes at each try (the
+//! random name of a Pod that was refused, the alternating prefixes of a pull), so that deciding
+//! again says the same and writes nothing.
+
+use api::{Reason, Timestamp};
+
+use super::world::pod_words;
+use crate::view::{Container, JobView, PodView, Said, Warning};
+
+/// What keeps a container from starting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cause {
+    pub(super) reason: Reason,
+    pub(super) message: String,
+}
+
+impl Cause {
+    fn new(reason: Reason, message: String) -> Self {
+        Self { reason, message }
+    }
+}
+
+/// The cause that is visible now, if any: from the most specific witness to the least.
+pub(super) fn find(
+    job: &JobView,
+    pod: Option<&PodView>,
+    warnings: &[Warning],
+    user: Option<i64>,
+) -> Option<Cause> {
+    let Some(pod) = pod else {
+        return newest(warnings, &job.uid, job.created, from_job_warning);
+    };
+    stopped(pod)
+        .or_else(|| container(pod, user))
+        .or_else(|| unschedulable(pod))
+        .or_else(|| {
+            newest(warnings, &pod.uid, job.created, |warning| {
+                from_pod_warning(pod, warning)
+            })
+        })
+}
+
+/// A Pod that was asked to stop before its container started, or that is being replaced.
+fn stopped(pod: &PodView) -> Option<Cause> {
+    let by = match (&pod.disruption, pod.stop_asked) {
+        (Some(disruption), _) => format!(" ({})", quoted(disruption)),
+        (None, Some(_)) => String::new(),
+        (None, None) => return None,
+    };
+    Some(Cause::new(
+        Reason::Disrupted,
+        format!(
+            "{} was stopped from outside{by}; waiting for what the Job does about it",
+            pod_words(pod)
+        ),
+    ))
+}
+
+fn quoted(said: &Said) -> String {
+    match (said.reason.is_empty(), said.message.is_empty()) {
+        (_, true) => said.reason.clone(),
+        (true, false) => said.message.clone(),
+        (false, false) => format!("{}: {}", said.reason, said.message),
+    }
+}
+
+fn container(pod: &PodView, user: Option<i64>) -> Option<Cause> {
+    let Container::Waiting(said) = &pod.container else {
+        return None;
+    };
+    let pod = pod_words(pod);
+    let message = said.message.as_str();
+    match said.reason.as_str() {
+        "ErrImagePull"
+        | "ImagePullBackOff"
+        | "InvalidImageName"
+        | "ErrImageNeverPull"
+        | "RegistryUnavailable"
+        | "ImageInspectError"
+        | "SignatureValidationFailed" => Some(Cause::new(
+            Reason::ImagePullFailed,
+            format!(
+                "{pod}: the image cannot be pulled{}",
+                after_colon(pull_error(message))
+            ),
+        )),
+        "CreateContainerConfigError" if needs_root(message) => Some(Cause::new(
+            Reason::ImageNeedsRoot,
+            format!("{pod}: {message}"),
+        )),
+        "CreateContainerConfigError" if is_missing(message) => Some(Cause::new(
+            Reason::SecretNotFound,
+            format!("{pod}: {message}"),
+        )),
+        "CreateContainerError" | "RunContainerError" if is_permission(message) => {
+            Some(not_executable(&pod, message, user))
+        }
+        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
+            Some(Cause::new(
+                Reason::ContainerNotStartable,
+                format!(
+                    "{pod}: the container cannot be started{}",
+                    after_colon(message)
+                ),
+            ))
+        }
+        _ => None,
+    }
+}
+
+/// The image's program exists, but the user that agents run as may not execute it.
+pub(super) fn not_executable(pod: &str, message: &str, user: Option<i64>) -> Cause {
+    let user = user.map_or_else(String::new, |user| format!(" {user}"));
+    Cause::new(
+        Reason::ImageNeedsRoot,
+        format!(
+            "{pod}: the program cannot be executed by user{user}{}",
+            after_colon(message)
+        ),
+    )
+}
+
+fn unschedulable(pod: &PodView) -> Option<Cause> {
+    let message = pod.unschedulable.as_deref()?;
+    let lower = message.to_lowercase();
+    let reason = if lower.contains("persistentvolumeclaim") || lower.contains("volume") {
+        Reason::VolumeNotReady
+    } else {
+        Reason::Unschedulable
+    };
+    Some(Cause::new(
+        reason,
+        format!("{} has no node{}", pod_words(pod), after_colon(message)),
+    ))
+}
+
+/// What the Job controller was answered when it tried to create the Pod.
+fn from_job_warning(warning: &Warning) -> Option<Cause> {
+    if warning.reason != "FailedCreate" {
+        return None;
+    }
+    let message = without_pod_name(&warning.message);
+    let lower = message.to_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    let reason = if has(&[
+        "serviceaccount",
+        "service account",
+        "priorityclass",
+        "runtimeclass",
+    ]) && has(&["not found", "was found"])
+    {
+        Reason::DependencyNotReady
+    } else if has(&["violates podsecurity"]) {
+        Reason::AdmissionDenied
+    } else if has(&[
+        "exceeded quota",
+        "maximum",
+        "minimum",
+        "limitrange",
+        "must specify",
+    ]) {
+        Reason::QuotaExceeded
+    } else if has(&["denied", "forbidden", "webhook"]) {
+        Reason::AdmissionDenied
+    } else if has(&["is invalid"]) {
+        Reason::InvalidChild
+    } else {
+        Reason::Progressing
+    };
+    Some(Cause::new(
+        reason,
+        format!("the Pod cannot be created: {message}"),
+    ))
+}
+
+/// What the kubelet says about volumes. What the scheduler says is in the Pod's condition.
+fn from_pod_warning(pod: &PodView, warning: &Warning) -> Option<Cause> {
+    if !matches!(
+        warning.reason.as_str(),
+        "FailedMount" | "FailedAttachVolume" | "FailedMapVolume" | "ProvisioningFailed"
+    ) {
+        return None;
+    }
+    let lower = warning.message.to_lowercase();
+    let names_one = lower.contains("secret") || lower.contains("configmap");
+    let reason = if names_one && is_missing(&warning.message) {
+        Reason::SecretNotFound
+    } else {
+        Reason::VolumeNotReady
+    };
+    Some(Cause::new(
+        reason,
+        format!("{}: {}", pod_words(pod), warning.message),
+    ))
+}
+
+/// What the newest warning about this object means. One from before the Job is about another
+/// object that had the same name, or about what was mended since.
+fn newest(
+    warnings: &[Warning],
+    uid: &str,
+    since: Option<Timestamp>,
+    read: impl Fn(&Warning) -> Option<Cause>,
+) -> Option<Cause> {
+    warnings
+        .iter()
+        .filter(|warning| warning.object_uid == uid && !uid.is_empty())
+        .filter(|warning| since.is_none() || warning.last_seen >= since)
+        .filter_map(|warning| read(warning).map(|cause| (warning.last_seen, cause)))
+        .max_by(|(one, first), (other, second)| {
+            (one, &first.message).cmp(&(other, &second.message))
+        })
+        .map(|(_, cause)| cause)
+}
+
+fn needs_root(message: &str) -> bool {
+    let lower = message.to_lowercase();
+    [
+        "runasnonroot",
+        "run as root",
+        "runs as root",
+        "non-numeric user",
+    ]
+    .iter()
+    .any(|word| lower.contains(word))
+}
+
+fn is_missing(message: &str) -> bool {
+    let lower = message.to_lowercase();
+    lower.contains("not found") || lower.contains("couldn't find key")
+}
+
+pub(super) fn is_permission(message: &str) -> bool {
+    message.to_lowercase().contains("permission denied")
+}
+
+/// The error of a pull, whether the kubelet just failed or waits before it tries again.
+fn pull_error(message: &str) -> &str {
+    let message = match message.strip_prefix("Back-off pulling image ") {
+        Some(rest) => rest.split_once("\": ").map_or("", |(_, error)| error),
+        None => message,
+    };
+    message.strip_prefix("ErrImagePull: ").unwrap_or(message)
+}
+
+/// `Error creating: pods "x-abcde" is forbidden: …` without the name, which is another at each try.
+fn without_pod_name(message: &str) -> String {
+    let message = message.strip_prefix("Error creating: ").unwrap_or(message);
+    let named = message
+        .strip_prefix("pods \"")
+        .or_else(|| message.strip_prefix("Pod \""));
+    match named.and_then(|rest| rest.split_once("\" is ")) {
+        Some((_, what)) => format!("it is {what}"),
+        None => message.to_owned(),
+    }
+}
+
+pub(super) fn after_colon(message: &str) -> String {
+    let message = message.trim();
+    if message.is_empty() {
+        String::new()
+    } else {
+        format!(": {message}")
+    }
+}

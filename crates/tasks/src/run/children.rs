@@ -1,0 +1,426 @@
+//! The children of a run: the ConfigMap with its files, and the Job of an attempt.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use api::{
+    decide::{Manifest, ResourceType},
+    names,
+    tasks::{
+        self, Agent, AgentSpec, Amount, EnvFrom, EnvVar, KeyRef, NamedRef, Resources, TaskRun,
+        TaskRunSpec,
+    },
+};
+use k8s_openapi::{
+    api::{
+        batch::v1::{
+            Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnPodConditionsPattern,
+            PodFailurePolicyRule,
+        },
+        core::v1 as core,
+    },
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{ObjectMeta, OwnerReference},
+    },
+};
+use serde_json::Value;
+
+use super::{
+    contract::{self, Facts},
+    terms::Terms,
+};
+
+/// Beyond `startTimeout` and `timeout`: the operator ends an attempt itself, the Job's own limit
+/// is only for when no operator runs.
+const BACKSTOP: Duration = Duration::from_secs(60);
+
+/// What the children are made from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Making<'a> {
+    pub(super) run: &'a TaskRun,
+    pub(super) agent: &'a Agent,
+    pub(super) resources: &'a Resources,
+    pub(super) attempt: u32,
+}
+
+/// Bytes of the run's files, and of the Agent's instructions that they do not replace.
+pub(super) fn sizes(run: &TaskRunSpec, agent: Option<&AgentSpec>) -> (usize, usize) {
+    let own = run
+        .markdown_files
+        .iter()
+        .fold(0_usize, |sum, file| sum.saturating_add(file.content.len()));
+    let instructions = agent
+        .iter()
+        .flat_map(|agent| agent.instructions.iter())
+        .filter(|file| {
+            !run.markdown_files
+                .iter()
+                .any(|own| own.filename == file.filename)
+        })
+        .fold(0_usize, |sum, file| sum.saturating_add(file.content.len()));
+    (own, instructions)
+}
+
+/// The ConfigMap with the Agent's instructions and the run's files.
+pub(super) fn config_map(making: &Making<'_>) -> Result<Manifest, serde_json::Error> {
+    let Making { run, agent, .. } = *making;
+    let data: BTreeMap<String, String> = agent
+        .spec
+        .instructions
+        .iter()
+        .chain(&run.spec.markdown_files)
+        .map(|file| (file.filename.clone(), file.content.clone()))
+        .collect();
+    let map = core::ConfigMap {
+        metadata: ObjectMeta {
+            owner_references: Some(vec![owner(run)]),
+            ..ObjectMeta::default()
+        },
+        immutable: Some(true),
+        data: Some(data),
+        ..core::ConfigMap::default()
+    };
+    let name = tasks::names::config_map(&run.spec);
+    Ok(manifest(
+        ResourceType::CONFIG_MAP,
+        run,
+        &name,
+        serde_json::to_value(&map)?,
+    ))
+}
+
+/// The Job of an attempt.
+pub(super) fn job(making: &Making<'_>) -> Result<Manifest, serde_json::Error> {
+    let Making {
+        run,
+        agent,
+        resources,
+        attempt,
+    } = *making;
+    let terms = serde_json::to_string(&Terms::of(&agent.spec, resources))?;
+    let job = Job {
+        metadata: ObjectMeta {
+            owner_references: Some(vec![owner(run)]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(JobSpec {
+            active_deadline_seconds: Some(active_deadline(run, &agent.spec)),
+            backoff_limit: Some(0),
+            completions: Some(1),
+            parallelism: Some(1),
+            // A second Pod before the first has ended would be two programs at work.
+            pod_replacement_policy: Some("Failed".to_owned()),
+            pod_failure_policy: Some(ignore_disruptions()),
+            template: core::PodTemplateSpec {
+                metadata: Some(ObjectMeta {
+                    labels: Some(labels(run)),
+                    annotations: Some([(names::TERMS.to_owned(), terms)].into()),
+                    ..ObjectMeta::default()
+                }),
+                spec: Some(pod(making)),
+            },
+            ..JobSpec::default()
+        }),
+        status: None,
+    };
+    let name = tasks::names::job(&run.spec, attempt);
+    Ok(manifest(
+        ResourceType::JOB,
+        run,
+        &name,
+        serde_json::to_value(&job)?,
+    ))
+}
+
+fn manifest(resource: ResourceType, run: &TaskRun, name: &str, body: Value) -> Manifest {
+    Manifest::new(
+        resource,
+        run.metadata.namespace.as_deref(),
+        name,
+        run.metadata.uid.as_deref().unwrap_or_default(),
+        labels(run),
+        body,
+    )
+}
+
+fn owner(run: &TaskRun) -> OwnerReference {
+    OwnerReference {
+        api_version: "orchestrator.io/v1".to_owned(),
+        kind: "TaskRun".to_owned(),
+        name: run.metadata.name.clone().unwrap_or_default(),
+        uid: run.metadata.uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+fn labels(run: &TaskRun) -> BTreeMap<String, String> {
+    let mut labels = names::child_labels(
+        "TaskRun",
+        run.metadata.name.as_deref().unwrap_or_default(),
+        run.metadata.uid.as_deref().unwrap_or_default(),
+    );
+    for (key, value) in [
+        (names::TASK_ID, run.spec.task_id.to_string()),
+        (names::SERVICE_NAME, run.spec.service_name.clone()),
+        (names::CONTEXT_VERSION, run.spec.context_version.to_string()),
+    ] {
+        labels.insert(key.to_owned(), names::label_value(&value));
+    }
+    labels
+}
+
+fn active_deadline(run: &TaskRun, agent: &AgentSpec) -> i64 {
+    let timeout = run.spec.timeout.unwrap_or(agent.timeout);
+    let whole = Duration::from(agent.start_timeout)
+        .saturating_add(timeout.into())
+        .saturating_add(BACKSTOP);
+    let seconds = whole
+        .as_secs()
+        .saturating_add(u64::from(whole.subsec_nanos() > 0));
+    i64::try_from(seconds).unwrap_or(i64::MAX)
+}
+
+fn ignore_disruptions() -> PodFailurePolicy {
+    PodFailurePolicy {
+        rules: vec![PodFailurePolicyRule {
+            action: "Ignore".to_owned(),
+            on_pod_conditions: Some(vec![PodFailurePolicyOnPodConditionsPattern {
+                type_: "DisruptionTarget".to_owned(),
+                status: "True".to_owned(),
+            }]),
+            on_exit_codes: None,
+        }],
+    }
+}
+
+fn pod(making: &Making<'_>) -> core::PodSpec {
+    let agent = &making.agent.spec;
+    core::PodSpec {
+        containers: vec![container(making)],
+        volumes: Some(volumes(making.run, agent)),
+        restart_policy: Some("Never".to_owned()),
+        termination_grace_period_seconds: Some(contract::GRACE_SECONDS),
+        service_account_name: Some(agent.service_account_name.clone()),
+        automount_service_account_token: Some(agent.automount_token),
+        // One variable per Service of the namespace would leak its neighbours into the agent.
+        enable_service_links: Some(false),
+        security_context: Some(core::PodSecurityContext {
+            run_as_non_root: Some(true),
+            run_as_user: Some(agent.run_as_user),
+            run_as_group: Some(agent.run_as_user),
+            fs_group: Some(agent.run_as_user),
+            fs_group_change_policy: Some("OnRootMismatch".to_owned()),
+            seccomp_profile: Some(core::SeccompProfile {
+                type_: "RuntimeDefault".to_owned(),
+                localhost_profile: None,
+            }),
+            ..core::PodSecurityContext::default()
+        }),
+        runtime_class_name: agent.runtime_class_name.clone(),
+        node_selector: Some(agent.node_selector.clone()).filter(|selector| !selector.is_empty()),
+        tolerations: some(agent.tolerations.clone()),
+        priority_class_name: agent.priority_class_name.clone(),
+        image_pull_secrets: some(agent.image_pull_secrets.iter().map(reference).collect()),
+        ..core::PodSpec::default()
+    }
+}
+
+fn container(making: &Making<'_>) -> core::Container {
+    let agent = &making.agent.spec;
+    core::Container {
+        name: contract::CONTAINER.to_owned(),
+        image: Some(agent.image.clone()),
+        image_pull_policy: agent.image_pull_policy.clone(),
+        command: some(agent.command.clone()),
+        args: some(agent.args.clone()),
+        env: Some(environment(making)),
+        env_from: some(agent.env_from.iter().map(env_from).collect()),
+        resources: Some(requirements(making.resources)),
+        working_dir: Some(contract::WORKSPACE.to_owned()),
+        termination_message_path: Some(contract::RESULT_FILE.to_owned()),
+        termination_message_policy: Some("File".to_owned()),
+        volume_mounts: Some(mounts(agent)),
+        security_context: Some(core::SecurityContext {
+            allow_privilege_escalation: Some(false),
+            capabilities: Some(core::Capabilities {
+                drop: Some(vec!["ALL".to_owned()]),
+                add: None,
+            }),
+            run_as_non_root: Some(true),
+            ..core::SecurityContext::default()
+        }),
+        ..core::Container::default()
+    }
+}
+
+fn environment(making: &Making<'_>) -> Vec<core::EnvVar> {
+    let facts = Facts {
+        run: making.run,
+        agent: &making.agent.spec,
+        attempt: making.attempt,
+    };
+    let ours = contract::environment(&facts)
+        .into_iter()
+        .map(|(name, value)| core::EnvVar {
+            name: name.to_owned(),
+            value: Some(value),
+            value_from: None,
+        });
+    ours.chain(making.agent.spec.env.iter().map(variable))
+        .collect()
+}
+
+fn variable(variable: &EnvVar) -> core::EnvVar {
+    let EnvVar {
+        name,
+        value,
+        value_from,
+    } = variable;
+    core::EnvVar {
+        name: name.clone(),
+        value: value.clone(),
+        value_from: value_from.as_ref().map(|source| core::EnvVarSource {
+            secret_key_ref: source.secret_key_ref.as_ref().map(|key| {
+                let KeyRef {
+                    name,
+                    key,
+                    optional,
+                } = key.clone();
+                core::SecretKeySelector {
+                    name,
+                    key,
+                    optional: Some(optional),
+                }
+            }),
+            config_map_key_ref: source.config_map_key_ref.as_ref().map(|key| {
+                let KeyRef {
+                    name,
+                    key,
+                    optional,
+                } = key.clone();
+                core::ConfigMapKeySelector {
+                    name,
+                    key,
+                    optional: Some(optional),
+                }
+            }),
+            ..core::EnvVarSource::default()
+        }),
+    }
+}
+
+fn env_from(source: &EnvFrom) -> core::EnvFromSource {
+    let EnvFrom {
+        prefix,
+        secret_ref,
+        config_map_ref,
+    } = source;
+    core::EnvFromSource {
+        prefix: prefix.clone(),
+        secret_ref: secret_ref.as_ref().map(|named| core::SecretEnvSource {
+            name: named.name.clone(),
+            optional: None,
+        }),
+        config_map_ref: config_map_ref
+            .as_ref()
+            .map(|named| core::ConfigMapEnvSource {
+                name: named.name.clone(),
+                optional: None,
+            }),
+    }
+}
+
+fn reference(named: &NamedRef) -> core::LocalObjectReference {
+    core::LocalObjectReference {
+        name: named.name.clone(),
+    }
+}
+
+fn requirements(resources: &Resources) -> core::ResourceRequirements {
+    let amounts = |amounts: &BTreeMap<String, Amount>| {
+        Some(
+            amounts
+                .iter()
+                .map(|(name, amount)| (name.clone(), quantity(amount)))
+                .collect::<BTreeMap<_, _>>(),
+        )
+        .filter(|amounts| !amounts.is_empty())
+    };
+    let Resources { requests, limits } = resources;
+    core::ResourceRequirements {
+        requests: amounts(requests),
+        limits: amounts(limits),
+        claims: None,
+    }
+}
+
+fn quantity(amount: &Amount) -> Quantity {
+    Quantity(amount.0.clone())
+}
+
+fn mounts(agent: &AgentSpec) -> Vec<core::VolumeMount> {
+    contract::MOUNTS
+        .iter()
+        .map(|mount| core::VolumeMount {
+            name: mount.volume.to_owned(),
+            mount_path: (mount.path)(agent).to_owned(),
+            read_only: mount.read_only.then_some(true),
+            ..core::VolumeMount::default()
+        })
+        .collect()
+}
+
+fn volumes(run: &TaskRun, agent: &AgentSpec) -> Vec<core::Volume> {
+    let empty = |name: &str, size: Option<&Amount>| core::Volume {
+        name: name.to_owned(),
+        empty_dir: Some(core::EmptyDirVolumeSource {
+            size_limit: size.map(quantity),
+            medium: None,
+        }),
+        ..core::Volume::default()
+    };
+    let workspace = match &agent.workspace.storage_class_name {
+        None => empty(contract::WORKSPACE_VOLUME, Some(&agent.workspace.size)),
+        Some(class) => core::Volume {
+            name: contract::WORKSPACE_VOLUME.to_owned(),
+            ephemeral: Some(core::EphemeralVolumeSource {
+                volume_claim_template: Some(claim(class, &agent.workspace.size)),
+            }),
+            ..core::Volume::default()
+        },
+    };
+    vec![
+        core::Volume {
+            name: contract::CONTEXT_VOLUME.to_owned(),
+            config_map: Some(core::ConfigMapVolumeSource {
+                name: tasks::names::config_map(&run.spec),
+                ..core::ConfigMapVolumeSource::default()
+            }),
+            ..core::Volume::default()
+        },
+        workspace,
+        empty(contract::HOME_VOLUME, None),
+        empty(contract::TMP_VOLUME, None),
+    ]
+}
+
+fn claim(class: &str, size: &Amount) -> core::PersistentVolumeClaimTemplate {
+    core::PersistentVolumeClaimTemplate {
+        metadata: None,
+        spec: core::PersistentVolumeClaimSpec {
+            access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
+            storage_class_name: Some(class.to_owned()),
+            resources: Some(core::VolumeResourceRequirements {
+                requests: Some([("storage".to_owned(), quantity(size))].into()),
+                limits: None,
+            }),
+            ..core::PersistentVolumeClaimSpec::default()
+        },
+    }
+}
+
+/// A list that says nothing is left out.
+fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+    Some(list).filter(|list| !list.is_empty())
+}

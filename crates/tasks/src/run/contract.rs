@@ -1,0 +1,224 @@
+//! The agent contract: what an agent's container finds and what it must do. One table each; the
+//! Job is built from them, and so is the page of the docs.
+
+use api::tasks::{AgentSpec, TaskRun};
+
+/// What the value of a variable may depend on.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// The run.
+    pub run: &'a TaskRun,
+    /// What it runs on.
+    pub agent: &'a AgentSpec,
+    /// The number of the attempt, from 1.
+    pub attempt: u32,
+}
+
+/// The name of the agent's container: the one whose exit counts.
+pub const CONTAINER: &str = "agent";
+/// The folder that the agent starts in.
+pub const WORKSPACE: &str = "/workspace";
+/// A writable home.
+pub const HOME: &str = "/home/agent";
+/// A writable folder for what need not be kept.
+pub const TMP: &str = "/tmp";
+/// Where results are written.
+pub const RESULT_FILE: &str = "/dev/termination-log";
+/// The kubelet cuts a termination message at this many bytes, so one of this length or more may
+/// lack its end and proves nothing.
+pub const RESULT_LIMIT: usize = 4096;
+/// Between SIGTERM and SIGKILL, in seconds.
+pub const GRACE_SECONDS: i64 = 30;
+/// Names of variables that begin so are ours.
+pub const RESERVED: &str = "ORCHESTRATOR_";
+
+/// An environment variable of every agent.
+#[derive(Debug, Clone, Copy)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// What it holds, for the docs.
+    pub meaning: &'static str,
+    /// Its value.
+    pub value: fn(&Facts<'_>) -> String,
+}
+
+/// The environment, in this order, before the Agent's own variables, so that those may refer to
+/// it. Variables from `envFrom` cannot replace it.
+pub const ENVIRONMENT: &[Variable] = &[
+    Variable {
+        name: "ORCHESTRATOR_RUN",
+        meaning: "The name of the run.",
+        value: |facts| facts.run.metadata.name.clone().unwrap_or_default(),
+    },
+    Variable {
+        name: "ORCHESTRATOR_NAMESPACE",
+        meaning: "The namespace of the run.",
+        value: |facts| facts.run.metadata.namespace.clone().unwrap_or_default(),
+    },
+    Variable {
+        name: "ORCHESTRATOR_UID",
+        meaning: "The UID of the run: different for two runs of the same name.",
+        value: |facts| facts.run.metadata.uid.clone().unwrap_or_default(),
+    },
+    Variable {
+        name: "ORCHESTRATOR_TASK_ID",
+        meaning: "`taskId` of the run.",
+        value: |facts| facts.run.spec.task_id.to_string(),
+    },
+    Variable {
+        name: "ORCHESTRATOR_SERVICE",
+        meaning: "`serviceName` of the run.",
+        value: |facts| facts.run.spec.service_name.clone(),
+    },
+    Variable {
+        name: "ORCHESTRATOR_CONTEXT_VERSION",
+        meaning: "`contextVersion` of the run: the version of the files.",
+        value: |facts| facts.run.spec.context_version.to_string(),
+    },
+    Variable {
+        name: "ORCHESTRATOR_ATTEMPT",
+        meaning: "The number of this attempt within the version, from 1. A Pod that was stopped from outside may be replaced within one attempt.",
+        value: |facts| facts.attempt.to_string(),
+    },
+    Variable {
+        name: "ORCHESTRATOR_CONTEXT_DIR",
+        meaning: "The folder with the files, read-only.",
+        value: |facts| facts.agent.context_path.clone(),
+    },
+    Variable {
+        name: "ORCHESTRATOR_WORKSPACE",
+        meaning: "The writable folder that the agent starts in.",
+        value: |_| WORKSPACE.to_owned(),
+    },
+    Variable {
+        name: "ORCHESTRATOR_RESULT_FILE",
+        meaning: "The file that results are written to.",
+        value: |_| RESULT_FILE.to_owned(),
+    },
+    Variable {
+        name: "HOME",
+        meaning: "A writable home.",
+        value: |_| HOME.to_owned(),
+    },
+];
+
+/// A folder that every agent has.
+#[derive(Debug, Clone, Copy)]
+pub struct Mount {
+    /// The name of the volume.
+    pub volume: &'static str,
+    /// What it is for, for the docs.
+    pub meaning: &'static str,
+    /// Whether it cannot be written.
+    pub read_only: bool,
+    /// Where it is.
+    pub path: fn(&AgentSpec) -> &str,
+}
+
+/// The volume with the files.
+pub const CONTEXT_VOLUME: &str = "context";
+/// The volume that the agent starts in.
+pub const WORKSPACE_VOLUME: &str = "workspace";
+/// The volume of the home.
+pub const HOME_VOLUME: &str = "home";
+/// The volume of what need not be kept.
+pub const TMP_VOLUME: &str = "tmp";
+
+/// The mounts. The workspace comes before the context, which may lie in it.
+pub const MOUNTS: &[Mount] = &[
+    Mount {
+        volume: WORKSPACE_VOLUME,
+        meaning: "The working directory, empty at the start of each attempt; `workspace.size` of the Agent is the most that it holds.",
+        read_only: false,
+        path: |_| WORKSPACE,
+    },
+    Mount {
+        volume: CONTEXT_VOLUME,
+        meaning: "The Agent's instructions and the run's files, one file each; a run's file of the same name wins.",
+        read_only: true,
+        path: |agent| &agent.context_path,
+    },
+    Mount {
+        volume: HOME_VOLUME,
+        meaning: "The home, empty at the start of each attempt.",
+        read_only: false,
+        path: |_| HOME,
+    },
+    Mount {
+        volume: TMP_VOLUME,
+        meaning: "For what need not be kept, empty at the start of each attempt.",
+        read_only: false,
+        path: |_| TMP,
+    },
+];
+
+/// A rule of the contract, for the docs.
+#[derive(Debug, Clone, Copy)]
+pub struct Rule {
+    /// What the agent does.
+    pub when: &'static str,
+    /// What we conclude.
+    pub then: &'static str,
+}
+
+/// What an exit code means.
+pub const EXIT_CODES: &[Rule] = &[
+    Rule {
+        when: "0",
+        then: "The attempt succeeded, if its results are as the Agent promises and the Pod was not asked to stop before the program ended.",
+    },
+    Rule {
+        when: "1 to 128",
+        then: "The attempt failed: `NonZeroExit`. `status.result.exitCode` has the code; the first lines of a plain-text termination message are repeated in the message.",
+    },
+    Rule {
+        when: "129 and more",
+        then: "As above; `status.result.signal` is the code less 128.",
+    },
+    Rule {
+        when: "any, after the container used more memory than its limit",
+        then: "The attempt failed: `StepOOM`.",
+    },
+];
+
+/// How results are returned.
+pub const RESULTS: &[Rule] = &[
+    Rule {
+        when: "nothing is written to the result file",
+        then: "There are no results; `ResultMissing` if the Agent requires one.",
+    },
+    Rule {
+        when: "one JSON object of less than 4096 bytes is written",
+        then: "Each key is a result in `status.result.results`, readable by everyone who can read the run. A value that is no string is kept as its JSON text; `null` is no value.",
+    },
+    Rule {
+        when: "4096 bytes or more are written",
+        then: "`ResultTooLarge`: the kubelet cuts there, so what was read proves nothing.",
+    },
+    Rule {
+        when: "anything else is written and the exit code is 0",
+        then: "`ResultInvalid`.",
+    },
+];
+
+/// How an agent is stopped.
+pub const STOPPING: &[Rule] = &[
+    Rule {
+        when: "the time is over, the run is deleted, or a newer version of the context takes its place",
+        then: "The program gets SIGTERM, and SIGKILL 30 seconds later.",
+    },
+    Rule {
+        when: "the program is asked to stop and then ends with 0",
+        then: "That is no success: it did not end by itself.",
+    },
+];
+
+/// The values of [`ENVIRONMENT`] for an attempt.
+pub(super) fn environment(facts: &Facts<'_>) -> Vec<(&'static str, String)> {
+    ENVIRONMENT
+        .iter()
+        // `$(NAME)` in a Pod's variable is replaced; a service's name must arrive as it is.
+        .map(|variable| (variable.name, (variable.value)(facts).replace('$', "$$")))
+        .collect()
+}

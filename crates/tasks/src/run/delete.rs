@@ -1,0 +1,63 @@
+//! A run that is being deleted: what it started is stopped first.
+
+use api::{Reason, Timestamp, Verdict, decide::Decision, names};
+
+use super::{
+    RunDecision, STOP_WAIT, outcome,
+    world::{Run, pod_words, some_of},
+};
+use crate::{time, view::JobView};
+
+/// Stops the Jobs and lets the run go when nothing is left; at once if it has ended or someone
+/// asks for it.
+pub(super) fn decide(run: &Run<'_>, since: Timestamp) -> RunDecision {
+    if run.has_ended() {
+        return outcome::as_it_is(run);
+    }
+    let left = left(run);
+    let say = |verdict| Decision::say(run.status.clone(), run.phase(), verdict);
+    if run.annotation(names::FORCE_DELETE) == Some("true") {
+        let message = "let go without waiting, as the annotation asks";
+        return say(Verdict::working(Reason::Deleting, message)).release();
+    }
+    if left.is_empty() {
+        let message = "nothing is left of the run";
+        return say(Verdict::working(Reason::Deleting, message)).release();
+    }
+    let deadline = time::after(since, STOP_WAIT);
+    let mut decision = if run.now < deadline {
+        let message = format!("waiting for {} to stop", some_of(&left));
+        say(Verdict::working(Reason::Deleting, message)).wake_at(deadline)
+    } else {
+        say(blocked(&left))
+    };
+    // A delete that fails for good is not repeated by the pass that was told so.
+    if run.fault.is_none() {
+        let stops = run.jobs().filter(|job| job.deleting.is_none());
+        decision.effects = stops.map(|job: &JobView| run.delete(job)).collect();
+    }
+    decision
+}
+
+fn blocked(left: &[String]) -> Verdict {
+    let message = format!(
+        "{} did not stop within {}; still waiting. To let the run go without it, set the annotation {}: \"true\"",
+        some_of(left),
+        time::words(STOP_WAIT),
+        names::FORCE_DELETE
+    );
+    Verdict::stalled(Reason::DeletionBlocked, message)
+}
+
+/// The Jobs and Pods of the run that are still there. A Pod without its Job counts as long as it
+/// may run: the garbage collector takes what is left of the others.
+fn left(run: &Run<'_>) -> Vec<String> {
+    let jobs = run.jobs().map(|job| format!("Job '{}'", job.name));
+    let of_jobs = run
+        .world
+        .pods
+        .iter()
+        .filter(|pod| run.jobs().any(|job| pod.job_uid.as_ref() == Some(&job.uid)));
+    jobs.chain(of_jobs.chain(run.stray_pods()).map(pod_words))
+        .collect()
+}

@@ -1,0 +1,177 @@
+//! An attempt that goes on.
+
+use std::time::Duration;
+
+use api::{
+    Reason, Timestamp, Verdict,
+    decide::{Decision, Effect},
+    tasks::RunPhase,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{
+    RunDecision, STOP_WAIT,
+    attempt::{self, Attempt, recent},
+    cause::Cause,
+    conclude, start,
+    world::{Run, pod_words},
+};
+use crate::{
+    time,
+    view::{Exit, JobView, PodView},
+};
+
+/// The Job controller takes about a second to see that a container ended. For this long nothing
+/// is said about it: a write more for each run.
+const QUIET: Duration = Duration::from_secs(30);
+
+/// The attempt with this Job goes on, as far as the status says.
+pub(super) fn decide(run: &Run<'_>, job_name: &str) -> RunDecision {
+    let Some(job) = run.job(job_name) else {
+        return conclude::lost(run, job_name);
+    };
+    match attempt::read(run, job) {
+        Attempt::Waiting { cause, replaced } => waiting(run, job, cause, replaced),
+        Attempt::Running { pod, since } => running(run, job, pod, since),
+        Attempt::Settling { pod, exit } => settling(run, job, pod, exit),
+        Attempt::Late { until } => unchanged(run, job).wake_at(until),
+        Attempt::Ended(judgement) => conclude::conclude(run, *judgement),
+    }
+}
+
+/// The container was not started.
+fn waiting(
+    run: &Run<'_>,
+    job: &JobView,
+    cause: Option<Cause>,
+    replaced: Option<Timestamp>,
+) -> RunDecision {
+    let mut status = run.next();
+    // With a start in the status, the Pod that had it is gone: another's wait begins.
+    let has_started = status.started_at.take().is_some();
+    let wait = run.start_timeout(job);
+    let deadline = replaced
+        .map(|since| time::after(since, wait))
+        .or(run.deadline().filter(|_| !has_started))
+        .unwrap_or_else(|| run.after(wait));
+    if run.now >= deadline {
+        return conclude::give_up(
+            run,
+            job,
+            Reason::StartTimeout,
+            &start_timeout_words(run, job, cause.as_ref()),
+        );
+    }
+    status.deadline_at = Some(Time(deadline));
+    let verdict = cause.map_or_else(
+        || created(&job.name),
+        |cause| Verdict::working(cause.reason, cause.message),
+    );
+    let mut decision = Decision::say(status, RunPhase::Pending, verdict).wake_at(deadline);
+    if let Some(files) = start::files_again(run) {
+        decision = decision.with(Effect::Ensure(Box::new(files)));
+    }
+    decision
+}
+
+/// What is said from the Job's creation until something is wrong or the container runs: the same
+/// words for each step on the way, which would else be a write each.
+pub(super) fn created(job: &str) -> Verdict {
+    Verdict::working(
+        Reason::Progressing,
+        format!("Job '{job}' was created; waiting for its Pod"),
+    )
+}
+
+fn start_timeout_words(run: &Run<'_>, job: &JobView, cause: Option<&Cause>) -> String {
+    let wait = time::words(run.start_timeout(job));
+    let why = match (cause, run.newest_pod(job)) {
+        (Some(cause), _) => format!("{}: {}", cause.reason, cause.message),
+        (None, Some(pod)) => format!("{} does not say why", pod_words(pod)),
+        (None, None) => format!("Job '{}' has no Pod, and nothing says why", job.name),
+    };
+    format!("the container did not start within {wait}: {why}")
+}
+
+/// The container runs.
+fn running(run: &Run<'_>, job: &JobView, pod: &PodView, since: Option<Timestamp>) -> RunDecision {
+    let mut status = run.next();
+    let known = status.started_at.as_ref().map(|time| time.0);
+    let since = time::whole(since.or(known).unwrap_or(run.now));
+    let timeout = run.timeout(job);
+    let deadline = time::after(since, timeout);
+    if run.now >= deadline {
+        let message = format!(
+            "{}: the agent did not end within {}",
+            pod_words(pod),
+            time::words(timeout)
+        );
+        return conclude::give_up(run, job, Reason::DeadlineExceeded, &message);
+    }
+    status.started_at = Some(Time(since));
+    status.deadline_at = Some(Time(deadline));
+    let verdict = match attempt::being_deleted(job) {
+        Some(cause) => Verdict::working(cause.reason, cause.message),
+        None if pod.disruption.is_some() || pod.stop_asked.is_some() => Verdict::working(
+            Reason::Disrupted,
+            format!(
+                "{} is being stopped from outside; waiting until it has ended",
+                pod_words(pod)
+            ),
+        ),
+        None => Verdict::working(
+            Reason::Progressing,
+            format!("{} runs; it has until {deadline}", pod_words(pod)),
+        ),
+    };
+    Decision::say(status, RunPhase::Running, verdict).wake_at(deadline)
+}
+
+/// The container ended, and the Job does not say so yet.
+fn settling(run: &Run<'_>, job: &JobView, pod: &PodView, exit: Option<&Exit>) -> RunDecision {
+    let finished = exit.and_then(|exit| exit.finished);
+    if let Some(until) = finished.and_then(|finished| recent(run.now, finished, QUIET)) {
+        return unchanged(run, job).wake_at(until);
+    }
+    let deadline = finished
+        .filter(|finished| *finished <= run.now)
+        .map(|finished| time::after(finished, STOP_WAIT))
+        .or(run.deadline())
+        .unwrap_or_else(|| run.after(STOP_WAIT));
+    let ended = exit.map_or_else(
+        || format!("{} ended", pod_words(pod)),
+        |exit| {
+            format!(
+                "{}: the container ended with exit code {}",
+                pod_words(pod),
+                exit.code
+            )
+        },
+    );
+    let message = format!(
+        "{ended}, but Job '{}' does not say so; is the Job controller running?",
+        job.name
+    );
+    if run.now >= deadline {
+        return conclude::give_up(run, job, Reason::JobFailed, &message);
+    }
+    let mut status = run.next();
+    status.deadline_at = Some(Time(deadline));
+    let verdict = Verdict::working(Reason::Progressing, message);
+    Decision::say(status, run.phase(), verdict).wake_at(deadline)
+}
+
+/// Nothing new is said for a moment.
+fn unchanged(run: &Run<'_>, job: &JobView) -> RunDecision {
+    let verdict = match run.said() {
+        Some((Reason::Progressing, message)) => Verdict::working(Reason::Progressing, message),
+        Some(_) | None => Verdict::working(
+            Reason::Progressing,
+            format!(
+                "Job '{}' has ended or is about to; waiting for its evidence",
+                job.name
+            ),
+        ),
+    };
+    Decision::say(run.next(), run.phase(), verdict)
+}

@@ -1,0 +1,335 @@
+//! How an attempt ended: the only place where a success is made.
+
+use std::collections::BTreeMap;
+
+use api::{
+    Reason, Timestamp,
+    status::{MESSAGE, bounded},
+    tasks::Evidence,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::Value;
+
+use super::{
+    cause::{after_colon, is_permission, not_executable},
+    contract::RESULT_LIMIT,
+    terms::Terms,
+    world::pod_words,
+};
+use crate::{
+    time,
+    view::{Container, Exit, JobEnd, JobView, PodPhase, PodView},
+};
+
+/// The most characters of a failed program's own words.
+const QUOTE: usize = 200;
+
+/// How an attempt ended, with the evidence for it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Judgement {
+    /// [`Reason::Succeeded`], or why it failed.
+    pub(super) reason: Reason,
+    pub(super) message: String,
+    pub(super) evidence: Evidence,
+}
+
+impl Judgement {
+    pub(super) fn new(reason: Reason, message: impl Into<String>, evidence: Evidence) -> Self {
+        let message = bounded(&message.into(), MESSAGE);
+        let evidence = Evidence {
+            reason: Some(reason.name().to_owned()),
+            message: Some(message.clone()),
+            ..evidence
+        };
+        Self {
+            reason,
+            message,
+            evidence,
+        }
+    }
+}
+
+/// How the attempt of a Job that ended so ended; `None` as long as its Pod does not say.
+pub(super) fn judge(
+    end: &JobEnd,
+    pod: Option<&PodView>,
+    terms: Option<&Terms>,
+) -> Option<Judgement> {
+    if let JobEnd::Failed {
+        reason, message, ..
+    } = end
+        && reason == "DeadlineExceeded"
+    {
+        // Before the container's exit: the Job controller killed it for this.
+        return Some(Judgement::new(
+            Reason::DeadlineExceeded,
+            format!("the Job's own limit was reached{}", after_colon(message)),
+            evidence(pod),
+        ));
+    }
+    let pod = pod?;
+    match &pod.container {
+        Container::Ended(exit) if was_asked_to_stop(pod, exit) => Some(disrupted(pod)),
+        Container::Ended(exit) => Some(match end {
+            JobEnd::Complete { .. } if exit.code == 0 => ended_well(pod, exit, terms),
+            JobEnd::Complete { .. } => failed(pod, exit, "", terms),
+            JobEnd::Failed { message, .. } => failed(pod, exit, message, terms),
+        }),
+        Container::Unknown | Container::Waiting(_) | Container::Running { .. } => {
+            (pod.phase == PodPhase::Failed).then(|| refused(pod, end))
+        }
+    }
+}
+
+/// The Job ended, and its Pod is gone or never said how.
+pub(super) fn unread(job: &JobView, end: &JobEnd, pod: Option<&PodView>) -> Judgement {
+    let what = pod.map_or_else(
+        || "its Pod is gone".to_owned(),
+        |pod| format!("{} does not say how its container ended", pod_words(pod)),
+    );
+    match end {
+        JobEnd::Failed {
+            reason, message, ..
+        } if !matches!(reason.as_str(), "" | "BackoffLimitExceeded") => Judgement::new(
+            Reason::JobFailed,
+            format!(
+                "Job '{}' failed ({reason}){}; {what}",
+                job.name,
+                after_colon(message)
+            ),
+            evidence(pod),
+        ),
+        JobEnd::Failed { .. } => Judgement::new(
+            Reason::EvidenceLost,
+            format!("Job '{}' failed, but {what}", job.name),
+            evidence(pod),
+        ),
+        JobEnd::Complete { .. } => Judgement::new(
+            Reason::EvidenceLost,
+            format!("Job '{}' is complete, but {what}", job.name),
+            evidence(pod),
+        ),
+    }
+}
+
+/// Whether something told the Pod to stop before its container ended. What a program returns
+/// after that is not its result, whatever the code.
+pub(super) fn was_asked_to_stop(pod: &PodView, exit: &Exit) -> bool {
+    let deleted_before = match (pod.stop_asked, exit.finished) {
+        (None, _) => false,
+        // Both are whole seconds: the same one proves nothing.
+        (Some(asked), Some(finished)) => asked <= finished,
+        (Some(_), None) => true,
+    };
+    pod.disruption.is_some() || deleted_before
+}
+
+fn ended_well(pod: &PodView, exit: &Exit, terms: Option<&Terms>) -> Judgement {
+    let evidence = evidence(Some(pod));
+    let Some(terms) = terms else {
+        return Judgement::new(
+            Reason::AgentNotFound,
+            "the agent ended with exit code 0, but its Agent is gone, so nothing says which results it must have",
+            evidence,
+        );
+    };
+    let results = match results(&exit.message) {
+        Ok(results) => results,
+        Err((reason, message)) => return Judgement::new(reason, message, evidence),
+    };
+    let missing: Vec<&str> = terms
+        .required
+        .iter()
+        .filter(|name| !results.contains_key(*name))
+        .map(String::as_str)
+        .collect();
+    if !missing.is_empty() {
+        let message = format!(
+            "the agent ended with exit code 0 without the required results: {}",
+            missing.join(", ")
+        );
+        return Judgement::new(
+            Reason::ResultMissing,
+            message,
+            Evidence {
+                results,
+                ..evidence
+            },
+        );
+    }
+    let message = format!("the agent ended with exit code 0; {}", pod_words(pod));
+    Judgement::new(
+        Reason::Succeeded,
+        message,
+        Evidence {
+            results,
+            ..evidence
+        },
+    )
+}
+
+/// The results in a termination message, or why there are none to be believed.
+fn results(message: &str) -> Result<BTreeMap<String, String>, (Reason, String)> {
+    if message.len() >= RESULT_LIMIT {
+        return Err((
+            Reason::ResultTooLarge,
+            format!(
+                "the termination message has {RESULT_LIMIT} bytes or more, so it was cut and proves nothing"
+            ),
+        ));
+    }
+    let message = message.trim();
+    if message.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    match serde_json::from_str::<Value>(message) {
+        Ok(Value::Object(object)) => Ok(object
+            .into_iter()
+            .filter_map(|(name, value)| match value {
+                Value::Null => None,
+                Value::String(text) => Some((name, text)),
+                Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                    Some((name, value.to_string()))
+                }
+            })
+            .collect()),
+        // The error is not repeated: it quotes what was written.
+        Ok(_) | Err(_) => Err((
+            Reason::ResultInvalid,
+            "the agent ended with exit code 0, but its termination message is not one JSON object"
+                .to_owned(),
+        )),
+    }
+}
+
+fn disrupted(pod: &PodView) -> Judgement {
+    let by = match &pod.disruption {
+        Some(said) if !said.reason.is_empty() => {
+            format!(" ({}{})", said.reason, after_colon(&said.message))
+        }
+        Some(_) | None => String::new(),
+    };
+    Judgement::new(
+        Reason::Disrupted,
+        format!(
+            "{} was stopped from outside{by}; what it returned is no result",
+            pod_words(pod)
+        ),
+        evidence(Some(pod)),
+    )
+}
+
+/// The kubelet did not take the Pod, or gave it up, without starting its container.
+fn refused(pod: &PodView, end: &JobEnd) -> Judgement {
+    if pod.disruption.is_some() || pod.stop_asked.is_some() {
+        return disrupted(pod);
+    }
+    let said = match (&pod.failure, end) {
+        (Some(failure), _) => format!(" ({}){}", failure.reason, after_colon(&failure.message)),
+        (None, JobEnd::Failed { message, .. }) => after_colon(message),
+        (None, JobEnd::Complete { .. }) => String::new(),
+    };
+    Judgement::new(
+        Reason::JobFailed,
+        format!(
+            "{} failed before its container started{said}",
+            pod_words(pod)
+        ),
+        evidence(Some(pod)),
+    )
+}
+
+fn failed(pod: &PodView, exit: &Exit, job_message: &str, terms: Option<&Terms>) -> Judgement {
+    let name = pod_words(pod);
+    let (reason, message) = match exit.reason.as_str() {
+        "OOMKilled" => {
+            let limit = terms.and_then(|terms| terms.memory.as_deref());
+            let limit = limit.map_or_else(
+                || "than there was on its node".to_owned(),
+                |limit| format!("than its limit of {limit}"),
+            );
+            let message = format!("{name}: the container used more memory {limit} and was killed");
+            (Reason::StepOOM, message)
+        }
+        "StartError" | "ContainerCannotRun" if is_permission(&exit.message) => {
+            let cause = not_executable(&name, &exit.message, terms.map(|terms| terms.user));
+            (cause.reason, cause.message)
+        }
+        "StartError" | "ContainerCannotRun" => (
+            Reason::ContainerNotStartable,
+            format!(
+                "{name}: the container cannot be started{}",
+                after_colon(&exit.message)
+            ),
+        ),
+        _ if exit.code != 0 => (Reason::NonZeroExit, exit_words(&name, exit)),
+        _ => (
+            Reason::JobFailed,
+            format!(
+                "{name}: the container ended with exit code 0, but its Job failed{}",
+                after_colon(job_message)
+            ),
+        ),
+    };
+    let results = results(&exit.message).unwrap_or_default();
+    Judgement::new(
+        reason,
+        message,
+        Evidence {
+            results,
+            ..evidence(Some(pod))
+        },
+    )
+}
+
+fn exit_words(pod: &str, exit: &Exit) -> String {
+    let signal = signal(exit).map_or_else(String::new, |signal| format!(" (signal {signal})"));
+    let quote = plain(&exit.message).map_or_else(String::new, |text| format!(": \"{text}\""));
+    format!(
+        "{pod}: the agent ended with exit code {}{signal}{quote}",
+        exit.code
+    )
+}
+
+/// The first lines of a message that a person can read.
+fn plain(message: &str) -> Option<String> {
+    let message = message.trim();
+    let readable = !message.is_empty()
+        && !message.starts_with(['{', '['])
+        && !message
+            .chars()
+            .any(|letter| letter.is_control() && !matches!(letter, '\n' | '\r' | '\t'));
+    readable.then(|| bounded(message, QUOTE))
+}
+
+fn signal(exit: &Exit) -> Option<i32> {
+    exit.signal
+        .filter(|signal| *signal > 0)
+        .or_else(|| (129..=192).contains(&exit.code).then(|| exit.code - 128))
+}
+
+/// What a Pod shows of itself and its container.
+pub(super) fn evidence(pod: Option<&PodView>) -> Evidence {
+    let Some(pod) = pod else {
+        return Evidence::default();
+    };
+    let (exit, started) = match &pod.container {
+        Container::Ended(exit) => (Some(exit), exit.started),
+        Container::Running { since } => (None, *since),
+        Container::Unknown | Container::Waiting(_) => (None, None),
+    };
+    let stored = |time: Option<Timestamp>| time.map(|time| Time(time::whole(time)));
+    Evidence {
+        exit_code: exit.map(|exit| exit.code),
+        signal: exit.and_then(signal),
+        reason: None,
+        message: None,
+        results: BTreeMap::new(),
+        image_id: pod.image_id.clone(),
+        node: pod.node.clone(),
+        pod_name: Some(pod.name.clone()),
+        pod_uid: Some(pod.uid.clone()),
+        started_at: stored(started),
+        finished_at: stored(exit.and_then(|exit| exit.finished)),
+    }
+}

@@ -1,0 +1,109 @@
+//! What has ended stays as it is; and how a run ended is left on the object, so that a restore
+//! without status does not run it again.
+
+use api::{
+    Phase, Reason, Verdict,
+    decide::{Decision, Hold},
+    names,
+    tasks::{RunPhase, TaskRunStatus},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{RunDecision, version, world::Run};
+
+/// The annotation's content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Outcome {
+    version: i64,
+    outcome: String,
+    reason: String,
+    uid: String,
+}
+
+/// A run that ended, and that no newer version takes on: nothing changes any more, whatever
+/// happened to its children.
+pub(super) fn ended(run: &Run<'_>) -> Option<RunDecision> {
+    if !run.has_ended() || version::is_superseded(run) {
+        return None;
+    }
+    Some(as_it_is(run))
+}
+
+/// The decision that changes nothing about a run that ended.
+pub(super) fn as_it_is(run: &Run<'_>) -> RunDecision {
+    let phase = run.phase();
+    let (reason, message) = run.said().unwrap_or((
+        Reason::InternalError,
+        run.status.progress.message.clone().unwrap_or_default(),
+    ));
+    let verdict = match phase {
+        RunPhase::Succeeded => Verdict::succeeded(message),
+        RunPhase::Failed | RunPhase::Pending | RunPhase::Running => {
+            Verdict::failed(reason, message)
+        }
+    };
+    let status = run.next();
+    let hold = release(run, &status, phase, verdict.reason);
+    let mut decision = Decision::say(status, phase, verdict);
+    decision.hold = hold;
+    decision
+}
+
+/// The finalizer goes in one write with how the run ended.
+pub(super) fn release(
+    run: &Run<'_>,
+    status: &TaskRunStatus,
+    phase: RunPhase,
+    reason: Reason,
+) -> Hold {
+    let outcome = Outcome {
+        version: status.context_version.unwrap_or_else(|| run.version()),
+        outcome: phase.name().to_owned(),
+        reason: reason.name().to_owned(),
+        uid: run.uid.to_owned(),
+    };
+    let annotations = match serde_json::to_string(&outcome) {
+        Ok(text) => [(names::OUTCOME.to_owned(), text)].into(),
+        Err(_) => std::collections::BTreeMap::new(),
+    };
+    Hold::Release { annotations }
+}
+
+/// An object without status whose annotation says that this version has ended already.
+pub(super) fn restored(run: &Run<'_>) -> Option<RunDecision> {
+    // Without a version, the most that the status can hold is an error of an earlier pass.
+    if run.status.phase.is_some() && run.status.context_version.is_some() {
+        return None;
+    }
+    let text = run.annotation(names::OUTCOME)?;
+    // What cannot be read says nothing: the run starts as if it were not there.
+    let Ok(outcome) = serde_json::from_str::<Outcome>(text) else {
+        return None;
+    };
+    if outcome.version < run.version() {
+        return None;
+    }
+    let phase = match outcome.outcome.as_str() {
+        "Succeeded" => RunPhase::Succeeded,
+        "Failed" => RunPhase::Failed,
+        _ => return None,
+    };
+    let message = format!(
+        "restored: version {} ended as {} ({}) before, as the annotation '{}' says; nothing was started. Raise 'contextVersion' to run it again",
+        outcome.version,
+        outcome.outcome,
+        outcome.reason,
+        names::OUTCOME
+    );
+    let verdict = match (phase, Reason::from_name(&outcome.reason)) {
+        (RunPhase::Succeeded, _) => Verdict::succeeded(message),
+        (_, Some(reason)) if reason != Reason::Succeeded => Verdict::failed(reason, message),
+        (_, Some(_) | None) => Verdict::failed(Reason::EvidenceLost, message),
+    };
+    let mut status = run.status.clone();
+    status.context_version = status.context_version.max(Some(outcome.version));
+    let hold = release(run, &status, phase, verdict.reason);
+    let mut decision = Decision::say(status, phase, verdict);
+    decision.hold = hold;
+    Some(decision)
+}

@@ -1,0 +1,262 @@
+//! The start of an attempt, and what has to be there first.
+
+use std::time::Duration;
+
+use api::{
+    Reason, Timestamp, Verdict,
+    decide::{Decision, Effect, Manifest, NoExternal},
+    status::{MESSAGE, bounded, condition},
+    tasks::{Agent, CONTEXT_LIMIT, RunPhase, names},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{
+    RunDecision, START_WAIT, STOP_WAIT,
+    children::{self, Making},
+    conclude, going,
+    world::{Run, Stage, may_run, pod_words, some_of},
+};
+use crate::{time, view::JobView};
+
+/// Starts the next attempt, or says what it waits for.
+pub(super) fn start(run: &Run<'_>) -> RunDecision {
+    let attempt = run.status.attempts.saturating_add(1);
+    let name = names::job(&run.object.spec, attempt);
+    if let Some(wait) = leftovers(run, &name) {
+        return wait;
+    }
+    if let Some(stalled) = too_large(run) {
+        return stalled;
+    }
+    let agent = match usable(run) {
+        Ok(agent) => agent,
+        Err((reason, message)) => return hold_back(run, reason, &message, None),
+    };
+    if let Some(wait) = still_deleting(run, &name) {
+        return wait;
+    }
+    begin(run, agent, attempt, name)
+}
+
+/// Creates the children that are not there, and records the attempt.
+///
+/// What is there and ours is taken as it is: it was made by a pass whose record was lost, or by an
+/// earlier attempt, perhaps from an Agent that changed since. The files of a version are those
+/// that it was started with.
+fn begin(run: &Run<'_>, agent: &Agent, attempt: u32, name: String) -> RunDecision {
+    let making = Making {
+        run: run.object,
+        agent,
+        resources: run.resources(agent),
+        attempt,
+    };
+    let effects = match missing(run, &making, &name) {
+        Ok(effects) => effects,
+        Err(error) => {
+            let message = format!("a child of the run cannot be written as JSON: {error}");
+            let verdict = Verdict::stalled(Reason::InternalError, message);
+            return Decision::say(run.next(), RunPhase::Pending, verdict);
+        }
+    };
+    let deadline = run.after(agent.spec.start_timeout.into());
+    let verdict = going::created(&name);
+    let mut status = run.next();
+    status.attempts = attempt;
+    status.job_name = Some(name);
+    status.config_map_name = Some(names::config_map(&run.object.spec));
+    status.deadline_at = Some(Time(deadline));
+    status.started_at = None;
+    status.result = None;
+    let mut decision = Decision::say(status, RunPhase::Pending, verdict).wake_at(deadline);
+    decision.effects = effects;
+    decision
+}
+
+/// Creates what is not there: the files first, because the Job's Pod waits for them.
+fn missing(
+    run: &Run<'_>,
+    making: &Making<'_>,
+    job: &str,
+) -> Result<Vec<Effect<NoExternal>>, serde_json::Error> {
+    let mut effects = Vec::new();
+    if run.files().is_none() {
+        effects.push(Effect::Ensure(Box::new(children::config_map(making)?)));
+    }
+    if run.job(job).is_none() {
+        effects.push(Effect::Ensure(Box::new(children::job(making)?)));
+    }
+    Ok(effects)
+}
+
+/// The files of an attempt whose container has not started, if they vanished.
+pub(super) fn files_again(run: &Run<'_>) -> Option<Manifest> {
+    let agent = run.world.agent.as_ref()?;
+    if run.files().is_some() || too_large(run).is_some() {
+        return None;
+    }
+    let making = Making {
+        run: run.object,
+        agent,
+        resources: run.resources(agent),
+        attempt: run.status.attempts,
+    };
+    let Ok(files) = children::config_map(&making) else {
+        return None;
+    };
+    Some(files)
+}
+
+/// Jobs and Pods that must be gone before another may start: those of other versions, and any
+/// that may still run.
+fn leftovers(run: &Run<'_>, next: &str) -> Option<RunDecision> {
+    let old = |job: &&JobView| {
+        let other_version = job.version.is_some_and(|version| version != run.version());
+        other_version || (job.end.is_none() && job.name != next)
+    };
+    let jobs: Vec<&JobView> = run.jobs().filter(old).collect();
+    let mut blockers: Vec<String> = jobs
+        .iter()
+        .map(|job| match job.version {
+            Some(version) => format!("Job '{}' of version {version}", job.name),
+            None => format!("Job '{}'", job.name),
+        })
+        .collect();
+    let next_uid = run.job(next).map(|job| &job.uid);
+    let pods = run.pods().filter(|pod| {
+        let of_old = jobs
+            .iter()
+            .any(|job| Some(&job.uid) == pod.job_uid.as_ref());
+        let of_next = next_uid.is_some() && pod.job_uid.as_ref() == next_uid;
+        of_old || (may_run(pod) && !of_next)
+    });
+    blockers.extend(pods.map(pod_words));
+    if blockers.is_empty() {
+        return None;
+    }
+    let message = format!("waiting for {} to stop", some_of(&blockers));
+    // However late it is: what was not asked to stop was not given its time.
+    let asked = jobs.iter().map(|job| job.deleting.unwrap_or(run.now)).max();
+    let at_least = asked.map(|asked| time::after(asked, STOP_WAIT));
+    let mut decision = hold_back(run, Reason::Progressing, &message, at_least);
+    if !decision.is_end() {
+        let stops = jobs.iter().filter(|job| job.deleting.is_none());
+        decision.effects = stops.map(|job| run.delete(job)).collect();
+    }
+    Some(decision)
+}
+
+/// More files than a ConfigMap holds. Those that are stored already fit.
+fn too_large(run: &Run<'_>) -> Option<RunDecision> {
+    let agent = run.world.agent.as_ref().map(|agent| &agent.spec);
+    let (own, instructions) = children::sizes(&run.object.spec, agent);
+    if run.files().is_some() || own.saturating_add(instructions) <= CONTEXT_LIMIT {
+        return None;
+    }
+    let message = format!(
+        "the run's files have {own} bytes and the Agent's instructions {instructions}, together more than the {CONTEXT_LIMIT} that fit; make them smaller with a higher 'contextVersion', or shorten the instructions"
+    );
+    let mut status = run.next();
+    if matches!(run.stage(), Stage::Before) {
+        status.deadline_at = None;
+    }
+    let verdict = Verdict::stalled(Reason::ContextTooLarge, message);
+    Some(Decision::say(status, RunPhase::Pending, verdict))
+}
+
+/// The Agent, if it can be used.
+fn usable<'a>(run: &Run<'a>) -> Result<&'a Agent, (Reason, String)> {
+    let name = &run.object.spec.agent_name;
+    let Some(agent) = run.world.agent.as_deref() else {
+        return Err((
+            Reason::AgentNotFound,
+            format!(
+                "Agent '{name}' does not exist in namespace '{}'",
+                run.namespace
+            ),
+        ));
+    };
+    let status = agent.status.as_ref().map(|status| &status.progress);
+    let generation = agent.metadata.generation.unwrap_or(0);
+    let Some(progress) = status.filter(|known| known.observed_generation >= generation) else {
+        // A condition about an older spec says nothing about this one. It will be looked at in a
+        // moment, so this is nothing to warn of.
+        return Err((
+            Reason::Progressing,
+            format!("Agent '{name}' was not looked at yet"),
+        ));
+    };
+    if progress.is_true(condition::READY) {
+        return Ok(agent);
+    }
+    let said = progress
+        .condition(condition::READY)
+        .map_or("", |ready| ready.message.as_str());
+    Err((
+        Reason::AgentNotReady,
+        format!("Agent '{name}' is not ready: {said}"),
+    ))
+}
+
+/// A child with the name that we need is on its way out; another of that name cannot be made.
+fn still_deleting(run: &Run<'_>, job: &str) -> Option<RunDecision> {
+    let what = if run.job(job).is_some_and(|job| job.deleting.is_some()) {
+        format!("Job '{job}'")
+    } else if let Some(files) = run.files().filter(|files| files.deleting) {
+        format!("ConfigMap '{}'", files.name)
+    } else {
+        return None;
+    };
+    Some(hold_back(
+        run,
+        Reason::Progressing,
+        &format!("{what} of the same name is still being deleted"),
+        None,
+    ))
+}
+
+/// Waits for what a start needs: up to a stored time, and not less than up to `at_least`.
+fn hold_back(
+    run: &Run<'_>,
+    reason: Reason,
+    message: &str,
+    at_least: Option<Timestamp>,
+) -> RunDecision {
+    let mut status = run.next();
+    let until = match run.stage() {
+        // The deadline that is stored is when this attempt was due.
+        Stage::Between { .. } => {
+            let due = run.deadline().unwrap_or_else(|| run.after(Duration::ZERO));
+            status.deadline_at = Some(Time(due));
+            time::after(due, START_WAIT)
+        }
+        Stage::Before | Stage::Going { .. } | Stage::Stopping { .. } => {
+            let until = run.deadline().unwrap_or_else(|| run.after(START_WAIT));
+            status.deadline_at = Some(Time(until));
+            until
+        }
+    };
+    let until = at_least.map_or(until, |time| until.max(time));
+    if run.now >= until {
+        return conclude::fail(
+            run,
+            final_reason(reason),
+            &format!("not started: {message}"),
+        );
+    }
+    // What is stored is said; what is read from a Job that stops may differ by a second from what
+    // was expected before, and would be a write.
+    let message = match at_least {
+        None => format!("{}; waiting until {until}", bounded(message, MESSAGE - 100)),
+        Some(_) => message.to_owned(),
+    };
+    let verdict = Verdict::working(reason, message);
+    Decision::say(status, RunPhase::Pending, verdict).wake_at(until)
+}
+
+fn final_reason(reason: Reason) -> Reason {
+    if reason == Reason::Progressing {
+        Reason::StartTimeout
+    } else {
+        reason
+    }
+}

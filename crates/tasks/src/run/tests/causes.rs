@@ -1,0 +1,382 @@
+//! Why a container does not start: one case for each word that kubelet, scheduler, Job controller
+//! and Events have for it.
+
+use api::{Reason, State, tasks::RunPhase};
+
+use super::*;
+
+#[test]
+fn a_waiting_container_names_its_cause() {
+    use Reason::*;
+    let cases = [
+        (
+            "ErrImagePull",
+            "rpc error: not found",
+            ImagePullFailed,
+            "cannot be pulled: rpc error: not found",
+        ),
+        ("ImagePullBackOff", "", ImagePullFailed, "cannot be pulled"),
+        (
+            "InvalidImageName",
+            "couldn't parse",
+            ImagePullFailed,
+            "couldn't parse",
+        ),
+        (
+            "ErrImageNeverPull",
+            "not present",
+            ImagePullFailed,
+            "not present",
+        ),
+        (
+            "CreateContainerConfigError",
+            "secret \"token\" not found",
+            SecretNotFound,
+            "secret \"token\" not found",
+        ),
+        (
+            "CreateContainerConfigError",
+            "couldn't find key k in Secret team/token",
+            SecretNotFound,
+            "couldn't find key k",
+        ),
+        (
+            "CreateContainerConfigError",
+            "container has runAsNonRoot and image will run as root",
+            ImageNeedsRoot,
+            "run as root",
+        ),
+        (
+            "CreateContainerConfigError",
+            "container has runAsNonRoot and image has non-numeric user (app)",
+            ImageNeedsRoot,
+            "non-numeric user (app)",
+        ),
+        (
+            "CreateContainerConfigError",
+            "something else",
+            ContainerNotStartable,
+            "something else",
+        ),
+        (
+            "CreateContainerError",
+            "no command specified",
+            ContainerNotStartable,
+            "no command specified",
+        ),
+        (
+            "RunContainerError",
+            "exec: \"/run\": permission denied",
+            ImageNeedsRoot,
+            "cannot be executed by user 65532: exec: \"/run\": permission denied",
+        ),
+        (
+            "RunContainerError",
+            "exec: \"x\": not found",
+            ContainerNotStartable,
+            "exec: \"x\": not found",
+        ),
+        (
+            "ContainerCreating",
+            "",
+            Progressing,
+            "Job 'shop-7-v1' was created; waiting for its Pod",
+        ),
+        (
+            "PodInitializing",
+            "",
+            Progressing,
+            "Job 'shop-7-v1' was created; waiting for its Pod",
+        ),
+    ];
+    for (reason, message, expected, part) in cases {
+        let mut scene = Scene::started();
+        scene.at(5).pod(waiting(reason, message));
+        let decision = scene.decide();
+        assert_eq!(
+            said(&decision),
+            (RunPhase::Pending, State::Working, expected),
+            "{reason}: {message}"
+        );
+        assert!(
+            decision.verdict.message.contains(part),
+            "{}",
+            decision.verdict.message
+        );
+        if expected != Progressing {
+            assert!(
+                decision
+                    .verdict
+                    .message
+                    .contains("Pod 'shop-7-v1-x' on node 'node-1'")
+            );
+        }
+        assert_eq!(
+            decision.wake,
+            Some(at(600)),
+            "the wait ends with startTimeout"
+        );
+    }
+}
+
+#[test]
+fn a_pod_without_a_node_repeats_the_scheduler() {
+    let cases = [
+        (
+            "0/3 nodes are available: 3 Insufficient cpu.",
+            Reason::Unschedulable,
+        ),
+        (
+            "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
+            Reason::VolumeNotReady,
+        ),
+        (
+            "0/3 nodes are available: 3 node(s) had volume node affinity conflict.",
+            Reason::VolumeNotReady,
+        ),
+    ];
+    for (message, expected) in cases {
+        let mut scene = Scene::started();
+        scene.at(5);
+        let pod = scene.pod(Container::Unknown);
+        pod.node = None;
+        pod.unschedulable = Some(message.to_owned());
+        let decision = scene.decide();
+        assert_eq!(
+            said(&decision),
+            (RunPhase::Pending, State::Working, expected)
+        );
+        let said = decision.verdict.message;
+        assert_eq!(said, format!("Pod 'shop-7-v1-x' has no node: {message}"));
+    }
+}
+
+#[test]
+fn a_refused_pod_is_known_by_the_jobs_event() {
+    use Reason::*;
+    let cases = [
+        (
+            "Error creating: pods \"shop-7-v1-abcde\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5",
+            QuotaExceeded,
+        ),
+        (
+            "Error creating: pods \"a\" is forbidden: maximum cpu usage per Container is 1, but limit is 2",
+            QuotaExceeded,
+        ),
+        (
+            "Error creating: pods \"a\" is forbidden: minimum memory usage per Container is 1Gi",
+            QuotaExceeded,
+        ),
+        (
+            "Error creating: pods \"a\" is forbidden: failed quota: q: must specify limits.cpu for: agent",
+            QuotaExceeded,
+        ),
+        ("Error creating: LimitRange broken", QuotaExceeded),
+        (
+            "Error creating: pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\"",
+            AdmissionDenied,
+        ),
+        (
+            "Error creating: admission webhook \"w\" denied the request: no",
+            AdmissionDenied,
+        ),
+        (
+            "Error creating: pods \"a\" is forbidden: no reason",
+            AdmissionDenied,
+        ),
+        (
+            "Error creating: pods \"a\" is forbidden: error looking up service account team/bot: serviceaccount \"bot\" not found",
+            DependencyNotReady,
+        ),
+        (
+            "Error creating: pods \"a\" is forbidden: no PriorityClass with name high was found",
+            DependencyNotReady,
+        ),
+        (
+            "Error creating: Pod \"a\" is invalid: spec.containers[0].image: Required value",
+            InvalidChild,
+        ),
+        ("Error creating: etcdserver: request timed out", Progressing),
+    ];
+    for (message, expected) in cases {
+        let mut scene = Scene::started();
+        scene.at(5);
+        let uid = scene.job().uid.clone();
+        scene.warn(&uid, "FailedCreate", message);
+        let decision = scene.decide();
+        assert_eq!(
+            said(&decision),
+            (RunPhase::Pending, State::Working, expected),
+            "{message}"
+        );
+        assert!(
+            decision
+                .verdict
+                .message
+                .starts_with("the Pod cannot be created: ")
+        );
+    }
+}
+
+#[test]
+fn a_volume_is_known_by_the_pods_event() {
+    use Reason::*;
+    let cases = [
+        (
+            "FailedMount",
+            "MountVolume.SetUp failed for volume \"a\" : secret \"s\" not found",
+            SecretNotFound,
+        ),
+        (
+            "FailedMount",
+            "MountVolume.SetUp failed for volume \"a\" : configmap \"c\" not found",
+            SecretNotFound,
+        ),
+        (
+            "FailedMount",
+            "MountVolume.MountDevice failed: timeout",
+            VolumeNotReady,
+        ),
+        (
+            "FailedAttachVolume",
+            "Multi-Attach error for volume",
+            VolumeNotReady,
+        ),
+        ("FailedScheduling", "0/1 nodes are available", Progressing),
+        ("BackOff", "whatever", Progressing),
+    ];
+    for (reason, message, expected) in cases {
+        let mut scene = Scene::started();
+        scene.at(5).pod(waiting("ContainerCreating", ""));
+        let uid = scene.world.pods[0].uid.clone();
+        scene.warn(&uid, reason, message);
+        assert_eq!(
+            scene.decide().verdict.reason,
+            expected,
+            "{reason}: {message}"
+        );
+    }
+}
+
+#[test]
+fn a_warning_counts_only_while_it_can_be_true() {
+    let message = "Error creating: pods \"a\" is forbidden: exceeded quota: q";
+    let mut scene = Scene::started();
+    let uid = scene.job().uid.clone();
+
+    scene.at(-1).warn(&uid, "FailedCreate", message);
+    scene.at(5);
+    assert_eq!(
+        scene.decide().verdict.reason,
+        Reason::Progressing,
+        "older than the Job"
+    );
+
+    scene.warn("another-uid", "FailedCreate", message);
+    assert_eq!(
+        scene.decide().verdict.reason,
+        Reason::Progressing,
+        "about another object"
+    );
+
+    scene.warn(&uid, "FailedCreate", message);
+    assert_eq!(scene.decide().verdict.reason, Reason::QuotaExceeded);
+
+    scene.at(6).warn(
+        &uid,
+        "FailedCreate",
+        "Error creating: pods \"b\" is forbidden: denied",
+    );
+    assert_eq!(
+        scene.decide().verdict.reason,
+        Reason::AdmissionDenied,
+        "the newest counts"
+    );
+
+    scene.pod(waiting("ContainerCreating", ""));
+    assert_eq!(
+        scene.decide().verdict.reason,
+        Reason::Progressing,
+        "the Pod exists by now"
+    );
+}
+
+#[test]
+fn words_that_change_at_each_try_are_not_repeated() {
+    let mut scene = Scene::started();
+    scene.at(5);
+    let uid = scene.job().uid.clone();
+    let refused = |name: &str| {
+        format!(
+            "Error creating: pods \"{name}\" is forbidden: exceeded quota: q, requested: pods=1"
+        )
+    };
+    scene.warn(&uid, "FailedCreate", &refused("shop-7-v1-abcde"));
+    let first = scene.decide().verdict;
+    scene
+        .at(6)
+        .warn(&uid, "FailedCreate", &refused("shop-7-v1-fghij"));
+    assert_eq!(scene.decide().verdict, first);
+    assert_eq!(
+        first.message,
+        "the Pod cannot be created: it is forbidden: exceeded quota: q, requested: pods=1"
+    );
+
+    let mut scene = Scene::started();
+    let error = "failed to pull and unpack image \"a:1\": not found";
+    scene.at(5).pod(waiting("ErrImagePull", error));
+    let first = scene.decide().verdict;
+    scene.pod(waiting(
+        "ImagePullBackOff",
+        &format!("Back-off pulling image \"a:1\": ErrImagePull: {error}"),
+    ));
+    assert_eq!(scene.decide().verdict, first);
+}
+
+#[test]
+fn a_pod_that_is_stopped_before_it_starts_is_no_mystery() {
+    let mut scene = Scene::started();
+    scene.at(5);
+    let pod = scene.pod(waiting("ContainerCreating", ""));
+    pod.stop_asked = Some(at(4));
+    assert_eq!(
+        said(&scene.decide()),
+        (RunPhase::Pending, State::Working, Reason::Disrupted)
+    );
+
+    scene.world.pods[0].disruption = Some(Said {
+        reason: "PreemptionByScheduler".to_owned(),
+        message: String::new(),
+    });
+    let decision = scene.decide();
+    assert!(decision.verdict.message.contains("PreemptionByScheduler"));
+}
+
+#[test]
+fn at_the_deadline_the_cause_goes_into_the_message() {
+    let mut scene = Scene::started();
+    scene.at(5).pod(waiting("ErrImagePull", "not found"));
+    scene.pass();
+    scene.at(599);
+    assert_eq!(scene.decide().verdict.reason, Reason::ImagePullFailed);
+    scene.at(600);
+    let decision = scene.pass();
+    assert_eq!(
+        said(&decision),
+        (RunPhase::Pending, State::Working, Reason::StartTimeout)
+    );
+    assert!(decision.effects.is_empty(), "the evidence is stored first");
+    scene.pass();
+    scene.world.jobs.clear();
+    scene.world.pods.clear();
+    let decision = scene.pass();
+    assert_eq!(
+        said(&decision),
+        (RunPhase::Failed, State::Failed, Reason::StartTimeout)
+    );
+    let message = decision.verdict.message;
+    assert_eq!(
+        message,
+        "the container did not start within 10m: ImagePullFailed: Pod 'shop-7-v1-x' on node 'node-1': the image cannot be pulled: not found"
+    );
+}

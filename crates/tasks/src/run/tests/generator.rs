@@ -1,0 +1,379 @@
+//! Worlds that a seed makes: plausible parts, put together without sense. Much faster than a
+//! strategy per field, and reproduced by the seed that a failure prints.
+
+use std::sync::OnceLock;
+
+use api::{
+    Verdict,
+    decide::Class,
+    tasks::{Evidence, Version},
+};
+
+use super::*;
+use crate::run::terms::Terms;
+
+/// SplitMix64: small, and good enough to wander through cases.
+#[derive(Debug, Clone)]
+pub(super) struct Rng(u64);
+
+impl Rng {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Below `limit`.
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit.max(1)
+    }
+
+    /// One in `odds`.
+    pub(super) fn one_in(&mut self, odds: u64) -> bool {
+        self.below(odds) == 0
+    }
+
+    pub(super) fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
+        let index = self.below(list.len() as u64);
+        &list[usize::try_from(index).unwrap()]
+    }
+
+    fn maybe<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        (!self.one_in(3)).then(|| make(self))
+    }
+
+    fn time(&mut self) -> Timestamp {
+        const NEAR: &[i64] = &[
+            -400_000, -3700, -700, -601, -600, -90, -30, -11, -10, -5, -1, 0, 1, 5, 10, 59, 61,
+            600, 3600,
+        ];
+        match self.below(30) {
+            0 => Timestamp::MIN,
+            1 => Timestamp::from_second(Timestamp::MAX.as_second()).unwrap(),
+            2 => Timestamp::from_second(0).unwrap(),
+            _ => at(*self.pick(NEAR)),
+        }
+    }
+}
+
+const MESSAGES: &[&str] = &[
+    "",
+    "it is so",
+    "secret \"token\" not found",
+    "exceeded quota: q",
+    "permission denied",
+    "Back-off pulling image \"a:1\"",
+    "Back-off pulling image \"a:1\": ErrImagePull: no",
+    "Error creating: pods \"x\" is forbidden: denied",
+    "pods \"",
+    "bell \u{7} and \u{1b}[31m colours\r\n second line",
+    "{\"answer\": \"42\"}",
+    "{\"answer\": 1, \"other\": [null]}",
+    "[1]",
+    "{",
+    "\u{1F600}\u{202e}日本",
+];
+
+fn text(rng: &mut Rng) -> String {
+    match rng.below(40) {
+        0 => "ü".repeat(3000),
+        1 => "x".repeat(4096),
+        2 => format!("{{\"answer\": \"{}\"}}", "y".repeat(4000)),
+        _ => (*rng.pick(MESSAGES)).to_owned(),
+    }
+}
+
+fn said_by(rng: &mut Rng, reasons: &[&str]) -> Said {
+    Said {
+        reason: (*rng.pick(reasons)).to_owned(),
+        message: text(rng),
+    }
+}
+
+/// Made once: reading a spec from JSON is the expensive part.
+fn agents() -> &'static [Arc<Agent>] {
+    static AGENTS: OnceLock<Vec<Arc<Agent>>> = OnceLock::new();
+    AGENTS.get_or_init(|| {
+        let mut unready = agent(json!({}));
+        let verdict = Verdict::working(Reason::DependencyNotReady, "missing: it");
+        let progress = &mut unready.status.as_mut().unwrap().progress;
+        progress.stand(api::Shape::LongLived, &verdict, 1, start());
+        let mut stale = agent(json!({}));
+        stale.metadata.generation = Some(9);
+        let mut unseen = agent(json!({}));
+        unseen.status = None;
+        [
+            agent(json!({})),
+            agent(json!({"retry": {"maxAttempts": 3}, "startTimeout": "1s", "timeout": "1s"})),
+            agent(json!({"results": [{"name": "answer", "required": true}]})),
+            agent(json!({"timeout": "999999h", "startTimeout": "999999h"})),
+            agent(json!({"instructions": [{"filename": "i.md", "content": "z".repeat(921_600)}]})),
+            unready,
+            stale,
+            unseen,
+        ]
+        .map(Arc::new)
+        .into()
+    })
+}
+
+fn runs() -> &'static [TaskRun] {
+    static RUNS: OnceLock<Vec<TaskRun>> = OnceLock::new();
+    RUNS.get_or_init(|| {
+        [
+            json!({}),
+            json!({"contextVersion": 2}),
+            json!({"contextVersion": 3, "retry": {"maxAttempts": 2}}),
+            json!({"timeout": "1s", "retry": {"maxAttempts": 10, "backoff": {"initial": "999999h", "max": "999999h"}}}),
+            json!({"serviceName": "\u{0}\n$(HOME)/../日本", "contextVersion": i64::MAX}),
+            json!({"contextVersion": 1, "taskId": i64::MIN}),
+        ]
+        .map(run)
+        .into()
+    })
+}
+
+fn any_reason(rng: &mut Rng) -> Reason {
+    *rng.pick(Reason::ALL)
+}
+
+fn evidence(rng: &mut Rng) -> Evidence {
+    Evidence {
+        exit_code: rng.maybe(|_| 1),
+        signal: None,
+        reason: rng.maybe(|rng| any_reason(rng).name().to_owned()),
+        message: rng.maybe(text),
+        results: Default::default(),
+        image_id: None,
+        node: None,
+        pod_name: None,
+        pod_uid: None,
+        started_at: rng.maybe(|rng| Time(rng.time())),
+        finished_at: rng.maybe(|rng| Time(rng.time())),
+    }
+}
+
+fn job_name(rng: &mut Rng, run: &TaskRun) -> String {
+    match rng.below(5) {
+        0 => "other".to_owned(),
+        1 => String::new(),
+        number => {
+            let attempt = u32::try_from(number).unwrap() - 1;
+            api::tasks::names::job(&run.spec, attempt)
+        }
+    }
+}
+
+fn status(rng: &mut Rng, run: &TaskRun) -> TaskRunStatus {
+    let mut status = TaskRunStatus {
+        phase: rng.maybe(|rng| {
+            *rng.pick(&[
+                RunPhase::Pending,
+                RunPhase::Pending,
+                RunPhase::Running,
+                RunPhase::Running,
+                RunPhase::Succeeded,
+                RunPhase::Failed,
+            ])
+        }),
+        context_version: rng.maybe(|rng| match rng.below(4) {
+            0 => *rng.pick(&[0, 1, 2, i64::MAX, i64::MIN]),
+            _ => run.spec.context_version,
+        }),
+        job_name: rng.maybe(|rng| job_name(rng, run)),
+        config_map_name: rng.maybe(|_| api::tasks::names::config_map(&run.spec)),
+        attempts: *rng.pick(&[0, 1, 1, 1, 2, 3, u32::MAX]),
+        started_at: rng.maybe(|rng| Time(rng.time())),
+        finished_at: None,
+        deadline_at: rng.maybe(|rng| Time(rng.time())),
+        result: None,
+        history: Vec::new(),
+        progress: Default::default(),
+    };
+    if rng.one_in(3) {
+        status.result = Some(evidence(rng));
+    }
+    if rng.one_in(8) {
+        let version = Version {
+            context_version: 1,
+            phase: "Failed".to_owned(),
+            reason: "NonZeroExit".to_owned(),
+            attempts: 1,
+            finished_at: Time(rng.time()),
+            result: None,
+        };
+        status.history = vec![version; usize::try_from(rng.below(13)).unwrap()];
+    }
+    if !rng.one_in(4) {
+        let (reason, message) = (any_reason(rng), text(rng));
+        let verdict = match status.phase {
+            Some(RunPhase::Succeeded) => Verdict::succeeded(message),
+            Some(RunPhase::Failed) => Verdict::failed(reason, message),
+            _ if rng.one_in(3) => Verdict::stalled(reason, message),
+            _ => Verdict::working(reason, message),
+        };
+        status.progress.stand(api::Shape::Run, &verdict, 1, start());
+    }
+    status
+}
+
+fn job(rng: &mut Rng, run: &TaskRun, index: u64) -> JobView {
+    JobView {
+        name: job_name(rng, run),
+        uid: format!("job-{index}"),
+        owner_uid: match rng.below(8) {
+            0 => None,
+            1 => Some("someone-else".to_owned()),
+            _ => Some("run-uid".to_owned()),
+        },
+        created: rng.maybe(Rng::time),
+        deleting: rng.one_in(5).then(|| rng.time()),
+        version: match rng.below(6) {
+            0 => None,
+            1 => Some(0),
+            _ => Some(run.spec.context_version),
+        },
+        end: match rng.below(5) {
+            0 | 1 => Some(JobEnd::Complete {
+                at: rng.maybe(Rng::time),
+            }),
+            2 => Some(JobEnd::Failed {
+                at: rng.maybe(Rng::time),
+                reason: (*rng.pick(&[
+                    "",
+                    "BackoffLimitExceeded",
+                    "DeadlineExceeded",
+                    "PodFailurePolicy",
+                ]))
+                .to_owned(),
+                message: text(rng),
+            }),
+            _ => None,
+        },
+        terms: rng.maybe(|rng| Terms {
+            start_timeout_ms: *rng.pick(&[0, 1, 600_000, u64::MAX]),
+            timeout_ms: *rng.pick(&[0, 1, 3_600_000, u64::MAX]),
+            required: if rng.one_in(4) {
+                vec!["answer".to_owned()]
+            } else {
+                Vec::new()
+            },
+            memory: rng.maybe(|_| "1Gi".to_owned()),
+            user: 65532,
+        }),
+    }
+}
+
+fn pod(rng: &mut Rng, index: u64) -> PodView {
+    PodView {
+        name: format!("pod-{index}"),
+        uid: format!("pod-uid-{index}"),
+        job_uid: rng.maybe(|rng| format!("job-{}", rng.below(4))),
+        created: rng.maybe(Rng::time),
+        node: rng.maybe(|_| "node-1".to_owned()),
+        stop_asked: rng.one_in(4).then(|| rng.time()),
+        disruption: rng
+            .one_in(6)
+            .then(|| said_by(rng, &["", "EvictionByEvictionAPI"])),
+        unschedulable: rng.one_in(5).then(|| text(rng)),
+        phase: *rng.pick(&[
+            PodPhase::Pending,
+            PodPhase::Running,
+            PodPhase::Running,
+            PodPhase::Succeeded,
+            PodPhase::Succeeded,
+            PodPhase::Failed,
+            PodPhase::Unknown,
+        ]),
+        failure: rng
+            .one_in(5)
+            .then(|| said_by(rng, &["Evicted", "OutOfcpu"])),
+        container: match rng.below(6) {
+            0 => Container::Unknown,
+            1 => Container::Waiting(said_by(
+                rng,
+                &[
+                    "ContainerCreating",
+                    "ErrImagePull",
+                    "ImagePullBackOff",
+                    "CreateContainerConfigError",
+                    "CreateContainerError",
+                    "RunContainerError",
+                ],
+            )),
+            2 => Container::Running {
+                since: rng.maybe(Rng::time),
+            },
+            _ => Container::Ended(Exit {
+                code: *rng.pick(&[0, 0, 0, 1, 137, 143, 255, i32::MAX, i32::MIN]),
+                signal: rng.one_in(6).then(|| *rng.pick(&[0, 9, -1])),
+                reason: (*rng.pick(&["Completed", "Error", "OOMKilled", "StartError", ""]))
+                    .to_owned(),
+                message: text(rng),
+                started: rng.maybe(Rng::time),
+                finished: rng.maybe(Rng::time),
+            }),
+        },
+        image_id: rng.maybe(|_| "id".to_owned()),
+    }
+}
+
+/// Any scene at all, and sometimes the fault that an effect ended with.
+pub(super) fn anything(seed: u64) -> (Scene, Option<Fault>) {
+    let mut rng = Rng::new(seed);
+    let rng = &mut rng;
+    let mut run = rng.pick(runs()).clone();
+    run.status = rng.maybe(|rng| status(rng, &run));
+    if rng.one_in(6) {
+        run.metadata.deletion_timestamp = Some(Time(rng.time()));
+    }
+    if rng.one_in(6) {
+        let outcome = *rng.pick(&[
+            r#"{"version":1,"outcome":"Succeeded","reason":"Succeeded","uid":"u"}"#,
+            r#"{"version":9223372036854775807,"outcome":"Failed","reason":"Succeeded","uid":"u"}"#,
+            r#"{"version":3,"outcome":"Failed","reason":"NoSuchReason\u0007","uid":"u"}"#,
+            "nonsense",
+        ]);
+        let force = *rng.pick(&["true", "no"]);
+        run.metadata.annotations = Some(
+            [
+                (names::OUTCOME.to_owned(), outcome.to_owned()),
+                (names::FORCE_DELETE.to_owned(), force.to_owned()),
+            ]
+            .into(),
+        );
+    }
+    let mut scene = Scene::new(run, None);
+    scene.world.agent = rng.maybe(|rng| rng.pick(agents()).clone());
+    scene.world.jobs = (0..rng.below(4))
+        .map(|index| job(rng, &scene.run, index))
+        .collect();
+    scene.world.pods = (0..rng.below(4)).map(|index| pod(rng, index)).collect();
+    scene.world.warnings = (0..rng.below(3))
+        .map(|index| Warning {
+            object_uid: format!("{}-{index}", rng.pick(&["job", "pod-uid"])),
+            reason: (*rng.pick(&["FailedCreate", "FailedMount", "FailedScheduling"])).to_owned(),
+            message: text(rng),
+            last_seen: rng.maybe(Rng::time),
+        })
+        .collect();
+    if rng.one_in(2) {
+        scene.world.config_map = Some(ConfigMapView {
+            name: api::tasks::names::config_map(&scene.run.spec),
+            uid: "map".to_owned(),
+            owner_uid: rng.maybe(|_| "run-uid".to_owned()),
+            deleting: rng.one_in(4),
+        });
+    }
+    scene.now = if rng.one_in(20) { rng.time() } else { start() };
+    let fault = rng
+        .one_in(10)
+        .then(|| Fault::new(Class::Failed, any_reason(rng), text(rng)));
+    (scene, fault)
+}

@@ -1,0 +1,372 @@
+//! How an attempt ended: what is a success, and what each failure is called.
+
+use api::{
+    Reason, State,
+    tasks::{Evidence, RunPhase},
+};
+
+use super::*;
+
+/// A running attempt whose Job is complete, with this container.
+fn completed(agent_spec: Value, container: Container) -> Scene {
+    let mut scene = Scene::running_with(json!({}), agent_spec);
+    scene.at(60).pod(container);
+    scene.complete();
+    scene
+}
+
+/// A running attempt whose Job failed, with this container.
+fn failed(container: Container) -> Scene {
+    let mut scene = Scene::running();
+    scene.at(60).pod(container);
+    scene.fail();
+    scene
+}
+
+fn exit_for(code: i32, reason: &str, message: &str) -> Container {
+    match ended(code, 50, message) {
+        Container::Ended(exit) => Container::Ended(Exit {
+            reason: reason.to_owned(),
+            ..exit
+        }),
+        other => other,
+    }
+}
+
+fn verdict(scene: &Scene) -> (RunPhase, Reason, String) {
+    let decision = scene.decide();
+    (
+        decision.phase,
+        decision.verdict.reason,
+        decision.verdict.message,
+    )
+}
+
+#[test]
+fn a_success_keeps_all_of_its_evidence() {
+    let message = r#" {"answer": "42", "count": 3, "list": [1, "a"], "none": null} "#;
+    let scene = completed(
+        json!({"results": [{"name": "answer", "required": true}]}),
+        ended(0, 50, message),
+    );
+    let decision = scene.decide();
+    assert_eq!(
+        said(&decision),
+        (RunPhase::Succeeded, State::Succeeded, Reason::Succeeded)
+    );
+    assert!(decision.effects.is_empty());
+    assert_eq!(decision.status.finished_at, Some(Time(at(60))));
+    assert_eq!(decision.status.deadline_at, None);
+    let expected = Evidence {
+        exit_code: Some(0),
+        signal: None,
+        reason: Some("Succeeded".to_owned()),
+        message: Some(decision.verdict.message.clone()),
+        results: [("answer", "42"), ("count", "3"), ("list", r#"[1,"a"]"#)]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+        image_id: Some("agents/writer@sha256:abc".to_owned()),
+        node: Some("node-1".to_owned()),
+        pod_name: Some("shop-7-v1-x".to_owned()),
+        pod_uid: Some("pod-of-uid-2".to_owned()),
+        started_at: Some(Time(at(10))),
+        finished_at: Some(Time(at(50))),
+    };
+    assert_eq!(decision.status.result, Some(expected));
+    assert_eq!(
+        released(&decision),
+        Some(Some(
+            json!({"version": 1, "outcome": "Succeeded", "reason": "Succeeded", "uid": "run-uid"})
+        ))
+    );
+}
+
+#[test]
+fn an_empty_message_is_enough_where_nothing_is_required() {
+    for message in ["", "  \n"] {
+        let scene = completed(json!({}), ended(0, 50, message));
+        assert_eq!(scene.decide().phase, RunPhase::Succeeded);
+    }
+}
+
+#[test]
+fn results_that_prove_nothing_are_a_failure() {
+    let wanted = json!({"results": [
+        {"name": "answer", "required": true}, {"name": "link", "required": true},
+        {"name": "note", "required": false},
+    ]});
+    let fits = format!("{{\"answer\": \"{}\"}}", "x".repeat(4095 - 14));
+    assert_eq!(fits.len(), 4095);
+    let cut = format!("{{\"answer\": \"{}\"}}", "x".repeat(4096 - 14));
+    let cases = [
+        ("".to_owned(), Reason::ResultMissing, "answer, link"),
+        ("{}".to_owned(), Reason::ResultMissing, "answer, link"),
+        (fits, Reason::ResultMissing, "results: link"),
+        (
+            r#"{"answer": null, "link": 1}"#.to_owned(),
+            Reason::ResultMissing,
+            "results: answer",
+        ),
+        (cut, Reason::ResultTooLarge, "4096 bytes or more"),
+        ("x".repeat(5000), Reason::ResultTooLarge, "4096"),
+        ("done".to_owned(), Reason::ResultInvalid, "JSON object"),
+        (
+            r#"["answer"]"#.to_owned(),
+            Reason::ResultInvalid,
+            "JSON object",
+        ),
+        (r#"{"answer": "#.to_owned(), Reason::ResultInvalid, "JSON"),
+        (r#"{} {}"#.to_owned(), Reason::ResultInvalid, "JSON"),
+        ("[".repeat(4000), Reason::ResultInvalid, "JSON"),
+    ];
+    for (message, expected, part) in cases {
+        let scene = completed(wanted.clone(), ended(0, 50, &message));
+        let (phase, reason, words) = verdict(&scene);
+        assert_eq!(
+            (phase, reason),
+            (RunPhase::Failed, expected),
+            "{message:.40}"
+        );
+        assert!(words.contains(part), "{words}");
+    }
+}
+
+#[test]
+fn a_program_that_was_told_to_stop_did_not_succeed() {
+    // When it was asked, when it ended, and what that means.
+    let cases = [
+        (None, 50, RunPhase::Succeeded),
+        (Some(51), 50, RunPhase::Succeeded),
+        (Some(50), 50, RunPhase::Failed),
+        (Some(20), 50, RunPhase::Failed),
+    ];
+    for (asked, finished, expected) in cases {
+        let mut scene = completed(json!({}), ended(0, finished, ""));
+        scene.world.pods[0].stop_asked = asked.map(at);
+        let decision = scene.decide();
+        assert_eq!(
+            decision.phase, expected,
+            "asked at {asked:?}, ended at {finished}"
+        );
+        if expected == RunPhase::Failed {
+            assert_eq!(decision.verdict.reason, Reason::Disrupted);
+        }
+    }
+    let mut scene = completed(json!({}), ended(0, 50, ""));
+    scene.world.pods[0].disruption = Some(Said {
+        reason: "EvictionByEvictionAPI".to_owned(),
+        message: "drain".to_owned(),
+    });
+    let (phase, reason, words) = verdict(&scene);
+    assert_eq!((phase, reason), (RunPhase::Failed, Reason::Disrupted));
+    assert!(words.contains("(EvictionByEvictionAPI: drain)"), "{words}");
+}
+
+#[test]
+fn what_was_stopped_from_outside_or_lost_is_not_repeated() {
+    let retry = json!({"retry": {"maxAttempts": 3}});
+    let mut scene = completed(retry.clone(), ended(0, 50, ""));
+    scene.world.pods[0].stop_asked = Some(at(20));
+    assert_eq!(scene.decide().phase, RunPhase::Failed);
+
+    let mut scene = completed(retry, ended(0, 50, ""));
+    scene.world.pods.clear();
+    scene.at(80);
+    let (phase, reason, _) = verdict(&scene);
+    assert_eq!((phase, reason), (RunPhase::Failed, Reason::EvidenceLost));
+}
+
+#[test]
+fn a_job_that_ended_without_its_pod_proves_nothing() {
+    let mut scene = completed(json!({}), ended(0, 50, ""));
+    scene.world.pods.clear();
+    scene.at(69);
+    let decision = scene.decide();
+    assert_eq!(
+        decision.phase,
+        RunPhase::Running,
+        "the Pod may only be late"
+    );
+    assert_eq!(decision.wake, Some(at(70)));
+    scene.at(70);
+    let (phase, reason, words) = verdict(&scene);
+    assert_eq!((phase, reason), (RunPhase::Failed, Reason::EvidenceLost));
+    assert_eq!(words, "Job 'shop-7-v1' is complete, but its Pod is gone");
+
+    let mut scene = completed(json!({}), running(10));
+    assert_eq!(scene.decide().phase, RunPhase::Running, "an old Pod");
+    scene.at(70);
+    assert_eq!(scene.decide().verdict.reason, Reason::EvidenceLost);
+
+    let mut scene = completed(json!({}), ended(0, 50, ""));
+    scene.world.pods[0].job_uid = Some("the-job-of-another-attempt".to_owned());
+    scene.at(70);
+    assert_eq!(scene.decide().verdict.reason, Reason::EvidenceLost);
+}
+
+#[test]
+fn a_clock_that_is_far_ahead_is_not_waited_for() {
+    let mut scene = completed(json!({}), ended(0, 50, ""));
+    scene.world.pods.clear();
+    scene.job().end = Some(JobEnd::Complete { at: Some(at(9000)) });
+    assert_eq!(scene.decide().verdict.reason, Reason::EvidenceLost);
+    scene.job().end = Some(JobEnd::Complete { at: None });
+    assert_eq!(scene.decide().verdict.reason, Reason::EvidenceLost);
+}
+
+#[test]
+fn each_failure_has_its_name() {
+    use Reason::*;
+    let cases = [
+        (
+            exit_for(137, "OOMKilled", ""),
+            StepOOM,
+            "more memory than its limit of 256Mi",
+        ),
+        (
+            exit_for(3, "Error", "no such branch\nsecond line"),
+            NonZeroExit,
+            "exit code 3: \"no such branch second line\"",
+        ),
+        (
+            exit_for(3, "Error", r#"{"answer": "x"}"#),
+            NonZeroExit,
+            "exit code 3",
+        ),
+        (
+            exit_for(143, "Error", "\u{1b}[31mred"),
+            NonZeroExit,
+            "exit code 143 (signal 15)",
+        ),
+        (
+            exit_for(128, "StartError", "exec: \"/a\": permission denied"),
+            ImageNeedsRoot,
+            "cannot be executed by user 65532",
+        ),
+        (
+            exit_for(128, "ContainerCannotRun", "permission denied"),
+            ImageNeedsRoot,
+            "cannot be executed by user 65532",
+        ),
+        (
+            exit_for(128, "StartError", "exec: \"/a\": no such file"),
+            ContainerNotStartable,
+            "no such file",
+        ),
+        (
+            ended(0, 50, ""),
+            JobFailed,
+            "exit code 0, but its Job failed: Job has reached",
+        ),
+    ];
+    for (container, expected, part) in cases {
+        let scene = failed(container.clone());
+        let (phase, reason, words) = verdict(&scene);
+        assert_eq!((phase, reason), (RunPhase::Failed, expected), "{words}");
+        assert!(words.contains(part), "{words}");
+        let result = scene.decide().status.result.unwrap();
+        let Container::Ended(exit) = container else {
+            panic!("ended")
+        };
+        assert_eq!(result.exit_code, Some(exit.code));
+        assert_eq!(result.signal, (exit.code > 128).then(|| exit.code - 128));
+    }
+}
+
+#[test]
+fn a_programs_own_words_are_short_and_readable() {
+    let scene = failed(ended(1, 50, &"wörter ".repeat(100)));
+    let words = scene.decide().verdict.message;
+    assert!(
+        words.contains('…') && words.chars().count() < 300,
+        "{words}"
+    );
+    let scene = failed(ended(1, 50, "bell \u{7} rings"));
+    assert!(!scene.decide().verdict.message.contains("bell"));
+    let scene = failed(ended(1, 50, r#"{"answer": "why"}"#));
+    let result = scene.decide().status.result.unwrap();
+    assert_eq!(result.results["answer"], "why");
+}
+
+#[test]
+fn the_jobs_own_failure_counts_where_no_container_says_better() {
+    use Reason::*;
+    let cases = [
+        (
+            "BackoffLimitExceeded",
+            EvidenceLost,
+            "failed, but its Pod is gone",
+        ),
+        ("", EvidenceLost, "failed, but its Pod is gone"),
+        (
+            "PodFailurePolicy",
+            JobFailed,
+            "(PodFailurePolicy): the words",
+        ),
+        (
+            "DeadlineExceeded",
+            DeadlineExceeded,
+            "the Job's own limit was reached: the words",
+        ),
+    ];
+    for (job_reason, expected, part) in cases {
+        let mut scene = Scene::running();
+        scene.at(60).world.pods.clear();
+        scene.fail_for(job_reason, "the words");
+        scene.at(70);
+        let (phase, reason, words) = verdict(&scene);
+        assert_eq!((phase, reason), (RunPhase::Failed, expected), "{words}");
+        assert!(words.contains(part), "{words}");
+    }
+    // The backstop kills the container; its exit is not the cause.
+    let mut scene = failed(ended(143, 50, ""));
+    scene.fail_for("DeadlineExceeded", "");
+    assert_eq!(scene.decide().verdict.reason, DeadlineExceeded);
+
+    // The kubelet refused the Pod.
+    let mut scene = Scene::started();
+    scene.at(5);
+    let pod = scene.pod(Container::Unknown);
+    pod.phase = PodPhase::Failed;
+    pod.failure = Some(Said {
+        reason: "OutOfcpu".to_owned(),
+        message: "no room".to_owned(),
+    });
+    scene.fail();
+    let (_, reason, words) = verdict(&scene);
+    assert_eq!(reason, JobFailed);
+    assert!(words.contains("(OutOfcpu): no room"), "{words}");
+    scene.world.pods[0].stop_asked = Some(at(4));
+    assert_eq!(scene.decide().verdict.reason, Disrupted);
+}
+
+#[test]
+fn the_newest_pod_of_the_job_speaks_for_it() {
+    let mut scene = Scene::running();
+    scene.at(60).pod(ended(0, 50, ""));
+    scene.complete();
+    let mut older = scene.world.pods[0].clone();
+    older.uid = "older".to_owned();
+    older.created = Some(at(1));
+    older.container = ended(1, 20, "");
+    scene.world.pods.push(older);
+    assert_eq!(scene.decide().phase, RunPhase::Succeeded);
+    scene.world.pods[1].created = Some(at(61));
+    assert_eq!(scene.decide().phase, RunPhase::Failed);
+}
+
+#[test]
+fn an_attempt_is_judged_by_what_its_agent_said_at_its_start() {
+    let mut scene = completed(json!({}), ended(0, 50, ""));
+    scene.world.agent = Some(Arc::new(agent(
+        json!({"results": [{"name": "later", "required": true}]}),
+    )));
+    assert_eq!(scene.decide().phase, RunPhase::Succeeded);
+    scene.world.agent = None;
+    assert_eq!(scene.decide().phase, RunPhase::Succeeded);
+
+    // Neither the Job nor an Agent says what is required: unknown is not success.
+    scene.job().terms = None;
+    let (phase, reason, _) = verdict(&scene);
+    assert_eq!((phase, reason), (RunPhase::Failed, Reason::AgentNotFound));
+}

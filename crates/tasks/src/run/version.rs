@@ -1,0 +1,112 @@
+//! A newer version of the context takes the place of the one that the status speaks of.
+
+use api::{
+    Phase, Reason, Verdict,
+    decide::Decision,
+    status::condition,
+    tasks::{Evidence, RunPhase, TaskRunStatus, Version},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{
+    RunDecision, START_WAIT,
+    attempt::{self, Attempt},
+    judge,
+    world::{Run, Stage},
+};
+
+/// The most versions that a status keeps.
+const HISTORY: usize = 10;
+
+/// Whether the spec has a newer version than the status speaks of.
+pub(super) fn is_superseded(run: &Run<'_>) -> bool {
+    run.status
+        .context_version
+        .is_some_and(|known| known < run.version())
+}
+
+/// The old version's evidence goes to the history, and the status to the new version's start.
+///
+/// Only a record: the same write does both, so it happens once however often this is decided;
+/// the old version's Jobs are deleted by later passes, when what they carried is stored.
+pub(super) fn supersede(run: &Run<'_>) -> RunDecision {
+    let mut history = run.status.history.clone();
+    history.push(past(run));
+    let surplus = history.len().saturating_sub(HISTORY);
+    history.drain(..surplus);
+    let status = TaskRunStatus {
+        phase: run.status.phase,
+        context_version: Some(run.version()),
+        job_name: None,
+        config_map_name: None,
+        attempts: 0,
+        started_at: None,
+        finished_at: None,
+        deadline_at: Some(Time(run.after(START_WAIT))),
+        result: None,
+        history,
+        progress: run.status.progress.clone(),
+    };
+    let message = format!(
+        "version {} takes the place of version {}",
+        run.version(),
+        run.status.context_version.unwrap_or_default()
+    );
+    let verdict = Verdict::working(Reason::Progressing, message);
+    Decision::say(status, RunPhase::Pending, verdict).wake_at(run.now)
+}
+
+/// What is known of the version that the status speaks of.
+fn past(run: &Run<'_>) -> Version {
+    let status = &run.status;
+    let (phase, reason, result) = match (run.has_ended(), run.stage()) {
+        (true, _) => {
+            let condition = status.progress.condition(condition::SUCCEEDED);
+            let reason = condition.map_or(run.phase().name(), |known| known.reason.as_str());
+            (run.phase(), reason.to_owned(), status.result.clone())
+        }
+        (false, Stage::Going { job }) => unread(run, job),
+        (false, Stage::Before | Stage::Stopping { .. } | Stage::Between { .. }) => (
+            run.phase(),
+            Reason::Superseded.name().to_owned(),
+            status.result.clone(),
+        ),
+    };
+    Version {
+        context_version: status.context_version.unwrap_or_default(),
+        phase: phase.name().to_owned(),
+        reason,
+        attempts: status.attempts,
+        finished_at: status.finished_at.clone().unwrap_or_else(|| run.stamp()),
+        result,
+    }
+}
+
+/// An attempt that goes on as far as the status says: its end may be there to be read.
+fn unread(run: &Run<'_>, job: &str) -> (RunPhase, String, Option<Evidence>) {
+    let superseded = Reason::Superseded.name().to_owned();
+    let Some(job) = run.job(job) else {
+        return (run.phase(), superseded, None);
+    };
+    match attempt::read(run, job) {
+        Attempt::Ended(judgement) => {
+            let phase = if judgement.reason == Reason::Succeeded {
+                RunPhase::Succeeded
+            } else {
+                run.phase()
+            };
+            (
+                phase,
+                judgement.reason.name().to_owned(),
+                Some(judgement.evidence),
+            )
+        }
+        Attempt::Waiting { .. }
+        | Attempt::Running { .. }
+        | Attempt::Settling { .. }
+        | Attempt::Late { .. } => {
+            let evidence = run.newest_pod(job).map(|pod| judge::evidence(Some(pod)));
+            (run.phase(), superseded, evidence)
+        }
+    }
+}

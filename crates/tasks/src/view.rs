@@ -1,0 +1,386 @@
+//! Thin views of what a decision reads of Jobs, Pods, ConfigMaps and Events.
+//!
+//! Thousands of them are cached, so they hold nothing that no decision reads.
+
+use std::time::Duration;
+
+use api::{
+    Timestamp, names,
+    status::{MESSAGE, bounded},
+};
+use k8s_openapi::{
+    api::{
+        batch::v1::Job,
+        core::v1::{self as core, ConfigMap, Event, Pod},
+    },
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
+
+use crate::run::{contract, terms::Terms};
+
+/// A Job, as a run sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobView {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// The UID of its controller. A label can be copied; this is what makes it ours.
+    pub owner_uid: Option<String>,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// Since when it is being deleted.
+    pub deleting: Option<Timestamp>,
+    /// The version of the context that it belongs to, from its label.
+    pub version: Option<i64>,
+    /// How it ended, from its conditions.
+    pub end: Option<JobEnd>,
+    /// What its attempt is judged by.
+    pub terms: Option<Terms>,
+}
+
+/// How a Job ended. Its counters never decide: they count before the Job is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobEnd {
+    /// `Complete=True`.
+    Complete {
+        /// Since when.
+        at: Option<Timestamp>,
+    },
+    /// `Failed=True`.
+    Failed {
+        /// Since when.
+        at: Option<Timestamp>,
+        /// The condition's reason.
+        reason: String,
+        /// The condition's message.
+        message: String,
+    },
+}
+
+impl JobEnd {
+    /// Since when the Job says so.
+    #[must_use]
+    pub fn at(&self) -> Option<Timestamp> {
+        match self {
+            Self::Complete { at } | Self::Failed { at, .. } => *at,
+        }
+    }
+}
+
+impl From<&Job> for JobView {
+    fn from(job: &Job) -> Self {
+        let template = job
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.template.metadata.as_ref());
+        Self {
+            name: job.metadata.name.clone().unwrap_or_default(),
+            uid: job.metadata.uid.clone().unwrap_or_default(),
+            owner_uid: controller(&job.metadata).map(|(_, uid)| uid),
+            created: job.metadata.creation_timestamp.as_ref().map(instant),
+            deleting: job.metadata.deletion_timestamp.as_ref().map(instant),
+            version: label(&job.metadata, names::CONTEXT_VERSION).and_then(number),
+            end: job_end(job),
+            terms: template
+                .and_then(|metadata| metadata.annotations.as_ref())
+                .and_then(|annotations| annotations.get(names::TERMS))
+                .and_then(|text| Terms::read(text)),
+        }
+    }
+}
+
+fn job_end(job: &Job) -> Option<JobEnd> {
+    let conditions = job.status.as_ref()?.conditions.as_ref()?;
+    let found = |kind: &str| {
+        conditions
+            .iter()
+            .find(|condition| condition.type_ == kind && condition.status == "True")
+    };
+    // A Job that says both is not a success.
+    if let Some(failed) = found("Failed") {
+        return Some(JobEnd::Failed {
+            at: failed.last_transition_time.as_ref().map(instant),
+            reason: short(failed.reason.as_ref()),
+            message: short(failed.message.as_ref()),
+        });
+    }
+    found("Complete").map(|complete| JobEnd::Complete {
+        at: complete.last_transition_time.as_ref().map(instant),
+    })
+}
+
+/// A Pod, as a run sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodView {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// The UID of the Job that it belongs to.
+    pub job_uid: Option<String>,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// The node that it is bound to.
+    pub node: Option<String>,
+    /// When it was asked to stop by a deletion.
+    pub stop_asked: Option<Timestamp>,
+    /// Who stops it, if something of the cluster does: `DisruptionTarget`.
+    pub disruption: Option<Said>,
+    /// Why it has no node, in the scheduler's words.
+    pub unschedulable: Option<String>,
+    /// Its phase.
+    pub phase: PodPhase,
+    /// What the Pod itself says of its failure (the kubelet refused it).
+    pub failure: Option<Said>,
+    /// The container of the agent.
+    pub container: Container,
+    /// The image that really runs.
+    pub image_id: Option<String>,
+}
+
+/// A reason and its message, as another part of the cluster gave them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Said {
+    /// The reason.
+    pub reason: String,
+    /// The message.
+    pub message: String,
+}
+
+/// The phase of a Pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PodPhase {
+    /// Not all containers were started.
+    Pending,
+    /// Some container runs.
+    Running,
+    /// All containers ended with 0.
+    Succeeded,
+    /// A container ended otherwise, or the Pod was refused.
+    Failed,
+    /// The node does not answer, or nothing was said yet.
+    Unknown,
+}
+
+/// The state of the agent's container.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Container {
+    /// The kubelet said nothing yet.
+    Unknown,
+    /// It was not started.
+    Waiting(Said),
+    /// It runs.
+    Running {
+        /// Since when.
+        since: Option<Timestamp>,
+    },
+    /// It ended.
+    Ended(Exit),
+}
+
+/// How a container ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exit {
+    /// Its exit code.
+    pub code: i32,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// The kubelet's reason: `Completed`, `Error`, `OOMKilled`, `StartError`.
+    pub reason: String,
+    /// The termination message, whole: the results are in it.
+    pub message: String,
+    /// When it was started.
+    pub started: Option<Timestamp>,
+    /// When it ended.
+    pub finished: Option<Timestamp>,
+}
+
+impl From<&Pod> for PodView {
+    fn from(pod: &Pod) -> Self {
+        let status = pod.status.as_ref();
+        let condition = |kind: &str, value: &str| {
+            status
+                .and_then(|status| status.conditions.as_ref())
+                .and_then(|conditions| {
+                    conditions
+                        .iter()
+                        .find(|known| known.type_ == kind && known.status == value)
+                })
+        };
+        let agent = status
+            .and_then(|status| status.container_statuses.as_ref())
+            .and_then(|containers| {
+                containers
+                    .iter()
+                    .find(|container| container.name == contract::CONTAINER)
+            });
+        Self {
+            name: pod.metadata.name.clone().unwrap_or_default(),
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            job_uid: controller(&pod.metadata)
+                .and_then(|(kind, uid)| (kind == "Job").then_some(uid)),
+            created: pod.metadata.creation_timestamp.as_ref().map(instant),
+            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+            stop_asked: stop_asked(&pod.metadata),
+            disruption: condition("DisruptionTarget", "True").map(|target| Said {
+                reason: short(target.reason.as_ref()),
+                message: short(target.message.as_ref()),
+            }),
+            unschedulable: condition("PodScheduled", "False")
+                .filter(|scheduled| scheduled.reason.as_deref() == Some("Unschedulable"))
+                .map(|scheduled| short(scheduled.message.as_ref())),
+            phase: pod_phase(status.and_then(|status| status.phase.as_deref())),
+            failure: status
+                .filter(|status| status.reason.is_some())
+                .map(|status| Said {
+                    reason: short(status.reason.as_ref()),
+                    message: short(status.message.as_ref()),
+                }),
+            container: agent.map_or(Container::Unknown, container),
+            image_id: agent
+                .map(|agent| agent.image_id.clone())
+                .filter(|id| !id.is_empty()),
+        }
+    }
+}
+
+/// When the Pod was asked to stop. The API server's `deletionTimestamp` is when its grace *ends*:
+/// a program that obeys the signal ends before it, and would look as if it had ended by itself.
+fn stop_asked(metadata: &ObjectMeta) -> Option<Timestamp> {
+    let end = instant(metadata.deletion_timestamp.as_ref()?);
+    let grace = u64::try_from(metadata.deletion_grace_period_seconds.unwrap_or(0)).unwrap_or(0);
+    Some(match end.checked_sub(Duration::from_secs(grace)) {
+        Ok(asked) => asked,
+        Err(_) => Timestamp::MIN,
+    })
+}
+
+fn pod_phase(phase: Option<&str>) -> PodPhase {
+    match phase {
+        Some("Pending") => PodPhase::Pending,
+        Some("Running") => PodPhase::Running,
+        Some("Succeeded") => PodPhase::Succeeded,
+        Some("Failed") => PodPhase::Failed,
+        Some(_) | None => PodPhase::Unknown,
+    }
+}
+
+fn container(status: &core::ContainerStatus) -> Container {
+    let Some(state) = status.state.as_ref() else {
+        return Container::Unknown;
+    };
+    if let Some(ended) = &state.terminated {
+        return Container::Ended(Exit {
+            code: ended.exit_code,
+            signal: ended.signal,
+            reason: short(ended.reason.as_ref()),
+            message: ended.message.clone().unwrap_or_default(),
+            started: ended.started_at.as_ref().map(instant),
+            finished: ended.finished_at.as_ref().map(instant),
+        });
+    }
+    if let Some(running) = &state.running {
+        return Container::Running {
+            since: running.started_at.as_ref().map(instant),
+        };
+    }
+    state
+        .waiting
+        .as_ref()
+        .map_or(Container::Unknown, |waiting| {
+            Container::Waiting(Said {
+                reason: short(waiting.reason.as_ref()),
+                message: short(waiting.message.as_ref()),
+            })
+        })
+}
+
+/// A ConfigMap, as a run sees it: never its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigMapView {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// The UID of its controller.
+    pub owner_uid: Option<String>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+}
+
+impl From<&ConfigMap> for ConfigMapView {
+    fn from(map: &ConfigMap) -> Self {
+        Self {
+            name: map.metadata.name.clone().unwrap_or_default(),
+            uid: map.metadata.uid.clone().unwrap_or_default(),
+            owner_uid: controller(&map.metadata).map(|(_, uid)| uid),
+            deleting: map.metadata.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+/// An Event of type Warning on a Job or Pod: quota, admission and volumes tell only there why a
+/// Pod does not start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// The UID of the object that it is about.
+    pub object_uid: String,
+    /// Its reason.
+    pub reason: String,
+    /// Its message.
+    pub message: String,
+    /// When it was seen last.
+    pub last_seen: Option<Timestamp>,
+}
+
+impl From<&Event> for Warning {
+    fn from(event: &Event) -> Self {
+        let seen = [
+            event
+                .series
+                .as_ref()
+                .and_then(|series| series.last_observed_time.as_ref())
+                .map(|time| time.0),
+            event.last_timestamp.as_ref().map(instant),
+            event.event_time.as_ref().map(|time| time.0),
+            event.first_timestamp.as_ref().map(instant),
+        ];
+        Self {
+            object_uid: event.involved_object.uid.clone().unwrap_or_default(),
+            reason: short(event.reason.as_ref()),
+            message: short(event.message.as_ref()),
+            last_seen: seen.iter().filter_map(|time| *time).max(),
+        }
+    }
+}
+
+/// Kind and UID of the controlling owner.
+fn controller(metadata: &ObjectMeta) -> Option<(String, String)> {
+    metadata
+        .owner_references
+        .iter()
+        .flat_map(|owners| owners.iter())
+        .find(|owner| owner.controller == Some(true))
+        .map(|owner| (owner.kind.clone(), owner.uid.clone()))
+}
+
+fn label<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+fn number(text: &str) -> Option<i64> {
+    let Ok(number) = text.parse() else {
+        return None;
+    };
+    Some(number)
+}
+
+fn instant(time: &Time) -> Timestamp {
+    time.0
+}
+
+/// What others wrote is bounded before it is cached.
+fn short(text: Option<&String>) -> String {
+    text.map(|text| bounded(text, MESSAGE)).unwrap_or_default()
+}

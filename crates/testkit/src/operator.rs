@@ -1,0 +1,355 @@
+//! The operator's real binary as a process beside a cluster, with the rights of its chart and
+//! nothing more.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use api::rbac::{Permission, Scope};
+use k8s_openapi::{
+    api::{
+        authentication::v1::{TokenRequest, TokenRequestSpec},
+        core::v1::ServiceAccount,
+        rbac::v1::{
+            ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+        },
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, Config, ResourceExt,
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    process::{Child, Command},
+};
+
+use crate::wait::until;
+
+/// The name of the ServiceAccount and its bindings.
+const ACCOUNT: &str = "operator-under-test";
+
+/// How an operator is started.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The binary.
+    pub binary: PathBuf,
+    /// Where its Lease and its ServiceAccount are.
+    pub home: String,
+    /// The namespaces that it watches.
+    pub watched: Vec<String>,
+    /// More lines of its configuration.
+    pub config: String,
+    /// What it may do.
+    pub permissions: &'static [Permission],
+}
+
+/// A running operator. Dropping it kills it.
+pub struct Operator {
+    child: Child,
+    /// Where its pages are.
+    pub address: SocketAddr,
+    /// What it writes.
+    pub log: PathBuf,
+    /// Its user, as the audit log names it.
+    pub user: String,
+    folder: tempfile::TempDir,
+}
+
+impl Operator {
+    /// Starts it and waits until it is ready (it need not lead).
+    ///
+    /// # Errors
+    /// When it cannot be started, or is not ready within 30 s; with the end of its log.
+    pub async fn start(client: &Client, config: &Config, plan: &Plan) -> Result<Self> {
+        let folder = tempfile::tempdir().context("cannot make a folder")?;
+        let user = grant(client, plan).await?;
+        let kubeconfig = folder.path().join("kubeconfig");
+        fs::write(&kubeconfig, kubeconfig_of(client, config, plan).await?)?;
+        let settings = folder.path().join("config.yaml");
+        let watched = json!(plan.watched);
+        fs::write(&settings, format!("watchNamespaces: {watched}\n{}", plan.config))?;
+        let log = folder.path().join("log");
+        let address = free_address()?;
+        let child = Command::new(&plan.binary)
+            .arg("--config")
+            .arg(&settings)
+            .arg("--kubeconfig")
+            .arg(&kubeconfig)
+            .args(["--family", "tasks", "--namespace", &plan.home, "--log-format", "json"])
+            .args(["--address", &address.to_string()])
+            .stdin(Stdio::null())
+            .stdout(fs::File::create(&log)?)
+            .stderr(fs::File::options().append(true).open(&log)?)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("cannot start '{}'", plan.binary.display()))?;
+        let mut operator = Self { child, address, log, user, folder };
+        let ready = until("the operator", Duration::from_secs(30), async || {
+            Ok(match operator.page("/readyz").await {
+                Ok((200, _)) => Ok(()),
+                Ok((code, text)) => Err(format!("{code} {text}")),
+                Err(error) => Err(format!("{error:#}")),
+            })
+        })
+        .await;
+        if let Err(error) = ready {
+            let ended = operator.child.try_wait()?;
+            bail!("{error:#}; ended: {ended:?}; its log: {}", operator.log_text()?);
+        }
+        Ok(operator)
+    }
+
+    /// Gets one of its pages: code and text.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn page(&self, path: &str) -> Result<(u16, String)> {
+        let mut stream = TcpStream::connect(self.address).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: operator\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        tokio::time::timeout(Duration::from_secs(5), stream.read_to_string(&mut answer)).await??;
+        let code = answer.split(' ').nth(1).context("no answer")?.parse()?;
+        let (_, text) = answer.split_once("\r\n\r\n").context("no text")?;
+        Ok((code, text.to_owned()))
+    }
+
+    /// All metrics, as text.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn metrics(&self) -> Result<String> {
+        let (code, text) = self.page("/metrics").await?;
+        ensure!(code == 200, "/metrics answered {code}");
+        Ok(text)
+    }
+
+    /// The value of one series, written as on the page; 0 if it is not there.
+    ///
+    /// # Errors
+    /// When it does not answer, or says no number.
+    pub async fn metric(&self, series: &str) -> Result<f64> {
+        let text = self.metrics().await?;
+        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        match line {
+            None => Ok(0.0),
+            Some(value) => value.trim().parse().with_context(|| format!("'{series}' is '{value}'")),
+        }
+    }
+
+    /// Whether it leads, by its own metric.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn is_leading(&self) -> Result<bool> {
+        Ok(self.metric("orchestrator_leader").await? > 0.5)
+    }
+
+    /// All that it wrote.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn log_text(&self) -> Result<String> {
+        Ok(fs::read_to_string(&self.log)?)
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// When it has ended already.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = self.child.id().context("the operator has ended")?;
+        kill(Pid::from_raw(i32::try_from(pid)?), signal)?;
+        Ok(())
+    }
+
+    /// Asks it to stop; it must do so well, within 5 s.
+    ///
+    /// # Errors
+    /// When it does not stop, or not with code 0; with the end of its log.
+    pub async fn stop(mut self) -> Result<()> {
+        self.signal(Signal::SIGTERM)?;
+        let ended = tokio::time::timeout(Duration::from_secs(5), self.child.wait())
+            .await
+            .context("the operator does not stop")??;
+        ensure!(ended.success(), "the operator ended with {ended}: {}", self.log_text()?);
+        self.folder.close()?;
+        Ok(())
+    }
+
+    /// Kills it at once.
+    ///
+    /// # Errors
+    /// When it has ended already.
+    pub async fn kill(mut self) -> Result<()> {
+        self.child.kill().await?;
+        Ok(())
+    }
+}
+
+/// Installs CRDs and waits until they can be used.
+///
+/// # Errors
+/// When the API server refuses one.
+pub async fn install(client: &Client, crds: Vec<CustomResourceDefinition>) -> Result<()> {
+    let known: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let params = PatchParams::apply("testkit").force();
+    for crd in &crds {
+        known.patch(&crd.name_any(), &params, &Patch::Apply(crd)).await?;
+    }
+    for crd in &crds {
+        until("a CRD to be established", Duration::from_secs(30), async || {
+            let status = known.get(&crd.name_any()).await?.status;
+            let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
+            let is_there = conditions.iter().any(|one| one.type_ == "Established" && one.status == "True");
+            Ok(if is_there { Ok(()) } else { Err(format!("{conditions:?}")) })
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+fn free_address() -> Result<SocketAddr> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+fn rules(permissions: &[Permission], scopes: &[Scope]) -> Vec<PolicyRule> {
+    permissions
+        .iter()
+        .filter(|permission| scopes.contains(&permission.scope))
+        .map(|permission| PolicyRule {
+            api_groups: Some(vec![permission.group.to_owned()]),
+            resources: Some(vec![permission.resource.to_owned()]),
+            verbs: permission.verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+            ..PolicyRule::default()
+        })
+        .collect()
+}
+
+/// Makes the account and gives it exactly the family's permissions; the account's user name.
+async fn grant(client: &Client, plan: &Plan) -> Result<String> {
+    let home = plan.home.as_str();
+    let params = PatchParams::apply("testkit").force();
+    let meta = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let subjects = Some(vec![Subject {
+        kind: "ServiceAccount".to_owned(),
+        name: ACCOUNT.to_owned(),
+        namespace: Some(home.to_owned()),
+        ..Subject::default()
+    }]);
+    let role_ref = |kind: &str, name: &str| RoleRef {
+        api_group: "rbac.authorization.k8s.io".to_owned(),
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+    };
+    let account = ServiceAccount { metadata: meta(ACCOUNT), ..ServiceAccount::default() };
+    Api::<ServiceAccount>::namespaced(client.clone(), home)
+        .patch(ACCOUNT, &params, &Patch::Apply(&account))
+        .await?;
+    let own = Role { metadata: meta(ACCOUNT), rules: Some(rules(plan.permissions, &[Scope::Own])) };
+    Api::<Role>::namespaced(client.clone(), home)
+        .patch(ACCOUNT, &params, &Patch::Apply(&own))
+        .await?;
+    let binding = RoleBinding {
+        metadata: meta(ACCOUNT),
+        role_ref: role_ref("Role", ACCOUNT),
+        subjects: subjects.clone(),
+    };
+    Api::<RoleBinding>::namespaced(client.clone(), home)
+        .patch(ACCOUNT, &params, &Patch::Apply(&binding))
+        .await?;
+    // Cluster-wide, as the chart does: a namespace that is deleted must not take our rights with it.
+    let name = format!("{ACCOUNT}-{home}");
+    let role = ClusterRole {
+        metadata: meta(&name),
+        rules: Some(rules(plan.permissions, &[Scope::Watched, Scope::Cluster])),
+        ..ClusterRole::default()
+    };
+    Api::<ClusterRole>::all(client.clone()).patch(&name, &params, &Patch::Apply(&role)).await?;
+    let binding = ClusterRoleBinding {
+        metadata: meta(&name),
+        role_ref: role_ref("ClusterRole", &name),
+        subjects,
+    };
+    Api::<ClusterRoleBinding>::all(client.clone())
+        .patch(&name, &params, &Patch::Apply(&binding))
+        .await?;
+    Ok(format!("system:serviceaccount:{home}:{ACCOUNT}"))
+}
+
+async fn kubeconfig_of(client: &Client, config: &Config, plan: &Plan) -> Result<String> {
+    let request = TokenRequest {
+        spec: TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() },
+        ..TokenRequest::default()
+    };
+    let token = Api::<ServiceAccount>::namespaced(client.clone(), &plan.home)
+        .create_token_request(ACCOUNT, &PostParams::default(), &request)
+        .await?;
+    let token = token.status.context("no token")?.token;
+    let authorities = authorities(config)?;
+    let name = &config.tls_server_name;
+    let mut cluster = json!({ "server": config.cluster_url.to_string(), "certificate-authority-data": authorities });
+    if let Some(name) = name {
+        cluster["tls-server-name"] = json!(name);
+    }
+    let text = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "test",
+        "clusters": [{ "name": "test", "cluster": cluster }],
+        "users": [{ "name": "test", "user": { "token": token } }],
+        "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test", "namespace": plan.home } }],
+    });
+    Ok(text.to_string())
+}
+
+/// The API server's authorities, as a kubeconfig carries them.
+fn authorities(config: &Config) -> Result<String> {
+    let mut text = String::new();
+    if let Some(path) = &config.root_cert_file {
+        text = fs::read_to_string(path)?;
+    }
+    for certificate in config.root_cert.iter().flat_map(|all| all.iter()) {
+        text.push_str(&pem(certificate));
+    }
+    ensure!(!text.is_empty(), "the cluster's authorities are not known");
+    Ok(base64(text.as_bytes()))
+}
+
+fn pem(der: &[u8]) -> String {
+    let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    let body = base64(der);
+    for line in body.as_bytes().chunks(64) {
+        text.push_str(&String::from_utf8_lossy(line));
+        text.push('\n');
+    }
+    text.push_str("-----END CERTIFICATE-----\n");
+    text
+}
+
+/// k8s-openapi's `ByteString` is base64 in JSON.
+fn base64(bytes: &[u8]) -> String {
+    let encoded = json!(k8s_openapi::ByteString(bytes.to_vec()));
+    encoded.as_str().unwrap_or_default().to_owned()
+}
+
+/// The binary that `cargo build` made for the tests that run now.
+///
+/// # Errors
+/// When it is not there.
+pub fn built(target: &Path) -> Result<PathBuf> {
+    let binary = target.join("orchestrator");
+    ensure!(binary.is_file(), "'{}' is not there; run 'cargo build -p operator'", binary.display());
+    Ok(binary)
+}

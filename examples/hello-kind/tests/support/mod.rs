@@ -1,0 +1,236 @@
+//! A controller of Greetings in this process, on a real API server.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use api::decide::{Class, Fault};
+use engine::{
+    Context, Controller, Hub, Kind, Scope, Watch,
+    clock::Clock,
+    health::Health,
+    metrics::Metrics,
+    supervise::{Supervisor, TaskEnded},
+};
+use hello_kind::{Book, Greeting, Hello, Line};
+use k8s_openapi::{
+    api::core::v1::ConfigMap,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, CustomResourceExt, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use tokio::{sync::watch, task::JoinSet};
+
+/// A book in memory; it may lose the answer of its first write.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    pub(crate) lines: Mutex<BTreeMap<String, Vec<String>>>,
+    pub(crate) lose_first_answer: Mutex<bool>,
+}
+
+impl Book for Memory {
+    fn has(&self, uid: &str) -> bool {
+        self.lines.lock().unwrap().contains_key(uid)
+    }
+
+    fn write(&self, Line(uid, line): &Line) -> Result<(), Fault> {
+        self.lines
+            .lock()
+            .unwrap()
+            .entry(uid.clone())
+            .or_default()
+            .push(line.clone());
+        if std::mem::take(&mut *self.lose_first_answer.lock().unwrap()) {
+            let reason = api::Reason::ApiUnavailable;
+            return Err(Fault::new(
+                Class::Transient,
+                reason,
+                "the book did not answer",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A running controller.
+pub(crate) struct Running {
+    pub(crate) metrics: Metrics,
+    pub(crate) health: Health,
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    task: JoinSet<Result<(), TaskEnded>>,
+}
+
+impl Running {
+    /// Starts `make(doors)` for the Greetings of one namespace.
+    pub(crate) fn start<K: Kind<Object = Greeting>>(
+        client: &Client,
+        namespace: &str,
+        limit: Duration,
+        make: impl FnOnce(Hello) -> K,
+        book: Arc<dyn Book>,
+    ) -> Self {
+        // ANCHOR: watches
+        let (metrics, health) = (Metrics::default(), Health::default());
+        let scope = Scope::Namespaces(vec![namespace.to_owned()]);
+        let mut hub = Hub::new(client.clone(), metrics.clone(), health.clone(), scope);
+        let greetings = hub.namespaced(
+            ("hello.orchestrator.io", "greetings"),
+            Watch {
+                labels: None,
+                fields: None,
+                thin: |object| object,
+                index: |object: &Greeting| vec![object.spec.door.clone()],
+            },
+        );
+        let doors = hub.namespaced(
+            ("", "configmaps"),
+            Watch {
+                labels: None,
+                fields: None,
+                thin: |object: ConfigMap| object,
+                index: |_| vec![],
+            },
+        );
+        // ANCHOR_END: watches
+        // ANCHOR: controller
+        let (leader, leading) = watch::channel(true);
+        let context = Context {
+            client: client.clone(),
+            metrics: metrics.clone(),
+            health: health.clone(),
+            clock: Clock::system(),
+            leading,
+            identity: "hello".to_owned(),
+            concurrency: 8,
+            limit,
+            seed: 1,
+        };
+        let controller =
+            Controller::new(make(Hello(doors.clone(), book)), greetings.clone(), context);
+        let handle = controller.handle();
+        doors.on_change(move |change| {
+            for (key, greeting) in greetings.find_keyed(&change.key.name) {
+                if greeting.namespace() == change.key.namespace {
+                    handle.touch(&key);
+                }
+            }
+        });
+        let mut supervisor = Supervisor::new(health.clone(), Duration::from_secs(2));
+        supervisor.spawn("tick", health.clone().tick(supervisor.shutdown()));
+        let caches = hub.start(&mut supervisor);
+        supervisor.spawn("greetings", controller.run(caches, supervisor.shutdown()));
+        // ANCHOR_END: controller
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let _leader = leader;
+            supervisor
+                .run_until(async {
+                    // A dropped sender stops it, too.
+                    if stopped.await.is_err() {}
+                })
+                .await
+        });
+        Self {
+            metrics,
+            health,
+            stop: Some(stop),
+            task,
+        }
+    }
+
+    /// Stops it; whether it had run well.
+    pub(crate) async fn end(mut self) -> Result<()> {
+        drop(self.stop.take());
+        while let Some(ended) = self.task.join_next().await {
+            ended??;
+        }
+        Ok(())
+    }
+}
+
+/// Installs the CRD and waits until it can be used.
+pub(crate) async fn install(client: &Client, crd: CustomResourceDefinition) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let params = PatchParams::apply("hello-tests").force();
+    crds.patch(&crd.name_any(), &params, &Patch::Apply(&crd))
+        .await?;
+    testkit::wait::until(
+        "the CRD to be established",
+        Duration::from_secs(30),
+        || async {
+            let known = crds.get(&crd.name_any()).await?;
+            let conditions = known
+                .status
+                .and_then(|status| status.conditions)
+                .unwrap_or_default();
+            let is_there = conditions
+                .iter()
+                .any(|one| one.type_ == "Established" && one.status == "True");
+            Ok(if is_there {
+                Ok(())
+            } else {
+                Err(format!("{conditions:?}"))
+            })
+        },
+    )
+    .await
+    .context("the CRD of Greetings")
+}
+
+// ANCHOR: crd
+/// The CRD as it should be.
+pub(crate) fn crd() -> CustomResourceDefinition {
+    api::crd::complete(Greeting::crd())
+}
+// ANCHOR_END: crd
+
+/// A Greeting.
+pub(crate) fn greeting(name: &str, door: &str, patience: u64) -> Greeting {
+    Greeting::new(
+        name,
+        hello_kind::GreetingSpec {
+            line: format!("hello from {name}"),
+            door: door.to_owned(),
+            patience: Duration::from_secs(patience).into(),
+        },
+    )
+}
+
+/// Waits until a Greeting looks as wanted.
+pub(crate) async fn until(
+    greetings: &Api<Greeting>,
+    name: &str,
+    limit: u64,
+    wanted: impl Fn(&Greeting) -> bool,
+) -> Result<Greeting> {
+    testkit::wait::until(name, Duration::from_secs(limit), || async {
+        let seen = greetings.get(name).await?;
+        Ok(if wanted(&seen) {
+            Ok(seen)
+        } else {
+            Err(format!("{:?}", seen.status))
+        })
+    })
+    .await
+}
+
+/// The words of a status for short assertions: phase, reason, message.
+pub(crate) fn words(greeting: &Greeting) -> (String, String, String) {
+    let Some(status) = &greeting.status else {
+        return Default::default();
+    };
+    let main = status.progress.condition("Succeeded");
+    (
+        status
+            .phase
+            .map_or(String::new(), |phase| format!("{phase:?}")),
+        main.map_or(String::new(), |known| known.reason.clone()),
+        status.progress.message.clone().unwrap_or_default(),
+    )
+}

@@ -1,0 +1,77 @@
+//! Runs cases on fresh clusters of the tiers that they need.
+
+use std::{collections::BTreeMap, process::ExitCode, sync::Arc};
+
+use anyhow::{Result, anyhow, bail};
+use testkit::{
+    cluster::{Cluster, Tier},
+    suite::{self, Case, Place},
+};
+
+use crate::testbed::announce;
+
+/// Runs all cases, or those whose names are given; clusters are named after `suite`.
+pub(crate) async fn run(
+    suite: &str,
+    mut cases: Vec<Case>,
+    only: &[String],
+    parallel: usize,
+) -> Result<ExitCode> {
+    if let Some(unknown) = only
+        .iter()
+        .find(|name| !cases.iter().any(|case| case.name == *name))
+    {
+        let known: Vec<&str> = cases.iter().map(|case| case.name).collect();
+        bail!("no case '{unknown}'; there are {}", known.join(", "));
+    }
+    cases.retain(|case| only.is_empty() || only.iter().any(|name| name == case.name));
+    let places = places(suite, &cases).await?;
+    let summary = suite::run(cases, &places, parallel, &mut |line| println!("{line}")).await;
+    let stopped = stop(places).await;
+    println!("{summary}");
+    stopped?;
+    Ok(if summary.is_success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+async fn places(suite: &str, cases: &[Case]) -> Result<BTreeMap<Tier, Place>> {
+    let mut tiers: Vec<Tier> = cases.iter().map(|case| case.tier).collect();
+    tiers.sort();
+    tiers.dedup();
+    let mut places = BTreeMap::new();
+    if let Some(external) = Place::external() {
+        external.check().await?;
+        // A contributor's cluster has an API server and nodes; fake nodes it has not.
+        tiers.retain(|tier| *tier != Tier::Kwok);
+        places.extend(tiers.into_iter().map(|tier| (tier, external.clone())));
+        return Ok(places);
+    }
+    for tier in tiers {
+        let cluster = Cluster::start(
+            &format!("{suite}-{}-{}", std::process::id(), tier.name()),
+            tier,
+        )
+        .await?;
+        announce(&cluster);
+        places.insert(tier, Place::Testbed(Arc::new(cluster)));
+    }
+    Ok(places)
+}
+
+/// Ends all of them, also when one does not end.
+async fn stop(places: BTreeMap<Tier, Place>) -> Result<()> {
+    let mut result = Ok(());
+    for place in places.into_values() {
+        if let Place::Testbed(cluster) = place {
+            let ended = match Arc::into_inner(cluster) {
+                Some(cluster) => cluster.stop().await,
+                None => Err(anyhow!("a case still holds its cluster")),
+            };
+            result = result.and(ended);
+        }
+    }
+    result
+}

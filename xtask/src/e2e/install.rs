@@ -1,0 +1,541 @@
+//! `cargo xtask e2e install`: the chart, and the README's quickstart command by command.
+//!
+//! What a reader of the README does and this does not is one line, `kind load image-archive`: here
+//! the node takes the archive directly. What this does beyond it is said in [`prepare`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use futures::{FutureExt, future::BoxFuture};
+use serde_json::Value;
+use testkit::{
+    cluster::{Cluster, REGISTRY, Tier},
+    layout,
+    wait::until,
+};
+
+use super::{
+    Report,
+    chart::{self, NAMESPACE, Rule, Rules},
+    quickstart::{self, Step},
+    shell::Shell,
+};
+use crate::testbed::announce;
+
+/// What the examples call busybox, and what the node knows it as: Debian's busybox is a 1.35 too.
+const EXAMPLES_IMAGE: &str = "docker.io/library/busybox:1.35";
+const ACCOUNT: &str = "orchestrator-tasks";
+/// For Pods that were told to stop: twice their grace.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// What must hold after a command of the README, beyond what it prints.
+struct Check {
+    /// How the command begins. One that the README has not is a failure.
+    after: &'static str,
+    name: &'static str,
+    run: for<'a> fn(&'a Shell) -> BoxFuture<'a, Result<String>>,
+}
+
+const CHECKS: &[Check] = &[
+    Check {
+        after: "helm install ",
+        name: "restricted",
+        run: |shell| restricted(shell).boxed(),
+    },
+    Check {
+        after: "helm install ",
+        name: "rights",
+        run: |shell| rights(shell).boxed(),
+    },
+    Check {
+        after: "helm install ",
+        name: "leader",
+        run: |shell| leader(shell).boxed(),
+    },
+    Check {
+        after: "kubectl wait --for=condition=Finished taskrun/first-run",
+        name: "first-run",
+        run: |shell| first_run(shell).boxed(),
+    },
+    Check {
+        after: "kubectl wait --for=condition=Finished taskrun/first-failure",
+        name: "first-failure",
+        run: |shell| first_failure(shell).boxed(),
+    },
+    Check {
+        after: "kubectl wait --for=condition=Finished taskrun/first-failure",
+        name: "r17-restart",
+        run: |shell| r17_restart(shell).boxed(),
+    },
+    Check {
+        after: "helm uninstall ",
+        name: "kept",
+        run: |shell| kept(shell).boxed(),
+    },
+    Check {
+        after: "kubectl get taskruns",
+        name: "some-namespaces",
+        run: |shell| some_namespaces(shell).boxed(),
+    },
+];
+
+pub(super) async fn run() -> Result<ExitCode> {
+    let mut report = Report::default();
+    chart::run(&mut report).await?;
+    let readme = fs::read_to_string(layout::repository().join("README.md"))?;
+    let steps = quickstart::steps(&readme).context("README.md")?;
+    for Check { after, name, .. } in CHECKS {
+        ensure!(
+            steps.iter().any(|step| step.command.starts_with(after)),
+            "the README has no command '{after}…', after which '{name}' is to be checked"
+        );
+    }
+    let cluster =
+        Cluster::start(&format!("e2e-install-{}", std::process::id()), Tier::Node).await?;
+    announce(&cluster);
+    let folders = &cluster.folders;
+    let shell = Shell::new(&folders.kubeconfig(), &folders.run.join("kubectl"))?;
+    let ran = match prepare(&cluster, &shell).await {
+        Ok(()) => follow(&cluster, &shell, &steps, &mut report).await,
+        Err(error) => Err(error),
+    };
+    let stopped = cluster.stop().await;
+    ran?;
+    stopped?;
+    Ok(report.end())
+}
+
+/// What a reader need not do: the node gets the examples' image under the name that is pulled
+/// elsewhere, and both namespaces refuse Pods that are not `restricted`.
+async fn prepare(cluster: &Cluster, shell: &Shell) -> Result<()> {
+    cluster
+        .tag_image(&format!("{REGISTRY}/busybox:1"), EXAMPLES_IMAGE)
+        .await?;
+    shell
+        .check(&format!("kubectl create namespace {NAMESPACE}"))
+        .await?;
+    shell
+        .check(&format!(
+            "kubectl label namespace default {NAMESPACE} pod-security.kubernetes.io/enforce=restricted"
+        ))
+        .await?;
+    Ok(())
+}
+
+/// Does what the README says, until something is not as it says.
+async fn follow(
+    cluster: &Cluster,
+    shell: &Shell,
+    steps: &[Step],
+    report: &mut Report,
+) -> Result<()> {
+    let mut failed = None;
+    for (index, step) in steps.iter().enumerate() {
+        let name = format!("readme-{}", index + 1);
+        let checks = || {
+            CHECKS
+                .iter()
+                .filter(|check| step.command.starts_with(check.after))
+        };
+        if let Some(failed) = &failed {
+            let why = format!("after '{failed}' failed");
+            report.skipped(&name, &why);
+            checks().for_each(|check| report.skipped(check.name, &why));
+            continue;
+        }
+        let start = Instant::now();
+        let result = perform(cluster, shell, step).await;
+        if !report.case(&name, start, result) {
+            failed = Some(step.command.clone());
+        }
+        for check in checks() {
+            let start = Instant::now();
+            let result = (check.run)(shell).await;
+            report.case(check.name, start, result);
+        }
+    }
+    if report.summary.failed > 0 {
+        println!("{}", diagnosis(shell).await);
+    }
+    Ok(())
+}
+
+/// One command of the README, and that it prints what the README shows.
+async fn perform(cluster: &Cluster, shell: &Shell, step: &Step) -> Result<String> {
+    let Step { command, shown } = step;
+    if let Some(archive) = command.strip_prefix("kind load image-archive ") {
+        cluster
+            .load_image(&layout::repository().join(archive).canonicalize()?)
+            .await?;
+        return Ok(format!("'{command}', here by the node itself"));
+    }
+    let line = match command.split_once(' ') {
+        // The one that runs, not one to be built anew.
+        Some(("cargo", rest)) => {
+            let chore = rest
+                .strip_prefix("xtask ")
+                .with_context(|| format!("'{command}': of cargo's commands only 'xtask' is run"))?;
+            format!("'{}' {chore}", std::env::current_exe()?.display())
+        }
+        Some(("helm" | "kubectl", _)) => command.clone(),
+        Some(_) | None => bail!("'{command}' is none of cargo xtask, kind load, helm, kubectl"),
+    };
+    let printed = shell.check(&line).await?;
+    quickstart::compare(shown, &printed).with_context(|| format!("'{command}'"))?;
+    Ok(format!("'{command}'"))
+}
+
+/// What who looks for the fault would ask first.
+async fn diagnosis(shell: &Shell) -> String {
+    let mut text = String::new();
+    for line in [
+        "kubectl get pods --all-namespaces --output wide".to_owned(),
+        "kubectl get agents,taskruns --all-namespaces --output wide".to_owned(),
+        "kubectl get events --all-namespaces --field-selector type=Warning".to_owned(),
+        format!(
+            "kubectl --namespace {NAMESPACE} logs --prefix --tail 40 --selector app.kubernetes.io/name=orchestrator"
+        ),
+    ] {
+        match shell.run(&line).await {
+            Ok(output) => {
+                text.push_str(&format!("--- {line}\n{}{}", output.stdout, output.stderr));
+            }
+            Err(error) => text.push_str(&format!("--- {line}\n{error:#}\n")),
+        }
+    }
+    text
+}
+
+/// The Pods of the operator that are not on their way out, by UID.
+async fn pods(shell: &Shell) -> Result<BTreeSet<String>> {
+    let list = shell
+        .get(&format!(
+            "pods --namespace {NAMESPACE} --selector app.kubernetes.io/component=tasks"
+        ))
+        .await?;
+    Ok(list["items"]
+        .as_array()
+        .context("a list without items")?
+        .iter()
+        .filter(|pod| pod["metadata"]["deletionTimestamp"].is_null())
+        .map(|pod| pod["metadata"]["uid"].to_string())
+        .collect())
+}
+
+/// Both Pods run in a namespace that refuses all that is not `restricted`.
+async fn restricted(shell: &Shell) -> Result<String> {
+    let namespace = shell.get(&format!("namespace {NAMESPACE}")).await?;
+    ensure!(
+        namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted",
+        "the namespace does not enforce anything: {}",
+        namespace["metadata"]["labels"]
+    );
+    let rollout = format!(
+        "kubectl --namespace {NAMESPACE} rollout status deployment/{ACCOUNT} --timeout 60s"
+    );
+    shell.check(&rollout).await?;
+    let count = pods(shell).await?.len();
+    ensure!(count == 2, "{count} Pods instead of 2");
+    Ok("2 Pods are ready in a namespace that enforces 'restricted'".to_owned())
+}
+
+/// What the operator may do, as the API server sees it, is what was generated: not less, not more.
+async fn rights(shell: &Shell) -> Result<String> {
+    let Rules {
+        watched,
+        cluster,
+        own,
+    } = chart::generated()?;
+    may(shell, "default", &[&watched, &cluster]).await?;
+    may(shell, NAMESPACE, &[&watched, &cluster, &own]).await?;
+    Ok("'kubectl auth can-i --list' is what was generated, here and elsewhere".to_owned())
+}
+
+/// In `namespace` the operator may do what `rules` say, and nothing else.
+async fn may(shell: &Shell, namespace: &str, rules: &[&[Rule]]) -> Result<()> {
+    // Another account has what all have; the difference is the operator's own.
+    let all = allowed(shell, namespace, "nobody").await?;
+    let mut given = allowed(shell, namespace, ACCOUNT).await?;
+    given.retain(|right| !all.contains(right));
+    let wanted: BTreeSet<(String, String)> = rules.concat().iter().flat_map(each).collect();
+    let missing: Vec<_> = wanted.difference(&given).collect();
+    let beyond: Vec<_> = given.difference(&wanted).collect();
+    ensure!(
+        missing.is_empty() && beyond.is_empty(),
+        "in '{namespace}': missing {missing:?}, beyond what was generated {beyond:?}"
+    );
+    Ok(())
+}
+
+/// Resource and verb, one by one.
+fn each(rule: &Rule) -> Vec<(String, String)> {
+    let mut rights = Vec::new();
+    for group in &rule.api_groups {
+        for resource in &rule.resources {
+            let resource = match (group.as_str(), resource.split_once('/')) {
+                ("", _) => resource.clone(),
+                (group, None) => format!("{resource}.{group}"),
+                (group, Some((resource, sub))) => format!("{resource}.{group}/{sub}"),
+            };
+            rights.extend(
+                rule.verbs
+                    .iter()
+                    .map(|verb| (resource.clone(), verb.clone())),
+            );
+        }
+    }
+    rights
+}
+
+async fn allowed(
+    shell: &Shell,
+    namespace: &str,
+    account: &str,
+) -> Result<BTreeSet<(String, String)>> {
+    let line = format!(
+        "kubectl auth can-i --list --no-headers --namespace {namespace} --as system:serviceaccount:{NAMESPACE}:{account}"
+    );
+    parse_rights(&shell.check(&line).await?)
+}
+
+/// Lines such as `jobs.batch  []  []  [create delete]`: resource, URLs, names, verbs.
+fn parse_rights(table: &str) -> Result<BTreeSet<(String, String)>> {
+    let mut rights = BTreeSet::new();
+    for line in table.lines() {
+        // The resource of a line about URLs is empty.
+        let Some((resource, lists)) = line.split_once(char::is_whitespace) else {
+            continue;
+        };
+        if resource.is_empty() {
+            continue;
+        }
+        let lists: Vec<&str> = lists
+            .split('[')
+            .map(|list| list.trim().trim_end_matches(']'))
+            .collect();
+        let [_, _urls, names, verbs] = lists.as_slice() else {
+            bail!("'{line}' is not what 'kubectl auth can-i --list' prints");
+        };
+        ensure!(names.is_empty(), "'{line}': only for some names");
+        rights.extend(
+            verbs
+                .split_whitespace()
+                .map(|verb| (resource.to_owned(), verb.to_owned())),
+        );
+    }
+    ensure!(
+        !rights.is_empty(),
+        "nobody may do nothing at all: '{table}'"
+    );
+    Ok(rights)
+}
+
+/// One of the two leads, by a Lease beside them.
+async fn leader(shell: &Shell) -> Result<String> {
+    let lease = shell
+        .get(&format!("lease {ACCOUNT} --namespace {NAMESPACE}"))
+        .await?;
+    let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+    ensure!(!holder.is_empty(), "nobody holds the Lease: {lease}");
+    Ok(format!("Lease '{ACCOUNT}' is held by '{holder}'"))
+}
+
+/// The condition of a run that is so named.
+fn condition<'a>(run: &'a Value, wanted: &str) -> &'a Value {
+    run["status"]["conditions"]
+        .as_array()
+        .and_then(|list| list.iter().find(|condition| condition["type"] == wanted))
+        .unwrap_or(&Value::Null)
+}
+
+fn has_ended(run: &Value, phase: &str, succeeded: &str, reason: &str) -> Result<()> {
+    let (how, message) = (condition(run, "Succeeded"), &run["status"]["message"]);
+    for (what, wanted, found) in [
+        ("phase", phase, &run["status"]["phase"]),
+        ("Finished", "True", &condition(run, "Finished")["status"]),
+        ("Succeeded", succeeded, &how["status"]),
+        ("reason", reason, &how["reason"]),
+    ] {
+        ensure!(
+            found == wanted,
+            "{what} is {found}, not '{wanted}'; message: {message}; status: {}",
+            run["status"]
+        );
+    }
+    ensure!(
+        message.as_str().is_some_and(|text| !text.is_empty()),
+        "no message"
+    );
+    Ok(())
+}
+
+async fn first_run(shell: &Shell) -> Result<String> {
+    let run = shell.get("taskrun first-run").await?;
+    has_ended(&run, "Succeeded", "True", "Succeeded")?;
+    // "Count the words of this file."
+    let words = &run["status"]["result"]["results"]["words"];
+    ensure!(words == "6", "the agent counted {words} words instead of 6");
+    Ok(format!("6 words; {}", run["status"]["message"]))
+}
+
+async fn first_failure(shell: &Shell) -> Result<String> {
+    let run = shell.get("taskrun first-failure").await?;
+    has_ended(&run, "Failed", "False", "NonZeroExit")?;
+    let (code, message) = (
+        &run["status"]["result"]["exitCode"],
+        run["status"]["message"].as_str().unwrap_or_default(),
+    );
+    ensure!(code == 3, "exit code {code} instead of 3");
+    ensure!(
+        message.contains('3'),
+        "the message does not name the exit code: {message}"
+    );
+    Ok(message.to_owned())
+}
+
+/// A changed configuration replaces the Pods; an upgrade without a change does not.
+async fn r17_restart(shell: &Shell) -> Result<String> {
+    let upgrade =
+        format!("helm upgrade orchestrator charts/orchestrator --namespace {NAMESPACE} --wait");
+    let before = pods(shell).await?;
+    shell.check(&upgrade).await?;
+    let same = pods(shell).await?;
+    ensure!(
+        same == before,
+        "an upgrade without a change replaced Pods: {before:?}, {same:?}"
+    );
+    shell
+        .check(&format!("{upgrade} --set config.log.filter=debug"))
+        .await?;
+    until("all Pods to be new", LIMIT, async || {
+        let after = pods(shell).await?;
+        Ok(if after.len() == 2 && after.is_disjoint(&before) {
+            Ok(())
+        } else {
+            Err(format!("{after:?}, before {before:?}"))
+        })
+    })
+    .await?;
+    let map = shell
+        .get(&format!(
+            "configmap orchestrator-config --namespace {NAMESPACE}"
+        ))
+        .await?;
+    let file = map["data"]["config.yaml"].as_str().unwrap_or_default();
+    ensure!(file.contains("filter: debug"), "config.yaml is '{file}'");
+    Ok("a changed configuration replaced both Pods, an unchanged one none".to_owned())
+}
+
+/// Objects and their definitions outlive the release, and a new one finds them as they were.
+async fn kept(shell: &Shell) -> Result<String> {
+    for kind in chart::kinds()?.keys() {
+        shell.get(&format!("crd {kind}")).await?;
+    }
+    let before = runs(shell).await?;
+    ensure!(before.len() == 2, "left are only {before:?}");
+    let gone = format!(
+        "kubectl get deployments,serviceaccounts,clusterroles,clusterrolebindings,roles,rolebindings,configmaps \
+         --namespace {NAMESPACE} --selector app.kubernetes.io/part-of=orchestrator --output name"
+    );
+    let left = shell.check(&gone).await?;
+    ensure!(left.is_empty(), "uninstalled, but there is still {left}");
+
+    shell
+        .check(&format!(
+            "helm install orchestrator charts/orchestrator --namespace {NAMESPACE} --wait"
+        ))
+        .await
+        .context("install again")?;
+    let after = runs(shell).await?;
+    ensure!(
+        before == after,
+        "the new installation changed what had ended: {before:?}, {after:?}"
+    );
+    Ok("definitions and both runs stayed; a new installation left them as they were".to_owned())
+}
+
+/// Installed for some namespaces, it has rights in no other, and works in these.
+async fn some_namespaces(shell: &Shell) -> Result<String> {
+    let Rules {
+        watched,
+        cluster,
+        own,
+    } = chart::generated()?;
+    shell
+        .check(&format!(
+            "helm upgrade orchestrator charts/orchestrator --namespace {NAMESPACE} --wait \
+             --set 'watchNamespaces={{default}}'"
+        ))
+        .await?;
+    may(shell, "default", &[&watched, &cluster]).await?;
+    may(shell, NAMESPACE, &[&cluster, &own]).await?;
+    may(shell, "kube-public", &[&cluster]).await?;
+    for line in [
+        "kubectl delete taskrun first-run --timeout=1m",
+        "kubectl apply -f examples/first-run.yaml",
+        "kubectl wait --for=condition=Finished taskrun/first-run --timeout=2m",
+    ] {
+        shell.check(line).await?;
+    }
+    first_run(shell).await?;
+    Ok("with 'watchNamespaces={default}' it may do nothing elsewhere, and runs agents".to_owned())
+}
+
+/// Each run with its UID and version.
+async fn runs(shell: &Shell) -> Result<BTreeMap<String, (String, String)>> {
+    let list = shell.get("taskruns").await?;
+    let field = |run: &Value, name: &str| run["metadata"][name].to_string();
+    Ok(list["items"]
+        .as_array()
+        .context("a list without items")?
+        .iter()
+        .map(|run| {
+            let version = field(run, "resourceVersion");
+            (field(run, "name"), (field(run, "uid"), version))
+        })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_read_from_the_table_and_from_rules_alike() {
+        let table = "\
+jobs.batch                        []                   []       [create delete]
+taskruns.orchestrator.io/status   []                   []       [patch]
+pods                              []                   []       [list]
+                                  [/api/*]             []       [get]
+";
+        let rule = |group: &str, resource: &str, verbs: &[&str]| Rule {
+            api_groups: vec![group.to_owned()],
+            resources: vec![resource.to_owned()],
+            verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+        };
+        let rules = [
+            rule("batch", "jobs", &["create", "delete"]),
+            rule("orchestrator.io", "taskruns/status", &["patch"]),
+            rule("", "pods", &["list"]),
+        ];
+        let wanted: BTreeSet<_> = rules.iter().flat_map(each).collect();
+        assert_eq!(parse_rights(table).unwrap(), wanted);
+    }
+
+    #[test]
+    fn a_table_that_is_none_is_refused() {
+        for (table, reason) in [
+            ("", "nothing at all"),
+            ("error: you must be logged in", "not what"),
+            ("pods [] [one] [get]", "only for some names"),
+        ] {
+            let error = parse_rights(table).unwrap_err().to_string();
+            assert!(error.contains(reason), "{table:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `cargo xtask e2e …`: the product as its users have it, on a real cluster.
+
+mod chart;
+mod install;
+mod quickstart;
+mod shell;
+mod tasks;
+
+use std::{process::ExitCode, time::Instant};
+
+use anyhow::{Result, ensure};
+use clap::Subcommand;
+use testkit::suite::{Place, Summary};
+
+use crate::testbed::{build_driver, require_root, runtime};
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// The chart as it is rendered and, by the README's own commands, as it is installed and used
+    Install,
+    /// TaskRuns from creation to every end, on the real node
+    Tasks {
+        /// Only these cases
+        cases: Vec<String>,
+    },
+}
+
+pub(crate) fn run(command: Command) -> Result<ExitCode> {
+    require_root()?;
+    match command {
+        Command::Install => {
+            ensure!(
+                Place::external().is_none(),
+                "this one needs a cluster of the testbed: it loads images on the node"
+            );
+            build_driver()?;
+            runtime()?.block_on(install::run())
+        }
+        Command::Tasks { cases } => {
+            build_driver()?;
+            build_operator()?;
+            runtime()?.block_on(tasks::run(&cases))
+        }
+    }
+}
+
+/// The operator as tests run it, beside this program.
+fn build_operator() -> Result<()> {
+    let status = std::process::Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--package", "operator"])
+        .current_dir(testkit::layout::repository())
+        .status()?;
+    ensure!(status.success(), "the operator cannot be built");
+    Ok(())
+}
+
+/// Lines of cases as they end, and their sum.
+#[derive(Default)]
+struct Report {
+    summary: Summary,
+}
+
+impl Report {
+    /// Prints how a case ended; whether it passed.
+    fn case(&mut self, name: &str, start: Instant, result: Result<String>) -> bool {
+        let (word, said) = match &result {
+            Ok(seen) => {
+                self.summary.passed += 1;
+                ("ok     ", seen.clone())
+            }
+            Err(error) => {
+                self.summary.failed += 1;
+                ("FAILED ", format!("{error:#}"))
+            }
+        };
+        let took = start.elapsed().as_secs_f64();
+        println!("{word} {name:<16} {took:>5.1} s  {said}");
+        result.is_ok()
+    }
+
+    /// A case that had no chance, because one before it failed.
+    fn skipped(&mut self, name: &str, why: &str) {
+        self.summary.skipped += 1;
+        println!("skipped {name:<16} {:>5}    {why}", "");
+    }
+
+    /// Prints the sum; what was skipped is not success.
+    fn end(self) -> ExitCode {
+        println!("{}", self.summary);
+        if self.summary.is_success() && self.summary.skipped == 0 {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
+    }
+}

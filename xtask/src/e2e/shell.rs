@@ -1,0 +1,107 @@
+//! Commands as people type them, with the testbed's helm and kubectl, on one cluster.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use testkit::{layout, parts, process::ended};
+
+/// `helm install --wait` gives up by itself after five minutes.
+const LIMIT: Duration = Duration::from_secs(6 * 60);
+
+/// Where commands run: in the repository's folder, on one cluster.
+pub(crate) struct Shell {
+    path: OsString,
+    kubeconfig: PathBuf,
+    cache: PathBuf,
+}
+
+/// What a command left.
+pub(crate) struct Output {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Shell {
+    /// For the cluster of `kubeconfig`; `cache` is a folder for what kubectl remembers of it, because
+    /// another cluster had the same address before.
+    pub(crate) fn new(kubeconfig: &Path, cache: &Path) -> Result<Self> {
+        let mut folders = Vec::new();
+        for part in ["kubernetes", "helm"] {
+            folders.push(parts::folder_of(part)?.join("bin"));
+        }
+        folders.extend(std::env::split_paths(
+            &std::env::var_os("PATH").unwrap_or_default(),
+        ));
+        Ok(Self {
+            path: std::env::join_paths(folders)?,
+            kubeconfig: kubeconfig.to_owned(),
+            cache: cache.to_owned(),
+        })
+    }
+
+    /// For commands that need no cluster.
+    pub(crate) fn without_cluster() -> Result<Self> {
+        Self::new(Path::new("/dev/null"), &std::env::temp_dir())
+    }
+
+    /// Runs one command to its end, whatever that is.
+    pub(crate) async fn run(&self, line: &str) -> Result<Output> {
+        let child = tokio::process::Command::new("sh")
+            .args(["-c", line])
+            .current_dir(layout::repository())
+            .env("PATH", &self.path)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("KUBECACHEDIR", &self.cache)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        let output = tokio::time::timeout(LIMIT, child)
+            .await
+            .with_context(|| format!("'{line}' took longer than {} s", LIMIT.as_secs()))?
+            .with_context(|| format!("cannot run '{line}'"))?;
+        Ok(Output {
+            status: output.status,
+            stdout: String::from_utf8(output.stdout)
+                .with_context(|| format!("'{line}' printed what is not text"))?,
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+
+    /// Runs a command that must succeed, and without a warning of the API server.
+    pub(crate) async fn check(&self, line: &str) -> Result<String> {
+        let output = self.run(line).await?;
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = output;
+        ensure!(
+            status.success(),
+            "'{line}' {}: {}{}",
+            ended(status),
+            stdout,
+            stderr.trim_end()
+        );
+        ensure!(
+            !stderr.contains("Warning:"),
+            "'{line}' warns: {}",
+            stderr.trim_end()
+        );
+        Ok(stdout)
+    }
+
+    /// Reads objects: `kubectl get … --output json`.
+    pub(crate) async fn get(&self, what: &str) -> Result<Value> {
+        let text = self
+            .check(&format!("kubectl get {what} --output json"))
+            .await?;
+        serde_json::from_str(&text).with_context(|| format!("'kubectl get {what}' printed no JSON"))
+    }
+}

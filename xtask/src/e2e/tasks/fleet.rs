@@ -1,0 +1,200 @@
+//! The operator itself: quiet, handed over, and discreet.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use api::tasks::{Agent, TaskRun};
+use k8s_openapi::api::{coordination::v1::Lease, events::v1::Event};
+use kube::{Api, ResourceExt, api::ListParams};
+use nix::sys::signal::Signal;
+use serde_json::json;
+use testkit::{audit::Request, suite::Env, wait::until};
+use tokio::time::Instant;
+
+use super::kit::{Bench, Expect, phase_of};
+
+const LIMIT: Duration = Duration::from_secs(45);
+
+pub(super) async fn quiet(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let cluster = bench.env.testbed("the audit log")?;
+    bench.agent("done", "sleep 1", json!({})).await?;
+    bench.agent("runs", "exec sleep 600", json!({})).await?;
+    bench
+        .agent(
+            "waits",
+            "true",
+            json!({ "nodeSelector": { "disk": "golden" } }),
+        )
+        .await?;
+    for name in ["done", "runs", "waits", "agentless"] {
+        bench.submit(name, json!({})).await?;
+    }
+    bench.ended("done", &Expect::default()).await?;
+    bench
+        .until("runs", LIMIT, "running", |status| {
+            phase_of(status) == "Running"
+        })
+        .await?;
+    bench.waits_for("waits", "Unschedulable", &[]).await?;
+    bench.waits_for("agentless", "AgentNotFound", &[]).await?;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let audit = cluster.audit();
+    let mark = audit.mark(&bench.env.client).await?;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let counts = audit.counts(&bench.env.client, mark).await?;
+    let user = bench.operator.user.clone();
+    let of_ours = |request: &Request| request.user == user && request.is_write();
+    let is_lease = |request: &Request| request.resource.starts_with("leases");
+    let writes = counts.of(|request| of_ours(request) && !is_lease(request));
+    let renewals = counts.of(|request| of_ours(request) && is_lease(request));
+    ensure!(writes == 0, "{writes} writes in 60 s");
+    ensure!(
+        renewals >= 5,
+        "the operator was not there: {renewals} renewals"
+    );
+    bench.done().await?;
+    Ok(format!(
+        "0 writes in 60 s beside {renewals} renewals of the Lease"
+    ))
+}
+
+pub(super) async fn hand_over(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    bench.agent("long", "sleep 25", json!({})).await?;
+    bench.submit("long", json!({})).await?;
+    bench
+        .until("long", LIMIT, "running", |status| {
+            phase_of(status) == "Running"
+        })
+        .await?;
+    let second = bench.another().await?;
+    ensure!(
+        bench.operator.is_leading().await? && !second.is_leading().await?,
+        "one leads"
+    );
+    let leases: Api<Lease> = bench.env.api();
+    let holder = async || {
+        let lease = leases.get("orchestrator-tasks").await?;
+        lease
+            .spec
+            .and_then(|spec| spec.holder_identity)
+            .context("no holder")
+    };
+    let first_holder = holder().await?;
+
+    let begin = Instant::now();
+    bench.operator.signal(Signal::SIGTERM)?;
+    let took = until("the hand-over", Duration::from_secs(5), async || {
+        let now = holder().await.unwrap_or_default();
+        let is_new = !now.is_empty() && now != first_holder;
+        Ok(if is_new {
+            Ok(begin.elapsed())
+        } else {
+            Err(now)
+        })
+    })
+    .await?;
+    ensure!(took < Duration::from_secs(1), "SIGTERM: {took:?}");
+    let Bench {
+        env,
+        operator: _,
+        plan,
+    } = bench;
+    let bench = Bench {
+        env,
+        operator: second,
+        plan,
+    };
+    until("the second to lead", Duration::from_secs(2), async || {
+        Ok(if bench.operator.is_leading().await? {
+            Ok(())
+        } else {
+            Err("not yet".to_owned())
+        })
+    })
+    .await?;
+
+    let third = bench.another().await?;
+    let Bench {
+        env,
+        operator,
+        plan,
+    } = bench;
+    operator.kill().await?;
+    let begin = Instant::now();
+    until("the third to lead", Duration::from_secs(30), async || {
+        Ok(if third.is_leading().await? {
+            Ok(())
+        } else {
+            Err("not yet".to_owned())
+        })
+    })
+    .await?;
+    let after_kill = begin.elapsed();
+    let bench = Bench {
+        env,
+        operator: third,
+        plan,
+    };
+    let said = bench.ends("long", Expect::default()).await?;
+    bench.done().await?;
+    Ok(format!(
+        "SIGTERM {:.2} s, SIGKILL {:.1} s; {said}",
+        took.as_secs_f64(),
+        after_kill.as_secs_f64()
+    ))
+}
+
+pub(super) async fn canary(env: Env) -> Result<String> {
+    const CANARY: &str = "canary-7f3a9c51";
+    let bench = Bench::new(env).await?;
+    let env = json!({ "env": [{ "name": "API_KEY", "value": CANARY }] });
+    bench.agent("sings", "sleep 1", env.clone()).await?;
+    bench.agent("fails", "sleep 1; exit 5", env.clone()).await?;
+    let mut waits = env;
+    waits["nodeSelector"] = json!({ "disk": "golden" });
+    bench.agent("waits", "true", waits).await?;
+    for name in ["sings", "fails", "waits"] {
+        bench.submit(name, json!({})).await?;
+    }
+    bench.ended("sings", &Expect::default()).await?;
+    let finished = |status: &api::tasks::TaskRunStatus| phase_of(status) == "Failed";
+    bench.until("fails", LIMIT, "failed", finished).await?;
+    bench.waits_for("waits", "Unschedulable", &[]).await?;
+    let mut places = vec![
+        ("the log", bench.operator.log_text()?),
+        ("the metrics", bench.operator.metrics().await?),
+    ];
+    let events: Api<Event> = bench.env.api();
+    places.push((
+        "Events",
+        serde_json::to_string(&events.list(&ListParams::default()).await?.items)?,
+    ));
+    for run in bench
+        .env
+        .api::<TaskRun>()
+        .list(&ListParams::default())
+        .await?
+    {
+        places.push(("a run", serde_json::to_string(&run)?));
+    }
+    for agent in bench
+        .env
+        .api::<Agent>()
+        .list(&ListParams::default())
+        .await?
+    {
+        places.push(("an Agent's status", serde_json::to_string(&agent.status)?));
+        ensure!(
+            serde_json::to_string(&agent.spec)?.contains(CANARY),
+            "{} has no canary",
+            agent.name_any()
+        );
+    }
+    for (place, text) in &places {
+        ensure!(!text.contains(CANARY), "the canary is in {place}");
+    }
+    bench.done().await?;
+    Ok(format!("not in {} places", places.len()))
+}

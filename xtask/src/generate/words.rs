@@ -1,0 +1,201 @@
+//! The reference of reasons, and of phases and conditions.
+
+use api::{
+    Phase, PhaseRow, Progress, Reason, Shape, State, Status, Timestamp, Verdict,
+    tasks::{AgentStatus, TaskRunStatus},
+};
+
+use super::{
+    Output,
+    markdown::{cell, page, table},
+};
+
+pub(super) fn outputs() -> Vec<Output> {
+    vec![
+        Output {
+            path: "docs/reference/reasons.md".to_owned(),
+            text: reasons(),
+        },
+        Output {
+            path: "docs/reference/states.md".to_owned(),
+            text: states(),
+        },
+    ]
+}
+
+fn reasons() -> String {
+    let mut text = page("Reasons");
+    text.push_str(
+        "\nThe `reason` of a condition, an Event or a result is one of these words. \
+         The `message` beside it names the case at hand.\n",
+    );
+    for reason in Reason::ALL {
+        text.push_str(&format!(
+            "\n## {reason}\n{}\n\n**What to do:** {}\n",
+            reason.meaning(),
+            reason.advice()
+        ));
+    }
+    text
+}
+
+fn states() -> String {
+    let mut text = page("Phases and conditions");
+    text.push_str(
+        "\n`status.phase` is for people. Programs read the conditions: \
+         `kubectl wait --for=condition=Finished` returns at any end of a run.\n",
+    );
+    text.push_str(&kind::<AgentStatus>(
+        "Agent",
+        &[State::Working, State::Stalled, State::Ready],
+        &[],
+    ));
+    text.push_str(&kind::<TaskRunStatus>(
+        "TaskRun",
+        &[
+            State::Working,
+            State::Stalled,
+            State::Succeeded,
+            State::Failed,
+        ],
+        api::tasks::condition::MEANINGS,
+    ));
+    text
+}
+
+/// A kind's phases as a diagram and a table, and the conditions of its states.
+fn kind<S: Status>(name: &str, states: &[State], own: &[(&str, &str)]) -> String {
+    let phases = <S::Phase as Phase>::TABLE;
+    let mut text = format!(
+        "\n## {name}\n```mermaid\n{}```\n\nThe same as text:\n\n```text\n{}```\n\n",
+        diagram::<S>(phases),
+        arrows::<S>(phases)
+    );
+    let rows: Vec<_> = phases
+        .iter()
+        .map(|row| {
+            [
+                format!("`{}`", row.phase.name()),
+                cell(row.meaning),
+                or_dash(row.deadline),
+                or_dash(row.undo),
+            ]
+        })
+        .collect();
+    text.push_str(&table(
+        ["phase", "meaning", "what ends the wait", "what is undone"],
+        &rows,
+    ));
+    text.push_str("\nThe conditions when it is\n\n");
+    let rows: Vec<_> = states
+        .iter()
+        .map(|state| [format!("{state:?}"), conditions(S::SHAPE, *state)])
+        .collect();
+    text.push_str(&table(["state", "conditions"], &rows));
+    if !own.is_empty() {
+        text.push_str("\nand beside them\n\n");
+        let rows: Vec<_> = own
+            .iter()
+            .map(|(name, meaning)| [format!("`{name}`"), cell(meaning)])
+            .collect();
+        text.push_str(&table(["condition", "meaning"], &rows));
+    }
+    text
+}
+
+fn diagram<S: Status>(phases: &[PhaseRow<S::Phase>]) -> String {
+    let mut text = String::from("stateDiagram-v2\n");
+    let mut line = |from: &str, to: &str| text.push_str(&format!("    {from} --> {to}\n"));
+    let first = phases.first().map(|row| row.phase.name());
+    if let Some(first) = first {
+        line("[*]", first);
+    }
+    for row in phases {
+        for next in row.next {
+            line(row.phase.name(), next.name());
+        }
+        if row.next.is_empty() {
+            line(row.phase.name(), "[*]");
+            if let (Some(first), Some(field)) = (first, S::EPOCH) {
+                line(row.phase.name(), &format!("{first}: higher {field}"));
+            }
+        }
+    }
+    text
+}
+
+fn arrows<S: Status>(phases: &[PhaseRow<S::Phase>]) -> String {
+    let first = phases.first().map_or("", |row| row.phase.name());
+    let width = phases
+        .iter()
+        .map(|row| row.phase.name().len())
+        .max()
+        .unwrap_or_default();
+    let mut text = format!("{:width$} -> {first}\n", "");
+    for row in phases {
+        let next: Vec<&str> = row.next.iter().map(|phase| phase.name()).collect();
+        let next = match (next.is_empty(), S::EPOCH) {
+            (false, _) => next.join(" | "),
+            (true, Some(field)) => format!("the end; {first} when {field} grows"),
+            (true, None) => "the end".to_owned(),
+        };
+        text.push_str(&format!("{:width$} -> {next}\n", row.phase.name()));
+    }
+    text
+}
+
+/// What [`Progress::stand`] makes of a state; asked, not repeated.
+fn conditions(shape: Shape, state: State) -> String {
+    let verdict = Verdict {
+        state,
+        reason: Reason::Progressing,
+        message: String::new(),
+    };
+    let mut progress = Progress::default();
+    progress.stand(shape, &verdict, 1, Timestamp::UNIX_EPOCH);
+    let said: Vec<String> = progress
+        .conditions
+        .iter()
+        .map(|condition| format!("`{}={}`", condition.type_, condition.status))
+        .collect();
+    said.join(", ")
+}
+
+fn or_dash(text: &str) -> String {
+    if text.is_empty() {
+        "–".to_owned()
+    } else {
+        cell(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_diagram_has_each_arrow_of_the_table() {
+        let phases = <<TaskRunStatus as Status>::Phase as Phase>::TABLE;
+        let (drawn, told) = (
+            diagram::<TaskRunStatus>(phases),
+            arrows::<TaskRunStatus>(phases),
+        );
+        for row in phases {
+            for next in row.next {
+                let arrow = format!("    {} --> {}\n", row.phase.name(), next.name());
+                assert!(drawn.contains(&arrow), "{arrow}{drawn}");
+            }
+        }
+        assert!(drawn.contains("Failed --> Pending: higher spec.contextVersion"));
+        assert!(told.contains("Pending   -> Running | Succeeded | Failed"));
+        assert!(told.contains("Failed    -> the end; Pending when spec.contextVersion grows"));
+    }
+
+    #[test]
+    fn a_failed_run_is_finished_and_stalled() {
+        assert_eq!(
+            conditions(Shape::Run, State::Failed),
+            "`Succeeded=False`, `Stalled=True`, `Finished=True`"
+        );
+    }
+}
