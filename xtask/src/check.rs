@@ -28,6 +28,7 @@ const CHECKS: &[Stage] = &[
         ])
     }),
     ("generate", || xtask(&["generate", "--check"])),
+    ("pure", pure),
     ("unit tests", || cargo(&["test", "--workspace", "--quiet"])),
     ("deny", || {
         // The advisory database is not reachable from every machine; see CONTRIBUTING.md.
@@ -56,9 +57,42 @@ const CHECKS: &[Stage] = &[
 const CLUSTER: &[Stage] = &[
     ("testbed build", || xtask(&["testbed", "build"])),
     ("cluster tests", || xtask(&["test"])),
+    ("e2e tasks", || xtask(&["e2e", "tasks"])),
+    ("e2e install", || xtask(&["e2e", "install"])),
     ("prove", || xtask(&["testbed", "prove"])),
     ("isolation", || xtask(&["testbed", "isolation"])),
 ];
+
+/// Crates whose thinking must not need an async runtime or a client.
+const PURE: &[&str] = &["api", "tasks"];
+
+/// Decisions compile without an async runtime and without a client: what they need is in their
+/// arguments.
+fn pure() -> Result<()> {
+    for package in PURE {
+        let output = cargo_command(&["tree", "--package", package, "--no-default-features"])
+            .args(["--edges", "normal", "--prefix", "none"])
+            .current_dir(layout::repository())
+            .output()?;
+        if !output.status.success() {
+            bail!("cargo tree: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        let tree = String::from_utf8(output.stdout)?;
+        for banned in ["tokio ", "kube-client ", "hyper "] {
+            if let Some(line) = tree.lines().find(|line| line.starts_with(banned)) {
+                bail!("'{package}' without its default features needs '{line}'");
+            }
+        }
+        cargo(&[
+            "check",
+            "--quiet",
+            "--package",
+            package,
+            "--no-default-features",
+        ])?;
+    }
+    Ok(())
+}
 
 /// What a contributor runs before a commit.
 pub(crate) fn check() -> Result<ExitCode> {

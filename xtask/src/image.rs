@@ -54,7 +54,7 @@ pub(crate) fn build() -> Result<Built> {
         .with_context(|| format!("'{ARCHIVE}' has no folder"))?;
     fs::create_dir_all(folder)?;
     let _lock = Lock::take(&folder.join("lock"), BUILD_LIMIT, &mut |holder| {
-        println!("waiting: {holder} is building the image")
+        eprintln!("waiting: {holder} is building the image")
     })?;
     let program = compile(folder)?;
     let image = declare(&folder.join("declaration/orchestrator"))?;
@@ -116,7 +116,7 @@ fn compile(folder: &Path) -> Result<PathBuf> {
     fs::write(&log, "")?;
     process::run(&command, &log, BUILD_LIMIT, &mut |elapsed| {
         if elapsed.as_secs() % 30 == 0 {
-            println!("image: compiling for {} s", elapsed.as_secs());
+            eprintln!("image: compiling for {} s", elapsed.as_secs());
         }
     })?;
     let program = build.join(target).join("image/orchestrator");

@@ -55,9 +55,9 @@ const TASKS: &[Permission] = &[
     Permission {
         group: GROUP,
         resource: "agents",
-        verbs: &["get", "list", "patch", "watch"],
+        verbs: &["get", "list", "watch"],
         scope: Scope::Watched,
-        why: "reads what runs are to run on; patches annotations, never the spec",
+        why: "reads what runs are to run on",
     },
     Permission {
         group: GROUP,
@@ -76,7 +76,7 @@ const TASKS: &[Permission] = &[
     Permission {
         group: "",
         resource: "configmaps",
-        verbs: &["create", "delete", "get", "list", "watch"],
+        verbs: &["create", "get", "list", "watch"],
         scope: Scope::Watched,
         why: "a run's files",
     },

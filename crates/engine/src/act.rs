@@ -18,7 +18,10 @@ use crate::{
 };
 
 /// No single request may take longer. A pass has 60 s for all of its requests.
-const LIMIT: Duration = Duration::from_secs(15);
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// An Event is a hint: what it hints at must not wait for it.
+const HINT: Duration = Duration::from_secs(3);
 
 /// Sends writes, and puts their answers into the caches.
 #[derive(Clone)]
@@ -226,10 +229,27 @@ impl Hands {
             "{}?fieldManager={MANAGER}&fieldValidation=Strict",
             place.collection()
         );
-        match self.send(Method::POST, uri, Some(body)).await {
-            Ok(_created) => Ok(()),
-            Err(Failed::Api(error)) if is(&error, 409) => Ok(()),
-            Err(failed) => Err(failed.fault("create", place)),
+        let created = self.send(Method::POST, uri, Some(body));
+        match tokio::time::timeout(HINT, created).await {
+            Ok(Ok(_created)) => Ok(()),
+            Ok(Err(Failed::Api(error))) if is(&error, 409) => Ok(()),
+            Ok(Err(failed)) => Err(failed.fault("create", place)),
+            Err(_elapsed) => Err(Failed::Silence.fault("create", place)),
+        }
+    }
+
+    /// Puts what an object is now into the cache: the watch is behind.
+    pub(crate) async fn refresh(&self, place: Place<'_>, uid: &str) -> Result<(), Fault> {
+        match self.send(Method::GET, place.object(), None).await {
+            Ok(object) => {
+                self.keep(place, object);
+                Ok(())
+            }
+            Err(Failed::Api(error)) if is(&error, 404) => {
+                self.forget(place, uid);
+                Ok(())
+            }
+            Err(failed) => Err(failed.fault("get", place)),
         }
     }
 
@@ -298,9 +318,8 @@ impl Failed {
                 Class::Transient,
                 Reason::ApiUnavailable,
                 format!(
-                    "no answer to '{verb} {resource}' of '{}' within {} s",
-                    place.name,
-                    LIMIT.as_secs()
+                    "no answer in time to '{verb} {resource}' of '{}'",
+                    place.name
                 ),
             ),
             Self::Build(error) => Fault::bug(format!(

@@ -67,6 +67,9 @@ pub(crate) fn version_of(meta: &ObjectMeta) -> u64 {
     }
 }
 
+/// The round of an object that we wrote and no watch has shown yet.
+const WRITTEN: u64 = u64::MAX;
+
 struct Slot<T> {
     uid: String,
     version: u64,
@@ -79,11 +82,26 @@ struct State<T> {
     slots: HashMap<Key, Slot<T>>,
     index: HashMap<String, BTreeSet<Key>>,
     poison: BTreeMap<Key, Poison>,
-    /// UIDs that we deleted and whose deletion event has not come yet: an older event must not
+    /// UIDs that we deleted, with their namespaces, and whose deletion event has not come yet: an older event must not
     /// bring them back.
-    removed: HashSet<String>,
-    /// The highest version that an event carried.
-    latest: u64,
+    removed: HashMap<String, Option<String>>,
+    /// The highest version that an event carried, by namespace: each may have a watch of its own,
+    /// and these do not wait for each other.
+    latest: HashMap<Option<String>, u64>,
+}
+
+impl<T> State<T> {
+    fn came(&mut self, identity: &Identity) {
+        let latest = self
+            .latest
+            .entry(identity.key.namespace.clone())
+            .or_default();
+        *latest = (*latest).max(identity.version);
+    }
+
+    fn latest_of(&self, key: &Key) -> u64 {
+        self.latest.get(&key.namespace).copied().unwrap_or(0)
+    }
 }
 
 /// What was last seen of a type of objects. Clones share it.
@@ -132,8 +150,8 @@ impl<T: Send + Sync + 'static> Cache<T> {
                     slots: HashMap::new(),
                     index: HashMap::new(),
                     poison: BTreeMap::new(),
-                    removed: HashSet::new(),
-                    latest: 0,
+                    removed: HashMap::new(),
+                    latest: HashMap::new(),
                 }),
                 listeners: Mutex::new(Vec::new()),
             }),
@@ -230,9 +248,9 @@ impl<T: Send + Sync + 'static> Cache<T> {
     /// An event of the watch: the object is there.
     pub(crate) fn seen(&self, identity: Identity, object: T, round: u64) {
         let mut state = lock(&self.shared.state);
-        state.latest = state.latest.max(identity.version);
+        state.came(&identity);
         state.poison.remove(&identity.key);
-        if state.removed.contains(&identity.uid) {
+        if state.removed.contains_key(&identity.uid) {
             return;
         }
         if let Some(slot) = state.slots.get_mut(&identity.key)
@@ -240,7 +258,12 @@ impl<T: Send + Sync + 'static> Cache<T> {
             && slot.version >= identity.version
             && identity.version > 0
         {
-            slot.round = slot.round.max(round);
+            // Listed now, so the next listing may miss it.
+            slot.round = if slot.round == WRITTEN {
+                round
+            } else {
+                slot.round.max(round)
+            };
             return;
         }
         self.put(state, identity, object, round);
@@ -255,9 +278,9 @@ impl<T: Send + Sync + 'static> Cache<T> {
         let round = match state.slots.get(&identity.key) {
             Some(slot) if slot.uid == identity.uid && slot.version >= identity.version => return,
             Some(slot) => slot.round,
-            None if identity.version <= state.latest => return,
+            None if identity.version <= state.latest_of(&identity.key) => return,
             // Not yet listed by anyone: it must survive a listing that began before the write.
-            None => u64::MAX,
+            None => WRITTEN,
         };
         self.put(state, identity, object, round);
     }
@@ -290,7 +313,7 @@ impl<T: Send + Sync + 'static> Cache<T> {
     /// An event of the watch: the object is gone.
     pub(crate) fn gone(&self, identity: &Identity) {
         let mut state = lock(&self.shared.state);
-        state.latest = state.latest.max(identity.version);
+        state.came(identity);
         state.removed.remove(&identity.uid);
         if state
             .poison
@@ -306,7 +329,7 @@ impl<T: Send + Sync + 'static> Cache<T> {
     pub(crate) fn removed(&self, key: &Key, uid: &str) {
         let mut state = lock(&self.shared.state);
         if state.slots.get(key).is_some_and(|slot| slot.uid == uid) {
-            state.removed.insert(uid.to_owned());
+            state.removed.insert(uid.to_owned(), key.namespace.clone());
             self.take(state, key, Some(uid));
         }
     }
@@ -332,18 +355,25 @@ impl<T: Send + Sync + 'static> Cache<T> {
     pub(crate) fn listed(&self, namespace: Option<&str>, round: u64, poison: &HashSet<Key>) {
         let is_in_reach = |key: &Key| namespace.is_none() || key.namespace.as_deref() == namespace;
         let mut state = lock(&self.shared.state);
-        state.removed.clear();
+        state
+            .removed
+            .retain(|_, home| namespace.is_some() && home.as_deref() != namespace);
         state
             .poison
             .retain(|key, _| !is_in_reach(key) || poison.contains(key));
+        // What we wrote may be too new for this listing; not if a later event has come since.
+        let is_gone = |key: &Key, slot: &Slot<T>| match slot.round {
+            WRITTEN => slot.version <= state.latest_of(key),
+            seen => seen < round,
+        };
         let gone: Vec<Key> = state
             .slots
             .iter()
-            .filter(|(key, slot)| is_in_reach(key) && slot.round < round)
+            .filter(|(key, slot)| is_in_reach(key) && is_gone(key, slot))
             .map(|(key, _)| key.clone())
             .collect();
         for (key, slot) in &mut state.slots {
-            if slot.round == u64::MAX && is_in_reach(key) {
+            if slot.round == WRITTEN && is_in_reach(key) {
                 slot.round = round;
             }
         }
@@ -433,6 +463,27 @@ mod tests {
     }
 
     #[test]
+    fn a_newer_event_of_another_namespace_does_not_hide_our_write() {
+        let cache = cache();
+        let elsewhere = Identity {
+            key: Key::new("m", "x"),
+            uid: "9".into(),
+            version: 50,
+        };
+        cache.seen(elsewhere, "x".into(), 1);
+        cache.written(identity("a", "1", 40), "forty".into());
+        assert_eq!(get(&cache, "a").as_deref(), Some("forty"));
+        cache.removed(&Key::new("n", "a"), "1");
+        cache.listed(Some("m"), 2, &HashSet::new());
+        cache.seen(identity("a", "1", 41), "late".into(), 1);
+        assert_eq!(
+            get(&cache, "a"),
+            None,
+            "its deletion is not forgotten by another's listing"
+        );
+    }
+
+    #[test]
     fn a_name_that_is_used_again_is_another_object() {
         let cache = cache();
         cache.seen(identity("a", "1", 5), "one".into(), 1);
@@ -476,6 +527,25 @@ mod tests {
         );
         cache.listed(None, 4, &HashSet::new());
         assert!(cache.is_empty());
+    }
+
+    #[test]
+    fn what_we_wrote_is_no_ghost_after_it_was_listed_or_overtaken() {
+        let cache = cache();
+        cache.written(identity("c", "3", 20), "c".into());
+        cache.seen(identity("c", "3", 20), "c".into(), 1);
+        cache.seen(identity("d", "4", 30), "d".into(), 2);
+        cache.listed(None, 2, &HashSet::new());
+        assert_eq!(get(&cache, "c"), None, "listed once, then missing");
+
+        cache.written(identity("e", "5", 40), "e".into());
+        cache.seen(identity("d", "4", 50), "d".into(), 3);
+        cache.listed(None, 3, &HashSet::new());
+        assert_eq!(
+            get(&cache, "e"),
+            None,
+            "a later event came, and it was not listed"
+        );
     }
 
     #[test]

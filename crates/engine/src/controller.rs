@@ -1,10 +1,10 @@
 //! A controller: which object is looked at when, by whom, and what happens after a fault.
 
+mod worker;
+
 use std::{
-    any::Any,
     collections::HashMap,
     fmt,
-    panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -12,14 +12,7 @@ use std::{
     time::Duration,
 };
 
-use api::{
-    Phase, Reason, Status, Timestamp,
-    decide::{Class, Fault},
-    names,
-    status::Retry,
-};
-use futures::FutureExt;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use api::{decide::Class, names};
 use kube::{Client, Resource, ResourceExt};
 use tokio::{
     sync::{Notify, watch},
@@ -27,6 +20,7 @@ use tokio::{
     time::Instant,
 };
 
+use self::worker::Worker;
 use crate::{
     act::Hands,
     backoff,
@@ -36,7 +30,7 @@ use crate::{
     key::Key,
     kind::Kind,
     metrics::Metrics,
-    pass::{Eyes, Looked},
+    pass::Eyes,
     queue::{Next, Queue},
     supervise::Shutdown,
     watch::Started,
@@ -45,9 +39,6 @@ use crate::{
 /// How long a pass may take: every request and every external effect has a shorter deadline of its
 /// own.
 pub const PASS: Duration = Duration::from_secs(60);
-
-/// A transient fault that lasts longer is shown on the object.
-const SHOWN_AFTER: Duration = Duration::from_secs(30);
 
 /// The first looks after a start are spread over at most this.
 const SPREAD: Duration = Duration::from_secs(10);
@@ -125,15 +116,6 @@ impl Handle {
     }
 }
 
-/// What is remembered of a key that failed.
-#[derive(Debug, Clone, Copy)]
-struct Memory {
-    class: Class,
-    attempt: u32,
-    generation: i64,
-    since: Timestamp,
-}
-
 /// Runs one kind.
 ///
 /// # Guarantees
@@ -194,7 +176,7 @@ impl<K: Kind> Controller<K> {
         } = self;
         let name = K::RESOURCE.kind;
         context.health.set_synced(name, false);
-        while !caches.is_synced() {
+        while !caches.is_settled() {
             tokio::select! {
                 () = shutdown.wait() => return Ok(()),
                 () = tokio::time::sleep(Duration::from_millis(20)) => {}
@@ -203,13 +185,14 @@ impl<K: Kind> Controller<K> {
         let worker = Arc::new(Worker {
             eyes: Eyes {
                 kind,
-                hands: Hands::new(context.client.clone(), caches),
+                hands: Hands::new(context.client.clone(), caches.clone()),
                 clock: context.clock.clone(),
                 metrics: context.metrics.clone(),
                 leading: context.leading.clone(),
                 identity: context.identity.clone(),
             },
             objects,
+            caches,
             memory: Mutex::default(),
             seed: context.seed,
             limit: context.limit,
@@ -320,240 +303,14 @@ fn is_urgent<T: Resource>(change: &Change<'_, T>) -> bool {
     let (Some(old), Some(new)) = (change.old, change.new) else {
         return true;
     };
-    let wish = |object: &T| object.annotations().get(names::RECONCILE_AT).cloned();
+    let wish = |object: &T| {
+        [names::RECONCILE_AT, names::FORCE_DELETE, names::PRESERVE]
+            .map(|name| object.annotations().get(name).cloned())
+    };
     old.meta().generation != new.meta().generation
         || old.meta().uid != new.meta().uid
         || old.meta().deletion_timestamp.is_some() != new.meta().deletion_timestamp.is_some()
         || wish(old) != wish(new)
-}
-
-struct Worker<K: Kind> {
-    eyes: Eyes<K>,
-    objects: Cache<K::Object>,
-    memory: Mutex<HashMap<Key, Memory>>,
-    seed: u64,
-    limit: Duration,
-}
-
-impl<K: Kind> Worker<K> {
-    /// Looks at one key, whatever happens.
-    async fn turn(&self, key: &Key) -> Next {
-        let begin = Instant::now();
-        let (outcome, next) = self.look(key).await;
-        self.eyes
-            .metrics
-            .reconciled(K::RESOURCE.kind, outcome, begin.elapsed());
-        next
-    }
-
-    async fn look(&self, key: &Key) -> (&'static str, Next) {
-        let Some(object) = self.objects.get(key) else {
-            return self.absent(key).await;
-        };
-        if let Some(at) = self.stored_retry(key, &object) {
-            return ("Waiting", Next::Backoff(at));
-        }
-        let looking = AssertUnwindSafe(self.eyes.look(&object)).catch_unwind();
-        let fault = match tokio::time::timeout(self.limit, looking).await {
-            Ok(Ok(Ok(looked))) => return self.looked(key, looked),
-            Ok(Ok(Err(fault))) => fault,
-            Ok(Err(panic)) => Fault::bug(panic_words(&*panic)),
-            Err(_elapsed) => Fault::bug(format!(
-                "the pass did not end within {} s and was cut off",
-                self.limit.as_secs()
-            )),
-        };
-        ("Failed", self.failed(key, &object, &fault).await)
-    }
-
-    fn looked(&self, key: &Key, looked: Looked) -> (&'static str, Next) {
-        match looked {
-            Looked::Completed(wake) => {
-                self.memory().remove(key);
-                match wake {
-                    Some(at) => ("Waiting", Next::At(self.instant(at))),
-                    None => ("Completed", Next::Idle),
-                }
-            }
-            Looked::Skipped => {
-                self.memory().remove(key);
-                ("Skipped", Next::Idle)
-            }
-            // Whoever leads next looks at everything; if it is us, this key is still due.
-            Looked::Abandoned => ("Abandoned", Next::At(Instant::now())),
-        }
-    }
-
-    /// The key has no readable object: it is gone, or it is poison.
-    async fn absent(&self, key: &Key) -> (&'static str, Next) {
-        let Some(poison) = self.objects.poison(key) else {
-            self.memory().remove(key);
-            return ("Skipped", Next::Idle);
-        };
-        match self.eyes.report_poison(key, &poison).await {
-            Ok(()) => {
-                tracing::error!(kind = K::RESOURCE.kind, object = %key, "undecodable: {}", poison.error);
-                ("Failed", Next::Idle)
-            }
-            Err(fault) => {
-                let (memory, delay) = self.remember(key, poison.generation, fault.class);
-                self.log(key, &fault, memory.attempt, delay);
-                ("Failed", Next::Backoff(Instant::now() + delay))
-            }
-        }
-    }
-
-    /// After a fault: count it, say it where it belongs, and wait.
-    async fn failed(&self, key: &Key, object: &K::Object, fault: &Fault) -> Next {
-        let generation = object.meta().generation.unwrap_or(0);
-        let (memory, delay) = self.remember(key, generation, fault.class);
-        self.log(key, fault, memory.attempt, delay);
-        let until = Instant::now() + delay;
-        let now = self.eyes.clock.now();
-        let lasts = Duration::try_from(now.duration_since(memory.since)).unwrap_or_default();
-        let is_shown = match fault.class {
-            Class::Transient | Class::Conflict => {
-                lasts > SHOWN_AFTER && fault.reason != Reason::NamespaceTerminating
-            }
-            Class::Invalid | Class::Denied | Class::Failed | Class::Bug => true,
-        };
-        if is_shown {
-            let retry = (delay >= backoff::STORED).then(|| Retry {
-                attempt: memory.attempt,
-                class: fault.class.name().to_owned(),
-                next_at: Time(now.checked_add(delay).unwrap_or(now)),
-            });
-            let recording = self.eyes.record_fault(object, fault, retry);
-            let recorded = tokio::time::timeout(self.limit / 2, recording).await;
-            let failed = match recorded {
-                Ok(Ok(())) => None,
-                Ok(Err(fault)) => Some(fault.to_string()),
-                Err(_elapsed) => Some("it took too long".to_owned()),
-            };
-            // The next look records again (R14).
-            if let Some(why) = failed {
-                self.eyes
-                    .metrics
-                    .error(K::RESOURCE.kind, Class::Transient.name());
-                tracing::warn!(kind = K::RESOURCE.kind, object = %key, "the fault could not be recorded: {why}");
-            }
-        }
-        Next::Backoff(until)
-    }
-
-    fn log(&self, key: &Key, fault: &Fault, attempt: u32, delay: Duration) {
-        let Fault {
-            class,
-            reason,
-            message,
-        } = fault;
-        self.eyes.metrics.error(K::RESOURCE.kind, class.name());
-        let (kind, class, reason) = (K::RESOURCE.kind, class.name(), reason.name());
-        let retry_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-        if class == Class::Conflict.name() {
-            tracing::debug!(kind, object = %key, class, reason, attempt, retry_ms, "{message}");
-        } else if class == Class::Bug.name() {
-            tracing::error!(kind, object = %key, class, reason, attempt, retry_ms, "{message}");
-        } else {
-            tracing::warn!(kind, object = %key, class, reason, attempt, retry_ms, "{message}");
-        }
-    }
-
-    /// Counts a fault of a key: the memory of it, and the delay until the next look.
-    fn remember(&self, key: &Key, generation: i64, class: Class) -> (Memory, Duration) {
-        let now = self.eyes.clock.now();
-        let mut memory = self.memory();
-        let known = memory
-            .get(key)
-            .filter(|known| known.generation == generation)
-            .copied();
-        let entry = Memory {
-            class,
-            attempt: known
-                .filter(|known| known.class == class)
-                .map_or(1, |known| known.attempt.saturating_add(1)),
-            generation,
-            since: known.map_or(now, |known| known.since),
-        };
-        memory.insert(key.clone(), entry);
-        (entry, backoff::delay(self.seed, key, class, entry.attempt))
-    }
-
-    /// A retry that an earlier process stored, and that has not come yet: when it does.
-    fn stored_retry(&self, key: &Key, object: &K::Object) -> Option<Instant> {
-        let progress = K::status(object)?.progress();
-        let retry = progress.retry.as_ref()?;
-        let generation = object.meta().generation.unwrap_or(0);
-        let mut memory = self.memory();
-        if memory.contains_key(key)
-            || progress.observed_generation != generation
-            || object.meta().deletion_timestamp.is_some()
-        {
-            return None;
-        }
-        let class = Class::ALL
-            .iter()
-            .find(|class| class.name() == retry.class)?;
-        let now = self.eyes.clock.now();
-        let entry = Memory {
-            class: *class,
-            attempt: retry.attempt,
-            generation,
-            since: now,
-        };
-        memory.insert(key.clone(), entry);
-        (retry.next_at.0 > now).then(|| self.instant(retry.next_at.0))
-    }
-
-    /// A time of day as an instant of the timers.
-    fn instant(&self, at: Timestamp) -> Instant {
-        let wait = at.duration_since(self.eyes.clock.now());
-        Instant::now() + Duration::try_from(wait).unwrap_or_default()
-    }
-
-    fn gauge(&self, handle: &Handle, is_leading: bool, context: &Context) {
-        let kind = K::RESOURCE.kind;
-        let (depth, oldest) = if is_leading {
-            handle.queue().depth(Instant::now())
-        } else {
-            (0, Duration::ZERO)
-        };
-        context.metrics.queue(kind, depth, oldest);
-        context.health.queue_depth(kind, depth);
-        context.metrics.undecodable(kind, self.objects.poisoned());
-        if <K::Status as Status>::SHAPE == api::Shape::LongLived {
-            return;
-        }
-        let table = <<K::Status as Status>::Phase as Phase>::TABLE;
-        let first = table.first().map(|row| row.phase.name());
-        let counts = self
-            .objects
-            .fold(HashMap::<&str, usize>::new(), |mut counts, object| {
-                let phase = K::status(object).and_then(Status::phase).map(Phase::name);
-                if let Some(phase) = phase.or(first) {
-                    *counts.entry(phase).or_default() += 1;
-                }
-                counts
-            });
-        for row in table.iter().filter(|row| !row.next.is_empty()) {
-            let phase = row.phase.name();
-            context
-                .metrics
-                .set_active(kind, phase, counts.get(phase).copied().unwrap_or(0));
-        }
-    }
-
-    fn memory(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What a panic says. Only a literal is repeated: formatted text may carry a user's data.
-fn panic_words(panic: &(dyn Any + Send)) -> String {
-    match panic.downcast_ref::<&'static str>() {
-        Some(words) => format!("a decision or its execution panicked: {words}"),
-        None => "a decision or its execution panicked; the operator's log has the place".to_owned(),
-    }
 }
 
 #[cfg(test)]

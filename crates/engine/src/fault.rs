@@ -36,9 +36,12 @@ pub fn from_kube(request: Request<'_>, error: &Error) -> Fault {
     )]
     match error {
         Error::Api(status) => from_status(request, status),
-        Error::SerdeError(error) => Fault::bug(format!(
-            "cannot read the answer to '{verb} {resource}' of '{name}': {error}"
-        )),
+        // Half an answer: the request may have been carried out.
+        Error::SerdeError(error) => Fault::new(
+            Class::Transient,
+            Reason::ApiUnavailable,
+            format!("the answer to '{verb} {resource}' of '{name}' cannot be read: {error}"),
+        ),
         Error::BuildRequest(error) => Fault::bug(format!(
             "cannot build '{verb} {resource}' of '{name}': {error}"
         )),

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::time::{Instant, sleep};
 
-use crate::supervise::Shutdown;
+use crate::{feeds::Feeds, supervise::Shutdown};
 
 /// How often [`Health::tick`] beats.
 const BEAT: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ const NO_ANSWER: Duration = Duration::from_secs(30);
 ///
 /// Nothing here asks anybody: it is told, and judges what it was told.
 #[derive(Debug, Clone)]
-pub struct Health(Arc<Mutex<State>>);
+pub struct Health(Arc<Mutex<State>>, Feeds);
 
 #[derive(Debug)]
 struct State {
@@ -58,15 +58,18 @@ struct Snapshot {
 impl Default for Health {
     fn default() -> Self {
         let now = Instant::now();
-        Self(Arc::new(Mutex::new(State {
-            beat: now,
-            ended: Vec::new(),
-            synced: BTreeMap::new(),
-            queues: BTreeMap::new(),
-            is_leading: false,
-            answered: None,
-            moved: now,
-        })))
+        Self(
+            Arc::new(Mutex::new(State {
+                beat: now,
+                ended: Vec::new(),
+                synced: BTreeMap::new(),
+                queues: BTreeMap::new(),
+                is_leading: false,
+                answered: None,
+                moved: now,
+            })),
+            Feeds::default(),
+        )
     }
 }
 
@@ -140,12 +143,18 @@ impl Health {
         live(&self.snapshot())
     }
 
-    /// `/readyz`: all caches are synced, leader or not.
+    /// `/readyz`: the controllers have started and all watches work, leader or not.
     ///
     /// # Errors
-    /// Names the caches that are not.
+    /// Names the controllers and watches that do not.
     pub fn ready(&self) -> Result<(), String> {
-        ready(&self.snapshot())
+        ready(&self.snapshot(), self.1.complaints())
+    }
+
+    /// The watches of this process.
+    #[must_use]
+    pub fn feeds(&self) -> &Feeds {
+        &self.1
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -194,16 +203,16 @@ fn live(seen: &Snapshot) -> Result<(), String> {
     verdict(&reasons)
 }
 
-fn ready(seen: &Snapshot) -> Result<(), String> {
+fn ready(seen: &Snapshot, mut reasons: Vec<String>) -> Result<(), String> {
     match &seen.unsynced {
-        None => Err("no cache has been started".to_owned()),
-        Some(kinds) => verdict(
-            &kinds
+        None => reasons.push("no controller has been started".to_owned()),
+        Some(kinds) => reasons.extend(
+            kinds
                 .iter()
-                .map(|kind| format!("the cache of {kind} is not synced"))
-                .collect::<Vec<_>>(),
+                .map(|kind| format!("the controller of {kind} has not started")),
         ),
     }
+    verdict(&reasons)
 }
 
 fn verdict(reasons: &[String]) -> Result<(), String> {
@@ -331,13 +340,13 @@ mod tests {
     }
 
     #[test]
-    fn ready_is_all_caches_synced_and_none_is_not_all() {
+    fn ready_is_all_controllers_started_and_none_is_not_all() {
         let cases = [
-            (None, Err("no cache has been started".to_owned())),
+            (None, Err("no controller has been started".to_owned())),
             (Some(vec![]), Ok(())),
             (
                 Some(vec!["Agent", "Job"]),
-                Err("the cache of Agent is not synced; the cache of Job is not synced".to_owned()),
+                Err("the controller of Agent has not started; the controller of Job has not started".to_owned()),
             ),
         ];
         for (unsynced, wanted) in cases {
@@ -346,7 +355,7 @@ mod tests {
                 is_leading: false,
                 ..well()
             };
-            assert_eq!(ready(&standby), wanted);
+            assert_eq!(ready(&standby, Vec::new()), wanted);
         }
     }
 

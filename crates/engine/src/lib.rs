@@ -13,7 +13,9 @@
 //! - [`leader`], [`supervise`], [`health`], [`metrics`], [`client`], [`clock`]: the process around it.
 
 mod act;
+mod events;
 mod pass;
+mod poison;
 mod record;
 
 pub mod backoff;
@@ -22,6 +24,7 @@ pub mod client;
 pub mod clock;
 pub mod controller;
 pub mod fault;
+pub mod feeds;
 pub mod health;
 pub mod key;
 pub mod kind;

@@ -3,20 +3,19 @@
 use std::sync::Arc;
 
 use api::{
-    MANAGER, Phase, Reason, State, Status, Timestamp, Verdict,
+    Phase, Reason, State, Status, Timestamp, Verdict,
     decide::{Class, Decision, Effect, Fault, Hold, Input},
-    names,
-    status::{Retry, bounded},
+    status::{Retry, condition},
 };
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Resource, ResourceExt, core::ObjectMeta};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::{
     act::{Hands, Place},
-    cache::Poison,
     clock::Clock,
+    events::Transition,
     key::Key,
     kind::Kind,
     metrics::Metrics,
@@ -99,6 +98,7 @@ impl<K: Kind> Eyes<K> {
             match self.act(object, &decision.effects).await {
                 Ok(()) => break decision,
                 Err(Stop::Fault(failed)) if failed.class == Class::Failed && fault.is_none() => {
+                    tracing::warn!(kind = K::RESOURCE.kind, object = %Key::of(meta), "{failed}");
                     self.metrics.error(K::RESOURCE.kind, failed.class.name());
                     fault = Some(failed);
                 }
@@ -106,6 +106,11 @@ impl<K: Kind> Eyes<K> {
             }
         };
 
+        // Letting a deleted object go must not depend on a last word about it.
+        if is_deleting && let Hold::Release { annotations } = &decision.hold {
+            self.release(object, &version, annotations).await?;
+            return Ok(Looked::Completed(None));
+        }
         let generation = meta.generation.unwrap_or(0);
         let status = record::settled(&stored, &decision, generation, now);
         if let Some(written) = self
@@ -142,8 +147,20 @@ impl<K: Kind> Eyes<K> {
             let (kind, reason) = (K::RESOURCE.kind, verdict.reason.name());
             let attempt = status.attempt();
             tracing::info!(kind, %object, phase, reason, attempt, "{}", verdict.message);
-            self.tell(meta, status.attempt(), phase_name(status), verdict, now)
-                .await;
+            let (attempt, since) = (status.attempt(), since(stored));
+            self.tell(
+                &Transition {
+                    meta,
+                    since,
+                    attempt,
+                    phase,
+                    verdict,
+                },
+                now,
+            )
+            .await;
+            // Telling took its time.
+            self.must_lead()?;
         }
         let place = Place {
             subresource: Some("status"),
@@ -180,14 +197,14 @@ impl<K: Kind> Eyes<K> {
         let Some(status) = record::failed(&stored, fault, retry, generation, now) else {
             // The object's work is over, and its status says so; the Event is what is left to say.
             if *self.leading.borrow() {
-                self.tell(
-                    object.meta(),
-                    stored.attempt(),
-                    phase_name(&stored),
-                    &verdict,
-                    now,
-                )
-                .await;
+                let transition = Transition {
+                    meta: object.meta(),
+                    since: since(&stored),
+                    attempt: stored.attempt(),
+                    phase: phase_name(&stored),
+                    verdict: &verdict,
+                };
+                self.tell(&transition, now).await;
             }
             return Ok(());
         };
@@ -199,61 +216,6 @@ impl<K: Kind> Eyes<K> {
             Ok(_) | Err(Stop::NotLeading) => Ok(()),
             Err(Stop::Fault(fault)) => Err(fault),
         }
-    }
-
-    /// Reports an object that cannot be read on itself.
-    pub(crate) async fn report_poison(&self, key: &Key, poison: &Poison) -> Result<(), Fault> {
-        if !*self.leading.borrow() {
-            return Ok(());
-        }
-        let now = self.clock.now();
-        let place = Place {
-            resource: K::RESOURCE,
-            namespace: key.namespace.as_deref(),
-            name: &key.name,
-            subresource: None,
-        };
-        let verdict = Verdict::stalled(
-            Reason::Undecodable,
-            format!(
-                "this object does not fit the operator's schema, so it is left alone: {}",
-                poison.error
-            ),
-        );
-        let mut progress = api::Progress::default();
-        progress.stand(
-            <K::Status as Status>::SHAPE,
-            &verdict,
-            poison.generation,
-            now,
-        );
-        // What is stored already is not written again: our own write would bring us back here.
-        let known = self.hands.get(place).await?;
-        let is_known = known.pointer("/status/message").and_then(Value::as_str)
-            == Some(verdict.message.as_str())
-            && known.pointer("/status/observedGeneration") == Some(&json!(poison.generation));
-        if is_known {
-            return Ok(());
-        }
-        let meta = ObjectMeta {
-            name: Some(key.name.clone()),
-            namespace: key.namespace.clone(),
-            uid: Some(poison.uid.clone()),
-            generation: Some(poison.generation),
-            ..ObjectMeta::default()
-        };
-        self.tell(&meta, 0, "Unknown", &verdict, now).await;
-        let body = json!({ "status": {
-            "conditions": progress.conditions,
-            "message": progress.message,
-            "observedGeneration": poison.generation,
-        }});
-        let place = Place {
-            subresource: Some("status"),
-            ..place
-        };
-        self.hands.patch(place, &poison.uid, None, body).await?;
-        Ok(())
     }
 
     async fn act(&self, object: &K::Object, effects: &[Effect<K::External>]) -> Result<(), Stop> {
@@ -365,73 +327,6 @@ impl<K: Kind> Eyes<K> {
         }
     }
 
-    /// One Event per transition: its name says which one, so that a repetition is refused.
-    ///
-    /// An Event that cannot be sent does not keep us from recording: it is a hint, not evidence.
-    async fn tell(
-        &self,
-        meta: &ObjectMeta,
-        attempt: u32,
-        phase: &str,
-        verdict: &Verdict,
-        now: Timestamp,
-    ) {
-        let name = meta.name.clone().unwrap_or_default();
-        let uid = meta.uid.clone().unwrap_or_default();
-        let namespace = meta
-            .namespace
-            .clone()
-            .unwrap_or_else(|| "default".to_owned());
-        let reason = if verdict.reason == Reason::Progressing {
-            phase
-        } else {
-            verdict.reason.name()
-        };
-        let generation = meta.generation.unwrap_or(0);
-        let transition = names::hash(&format!("{uid}/{generation}/{attempt}/{phase}/{reason}"));
-        let event = format!(
-            "{}.{transition}",
-            name.chars().take(200).collect::<String>()
-        );
-        let regarding = ObjectReference {
-            api_version: Some(K::RESOURCE.api_version()),
-            kind: Some(K::RESOURCE.kind.to_owned()),
-            name: Some(name),
-            namespace: meta.namespace.clone(),
-            uid: Some(uid),
-            ..ObjectReference::default()
-        };
-        let is_warning = verdict.reason.is_warning() || verdict.state == State::Stalled;
-        let body = json!({
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": { "name": event, "namespace": namespace },
-            "eventTime": format!("{now:.6}"),
-            "reportingController": "orchestrator.io/controller",
-            "reportingInstance": bounded(&self.identity, 128),
-            "action": phase,
-            "reason": reason,
-            "note": bounded(&verdict.message, 1024),
-            "type": if is_warning { "Warning" } else { "Normal" },
-            "regarding": regarding,
-        });
-        let place = Place {
-            resource: api::decide::ResourceType {
-                group: "events.k8s.io",
-                version: "v1",
-                kind: "Event",
-                plural: "events",
-            },
-            namespace: Some(&namespace),
-            name: &event,
-            subresource: None,
-        };
-        if let Err(fault) = self.hands.create_once(place, &body).await {
-            self.metrics.error(K::RESOURCE.kind, fault.class.name());
-            tracing::warn!(object = %Key::of(meta), manager = MANAGER, "an Event could not be sent: {fault}");
-        }
-    }
-
     /// What a recorded transition moves in the metrics.
     fn count(&self, stored: &K::Status, status: &K::Status, now: Timestamp) {
         let kind = K::RESOURCE.kind;
@@ -451,7 +346,7 @@ impl<K: Kind> Eyes<K> {
         {
             let reason = status
                 .progress()
-                .condition(api::status::condition::FINISHED)
+                .condition(condition::FINISHED)
                 .and_then(|known| {
                     Reason::ALL
                         .iter()
@@ -470,6 +365,17 @@ fn is_held<K: Kind>(meta: &ObjectMeta) -> bool {
         .any(|name| name == K::FINALIZER)
 }
 
+/// Since when the main condition has been as it is.
+fn since<S: Status>(status: &S) -> Option<Timestamp> {
+    main_condition(status).map(|known| known.last_transition_time.0)
+}
+
+fn main_condition<S: Status>(status: &S) -> Option<&Condition> {
+    [condition::SUCCEEDED, condition::READY]
+        .iter()
+        .find_map(|kind| status.progress().condition(kind))
+}
+
 fn phase_name<S: Status>(status: &S) -> &'static str {
     status.phase().map_or("Unknown", Phase::name)
 }
@@ -477,14 +383,7 @@ fn phase_name<S: Status>(status: &S) -> &'static str {
 /// Whether a user should hear of it: another phase, another attempt, another reason.
 fn has_turned<S: Status>(stored: &S, status: &S) -> bool {
     let main = |status: &S| {
-        let progress = status.progress();
-        let reason = [
-            api::status::condition::SUCCEEDED,
-            api::status::condition::READY,
-        ]
-        .iter()
-        .find_map(|kind| progress.condition(kind))
-        .map(|known| known.reason.clone());
+        let reason = main_condition(status).map(|known| known.reason.clone());
         (status.phase(), status.attempt(), status.epoch(), reason)
     };
     main(stored) != main(status)

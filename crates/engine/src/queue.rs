@@ -110,6 +110,18 @@ impl Queue {
         }
     }
 
+    /// Drops the keys that wait and are not to be kept.
+    pub fn retain(&mut self, mut is_kept: impl FnMut(&Key) -> bool) {
+        let due = &mut self.due;
+        self.keys.retain(|key, entry| {
+            let is_kept = entry.running || is_kept(key);
+            if let (false, Some(at)) = (is_kept, entry.due) {
+                due.remove(&(at, key.clone()));
+            }
+            is_kept
+        });
+    }
+
     /// When the next key is due.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
@@ -213,6 +225,22 @@ mod tests {
         assert_eq!(queue.start(now), None);
         queue.touch(&key("a"), now + SECOND);
         assert_eq!(queue.start(now + SECOND), Some(key("a")));
+    }
+
+    #[test]
+    fn keys_that_nobody_needs_can_be_dropped_but_not_one_that_is_worked_on() {
+        let now = Instant::now();
+        let mut queue = Queue::default();
+        for name in ["a", "b", "c"] {
+            queue.touch(&key(name), now);
+        }
+        assert_eq!(queue.start(now), Some(key("a")));
+        queue.retain(|key| key.name == "b");
+        assert_eq!(queue.start(now), Some(key("b")));
+        assert_eq!(queue.start(now), None);
+        queue.finish(&key("a"), Next::Idle, now);
+        queue.finish(&key("b"), Next::Idle, now);
+        assert!(queue.keys.is_empty() && queue.due.is_empty());
     }
 
     #[test]

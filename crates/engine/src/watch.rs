@@ -6,7 +6,7 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -27,6 +27,7 @@ use serde_json::Value;
 use crate::{
     cache::{Cache, Identity, Poison},
     fault::words,
+    feeds::{Blocker, Feeds},
     health::Health,
     key::Key,
     metrics::Metrics,
@@ -107,7 +108,6 @@ pub struct Hub {
     health: Health,
     scope: Scope,
     rounds: Arc<AtomicU64>,
-    unsynced: Arc<AtomicUsize>,
     feeds: Vec<(String, Feed)>,
     writers: Writers,
 }
@@ -128,7 +128,6 @@ impl Hub {
             health,
             scope,
             rounds: Arc::default(),
-            unsynced: Arc::default(),
             feeds: Vec::new(),
             writers: HashMap::new(),
         }
@@ -233,14 +232,17 @@ impl Hub {
             Some(namespace) => format!("watch of {resource} in '{namespace}'"),
             None => format!("watch of {resource}"),
         };
-        self.unsynced.fetch_add(1, Ordering::SeqCst);
+        let number = self
+            .health
+            .feeds()
+            .add(&name, api.resource_url(), namespace.as_deref());
         let feed = Feeder {
+            number,
             resource,
             namespace,
             thin: watch.thin,
             cache: cache.clone(),
             rounds: Arc::clone(&self.rounds),
-            unsynced: Arc::clone(&self.unsynced),
             metrics: self.metrics.clone(),
             health: self.health.clone(),
         };
@@ -258,7 +260,7 @@ impl Hub {
         }
         Started {
             writers: Arc::new(self.writers),
-            unsynced: self.unsynced,
+            feeds: self.health.feeds().clone(),
         }
     }
 }
@@ -267,9 +269,12 @@ impl Hub {
 impl Hub {
     /// For tests that fill the caches themselves.
     pub(crate) fn without_watches(self) -> Started {
+        for number in 0..self.feeds.len() {
+            self.health.feeds().synced(number);
+        }
         Started {
             writers: Arc::new(self.writers),
-            unsynced: Arc::default(),
+            feeds: self.health.feeds().clone(),
         }
     }
 }
@@ -278,7 +283,7 @@ impl Hub {
 #[derive(Clone)]
 pub struct Started {
     writers: Arc<Writers>,
-    unsynced: Arc<AtomicUsize>,
+    feeds: Feeds,
 }
 
 impl Debug for Started {
@@ -288,10 +293,16 @@ impl Debug for Started {
 }
 
 impl Started {
-    /// Whether every cache has seen its first listing.
+    /// Whether each watch has either seen its first listing or said why not.
     #[must_use]
-    pub fn is_synced(&self) -> bool {
-        self.unsynced.load(Ordering::SeqCst) == 0
+    pub fn is_settled(&self) -> bool {
+        self.feeds.is_settled()
+    }
+
+    /// What keeps the objects of a namespace from being looked at.
+    #[must_use]
+    pub fn blocker(&self, namespace: Option<&str>) -> Option<Blocker> {
+        self.feeds.blocker(namespace)
     }
 
     pub(crate) fn written(&self, group: &'static str, plural: &'static str, object: Value) {
@@ -312,12 +323,12 @@ impl Started {
 }
 
 struct Feeder<K, T> {
+    number: usize,
     resource: &'static str,
     namespace: Option<String>,
     thin: fn(K) -> T,
     cache: Cache<T>,
     rounds: Arc<AtomicU64>,
-    unsynced: Arc<AtomicUsize>,
     metrics: Metrics,
     health: Health,
 }
@@ -333,49 +344,66 @@ where
         config: watcher::Config,
         shutdown: Shutdown,
     ) -> Result<(), String> {
-        let mut events = pin!(watcher(api, config).backoff(Reopen(0)));
+        let failures = Arc::new(AtomicU32::new(0));
+        let backoff = Reopen {
+            failures: Arc::clone(&failures),
+            salt: self.number,
+        };
+        let mut events = pin!(watcher(api, config).backoff(backoff));
         let mut round = 0;
         let mut poison = HashSet::new();
-        let mut is_synced = false;
         loop {
             let event = tokio::select! {
                 () = shutdown.wait() => return Ok(()),
                 event = events.next() => event,
             };
-            match event {
+            let event = match event {
                 None => return Err("its stream ended".to_owned()),
+                Some(Ok(event)) => event,
                 Some(Err(error)) => {
-                    self.metrics.watch_error(self.resource);
-                    tracing::warn!(
-                        resource = self.resource,
-                        "watch interrupted, will be opened again: {}",
-                        words(&error)
-                    );
+                    self.interrupted(&error);
+                    continue;
                 }
-                Some(Ok(event)) => {
-                    self.health.api_answered();
-                    match event {
-                        Event::Init => {
-                            round = self.rounds.fetch_add(1, Ordering::SeqCst) + 1;
-                            poison.clear();
-                        }
-                        Event::InitApply(object) | Event::Apply(object) => {
-                            self.take(object, round, &mut poison);
-                        }
-                        Event::Delete(object) => {
-                            self.cache.gone(&Identity::of(object.meta()));
-                        }
-                        Event::InitDone => {
-                            self.cache.listed(self.namespace.as_deref(), round, &poison);
-                            if !is_synced {
-                                is_synced = true;
-                                self.unsynced.fetch_sub(1, Ordering::SeqCst);
-                                tracing::debug!(resource = self.resource, "first listing complete");
-                            }
-                        }
-                    }
+            };
+            // The watcher says `Init` before it asks: no answer is behind it.
+            if !matches!(event, Event::Init) {
+                failures.store(0, Ordering::SeqCst);
+                self.health.api_answered();
+            }
+            match event {
+                Event::Init => {
+                    round = self.rounds.fetch_add(1, Ordering::SeqCst) + 1;
+                    poison.clear();
+                }
+                Event::InitApply(object) => self.take(object, round, &mut poison),
+                Event::Apply(object) => {
+                    self.take(object, round, &mut poison);
+                    self.health.feeds().came(self.number);
+                }
+                Event::Delete(object) => {
+                    self.cache.gone(&Identity::of(object.meta()));
+                    self.health.feeds().came(self.number);
+                }
+                Event::InitDone => {
+                    self.cache.listed(self.namespace.as_deref(), round, &poison);
+                    self.health.feeds().synced(self.number);
                 }
             }
+        }
+    }
+
+    fn interrupted(&self, error: &watcher::Error) {
+        let (resource, why) = (self.resource, words(error));
+        self.metrics.watch_error(resource);
+        if self.health.feeds().interrupted(self.number, &why) {
+            let namespace = self.namespace.as_deref().unwrap_or("all namespaces");
+            tracing::warn!(
+                resource,
+                namespace,
+                "watch interrupted, will be opened again: {why}"
+            );
+        } else {
+            tracing::debug!(resource, "watch still interrupted: {why}");
         }
     }
 
@@ -408,21 +436,29 @@ where
     }
 }
 
-/// Half a second, doubling to ten: a control plane that returns must not be waited for long.
-struct Reopen(u32);
+/// Half a second, doubling to ten: a control plane that returns must not be waited for long, and
+/// one that is overloaded must not be asked by all watches at once.
+///
+/// The stream resets its backoff at every event, and has one (`Init`) before each listing: a
+/// listing that fails would be repeated twice a second for ever. So only the feeder resets it.
+struct Reopen {
+    failures: Arc<AtomicU32>,
+    salt: usize,
+}
 
 impl Iterator for Reopen {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let delay = Duration::from_millis(500).saturating_mul(1 << self.0.min(10));
-        self.0 = self.0.saturating_add(1);
-        Some(delay.min(Duration::from_secs(10)))
+        let failures = self.failures.fetch_add(1, Ordering::SeqCst);
+        let delay = Duration::from_millis(500).saturating_mul(1 << failures.min(10));
+        // Watches that failed together do not return together.
+        let spread =
+            Duration::from_millis(37).saturating_mul(u32::try_from(self.salt % 16).unwrap_or(0));
+        Some(delay.min(Duration::from_secs(10)) + spread)
     }
 }
 
 impl Backoff for Reopen {
-    fn reset(&mut self) {
-        self.0 = 0;
-    }
+    fn reset(&mut self) {}
 }

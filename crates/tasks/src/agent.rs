@@ -79,3 +79,106 @@ fn missing(agent: &Agent, world: &AgentWorld) -> Vec<String> {
     .filter_map(|(_, kind, name)| name.map(|name| format!("{kind} '{name}'")))
     .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use api::{State, Timestamp, decide::Hold};
+    use serde_json::json;
+
+    use super::*;
+
+    const ALL: AgentWorld = AgentWorld {
+        service_account: true,
+        runtime_class: true,
+        priority_class: true,
+        storage_class: true,
+    };
+
+    fn decided(spec: serde_json::Value, world: AgentWorld) -> Decision<AgentStatus, NoExternal> {
+        let agent: Agent = serde_json::from_value(json!({
+            "apiVersion": "orchestrator.io/v1alpha1", "kind": "Agent",
+            "metadata": {"name": "writer", "namespace": "team"}, "spec": spec,
+        }))
+        .unwrap();
+        let input = Input {
+            object: &agent,
+            world: &world,
+            now: Timestamp::UNIX_EPOCH,
+            fault: None,
+        };
+        decide(&input)
+    }
+
+    #[test]
+    fn an_agent_names_everything_that_is_missing() {
+        let full = json!({
+            "image": "a", "serviceAccountName": "bot", "runtimeClassName": "sandbox",
+            "priorityClassName": "low", "workspace": {"storageClassName": "fast"},
+        });
+        let none = AgentWorld {
+            service_account: false,
+            runtime_class: false,
+            priority_class: false,
+            storage_class: false,
+        };
+        let cases = [
+            (ALL, vec![]),
+            (
+                AgentWorld {
+                    runtime_class: false,
+                    ..ALL
+                },
+                vec!["RuntimeClass 'sandbox'"],
+            ),
+            (
+                none,
+                vec![
+                    "ServiceAccount 'bot'",
+                    "RuntimeClass 'sandbox'",
+                    "PriorityClass 'low'",
+                    "StorageClass 'fast'",
+                ],
+            ),
+        ];
+        for (world, missing) in cases {
+            let decision = decided(full.clone(), world);
+            if missing.is_empty() {
+                assert_eq!(decision.phase, AgentPhase::Ready);
+                assert_eq!(decision.verdict.state, State::Ready);
+            } else {
+                assert_eq!(decision.phase, AgentPhase::Pending);
+                assert_eq!(decision.verdict.reason, Reason::DependencyNotReady);
+                assert_eq!(decision.verdict.state, State::Working);
+            }
+            for part in missing {
+                assert!(decision.verdict.message.contains(part), "{part}");
+            }
+        }
+        // What is not named cannot be missing; a ServiceAccount always is.
+        let decision = decided(json!({"image": "a"}), none);
+        assert!(
+            decision
+                .verdict
+                .message
+                .contains("ServiceAccount 'default'")
+        );
+        assert!(!decision.verdict.message.contains("Class"));
+    }
+
+    #[test]
+    fn an_agent_is_never_held() {
+        for world in [
+            ALL,
+            AgentWorld {
+                service_account: false,
+                ..ALL
+            },
+        ] {
+            let decision = decided(json!({"image": "a"}), world);
+            assert!(decision.effects.is_empty());
+            assert!(
+                matches!(decision.hold, Hold::Release { annotations } if annotations.is_empty())
+            );
+        }
+    }
+}

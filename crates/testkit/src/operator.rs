@@ -23,7 +23,8 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, Config, ResourceExt,
-    api::{ObjectMeta, Patch, PatchParams, PostParams},
+    api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+    core::{ApiResource, DynamicObject},
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -80,7 +81,10 @@ impl Operator {
         fs::write(&kubeconfig, kubeconfig_of(client, config, plan).await?)?;
         let settings = folder.path().join("config.yaml");
         let watched = json!(plan.watched);
-        fs::write(&settings, format!("watchNamespaces: {watched}\n{}", plan.config))?;
+        fs::write(
+            &settings,
+            format!("watchNamespaces: {watched}\n{}", plan.config),
+        )?;
         let log = folder.path().join("log");
         let address = free_address()?;
         let child = Command::new(&plan.binary)
@@ -88,7 +92,14 @@ impl Operator {
             .arg(&settings)
             .arg("--kubeconfig")
             .arg(&kubeconfig)
-            .args(["--family", "tasks", "--namespace", &plan.home, "--log-format", "json"])
+            .args([
+                "--family",
+                "tasks",
+                "--namespace",
+                &plan.home,
+                "--log-format",
+                "json",
+            ])
             .args(["--address", &address.to_string()])
             .stdin(Stdio::null())
             .stdout(fs::File::create(&log)?)
@@ -96,7 +107,13 @@ impl Operator {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("cannot start '{}'", plan.binary.display()))?;
-        let mut operator = Self { child, address, log, user, folder };
+        let mut operator = Self {
+            child,
+            address,
+            log,
+            user,
+            folder,
+        };
         let ready = until("the operator", Duration::from_secs(30), async || {
             Ok(match operator.page("/readyz").await {
                 Ok((200, _)) => Ok(()),
@@ -107,7 +124,10 @@ impl Operator {
         .await;
         if let Err(error) = ready {
             let ended = operator.child.try_wait()?;
-            bail!("{error:#}; ended: {ended:?}; its log: {}", operator.log_text()?);
+            bail!(
+                "{error:#}; ended: {ended:?}; its log: {}",
+                operator.log_text()?
+            );
         }
         Ok(operator)
     }
@@ -143,10 +163,15 @@ impl Operator {
     /// When it does not answer, or says no number.
     pub async fn metric(&self, series: &str) -> Result<f64> {
         let text = self.metrics().await?;
-        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         match line {
             None => Ok(0.0),
-            Some(value) => value.trim().parse().with_context(|| format!("'{series}' is '{value}'")),
+            Some(value) => value
+                .trim()
+                .parse()
+                .with_context(|| format!("'{series}' is '{value}'")),
         }
     }
 
@@ -185,7 +210,11 @@ impl Operator {
         let ended = tokio::time::timeout(Duration::from_secs(5), self.child.wait())
             .await
             .context("the operator does not stop")??;
-        ensure!(ended.success(), "the operator ended with {ended}: {}", self.log_text()?);
+        ensure!(
+            ended.success(),
+            "the operator ended with {ended}: {}",
+            self.log_text()?
+        );
         self.folder.close()?;
         Ok(())
     }
@@ -200,7 +229,7 @@ impl Operator {
     }
 }
 
-/// Installs CRDs and waits until they can be used.
+/// Installs CRDs and waits until they are served. Tests that share a cluster may do it at once.
 ///
 /// # Errors
 /// When the API server refuses one.
@@ -208,14 +237,42 @@ pub async fn install(client: &Client, crds: Vec<CustomResourceDefinition>) -> Re
     let known: Api<CustomResourceDefinition> = Api::all(client.clone());
     let params = PatchParams::apply("testkit").force();
     for crd in &crds {
-        known.patch(&crd.name_any(), &params, &Patch::Apply(crd)).await?;
+        known
+            .patch(&crd.name_any(), &params, &Patch::Apply(crd))
+            .await?;
     }
     for crd in &crds {
-        until("a CRD to be established", Duration::from_secs(30), async || {
+        let version = crd
+            .spec
+            .versions
+            .first()
+            .context("a CRD without a version")?;
+        let resource = ApiResource {
+            group: crd.spec.group.clone(),
+            version: version.name.clone(),
+            api_version: format!("{}/{}", crd.spec.group, version.name),
+            kind: crd.spec.names.kind.clone(),
+            plural: crd.spec.names.plural.clone(),
+        };
+        let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let one = ListParams::default().limit(1);
+        until("a CRD to be served", Duration::from_secs(30), async || {
             let status = known.get(&crd.name_any()).await?.status;
-            let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
-            let is_there = conditions.iter().any(|one| one.type_ == "Established" && one.status == "True");
-            Ok(if is_there { Ok(()) } else { Err(format!("{conditions:?}")) })
+            let conditions = status
+                .and_then(|status| status.conditions)
+                .unwrap_or_default();
+            let is_there = conditions
+                .iter()
+                .any(|one| one.type_ == "Established" && one.status == "True");
+            if !is_there {
+                return Ok(Err(format!("{conditions:?}")));
+            }
+            // Its path is served a moment later.
+            Ok(objects
+                .list(&one)
+                .await
+                .map(drop)
+                .map_err(|error| error.to_string()))
         })
         .await?;
     }
@@ -233,7 +290,11 @@ fn rules(permissions: &[Permission], scopes: &[Scope]) -> Vec<PolicyRule> {
         .map(|permission| PolicyRule {
             api_groups: Some(vec![permission.group.to_owned()]),
             resources: Some(vec![permission.resource.to_owned()]),
-            verbs: permission.verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+            verbs: permission
+                .verbs
+                .iter()
+                .map(|verb| (*verb).to_owned())
+                .collect(),
             ..PolicyRule::default()
         })
         .collect()
@@ -243,7 +304,10 @@ fn rules(permissions: &[Permission], scopes: &[Scope]) -> Vec<PolicyRule> {
 async fn grant(client: &Client, plan: &Plan) -> Result<String> {
     let home = plan.home.as_str();
     let params = PatchParams::apply("testkit").force();
-    let meta = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let meta = |name: &str| ObjectMeta {
+        name: Some(name.to_owned()),
+        ..ObjectMeta::default()
+    };
     let subjects = Some(vec![Subject {
         kind: "ServiceAccount".to_owned(),
         name: ACCOUNT.to_owned(),
@@ -255,11 +319,17 @@ async fn grant(client: &Client, plan: &Plan) -> Result<String> {
         kind: kind.to_owned(),
         name: name.to_owned(),
     };
-    let account = ServiceAccount { metadata: meta(ACCOUNT), ..ServiceAccount::default() };
+    let account = ServiceAccount {
+        metadata: meta(ACCOUNT),
+        ..ServiceAccount::default()
+    };
     Api::<ServiceAccount>::namespaced(client.clone(), home)
         .patch(ACCOUNT, &params, &Patch::Apply(&account))
         .await?;
-    let own = Role { metadata: meta(ACCOUNT), rules: Some(rules(plan.permissions, &[Scope::Own])) };
+    let own = Role {
+        metadata: meta(ACCOUNT),
+        rules: Some(rules(plan.permissions, &[Scope::Own])),
+    };
     Api::<Role>::namespaced(client.clone(), home)
         .patch(ACCOUNT, &params, &Patch::Apply(&own))
         .await?;
@@ -278,7 +348,9 @@ async fn grant(client: &Client, plan: &Plan) -> Result<String> {
         rules: Some(rules(plan.permissions, &[Scope::Watched, Scope::Cluster])),
         ..ClusterRole::default()
     };
-    Api::<ClusterRole>::all(client.clone()).patch(&name, &params, &Patch::Apply(&role)).await?;
+    Api::<ClusterRole>::all(client.clone())
+        .patch(&name, &params, &Patch::Apply(&role))
+        .await?;
     let binding = ClusterRoleBinding {
         metadata: meta(&name),
         role_ref: role_ref("ClusterRole", &name),
@@ -292,7 +364,10 @@ async fn grant(client: &Client, plan: &Plan) -> Result<String> {
 
 async fn kubeconfig_of(client: &Client, config: &Config, plan: &Plan) -> Result<String> {
     let request = TokenRequest {
-        spec: TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() },
+        spec: TokenRequestSpec {
+            expiration_seconds: Some(3600),
+            ..TokenRequestSpec::default()
+        },
         ..TokenRequest::default()
     };
     let token = Api::<ServiceAccount>::namespaced(client.clone(), &plan.home)
@@ -350,6 +425,10 @@ fn base64(bytes: &[u8]) -> String {
 /// When it is not there.
 pub fn built(target: &Path) -> Result<PathBuf> {
     let binary = target.join("orchestrator");
-    ensure!(binary.is_file(), "'{}' is not there; run 'cargo build -p operator'", binary.display());
+    ensure!(
+        binary.is_file(),
+        "'{}' is not there; run 'cargo build -p operator'",
+        binary.display()
+    );
     Ok(binary)
 }

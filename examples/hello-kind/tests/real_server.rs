@@ -21,9 +21,10 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     core::{ApiResource, DynamicObject},
 };
-use support::{Memory, Running, crd, greeting, install, until, words};
+use support::{Memory, Running, crd, greeting, until, words};
 use testkit::{
     cluster::{Cluster, Tier},
+    operator::install,
     suite,
 };
 
@@ -39,17 +40,17 @@ fn door(name: &str) -> ConfigMap {
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn a_greeting_waits_writes_once_and_says_so() -> Result<()> {
     suite::test(Tier::Api, "hello", async |env| {
-        install(&env.client, crd()).await?;
+        install(&env.client, vec![crd()]).await?;
         let book = Arc::new(Memory::default());
         // The answer of the write is lost: what the book says is what counts.
         *book.lose_first_answer.lock().unwrap() = true;
         let running = Running::start(
-            &env.client,
+            &env.config,
             &env.namespace,
             LIMIT,
             |kind| kind,
             Arc::clone(&book) as _,
-        );
+        )?;
         let greetings: Api<Greeting> = env.api();
         greetings
             .create(&PostParams::default(), &greeting("hi", "front", 60))
@@ -129,10 +130,10 @@ async fn a_greeting_waits_writes_once_and_says_so() -> Result<()> {
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn a_deadline_survives_a_restart() -> Result<()> {
     suite::test(Tier::Api, "hello-deadline", async |env| {
-        install(&env.client, crd()).await?;
+        install(&env.client, vec![crd()]).await?;
         let start = || {
             Running::start(
-                &env.client,
+                &env.config,
                 &env.namespace,
                 LIMIT,
                 |kind| kind,
@@ -143,12 +144,12 @@ async fn a_deadline_survives_a_restart() -> Result<()> {
         greetings
             .create(&PostParams::default(), &greeting("late", "never", 4))
             .await?;
-        let running = start();
+        let running = start()?;
         let waiting = until(&greetings, "late", 10, |seen| words(seen).0 == "Waiting").await?;
         let deadline = waiting.status.unwrap_or_default().deadline_at;
         running.end().await?;
         tokio::time::sleep(Duration::from_secs(4)).await;
-        let running = start();
+        let running = start()?;
         let failed = until(&greetings, "late", 2, |seen| words(seen).0 == "Failed").await?;
         ensure!(
             words(&failed).1 == "DeadlineExceeded",
@@ -170,7 +171,7 @@ async fn a_deadline_survives_a_restart() -> Result<()> {
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn r23_a_finalizer_is_never_put_on_an_object_in_deletion_nor_back_on() -> Result<()> {
     suite::test(Tier::Api, "hello-delete", async |env| {
-        install(&env.client, crd()).await?;
+        install(&env.client, vec![crd()]).await?;
         let greetings: Api<Greeting> = env.api();
         // Someone else's finalizer keeps it in deletion, so that we see it there.
         let mut kept = greeting("kept", "front", 60);
@@ -184,12 +185,12 @@ async fn r23_a_finalizer_is_never_put_on_an_object_in_deletion_nor_back_on() -> 
             .create(&PostParams::default(), &greeting("done", "front", 60))
             .await?;
         let running = Running::start(
-            &env.client,
+            &env.config,
             &env.namespace,
             LIMIT,
             |kind| kind,
             Arc::new(Memory::default()),
-        );
+        )?;
         let done = until(&greetings, "done", 10, |seen| {
             words(seen).0 == "Succeeded" && seen.finalizers().is_empty()
         })
@@ -251,19 +252,19 @@ impl Kind for Trouble {
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn a_hang_and_a_panic_hurt_their_own_object_only() -> Result<()> {
     suite::test(Tier::Api, "hello-trouble", async |env| {
-        install(&env.client, crd()).await?;
+        install(&env.client, vec![crd()]).await?;
         let greetings: Api<Greeting> = env.api();
         env.api::<ConfigMap>()
             .create(&PostParams::default(), &door("front"))
             .await?;
         let limit = Duration::from_secs(2);
         let running = Running::start(
-            &env.client,
+            &env.config,
             &env.namespace,
             limit,
             Trouble,
             Arc::new(Memory::default()),
-        );
+        )?;
         for name in ["hang", "panic", "well"] {
             greetings
                 .create(&PostParams::default(), &greeting(name, "front", 60))
@@ -326,24 +327,24 @@ async fn a_poison_object_is_reported_on_itself_and_an_absent_server_restarts_not
         &ApiResource::erase::<Greeting>(&()),
     );
 
-    install(&client, old_crd()?).await?;
+    install(&client, vec![old_crd()?]).await?;
     let poison: DynamicObject = serde_json::from_value(serde_json::json!({
         "apiVersion": "hello.orchestrator.io/v1", "kind": "Greeting", "metadata": { "name": "poison" },
         "spec": { "line": "old", "door": "front", "patience": 5 },
     }))?;
     raw.create(&PostParams::default(), &poison).await?;
-    install(&client, crd()).await?;
+    install(&client, vec![crd()]).await?;
     Api::<ConfigMap>::namespaced(client.clone(), "default")
         .create(&PostParams::default(), &door("front"))
         .await?;
 
     let running = Running::start(
-        &client,
+        &cluster.config().await?,
         "default",
         LIMIT,
         |kind| kind,
         Arc::new(Memory::default()),
-    );
+    )?;
     greetings
         .create(&PostParams::default(), &greeting("well", "front", 60))
         .await?;

@@ -1,7 +1,5 @@
 //! Requests as a user's tool sends them, and the CRDs.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, anyhow, bail};
 use api::{
     GROUP,
@@ -11,51 +9,13 @@ use http::{Method, Request};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps,
 };
-use kube::{
-    Api, Client, CustomResourceExt, ResourceExt,
-    api::{Patch, PatchParams},
-    core::Status,
-};
+use kube::{Client, CustomResourceExt, core::Status};
 use serde_json::{Value, json};
-use testkit::{suite::Env, wait::until};
+use testkit::suite::Env;
 
 /// Installs the CRDs, if they are not there, and waits until they are served.
-///
-/// Guarantees: tests that share a cluster may do it at the same time; all apply the same.
 pub(crate) async fn install(client: &Client) -> Result<()> {
-    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let apply = PatchParams::apply("orchestrator-tests")
-        .force()
-        .validation_strict();
-    for crd in api::crd::tasks() {
-        let name = crd.name_any();
-        crds.patch(&name, &apply, &Patch::Apply(&crd))
-            .await
-            .with_context(|| format!("the API server does not take the CRD '{name}'"))?;
-    }
-    for kind in [Kind::Agent, Kind::TaskRun] {
-        let name = kind.crd().name_any();
-        until(&format!("'{name}'"), Duration::from_secs(30), async || {
-            let crd = crds.get(&name).await?;
-            let is_established =
-                crd.status
-                    .and_then(|status| status.conditions)
-                    .is_some_and(|all| {
-                        all.iter()
-                            .any(|one| one.type_ == "Established" && one.status == "True")
-                    });
-            if !is_established {
-                return Ok(Err("it is not established".to_owned()));
-            }
-            // The path is served a moment later.
-            let list = send(client, Method::GET, &kind.path("default", ""), "", None).await?;
-            Ok(list
-                .map(|_served| ())
-                .map_err(|refusal| refusal.message.clone()))
-        })
-        .await?;
-    }
-    Ok(())
+    testkit::operator::install(client, api::crd::tasks()).await
 }
 
 /// What is written in a request.

@@ -5,16 +5,21 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use api::{
-    Verdict,
-    decide::{Decision, Effect, Input, ResourceType},
+    Reason, Status, Timestamp, Verdict,
+    decide::{Decision, Effect, Fault, Input, ResourceType},
+    status::Retry,
 };
 use http::{Request, Response};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{Client, CustomResource, client::Body};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::*;
+use super::{
+    worker::{Memory, retry_to_store},
+    *,
+};
 use crate::{
     cache::Identity,
     health::Health,
@@ -60,6 +65,8 @@ impl Status for ToyStatus {
 struct ToyKind {
     looks: Mutex<Vec<(String, Instant)>>,
     at_once: AtomicUsize,
+    crowd: AtomicUsize,
+    most: AtomicUsize,
 }
 
 impl Kind for Arc<ToyKind> {
@@ -81,6 +88,13 @@ impl Kind for Arc<ToyKind> {
             .push((object.spec.act.clone(), Instant::now()));
         match object.spec.act.as_str() {
             "hang" => std::future::pending().await,
+            "crowd" => {
+                let count = self.crowd.fetch_add(1, Ordering::SeqCst) + 1;
+                self.most.fetch_max(count, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                self.crowd.fetch_sub(1, Ordering::SeqCst);
+                Ok(())
+            }
             "slow" => {
                 assert_eq!(
                     self.at_once.fetch_add(1, Ordering::SeqCst),
@@ -111,6 +125,14 @@ impl Kind for Arc<ToyKind> {
                     effect: "push",
                     irreversible: Some("intent".to_owned()),
                 })
+            }
+            "refused" => {
+                let labels = api::names::child_labels("Toy", "refused", "uid");
+                let body = json!({ "data": {} });
+                let (kind, name) = (ResourceType::CONFIG_MAP, "forbidden");
+                let map = api::decide::Manifest::new(kind, Some("n"), name, "uid", labels, body);
+                Decision::say(status, ToyPhase::Playing, verdict)
+                    .with(Effect::Ensure(Box::new(map)))
             }
             "illegal" => Decision::say(
                 status,
@@ -146,10 +168,16 @@ impl Server {
                 let path = parts.uri.path().to_owned();
                 server.requests.lock().unwrap().push((
                     parts.method.to_string(),
-                    path,
+                    path.clone(),
                     body.clone(),
                 ));
-                let (code, answer) = if server.refuse.load(Ordering::SeqCst) {
+                let is_forbidden = body["metadata"]["name"] == "forbidden";
+                let (code, answer) = if is_forbidden {
+                    (
+                        403,
+                        json!({"kind": "Status", "code": 403, "message": "exceeded quota: q"}),
+                    )
+                } else if server.refuse.load(Ordering::SeqCst) {
                     (
                         503,
                         json!({"kind": "Status", "code": 503, "message": "away"}),
@@ -157,6 +185,14 @@ impl Server {
                 } else {
                     let mut answer = body;
                     answer["metadata"]["resourceVersion"] = json!("1000");
+                    if path.ends_with("/toys/refused") {
+                        answer["metadata"]["name"] = json!("refused");
+                        answer["metadata"]["namespace"] = json!("n");
+                        answer["metadata"]["generation"] = json!(1);
+                        answer["spec"] = json!({ "act": "refused" });
+                        answer["apiVersion"] = json!("test/v1");
+                        answer["kind"] = json!("Toy");
+                    }
                     (200, answer)
                 };
                 let response = Response::builder()
@@ -184,6 +220,7 @@ struct Room {
     server: Server,
     handle: Handle,
     metrics: Metrics,
+    health: Health,
     leading: watch::Sender<bool>,
     stop: crate::supervise::Trigger,
     task: JoinSet<Result<(), String>>,
@@ -213,7 +250,7 @@ fn room(toys: &[&str]) -> Room {
     let context = Context {
         client,
         metrics: metrics.clone(),
-        health,
+        health: health.clone(),
         clock: Clock::fake("2030-01-01T00:00:00Z".parse().unwrap()),
         leading: is_leading,
         identity: "test".to_owned(),
@@ -231,6 +268,7 @@ fn room(toys: &[&str]) -> Room {
         server,
         handle,
         metrics,
+        health,
         leading,
         stop,
         task,
@@ -238,11 +276,12 @@ fn room(toys: &[&str]) -> Room {
     }
 }
 
+/// The part of a name before a dot says what the toy does.
 fn put(objects: &Cache<Toy>, name: &str, version: u64, generation: i64, status: Option<ToyStatus>) {
     let mut toy = Toy::new(
         name,
         ToySpec {
-            act: name.to_owned(),
+            act: name.split('.').next().unwrap_or_default().to_owned(),
         },
     );
     toy.metadata.namespace = Some("n".to_owned());
@@ -446,6 +485,88 @@ async fn r14_a_record_that_fails_is_counted_and_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn r02_no_result_of_a_look_is_dropped() {
+    let room = room(&["play", "panic", "transient", "denied", "hang"]);
+    pass(PASS + SECOND).await;
+    let text = room.metrics.text();
+    let count = |series: &str| -> usize {
+        let lines = text
+            .lines()
+            .filter(|line| line.contains(series) && line.contains("_count"));
+        lines
+            .map(|line| {
+                line.rsplit(' ')
+                    .next()
+                    .unwrap_or_default()
+                    .parse::<usize>()
+                    .unwrap()
+            })
+            .sum()
+    };
+    let looks = room.kind.looks.lock().unwrap().len();
+    assert_eq!(
+        count("reconcile_duration_seconds"),
+        looks,
+        "each look has an outcome: {text}"
+    );
+    assert_eq!(count(r#"outcome="Completed""#), 1, "{text}");
+    let errors = text
+        .lines()
+        .filter(|line| line.starts_with("orchestrator_reconcile_errors_total"));
+    let errors: usize = errors
+        .map(|line| {
+            line.rsplit(' ')
+                .next()
+                .unwrap_or_default()
+                .parse::<usize>()
+                .unwrap()
+        })
+        .sum();
+    assert_eq!(errors, looks - 1, "each fault is counted: {text}");
+    room.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_decided_from_a_cache_that_nobody_feeds() {
+    let room = room(&["play"]);
+    pass(SECOND).await;
+    let before = room.looks("play").len();
+    room.health.feeds().interrupted(0, "forbidden");
+    pass(3 * SECOND).await;
+    put(&room.objects, "play", 5, 2, None);
+    pass(60 * SECOND).await;
+    assert_eq!(room.looks("play").len(), before, "not looked at");
+    let status = room.server.statuses("play").pop().expect("it is said");
+    let message = status["message"].as_str().unwrap();
+    assert_eq!(message, "the watch of toys: forbidden");
+    room.health.feeds().came(0);
+    pass(40 * SECOND).await;
+    assert!(room.looks("play").len() > before, "and goes on");
+    room.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fault_is_recorded_on_what_the_same_pass_wrote_before() {
+    let room = room(&["refused"]);
+    pass(SECOND).await;
+    let requests = room.server.requests.lock().unwrap().clone();
+    let paths: Vec<(&str, &str)> = requests
+        .iter()
+        .map(|(method, path, _)| (method.as_str(), path.rsplit('/').next().unwrap()))
+        .collect();
+    assert_eq!(paths[0], ("PATCH", "refused"), "the finalizer: {paths:?}");
+    let (_, _, status) = requests
+        .iter()
+        .find(|(_, path, _)| path.ends_with("/status"))
+        .unwrap();
+    assert_eq!(
+        status["metadata"]["resourceVersion"], "1000",
+        "that of the finalizer's answer"
+    );
+    room.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_written_without_the_lease_and_everything_is_looked_at_with_it() {
     let room = room(&["play"]);
     room.leading.send_replace(false);
@@ -455,6 +576,16 @@ async fn nothing_is_written_without_the_lease_and_everything_is_looked_at_with_i
     room.leading.send_replace(true);
     pass(SECOND).await;
     assert_eq!(room.server.statuses("play").len(), 1);
+    room.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_keys_are_looked_at_at_once_than_configured() {
+    let names: Vec<String> = (0..10).map(|number| format!("crowd.{number}")).collect();
+    let room = room(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    pass(5 * SECOND).await;
+    assert_eq!(room.looks("crowd").len(), 10);
+    assert_eq!(room.kind.most.load(Ordering::SeqCst), 4);
     room.end().await;
 }
 
@@ -474,6 +605,35 @@ async fn one_key_is_never_looked_at_twice_at_once() {
     }
     assert!(room.looks("slow").len() >= 4);
     room.end().await;
+}
+
+#[test]
+fn a_fault_that_lasts_is_quiet_once_its_delay_does_not_grow() {
+    let now: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
+    let fault = Fault::new(Class::Denied, Reason::QuotaExceeded, "full");
+    let mut status = ToyStatus::default();
+    let mut writes = Vec::new();
+    for attempt in 1..40 {
+        let memory = Memory {
+            uid: String::new(),
+            class: Class::Denied,
+            attempt,
+            generation: 1,
+            since: now,
+        };
+        let delay = backoff::ceiling(Class::Denied, attempt);
+        let later = now.checked_add(delay).unwrap();
+        let retry = retry_to_store(Some(&status), &fault, &memory, delay, later);
+        if retry != status.progress.retry {
+            writes.push(attempt);
+        }
+        status.progress.retry = retry;
+    }
+    assert_eq!(
+        writes,
+        [2, 3, 4, 5, 6, 7],
+        "10 s is stored, 300 s is reached at the seventh"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -175,14 +175,19 @@ pub(super) fn lost(run: &Run<'_>, job_name: &str) -> RunDecision {
     let mut status = run.next();
     status.deadline_at = Some(Time(deadline));
     status.result = Some(judgement.evidence);
-    let verdict = Verdict::working(Reason::JobLost, judgement.message);
-    Decision::say(status, run.phase(), verdict).wake_at(deadline)
+    Decision::say(status, run.phase(), missed_words(job_name)).wake_at(deadline)
+}
+
+fn missed_words(job: &str) -> Verdict {
+    let message = format!("Job '{job}' is not there; looking again before it is given up as lost");
+    Verdict::working(Reason::JobLost, message)
 }
 
 /// An attempt that was given up: its Job is deleted, and waited for.
 pub(super) fn stop(run: &Run<'_>, result: &Evidence) -> RunDecision {
-    let name = run.status.job_name.as_deref().unwrap_or_default();
-    let job = run.job(name);
+    let stored_name = run.status.job_name.as_deref();
+    let job = stored_name.and_then(|name| run.job(name));
+    let name = stored_name.unwrap_or_default();
     if reason_of(result) == Reason::JobLost {
         return missed(run, result, name, job);
     }
@@ -199,7 +204,7 @@ pub(super) fn stop(run: &Run<'_>, result: &Evidence) -> RunDecision {
             return say().with(run.delete(job)).wake_at(wake);
         }
         Some(job) => job.deleting,
-        None => None,
+        None => run.stray_pods().filter_map(|pod| pod.stop_asked).max(),
     };
     let deadline = asked
         .map(|asked| time::after(asked, STOP_WAIT))
@@ -223,8 +228,7 @@ fn missed(run: &Run<'_>, result: &Evidence, name: &str, job: Option<&JobView>) -
     if run.now >= deadline {
         return conclude(run, stored(result));
     }
-    let verdict = Verdict::working(Reason::JobLost, message_of(result));
-    Decision::say(run.next(), run.phase(), verdict).wake_at(deadline)
+    Decision::say(run.next(), run.phase(), missed_words(name)).wake_at(deadline)
 }
 
 /// The stop did not end in time: a Pod may still run, so no other may be started.

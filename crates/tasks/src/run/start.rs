@@ -16,7 +16,14 @@ use super::{
     conclude, going,
     world::{Run, Stage, may_run, pod_words, some_of},
 };
-use crate::{time, view::JobView};
+use crate::{
+    time,
+    view::{JobView, PodView},
+};
+
+/// A run and its Agent are often created together, and what is known of the Agent may be a moment
+/// behind: in a run's first seconds its absence is nothing to warn of.
+const SETTLE: Duration = Duration::from_secs(3);
 
 /// Starts the next attempt, or says what it waits for.
 pub(super) fn start(run: &Run<'_>) -> RunDecision {
@@ -30,7 +37,16 @@ pub(super) fn start(run: &Run<'_>) -> RunDecision {
     }
     let agent = match usable(run) {
         Ok(agent) => agent,
-        Err((reason, message)) => return hold_back(run, reason, &message, None),
+        Err((reason, message)) => {
+            let created = run.object.metadata.creation_timestamp.as_ref();
+            let settled = created.map(|created| time::after(created.0, SETTLE));
+            return match settled.filter(|settled| run.now < *settled) {
+                Some(settled) => {
+                    hold_back(run, Reason::Progressing, &message, None).wake_at(settled)
+                }
+                None => hold_back(run, reason, &message, None),
+            };
+        }
     };
     if let Some(wait) = still_deleting(run, &name) {
         return wait;
@@ -122,20 +138,23 @@ fn leftovers(run: &Run<'_>, next: &str) -> Option<RunDecision> {
         })
         .collect();
     let next_uid = run.job(next).map(|job| &job.uid);
-    let pods = run.pods().filter(|pod| {
+    let in_the_way = |pod: &&PodView| {
         let of_old = jobs
             .iter()
             .any(|job| Some(&job.uid) == pod.job_uid.as_ref());
         let of_next = next_uid.is_some() && pod.job_uid.as_ref() == next_uid;
         of_old || (may_run(pod) && !of_next)
-    });
-    blockers.extend(pods.map(pod_words));
+    };
+    let pods: Vec<&PodView> = run.pods().filter(in_the_way).collect();
+    blockers.extend(pods.iter().map(|pod| pod_words(pod)));
     if blockers.is_empty() {
         return None;
     }
     let message = format!("waiting for {} to stop", some_of(&blockers));
     // However late it is: what was not asked to stop was not given its time.
-    let asked = jobs.iter().map(|job| job.deleting.unwrap_or(run.now)).max();
+    let jobs_asked = jobs.iter().map(|job| job.deleting.unwrap_or(run.now));
+    let pods_asked = pods.iter().filter_map(|pod| pod.stop_asked);
+    let asked = jobs_asked.chain(pods_asked).max();
     let at_least = asked.map(|asked| time::after(asked, STOP_WAIT));
     let mut decision = hold_back(run, Reason::Progressing, &message, at_least);
     if !decision.is_end() {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use api::decide::{Class, Fault};
 use engine::{
     Context, Controller, Hub, Kind, Scope, Watch,
@@ -20,10 +20,7 @@ use k8s_openapi::{
     api::core::v1::ConfigMap,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use kube::{
-    Api, Client, CustomResourceExt, ResourceExt,
-    api::{Patch, PatchParams},
-};
+use kube::{Api, Config, CustomResourceExt, ResourceExt};
 use tokio::{sync::watch, task::JoinSet};
 
 /// A book in memory; it may lose the answer of its first write.
@@ -68,14 +65,15 @@ pub(crate) struct Running {
 impl Running {
     /// Starts `make(doors)` for the Greetings of one namespace.
     pub(crate) fn start<K: Kind<Object = Greeting>>(
-        client: &Client,
+        config: &Config,
         namespace: &str,
         limit: Duration,
         make: impl FnOnce(Hello) -> K,
         book: Arc<dyn Book>,
-    ) -> Self {
+    ) -> Result<Self> {
         // ANCHOR: watches
         let (metrics, health) = (Metrics::default(), Health::default());
+        let client = engine::client::build(config.clone(), &metrics, &health)?;
         let scope = Scope::Namespaces(vec![namespace.to_owned()]);
         let mut hub = Hub::new(client.clone(), metrics.clone(), health.clone(), scope);
         let greetings = hub.namespaced(
@@ -100,7 +98,7 @@ impl Running {
         // ANCHOR: controller
         let (leader, leading) = watch::channel(true);
         let context = Context {
-            client: client.clone(),
+            client,
             metrics: metrics.clone(),
             health: health.clone(),
             clock: Clock::system(),
@@ -136,12 +134,12 @@ impl Running {
                 })
                 .await
         });
-        Self {
+        Ok(Self {
             metrics,
             health,
             stop: Some(stop),
             task,
-        }
+        })
     }
 
     /// Stops it; whether it had run well.
@@ -154,36 +152,6 @@ impl Running {
     }
 }
 
-/// Installs the CRD and waits until it can be used.
-pub(crate) async fn install(client: &Client, crd: CustomResourceDefinition) -> Result<()> {
-    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let params = PatchParams::apply("hello-tests").force();
-    crds.patch(&crd.name_any(), &params, &Patch::Apply(&crd))
-        .await?;
-    testkit::wait::until(
-        "the CRD to be established",
-        Duration::from_secs(30),
-        || async {
-            let known = crds.get(&crd.name_any()).await?;
-            let conditions = known
-                .status
-                .and_then(|status| status.conditions)
-                .unwrap_or_default();
-            let is_there = conditions
-                .iter()
-                .any(|one| one.type_ == "Established" && one.status == "True");
-            Ok(if is_there {
-                Ok(())
-            } else {
-                Err(format!("{conditions:?}"))
-            })
-        },
-    )
-    .await
-    .context("the CRD of Greetings")
-}
-
-// ANCHOR: crd
 /// The CRD as it should be.
 pub(crate) fn crd() -> CustomResourceDefinition {
     api::crd::complete(Greeting::crd())

@@ -49,6 +49,14 @@ pub(super) async fn success(env: Env) -> Result<String> {
     ] {
         ensure!(text.contains(series), "{series} is not on the page");
     }
+    // S0.8: each step of the run is in the log, with its object.
+    let object = format!(r#""object":"{}/good""#, bench.env.namespace);
+    let log = bench.operator.log_text()?;
+    for phase in ["Pending", "Running", "Succeeded"] {
+        let phase = format!(r#""phase":"{phase}""#);
+        let is_told = |line: &str| line.contains(&object) && line.contains(&phase);
+        ensure!(log.lines().any(is_told), "{phase} is not in the log");
+    }
     bench.deletes(&seen).await?;
     bench.done().await?;
     Ok("42, with exit code, image, node and Pod".to_owned())

@@ -39,6 +39,8 @@ pub(super) async fn quiet(env: Env) -> Result<String> {
     bench.waits_for("waits", "Unschedulable", &[]).await?;
     bench.waits_for("agentless", "AgentNotFound", &[]).await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
+    let series = r#"orchestrator_runs_active{kind="TaskRun",phase="Running"}"#;
+    ensure!(bench.operator.metric(series).await? >= 1.0, "{series}");
     let audit = cluster.audit();
     let mark = audit.mark(&bench.env.client).await?;
     tokio::time::sleep(Duration::from_secs(60)).await;

@@ -348,6 +348,15 @@ impl Bench {
                 "an Event without words"
             );
             ensure!(event.action.is_some(), "an Event without an action");
+            let reason = event.reason.clone().unwrap_or_default();
+            let is_calm =
+                ["Pending", "Running", "Succeeded", "Deleting"].contains(&reason.as_str());
+            let wanted = if is_calm { "Normal" } else { "Warning" };
+            ensure!(
+                event.type_.as_deref() == Some(wanted),
+                "{reason}: {:?}",
+                event.type_
+            );
             reasons.extend(event.reason.clone());
         }
         Ok(reasons)

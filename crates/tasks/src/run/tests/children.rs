@@ -8,13 +8,13 @@ use crate::run::contract;
 fn made(run_spec: Value, agent_spec: Value) -> (Value, Value) {
     let scene = Scene::new(run(run_spec), Some(agent(agent_spec)));
     let decision = scene.decide();
-    let mut bodies = decision.effects.iter().map(|effect| match effect {
-        Effect::Ensure(manifest) => {
-            assert_eq!(manifest.owner_uid, "run-uid");
-            assert!(manifest.intent().is_some());
-            manifest.body.clone()
-        }
-        other => panic!("{other:?}"),
+    let mut bodies = decision.effects.iter().map(|effect| {
+        let Effect::Ensure(manifest) = effect else {
+            panic!("{effect:?}")
+        };
+        assert_eq!(manifest.owner_uid, "run-uid");
+        assert!(manifest.intent().is_some());
+        manifest.body.clone()
     });
     (bodies.next().unwrap(), bodies.next().unwrap())
 }

@@ -35,7 +35,7 @@ enum Script {
     Evicted,
     /// Someone deletes its Pod: asked to stop, it ends with 0, and its Job says complete.
     PodDeleted,
-    /// Its Pod is gone before it ends, and its Job is complete.
+    /// Its Pod is gone unread when its Job is complete.
     PodLost,
     /// Someone deletes the Job.
     JobDeleted,
@@ -109,9 +109,10 @@ impl Worker {
     fn end(&self, now: Timestamp) -> Option<JobEnd> {
         let settled = self.ends + SETTLES;
         let deleted = self.deleted.map_or(i64::MAX, |time| self.age(time));
-        let says = match self.script {
-            Script::Evicted => settled + 100,
-            _ => settled,
+        let says = if self.script == Script::Evicted {
+            settled + 100
+        } else {
+            settled
         };
         if self.age(now) < says || deleted < says {
             return None;
@@ -142,7 +143,7 @@ impl Worker {
         if self.script == Script::NoPod || age < 1 {
             return Vec::new();
         }
-        if self.script == Script::PodLost && age >= self.ends - 1 {
+        if self.script == Script::PodLost && age >= self.ends + SETTLES {
             return Vec::new();
         }
         let mut pods = vec![self.pod(now, age)];
@@ -216,15 +217,13 @@ impl Worker {
             since: Some(self.time(self.starts)),
         };
         match self.script {
-            Script::Hangs | Script::NodeLost | Script::JobDeleted => running,
+            Script::Hangs | Script::NodeLost | Script::JobDeleted | Script::PodLost => running,
             _ if age < self.ends => running,
             Script::Ends { code } => self.exit(code, self.starts, self.ends),
             Script::Evicted => self.exit(143, self.starts, self.ends),
-            Script::Oom
-            | Script::Forgets
-            | Script::PodDeleted
-            | Script::PodLost
-            | Script::Silent => self.exit(0, self.starts, self.ends),
+            Script::Oom | Script::Forgets | Script::PodDeleted | Script::Silent => {
+                self.exit(0, self.starts, self.ends)
+            }
             Script::NoImage | Script::NoPod => said("ContainerCreating", ""),
         }
     }
@@ -359,8 +358,11 @@ impl Cluster {
             let decision = self.scene.decide();
             check(&self.scene, &decision);
             let is_recorded = self.carry_out(&decision);
-            if is_recorded && self.is_at_rest(&decision) {
-                return;
+            if is_recorded {
+                self.check_quiet(&decision);
+                if self.is_at_rest(&decision) {
+                    return;
+                }
             }
             self.wait(&decision, is_recorded);
         }
@@ -457,9 +459,8 @@ impl Cluster {
     /// Time passes: a little, or until the wake.
     fn wait(&mut self, decision: &RunDecision, is_recorded: bool) {
         let now = self.scene.now;
-        // What comes and goes while no operator runs was never known.
-        let is_fleeting =
-            |worker: &Worker| matches!(worker.script, Script::JobDeleted | Script::PodLost);
+        // A Job that is created and deleted while no operator runs was never known.
+        let is_fleeting = |worker: &Worker| worker.script == Script::JobDeleted;
         let is_short = !is_recorded && self.workers.last().is_some_and(is_fleeting);
         let wake = decision.wake.filter(|wake| *wake > now && !is_short);
         let little = 1 + i64::try_from(self.rng.below(if is_short { 2 } else { 30 })).unwrap();
@@ -504,6 +505,29 @@ impl Cluster {
             assert_eq!(&again.status, self.scene.status());
         }
         true
+    }
+
+    /// Until the wake, and while nothing happens in the world, nothing is written: after one pass
+    /// more at most, which reads what a start took over.
+    fn check_quiet(&self, decision: &RunDecision) {
+        let mut later = self.scene.clone();
+        let mut wake = decision.wake;
+        for _ in 0..2 {
+            let next = later.now.as_nanosecond() + 300_000_000;
+            later.now = Timestamp::from_nanosecond(next).unwrap();
+            if wake.is_some_and(|wake| wake <= later.now) {
+                return;
+            }
+            let again = later.decide();
+            let stored = later.status();
+            let status = settled(stored, &again, later.generation(), later.now);
+            if !again.effects.is_empty() || status == *stored {
+                return;
+            }
+            wake = again.wake;
+            later.record(&again);
+        }
+        panic!("writes without a reason: {:?}", later.status());
     }
 
     /// Users, now and then.

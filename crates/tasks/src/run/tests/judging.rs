@@ -24,13 +24,13 @@ fn failed(container: Container) -> Scene {
 }
 
 fn exit_for(code: i32, reason: &str, message: &str) -> Container {
-    match ended(code, 50, message) {
-        Container::Ended(exit) => Container::Ended(Exit {
-            reason: reason.to_owned(),
-            ..exit
-        }),
-        other => other,
-    }
+    let Container::Ended(exit) = ended(code, 50, message) else {
+        panic!("it ended")
+    };
+    Container::Ended(Exit {
+        reason: reason.to_owned(),
+        ..exit
+    })
 }
 
 fn verdict(scene: &Scene) -> (RunPhase, Reason, String) {

@@ -9,6 +9,7 @@ mod judging;
 mod lifecycle;
 mod properties;
 mod regressions;
+mod versions;
 mod views;
 
 use std::{sync::Arc, time::Duration};

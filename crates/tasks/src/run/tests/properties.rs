@@ -1,7 +1,19 @@
 //! What holds for every decision, over generated worlds, and for every run, over simulated
 //! clusters.
 //!
-//! That these tests can fail was tried by hand; see the list at the end of the file.
+//! That the tests of this crate can fail was tried with these faults, one at a time; each was found
+//! by the tests in brackets, most of them also by others:
+//! - exit 0 after a stop request is a success [judging, clusters]; a missing Pod is one [worlds];
+//!   required results are not looked for [clusters]; Pods of other attempts count [worlds];
+//! - the grace is not subtracted from a Pod's `deletionTimestamp` [views];
+//! - the Job is deleted in the pass that gives it up [worlds]; one that was never asked to stop is
+//!   given up as unstoppable after an outage [killing]; an unstoppable attempt is repeated [killing];
+//! - a start does not wait for Pods that may run [worlds]; a run in deletion is let go before them
+//!   [deletion]; a vanished Job starts an ended run again [r09, worlds]; so does a restore [versions];
+//! - the wait for an Agent, or for the next attempt, begins anew at each pass [lifecycle, clusters];
+//!   one doubling too many [r18]; another name for the Job [r08]; history written twice [versions];
+//! - a Job with a copied label is ours [worlds]; children are made during deletion [r23];
+//! - the live Agent judges instead of the frozen terms [judging]; old warnings count [causes].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,8 +26,8 @@ use super::{
 };
 
 /// How many worlds are made without sense, and how many clusters are simulated.
-const WORLDS: u64 = 600_000;
-const CLUSTERS: u64 = 20_000;
+const WORLDS: u64 = 100_000;
+const CLUSTERS: u64 = 1_200;
 
 /// What holds for every decision.
 pub(super) fn check(scene: &Scene, decision: &RunDecision) {

@@ -1,0 +1,373 @@
+//! One key at a time: looks at it, whatever happens, and says when to look again.
+
+use std::{
+    any::Any,
+    collections::{HashMap, HashSet},
+    panic::AssertUnwindSafe,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use api::{
+    Phase, Reason, Status, Timestamp,
+    decide::{Class, Fault},
+    names,
+    status::Retry,
+};
+use futures::FutureExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Resource;
+use tokio::time::Instant;
+
+use super::{Context, Handle};
+use crate::{
+    act::Place,
+    backoff,
+    cache::Cache,
+    feeds::Blocker,
+    key::Key,
+    kind::Kind,
+    pass::{Eyes, Looked},
+    queue::Next,
+    watch::Started,
+};
+
+/// A transient fault that lasts longer is shown on the object.
+const SHOWN_AFTER: Duration = Duration::from_secs(30);
+
+/// A conflict that comes back this often is not the watch being a moment behind.
+const STUCK: u32 = 3;
+
+/// The soonest that a look leads to another: a decision that always wants one must not spin.
+const SOON: Duration = Duration::from_millis(50);
+
+/// What is remembered of a key that failed.
+#[derive(Debug, Clone)]
+pub(super) struct Memory {
+    pub(super) uid: String,
+    pub(super) class: Class,
+    pub(super) attempt: u32,
+    pub(super) generation: i64,
+    pub(super) since: Timestamp,
+}
+
+/// Works on the keys of a kind.
+pub(super) struct Worker<K: Kind> {
+    pub(super) eyes: Eyes<K>,
+    pub(super) objects: Cache<K::Object>,
+    pub(super) caches: Started,
+    pub(super) memory: Mutex<HashMap<Key, Memory>>,
+    pub(super) seed: u64,
+    pub(super) limit: Duration,
+}
+
+impl<K: Kind> Worker<K> {
+    /// Looks at one key, whatever happens.
+    pub(super) async fn turn(&self, key: &Key) -> Next {
+        let begin = Instant::now();
+        let (outcome, next) = self.look(key).await;
+        self.eyes
+            .metrics
+            .reconciled(K::RESOURCE.kind, outcome, begin.elapsed());
+        next
+    }
+
+    async fn look(&self, key: &Key) -> (&'static str, Next) {
+        let Some(object) = self.objects.get(key) else {
+            return self.absent(key).await;
+        };
+        if let Some(at) = self.stored_retry(key, &object) {
+            return ("Waiting", Next::Backoff(at));
+        }
+        match self.caches.blocker(key.namespace.as_deref()) {
+            None => {}
+            // `/readyz` names it; to decide from half a cache would be a guess.
+            Some(Blocker::Unsynced(_)) => {
+                return ("Waiting", Next::At(Instant::now() + Duration::from_secs(1)));
+            }
+            Some(Blocker::Interrupted(why)) => {
+                let fault = Fault::new(Class::Transient, Reason::ApiUnavailable, why);
+                return ("Failed", self.failed(key, &object, &fault).await);
+            }
+        }
+        let looking = AssertUnwindSafe(self.eyes.look(&object)).catch_unwind();
+        let fault = match tokio::time::timeout(self.limit, looking).await {
+            Ok(Ok(Ok(looked))) => return self.looked(key, looked),
+            Ok(Ok(Err(fault))) => fault,
+            Ok(Err(panic)) => Fault::bug(panic_words(&*panic)),
+            Err(_elapsed) => Fault::bug(format!(
+                "the pass did not end within {} s and was cut off",
+                self.limit.as_secs()
+            )),
+        };
+        ("Failed", self.failed(key, &object, &fault).await)
+    }
+
+    fn looked(&self, key: &Key, looked: Looked) -> (&'static str, Next) {
+        match looked {
+            Looked::Completed(wake) => {
+                self.memory().remove(key);
+                match wake {
+                    Some(at) => ("Waiting", Next::At(self.instant(at))),
+                    None => ("Completed", Next::Idle),
+                }
+            }
+            Looked::Skipped => {
+                self.memory().remove(key);
+                ("Skipped", Next::Idle)
+            }
+            // Whoever leads next looks at everything; if it is us, this key is still due.
+            Looked::Abandoned => ("Abandoned", Next::At(Instant::now())),
+        }
+    }
+
+    /// The key has no readable object: it is gone, or it is poison.
+    async fn absent(&self, key: &Key) -> (&'static str, Next) {
+        let Some(poison) = self.objects.poison(key) else {
+            self.memory().remove(key);
+            return ("Skipped", Next::Idle);
+        };
+        match self.eyes.report_poison(key, &poison).await {
+            Ok(Looked::Abandoned) => ("Abandoned", Next::At(Instant::now())),
+            Ok(Looked::Completed(_) | Looked::Skipped) => {
+                tracing::error!(kind = K::RESOURCE.kind, object = %key, "undecodable: {}", poison.error);
+                ("Failed", Next::Idle)
+            }
+            Err(fault) => {
+                let (memory, delay) =
+                    self.remember(key, &poison.uid, poison.generation, fault.class);
+                self.log(key, &fault, memory.attempt, delay);
+                ("Failed", Next::Backoff(Instant::now() + delay))
+            }
+        }
+    }
+
+    /// After a fault: count it, say it where it belongs, and wait.
+    async fn failed(&self, key: &Key, object: &K::Object, fault: &Fault) -> Next {
+        let meta = object.meta();
+        let generation = meta.generation.unwrap_or(0);
+        let uid = meta.uid.clone().unwrap_or_default();
+        let (memory, delay) = self.remember(key, &uid, generation, fault.class);
+        // A pass may have written before it failed; a record on top of the old version is refused.
+        let newer = self.objects.get(key).filter(|newer| {
+            newer.meta().uid == meta.uid && newer.meta().generation == meta.generation
+        });
+        let object = newer.as_deref().unwrap_or(object);
+        if fault.class == Class::Conflict && memory.attempt >= STUCK {
+            self.refresh(key, &uid).await;
+        }
+        let way_out = with_way_out::<K>(object, fault);
+        let fault = &way_out;
+        self.log(key, fault, memory.attempt, delay);
+        let until = Instant::now() + delay;
+        let now = self.eyes.clock.now();
+        let lasts = Duration::try_from(now.duration_since(memory.since)).unwrap_or_default();
+        let is_shown = match fault.class {
+            Class::Transient | Class::Conflict => {
+                lasts > SHOWN_AFTER && fault.reason != Reason::NamespaceTerminating
+            }
+            Class::Invalid | Class::Denied | Class::Failed | Class::Bug => true,
+        };
+        if is_shown {
+            let retry = retry_to_store(K::status(object), fault, &memory, delay, now);
+            let recording = self.eyes.record_fault(object, fault, retry);
+            let recorded = tokio::time::timeout(self.limit / 2, recording).await;
+            let failed = match recorded {
+                Ok(Ok(())) => None,
+                Ok(Err(fault)) => Some(fault.to_string()),
+                Err(_elapsed) => Some("it took too long".to_owned()),
+            };
+            // The next look records again (R14).
+            if let Some(why) = failed {
+                self.eyes
+                    .metrics
+                    .error(K::RESOURCE.kind, Class::Transient.name());
+                tracing::warn!(kind = K::RESOURCE.kind, object = %key, "the fault could not be recorded: {why}");
+            }
+        }
+        Next::Backoff(until)
+    }
+
+    /// The cache does not catch up by itself: one live read.
+    async fn refresh(&self, key: &Key, uid: &str) {
+        let place = Place {
+            resource: K::RESOURCE,
+            namespace: key.namespace.as_deref(),
+            name: &key.name,
+            subresource: None,
+        };
+        if let Err(fault) = self.eyes.hands.refresh(place, uid).await {
+            self.eyes
+                .metrics
+                .error(K::RESOURCE.kind, fault.class.name());
+            tracing::warn!(kind = K::RESOURCE.kind, object = %key, "{fault}");
+        }
+    }
+
+    fn log(&self, key: &Key, fault: &Fault, attempt: u32, delay: Duration) {
+        let Fault {
+            class,
+            reason,
+            message,
+        } = fault;
+        self.eyes.metrics.error(K::RESOURCE.kind, class.name());
+        let (kind, class, reason) = (K::RESOURCE.kind, class.name(), reason.name());
+        let retry_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        if class == Class::Conflict.name() && attempt < STUCK {
+            tracing::debug!(kind, object = %key, class, reason, attempt, retry_ms, "{message}");
+        } else if class == Class::Bug.name() {
+            tracing::error!(kind, object = %key, class, reason, attempt, retry_ms, "{message}");
+        } else {
+            tracing::warn!(kind, object = %key, class, reason, attempt, retry_ms, "{message}");
+        }
+    }
+
+    /// Counts a fault of a key: the memory of it, and the delay until the next look.
+    fn remember(&self, key: &Key, uid: &str, generation: i64, class: Class) -> (Memory, Duration) {
+        let now = self.eyes.clock.now();
+        let mut memory = self.memory();
+        let known = memory
+            .get(key)
+            .filter(|known| known.generation == generation && known.uid == uid);
+        let entry = Memory {
+            uid: uid.to_owned(),
+            class,
+            attempt: known
+                .filter(|known| known.class == class)
+                .map_or(1, |known| known.attempt.saturating_add(1)),
+            generation,
+            since: known.map_or(now, |known| known.since),
+        };
+        let delay = backoff::delay(self.seed, key, class, entry.attempt);
+        memory.insert(key.clone(), entry.clone());
+        (entry, delay)
+    }
+
+    /// A retry that an earlier process stored, and that has not come yet: when it does.
+    fn stored_retry(&self, key: &Key, object: &K::Object) -> Option<Instant> {
+        let progress = K::status(object)?.progress();
+        let retry = progress.retry.as_ref()?;
+        let generation = object.meta().generation.unwrap_or(0);
+        let uid = object.meta().uid.clone().unwrap_or_default();
+        let mut memory = self.memory();
+        if memory.get(key).is_some_and(|known| known.uid == uid)
+            || progress.observed_generation != generation
+            || object.meta().deletion_timestamp.is_some()
+        {
+            return None;
+        }
+        let class = Class::ALL
+            .iter()
+            .find(|class| class.name() == retry.class)?;
+        let now = self.eyes.clock.now();
+        let entry = Memory {
+            uid,
+            class: *class,
+            attempt: retry.attempt,
+            generation,
+            since: now,
+        };
+        memory.insert(key.clone(), entry);
+        // Whoever stored it may have had another clock.
+        let longest = backoff::ceiling(*class, retry.attempt);
+        let at = retry.next_at.0.min(now.checked_add(longest).unwrap_or(now));
+        (at > now).then(|| self.instant(at))
+    }
+
+    /// A time of day as an instant of the timers.
+    fn instant(&self, at: Timestamp) -> Instant {
+        let wait = at.duration_since(self.eyes.clock.now());
+        Instant::now() + Duration::try_from(wait).unwrap_or_default().max(SOON)
+    }
+
+    pub(super) fn gauge(&self, handle: &Handle, is_leading: bool, context: &Context) {
+        let kind = K::RESOURCE.kind;
+        let (depth, oldest) = if is_leading {
+            handle.queue().depth(Instant::now())
+        } else {
+            // Without the Lease nothing is looked at, so keys of objects that are gone would stay.
+            let known: HashSet<Key> = self.objects.keys().into_iter().collect();
+            handle.queue().retain(|key| known.contains(key));
+            // Another leads now, and knows better how often something failed.
+            self.memory().clear();
+            (0, Duration::ZERO)
+        };
+        context.metrics.queue(kind, depth, oldest);
+        context.health.queue_depth(kind, depth);
+        context.metrics.undecodable(kind, self.objects.poisoned());
+        if <K::Status as Status>::SHAPE == api::Shape::LongLived {
+            return;
+        }
+        let table = <<K::Status as Status>::Phase as Phase>::TABLE;
+        let first = table.first().map(|row| row.phase.name());
+        let counts = self
+            .objects
+            .fold(HashMap::<&str, usize>::new(), |mut counts, object| {
+                let phase = K::status(object).and_then(Status::phase).map(Phase::name);
+                if let Some(phase) = phase.or(first) {
+                    *counts.entry(phase).or_default() += 1;
+                }
+                counts
+            });
+        for row in table.iter().filter(|row| !row.next.is_empty()) {
+            let phase = row.phase.name();
+            context
+                .metrics
+                .set_active(kind, phase, counts.get(phase).copied().unwrap_or(0));
+        }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A fault that keeps an object from being deleted names the way out.
+fn with_way_out<K: Kind>(object: &K::Object, fault: &Fault) -> Fault {
+    let is_short = matches!(fault.class, Class::Transient | Class::Conflict);
+    if object.meta().deletion_timestamp.is_none() || is_short {
+        return fault.clone();
+    }
+    let words = "to let the object go without waiting, set its annotation";
+    let message = format!(
+        "{}; {words} '{}: \"true\"'",
+        fault.message,
+        names::FORCE_DELETE
+    );
+    Fault::new(fault.class, fault.reason, message)
+}
+
+/// What is stored about a retry: one that is far enough away to be worth it. Once the delay does
+/// not grow any more, what is stored stays, or a fault that lasts would be a write at each retry.
+pub(super) fn retry_to_store<S: Status>(
+    stored: Option<&S>,
+    fault: &Fault,
+    memory: &Memory,
+    delay: Duration,
+    now: Timestamp,
+) -> Option<Retry> {
+    let Memory { class, attempt, .. } = *memory;
+    let known = stored.and_then(|status| status.progress().retry.clone());
+    let has_grown =
+        backoff::ceiling(class, attempt) > backoff::ceiling(class, attempt.saturating_sub(1));
+    if !has_grown
+        && known
+            .as_ref()
+            .is_some_and(|known| known.class == fault.class.name())
+    {
+        return known;
+    }
+    (delay >= backoff::STORED).then(|| Retry {
+        attempt,
+        class: class.name().to_owned(),
+        next_at: Time(now.checked_add(delay).unwrap_or(now)),
+    })
+}
+
+/// What a panic says. Only a literal is repeated: formatted text may carry a user's data.
+fn panic_words(panic: &(dyn Any + Send)) -> String {
+    match panic.downcast_ref::<&'static str>() {
+        Some(words) => format!("a decision or its execution panicked: {words}"),
+        None => "a decision or its execution panicked; the operator's log has the place".to_owned(),
+    }
+}

@@ -1,0 +1,141 @@
+//! Objects that cannot be read, reported on themselves.
+
+use api::{Reason, Status, Verdict, names, status::condition};
+use kube::core::ObjectMeta;
+use serde_json::{Value, json};
+
+use crate::{
+    act::Place,
+    cache::Poison,
+    events::Transition,
+    key::Key,
+    kind::Kind,
+    pass::{Eyes, Looked},
+};
+
+impl<K: Kind> Eyes<K> {
+    /// Reports an object that cannot be read on itself; what it is now is read first.
+    ///
+    /// # Guarantees
+    /// - A finished object's conditions stay as they are: it is told by an Event only.
+    /// - What is stored already is not written again, or our own write would bring us back here.
+    /// - One that is being deleted is let go if its author wants that, and told how otherwise.
+    pub(crate) async fn report_poison(
+        &self,
+        key: &Key,
+        poison: &Poison,
+    ) -> Result<Looked, api::decide::Fault> {
+        if !*self.leading.borrow() {
+            return Ok(Looked::Abandoned);
+        }
+        let now = self.clock.now();
+        let place = Place {
+            resource: K::RESOURCE,
+            namespace: key.namespace.as_deref(),
+            name: &key.name,
+            subresource: None,
+        };
+        let known = self.hands.get(place).await?;
+        let text = |pointer: &str| known.pointer(pointer).and_then(Value::as_str);
+        // Another object of this name: the watch will bring it.
+        if text("/metadata/uid") != Some(poison.uid.as_str()) {
+            return Ok(Looked::Skipped);
+        }
+        let version = text("/metadata/resourceVersion");
+        let is_deleting = text("/metadata/deletionTimestamp").is_some();
+        let finalizers = known
+            .pointer("/metadata/finalizers")
+            .and_then(Value::as_array);
+        let is_held = finalizers.is_some_and(|names| names.iter().any(|name| name == K::FINALIZER));
+        let wish = known
+            .pointer("/metadata/annotations")
+            .and_then(|all| all.get(names::FORCE_DELETE));
+        if is_deleting && is_held && wish.and_then(Value::as_str) == Some("true") {
+            let others: Vec<&Value> = finalizers
+                .into_iter()
+                .flat_map(|names| names.iter())
+                .filter(|name| *name != K::FINALIZER)
+                .collect();
+            let patch = json!({ "metadata": { "finalizers": others } });
+            self.hands.patch(place, &poison.uid, version, patch).await?;
+            return Ok(Looked::Completed(None));
+        }
+
+        let mut message = format!(
+            "this object does not fit the operator's schema, so it is left alone: {}",
+            poison.error
+        );
+        if is_deleting && is_held {
+            message.push_str("; to let it go as it is, set the annotation 'orchestrator.io/force-delete: \"true\"'");
+        }
+        let verdict = Verdict::stalled(Reason::Undecodable, message);
+        let is_known = text("/status/message") == Some(verdict.message.as_str())
+            && known.pointer("/status/observedGeneration") == Some(&json!(poison.generation));
+        if is_known {
+            return Ok(Looked::Completed(None));
+        }
+        let meta = ObjectMeta {
+            name: Some(key.name.clone()),
+            namespace: key.namespace.clone(),
+            uid: Some(poison.uid.clone()),
+            generation: Some(poison.generation),
+            ..ObjectMeta::default()
+        };
+        let transition = Transition {
+            meta: &meta,
+            since: None,
+            attempt: 0,
+            phase: "Unknown",
+            verdict: &verdict,
+        };
+        self.tell(&transition, now).await;
+
+        let stored = known
+            .pointer("/status/conditions")
+            .and_then(Value::as_array);
+        let is_finished =
+            |one: &Value| one["type"] == condition::FINISHED && one["status"] == "True";
+        if stored.is_some_and(|all| all.iter().any(is_finished)) {
+            return Ok(Looked::Completed(None));
+        }
+        if !*self.leading.borrow() {
+            return Ok(Looked::Abandoned);
+        }
+        let mut progress = api::Progress::default();
+        progress.stand(
+            <K::Status as Status>::SHAPE,
+            &verdict,
+            poison.generation,
+            now,
+        );
+        // Conditions that are not ours to derive stay; `Reconciling` would contradict `Stalled`.
+        let mut conditions: Vec<Value> = progress.conditions.iter().map(|one| json!(one)).collect();
+        let said: Vec<&str> = progress
+            .conditions
+            .iter()
+            .map(|one| one.type_.as_str())
+            .collect();
+        let stays = |one: &&Value| {
+            let kind = one["type"].as_str().unwrap_or_default();
+            !said.contains(&kind) && kind != condition::RECONCILING
+        };
+        conditions.extend(
+            stored
+                .into_iter()
+                .flat_map(|all| all.iter())
+                .filter(stays)
+                .cloned(),
+        );
+        let body = json!({ "status": {
+            "conditions": conditions,
+            "message": progress.message,
+            "observedGeneration": poison.generation,
+        }});
+        let place = Place {
+            subresource: Some("status"),
+            ..place
+        };
+        self.hands.patch(place, &poison.uid, version, body).await?;
+        Ok(Looked::Completed(None))
+    }
+}
