@@ -180,7 +180,7 @@ mod tests {
         let server = start().await;
         let ready = server.get("/readyz").await;
         assert!(
-            ready.starts_with("HTTP/1.1 503 ") && ready.contains("no cache"),
+            ready.starts_with("HTTP/1.1 503 ") && ready.contains("no controller"),
             "{ready}"
         );
         server.health.set_synced("TaskRun", true);
