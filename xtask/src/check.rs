@@ -149,7 +149,7 @@ fn cargo(arguments: &[&str]) -> Result<()> {
 
 /// A process of its own: a stage that crashes is a failed stage.
 fn xtask(arguments: &[&str]) -> Result<()> {
-    run(Command::new(std::env::current_exe()?).args(arguments))
+    run(Command::new(testkit::process::this_program()?).args(arguments))
 }
 
 fn run(command: &mut Command) -> Result<()> {

@@ -45,7 +45,7 @@ pub(crate) fn run(filter: Option<&str>) -> Result<ExitCode> {
     let clusters = runtime.block_on(clusters(&name))?;
     fs::write(&skipped, "")?;
     let status = cargo(filter)
-        .env(XTASK_VARIABLE, std::env::current_exe()?)
+        .env(XTASK_VARIABLE, testkit::process::this_program()?)
         .env(suite::RUN_VARIABLE, &name)
         .env(suite::SKIPPED_VARIABLE, &skipped)
         .status();

@@ -23,7 +23,7 @@ const REGISTRY: &str = "localhost";
 /// Where people and the README find the newest one, from the repository.
 const ARCHIVE: &str = "target/image/orchestrator.tar";
 
-/// Of everything, on two busy cores; seen idle: below two minutes.
+/// From nothing it is six minutes of a core's time; seen on two busy cores: twelve minutes.
 const BUILD_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// An image that was built.

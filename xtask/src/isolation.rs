@@ -339,7 +339,7 @@ struct Owner {
 impl Owner {
     fn start(name: &str) -> Result<Self> {
         let folders = Folders::new(&own(name))?;
-        let process = Command::new(std::env::current_exe()?)
+        let process = Command::new(testkit::process::this_program()?)
             .args(["testbed", "own", &folders.name])
             .spawn()
             .context("cannot start an owner")?;

@@ -97,7 +97,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             }
         }
         Command::Keeper { name } => {
-            let mut init = std::process::Command::new(std::env::current_exe()?);
+            let mut init = std::process::Command::new(testkit::process::this_program()?);
             init.args(["testbed", "init", &name]);
             cluster::keeper::run(&Folders::new(&name)?, &mut init)?;
         }

@@ -5,7 +5,7 @@ use std::{
     io::{self, Read, Seek, SeekFrom},
     iter,
     os::unix::process::{CommandExt, ExitStatusExt},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
@@ -149,6 +149,20 @@ fn describe(command: &Command) -> String {
         Some((end, _)) => format!("'{} …'", &text[..end]),
         None => format!("'{text}'"),
     }
+}
+
+/// Path of the program that runs. Cargo may have built it anew meanwhile: then the kernel says that
+/// the file is deleted, and the new one is in its place.
+///
+/// # Errors
+/// When the system does not tell it.
+pub fn this_program() -> Result<PathBuf> {
+    let path = std::env::current_exe().context("this program does not know its path")?;
+    let text = path.to_string_lossy();
+    Ok(match text.strip_suffix(" (deleted)") {
+        Some(before) => before.into(),
+        None => path.clone(),
+    })
 }
 
 #[cfg(test)]

@@ -180,7 +180,7 @@ async fn perform(cluster: &Cluster, shell: &Shell, step: &Step) -> Result<String
             let chore = rest
                 .strip_prefix("xtask ")
                 .with_context(|| format!("'{command}': of cargo's commands only 'xtask' is run"))?;
-            format!("'{}' {chore}", std::env::current_exe()?.display())
+            format!("'{}' {chore}", testkit::process::this_program()?.display())
         }
         Some(("helm" | "kubectl", _)) => command.clone(),
         Some(_) | None => bail!("'{command}' is none of cargo xtask, kind load, helm, kubectl"),
@@ -392,7 +392,7 @@ async fn first_failure(shell: &Shell) -> Result<String> {
     );
     ensure!(code == 3, "exit code {code} instead of 3");
     ensure!(
-        message.contains('3'),
+        message.contains("exit code 3"),
         "the message does not name the exit code: {message}"
     );
     Ok(message.to_owned())

@@ -34,6 +34,8 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
                 "this one needs a cluster of the testbed: it loads images on the node"
             );
             build_driver()?;
+            // Here it may take its minutes; where the README builds it, a cluster waits.
+            crate::image::build()?;
             runtime()?.block_on(install::run())
         }
         Command::Tasks { cases } => {

@@ -167,14 +167,16 @@ fn without_random_end(word: &str) -> String {
         part.bytes()
             .all(|letter| b"bcdfghjklmnpqrstvwxz2456789".contains(&letter))
     };
+    let quotes = word.len() - word.trim_end_matches(['\'', '"', ':', ',', ';']).len();
+    let (word, after) = word.split_at(word.len() - quotes);
     match word.rsplit_once('-') {
         Some((name, end)) if end.len() == 5 && is_random(end) => match name.rsplit_once('-') {
             Some((name, hash)) if (8..=10).contains(&hash.len()) && is_random(hash) => {
-                format!("{name}-N-N")
+                format!("{name}-N-N{after}")
             }
-            Some(_) | None => format!("{name}-N"),
+            Some(_) | None => format!("{name}-N{after}"),
         },
-        Some(_) | None => word.to_owned(),
+        Some(_) | None => format!("{word}{after}"),
     }
 }
 
@@ -232,6 +234,10 @@ mod tests {
             (
                 "image a:0.1.0: 9.1 MB in 'x', 34 s",
                 "image a:0.1.0: 12.0 MB in 'x', 1 s",
+            ),
+            (
+                "Pod 'shop-2-v1-vt8tn' on node '…': exit code 3",
+                "Pod 'shop-2-v1-9kq2z' on node 'node-0': exit code 3",
             ),
             ("a …\n…\nz", "a b c\nd\ne\n\nz"),
             ("a\n…", "a"),

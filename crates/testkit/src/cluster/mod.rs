@@ -432,7 +432,7 @@ fn xtask() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os(XTASK_VARIABLE) {
         return Ok(path.into());
     }
-    let path = std::env::current_exe()?;
+    let path = crate::process::this_program()?;
     ensure!(
         path.file_stem().is_some_and(|name| name == "xtask"),
         "tests that start clusters are run by 'cargo xtask test' only"

@@ -72,7 +72,7 @@ impl Bench {
     /// With an operator that watches other namespaces.
     pub(super) async fn watching(env: Env, watched: Vec<String>) -> Result<Self> {
         operator::install(&env.client, api::crd::tasks()).await?;
-        let binary = std::env::current_exe()?;
+        let binary = testkit::process::this_program()?;
         let folder = binary.parent().context("this program is in no folder")?;
         let plan = Plan {
             binary: operator::built(folder)?,
