@@ -363,18 +363,33 @@ fn ours(wanted: &Manifest, found: &Value) -> Result<(), Fault> {
             format!("an earlier {what} is still being deleted; waiting until it is gone"),
         ));
     }
-    let owner = found
-        .pointer("/metadata/labels")
-        .and_then(|labels| labels.get(names::UID))
-        .and_then(Value::as_str);
-    if owner != Some(names::label_value(&wanted.owner_uid).as_str()) {
-        return Err(Fault::new(
-            Class::Invalid,
-            Reason::ChildNameTaken,
-            format!(
-                "{what} exists already and belongs to someone else; it was not touched. Delete or rename it"
+    let label = |object: &Value, name: &str| {
+        let value = object.pointer("/metadata/labels")?.get(name)?.as_str()?;
+        Some(value.to_owned())
+    };
+    if label(found, names::UID) != Some(names::label_value(&wanted.owner_uid)) {
+        let of_whom = |object: &Value| {
+            let (kind, name) = (label(object, names::KIND)?, label(object, names::NAME)?);
+            Some((kind, name))
+        };
+        // An owner of the same kind and name, but another UID, is gone: two cannot be there at once.
+        return Err(match of_whom(found) {
+            Some(owner) if Some(&owner) == of_whom(&wanted.body).as_ref() => Fault::new(
+                Class::Transient,
+                Reason::ChildNameTaken,
+                format!(
+                    "{what} belongs to an earlier {} '{}' that was deleted; waiting until it is removed, too",
+                    owner.0, owner.1
+                ),
             ),
-        ));
+            Some(_) | None => Fault::new(
+                Class::Invalid,
+                Reason::ChildNameTaken,
+                format!(
+                    "{what} exists already and belongs to someone else; it was not touched. Delete or rename it"
+                ),
+            ),
+        });
     }
     let intent = found
         .pointer("/metadata/annotations")
@@ -417,6 +432,14 @@ mod tests {
         let mut foreign = wanted.body.clone();
         foreign["metadata"]["labels"][names::UID] = json!("uid-2");
         assert_eq!(reason(&foreign), Reason::ChildNameTaken);
+        let fault = ours(&wanted, &foreign).unwrap_err();
+        assert_eq!(
+            fault.class,
+            Class::Transient,
+            "its earlier owner of the same name is gone"
+        );
+        foreign["metadata"]["labels"][names::NAME] = json!("another");
+        assert_eq!(ours(&wanted, &foreign).unwrap_err().class, Class::Invalid);
         foreign["metadata"]
             .as_object_mut()
             .unwrap()

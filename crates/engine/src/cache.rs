@@ -108,7 +108,7 @@ impl<T> State<T> {
 ///
 /// # Guarantees
 /// - A version never goes back: an event that is older than what is known is dropped.
-/// - [`Cache::written`] makes the answer of a write visible at once (read your writes).
+/// - The answer of a write is visible at once (read your writes).
 ///
 /// # Caveats
 /// Listeners run inside the watch: they must be quick and must not call this cache's writers.
