@@ -84,6 +84,49 @@ impl<S: Status, X> Decision<S, X> {
         self
     }
 
+    /// The status after a decision whose effects all succeeded.
+    ///
+    /// # Guarantees
+    /// A status that was terminal stays what it was, whatever the decision says: only
+    /// `observedGeneration` moves (T8). A higher epoch is another run, so it is not that status.
+    #[must_use]
+    pub fn settled(&self, stored: &S, generation: i64, now: Timestamp) -> S {
+        if stored.is_over() && stored.epoch() >= self.status.epoch() {
+            let mut status = stored.clone();
+            status.progress_mut().observed_generation = generation;
+            return status;
+        }
+        let mut status = self.status.clone();
+        status.set_phase(self.phase);
+        let attempt = status.attempt();
+        let progress = status.progress_mut();
+        progress.stand(S::SHAPE, &self.verdict, generation, now);
+        for fact in &self.conditions {
+            let value = match fact.value {
+                Some(true) => "True",
+                Some(false) => "False",
+                None => "Unknown",
+            };
+            progress.set_condition(
+                fact.kind,
+                value,
+                fact.reason,
+                &fact.message,
+                generation,
+                now,
+            );
+        }
+        progress.step(
+            self.phase.name(),
+            self.is_end(),
+            attempt,
+            &self.verdict,
+            now,
+        );
+        progress.retry = None;
+        status
+    }
+
     /// Whether the phase ends the object's work.
     #[must_use]
     pub fn is_end(&self) -> bool {

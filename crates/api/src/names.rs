@@ -96,7 +96,8 @@ pub fn hash(text: &str) -> String {
 }
 
 /// `text`, at most `limit` bytes long, cut between characters.
-fn cut(text: &str, limit: usize) -> &str {
+#[must_use]
+pub fn cut(text: &str, limit: usize) -> &str {
     let mut end = limit.min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;

@@ -135,6 +135,11 @@ pub trait Status:
     /// The common part, to change it.
     fn progress_mut(&mut self) -> &mut Progress;
 
+    /// Whether the object's work is over.
+    fn is_over(&self) -> bool {
+        self.phase().is_some_and(Phase::is_terminal)
+    }
+
     /// A terminal phase may be left only when this number grows (the version of a run's context).
     fn epoch(&self) -> i64 {
         0

@@ -1,6 +1,10 @@
 //! One Event per transition.
 
-use api::{MANAGER, Reason, State, Timestamp, Verdict, decide::ResourceType, names};
+use api::{
+    MANAGER, Reason, State, Timestamp, Verdict,
+    decide::ResourceType,
+    names::{self, cut},
+};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::ObjectMeta;
 use serde_json::json;
@@ -89,15 +93,6 @@ impl<K: Kind> Eyes<K> {
 fn event_name(object: &str, which: &str) -> String {
     let head = cut(object, 200).trim_end_matches(['-', '.']);
     [head, ".", which].concat()
-}
-
-/// At most `limit` bytes, cut between characters.
-fn cut(text: &str, limit: usize) -> &str {
-    let mut end = limit.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.get(..end).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ impl<K: Kind> Eyes<K> {
             return Ok(Looked::Completed(None));
         }
         let generation = meta.generation.unwrap_or(0);
-        let status = record::settled(&stored, &decision, generation, now);
+        let status = decision.settled(&stored, generation, now);
         if let Some(written) = self
             .record(object, &version, &stored, &status, &decision.verdict, now)
             .await?
@@ -147,7 +147,7 @@ impl<K: Kind> Eyes<K> {
             let (kind, reason) = (K::RESOURCE.kind, verdict.reason.name());
             let attempt = status.attempt();
             tracing::info!(kind, %object, phase, reason, attempt, "{}", verdict.message);
-            let (attempt, since) = (status.attempt(), since(stored));
+            let since = since(stored);
             self.tell(
                 &Transition {
                     meta,
@@ -347,12 +347,8 @@ impl<K: Kind> Eyes<K> {
             let reason = status
                 .progress()
                 .condition(condition::FINISHED)
-                .and_then(|known| {
-                    Reason::ALL
-                        .iter()
-                        .find(|reason| reason.name() == known.reason)
-                })
-                .map_or("Unknown", |reason| reason.name());
+                .and_then(|known| Reason::from_name(&known.reason))
+                .map_or("Unknown", Reason::name);
             self.metrics.run_ended(kind, phase.name(), reason);
         }
     }

@@ -1,59 +1,13 @@
-//! What is written into a status: derived here, once, and only if something changed.
+//! What is written into a status after a fault, and the difference that a write is. What a decision
+//! leads to is [`api::decide::Decision::settled`].
 
 use api::{
     Phase, Status, Timestamp, Verdict,
-    decide::{Class, Decision, Fault},
+    decide::{Class, Fault},
     status::Retry,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value};
-
-/// The status after a decision whose effects all succeeded.
-///
-/// # Guarantees
-/// A status that was terminal stays what it was, whatever the decision says: only
-/// `observedGeneration` moves (T8). A higher epoch is another run, so it is not that status.
-pub(crate) fn settled<S: Status, X>(
-    stored: &S,
-    decision: &Decision<S, X>,
-    generation: i64,
-    now: Timestamp,
-) -> S {
-    if is_over(stored) && stored.epoch() >= decision.status.epoch() {
-        let mut status = stored.clone();
-        status.progress_mut().observed_generation = generation;
-        return status;
-    }
-    let mut status = decision.status.clone();
-    status.set_phase(decision.phase);
-    let attempt = status.attempt();
-    let progress = status.progress_mut();
-    progress.stand(S::SHAPE, &decision.verdict, generation, now);
-    for fact in &decision.conditions {
-        let value = match fact.value {
-            Some(true) => "True",
-            Some(false) => "False",
-            None => "Unknown",
-        };
-        progress.set_condition(
-            fact.kind,
-            value,
-            fact.reason,
-            &fact.message,
-            generation,
-            now,
-        );
-    }
-    progress.step(
-        decision.phase.name(),
-        decision.is_end(),
-        attempt,
-        &decision.verdict,
-        now,
-    );
-    progress.retry = None;
-    status
-}
 
 /// The status after a fault: the stored one, with the error, the step and the retry. `None` if
 /// nothing may be said, because the object's work is over.
@@ -64,7 +18,7 @@ pub(crate) fn failed<S: Status>(
     generation: i64,
     now: Timestamp,
 ) -> Option<S> {
-    if is_over(stored) {
+    if stored.is_over() {
         return None;
     }
     let verdict = verdict_of(fault);
@@ -92,11 +46,6 @@ pub(crate) fn verdict_of(fault: &Fault) -> Verdict {
             Verdict::stalled(fault.reason, &fault.message)
         }
     }
-}
-
-/// Whether a status is terminal.
-pub(crate) fn is_over<S: Status>(status: &S) -> bool {
-    status.phase().is_some_and(Phase::is_terminal)
 }
 
 /// The merge patch that turns `old` into `new`; `None` if there is nothing to do. Fields that our

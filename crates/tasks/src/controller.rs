@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::{
-    Phase, Status, Timestamp,
+    Status, Timestamp,
     decide::{Decision, Fault, Input, NoExternal, ResourceType},
     names,
     tasks::{Agent, AgentStatus, TaskRun, TaskRunStatus},
@@ -130,8 +130,7 @@ fn wake_runs_of_agents(agents: &Cache<Agent>, runs: &Cache<TaskRun>, handle: &en
     agents.on_change(move |change| {
         let word = word("agent", change.key.namespace.as_deref(), &change.key.name);
         for (key, run) in runs.find_keyed(&word) {
-            let phase = run.status.as_ref().and_then(Status::phase);
-            if !phase.is_some_and(Phase::is_terminal) {
+            if !run.status.as_ref().is_some_and(Status::is_over) {
                 handle.touch(&key);
             }
         }

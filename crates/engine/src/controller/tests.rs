@@ -172,10 +172,17 @@ impl Server {
                     body.clone(),
                 ));
                 let is_forbidden = body["metadata"]["name"] == "forbidden";
+                let is_old = path.ends_with("/toys/stale/status")
+                    && body["metadata"]["resourceVersion"] == "1";
                 let (code, answer) = if is_forbidden {
                     (
                         403,
                         json!({"kind": "Status", "code": 403, "message": "exceeded quota: q"}),
+                    )
+                } else if is_old {
+                    (
+                        409,
+                        json!({"kind": "Status", "code": 409, "message": "modified"}),
                     )
                 } else if server.refuse.load(Ordering::SeqCst) {
                     (
@@ -185,11 +192,13 @@ impl Server {
                 } else {
                     let mut answer = body;
                     answer["metadata"]["resourceVersion"] = json!("1000");
-                    if path.ends_with("/toys/refused") {
-                        answer["metadata"]["name"] = json!("refused");
+                    let toy = path.rsplit('/').next().unwrap_or_default();
+                    if ["refused", "stale"].contains(&toy) {
+                        answer["metadata"]["name"] = json!(toy);
                         answer["metadata"]["namespace"] = json!("n");
                         answer["metadata"]["generation"] = json!(1);
-                        answer["spec"] = json!({ "act": "refused" });
+                        answer["metadata"]["uid"] = json!(format!("uid-{toy}"));
+                        answer["spec"] = json!({ "act": toy });
                         answer["apiVersion"] = json!("test/v1");
                         answer["kind"] = json!("Toy");
                     }
@@ -562,6 +571,24 @@ async fn a_fault_is_recorded_on_what_the_same_pass_wrote_before() {
     assert_eq!(
         status["metadata"]["resourceVersion"], "1000",
         "that of the finalizer's answer"
+    );
+    room.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_that_stays_is_resolved_by_one_live_read() {
+    let room = room(&["stale"]);
+    pass(10 * SECOND).await;
+    let requests = room.server.requests.lock().unwrap().clone();
+    let reads = requests
+        .iter()
+        .filter(|(method, ..)| method == "GET")
+        .count();
+    assert_eq!(reads, 1, "at the third conflict, not before and not again");
+    assert_eq!(
+        room.server.statuses("stale").len(),
+        4,
+        "three were refused, the fourth is written"
     );
     room.end().await;
 }

@@ -148,14 +148,14 @@ impl<K: Kind> Worker<K> {
         let generation = meta.generation.unwrap_or(0);
         let uid = meta.uid.clone().unwrap_or_default();
         let (memory, delay) = self.remember(key, &uid, generation, fault.class);
+        if fault.class == Class::Conflict && memory.attempt >= STUCK {
+            self.refresh(key, &uid).await;
+        }
         // A pass may have written before it failed; a record on top of the old version is refused.
         let newer = self.objects.get(key).filter(|newer| {
             newer.meta().uid == meta.uid && newer.meta().generation == meta.generation
         });
         let object = newer.as_deref().unwrap_or(object);
-        if fault.class == Class::Conflict && memory.attempt >= STUCK {
-            self.refresh(key, &uid).await;
-        }
         let way_out = with_way_out::<K>(object, fault);
         let fault = &way_out;
         self.log(key, fault, memory.attempt, delay);

@@ -520,7 +520,7 @@ impl Cluster {
             }
             let again = later.decide();
             let stored = later.status();
-            let status = settled(stored, &again, later.generation(), later.now);
+            let status = again.settled(stored, later.generation(), later.now);
             if !again.effects.is_empty() || status == *stored {
                 return;
             }

@@ -200,7 +200,7 @@ impl Scene {
     /// Writes what was decided into the object, through JSON as the API server would.
     pub(super) fn record(&mut self, decision: &RunDecision) {
         let stored = self.run.status.clone().unwrap_or_default();
-        let status = settled(&stored, decision, self.generation(), self.now);
+        let status = decision.settled(&stored, self.generation(), self.now);
         self.run.status = Some(
             serde_json::from_value(serde_json::to_value(&status).unwrap())
                 .expect("the status can be read back"),
@@ -324,48 +324,6 @@ impl Scene {
             last_seen,
         });
     }
-}
-
-/// What the engine writes after a decision whose effects all succeeded.
-pub(super) fn settled(
-    stored: &TaskRunStatus,
-    decision: &RunDecision,
-    generation: i64,
-    now: Timestamp,
-) -> TaskRunStatus {
-    if stored.phase.is_some_and(Phase::is_terminal) && stored.epoch() >= decision.status.epoch() {
-        let mut status = stored.clone();
-        status.progress.observed_generation = generation;
-        return status;
-    }
-    let mut status = decision.status.clone();
-    status.set_phase(decision.phase);
-    let attempt = status.attempts;
-    let progress = &mut status.progress;
-    progress.stand(api::Shape::Run, &decision.verdict, generation, now);
-    for fact in &decision.conditions {
-        let value = if fact.value == Some(true) {
-            "True"
-        } else {
-            "False"
-        };
-        progress.set_condition(
-            fact.kind,
-            value,
-            fact.reason,
-            &fact.message,
-            generation,
-            now,
-        );
-    }
-    progress.step(
-        decision.phase.name(),
-        decision.is_end(),
-        attempt,
-        &decision.verdict,
-        now,
-    );
-    status
 }
 
 pub(super) fn waiting(reason: &str, message: &str) -> Container {

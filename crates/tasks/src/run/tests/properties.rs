@@ -257,7 +257,7 @@ fn every_decision_keeps_the_rules_in_any_world() {
         );
 
         let stored = scene.run.status.clone().unwrap_or_default();
-        let status = settled(&stored, &decision, 1, scene.now);
+        let status = decision.settled(&stored, 1, scene.now);
         let progress = &status.progress;
         assert!(
             !(progress.is_true(condition::RECONCILING) && progress.is_true(condition::STALLED))
@@ -279,7 +279,7 @@ fn every_decision_keeps_the_rules_in_any_world() {
             assert!(again.effects.is_empty());
             assert_eq!(said(&again), said(&decision));
             assert_eq!(again.status, status);
-            assert_eq!(settled(&status, &again, 1, scene.now), status);
+            assert_eq!(again.settled(&status, 1, scene.now), status);
         }
     });
 }
