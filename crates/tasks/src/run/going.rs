@@ -68,8 +68,10 @@ fn waiting(
         |cause| Verdict::working(cause.reason, cause.message),
     );
     let mut decision = Decision::say(status, RunPhase::Pending, verdict).wake_at(deadline);
-    if let Some(files) = start::files_again(run) {
-        decision = decision.with(Effect::Ensure(Box::new(files)));
+    match start::files_again(run) {
+        Ok(None) => {}
+        Ok(Some(files)) => decision = decision.with(Effect::Ensure(Box::new(files))),
+        Err(error) => decision.verdict = start::unwritable(&error),
     }
     decision
 }

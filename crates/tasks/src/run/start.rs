@@ -69,9 +69,7 @@ fn begin(run: &Run<'_>, agent: &Agent, attempt: u32, name: String) -> RunDecisio
     let effects = match missing(run, &making, &name) {
         Ok(effects) => effects,
         Err(error) => {
-            let message = format!("a child of the run cannot be written as JSON: {error}");
-            let verdict = Verdict::stalled(Reason::InternalError, message);
-            return Decision::say(run.next(), RunPhase::Pending, verdict);
+            return Decision::say(run.next(), RunPhase::Pending, unwritable(&error));
         }
     };
     let deadline = run.after(agent.spec.start_timeout.into());
@@ -104,11 +102,19 @@ fn missing(
     Ok(effects)
 }
 
+/// What is said of a child that cannot be made.
+pub(super) fn unwritable(error: &serde_json::Error) -> Verdict {
+    let message = format!("a child of the run cannot be written as JSON: {error}");
+    Verdict::stalled(Reason::InternalError, message)
+}
+
 /// The files of an attempt whose container has not started, if they vanished.
-pub(super) fn files_again(run: &Run<'_>) -> Option<Manifest> {
-    let agent = run.world.agent.as_ref()?;
+pub(super) fn files_again(run: &Run<'_>) -> Result<Option<Manifest>, serde_json::Error> {
+    let Some(agent) = &run.world.agent else {
+        return Ok(None);
+    };
     if run.files().is_some() || too_large(run).is_some() {
-        return None;
+        return Ok(None);
     }
     let making = Making {
         run: run.object,
@@ -116,10 +122,7 @@ pub(super) fn files_again(run: &Run<'_>) -> Option<Manifest> {
         resources: run.resources(agent),
         attempt: run.status.attempts,
     };
-    let Ok(files) = children::config_map(&making) else {
-        return None;
-    };
-    Some(files)
+    children::config_map(&making).map(Some)
 }
 
 /// Jobs and Pods that must be gone before another may start: those of other versions, and any
