@@ -124,7 +124,8 @@ async fn r10_a_child_that_is_deleted_by_hand_is_noticed_in_seconds() -> Result<(
         .await?;
         let owner = job.owner_references().first().context("no owner")?;
         ensure!(Some(&owner.uid) == run.uid().as_ref() && owner.controller == Some(true));
-        says(&env, "Progressing", 5).await?;
+        // There is no node, and the scheduler says so: this stays, unlike what is said before it.
+        says(&env, "Unschedulable", 10).await?;
         jobs.delete("shop-7-v1", &DeleteParams::background())
             .await?;
         let message = says(&env, "JobLost", 5).await?;
@@ -140,7 +141,7 @@ async fn r07_nothing_is_written_once_there_is_nothing_to_say() -> Result<()> {
     suite::test(Tier::Api, "r07", async |env| {
         let operator = start(&env).await?;
         submit(&env).await?;
-        says(&env, "Progressing", 10).await?;
+        says(&env, "Unschedulable", 10).await?;
         tokio::time::sleep(Duration::from_secs(2)).await;
         let before = operator.metrics().await?;
         let spec = env.api::<TaskRun>().get("a").await?.spec;
