@@ -58,13 +58,14 @@ const CLUSTER: &[Stage] = &[
     ("testbed build", || xtask(&["testbed", "build"])),
     ("cluster tests", || xtask(&["test"])),
     ("e2e tasks", || xtask(&["e2e", "tasks"])),
+    ("e2e budget", || xtask(&["e2e", "budget"])),
     ("e2e install", || xtask(&["e2e", "install"])),
     ("prove", || xtask(&["testbed", "prove"])),
     ("isolation", || xtask(&["testbed", "isolation"])),
 ];
 
 /// Crates whose thinking must not need an async runtime or a client.
-const PURE: &[&str] = &["api", "tasks"];
+const PURE: &[&str] = &["api", "tasks", "why"];
 
 /// Decisions compile without an async runtime and without a client: what they need is in their
 /// arguments.

@@ -33,7 +33,14 @@ pub fn complete(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
             .and_then(|schema| schema.properties.as_mut())
             .and_then(|properties| properties.get_mut("status"));
         let Some(status) = status else { continue };
-        status.default = Some(JSON(json!({ "observedGeneration": -1 })));
+        let mut unseen = json!({
+            "observedGeneration": -1,
+            "message": "waiting for the operator to look at it",
+        });
+        if let Some(first) = first_phase(status) {
+            unseen["phase"] = first;
+        }
+        status.default = Some(JSON(unseen));
         if let Some(conditions) = status
             .properties
             .as_mut()
@@ -44,6 +51,12 @@ pub fn complete(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
         }
     }
     crd
+}
+
+/// The phase that an object starts in.
+fn first_phase(status: &JSONSchemaProps) -> Option<serde_json::Value> {
+    let phase = status.properties.as_ref()?.get("phase")?;
+    phase.enum_.as_ref()?.first().map(|name| name.0.clone())
 }
 
 /// A comment's lines are as long as the code's; who reads it elsewhere wraps it himself.

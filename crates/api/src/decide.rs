@@ -44,6 +44,9 @@ pub struct Decision<S: Status, X> {
     pub hold: Hold,
     /// When to look again, if nothing happens before.
     pub wake: Option<Timestamp>,
+    /// Not recorded before this time, because something better to record is expected at once.
+    /// Only for a status that follows, at any later pass, from what is in the cluster anyway.
+    pub record_at: Option<Timestamp>,
 }
 
 impl<S: Status, X> Decision<S, X> {
@@ -58,6 +61,7 @@ impl<S: Status, X> Decision<S, X> {
             conditions: Vec::new(),
             hold: Hold::Keep,
             wake: None,
+            record_at: None,
         }
     }
 

@@ -8,6 +8,7 @@ pub mod crd;
 pub mod decide;
 pub mod names;
 pub mod phase;
+pub mod policy;
 pub mod rbac;
 pub mod reason;
 pub mod status;
@@ -25,3 +26,6 @@ pub const MANAGER: &str = "orchestrator";
 
 /// Re-exported, so that every crate uses the same clock type.
 pub use jiff::Timestamp;
+
+/// Re-exported: durations are written in one way, in specs and in the configuration.
+pub use kube::core::Duration;

@@ -25,6 +25,8 @@ pub const CONTEXT_VERSION: &str = "context-version";
 pub const INTENT: &str = "orchestrator.io/intent";
 /// Annotation of a Job's Pods: what their attempt is judged by, as it was when the Job was created.
 pub const TERMS: &str = "orchestrator.io/terms";
+/// Annotation of a Job that we suspended ourselves: what others suspend, others resume.
+pub const SUSPENDED: &str = "orchestrator.io/suspended";
 /// Annotation: how a run ended; survives a restore without status.
 pub const OUTCOME: &str = "orchestrator.io/outcome";
 /// Annotation: never clean up the children of this object.

@@ -41,9 +41,9 @@ const TASKS: &[Permission] = &[
     Permission {
         group: GROUP,
         resource: "taskruns",
-        verbs: &["get", "list", "patch", "watch"],
+        verbs: &["delete", "get", "list", "patch", "watch"],
         scope: Scope::Watched,
-        why: "reads the runs; patches their finalizer and annotations, never their spec",
+        why: "reads the runs; patches their finalizer and annotations, never their spec; deletes finished ones where `deleteFinishedRunsAfter` is set",
     },
     Permission {
         group: GROUP,
@@ -69,16 +69,16 @@ const TASKS: &[Permission] = &[
     Permission {
         group: "batch",
         resource: "jobs",
-        verbs: &["create", "delete", "get", "list", "watch"],
+        verbs: &["create", "delete", "get", "list", "patch", "watch"],
         scope: Scope::Watched,
-        why: "a run's attempts",
+        why: "a run's attempts; the patch suspends and resumes one",
     },
     Permission {
         group: "",
         resource: "configmaps",
-        verbs: &["create", "get", "list", "watch"],
+        verbs: &["create", "delete", "get", "list", "watch"],
         scope: Scope::Watched,
-        why: "a run's files",
+        why: "a run's files; deleted some time after its end",
     },
     Permission {
         group: "",

@@ -48,6 +48,8 @@ reasons! {
         "Nothing.";
     Superseded: "A newer version of the context took the place of this one before it ended.",
         "Nothing. `status.history` has what was known of it.";
+    Suspended: "The run is held by its `suspend`: nothing is started, and no time counts.",
+        "Set `spec.suspend` to false when it should go on (`orc resume`).";
     Deleting: "The object is being deleted; what it started is being stopped first.",
         "Wait. The message says what is still there.";
 
@@ -98,10 +100,14 @@ reasons! {
         "Write large results elsewhere, and their address into the result.";
     EvidenceLost: "The Job says that it ended, but its Pod was gone before we could read how. That is not a success.",
         "Submit a new version of the context. Look for what deletes finished Pods.";
-    Disrupted: "The Pod was stopped from outside: evicted, preempted, drained or deleted. What it returned is not a result.",
-        "Submit a new version of the context.";
+    Disrupted: "The Pod was stopped from outside: evicted, preempted, drained, deleted, or its node was lost. What it returned is not a result.",
+        "Nothing: it is started again by itself, and no attempt is used. If the message names a node that does not answer, mend it, delete the Node, or taint it with `node.kubernetes.io/out-of-service`.";
     JobLost: "The Job was deleted from outside while it ran.",
-        "Submit a new version of the context.";
+        "Nothing: another one is started, and no attempt is used. Look for what deletes Jobs.";
+    TooManyDisruptions: "The agent was stopped from outside six times.",
+        "Look for what stops it: evictions, preemption, a drain that does not end. Then submit a new version of the context.";
+    Cancelled: "Someone set `spec.cancel`.",
+        "Nothing. To run it after all, submit another TaskRun.";
     JobFailed: "The Job says that it failed, and no container says why.",
         "The message is the Job controller's.";
 
@@ -141,6 +147,8 @@ impl Reason {
                 | Self::Ready
                 | Self::Created
                 | Self::Superseded
+                | Self::Suspended
+                | Self::Cancelled
                 | Self::Deleting
                 | Self::NamespaceTerminating
         )

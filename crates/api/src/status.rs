@@ -154,6 +154,11 @@ pub trait Status:
     fn attempt(&self) -> u32 {
         0
     }
+
+    /// How often an attempt was started again without counting as another one.
+    fn disruptions(&self) -> u32 {
+        0
+    }
 }
 
 /// The common part of every status.

@@ -373,16 +373,29 @@ fn ours(wanted: &Manifest, found: &Value) -> Result<(), Fault> {
             Some((kind, name))
         };
         // An owner of the same kind and name, but another UID, is gone: two cannot be there at once.
-        return Err(match of_whom(found) {
-            Some(owner) if Some(&owner) == of_whom(&wanted.body).as_ref() => Fault::new(
+        // What it still refers to is removed with it; what does not, stays.
+        let is_collected = found
+            .pointer("/metadata/ownerReferences")
+            .and_then(Value::as_array)
+            .is_some_and(|owners| !owners.is_empty());
+        let is_earlier =
+            of_whom(found).filter(|owner| of_whom(&wanted.body).as_ref() == Some(owner));
+        return Err(match is_earlier {
+            Some((kind, name)) if is_collected => Fault::new(
                 Class::Transient,
                 Reason::ChildNameTaken,
                 format!(
-                    "{what} belongs to an earlier {} '{}' that was deleted; waiting until it is removed, too",
-                    owner.0, owner.1
+                    "{what} belongs to an earlier {kind} '{name}' that was deleted; waiting until it is removed, too"
                 ),
             ),
-            Some(_) | None => Fault::new(
+            Some((kind, name)) => Fault::new(
+                Class::Invalid,
+                Reason::ChildNameTaken,
+                format!(
+                    "{what} belongs to an earlier {kind} '{name}' that was deleted, and nothing removes it; it was not touched. Delete it"
+                ),
+            ),
+            None => Fault::new(
                 Class::Invalid,
                 Reason::ChildNameTaken,
                 format!(
@@ -432,6 +445,9 @@ mod tests {
         let mut foreign = wanted.body.clone();
         foreign["metadata"]["labels"][names::UID] = json!("uid-2");
         assert_eq!(reason(&foreign), Reason::ChildNameTaken);
+        let fault = ours(&wanted, &foreign).unwrap_err();
+        assert_eq!(fault.class, Class::Invalid, "nobody removes it");
+        foreign["metadata"]["ownerReferences"] = json!([{ "uid": "uid-2" }]);
         let fault = ours(&wanted, &foreign).unwrap_err();
         assert_eq!(
             fault.class,

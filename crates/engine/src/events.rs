@@ -23,6 +23,7 @@ pub(crate) struct Transition<'a> {
     /// Since when the state that is left had lasted: the same state may be left twice.
     pub(crate) since: Option<Timestamp>,
     pub(crate) attempt: u32,
+    pub(crate) disruptions: u32,
     pub(crate) phase: &'a str,
     pub(crate) verdict: &'a Verdict,
 }
@@ -36,6 +37,7 @@ impl<K: Kind> Eyes<K> {
             meta,
             since,
             attempt,
+            disruptions,
             phase,
             verdict,
         } = transition;
@@ -51,7 +53,7 @@ impl<K: Kind> Eyes<K> {
         };
         let generation = meta.generation.unwrap_or(0);
         let which = names::hash(&format!(
-            "{uid}/{generation}/{attempt}/{phase}/{reason}/{since:?}"
+            "{uid}/{generation}/{attempt}/{disruptions}/{phase}/{reason}/{since:?}"
         ));
         let name = event_name(meta.name.as_deref().unwrap_or_default(), &which);
         let regarding = ObjectReference {

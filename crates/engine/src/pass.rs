@@ -111,6 +111,12 @@ impl<K: Kind> Eyes<K> {
             self.release(object, &version, annotations).await?;
             return Ok(Looked::Completed(None));
         }
+        if let Some(at) = decision.record_at.filter(|at| now < *at)
+            && decision.hold == Hold::Keep
+        {
+            let wake = decision.wake.map_or(at, |wake| wake.min(at));
+            return Ok(Looked::Completed(Some(wake)));
+        }
         let generation = meta.generation.unwrap_or(0);
         let status = decision.settled(&stored, generation, now);
         if let Some(written) = self
@@ -153,6 +159,7 @@ impl<K: Kind> Eyes<K> {
                     meta,
                     since,
                     attempt,
+                    disruptions: status.disruptions(),
                     phase,
                     verdict,
                 },
@@ -201,6 +208,7 @@ impl<K: Kind> Eyes<K> {
                     meta: object.meta(),
                     since: since(&stored),
                     attempt: stored.attempt(),
+                    disruptions: stored.disruptions(),
                     phase: phase_name(&stored),
                     verdict: &verdict,
                 };
@@ -380,7 +388,8 @@ fn phase_name<S: Status>(status: &S) -> &'static str {
 fn has_turned<S: Status>(stored: &S, status: &S) -> bool {
     let main = |status: &S| {
         let reason = main_condition(status).map(|known| known.reason.clone());
-        (status.phase(), status.attempt(), status.epoch(), reason)
+        let turn = (status.attempt(), status.disruptions(), status.epoch());
+        (status.phase(), turn, reason)
     };
     main(stored) != main(status)
 }

@@ -85,6 +85,7 @@ impl<K: Kind> Eyes<K> {
             meta: &meta,
             since: None,
             attempt: 0,
+            disruptions: 0,
             phase: "Unknown",
             verdict: &verdict,
         };

@@ -80,6 +80,51 @@ pub struct Tasks {
     /// What an Agent gets that asks for nothing.
     #[serde(deserialize_with = "resources")]
     pub default_resources: Resources,
+    /// What becomes of a run's Jobs and ConfigMaps after its end.
+    pub cleanup: Cleanup,
+    /// How long after its end a run itself is deleted, with all that is known of it; never, if it
+    /// is missing.
+    #[serde(deserialize_with = "wait")]
+    pub delete_finished_runs_after: Option<Duration>,
+}
+
+/// What becomes of a run's Jobs and ConfigMaps after its end, where the run does not say.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Cleanup {
+    /// Whether anything is deleted.
+    pub enabled: bool,
+    /// How long Jobs stay after a success.
+    #[serde(deserialize_with = "minutes")]
+    pub completed_job_delay_minutes: u32,
+    /// How long Jobs stay after any other end.
+    #[serde(deserialize_with = "minutes")]
+    pub failed_job_delay_minutes: u32,
+    /// Whether ConfigMaps go with them.
+    pub delete_config_map: bool,
+}
+
+impl Default for Cleanup {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            completed_job_delay_minutes: 5,
+            failed_job_delay_minutes: 60,
+            delete_config_map: true,
+        }
+    }
+}
+
+impl From<Cleanup> for tasks::run::Cleanup {
+    fn from(cleanup: Cleanup) -> Self {
+        let minutes = |count: u32| Duration::from_secs(u64::from(count).saturating_mul(60));
+        Self {
+            enabled: cleanup.enabled,
+            after_success: minutes(cleanup.completed_job_delay_minutes),
+            after_failure: minutes(cleanup.failed_job_delay_minutes),
+            delete_config_map: cleanup.delete_config_map,
+        }
+    }
 }
 
 impl Default for Tasks {
@@ -94,6 +139,8 @@ impl Default for Tasks {
                 requests: amounts(&[("cpu", "100m"), ("memory", "128Mi")]),
                 limits: amounts(&[("memory", "512Mi")]),
             },
+            cleanup: Cleanup::default(),
+            delete_finished_runs_after: None,
         }
     }
 }
@@ -182,6 +229,32 @@ fn concurrency<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::E
             "concurrency: must be from 1 to 1024, found {other}"
         ))),
     }
+}
+
+/// Up to a year: a longer delay is a slip.
+fn minutes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        count @ 0..=527_040 => Ok(count),
+        other => Err(D::Error::custom(format!(
+            "cleanup: a delay must be from 0 to 527040 minutes, found {other}"
+        ))),
+    }
+}
+
+/// From a minute, so that whoever waits for a run can see how it ended.
+fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let wait = match text.parse::<api::Duration>() {
+        Ok(wait) => Duration::from(wait),
+        Err(_) => Duration::ZERO,
+    };
+    let is_written = !text.starts_with(['-', '+']);
+    if is_written && (60..=366 * 86_400).contains(&wait.as_secs()) {
+        return Ok(Some(wait));
+    }
+    Err(D::Error::custom(format!(
+        "deleteFinishedRunsAfter: must be a duration from '1m' to '8784h', such as '72h', found '{text}'"
+    )))
 }
 
 fn filter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
@@ -281,6 +354,11 @@ mod tests {
         assert_eq!(concurrency, 32);
         assert_eq!(log.filter, logging::DEFAULT);
         assert_eq!(leader_election.durations, Durations::default());
+        assert_eq!(
+            tasks::run::Cleanup::from(tasks.cleanup),
+            tasks::run::Cleanup::default()
+        );
+        assert_eq!(tasks.delete_finished_runs_after, None);
         let Resources { requests, limits } = tasks.default_resources;
         assert_eq!(requests["cpu"].0, "100m");
         assert_eq!(
@@ -301,6 +379,11 @@ tasks:
   defaultResources:
     requests: {cpu: 100m, memory: 128Mi}
     limits: {memory: 512Mi}
+  cleanup:
+    enabled: true
+    completedJobDelayMinutes: 5
+    failedJobDelayMinutes: 60
+    deleteConfigMap: true
 leaderElection: {leaseDurationSeconds: 15, renewSeconds: 5}
 ";
         assert_eq!(Config::parse(written).unwrap(), Config::default());
@@ -316,6 +399,8 @@ log: {filter: debug}
 tasks:
   defaultResources:
     requests: {cpu: 2, example.com/gpu: 1}
+  cleanup: {enabled: false, completedJobDelayMinutes: 0, failedJobDelayMinutes: 7, deleteConfigMap: false}
+  deleteFinishedRunsAfter: 36h30m
 leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
 ",
         )
@@ -330,6 +415,18 @@ leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
         assert!(
             resources.limits.is_empty(),
             "what is given replaces the default as a whole"
+        );
+        let cleanup = tasks::run::Cleanup::from(config.tasks.cleanup);
+        let wanted = tasks::run::Cleanup {
+            enabled: false,
+            after_success: Duration::ZERO,
+            after_failure: Duration::from_mins(7),
+            delete_config_map: false,
+        };
+        assert_eq!(cleanup, wanted);
+        assert_eq!(
+            config.tasks.delete_finished_runs_after,
+            Some(Duration::from_mins(36 * 60 + 30))
         );
         let wanted = Durations::new(Duration::from_mins(1), Duration::from_secs(10)).unwrap();
         assert_eq!(config.leader_election.durations, wanted);
@@ -376,6 +473,31 @@ leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
                 "tasks:\n  defaultResources:\n    claims: []\n",
                 "line 3",
                 "`claims`",
+            ),
+            (
+                "tasks:\n  cleanup: {completedJobDelayMinutes: -1}\n",
+                "line 2",
+                "u32",
+            ),
+            (
+                "tasks:\n  cleanup:\n    failedJobDelayMinutes: 600000\n",
+                "line 3",
+                "from 0 to 527040 minutes, found 600000",
+            ),
+            (
+                "tasks:\n  deleteFinishedRunsAfter: 30s\n",
+                "line 2",
+                "found '30s'",
+            ),
+            (
+                "tasks:\n  deleteFinishedRunsAfter: -72h\n",
+                "line 2",
+                "found '-72h'",
+            ),
+            (
+                "tasks:\n  deleteFinishedRunsAfter: soon\n",
+                "line 2",
+                "found 'soon'",
             ),
             (
                 "leaderElection: {renewSeconds: 6}\n",

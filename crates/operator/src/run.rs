@@ -25,7 +25,7 @@ use tokio::{
 
 use crate::{
     arguments::{Arguments, Family},
-    config::Config,
+    config::{Config, Tasks},
     http,
 };
 
@@ -112,8 +112,17 @@ fn controllers(family: Family, workers: &mut Supervisor, context: Context, confi
     };
     match family {
         Family::Tasks => {
-            let resources = config.tasks.default_resources.clone();
-            tasks::controller::start(context, scope, Defaults { resources }, workers);
+            let Tasks {
+                default_resources,
+                cleanup,
+                delete_finished_runs_after,
+            } = &config.tasks;
+            let defaults = Defaults {
+                resources: default_resources.clone(),
+                cleanup: cleanup.clone().into(),
+                delete_finished_runs_after: *delete_finished_runs_after,
+            };
+            tasks::controller::start(context, scope, defaults, workers);
         }
     }
 }

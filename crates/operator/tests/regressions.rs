@@ -130,6 +130,19 @@ async fn r10_a_child_that_is_deleted_by_hand_is_noticed_in_seconds() -> Result<(
             .await?;
         let message = says(&env, "JobLost", 5).await?;
         ensure!(message.contains("shop-7-v1"), "{message}");
+        let another = "shop-7-v1-d1";
+        until(another, Duration::from_secs(15), async || {
+            let found = jobs.get_opt(another).await?;
+            Ok(found.map(drop).ok_or_else(|| "not there".to_owned()))
+        })
+        .await?;
+        says(&env, "Unschedulable", 10).await?;
+        let status = env.api::<TaskRun>().get("a").await?.status;
+        let status = status.context("no status")?;
+        ensure!(
+            (status.attempts, status.disruptions) == (1, 1),
+            "{status:?}"
+        );
         operator.stop().await
     })
     .await

@@ -399,18 +399,13 @@ impl Kind for RunKind {
         };
         let jobs: Vec<JobView> = jobs.find(&uid).iter().map(|job| job.view.clone()).collect();
         let pods: Vec<PodView> = pods.find(&uid).iter().map(|pod| pod.view.clone()).collect();
-        let name = api::tasks::names::config_map(&run.spec);
-        let config_map = config_maps
-            .find(&uid)
-            .iter()
-            .find(|map| map.view.name == name)
-            .map(|map| map.view.clone());
+        let config_maps = config_maps.find(&uid);
         Ok(RunWorld {
             agent: self.agents.get(&agent),
             warnings: self.children.warnings(&jobs, &pods),
             jobs,
             pods,
-            config_map,
+            config_maps: config_maps.iter().map(|map| map.view.clone()).collect(),
             defaults: self.defaults.clone(),
         })
     }

@@ -2,7 +2,7 @@
 //!
 //! Thousands of them are cached, so they hold nothing that no decision reads.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use api::{
     Timestamp, names,
@@ -33,6 +33,16 @@ pub struct JobView {
     pub deleting: Option<Timestamp>,
     /// The version of the context that it belongs to, from its label.
     pub version: Option<i64>,
+    /// Whether it is told to run no Pod.
+    pub suspended: bool,
+    /// Whether that was us.
+    pub suspended_by_us: bool,
+    /// When its controller began with it; its own limit counts from there.
+    pub started: Option<Timestamp>,
+    /// Its own limit, in seconds.
+    pub limit_seconds: Option<i64>,
+    /// When its controller went on after it was suspended.
+    pub resumed: Option<Timestamp>,
     /// How it ended, from its conditions.
     pub end: Option<JobEnd>,
     /// What its attempt is judged by.
@@ -81,6 +91,18 @@ impl From<&Job> for JobView {
             created: job.metadata.creation_timestamp.as_ref().map(instant),
             deleting: job.metadata.deletion_timestamp.as_ref().map(instant),
             version: label(&job.metadata, names::CONTEXT_VERSION).and_then(number),
+            suspended: job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true),
+            suspended_by_us: annotations(&job.metadata).contains_key(names::SUSPENDED),
+            started: job
+                .status
+                .as_ref()
+                .and_then(|status| status.start_time.as_ref())
+                .map(instant),
+            limit_seconds: job
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.active_deadline_seconds),
+            resumed: resumed(job),
             end: job_end(job),
             terms: template
                 .and_then(|metadata| metadata.annotations.as_ref())
@@ -88,6 +110,18 @@ impl From<&Job> for JobView {
                 .and_then(|text| Terms::read(text)),
         }
     }
+}
+
+/// While the controller still calls a resumed Job suspended, all its Pods are from before.
+fn resumed(job: &Job) -> Option<Timestamp> {
+    let conditions = job.status.as_ref()?.conditions.as_ref()?;
+    let suspended = conditions
+        .iter()
+        .find(|condition| condition.type_ == "Suspended")?;
+    if suspended.status == "True" {
+        return Some(Timestamp::MAX);
+    }
+    suspended.last_transition_time.as_ref().map(instant)
 }
 
 fn job_end(job: &Job) -> Option<JobEnd> {
@@ -125,6 +159,8 @@ pub struct PodView {
     pub node: Option<String>,
     /// When it was asked to stop by a deletion.
     pub stop_asked: Option<Timestamp>,
+    /// Until when it has time to.
+    pub stop_by: Option<Timestamp>,
     /// Who stops it, if something of the cluster does: `DisruptionTarget`.
     pub disruption: Option<Said>,
     /// Why it has no node, in the scheduler's words.
@@ -223,6 +259,7 @@ impl From<&Pod> for PodView {
             created: pod.metadata.creation_timestamp.as_ref().map(instant),
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
             stop_asked: stop_asked(&pod.metadata),
+            stop_by: pod.metadata.deletion_timestamp.as_ref().map(instant),
             disruption: condition("DisruptionTarget", "True").map(|target| Said {
                 reason: short(target.reason.as_ref()),
                 message: short(target.message.as_ref()),
@@ -363,6 +400,11 @@ fn controller(metadata: &ObjectMeta) -> Option<(String, String)> {
         .flat_map(|owners| owners.iter())
         .find(|owner| owner.controller == Some(true))
         .map(|owner| (owner.kind.clone(), owner.uid.clone()))
+}
+
+fn annotations(metadata: &ObjectMeta) -> &BTreeMap<String, String> {
+    static NONE: BTreeMap<String, String> = BTreeMap::new();
+    metadata.annotations.as_ref().unwrap_or(&NONE)
 }
 
 fn label<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {

@@ -1,5 +1,7 @@
 //! The chart as helm renders it, without a cluster.
 
+mod policies;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -37,6 +39,10 @@ const VARIANTS: &[(&str, &str)] = &[
         "ours",
         "--set families.tasks.replicas=1 --set crds.install=false",
     ),
+    (
+        "ours",
+        "--set admissionPolicies.enabled=false --set 'watchNamespaces={team-a}'",
+    ),
     // As long as helm allows.
     (
         "a-release-whose-name-is-as-long-as-helm-allows-it-to",
@@ -58,6 +64,11 @@ const REFUSED: &[(&str, &str)] = &[
     ("--set 'watchNamespaces={a,a}'", "watchNamespaces"),
     ("--set 'watchNamespaces={A}'", "watchNamespaces"),
     ("--set image.digest=latest", "digest"),
+    (
+        "--set-string admissionPolicies.enabled=yes",
+        "admissionPolicies",
+    ),
+    ("--set admissionPolicies.enable=false", "admissionPolicies"),
 ];
 
 /// Reports each promise of the chart.
@@ -74,7 +85,7 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     let rendered = render_all(&shell).await;
     let Ok(rendered) = &rendered else {
         report.case("render", start, rendered.map(|_| String::new()));
-        for name in ["r17", "rules", "definitions"] {
+        for name in ["r17", "rules", "definitions", "policies"] {
             report.skipped(name, "nothing is rendered");
         }
         return Ok(());
@@ -82,6 +93,7 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     report.case("r17", start, r17(rendered));
     report.case("rules", Instant::now(), rules(rendered));
     report.case("definitions", Instant::now(), definitions(rendered));
+    report.case("policies", Instant::now(), policies::check(rendered));
     Ok(())
 }
 
@@ -364,13 +376,14 @@ fn rules(rendered: &[Rendered]) -> Result<String> {
         }
         let mut given = Given::new();
         for kind in ["ClusterRole", "Role"] {
-            for role in of_kind(objects, kind) {
+            let roles = || of_kind(objects, kind).filter(|role| !policies::is_for_users(role));
+            for role in roles() {
                 let rules: Vec<Rule> =
                     serde_json::from_value(role.get("rules").cloned().unwrap_or_default())
                         .with_context(|| format!("with '{values}': rules of a {kind}"))?;
                 give(&mut given, kind, text(role, "/metadata/namespace"), &rules);
             }
-            let roles = of_kind(objects, kind).count();
+            let roles = roles().count();
             let bindings = of_kind(objects, &format!("{kind}Binding")).count();
             ensure!(
                 roles == bindings,

@@ -54,6 +54,11 @@ const CHECKS: &[Check] = &[
     },
     Check {
         after: "helm install ",
+        name: "who-may-what",
+        run: |shell| who_may_what(shell).boxed(),
+    },
+    Check {
+        after: "helm install ",
         name: "leader",
         run: |shell| leader(shell).boxed(),
     },
@@ -335,6 +340,46 @@ fn parse_rights(table: &str) -> Result<BTreeSet<(String, String)>> {
     Ok(rights)
 }
 
+/// Who may write Agents and nothing else is refused one that names a Secret, and may run what names
+/// none; the cluster's own role `edit`, which may create Pods, may do both.
+async fn who_may_what(shell: &Shell) -> Result<String> {
+    let (plain, secret) = ("first-run.yaml", "agents/language-model.yaml");
+    for (user, role) in [("author", "orchestrator-tasks-edit"), ("editor", "edit")] {
+        shell
+            .check(&format!(
+                "kubectl create rolebinding {user} --clusterrole {role} --user {user}"
+            ))
+            .await?;
+    }
+    let submit = |user: &str, example: &str| {
+        format!("kubectl create --dry-run=server --as {user} -f examples/{example}")
+    };
+    // The roles that the cluster's own take in are put together after a while.
+    until("the editor's rights", LIMIT, async || {
+        let output = shell.run(&submit("editor", secret)).await?;
+        Ok(if output.status.success() {
+            Ok(())
+        } else {
+            Err(output.stderr)
+        })
+    })
+    .await?;
+    shell.check(&submit("author", plain)).await?;
+    let words = "spec.env 'MODEL_API_KEY' names the Secret 'language-model': 'author' must be allowed to \
+                 'create pods' or to 'get secrets' in the namespace 'default'";
+    let refused = shell.run(&submit("author", secret)).await?;
+    ensure!(
+        !refused.status.success() && refused.stderr.contains(words),
+        "not refused with \"{words}\", but: {}{}",
+        refused.stdout,
+        refused.stderr
+    );
+    shell
+        .check("kubectl delete rolebinding author editor")
+        .await?;
+    Ok("a Secret needs a right to it; 'edit' has all that running agents needs".to_owned())
+}
+
 /// One of the two leads, by a Lease beside them.
 async fn leader(shell: &Shell) -> Result<String> {
     let lease = shell
@@ -439,7 +484,8 @@ async fn kept(shell: &Shell) -> Result<String> {
     let before = runs(shell).await?;
     ensure!(before.len() == 2, "left are only {before:?}");
     let gone = format!(
-        "kubectl get deployments,serviceaccounts,clusterroles,clusterrolebindings,roles,rolebindings,configmaps \
+        "kubectl get deployments,serviceaccounts,clusterroles,clusterrolebindings,roles,rolebindings,configmaps,\
+         validatingadmissionpolicies,validatingadmissionpolicybindings \
          --namespace {NAMESPACE} --selector app.kubernetes.io/part-of=orchestrator --output name"
     );
     let left = shell.check(&gone).await?;

@@ -1,5 +1,6 @@
 //! `cargo xtask e2e …`: the product as its users have it, on a real cluster.
 
+mod budget;
 mod chart;
 mod install;
 mod quickstart;
@@ -16,6 +17,8 @@ use crate::testbed::{build_driver, require_root, runtime};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// What 500 runs cost the API server, on fake nodes
+    Budget,
     /// The chart as it is rendered and, by the README's own commands, as it is installed and used
     Install,
     /// TaskRuns from creation to every end, on the real node
@@ -37,6 +40,10 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             // Here it may take its minutes; where the README builds it, a cluster waits.
             crate::image::build()?;
             runtime()?.block_on(install::run())
+        }
+        Command::Budget => {
+            build_operator()?;
+            runtime()?.block_on(budget::run())
         }
         Command::Tasks { cases } => {
             build_driver()?;

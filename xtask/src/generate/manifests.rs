@@ -1,4 +1,4 @@
-//! The CRDs, and what each family's process may do, for the chart.
+//! The CRDs, what each family's process may do, and who else may what, for the chart.
 //!
 //! The chart takes these files by `.Files.Get`, so nothing in them is a template.
 
@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 use api::rbac::{Permission, Scope};
 use k8s_openapi::{
-    api::rbac::v1::PolicyRule,
+    api::{
+        admissionregistration::v1::ValidatingAdmissionPolicy,
+        rbac::v1::{ClusterRole, PolicyRule},
+    },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use serde::Serialize;
@@ -36,7 +39,26 @@ pub(super) fn outputs() -> Result<Vec<Output>> {
         path: format!("{FOLDER}/rbac-tasks.yaml"),
         text: rules(api::rbac::tasks())?,
     });
+    outputs.push(Output {
+        path: format!("{FOLDER}/policies-tasks.yaml"),
+        text: policies(&Policies {
+            policies: api::policy::tasks(),
+            user_roles: api::policy::task_roles(),
+        })?,
+    });
     Ok(outputs)
+}
+
+/// Who may what. The chart puts its own name before theirs.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Policies {
+    policies: Vec<ValidatingAdmissionPolicy>,
+    user_roles: Vec<ClusterRole>,
+}
+
+fn policies(all: &Policies) -> Result<String> {
+    Ok(format!("# {NOTE}\n{}", yaml(all)?))
 }
 
 fn crd_file(mut crd: CustomResourceDefinition) -> Result<Output> {

@@ -1,9 +1,11 @@
 //! `cargo xtask generate`: everything that must say the same as the types in `api`.
 //!
-//! - [`manifests`]: the CRDs and the permissions, for the chart;
+//! - [`manifests`]: the CRDs, the permissions and the policies, for the chart;
+//! - [`contract`]: the agent contract;
 //! - [`fields`]: the reference of fields, walked from the schemas of the CRDs;
 //! - [`words`]: the reference of reasons, phases and conditions.
 
+mod contract;
 mod fields;
 mod manifests;
 mod markdown;
@@ -108,6 +110,7 @@ fn outputs() -> Result<Vec<Output>> {
     all.extend(manifests::outputs()?);
     all.extend(fields::outputs()?);
     all.extend(words::outputs());
+    all.push(contract::output()?);
     Ok(all)
 }
 

@@ -19,7 +19,8 @@ pub use agent::{
     NamedRef, Resources, ResultSpec, Retry, Workspace,
 };
 pub use run::{
-    Evidence, File, RunPhase, TaskRun, TaskRunSpec, TaskRunStatus, Version, condition, names,
+    Evidence, File, KeepChildren, RunPhase, RunPod, TaskRun, TaskRunSpec, TaskRunStatus, Version,
+    condition, names,
 };
 
 /// The most bytes that all files of a run may have together: a ConfigMap holds 1 MiB, and its

@@ -66,6 +66,12 @@ pub(super) fn absolute_path() -> Rule {
         .message("must be an absolute path, such as '/workspace/context': parts of letters, digits, '.', '_' and '-', none of them '.' or '..'")
 }
 
+/// Text that can be shown, and be a variable's value: a NUL there keeps a container from starting.
+pub(super) fn one_line() -> Rule {
+    Rule::new(r"!self.matches('[\x00-\x1f\x7f]')")
+        .message("must have no control characters, such as line breaks")
+}
+
 /// A variable that we do not set ourselves.
 pub(super) fn free_variable() -> Rule {
     Rule::new("!self.startsWith('ORCHESTRATOR_') && self != 'HOME'").message(

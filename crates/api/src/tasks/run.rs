@@ -52,7 +52,10 @@ use crate::{Progress, Status};
 #[x_kube(
     validation = Rule::new("self.contextVersion > oldSelf.contextVersion || self.markdownFiles == oldSelf.markdownFiles")
         .message("'markdownFiles' may change only together with a higher 'contextVersion'")
-        .field_path(".markdownFiles")
+        .field_path(".markdownFiles"),
+    validation = Rule::new("!oldSelf.cancel || self.contextVersion == oldSelf.contextVersion")
+        .message("a cancelled run cannot be started again; submit another TaskRun")
+        .field_path(".contextVersion")
 )]
 pub struct TaskRunSpec {
     /// The task's number.
@@ -62,7 +65,10 @@ pub struct TaskRunSpec {
 
     /// The service that the task is about.
     #[schemars(length(min = 1, max = 253))]
-    #[x_kube(validation = Rule::new("self == oldSelf").message("cannot be changed; submit another TaskRun"))]
+    #[x_kube(
+        validation = Rule::new("self == oldSelf").message("cannot be changed; submit another TaskRun"),
+        validation = rules::one_line()
+    )]
     pub service_name: String,
 
     /// The Agent that runs it, in the same namespace.
@@ -102,6 +108,42 @@ pub struct TaskRunSpec {
     /// Overrides the Agent's `retry`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
+
+    /// Holds the run: nothing is started, and a container that runs is stopped. When it is taken
+    /// back, the attempt runs again from its start; the time between counts for no limit.
+    #[serde(default)]
+    pub suspend: bool,
+
+    /// Ends the run as `Failed` with the reason `Cancelled`, whatever it was doing. It cannot be
+    /// taken back.
+    #[serde(default)]
+    #[x_kube(validation = Rule::new("self || !oldSelf").message("cannot be taken back; submit another TaskRun"))]
+    pub cancel: bool,
+
+    /// How long Jobs and ConfigMaps stay after the end. Overrides the operator's configuration,
+    /// also where that cleans up nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_children: Option<KeepChildren>,
+}
+
+/// How long Jobs and ConfigMaps stay after the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.succeeded) || has(self.failed)")
+        .message("must name 'succeeded', 'failed' or both")
+)]
+pub struct KeepChildren {
+    /// After a success.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = rules::duration("0s", "8760h"))]
+    pub succeeded: Option<Duration>,
+    /// After any other end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = rules::duration("0s", "8760h"))]
+    pub failed: Option<Duration>,
 }
 
 fn default_version() -> i64 {
@@ -142,6 +184,12 @@ pub struct TaskRunStatus {
     /// How many attempts were begun.
     #[serde(default)]
     pub attempts: u32,
+    /// How often the agent was stopped from outside. That uses no attempt.
+    #[serde(default)]
+    pub disruptions: u32,
+    /// The Pod of this attempt, from its container's start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<RunPod>,
     /// When the agent's container of this attempt started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
@@ -161,6 +209,22 @@ pub struct TaskRunStatus {
     /// What every kind has.
     #[serde(flatten)]
     pub progress: Progress,
+}
+
+/// The Pod of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunPod {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// The node that it runs on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// When we saw that something outside stops it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disrupted_at: Option<Time>,
 }
 
 /// What a container left behind.
@@ -215,6 +279,9 @@ pub struct Version {
     pub reason: String,
     /// How many attempts were begun.
     pub attempts: u32,
+    /// How often the agent was stopped from outside.
+    #[serde(default)]
+    pub disruptions: u32,
     /// When it ended or was superseded.
     pub finished_at: Time,
     /// What its last container left behind.
@@ -225,7 +292,7 @@ pub struct Version {
 crate::phases! {
     /// Where a run stands.
     pub enum RunPhase {
-        Pending: "It waits: for its Agent, for a place, for its image, for the next attempt.",
+        Pending: "It waits: for its Agent, for a place, for its image, for the next attempt, or until it is resumed.",
             deadline "`startTimeout` of the Agent, from the Job's creation; the retry's backoff between attempts",
             undo "the Job is deleted" => [Running, Succeeded, Failed];
         Running: "The agent's container runs.",
@@ -248,6 +315,9 @@ impl Status for TaskRunStatus {
     }
     fn attempt(&self) -> u32 {
         self.attempts
+    }
+    fn disruptions(&self) -> u32 {
+        self.disruptions
     }
 }
 
@@ -276,15 +346,20 @@ pub mod names {
         child(&base(spec), &format!("-v{}-files", spec.context_version))
     }
 
-    /// `{service}-{task}-v{version}`, with `-a2` … for later attempts.
+    /// `{service}-{task}-v{version}`, with `-a2` … for later attempts, and `-d1` … where the
+    /// attempt's Job had to be replaced, after this many disruptions.
     #[must_use]
-    pub fn job(spec: &TaskRunSpec, attempt: u32) -> String {
+    pub fn job(spec: &TaskRunSpec, attempt: u32, replaced_after: Option<u32>) -> String {
         let later = if attempt > 1 {
             format!("-a{attempt}")
         } else {
             String::new()
         };
-        child(&base(spec), &format!("-v{}{later}", spec.context_version))
+        let again = replaced_after.map_or_else(String::new, |count| format!("-d{count}"));
+        child(
+            &base(spec),
+            &format!("-v{}{later}{again}", spec.context_version),
+        )
     }
 
     fn base(spec: &TaskRunSpec) -> String {

@@ -10,8 +10,8 @@ use api::{
     status::{Retry as Waiting, Step},
     tasks::{
         AgentPhase, AgentSpec, AgentStatus, Amount, Backoff, EnvFrom, EnvSource, EnvVar, Evidence,
-        File, KeyRef, NamedRef, Resources, ResultSpec, Retry, RunPhase, TaskRunSpec, TaskRunStatus,
-        Version, Workspace,
+        File, KeepChildren, KeyRef, NamedRef, Resources, ResultSpec, Retry, RunPhase, RunPod,
+        TaskRunSpec, TaskRunStatus, Version, Workspace,
     },
 };
 use k8s_openapi::{
@@ -149,6 +149,12 @@ pub(crate) fn run_spec() -> TaskRunSpec {
         markdown_files: vec![file("task.md"), file("Design_2.md")],
         timeout: Some(Duration::from_secs(1800).into()),
         retry: Some(retry()),
+        suspend: true,
+        cancel: true,
+        keep_children: Some(KeepChildren {
+            succeeded: Some(Duration::from_secs(60).into()),
+            failed: Some(Duration::from_secs(90_000).into()),
+        }),
     }
 }
 
@@ -212,6 +218,13 @@ pub(crate) fn run_status() -> Result<TaskRunStatus> {
         job_name: Some("shop-42-v3-a2".to_owned()),
         config_map_name: Some("shop-42-v3-files".to_owned()),
         attempts: 2,
+        disruptions: 1,
+        pod: Some(RunPod {
+            name: "shop-42-v3-abcde".to_owned(),
+            uid: "9c5b94b1-35ad-49bb-b118-8e8fc24abf80".to_owned(),
+            node: Some("node-0".to_owned()),
+            disrupted_at: Some(time(4)?),
+        }),
         started_at: Some(time(3)?),
         finished_at: Some(time(8)?),
         deadline_at: Some(time(60)?),
@@ -221,6 +234,7 @@ pub(crate) fn run_status() -> Result<TaskRunStatus> {
             phase: "Succeeded".to_owned(),
             reason: "Succeeded".to_owned(),
             attempts: 1,
+            disruptions: 2,
             finished_at: time(0)?,
             result: Some(evidence()?),
         }],

@@ -76,6 +76,12 @@ async fn answers(env: &Env) -> Result<Vec<(Wrong, Answer)>> {
         let answer = would_update(env, run, &stored, &wrong.spec).await?;
         answers.push((wrong, answer));
     }
+    let cancelled = run.object("cancelled", &wrong::cancelled());
+    let cancelled = taken(create(env, run, &cancelled).await?)?;
+    for wrong in wrong::changes_of_cancelled() {
+        let answer = would_update(env, run, &cancelled, &wrong.spec).await?;
+        answers.push((wrong, answer));
+    }
     Ok(answers)
 }
 
@@ -171,6 +177,13 @@ async fn valid_specs_are_accepted_and_understood() -> Result<()> {
             ("timeout", json!(null)),
             ("markdownFiles", files(&["0", &"a".repeat(253), "A_b-c..d.md"])),
             ("retry", json!({})),
+            ("suspend", json!(true)),
+            ("suspend", json!(null)),
+            ("cancel", json!(true)),
+            ("keepChildren", json!({ "succeeded": "0s" })),
+            ("keepChildren", json!({ "failed": "8760h" })),
+            ("keepChildren", json!({ "succeeded": "90s", "failed": null })),
+            ("keepChildren", json!(null)),
         ] {
             let spec = changed(Kind::TaskRun.least(), &[(field, value)]);
             let made = taken(would_create(&env, Kind::TaskRun, &spec).await?)?;
@@ -198,9 +211,23 @@ async fn valid_changes_are_accepted() -> Result<()> {
             vec![version.clone(), ("markdownFiles", files(&["a.md", "c.md", "b.md"]))],
             vec![version, ("markdownFiles", text)],
             vec![("timeout", json!("5m")), ("retry", json!({ "maxAttempts": 2 }))],
+            vec![("suspend", json!(true))],
+            vec![("cancel", json!(true))],
+            vec![("cancel", json!(true)), ("suspend", json!(true))],
+            vec![("keepChildren", json!({ "succeeded": "1h" }))],
         ] {
             let spec = changed(second_version(), &changes);
             taken(would_update(&env, run, &stored, &spec).await?)?;
+        }
+        let cancelled = run.object("cancelled", &wrong::cancelled());
+        let cancelled = taken(create(&env, run, &cancelled).await?)?;
+        for changes in [
+            vec![],
+            vec![("keepChildren", json!({ "failed": "0s" }))],
+            vec![("suspend", json!(true))],
+        ] {
+            let spec = changed(wrong::cancelled(), &changes);
+            taken(would_update(&env, run, &cancelled, &spec).await?)?;
         }
         Ok(())
     })

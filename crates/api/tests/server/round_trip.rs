@@ -156,9 +156,14 @@ async fn what_is_left_out_gets_the_default_that_the_types_have() -> Result<()> {
             ours::<AgentSpec>(agent.least())?,
             ours::<TaskRunSpec>(run.least())?,
         );
+        let unseen = json!({
+            "observedGeneration": -1,
+            "phase": "Pending",
+            "message": "waiting for the operator to look at it",
+        });
         for (kind, spec, status) in [
-            (agent, agent_spec, ours::<AgentStatus>(json!({}))?),
-            (run, run_spec, ours::<TaskRunStatus>(json!({}))?),
+            (agent, agent_spec, ours::<AgentStatus>(unseen.clone())?),
+            (run, run_spec, ours::<TaskRunStatus>(unseen)?),
         ] {
             let object = kind.object("least", &kind.least());
             let made = taken(create(&env, kind, &object).await?)?;

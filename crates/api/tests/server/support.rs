@@ -92,7 +92,7 @@ pub(crate) fn taken(answer: Answer) -> Result<Value> {
     answer.map_err(|refusal| anyhow!("refused: {}", refusal.message))
 }
 
-/// One request. Only an answer that the API server did not give is an error.
+/// One request; a patch is an apply. Only an answer that the API server did not give is an error.
 pub(crate) async fn send(
     client: &Client,
     method: Method,
@@ -104,6 +104,18 @@ pub(crate) async fn send(
         Method::PATCH => "application/apply-patch+yaml",
         _ => "application/json",
     };
+    send_as(client, method, content, path, query, body).await
+}
+
+/// As [`send`], with this type of content.
+pub(crate) async fn send_as(
+    client: &Client,
+    method: Method,
+    content: &str,
+    path: &str,
+    query: &str,
+    body: Option<&Value>,
+) -> Result<Answer> {
     let body = body.map_or_else(|| Ok(Vec::new()), serde_json::to_vec)?;
     let request = Request::builder()
         .method(method)

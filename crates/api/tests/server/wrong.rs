@@ -60,6 +60,7 @@ pub(crate) fn second_version() -> Value {
 
 const DURATION: &str = "must be a duration from '1s' to '168h', such as '90s', '15m' or '1h30m'";
 const HOUR: &str = "must be a duration from '1s' to '1h', such as";
+const YEAR: &str = "must be a duration from '0s' to '8760h', such as";
 const DAY: &str = "must be a duration from '1s' to '24h', such as";
 const QUANTITY: &str = "must be a quantity that is not negative, such as 2, '500m' or '1Gi'";
 const ORDER: &str = "'initial' must not be longer than 'max'";
@@ -175,6 +176,9 @@ pub(crate) fn runs() -> Vec<Wrong> {
         "huge task": taskId = 2147483648_i64 => "spec.taskId", "less than or equal to 2147483647";
         "task as text": taskId = "7" => "spec.taskId", "must be of type integer";
         "fraction of a task": taskId = 7.5 => "spec.taskId", "must be of type int64";
+        "a line break in the service": serviceName = "shop\nlabels: {admin: true}" => "spec.serviceName", "no control characters";
+        "colours in the service": serviceName = "\u{1b}[31mred" => "spec.serviceName", "no control characters";
+        "NUL in the service": serviceName = "\u{0}" => "spec.serviceName", "no control characters";
         "empty service": serviceName = "" => "spec.serviceName", "at least 1 chars";
         "long service": serviceName = ("s".repeat(254)) => "spec.serviceName", "may not be more than 253";
         "agent in upper case": agentName = "Writer" => "spec.agentName", NAME;
@@ -199,6 +203,14 @@ pub(crate) fn runs() -> Vec<Wrong> {
         "too long": timeout = "169h" => "spec.timeout", DURATION;
         "11 attempts": retry = { "maxAttempts": 11 } => "spec.retry.maxAttempts", "less than or equal to 10";
         "initial above max": retry = { "backoff": { "initial": "1h" } } => "spec.retry.backoff", ORDER;
+
+        "suspend as text": suspend = "yes" => "spec.suspend", "must be of type boolean";
+        "cancel as a number": cancel = 1 => "spec.cancel", "must be of type boolean";
+        "children kept for nothing": keepChildren = {} => "spec.keepChildren", "must name 'succeeded', 'failed' or both";
+        "children kept for nulls": keepChildren = { "succeeded": null } => "spec.keepChildren", "must name 'succeeded', 'failed' or both";
+        "children kept for a negative time": keepChildren = { "failed": "-1s" } => "spec.keepChildren.failed", YEAR;
+        "children kept for more than a year": keepChildren = { "succeeded": "8761h" } => "spec.keepChildren.succeeded", YEAR;
+        "children kept for days": keepChildren = { "failed": "7d" } => "spec.keepChildren.failed", YEAR;
     }
 }
 
@@ -219,6 +231,21 @@ pub(crate) fn changes() -> Vec<Wrong> {
     }
 }
 
+/// A run that was cancelled.
+pub(crate) fn cancelled() -> Value {
+    changed(second_version(), &[("cancel", json!(true))])
+}
+
+/// Changes of [`cancelled`] that must be refused.
+pub(crate) fn changes_of_cancelled() -> Vec<Wrong> {
+    wrong! { cancelled();
+        "uncancelled": cancel = false => "spec.cancel", "cannot be taken back; submit another TaskRun";
+        "uncancelled by leaving it out": cancel = (gone()) => "spec.cancel", "cannot be taken back; submit another TaskRun";
+        "started again": contextVersion = 3
+            => "spec.contextVersion", "a cancelled run cannot be started again; submit another TaskRun";
+    }
+}
+
 /// Specs with a field that does not exist, and its name. Where a tool does not ask the API server to
 /// be strict, such a field is dropped without a word.
 pub(crate) fn unknown_fields() -> Vec<(Kind, Value, &'static str)> {
@@ -236,5 +263,10 @@ pub(crate) fn unknown_fields() -> Vec<(Kind, Value, &'static str)> {
             "spec.workspace.sise",
         ),
         (Kind::TaskRun, run("agent", json!("writer")), "spec.agent"),
+        (
+            Kind::TaskRun,
+            run("keepChildren", json!({ "succeded": "1h" })),
+            "spec.keepChildren.succeded",
+        ),
     ]
 }

@@ -140,6 +140,11 @@ impl Kind for Arc<ToyKind> {
                 Verdict::working(Reason::Progressing, ""),
             ),
             "contradiction" => Decision::say(status, ToyPhase::Broken, verdict),
+            "unhurried" => {
+                let mut decision = Decision::say(status, ToyPhase::Playing, verdict);
+                decision.record_at = Some("2030-01-01T00:00:10Z".parse().unwrap());
+                decision
+            }
             _ => Decision::say(status, ToyPhase::Playing, verdict),
         }
     }
@@ -603,6 +608,19 @@ async fn nothing_is_written_without_the_lease_and_everything_is_looked_at_with_i
     room.leading.send_replace(true);
     pass(SECOND).await;
     assert_eq!(room.server.statuses("play").len(), 1);
+    room.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_may_wait_is_written_at_its_time_and_not_before() {
+    let room = room(&["unhurried"]);
+    pass(9 * SECOND).await;
+    room.handle.touch(&Room::key("unhurried"));
+    pass(SECOND / 2).await;
+    assert!(room.looks("unhurried").len() >= 2);
+    assert!(room.server.requests.lock().unwrap().is_empty());
+    pass(SECOND).await;
+    assert_eq!(room.server.statuses("unhurried").len(), 1);
     room.end().await;
 }
 

@@ -8,8 +8,11 @@ use std::time::Duration;
 use api::{Reason, Timestamp};
 
 use super::{
+    STOP_WAIT,
     cause::{self, Cause},
+    disruption,
     judge::{self, Judgement},
+    suspend,
     world::{Run, may_run},
 };
 use crate::{
@@ -64,8 +67,17 @@ fn ended<'a>(
     pod: Option<&'a PodView>,
 ) -> Attempt<'a> {
     let terms = run.terms(job);
-    if let Some(judgement) = judge::judge(end, pod, terms.as_ref()) {
+    let is_known = pod.is_some_and(|pod| disruption::is_known(run, pod));
+    if let Some(judgement) = judge::judge(end, pod, is_known, terms.as_ref()) {
         return Attempt::Ended(Box::new(judgement));
+    }
+    if let Some(judgement) = disruption::remembered(run, end, pod) {
+        return Attempt::Ended(Box::new(judgement));
+    }
+    // Who deletes a Job takes its Pods away, too: it is lost, and not only its evidence.
+    let deleting = job.deleting;
+    if let Some(until) = deleting.and_then(|since| recent(run.now, since, STOP_WAIT)) {
+        return Attempt::Late { until };
     }
     match end.at().and_then(|at| recent(run.now, at, LATE)) {
         Some(until) => Attempt::Late { until },
@@ -77,7 +89,10 @@ fn unsettled<'a>(run: &Run<'a>, job: &'a JobView, pod: Option<&'a PodView>) -> A
     let waiting = |pod: Option<&PodView>| {
         let user = run.terms(job).map(|terms| terms.user);
         Attempt::Waiting {
-            cause: being_deleted(job).or_else(|| cause::find(job, pod, &run.world.warnings, user)),
+            cause: being_deleted(job)
+                .or_else(|| suspend::by_others(job))
+                .or_else(|| suspend::still_stopping(run, job).filter(|_| pod.is_none()))
+                .or_else(|| cause::find(job, pod, &run.world.warnings, user, run.now)),
             replaced: pod.and_then(|pod| replaced(run, job, pod)),
         }
     };
@@ -93,8 +108,7 @@ fn unsettled<'a>(run: &Run<'a>, job: &'a JobView, pod: Option<&'a PodView>) -> A
         },
         Container::Running { since } if may_run(pod) => Attempt::Running { pod, since: *since },
         Container::Unknown | Container::Waiting(_) | Container::Running { .. } => {
-            let stopped = pod.disruption.is_some() || pod.stop_asked.is_some();
-            if may_run(pod) || stopped {
+            if may_run(pod) || disruption::is_stopped(pod) {
                 waiting(Some(pod))
             } else {
                 Attempt::Settling { pod, exit: None }
@@ -103,10 +117,11 @@ fn unsettled<'a>(run: &Run<'a>, job: &'a JobView, pod: Option<&'a PodView>) -> A
     }
 }
 
-/// When this Pod, which does not run, was left to be replaced, or took the place of another.
+/// When this Pod, which does not run, took the place of another. For one that ended nobody's clock
+/// but ours says since when another is waited for.
 fn replaced(run: &Run<'_>, job: &JobView, pod: &PodView) -> Option<Timestamp> {
     match &pod.container {
-        Container::Ended(exit) => exit.finished,
+        Container::Ended(_) => None,
         Container::Unknown | Container::Waiting(_) | Container::Running { .. } => {
             let is_second = run.pods_of(job).any(|other| other.uid != pod.uid);
             pod.created.filter(|_| is_second)

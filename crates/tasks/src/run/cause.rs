@@ -6,8 +6,8 @@
 
 use api::{Reason, Timestamp};
 
-use super::world::pod_words;
-use crate::view::{Container, JobView, PodView, Said, Warning};
+use super::{disruption, world::pod_words};
+use crate::view::{Container, JobView, PodView, Warning};
 
 /// What keeps a container from starting.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,11 +28,12 @@ pub(super) fn find(
     pod: Option<&PodView>,
     warnings: &[Warning],
     user: Option<i64>,
+    now: Timestamp,
 ) -> Option<Cause> {
     let Some(pod) = pod else {
         return newest(warnings, &job.uid, job.created, from_job_warning);
     };
-    stopped(pod)
+    stopped(pod, now)
         .or_else(|| container(pod, user))
         .or_else(|| unschedulable(pod))
         .or_else(|| {
@@ -43,27 +44,8 @@ pub(super) fn find(
 }
 
 /// A Pod that was asked to stop before its container started, or that is being replaced.
-fn stopped(pod: &PodView) -> Option<Cause> {
-    let by = match (&pod.disruption, pod.stop_asked) {
-        (Some(disruption), _) => format!(" ({})", quoted(disruption)),
-        (None, Some(_)) => String::new(),
-        (None, None) => return None,
-    };
-    Some(Cause::new(
-        Reason::Disrupted,
-        format!(
-            "{} was stopped from outside{by}; waiting for what the Job does about it",
-            pod_words(pod)
-        ),
-    ))
-}
-
-fn quoted(said: &Said) -> String {
-    match (said.reason.is_empty(), said.message.is_empty()) {
-        (_, true) => said.reason.clone(),
-        (true, false) => said.message.clone(),
-        (false, false) => format!("{}: {}", said.reason, said.message),
-    }
+fn stopped(pod: &PodView, now: Timestamp) -> Option<Cause> {
+    disruption::is_stopped(pod).then(|| Cause::new(Reason::Disrupted, disruption::words(pod, now)))
 }
 
 fn container(pod: &PodView, user: Option<i64>) -> Option<Cause> {

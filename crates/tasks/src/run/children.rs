@@ -32,7 +32,7 @@ use super::{
 
 /// Beyond `startTimeout` and `timeout`: the operator ends an attempt itself, the Job's own limit
 /// is only for when no operator runs.
-const BACKSTOP: Duration = Duration::from_secs(60);
+pub(super) const BACKSTOP: Duration = Duration::from_secs(60);
 
 /// What the children are made from.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +41,8 @@ pub(super) struct Making<'a> {
     pub(super) agent: &'a Agent,
     pub(super) resources: &'a Resources,
     pub(super) attempt: u32,
+    /// The Job's name.
+    pub(super) job: &'a str,
 }
 
 /// Bytes of the run's files, and of the Agent's instructions that they do not replace.
@@ -95,7 +97,8 @@ pub(super) fn job(making: &Making<'_>) -> Result<Manifest, serde_json::Error> {
         run,
         agent,
         resources,
-        attempt,
+        job: name,
+        ..
     } = *making;
     let terms = serde_json::to_string(&Terms::of(&agent.spec, resources))?;
     let job = Job {
@@ -123,11 +126,10 @@ pub(super) fn job(making: &Making<'_>) -> Result<Manifest, serde_json::Error> {
         }),
         status: None,
     };
-    let name = tasks::names::job(&run.spec, attempt);
     Ok(manifest(
         ResourceType::JOB,
         run,
-        &name,
+        name,
         serde_json::to_value(&job)?,
     ))
 }

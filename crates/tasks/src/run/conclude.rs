@@ -16,7 +16,7 @@ use api::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
-    RunDecision, STOP_WAIT, going,
+    RunDecision, STOP_WAIT, disruption, going,
     judge::{Judgement, evidence},
     outcome, start,
     world::{Run, pod_words, some_of},
@@ -32,6 +32,9 @@ const INNER: usize = MESSAGE - 200;
 /// An attempt ended: it is the run's end, or the next one gets its time.
 pub(super) fn conclude(run: &Run<'_>, judgement: Judgement) -> RunDecision {
     let reason = judgement.reason;
+    if disruption::is_one(reason) {
+        return disrupted(run, judgement);
+    }
     let status = with_result(run, judgement.evidence);
     if reason == Reason::Succeeded {
         let verdict = Verdict::succeeded(judgement.message);
@@ -39,12 +42,48 @@ pub(super) fn conclude(run: &Run<'_>, judgement: Judgement) -> RunDecision {
     }
     if let Some(retry) = run.retry()
         && may_repeat(reason)
+        && !run.object.spec.cancel
         && status.attempts < retry.max_attempts
     {
         let due = run.after(backoff(&retry.backoff, status.attempts));
         return wait_for_next(run, status, due);
     }
     let verdict = Verdict::failed(reason, after_attempts(&status, &judgement.message));
+    end(run, status, RunPhase::Failed, verdict)
+}
+
+/// What ended was stopped from outside: the same attempt is started again, but not for ever.
+fn disrupted(run: &Run<'_>, judgement: Judgement) -> RunDecision {
+    let is_counted = disruption::is_counted(run, &judgement);
+    let mut run = run.clone();
+    if !is_counted {
+        run.status.disruptions = run.status.disruptions.saturating_add(1);
+    }
+    let mut status = with_result(&run, judgement.evidence);
+    if status.disruptions >= disruption::LIMIT {
+        let message = disruption::too_many(&run, &judgement.message);
+        let verdict = Verdict::failed(Reason::TooManyDisruptions, message);
+        return end(&run, status, RunPhase::Failed, verdict);
+    }
+    status.deadline_at = Some(run.stamp());
+    let message = format!(
+        "{}; it is started again without using an attempt (disruption {} of at most {})",
+        bounded(&judgement.message, INNER),
+        status.disruptions,
+        disruption::LIMIT - 1
+    );
+    let verdict = Verdict::working(judgement.reason, message);
+    Decision::say(status, RunPhase::Pending, verdict).wake_at(run.now)
+}
+
+/// The run is cancelled before an attempt, or between two.
+pub(super) fn cancelled(run: &Run<'_>) -> RunDecision {
+    let message = match run.status.attempts {
+        0 => "cancelled by 'spec.cancel' before it was started".to_owned(),
+        begun => format!("cancelled by 'spec.cancel' after attempt {begun}"),
+    };
+    let status = run.next();
+    let verdict = Verdict::failed(Reason::Cancelled, message);
     end(run, status, RunPhase::Failed, verdict)
 }
 
@@ -57,12 +96,12 @@ fn with_result(run: &Run<'_>, mut evidence: Evidence) -> TaskRunStatus {
     status
 }
 
-/// Whether a failure for this reason is worth another attempt. What was lost or stopped from
-/// outside was no fault of the agent's, and nobody knows what it did.
+/// Whether a failure for this reason is worth another attempt: not if nobody knows what the last
+/// one did, or somebody does not want it.
 fn may_repeat(reason: Reason) -> bool {
     !matches!(
         reason,
-        Reason::EvidenceLost | Reason::JobLost | Reason::Disrupted
+        Reason::EvidenceLost | Reason::TooManyDisruptions | Reason::Cancelled
     )
 }
 
@@ -94,18 +133,24 @@ pub(super) fn fail(run: &Run<'_>, reason: Reason, message: &str) -> RunDecision 
 pub(super) fn between(run: &Run<'_>, result: &Evidence) -> RunDecision {
     let status = run.next();
     // The run's author, or the Agent's, may have thought better of it.
-    if run
-        .retry()
-        .is_some_and(|retry| status.attempts >= retry.max_attempts)
+    let was_disrupted = disruption::was_disrupted(result);
+    if !was_disrupted
+        && run
+            .retry()
+            .is_some_and(|retry| status.attempts >= retry.max_attempts)
     {
         let message = after_attempts(&status, message_of(result));
         let verdict = Verdict::failed(reason_of(result), message);
         return end(run, status, RunPhase::Failed, verdict);
     }
     match run.deadline() {
-        Some(due) if run.now < due => wait_for_next(run, status, due),
+        Some(due) if run.now < due && !is_held(run) => wait_for_next(run, status, due),
         Some(_) | None => start::start(run),
     }
+}
+
+fn is_held(run: &Run<'_>) -> bool {
+    run.object.spec.cancel || run.object.spec.suspend
 }
 
 /// The stored result says why, the stored deadline when: the words are the same at each pass.
@@ -132,7 +177,7 @@ pub(super) fn backoff(backoff: &Backoff, attempts: u32) -> Duration {
         .min(backoff.max.into())
 }
 
-fn reason_of(result: &Evidence) -> Reason {
+pub(super) fn reason_of(result: &Evidence) -> Reason {
     result
         .reason
         .as_deref()
@@ -141,7 +186,7 @@ fn reason_of(result: &Evidence) -> Reason {
         .unwrap_or(Reason::InternalError)
 }
 
-fn message_of(result: &Evidence) -> &str {
+pub(super) fn message_of(result: &Evidence) -> &str {
     result.message.as_deref().unwrap_or_default()
 }
 

@@ -205,12 +205,16 @@ pub const RESULTS: &[Rule] = &[
 /// How an agent is stopped.
 pub const STOPPING: &[Rule] = &[
     Rule {
-        when: "the time is over, the run is deleted, or a newer version of the context takes its place",
+        when: "the time is over, the run is suspended, cancelled or deleted, a newer version of the context takes its place, or the cluster takes the Pod away",
         then: "The program gets SIGTERM, and SIGKILL 30 seconds later.",
     },
     Rule {
         when: "the program is asked to stop and then ends with 0",
         then: "That is no success: it did not end by itself.",
+    },
+    Rule {
+        when: "the run is resumed, or the cluster took the Pod away",
+        then: "The program is started again from its start, in a new and empty workspace. It must be able to begin anew.",
     },
 ];
 

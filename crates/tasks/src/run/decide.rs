@@ -48,7 +48,10 @@ pub fn decide(input: &Input<'_, TaskRun, RunWorld>) -> RunDecision {
 /// An effect of this pass failed for good.
 fn faulted(run: &Run<'_>, fault: &Fault) -> RunDecision {
     match run.stage() {
-        Stage::Before | Stage::Between { .. } => conclude::fail(run, fault.reason, &fault.message),
+        Stage::Before | Stage::Between { .. } => match start::unrecorded(run) {
+            Some((begun, job)) => conclude::give_up(&begun, job, fault.reason, &fault.message),
+            None => conclude::fail(run, fault.reason, &fault.message),
+        },
         Stage::Going { job } => match run.job(job) {
             Some(job) => conclude::give_up(run, job, fault.reason, &fault.message),
             None => conclude::fail(run, fault.reason, &fault.message),

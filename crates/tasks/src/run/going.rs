@@ -4,16 +4,18 @@ use std::time::Duration;
 
 use api::{
     Reason, Timestamp, Verdict,
-    decide::{Decision, Effect},
+    decide::{Decision, Effect, NoExternal, ResourceType},
     tasks::RunPhase,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
 
 use super::{
     RunDecision, STOP_WAIT,
     attempt::{self, Attempt, recent},
     cause::Cause,
-    conclude, start,
+    children::BACKSTOP,
+    conclude, disruption, start, suspend,
     world::{Run, pod_words},
 };
 use crate::{
@@ -31,11 +33,55 @@ pub(super) fn decide(run: &Run<'_>, job_name: &str) -> RunDecision {
         return conclude::lost(run, job_name);
     };
     match attempt::read(run, job) {
-        Attempt::Waiting { cause, replaced } => waiting(run, job, cause, replaced),
-        Attempt::Running { pod, since } => running(run, job, pod, since),
+        Attempt::Waiting { .. } | Attempt::Running { .. } => {
+            let mut decision = unfinished(run, job);
+            // A pass that gives the attempt up only stores that.
+            if decision.status.result.is_none() {
+                decision.effects.extend(strays(run, job));
+            }
+            decision
+        }
         Attempt::Settling { pod, exit } => settling(run, job, pod, exit),
         Attempt::Late { until } => unchanged(run, job).wake_at(until),
         Attempt::Ended(judgement) => conclude::conclude(run, *judgement),
+    }
+}
+
+/// Other Jobs of the run that may run something: one was taken for lost, and was not.
+fn strays(run: &Run<'_>, job: &JobView) -> Vec<Effect<NoExternal>> {
+    let is_stray = |other: &&JobView| {
+        other.name != job.name && other.end.is_none() && other.deleting.is_none()
+    };
+    run.jobs()
+        .filter(is_stray)
+        .map(|other| run.delete(other))
+        .collect()
+}
+
+/// The container did not end: someone may want it to, or may have stopped it.
+fn unfinished(run: &Run<'_>, job: &JobView) -> RunDecision {
+    if run.object.spec.cancel {
+        let message = format!(
+            "cancelled by 'spec.cancel' during attempt {}",
+            run.status.attempts
+        );
+        return conclude::give_up(run, job, Reason::Cancelled, &message);
+    }
+    if run.object.spec.suspend {
+        return suspend::during(run, job);
+    }
+    if job.suspended && job.suspended_by_us {
+        return suspend::resume(run, job);
+    }
+    let run = &disruption::counted(run, job);
+    if run.status.disruptions >= disruption::LIMIT {
+        let message = disruption::too_many(run, "");
+        return conclude::give_up(run, job, Reason::TooManyDisruptions, &message);
+    }
+    match attempt::read(run, job) {
+        Attempt::Waiting { cause, replaced } => waiting(run, job, cause, replaced),
+        Attempt::Running { pod, since } => running(run, job, pod, since),
+        Attempt::Settling { .. } | Attempt::Late { .. } | Attempt::Ended(_) => unchanged(run, job),
     }
 }
 
@@ -67,7 +113,15 @@ fn waiting(
         || created(&job.name),
         |cause| Verdict::working(cause.reason, cause.message),
     );
-    let mut decision = Decision::say(status, RunPhase::Pending, verdict).wake_at(deadline);
+    let overdue = run
+        .newest_pod(job)
+        .and_then(disruption::given_up_at)
+        .filter(|at| run.now < *at);
+    let wake = overdue.map_or(deadline, |at| at.min(deadline));
+    let mut decision = Decision::say(status, RunPhase::Pending, verdict).wake_at(wake);
+    decision
+        .effects
+        .extend(raised(run, job, time::after(deadline, run.timeout(job))));
     match start::files_again(run) {
         Ok(None) => {}
         Ok(Some(files)) => decision = decision.with(Effect::Ensure(Box::new(files))),
@@ -112,21 +166,49 @@ fn running(run: &Run<'_>, job: &JobView, pod: &PodView, since: Option<Timestamp>
     }
     status.started_at = Some(Time(since));
     status.deadline_at = Some(Time(deadline));
+    if status.pod.as_ref().is_none_or(|known| known.uid != pod.uid) {
+        status.pod = Some(disruption::named(pod, None));
+    }
+    let mut wake = deadline;
     let verdict = match attempt::being_deleted(job) {
         Some(cause) => Verdict::working(cause.reason, cause.message),
-        None if pod.disruption.is_some() || pod.stop_asked.is_some() => Verdict::working(
-            Reason::Disrupted,
-            format!(
-                "{} is being stopped from outside; waiting until it has ended",
-                pod_words(pod)
-            ),
-        ),
+        None if disruption::is_stopped(pod) => {
+            let overdue = disruption::given_up_at(pod).filter(|at| run.now < *at);
+            wake = overdue.map_or(wake, |at| at.min(wake));
+            Verdict::working(Reason::Disrupted, disruption::words(pod, run.now))
+        }
         None => Verdict::working(
             Reason::Progressing,
             format!("{} runs; it has until {deadline}", pod_words(pod)),
         ),
     };
-    Decision::say(status, RunPhase::Running, verdict).wake_at(deadline)
+    let mut decision = Decision::say(status, RunPhase::Running, verdict).wake_at(wake);
+    decision.effects.extend(raised(run, job, deadline));
+    decision
+}
+
+/// The Job's own limit, in seconds, for a container that is to start until `deadline`.
+pub(super) fn limit(run: &Run<'_>, job: &JobView, deadline: Timestamp) -> Option<i64> {
+    let end = time::after(time::after(deadline, run.timeout(job)), BACKSTOP);
+    let started = job.started?;
+    Some(end.as_second().saturating_sub(started.as_second()).max(1))
+}
+
+/// Raises the Job's own limit where it would come before ours: another Pod took the place of one
+/// that was disrupted, or the run's author gave it more time.
+fn raised(run: &Run<'_>, job: &JobView, end: Timestamp) -> Option<Effect<NoExternal>> {
+    let own = time::after(job.started?, seconds(job.limit_seconds?));
+    let is_early = own < time::after(end, BACKSTOP / 2);
+    let wanted = time::after(end, BACKSTOP).as_second() - job.started?.as_second();
+    is_early.then(|| Effect::Patch {
+        target: run.target(ResourceType::JOB, &job.name, &job.uid),
+        subresource: None,
+        patch: json!({ "spec": { "activeDeadlineSeconds": wanted } }),
+    })
+}
+
+fn seconds(count: i64) -> Duration {
+    Duration::from_secs(u64::try_from(count).unwrap_or(0))
 }
 
 /// The container ended, and the Job does not say so yet.

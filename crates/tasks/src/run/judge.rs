@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::{
     cause::{after_colon, is_permission, not_executable},
     contract::RESULT_LIMIT,
+    disruption,
     terms::Terms,
     world::pod_words,
 };
@@ -50,9 +51,13 @@ impl Judgement {
 }
 
 /// How the attempt of a Job that ended so ended; `None` as long as its Pod does not say.
+///
+/// `was_seen_stopping`: what we saw ourselves before the container ended. The kubelet's clock, by
+/// which a Pod seems to have ended before it was asked, cannot contradict it.
 pub(super) fn judge(
     end: &JobEnd,
     pod: Option<&PodView>,
+    was_seen_stopping: bool,
     terms: Option<&Terms>,
 ) -> Option<Judgement> {
     if let JobEnd::Failed {
@@ -68,15 +73,20 @@ pub(super) fn judge(
         ));
     }
     let pod = pod?;
+    let is_complete = matches!(end, JobEnd::Complete { .. });
     match &pod.container {
-        Container::Ended(exit) if was_asked_to_stop(pod, exit) => Some(disrupted(pod)),
+        // A Job is complete by a Pod that ended with 0: another one is no evidence for it.
+        Container::Ended(exit) if is_complete && exit.code != 0 => None,
+        Container::Ended(exit) if was_seen_stopping || was_asked_to_stop(pod, exit) => {
+            Some(disrupted(pod))
+        }
         Container::Ended(exit) => Some(match end {
-            JobEnd::Complete { .. } if exit.code == 0 => ended_well(pod, exit, terms),
-            JobEnd::Complete { .. } => failed(pod, exit, "", terms),
+            JobEnd::Complete { .. } => ended_well(pod, exit, terms),
             JobEnd::Failed { message, .. } => failed(pod, exit, message, terms),
         }),
         Container::Unknown | Container::Waiting(_) | Container::Running { .. } => {
-            (pod.phase == PodPhase::Failed).then(|| refused(pod, end))
+            let is_over = pod.phase == PodPhase::Failed && !is_complete;
+            is_over.then(|| refused(pod, end))
         }
     }
 }
@@ -117,6 +127,9 @@ pub(super) fn unread(job: &JobView, end: &JobEnd, pod: Option<&PodView>) -> Judg
 pub(super) fn was_asked_to_stop(pod: &PodView, exit: &Exit) -> bool {
     let deleted_before = match (pod.stop_asked, exit.finished) {
         (None, _) => false,
+        // The kubelet deletes what has stopped once more, without grace: that hides when it was
+        // asked first.
+        (Some(asked), _) if pod.stop_by == Some(asked) => true,
         // Both are whole seconds: the same one proves nothing.
         (Some(asked), Some(finished)) => asked <= finished,
         (Some(_), None) => true,
@@ -203,17 +216,12 @@ fn results(message: &str) -> Result<BTreeMap<String, String>, (Reason, String)> 
 }
 
 fn disrupted(pod: &PodView) -> Judgement {
-    let by = match &pod.disruption {
-        Some(said) if !said.reason.is_empty() => {
-            format!(" ({}{})", said.reason, after_colon(&said.message))
-        }
-        Some(_) | None => String::new(),
-    };
     Judgement::new(
         Reason::Disrupted,
         format!(
-            "{} was stopped from outside{by}; what it returned is no result",
-            pod_words(pod)
+            "{} was stopped from outside{}; what it returned is no result",
+            pod_words(pod),
+            disruption::by(pod)
         ),
         evidence(Some(pod)),
     )
@@ -221,7 +229,7 @@ fn disrupted(pod: &PodView) -> Judgement {
 
 /// The kubelet did not take the Pod, or gave it up, without starting its container.
 fn refused(pod: &PodView, end: &JobEnd) -> Judgement {
-    if pod.disruption.is_some() || pod.stop_asked.is_some() {
+    if disruption::is_stopped(pod) {
         return disrupted(pod);
     }
     let said = match (&pod.failure, end) {

@@ -2,19 +2,23 @@
 //!
 //! [`decide()`] is an ordered chain; each step is a module: `delete`, `outcome` (what has ended
 //! stays as it is), `version` (a newer context), `start`, `going` (an attempt, read by `attempt`,
-//! `cause` and `judge`), `conclude` (its end, the stop before it, the next one).
+//! `cause` and `judge`; `suspend` holds it, `disruption` counts who stops it), `conclude` (its
+//! end, the stop before it, the next one), `cleanup`.
 
 mod attempt;
 mod cause;
 mod children;
+mod cleanup;
 mod conclude;
 pub mod contract;
 mod decide;
 mod delete;
+mod disruption;
 mod going;
 mod judge;
 mod outcome;
 mod start;
+mod suspend;
 pub mod terms;
 mod version;
 mod world;
@@ -27,7 +31,7 @@ use api::{
 };
 
 pub use decide::decide;
-pub use world::{Defaults, RunWorld};
+pub use world::{Cleanup, Defaults, RunWorld};
 
 /// What is decided about a run.
 pub type RunDecision = Decision<TaskRunStatus, NoExternal>;

@@ -9,7 +9,7 @@ use api::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{RunDecision, version, world::Run};
+use super::{RunDecision, cleanup, version, world::Run};
 
 /// The annotation's content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +26,9 @@ pub(super) fn ended(run: &Run<'_>) -> Option<RunDecision> {
     if !run.has_ended() || version::is_superseded(run) {
         return None;
     }
-    Some(as_it_is(run))
+    let mut decision = as_it_is(run);
+    cleanup::add(run, &mut decision);
+    Some(decision)
 }
 
 /// The decision that changes nothing about a run that ended.
@@ -72,7 +74,7 @@ pub(super) fn release(
 /// An object without status whose annotation says that this version has ended already.
 pub(super) fn restored(run: &Run<'_>) -> Option<RunDecision> {
     // Without a version, the most that the status can hold is an error of an earlier pass.
-    if run.status.phase.is_some() && run.status.context_version.is_some() {
+    if run.status.context_version.is_some() {
         return None;
     }
     let text = run.annotation(names::OUTCOME)?;

@@ -6,14 +6,14 @@ use api::{
     Reason, Timestamp, Verdict,
     decide::{Decision, Effect, Manifest, NoExternal},
     status::{MESSAGE, bounded, condition},
-    tasks::{Agent, CONTEXT_LIMIT, RunPhase, names},
+    tasks::{Agent, CONTEXT_LIMIT, RunPhase, TaskRunStatus, names},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
-    RunDecision, START_WAIT, STOP_WAIT,
+    RunDecision, START_WAIT, STOP_WAIT, attempt,
     children::{self, Making},
-    conclude, going,
+    conclude, going, suspend,
     world::{Run, Stage, may_run, pod_words, some_of},
 };
 use crate::{
@@ -27,26 +27,25 @@ const SETTLE: Duration = Duration::from_secs(3);
 
 /// Starts the next attempt, or says what it waits for.
 pub(super) fn start(run: &Run<'_>) -> RunDecision {
-    let attempt = run.status.attempts.saturating_add(1);
-    let name = names::job(&run.object.spec, attempt);
+    let (attempt, name) = run.next_attempt();
     if let Some(wait) = leftovers(run, &name) {
         return wait;
+    }
+    if let Some((begun, job)) = unrecorded(run) {
+        return adopt(run, &begun, job);
+    }
+    if run.object.spec.cancel {
+        return conclude::cancelled(run);
+    }
+    if run.object.spec.suspend {
+        return suspend::before(run);
     }
     if let Some(stalled) = too_large(run) {
         return stalled;
     }
     let agent = match usable(run) {
         Ok(agent) => agent,
-        Err((reason, message)) => {
-            let created = run.object.metadata.creation_timestamp.as_ref();
-            let settled = created.map(|created| time::after(created.0, SETTLE));
-            return match settled.filter(|settled| run.now < *settled) {
-                Some(settled) => {
-                    hold_back(run, Reason::Progressing, &message, None).wake_at(settled)
-                }
-                None => hold_back(run, reason, &message, None),
-            };
-        }
+        Err((reason, message)) => return without_agent(run, reason, &message),
     };
     if let Some(wait) = still_deleting(run, &name) {
         return wait;
@@ -54,19 +53,94 @@ pub(super) fn start(run: &Run<'_>) -> RunDecision {
     begin(run, agent, attempt, name)
 }
 
+fn without_agent(run: &Run<'_>, reason: Reason, message: &str) -> RunDecision {
+    let decision = hold_back(run, reason, message, None);
+    let created = run.object.metadata.creation_timestamp.as_ref();
+    let settled = created.and_then(|created| attempt::recent(run.now, created.0, SETTLE));
+    match settled {
+        Some(settled) if !decision.is_end() => {
+            let verdict = Verdict::working(Reason::Progressing, decision.verdict.message.clone());
+            Decision {
+                verdict,
+                record_at: is_unrecorded(run).then_some(settled),
+                ..decision
+            }
+            .wake_at(settled)
+        }
+        Some(_) | None => decision,
+    }
+}
+
+/// The next attempt's Job, if it is there: it was made by a pass whose record waits or was lost,
+/// perhaps from an Agent that changed since. With the run as it is with that attempt begun.
+pub(super) fn unrecorded<'a>(run: &Run<'a>) -> Option<(Run<'a>, &'a JobView)> {
+    let (attempt, name) = run.next_attempt();
+    // Whoever may make Jobs may name us as their owner: ours has what only we give.
+    let is_ours = |job: &&JobView| {
+        job.deleting.is_none() && job.version == Some(run.version()) && job.terms.is_some()
+    };
+    let job = run.job(&name).filter(is_ours)?;
+    let deadline = time::after(made(run, job), run.start_timeout(job));
+    let mut begun = run.clone();
+    begun.status = begun_status(run, attempt, name, deadline);
+    Some((begun, job))
+}
+
+fn made(run: &Run<'_>, job: &JobView) -> Timestamp {
+    time::whole(job.created.unwrap_or(run.now))
+}
+
+/// Takes what is there as it is.
+fn adopt(run: &Run<'_>, begun: &Run<'_>, job: &JobView) -> RunDecision {
+    let mut decision = going::decide(begun, &job.name);
+    let is_calm = decision.effects.is_empty()
+        && decision.phase == RunPhase::Pending
+        && decision.verdict.reason == Reason::Progressing;
+    if is_calm {
+        decision.record_at = first_record(run, made(run, job));
+    }
+    decision
+}
+
+/// A container that starts at once is recorded as running: nothing is recorded before it, unless
+/// it takes longer than this, or something is wrong.
+const CALM: Duration = Duration::from_secs(10);
+
+fn first_record(run: &Run<'_>, made: Timestamp) -> Option<Timestamp> {
+    attempt::recent(run.now, made, CALM).filter(|_| is_unrecorded(run))
+}
+
+fn is_unrecorded(run: &Run<'_>) -> bool {
+    let status = &run.status;
+    let is_empty = status.context_version.is_none() && status.progress.conditions.is_empty();
+    is_empty && matches!(run.stage(), Stage::Before)
+}
+
+fn begun_status(run: &Run<'_>, attempt: u32, job: String, deadline: Timestamp) -> TaskRunStatus {
+    let mut status = run.next();
+    status.attempts = attempt;
+    status.job_name = Some(job);
+    status.config_map_name = Some(names::config_map(&run.object.spec));
+    status.deadline_at = Some(Time(deadline));
+    status.started_at = None;
+    status.pod = None;
+    status.result = None;
+    status
+}
+
 /// Creates the children that are not there, and records the attempt.
 ///
-/// What is there and ours is taken as it is: it was made by a pass whose record was lost, or by an
-/// earlier attempt, perhaps from an Agent that changed since. The files of a version are those
-/// that it was started with.
+/// The files of a version are those that it was started with: a ConfigMap of ours that is there
+/// was made by an earlier attempt, perhaps from an Agent that changed since.
 fn begin(run: &Run<'_>, agent: &Agent, attempt: u32, name: String) -> RunDecision {
     let making = Making {
         run: run.object,
         agent,
         resources: run.resources(agent),
         attempt,
+        job: &name,
     };
-    let effects = match missing(run, &making, &name) {
+    let effects = match missing(run, &making) {
         Ok(effects) => effects,
         Err(error) => {
             return Decision::say(run.next(), RunPhase::Pending, unwritable(&error));
@@ -74,15 +148,10 @@ fn begin(run: &Run<'_>, agent: &Agent, attempt: u32, name: String) -> RunDecisio
     };
     let deadline = run.after(agent.spec.start_timeout.into());
     let verdict = going::created(&name);
-    let mut status = run.next();
-    status.attempts = attempt;
-    status.job_name = Some(name);
-    status.config_map_name = Some(names::config_map(&run.object.spec));
-    status.deadline_at = Some(Time(deadline));
-    status.started_at = None;
-    status.result = None;
+    let status = begun_status(run, attempt, name, deadline);
     let mut decision = Decision::say(status, RunPhase::Pending, verdict).wake_at(deadline);
     decision.effects = effects;
+    decision.record_at = first_record(run, run.now);
     decision
 }
 
@@ -90,15 +159,12 @@ fn begin(run: &Run<'_>, agent: &Agent, attempt: u32, name: String) -> RunDecisio
 fn missing(
     run: &Run<'_>,
     making: &Making<'_>,
-    job: &str,
 ) -> Result<Vec<Effect<NoExternal>>, serde_json::Error> {
     let mut effects = Vec::new();
     if run.files().is_none() {
         effects.push(Effect::Ensure(Box::new(children::config_map(making)?)));
     }
-    if run.job(job).is_none() {
-        effects.push(Effect::Ensure(Box::new(children::job(making)?)));
-    }
+    effects.push(Effect::Ensure(Box::new(children::job(making)?)));
     Ok(effects)
 }
 
@@ -121,6 +187,7 @@ pub(super) fn files_again(run: &Run<'_>) -> Result<Option<Manifest>, serde_json:
         agent,
         resources: run.resources(agent),
         attempt: run.status.attempts,
+        job: run.status.job_name.as_deref().unwrap_or_default(),
     };
     children::config_map(&making).map(Some)
 }
@@ -160,6 +227,13 @@ fn leftovers(run: &Run<'_>, next: &str) -> Option<RunDecision> {
     let asked = jobs_asked.chain(pods_asked).max();
     let at_least = asked.map(|asked| time::after(asked, STOP_WAIT));
     let mut decision = hold_back(run, Reason::Progressing, &message, at_least);
+    let spec = &run.object.spec;
+    if decision.is_end() && spec.cancel {
+        return Some(conclude::cancelled(run));
+    }
+    if decision.is_end() && spec.suspend {
+        decision = suspend::before(run);
+    }
     if !decision.is_end() {
         let stops = jobs.iter().filter(|job| job.deleting.is_none());
         decision.effects = stops.map(|job| run.delete(job)).collect();

@@ -14,15 +14,31 @@ use super::{
     judge,
     world::{Run, Stage},
 };
+use crate::view::JobView;
 
 /// The most versions that a status keeps.
 const HISTORY: usize = 10;
 
 /// Whether the spec has a newer version than the status speaks of.
 pub(super) fn is_superseded(run: &Run<'_>) -> bool {
+    known(run).is_some_and(|known| known < run.version())
+}
+
+/// The version that the status speaks of. Before the first record, which may wait, it is that of
+/// a Job that was made already.
+fn known(run: &Run<'_>) -> Option<i64> {
     run.status
         .context_version
-        .is_some_and(|known| known < run.version())
+        .or_else(|| unrecorded(run).and_then(|job| job.version))
+}
+
+fn unrecorded<'a>(run: &Run<'a>) -> Option<&'a JobView> {
+    if run.has_ended() {
+        return None;
+    }
+    run.jobs()
+        .filter(|job| job.version.is_some_and(|version| version < run.version()))
+        .max_by_key(|job| job.version)
 }
 
 /// The old version's evidence goes to the history, and the status to the new version's start.
@@ -40,6 +56,8 @@ pub(super) fn supersede(run: &Run<'_>) -> RunDecision {
         job_name: None,
         config_map_name: None,
         attempts: 0,
+        disruptions: 0,
+        pod: None,
         started_at: None,
         finished_at: None,
         deadline_at: Some(Time(run.after(START_WAIT))),
@@ -50,7 +68,7 @@ pub(super) fn supersede(run: &Run<'_>) -> RunDecision {
     let message = format!(
         "version {} takes the place of version {}",
         run.version(),
-        run.status.context_version.unwrap_or_default()
+        known(run).unwrap_or_default()
     );
     let verdict = Verdict::working(Reason::Progressing, message);
     Decision::say(status, RunPhase::Pending, verdict).wake_at(run.now)
@@ -66,6 +84,10 @@ fn past(run: &Run<'_>) -> Version {
             (run.phase(), reason.to_owned(), status.result.clone())
         }
         (false, Stage::Going { job }) => unread(run, job),
+        (false, Stage::Before) if status.context_version.is_none() => {
+            let job = unrecorded(run).map_or("", |job| job.name.as_str());
+            unread(run, job)
+        }
         (false, Stage::Before | Stage::Stopping { .. } | Stage::Between { .. }) => (
             run.phase(),
             Reason::Superseded.name().to_owned(),
@@ -73,10 +95,15 @@ fn past(run: &Run<'_>) -> Version {
         ),
     };
     Version {
-        context_version: status.context_version.unwrap_or_default(),
+        context_version: known(run).unwrap_or_default(),
         phase: phase.name().to_owned(),
         reason,
-        attempts: status.attempts,
+        attempts: if status.context_version.is_some() {
+            status.attempts
+        } else {
+            1
+        },
+        disruptions: status.disruptions,
         finished_at: status.finished_at.clone().unwrap_or_else(|| run.stamp()),
         result,
     }

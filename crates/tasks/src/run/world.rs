@@ -6,11 +6,11 @@ use api::{
     Phase, Reason, Timestamp,
     decide::{Effect, Fault, Input, NoExternal, ResourceType, Target},
     status::condition,
-    tasks::{Agent, Evidence, Resources, Retry, RunPhase, TaskRun, TaskRunStatus},
+    tasks::{Agent, Evidence, Resources, Retry, RunPhase, TaskRun, TaskRunStatus, names},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::terms::Terms;
+use super::{disruption, terms::Terms};
 use crate::{
     time,
     view::{ConfigMapView, Container, JobView, PodPhase, PodView, Warning},
@@ -25,8 +25,8 @@ pub struct RunWorld {
     pub jobs: Vec<JobView>,
     /// All Pods with this run's UID in their label.
     pub pods: Vec<PodView>,
-    /// The ConfigMap with the name of this version's files.
-    pub config_map: Option<ConfigMapView>,
+    /// All ConfigMaps with this run's UID in their label, of whichever version.
+    pub config_maps: Vec<ConfigMapView>,
     /// Warnings about these Jobs and Pods.
     pub warnings: Vec<Warning>,
     /// What the operator's configuration gives to Agents that say nothing.
@@ -38,6 +38,34 @@ pub struct RunWorld {
 pub struct Defaults {
     /// The resources of the container.
     pub resources: Resources,
+    /// What becomes of a run's children after its end.
+    pub cleanup: Cleanup,
+    /// How long after its end a run is deleted itself; `None`: never.
+    pub delete_finished_runs_after: Option<Duration>,
+}
+
+/// What becomes of a run's children after its end, where the run itself does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cleanup {
+    /// Whether anything is deleted.
+    pub enabled: bool,
+    /// How long Jobs stay after a success.
+    pub after_success: Duration,
+    /// How long Jobs stay after any other end.
+    pub after_failure: Duration,
+    /// Whether ConfigMaps go with them.
+    pub delete_config_map: bool,
+}
+
+impl Default for Cleanup {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            after_success: Duration::from_secs(5 * 60),
+            after_failure: Duration::from_secs(60 * 60),
+            delete_config_map: true,
+        }
+    }
 }
 
 /// A run with what was observed for it: what each step of the decision reads.
@@ -141,9 +169,11 @@ impl<'a> Run<'a> {
             .filter(|pod| pod.job_uid.as_ref() == Some(&job.uid))
     }
 
-    /// The Pod that counts: a Job that replaced one speaks through the last.
+    /// The Pod that counts: a Job that replaced one speaks through the last. Those that were told to
+    /// stop when it was suspended were stopped by ourselves.
     pub(super) fn newest_pod(&self, job: &JobView) -> Option<&'a PodView> {
         self.pods_of(job)
+            .filter(|pod| !is_of_before(job, pod))
             .max_by(|one, other| (one.created, &one.uid).cmp(&(other.created, &other.uid)))
     }
 
@@ -157,12 +187,35 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The ConfigMap with the files, if it is ours.
-    pub(super) fn files(&self) -> Option<&'a ConfigMapView> {
+    /// The ConfigMaps that belong to this run.
+    pub(super) fn config_maps(&self) -> impl Iterator<Item = &'a ConfigMapView> {
+        let uid = self.uid;
         self.world
-            .config_map
-            .as_ref()
-            .filter(|map| !self.uid.is_empty() && map.owner_uid.as_deref() == Some(self.uid))
+            .config_maps
+            .iter()
+            .filter(move |map| !uid.is_empty() && map.owner_uid.as_deref() == Some(uid))
+    }
+
+    /// The ConfigMap with this version's files, if it is ours.
+    pub(super) fn files(&self) -> Option<&'a ConfigMapView> {
+        let name = names::config_map(&self.object.spec);
+        self.config_maps().find(|map| map.name == name)
+    }
+
+    /// The attempt that is to be started next, and its Job's name. One that was disrupted is
+    /// started again under another name.
+    pub(super) fn next_attempt(&self) -> (u32, String) {
+        let spec = &self.object.spec;
+        let begun = self.status.attempts;
+        if let Stage::Between { result } = self.stage()
+            && disruption::was_disrupted(result)
+        {
+            // Some that ended as disrupted before these were counted have none.
+            let name = names::job(spec, begun, Some(self.status.disruptions.max(1)));
+            return (begun, name);
+        }
+        let next = begun.saturating_add(1);
+        (next, names::job(spec, next, None))
     }
 
     /// What the attempt with this Job is judged by; `None` if neither the Job nor an Agent says.
@@ -224,14 +277,27 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn delete(&self, job: &JobView) -> Effect<NoExternal> {
-        Effect::Delete(Target {
-            resource: ResourceType::JOB,
-            namespace: Some(self.namespace.to_owned()),
-            name: job.name.clone(),
-            uid: job.uid.clone(),
-            version: None,
-        })
+        Effect::Delete(self.target(ResourceType::JOB, &job.name, &job.uid))
     }
+
+    /// An object in the run's namespace.
+    pub(super) fn target(&self, resource: ResourceType, name: &str, uid: &str) -> Target {
+        Target {
+            resource,
+            namespace: Some(self.namespace.to_owned()),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            version: None,
+        }
+    }
+}
+
+/// Whether a Pod was stopped because its Job was suspended.
+///
+/// A Job's Pod is made *before* the Job says that it was resumed: its time alone says nothing.
+pub(super) fn is_of_before(job: &JobView, pod: &PodView) -> bool {
+    let made_before = |at: Timestamp| pod.created.is_some_and(|made| made < at);
+    pod.stop_asked.is_some() && job.resumed.is_some_and(made_before)
 }
 
 /// Whether a program of this Pod may still run, as far as anyone knows.

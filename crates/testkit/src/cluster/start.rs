@@ -336,10 +336,16 @@ async fn fake_nodes(cluster: &Cluster, pki: &Pki, client: &Client) -> Result<()>
         "pod/fast/pod-complete.yaml",
         "pod/fast/pod-delete.yaml",
     ] {
-        config.push(
-            fs::read_to_string(stages.join(stage))
-                .with_context(|| format!("kwok's stage '{stage}'"))?,
-        );
+        let mut text = fs::read_to_string(stages.join(stage))
+            .with_context(|| format!("kwok's stage '{stage}'"))?;
+        if stage.ends_with("pod-complete.yaml") {
+            // A program runs for a moment; without one nobody sees it running.
+            text = format!(
+                "{}\n  delay:\n    durationMilliseconds: 1500\n",
+                text.trim_end()
+            );
+        }
+        config.push(text);
     }
     write(
         &cluster.folders.run.join("kwok.yaml"),

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use api::tasks::TaskRun;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Namespace};
 use kube::{
     Api, ResourceExt,
@@ -12,9 +11,7 @@ use kube::{
 use serde_json::json;
 use testkit::{suite::Env, wait::until};
 
-use super::kit::{Bench, Expect, phase_of};
-
-const LIMIT: Duration = Duration::from_secs(45);
+use super::kit::{Bench, Expect, LIMIT, phase_of};
 
 pub(super) async fn pending(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
@@ -84,21 +81,9 @@ pub(super) async fn finished(env: Env) -> Result<String> {
     bench.submit("over", json!({})).await?;
     let run = bench.ended("over", &Expect::default()).await?;
     // A finished run is not held: no operator is needed.
-    let Bench {
-        env,
-        operator,
-        plan,
-    } = bench;
-    operator.stop().await?;
-    env.api::<TaskRun>()
-        .delete("over", &DeleteParams::default())
-        .await?;
-    let operator = testkit::operator::Operator::start(&env.client, &env.config, &plan).await?;
-    let bench = Bench {
-        env,
-        operator,
-        plan,
-    };
+    let down = bench.stopped().await?;
+    down.runs().delete("over", &DeleteParams::default()).await?;
+    let bench = down.up().await?;
     bench.is_gone(&run, LIMIT).await?;
     bench.done().await?;
     Ok("gone with its children, by the garbage collector alone".to_owned())
@@ -113,25 +98,15 @@ pub(super) async fn operator_down(env: Env) -> Result<String> {
             phase_of(status) == "Running"
         })
         .await?;
-    let Bench {
-        env,
-        operator,
-        plan,
-    } = bench;
-    operator.kill().await?;
-    let runs: Api<TaskRun> = env.api();
+    let down = bench.killed().await?;
+    let runs = down.runs();
     runs.delete("alone", &DeleteParams::default()).await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
     ensure!(
         runs.get_opt("alone").await?.is_some(),
         "it is held until its Job has been stopped"
     );
-    let operator = testkit::operator::Operator::start(&env.client, &env.config, &plan).await?;
-    let bench = Bench {
-        env,
-        operator,
-        plan,
-    };
+    let bench = down.up().await?;
     // The Lease of the one that was killed must expire first.
     bench.is_gone(&run, Duration::from_secs(75)).await?;
     bench.done().await?;
@@ -189,30 +164,4 @@ pub(super) async fn with_namespace(env: Env) -> Result<String> {
     .await?;
     bench.done().await?;
     Ok("three runs and their namespace are gone".to_owned())
-}
-
-pub(super) async fn job_by_hand(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    bench.agent("robbed", "exec sleep 600", json!({})).await?;
-    bench.submit("robbed", json!({})).await?;
-    bench
-        .until("robbed", LIMIT, "running", |status| {
-            phase_of(status) == "Running"
-        })
-        .await?;
-    let jobs: Api<Job> = bench.env.api();
-    jobs.delete("robbed-7-v1", &DeleteParams::foreground())
-        .await?;
-    let expect = Expect {
-        phase: "Failed",
-        reason: "JobLost",
-        says: &["robbed-7-v1"],
-        events: &["Pending", "Running", "JobLost"],
-        jobs: 0,
-        within: LIMIT,
-        ..Expect::default()
-    };
-    let said = bench.ends("robbed", expect).await?;
-    bench.done().await?;
-    Ok(said)
 }

@@ -11,9 +11,7 @@ use serde_json::json;
 use testkit::{audit::Request, suite::Env, wait::until};
 use tokio::time::Instant;
 
-use super::kit::{Bench, Expect, phase_of};
-
-const LIMIT: Duration = Duration::from_secs(45);
+use super::kit::{Bench, Expect, LIMIT, phase_of};
 
 pub(super) async fn quiet(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
@@ -62,7 +60,7 @@ pub(super) async fn quiet(env: Env) -> Result<String> {
 }
 
 pub(super) async fn hand_over(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+    let mut bench = Bench::new(env).await?;
     bench.agent("long", "sleep 25", json!({})).await?;
     bench.submit("long", json!({})).await?;
     bench
@@ -98,16 +96,7 @@ pub(super) async fn hand_over(env: Env) -> Result<String> {
     })
     .await?;
     ensure!(took < Duration::from_secs(1), "SIGTERM: {took:?}");
-    let Bench {
-        env,
-        operator: _,
-        plan,
-    } = bench;
-    let bench = Bench {
-        env,
-        operator: second,
-        plan,
-    };
+    bench.operator = second;
     until("the second to lead", Duration::from_secs(2), async || {
         Ok(if bench.operator.is_leading().await? {
             Ok(())
@@ -118,15 +107,10 @@ pub(super) async fn hand_over(env: Env) -> Result<String> {
     .await?;
 
     let third = bench.another().await?;
-    let Bench {
-        env,
-        operator,
-        plan,
-    } = bench;
-    operator.kill().await?;
+    std::mem::replace(&mut bench.operator, third).kill().await?;
     let begin = Instant::now();
     until("the third to lead", Duration::from_secs(30), async || {
-        Ok(if third.is_leading().await? {
+        Ok(if bench.operator.is_leading().await? {
             Ok(())
         } else {
             Err("not yet".to_owned())
@@ -134,11 +118,6 @@ pub(super) async fn hand_over(env: Env) -> Result<String> {
     })
     .await?;
     let after_kill = begin.elapsed();
-    let bench = Bench {
-        env,
-        operator: third,
-        plan,
-    };
     let said = bench.ends("long", Expect::default()).await?;
     bench.done().await?;
     Ok(format!(

@@ -15,7 +15,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, ListParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use testkit::{
@@ -24,14 +24,65 @@ use testkit::{
     wait::until,
 };
 
+use super::reading::sane;
+pub(super) use super::reading::{brief, phase_of, reason_of, says_all};
+use super::sight::Sight;
+
 /// The image of most agents.
 pub(super) const BUSYBOX: &str = "testbed.local/busybox:1";
+
+/// Long enough for a container to start and to end on a machine with much to do.
+pub(super) const LIMIT: Duration = Duration::from_secs(45);
+
+/// A program that runs for this long, and ends at once when it is told to.
+pub(super) fn busy(seconds: u32) -> String {
+    format!("trap 'exit 143' TERM; sleep {seconds} & wait")
+}
+
+/// A program that runs until the time that [`lasts`] gives its run; started later, it is done at once.
+pub(super) const UNTIL: &str = r#"trap 'exit 143' TERM
+end=$(cat "$ORCHESTRATOR_CONTEXT_DIR/end")
+while [ $(date +%s) -lt $end ]; do sleep 0.2; done
+sleep 1"#;
+
+/// The files of a run of [`UNTIL`]: so long from its Agent's creation.
+pub(super) fn lasts(agent: &Agent, seconds: i64) -> Value {
+    let created = agent.metadata.creation_timestamp.as_ref();
+    let end = created.map_or(0, |time| time.0.as_second()) + seconds;
+    json!({ "markdownFiles": [{ "filename": "end", "content": end.to_string() }] })
+}
 
 /// A case's place: its namespace, and an operator that watches it.
 pub(super) struct Bench {
     pub(super) env: Env,
     pub(super) operator: Operator,
     pub(super) plan: Plan,
+    sight: Sight,
+}
+
+/// The same with no operator at work.
+pub(super) struct Down {
+    pub(super) env: Env,
+    pub(super) plan: Plan,
+    sight: Sight,
+}
+
+impl Down {
+    /// Starts an operator, perhaps with another plan than before.
+    pub(super) async fn up(self) -> Result<Bench> {
+        let Self { env, plan, sight } = self;
+        let operator = Operator::start(&env.client, &env.config, &plan).await?;
+        Ok(Bench {
+            env,
+            operator,
+            plan,
+            sight,
+        })
+    }
+
+    pub(super) fn runs(&self) -> Api<TaskRun> {
+        self.env.api()
+    }
 }
 
 /// How a run must end.
@@ -42,9 +93,14 @@ pub(super) struct Expect<'a> {
     pub(super) says: &'a [&'a str],
     /// The reasons of its Events, no more and no fewer; each may have come in several phases.
     pub(super) events: &'a [&'a str],
+    /// Those that may be there, too.
+    pub(super) maybe: &'a [&'a str],
     pub(super) attempts: u32,
+    pub(super) disruptions: u32,
     /// How many Jobs are there at the end.
     pub(super) jobs: usize,
+    /// The reason in its evidence where it is not the run's; empty where there is none.
+    pub(super) evidence: Option<&'a str>,
     pub(super) within: Duration,
 }
 
@@ -54,9 +110,13 @@ impl Default for Expect<'_> {
             phase: "Succeeded",
             reason: "Succeeded",
             says: &[],
-            events: &["Pending", "Running", "Succeeded"],
+            events: &["Running", "Succeeded"],
+            // A start that takes long is told; a quick one is not.
+            maybe: &["Pending"],
             attempts: 1,
+            disruptions: 0,
             jobs: 1,
+            evidence: None,
             within: Duration::from_secs(60),
         }
     }
@@ -65,28 +125,57 @@ impl Default for Expect<'_> {
 impl Bench {
     /// With an operator that watches the case's namespace.
     pub(super) async fn new(env: Env) -> Result<Self> {
+        Self::configured(env, "").await
+    }
+
+    /// With more lines in the operator's configuration.
+    pub(super) async fn configured(env: Env, config: &str) -> Result<Self> {
         let watched = vec![env.namespace.clone()];
-        Self::watching(env, watched).await
+        Self::start(env, watched, config).await
     }
 
     /// With an operator that watches other namespaces.
     pub(super) async fn watching(env: Env, watched: Vec<String>) -> Result<Self> {
+        Self::start(env, watched, "").await
+    }
+
+    async fn start(env: Env, watched: Vec<String>, config: &str) -> Result<Self> {
         operator::install(&env.client, api::crd::tasks()).await?;
+        let sight = Sight::new(&env.client, &watched).await?;
         let binary = testkit::process::this_program()?;
         let folder = binary.parent().context("this program is in no folder")?;
         let plan = Plan {
             binary: operator::built(folder)?,
             home: env.namespace.clone(),
             watched,
-            config: String::new(),
+            config: config.to_owned(),
             permissions: api::rbac::tasks(),
         };
-        let operator = Operator::start(&env.client, &env.config, &plan).await?;
-        Ok(Self {
+        Down { env, plan, sight }.up().await
+    }
+
+    /// Asks the operator to stop.
+    pub(super) async fn stopped(self) -> Result<Down> {
+        let Self {
             env,
             operator,
             plan,
-        })
+            sight,
+        } = self;
+        operator.stop().await?;
+        Ok(Down { env, plan, sight })
+    }
+
+    /// Kills the operator. The next one waits until its Lease is over.
+    pub(super) async fn killed(self) -> Result<Down> {
+        let Self {
+            env,
+            operator,
+            plan,
+            sight,
+        } = self;
+        operator.kill().await?;
+        Ok(Down { env, plan, sight })
     }
 
     /// Another operator of the same installation.
@@ -127,6 +216,77 @@ impl Bench {
     /// A run of agent `agent`, of the same name; `more` is merged into its spec.
     pub(super) async fn submit(&self, agent: &str, more: Value) -> Result<TaskRun> {
         self.submit_in(&self.env.namespace, agent, more).await
+    }
+
+    /// A run of another name than its agent's.
+    pub(super) async fn submit_as(&self, name: &str, agent: &str, more: Value) -> Result<TaskRun> {
+        let mut spec = json!({ "serviceName": name, "agentName": agent });
+        merge(&mut spec, more);
+        self.submit(name, spec).await
+    }
+
+    /// Merges `patch` into a run.
+    pub(super) async fn patch(&self, name: &str, patch: Value) -> Result<TaskRun> {
+        let params = PatchParams::default();
+        Ok(self
+            .runs()
+            .patch(name, &params, &Patch::Merge(patch))
+            .await?)
+    }
+
+    /// The same, which the API server must refuse with these words.
+    pub(super) async fn refuses(&self, name: &str, patch: Value, says: &str) -> Result<()> {
+        let refused = self.patch(name, patch).await;
+        let error = refused.err().context("it was not refused")?.to_string();
+        ensure!(error.contains(says), "'{says}' is not in '{error}'");
+        Ok(())
+    }
+
+    /// Waits until the agent of a run runs.
+    pub(super) async fn running(&self, name: &str) -> Result<TaskRun> {
+        self.until(name, LIMIT, "running", |status| {
+            phase_of(status) == "Running"
+        })
+        .await
+    }
+
+    pub(super) async fn jobs_of(&self, run: &TaskRun) -> Result<Vec<Job>> {
+        let uid = run.uid().unwrap_or_default();
+        Ok(self.env.api::<Job>().list(&children(&uid)).await?.items)
+    }
+
+    pub(super) async fn pods_of(&self, run: &TaskRun) -> Result<Vec<Pod>> {
+        let uid = run.uid().unwrap_or_default();
+        Ok(self.env.api::<Pod>().list(&children(&uid)).await?.items)
+    }
+
+    pub(super) async fn maps_of(&self, run: &TaskRun) -> Result<Vec<ConfigMap>> {
+        let uid = run.uid().unwrap_or_default();
+        let maps: Api<ConfigMap> = self.env.api();
+        Ok(maps.list(&children(&uid)).await?.items)
+    }
+
+    /// The children of a run are of these numbers, and stay so for a while.
+    pub(super) async fn stays_at(
+        &self,
+        run: &TaskRun,
+        (jobs, pods): (usize, usize),
+        time: Duration,
+    ) -> Result<()> {
+        let end = tokio::time::Instant::now() + time;
+        while tokio::time::Instant::now() < end {
+            let seen = (
+                self.jobs_of(run).await?.len(),
+                self.pods_of(run).await?.len(),
+            );
+            ensure!(
+                seen == (jobs, pods),
+                "{}: {seen:?} Jobs and Pods, wanted {jobs} and {pods}",
+                run.name_any()
+            );
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        Ok(())
     }
 
     pub(super) async fn submit_in(
@@ -204,9 +364,12 @@ impl Bench {
             reason,
             says,
             events,
+            maybe,
             attempts,
+            disruptions,
             jobs,
-            ..
+            evidence,
+            within: _,
         } = expect;
         ensure!(
             phase_of(&status) == *phase && reason_of(&status) == *reason,
@@ -215,6 +378,11 @@ impl Bench {
         );
         says_all(&status, says)?;
         ensure!(status.attempts == *attempts, "{} attempts", status.attempts);
+        ensure!(
+            status.disruptions == *disruptions,
+            "{} disruptions",
+            status.disruptions
+        );
         ensure!(
             status.finished_at.is_some() && status.deadline_at.is_none(),
             "times of an end"
@@ -232,8 +400,11 @@ impl Bench {
                 }),
             "{value:?}"
         );
-        let evidence = status.result.clone().context("an end without a result")?;
-        ensure!(evidence.reason.as_deref() == Some(*reason), "{evidence:?}");
+        let known = status
+            .result
+            .as_ref()
+            .map_or("", |result| result.reason.as_deref().unwrap_or("no reason"));
+        ensure!(known == evidence.unwrap_or(reason), "{:?}", status.result);
 
         let runs = self.runs();
         let freed = until("the finalizer to go", Duration::from_secs(5), async || {
@@ -256,7 +427,10 @@ impl Bench {
             "{outcome}"
         );
 
-        let told: BTreeSet<String> = self.events(&uid).await?.into_iter().collect();
+        let mut told: BTreeSet<String> = self.events(&uid).await?.into_iter().collect();
+        told.retain(|reason| {
+            events.contains(&reason.as_str()) || !maybe.contains(&reason.as_str())
+        });
         let wanted: BTreeSet<String> = events.iter().map(|reason| (*reason).to_owned()).collect();
         ensure!(told == wanted, "Events {told:?}, wanted {wanted:?}");
         let series = format!(
@@ -329,28 +503,46 @@ impl Bench {
         .await
     }
 
-    /// The reasons of the Events about an object; each transition once.
-    pub(super) async fn events(&self, uid: &str) -> Result<Vec<String>> {
+    /// What the Events of one reason say about an object.
+    pub(super) async fn notes(&self, run: &TaskRun, reason: &str) -> Result<String> {
+        let events = self.our_events(&run.uid().unwrap_or_default()).await?;
+        let notes = events.into_iter().filter_map(|event| {
+            let is_it = event.reason.as_deref() == Some(reason);
+            event.note.filter(|_| is_it)
+        });
+        Ok(notes.collect::<Vec<String>>().join("; "))
+    }
+
+    async fn our_events(&self, uid: &str) -> Result<Vec<Event>> {
         let events: Api<Event> = self.env.api();
-        let all = events.list(&ListParams::default()).await?.items;
-        let ours = all.iter().filter(|event| {
-            event
-                .regarding
-                .as_ref()
-                .and_then(|object| object.uid.as_deref())
-                == Some(uid)
+        let mut all = events.list(&ListParams::default()).await?.items;
+        all.retain(|event| {
+            let regarding = event.regarding.as_ref();
+            regarding.and_then(|object| object.uid.as_deref()) == Some(uid)
                 && event.reporting_controller.as_deref() == Some("orchestrator.io/controller")
         });
+        Ok(all)
+    }
+
+    /// The reasons of the Events about an object; each transition once.
+    pub(super) async fn events(&self, uid: &str) -> Result<Vec<String>> {
         let mut reasons = Vec::new();
-        for event in ours {
+        for event in self.our_events(uid).await? {
             ensure!(
                 event.note.as_ref().is_some_and(|note| !note.is_empty()),
                 "an Event without words"
             );
             ensure!(event.action.is_some(), "an Event without an action");
             let reason = event.reason.clone().unwrap_or_default();
-            let is_calm =
-                ["Pending", "Running", "Succeeded", "Deleting"].contains(&reason.as_str());
+            let is_calm = [
+                "Pending",
+                "Running",
+                "Succeeded",
+                "Suspended",
+                "Cancelled",
+                "Deleting",
+            ]
+            .contains(&reason.as_str());
             let wanted = if is_calm { "Normal" } else { "Warning" };
             ensure!(
                 event.type_.as_deref() == Some(wanted),
@@ -362,88 +554,19 @@ impl Bench {
         Ok(reasons)
     }
 
-    /// Ends the operator well: it must not have restarted, panicked or met a bug.
+    /// Ends the operator well: it must not have panicked or met a bug. What others made of the runs
+    /// on the way must have been right at every instant.
     pub(super) async fn done(self) -> Result<()> {
         let log = self.operator.log_text()?;
         ensure!(!log.contains("panicked"), "the operator panicked: {log}");
         let bugs = r#"orchestrator_reconcile_errors_total{kind="TaskRun",class="Bug"}"#;
         ensure!(self.operator.metric(bugs).await? < 0.5, "a bug: {log}");
-        self.operator.stop().await
+        self.operator.stop().await?;
+        if self.env.testbed("kstatus").is_ok() {
+            self.sight.judge().await?;
+        }
+        Ok(())
     }
-}
-
-/// What holds at every instant.
-fn sane(run: &TaskRun) -> Result<()> {
-    let Some(status) = &run.status else {
-        return Ok(());
-    };
-    let progress = &status.progress;
-    let is = |kind: &str| progress.is_true(kind);
-    ensure!(
-        !(is(condition::RECONCILING) && is(condition::STALLED)),
-        "Reconciling and Stalled: {}",
-        brief(status)
-    );
-    let generation = run.metadata.generation.unwrap_or(0);
-    ensure!(
-        progress.observed_generation <= generation,
-        "observedGeneration from the future"
-    );
-    let phase = phase_of(status);
-    let is_over = phase == "Succeeded" || phase == "Failed";
-    ensure!(
-        is(condition::FINISHED) == is_over,
-        "Finished and phase {phase} disagree"
-    );
-    ensure!(
-        is(condition::SUCCEEDED) == (phase == "Succeeded"),
-        "Succeeded and phase {phase} disagree"
-    );
-    if phase == "Failed" {
-        ensure!(is(condition::STALLED), "failed, but not Stalled");
-    }
-    if !phase.is_empty() && !is_over {
-        ensure!(
-            is(condition::RECONCILING) || is(condition::STALLED),
-            "neither at work nor given up"
-        );
-    }
-    ensure!(
-        phase.is_empty()
-            || progress
-                .message
-                .as_ref()
-                .is_some_and(|text| !text.is_empty()),
-        "no message"
-    );
-    Ok(())
-}
-
-pub(super) fn phase_of(status: &TaskRunStatus) -> String {
-    status
-        .phase
-        .map_or(String::new(), |phase| format!("{phase:?}"))
-}
-
-pub(super) fn reason_of(status: &TaskRunStatus) -> &str {
-    status
-        .progress
-        .condition(condition::SUCCEEDED)
-        .map_or("", |one| one.reason.as_str())
-}
-
-/// A status in one line.
-pub(super) fn brief(status: &TaskRunStatus) -> String {
-    let message = status.progress.message.as_deref().unwrap_or("no message");
-    format!("{} {}: {message}", phase_of(status), reason_of(status))
-}
-
-pub(super) fn says_all(status: &TaskRunStatus, words: &[&str]) -> Result<()> {
-    let message = status.progress.message.as_deref().unwrap_or_default();
-    for word in words {
-        ensure!(message.contains(word), "'{word}' is not in '{message}'");
-    }
-    Ok(())
 }
 
 pub(super) fn children(uid: &str) -> ListParams {

@@ -1,17 +1,28 @@
 //! `cargo xtask e2e tasks`: TaskRuns on the real node, each case with an operator process of its
 //! own, which has the chart's rights and nothing more.
 
+mod cleanup;
 mod delete;
+mod disrupt;
 mod end;
 mod fleet;
+mod hold;
 mod kit;
+mod odd;
+mod reading;
+mod sight;
 mod start;
+mod version;
 
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use futures::FutureExt;
-use testkit::{cluster::Tier, suite::Case};
+use testkit::{
+    cluster::Tier,
+    parts,
+    suite::{Case, Place},
+};
 
 /// Cases wait more than they work.
 const PARALLEL: usize = 8;
@@ -31,7 +42,22 @@ macro_rules! case {
 
 /// Runs all cases, or those whose names are given.
 pub(super) async fn run(only: &[String]) -> Result<ExitCode> {
+    if Place::external().is_none() {
+        // Said now, not after the first case.
+        parts::binary("kstatus", "kstatus")?;
+    }
     crate::cases::run("e2e-tasks", cases(), only, PARALLEL).await
+}
+
+/// These have the cluster for themselves: they take its only node.
+macro_rules! alone {
+    ($name:literal, $shows:literal, $run:path) => {
+        Case {
+            alone: true,
+            limit: Duration::from_secs(240),
+            ..case!($name, $shows, $run)
+        }
+    };
 }
 
 /// The slow ones first: the others fill the gaps.
@@ -41,6 +67,16 @@ fn cases() -> Vec<Case> {
             "quiet",
             "R07: 60 s after the last change nothing is written",
             fleet::quiet
+        ),
+        case!(
+            "delete-after",
+            "a run is deleted itself, 60 s after its end",
+            cleanup::runs_deleted
+        ),
+        case!(
+            "kill-supersede",
+            "the operator killed between any two steps of a supersede",
+            version::killed
         ),
         case!(
             "name-taken",
@@ -107,12 +143,12 @@ fn cases() -> Vec<Case> {
         case!(
             "new-version",
             "a higher version replaces a running one",
-            end::new_version
+            version::running
         ),
         case!(
             "job-deleted",
-            "R10: a Job that is deleted by hand",
-            delete::job_by_hand
+            "R10: a Job that is deleted by hand, and it goes on",
+            disrupt::job_by_hand
         ),
         case!("delete-pending", "deleted while pending", delete::pending),
         case!("delete-running", "deleted while running", delete::running),
@@ -140,6 +176,128 @@ fn cases() -> Vec<Case> {
             "canary",
             "a secret of the Agent's environment is in nothing of ours",
             fleet::canary
+        ),
+        case!(
+            "evicted",
+            "a Pod that is evicted uses no attempt",
+            disrupt::evicted
+        ),
+        case!(
+            "pod-deleted",
+            "a Pod that is deleted by hand, whatever it returns",
+            disrupt::pod_by_hand
+        ),
+        case!(
+            "disrupted-6",
+            "the sixth disruption ends the run",
+            disrupt::too_many
+        ),
+        case!(
+            "result-large",
+            "a result of more than 4096 bytes",
+            end::result_too_large
+        ),
+        case!(
+            "result-invalid",
+            "a result that is not JSON",
+            end::result_invalid
+        ),
+        case!(
+            "after-success",
+            "a higher version after success",
+            version::finished
+        ),
+        case!(
+            "two-writers",
+            "two add files at once, and both are kept",
+            version::two_writers
+        ),
+        case!(
+            "suspend-first",
+            "suspended before the start",
+            hold::suspended_before
+        ),
+        case!(
+            "suspend-during",
+            "suspended while it runs",
+            hold::suspended_during
+        ),
+        case!(
+            "suspend-between",
+            "suspended between attempts",
+            hold::suspended_between
+        ),
+        case!(
+            "cancel-first",
+            "cancelled before the start",
+            hold::cancelled_before
+        ),
+        case!(
+            "cancel-during",
+            "cancelled while it runs",
+            hold::cancelled_during
+        ),
+        case!(
+            "cancel-between",
+            "cancelled between attempts",
+            hold::cancelled_between
+        ),
+        case!(
+            "keep-children",
+            "children go seconds after the end",
+            cleanup::kept_for_seconds
+        ),
+        case!(
+            "keep-restart",
+            "the same with a restart in between",
+            cleanup::restarted
+        ),
+        case!(
+            "cleanup-config",
+            "cleanup disabled, then configured",
+            cleanup::reconfigured
+        ),
+        case!(
+            "preserve",
+            "the annotation keeps children",
+            cleanup::preserved
+        ),
+        case!(
+            "job-vanishes",
+            "R09: a Job that vanishes after the end starts nothing",
+            cleanup::vanished
+        ),
+        case!(
+            "evidence-lost",
+            "a Pod that went unread",
+            odd::evidence_lost
+        ),
+        case!(
+            "names",
+            "names and services as hostile as they may be",
+            odd::hostile_names
+        ),
+        case!(
+            "restored",
+            "restored without status, it does not run again",
+            odd::restored
+        ),
+        case!("orphaned", "restored beside a Job that runs", odd::orphaned),
+        case!(
+            "examples",
+            "the agents of examples/ do what they say",
+            end::examples
+        ),
+        alone!(
+            "kstatus",
+            "what other tools make of every version of every run",
+            odd::kstatus
+        ),
+        alone!("drained", "kubectl drain uses no attempt", disrupt::drained),
+        alone!(
+            "node-lost",
+            "no second Pod while a node does not answer",
+            disrupt::node_lost
         ),
     ]
 }

@@ -34,7 +34,7 @@ async fn times_out(bench: &Bench, name: &str, cause: &str, says: &[&str]) -> Res
         phase: "Failed",
         reason: "StartTimeout",
         says: &all,
-        events: &["Pending", cause, "StartTimeout"],
+        events: &[cause, "StartTimeout"],
         jobs: 0,
         ..Expect::default()
     };
@@ -112,7 +112,7 @@ pub(super) async fn missing_secret(env: Env) -> Result<String> {
         from(json!({ "metadata": { "name": "the-key" }, "stringData": { "k": "v" } }))?;
     bench.env.api().create(&PostParams::default(), &key).await?;
     let expect = Expect {
-        events: &["Pending", "SecretNotFound", "Running", "Succeeded"],
+        events: &["SecretNotFound", "Running", "Succeeded"],
         within: Duration::from_secs(90),
         ..Expect::default()
     };
@@ -199,7 +199,7 @@ pub(super) async fn job_refused(env: Env) -> Result<String> {
     ensure!(log.lines().any(is_told), "S0.2: the log");
     quotas.delete("no-jobs", &DeleteParams::default()).await?;
     let expect = Expect {
-        events: &["QuotaExceeded", "Pending", "Running", "Succeeded"],
+        events: &["QuotaExceeded", "Running", "Succeeded"],
         within: Duration::from_secs(120),
         ..Expect::default()
     };
@@ -216,7 +216,7 @@ pub(super) async fn agent_missing(env: Env) -> Result<String> {
         .await?;
     bench.agent("later", "sleep 1", json!({})).await?;
     let expect = Expect {
-        events: &["AgentNotFound", "Pending", "Running", "Succeeded"],
+        events: &["AgentNotFound", "Running", "Succeeded"],
         ..Expect::default()
     };
     let said = bench.ends("later", expect).await?;
@@ -240,7 +240,7 @@ pub(super) async fn agent_not_ready(env: Env) -> Result<String> {
         .create(&PostParams::default(), &account)
         .await?;
     let expect = Expect {
-        events: &["AgentNotReady", "Pending", "Running", "Succeeded"],
+        events: &["AgentNotReady", "Running", "Succeeded"],
         ..Expect::default()
     };
     let said = bench.ends("robot", expect).await?;
@@ -307,7 +307,7 @@ pub(super) async fn name_taken(env: Env) -> Result<String> {
     jobs.delete("taken-7-v1", &DeleteParams::background())
         .await?;
     let expect = Expect {
-        events: &["ChildNameTaken", "Pending", "Running", "Succeeded"],
+        events: &["ChildNameTaken", "Running", "Succeeded"],
         within: Duration::from_secs(120),
         ..Expect::default()
     };

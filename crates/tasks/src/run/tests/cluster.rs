@@ -1,9 +1,17 @@
-//! A cluster that follows a script: Jobs that start, fail, hang, vanish; users who change their
-//! minds; an operator that is killed between its effects and its record.
+//! A cluster that follows a script: Jobs that start, fail, hang, are disrupted, vanish; users who
+//! change their minds; an operator that is killed between its effects and its record.
 
-use api::{Reason, State, tasks::RunPhase};
+use api::{
+    Reason, State,
+    tasks::{KeepChildren, RunPhase},
+};
 
-use super::{generator::Rng, properties::check, *};
+use super::{
+    generator::Rng,
+    properties::check,
+    worker::{Script, Worker},
+    *,
+};
 
 /// What happens around a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,37 +24,8 @@ pub(super) enum Plan {
     Wild,
 }
 
-/// What becomes of a Job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Script {
-    /// The container ends with this code.
-    Ends { code: i32 },
-    /// It ends with 0 without the result that is required.
-    Forgets,
-    /// It is killed for its memory.
-    Oom,
-    /// It never starts: the image.
-    NoImage,
-    /// There is never a Pod: the quota.
-    NoPod,
-    /// It runs until it is stopped.
-    Hangs,
-    /// Its Pod is evicted once, and replaced; then it ends well.
-    Evicted,
-    /// Someone deletes its Pod: asked to stop, it ends with 0, and its Job says complete.
-    PodDeleted,
-    /// Its Pod is gone unread when its Job is complete.
-    PodLost,
-    /// Someone deletes the Job.
-    JobDeleted,
-    /// Its node is lost: it can never be stopped.
-    NodeLost,
-    /// It ends, and its Job never says so.
-    Silent,
-}
-
-const SCRIPTS: &[Script] = &[
-    Script::Ends { code: 0 },
+/// What may happen to a Job while users hold it and let it go: the same in the end.
+const PLAIN: &[Script] = &[
     Script::Ends { code: 0 },
     Script::Ends { code: 0 },
     Script::Ends { code: 3 },
@@ -56,211 +35,83 @@ const SCRIPTS: &[Script] = &[
     Script::NoImage,
     Script::NoPod,
     Script::Hangs,
-    Script::Evicted,
-    Script::PodDeleted,
     Script::PodLost,
+];
+
+const DISRUPTED: &[Script] = &[
+    Script::Evicted { times: 1, stops: 5 },
+    Script::Evicted { times: 1, stops: 5 },
+    Script::Evicted { times: 2, stops: 9 },
+    Script::Evicted { times: 7, stops: 9 },
+    Script::Evicted {
+        times: 1,
+        stops: 200,
+    },
+    Script::PodDeleted {
+        code: 0,
+        is_gone: false,
+    },
+    Script::PodDeleted {
+        code: 0,
+        is_gone: true,
+    },
+    Script::PodDeleted {
+        code: 143,
+        is_gone: false,
+    },
+    Script::PodDeleted {
+        code: 143,
+        is_gone: true,
+    },
     Script::JobDeleted,
-    Script::NodeLost,
+    Script::JobDeleted,
+];
+
+const HOPELESS: &[Script] = &[
+    Script::NodeLost { is_told: false },
+    Script::NodeLost { is_told: true },
     Script::Silent,
 ];
 
-/// A Job, its script, and its times in seconds after its creation.
-#[derive(Debug, Clone)]
-struct Worker {
-    view: JobView,
-    script: Script,
-    starts: i64,
-    ends: i64,
-    deleted: Option<Timestamp>,
+/// What a user wants of the children after the end, or the operator's configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keeping {
+    Configured,
+    Disabled,
+    OwnWord,
+    Preserved,
+    WithoutFiles,
+    RunToo,
 }
 
-/// How long the Job controller takes to say what became of a Pod.
-const SETTLES: i64 = 2;
-/// How long a Pod takes to stop.
-const STOPS: i64 = 20;
+const KEEPINGS: &[Keeping] = &[
+    Keeping::Configured,
+    Keeping::Configured,
+    Keeping::Disabled,
+    Keeping::OwnWord,
+    Keeping::Preserved,
+    Keeping::WithoutFiles,
+    Keeping::RunToo,
+];
 
-impl Worker {
-    fn age(&self, now: Timestamp) -> i64 {
-        now.as_second() - self.view.created.unwrap().as_second()
-    }
-
-    fn time(&self, age: i64) -> Timestamp {
-        Timestamp::from_second(self.view.created.unwrap().as_second() + age).unwrap()
-    }
-
-    fn is_gone(&self, now: Timestamp) -> bool {
-        let since = |time: Timestamp| now.as_second() - time.as_second();
-        match self.deleted {
-            _ if self.script == Script::JobDeleted && self.age(now) >= self.ends => true,
-            Some(_) if self.script == Script::NodeLost && self.age(now) >= self.starts => false,
-            Some(deleted) => since(deleted) >= STOPS,
-            None => false,
-        }
-    }
-
-    fn job(&self, now: Timestamp) -> JobView {
-        let mut job = self.view.clone();
-        job.deleting = self.deleted;
-        job.end = self.end(now);
-        job
-    }
-
-    /// What the Job says; nothing any more once it is being deleted.
-    fn end(&self, now: Timestamp) -> Option<JobEnd> {
-        let settled = self.ends + SETTLES;
-        let deleted = self.deleted.map_or(i64::MAX, |time| self.age(time));
-        let says = if self.script == Script::Evicted {
-            settled + 100
-        } else {
-            settled
-        };
-        if self.age(now) < says || deleted < says {
-            return None;
-        }
-        let at = Some(self.time(says));
-        match self.script {
-            Script::Ends { code: 0 }
-            | Script::Forgets
-            | Script::Evicted
-            | Script::PodDeleted
-            | Script::PodLost => Some(JobEnd::Complete { at }),
-            Script::Ends { .. } | Script::Oom => Some(JobEnd::Failed {
-                at,
-                reason: "BackoffLimitExceeded".to_owned(),
-                message: "limit".to_owned(),
-            }),
-            Script::NoImage
-            | Script::NoPod
-            | Script::Hangs
-            | Script::JobDeleted
-            | Script::NodeLost
-            | Script::Silent => None,
-        }
-    }
-
-    fn pods(&self, now: Timestamp) -> Vec<PodView> {
-        let age = self.age(now);
-        if self.script == Script::NoPod || age < 1 {
-            return Vec::new();
-        }
-        if self.script == Script::PodLost && age >= self.ends + SETTLES {
-            return Vec::new();
-        }
-        let mut pods = vec![self.pod(now, age)];
-        if self.script == Script::Evicted && age >= self.ends + 3 {
-            let mut second = self.pod(now, age - self.ends - 3);
-            second.uid.push_str("-2");
-            second.created = Some(self.time(self.ends + 3));
-            second.disruption = None;
-            second.container = match age - self.ends {
-                ..10 => Container::Waiting(Said::default()),
-                10..100 => Container::Running {
-                    since: Some(self.time(self.ends + 10)),
-                },
-                100.. => self.exit(0, self.ends + 10, self.ends + 100),
-            };
-            second.phase = phase_of(&second.container);
-            pods.push(second);
-        }
-        pods
-    }
-
-    fn pod(&self, now: Timestamp, age: i64) -> PodView {
-        let container = self.container(age);
-        let mut pod = PodView {
-            name: format!("{}-pod", self.view.name),
-            uid: format!("{}-pod", self.view.uid),
-            job_uid: Some(self.view.uid.clone()),
-            created: Some(self.time(1)),
-            node: (age >= 2).then(|| "node-1".to_owned()),
-            stop_asked: self.deleted,
-            disruption: None,
-            unschedulable: None,
-            phase: phase_of(&container),
-            failure: None,
-            container,
-            image_id: Some("id".to_owned()),
-        };
-        if self.script == Script::PodDeleted && age >= self.ends - 1 {
-            pod.stop_asked = Some(self.time(self.ends - 1));
-        }
-        if self.script == Script::Evicted && self.age(now) >= self.ends {
-            pod.disruption = Some(Said {
-                reason: "EvictionByEvictionAPI".to_owned(),
-                message: String::new(),
-            });
-        }
-        pod
-    }
-
-    fn container(&self, age: i64) -> Container {
-        let said = |reason: &str, message: &str| {
-            Container::Waiting(Said {
-                reason: reason.to_owned(),
-                message: message.to_owned(),
-            })
-        };
-        if self.script == Script::NoImage {
-            return if age % 2 == 0 {
-                said("ErrImagePull", "not found")
-            } else {
-                said(
-                    "ImagePullBackOff",
-                    "Back-off pulling image \"a:1\": ErrImagePull: not found",
-                )
-            };
-        }
-        if age < self.starts {
-            return said("ContainerCreating", "");
-        }
-        let running = Container::Running {
-            since: Some(self.time(self.starts)),
-        };
-        match self.script {
-            Script::Hangs | Script::NodeLost | Script::JobDeleted | Script::PodLost => running,
-            _ if age < self.ends => running,
-            Script::Ends { code } => self.exit(code, self.starts, self.ends),
-            Script::Evicted => self.exit(143, self.starts, self.ends),
-            Script::Oom | Script::Forgets | Script::PodDeleted | Script::Silent => {
-                self.exit(0, self.starts, self.ends)
-            }
-            Script::NoImage | Script::NoPod => said("ContainerCreating", ""),
-        }
-    }
-
-    fn exit(&self, code: i32, started: i64, finished: i64) -> Container {
-        let is_oom = self.script == Script::Oom;
-        Container::Ended(Exit {
-            code: if is_oom { 137 } else { code },
-            signal: None,
-            reason: if is_oom { "OOMKilled" } else { "Completed" }.to_owned(),
-            message: if self.script == Script::Forgets {
-                String::new()
-            } else {
-                r#"{"answer": "42"}"#.to_owned()
-            },
-            started: Some(self.time(started)),
-            finished: Some(self.time(finished)),
-        })
-    }
-
-    /// Whether its program may run at this moment, whatever anyone saw of it.
-    fn may_run(&self, now: Timestamp) -> bool {
-        !self.is_gone(now)
-            && self
-                .pods(now)
-                .iter()
-                .any(|pod| !matches!(pod.container, Container::Ended(_)))
-    }
+/// Users hold the run while the Job of this number has these ages.
+#[derive(Debug, Clone, Copy)]
+struct Holding {
+    job: usize,
+    from: i64,
+    until: i64,
 }
 
-fn phase_of(container: &Container) -> PodPhase {
-    match container {
-        Container::Unknown | Container::Waiting(_) => PodPhase::Pending,
-        Container::Running { .. } => PodPhase::Running,
-        Container::Ended(exit) if exit.code == 0 => PodPhase::Succeeded,
-        Container::Ended(_) => PodPhase::Failed,
-    }
+/// What became of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Carried {
+    /// The operator was killed on the way.
+    Killed,
+    /// Its record waits for this time.
+    Waits(Timestamp),
+    /// There was nothing new to record.
+    Unchanged,
+    Recorded,
 }
 
 /// A run in its cluster.
@@ -270,6 +121,9 @@ pub(super) struct Cluster {
     plan: Plan,
     /// Decides what becomes of Jobs: the same for the same seed, whatever else happens.
     fate: u64,
+    scripts: Vec<Script>,
+    holding: Option<Holding>,
+    keeping: Keeping,
     rng: Rng,
     workers: Vec<Worker>,
     /// How far the cache of Pods is behind, in seconds.
@@ -278,8 +132,9 @@ pub(super) struct Cluster {
     removed_agent: Option<Arc<Agent>>,
 }
 
-/// More passes than any run needs: ten attempts that each wait for start, end and stop.
-const PASSES: u32 = 600;
+/// More passes than any run needs: ten attempts that each wait for start, end and stop, and are
+/// disrupted on the way.
+const PASSES: u32 = 1500;
 
 impl Cluster {
     pub(super) fn new(seed: u64, plan: Plan) -> Self {
@@ -292,15 +147,55 @@ impl Cluster {
             "timeout": "10m", "startTimeout": "2m",
             "results": [{"name": "answer", "required": true}],
         }));
-        Self {
+        let holding = fate.one_in(4).then(|| {
+            let from = i64::try_from(fate.below(200)).unwrap();
+            Holding {
+                job: usize::try_from(fate.below(2)).unwrap(),
+                from,
+                until: from + 1 + i64::try_from(fate.below(100)).unwrap(),
+            }
+        });
+        let scripts = match fate.below(4) {
+            _ if holding.is_some() => PLAIN.to_vec(),
+            0 => DISRUPTED.to_vec(),
+            _ => [PLAIN, DISRUPTED, HOPELESS].concat(),
+        };
+        let mut cluster = Self {
             scene: Scene::new(run, Some(agent)),
             plan,
+            scripts,
+            holding,
+            keeping: *fate.pick(KEEPINGS),
+            lag: i64::try_from(fate.below(4)).unwrap(),
             fate: fate.next(),
             rng: Rng::new(seed ^ 0x5eed),
             workers: Vec::new(),
-            lag: i64::try_from(fate.below(4)).unwrap(),
             acts: 0,
             removed_agent: None,
+        };
+        cluster.keep();
+        cluster
+    }
+
+    fn keep(&mut self) {
+        let Scene { run, world, .. } = &mut self.scene;
+        match self.keeping {
+            Keeping::Configured => {}
+            Keeping::Disabled => world.defaults.cleanup.enabled = false,
+            Keeping::OwnWord => {
+                world.defaults.cleanup.enabled = false;
+                let wait = Duration::from_secs(10);
+                run.spec.keep_children = Some(KeepChildren {
+                    succeeded: Some(wait.into()),
+                    failed: Some(wait.into()),
+                });
+            }
+            Keeping::Preserved => self.scene.annotate(names::PRESERVE, "true"),
+            Keeping::WithoutFiles => world.defaults.cleanup.delete_config_map = false,
+            Keeping::RunToo => {
+                let wait = Duration::from_secs(7200);
+                world.defaults.delete_finished_runs_after = Some(wait);
+            }
         }
     }
 
@@ -309,7 +204,7 @@ impl Cluster {
     }
 
     /// What became of the run, without times and names of Pods.
-    pub(super) fn outcome(&self) -> (RunPhase, Reason, u32, Vec<String>) {
+    pub(super) fn outcome(&self) -> (RunPhase, Reason, u32, u32, Vec<String>) {
         let status = self.scene.status();
         let (_, state, reason) = said(&self.scene.decide());
         assert!(matches!(state, State::Succeeded | State::Failed));
@@ -318,6 +213,7 @@ impl Cluster {
             status.phase.unwrap(),
             reason,
             status.attempts,
+            status.disruptions,
             jobs.collect(),
         )
     }
@@ -325,27 +221,46 @@ impl Cluster {
     /// The end that the scripts lead to, if nobody does anything.
     pub(super) fn check_expected(&self) {
         let max = self.scene.run.spec.retry.as_ref().unwrap().max_attempts;
+        let (mut attempt, mut disruptions) = (1, 0);
         for (index, worker) in self.workers.iter().enumerate() {
-            let attempt = u32::try_from(index).unwrap() + 1;
             let (reason, is_end) = match worker.script {
-                Script::Ends { code: 0 } | Script::Evicted => (Reason::Succeeded, true),
+                Script::Evicted { times, .. } => {
+                    disruptions += times;
+                    (Reason::Succeeded, true)
+                }
+                Script::PodDeleted { .. } | Script::JobDeleted => {
+                    disruptions += 1;
+                    (Reason::Disrupted, false)
+                }
+                Script::Ends { code: 0 } => (Reason::Succeeded, true),
                 Script::Ends { .. } => (Reason::NonZeroExit, false),
                 Script::Forgets => (Reason::ResultMissing, false),
                 Script::Oom => (Reason::StepOOM, false),
                 Script::NoImage | Script::NoPod => (Reason::StartTimeout, false),
                 Script::Hangs => (Reason::DeadlineExceeded, false),
-                Script::PodDeleted => (Reason::Disrupted, true),
                 Script::PodLost => (Reason::EvidenceLost, true),
-                Script::JobDeleted => (Reason::JobLost, true),
-                Script::NodeLost => (Reason::DeadlineExceeded, true),
+                Script::NodeLost { is_told } => {
+                    disruptions += u32::from(is_told);
+                    (Reason::DeadlineExceeded, true)
+                }
                 Script::Silent => (Reason::JobFailed, false),
             };
-            if is_end || attempt == max {
-                let (_, said, attempts, _) = self.outcome();
-                assert_eq!((said, attempts), (reason, attempt), "{:?}", worker.script);
+            let is_too_many = disruptions >= 6;
+            let is_again = reason == Reason::Disrupted;
+            if is_too_many || is_end || (attempt == max && !is_again) {
+                let expected = if is_too_many {
+                    Reason::TooManyDisruptions
+                } else {
+                    reason
+                };
+                let (_, said, attempts, counted, _) = self.outcome();
+                let script = worker.script;
+                assert_eq!((said, attempts), (expected, attempt), "{script:?}");
+                assert_eq!(counted, disruptions.min(6), "{script:?}");
                 assert_eq!(self.workers.len(), index + 1, "a Job too many");
                 return;
             }
+            attempt += u32::from(!is_again);
         }
         panic!("the run ended before its attempts did");
     }
@@ -357,14 +272,19 @@ impl Cluster {
             self.observe();
             let decision = self.scene.decide();
             check(&self.scene, &decision);
-            let is_recorded = self.carry_out(&decision);
-            if is_recorded {
-                self.check_quiet(&decision);
-                if self.is_at_rest(&decision) {
-                    return;
-                }
+            let carried = self.carry_out(&decision);
+            if self.scene.is_gone {
+                return;
             }
-            self.wait(&decision, is_recorded);
+            if carried == Carried::Recorded {
+                self.check_quiet(&decision);
+            }
+            if matches!(carried, Carried::Recorded | Carried::Unchanged)
+                && self.is_at_rest(&decision)
+            {
+                return;
+            }
+            self.wait(&decision, carried);
         }
         panic!(
             "no end after {PASSES} passes: {:?} {:#?}",
@@ -378,30 +298,23 @@ impl Cluster {
 
     fn observe(&mut self) {
         let now = self.scene.now;
-        let seen = Timestamp::from_second(now.as_second() - self.lag).unwrap();
+        let seen = now.as_second() - self.lag;
+        let there = self.workers.iter().filter(|worker| !worker.is_gone());
         let world = &mut self.scene.world;
-        world.jobs = self
-            .workers
-            .iter()
-            .filter(|worker| !worker.is_gone(now))
-            .map(|worker| worker.job(now))
-            .collect();
+        world.jobs = there.clone().map(|worker| worker.view.clone()).collect();
         world.pods = self
             .workers
             .iter()
-            .filter(|worker| !worker.is_gone(seen))
             .flat_map(|worker| worker.pods(seen))
             .collect();
-        world.warnings = self
-            .workers
-            .iter()
-            .filter(|worker| worker.script == Script::NoPod && worker.age(now) >= 1)
+        world.warnings = there
+            .filter(|worker| worker.script == Script::NoPod && worker.age() >= 1)
             .map(|worker| Warning {
                 object_uid: worker.view.uid.clone(),
                 reason: "FailedCreate".to_owned(),
                 message: format!(
                     "Error creating: pods \"x-{}\" is forbidden: exceeded quota: q",
-                    worker.age(now)
+                    worker.age()
                 ),
                 last_seen: Some(now),
             })
@@ -409,7 +322,7 @@ impl Cluster {
     }
 
     /// Performs the effects and records, unless the operator is killed on the way.
-    fn carry_out(&mut self, decision: &RunDecision) -> bool {
+    fn carry_out(&mut self, decision: &RunDecision) -> Carried {
         let is_killed = self.plan != Plan::Calm && self.rng.one_in(5);
         let survives = if is_killed {
             self.rng.below(decision.effects.len() as u64 + 1)
@@ -422,54 +335,109 @@ impl Cluster {
             }
             self.perform(effect);
         }
-        if !is_killed {
-            self.scene.record(decision);
+        if is_killed {
+            return Carried::Killed;
         }
-        !is_killed
+        // As the engine does.
+        if let Some(at) = decision.record_at.filter(|at| self.scene.now < *at)
+            && decision.hold == Hold::Keep
+        {
+            return Carried::Waits(at);
+        }
+        let before = self.scene.run.status.clone();
+        self.scene.record(decision);
+        if self.scene.run.status == before {
+            Carried::Unchanged
+        } else {
+            Carried::Recorded
+        }
     }
 
     fn perform(&mut self, effect: &Effect<NoExternal>) {
         let now = self.scene.now;
         let known = self.scene.world.jobs.len();
         self.scene.perform(effect);
-        if let Effect::Delete(target) = effect {
-            for worker in &mut self.workers {
-                if worker.view.uid == target.uid {
-                    worker.deleted = Some(now);
-                }
+        for worker in self.workers.iter_mut().filter(|worker| !worker.is_gone()) {
+            let jobs = &self.scene.world.jobs;
+            if let Some(job) = jobs.iter().find(|job| job.uid == worker.view.uid) {
+                worker.view.deleting = job.deleting;
+                worker.view.suspended = job.suspended;
+                worker.view.suspended_by_us = job.suspended_by_us;
+                worker.view.limit_seconds = job.limit_seconds;
             }
         }
         if self.scene.world.jobs.len() > known {
             for worker in &self.workers {
-                assert!(!worker.may_run(now), "two programs at once");
+                assert!(!worker.may_run(), "two programs at once");
             }
             let mut fate = Rng::new(self.fate ^ (self.workers.len() as u64 + 1));
             let view = self.scene.world.jobs.last().unwrap().clone();
+            assert_eq!(view.created, Some(now));
             let starts = 2 + i64::try_from(fate.below(60)).unwrap();
-            self.workers.push(Worker {
-                view,
-                script: *fate.pick(SCRIPTS),
-                starts,
-                ends: starts + 5 + i64::try_from(fate.below(300)).unwrap(),
-                deleted: None,
-            });
+            let script = *fate.pick(&self.scripts);
+            let takes = 5 + i64::try_from(fate.below(300)).unwrap();
+            self.workers.push(Worker::new(view, script, starts, takes));
         }
     }
 
-    /// Time passes: a little, or until the wake.
-    fn wait(&mut self, decision: &RunDecision, is_recorded: bool) {
+    /// Time passes: a little, or until the wake; less if something happens that can be seen.
+    fn wait(&mut self, decision: &RunDecision, carried: Carried) {
         let now = self.scene.now;
-        // A Job that is created and deleted while no operator runs was never known.
-        let is_fleeting = |worker: &Worker| worker.script == Script::JobDeleted;
-        let is_short = !is_recorded && self.workers.last().is_some_and(is_fleeting);
-        let wake = decision.wake.filter(|wake| *wake > now && !is_short);
+        // What comes and goes while no operator runs was never known.
+        let is_fleeting = |worker: &Worker| {
+            matches!(
+                worker.script,
+                Script::JobDeleted | Script::Evicted { .. } | Script::PodDeleted { .. }
+            )
+        };
+        let is_killed = carried == Carried::Killed;
+        let is_short = is_killed && self.workers.last().is_some_and(is_fleeting);
+        let record = match carried {
+            Carried::Waits(at) => Some(at),
+            Carried::Killed | Carried::Unchanged | Carried::Recorded => None,
+        };
+        let wake = record.map_or(decision.wake, |at| {
+            Some(decision.wake.map_or(at, |wake| wake.min(at)))
+        });
+        let wake = wake.filter(|wake| *wake > now && !is_short);
         let little = 1 + i64::try_from(self.rng.below(if is_short { 2 } else { 30 })).unwrap();
         let next = Timestamp::from_second(now.as_second() + little).unwrap();
-        self.scene.now = match wake {
+        let until = match wake {
             Some(wake) if self.rng.one_in(4) => wake,
             Some(wake) => next.min(wake),
             None => next,
         };
+        self.pass_time(until.as_second(), is_killed && !is_short);
+    }
+
+    /// Until this second, or a moment after something has happened, unless nobody looks.
+    fn pass_time(&mut self, mut until: i64, is_blind: bool) {
+        let mut second = self.scene.now.as_second();
+        while second < until {
+            second += 1;
+            let mut has_changed = self.is_due(second);
+            for worker in &mut self.workers {
+                has_changed |= worker.live_until(second);
+            }
+            let at_work = self.workers.iter().filter(|worker| worker.may_run());
+            assert!(at_work.count() <= 1, "two programs at once");
+            if has_changed && !is_blind {
+                until = until.min(second + self.lag);
+            }
+        }
+        self.scene.now = Timestamp::from_second(second).unwrap();
+    }
+
+    /// Whether users hold the run or let it go at this second.
+    fn is_due(&self, second: i64) -> bool {
+        let Some(Holding { job, from, until }) = self.holding else {
+            return false;
+        };
+        let created = self.workers.get(job).and_then(|worker| worker.view.created);
+        created.is_some_and(|created| {
+            let age = second - created.as_second();
+            age == from || age == until
+        })
     }
 
     /// Whether nothing will happen any more; and nothing does, when it is looked at again.
@@ -485,26 +453,84 @@ impl Cluster {
         }
         if !decision.is_end() {
             // A deletion that a lost node blocks.
-            let blockers = |worker: &Worker| worker.script == Script::NodeLost;
+            let blockers = |worker: &Worker| matches!(worker.script, Script::NodeLost { .. });
             let mut left = self
                 .workers
                 .iter()
-                .filter(|worker| !worker.is_gone(self.scene.now));
+                .filter(|worker| !worker.is_gone() || worker.may_run());
             return decision.effects.is_empty() && left.all(blockers);
         }
-        for _ in 0..3 {
-            self.scene.now = self
-                .scene
-                .now
-                .checked_add(Duration::from_secs(5000))
-                .unwrap();
-            self.observe();
-            let again = self.scene.decide();
-            assert!(again.effects.is_empty());
-            assert_eq!(said(&again), said(decision));
-            assert_eq!(&again.status, self.scene.status());
-        }
+        self.clean_up(decision);
         true
+    }
+
+    /// The time after the end: what is due goes, by whichever operator looks then, and nothing
+    /// else changes.
+    fn clean_up(&mut self, end: &RunDecision) {
+        let defaults = &mut self.scene.world.defaults;
+        if self.fate.is_multiple_of(3) && defaults.cleanup.enabled {
+            // Another configuration, by a restart.
+            defaults.cleanup.after_success = Duration::from_secs(60);
+            defaults.cleanup.after_failure = Duration::from_secs(7000);
+        }
+        let mut quiet = 0;
+        for _ in 0..100 {
+            self.observe();
+            let decision = self.scene.decide();
+            check(&self.scene, &decision);
+            assert_eq!(said(&decision), said(end));
+            assert_eq!(&decision.status, self.scene.status());
+            self.carry_out(&decision);
+            if self.scene.is_gone {
+                assert!(
+                    self.scene
+                        .world
+                        .defaults
+                        .delete_finished_runs_after
+                        .is_some()
+                );
+                return;
+            }
+            let is_quiet = decision.effects.is_empty() && decision.wake.is_none();
+            quiet = if is_quiet { quiet + 1 } else { 0 };
+            if quiet == 3 {
+                return self.check_cleaned();
+            }
+            let wake = decision.wake.map(|wake| wake.as_second());
+            let later = self.scene.now.as_second() + if is_quiet { 5000 } else { 40 };
+            let until = wake.map_or(later, |wake| wake.max(self.scene.now.as_second() + 1));
+            while self.scene.now.as_second() < until {
+                self.pass_time(until, true);
+            }
+        }
+        panic!("the cleanup has no end");
+    }
+
+    fn check_cleaned(&self) {
+        if self.plan == Plan::Wild {
+            // Each decision was checked; users may have changed their minds in between.
+            return;
+        }
+        let is_lost = |worker: &&Worker| matches!(worker.script, Script::NodeLost { .. });
+        let mut jobs = self.workers.iter().filter(|worker| !is_lost(worker));
+        let deleted = |name: &str| {
+            self.scene
+                .world
+                .config_maps
+                .iter()
+                .all(|map| map.name != name)
+        };
+        let files = deleted("shop-7-v1-files");
+        match self.keeping {
+            Keeping::Configured | Keeping::OwnWord => {
+                assert!(jobs.all(Worker::is_gone) && files);
+            }
+            Keeping::WithoutFiles => assert!(jobs.all(Worker::is_gone) && !files),
+            Keeping::Disabled | Keeping::Preserved => {
+                assert!(!files && jobs.all(|job| !job.is_gone() || job.view.end.is_none()));
+            }
+            Keeping::RunToo => panic!("the run is still there"),
+        }
     }
 
     /// Until the wake, and while nothing happens in the world, nothing is written: after one pass
@@ -532,29 +558,58 @@ impl Cluster {
 
     /// Users, now and then.
     fn meddle(&mut self) {
+        self.hold_and_let_go();
         if self.plan != Plan::Wild || self.acts >= 6 || !self.rng.one_in(8) {
-            self.restore_agent();
+            self.come_round();
             return;
         }
         self.acts += 1;
         let is_deleting = self.scene.run.metadata.deletion_timestamp.is_some();
-        match self.rng.below(6) {
-            0 | 1 if !is_deleting => self.scene.supersede(),
+        let is_cancelled = self.scene.run.spec.cancel;
+        match self.rng.below(12) {
+            0 | 1 if !is_deleting && !is_cancelled => self.scene.supersede(),
             2 => {
                 let now = Time(self.scene.now);
                 let metadata = &mut self.scene.run.metadata;
                 metadata.deletion_timestamp.get_or_insert(now);
             }
             3 => self.removed_agent = self.scene.world.agent.take().or(self.removed_agent.take()),
-            4 => {
-                self.scene.run.spec.timeout = Some(Duration::from_secs(60).into());
-                self.scene.run.metadata.generation = Some(self.scene.generation() + 1);
-            }
-            _ => self.scene.world.config_map = None,
+            4 => self
+                .scene
+                .edit(|spec| spec.timeout = Some(Duration::from_secs(60).into())),
+            5 | 6 => self.scene.edit(|spec| spec.suspend = !spec.suspend),
+            7 => self.scene.edit(|spec| spec.cancel = true),
+            8 => self.scene.edit(|spec| {
+                spec.keep_children = Some(KeepChildren {
+                    succeeded: Some(Duration::from_secs(3).into()),
+                    failed: None,
+                });
+            }),
+            9 => self.scene.annotate(names::PRESERVE, "true"),
+            10 => self.workers.iter_mut().for_each(Worker::vanish),
+            _ => self.scene.world.config_maps.clear(),
         }
     }
 
-    fn restore_agent(&mut self) {
+    fn hold_and_let_go(&mut self) {
+        let Some(Holding { job, from, until }) = self.holding else {
+            return;
+        };
+        let Some(age) = self.workers.get(job).map(Worker::age) else {
+            return;
+        };
+        if age >= until {
+            self.scene.edit(|spec| spec.suspend = false);
+            self.holding = None;
+        } else if age >= from && !self.scene.run.spec.suspend {
+            self.scene.edit(|spec| spec.suspend = true);
+        }
+    }
+
+    fn come_round(&mut self) {
+        if self.plan == Plan::Wild && self.scene.run.spec.suspend && self.rng.one_in(4) {
+            self.scene.edit(|spec| spec.suspend = false);
+        }
         if self.removed_agent.is_some() && self.rng.one_in(6) {
             self.scene.world.agent = self.removed_agent.take();
         }

@@ -6,11 +6,11 @@ use std::sync::OnceLock;
 use api::{
     Verdict,
     decide::Class,
-    tasks::{Evidence, Version},
+    tasks::{Evidence, KeepChildren, RunPod, Version},
 };
 
 use super::*;
-use crate::run::terms::Terms;
+use crate::run::{Cleanup, terms::Terms};
 
 /// SplitMix64: small, and good enough to wander through cases.
 #[derive(Debug, Clone)]
@@ -153,21 +153,30 @@ fn evidence(rng: &mut Rng) -> Evidence {
         image_id: None,
         node: None,
         pod_name: None,
-        pod_uid: None,
+        pod_uid: rng.one_in(3).then(|| pod_uid(rng)),
         started_at: rng.maybe(|rng| Time(rng.time())),
         finished_at: rng.maybe(|rng| Time(rng.time())),
     }
 }
 
 fn job_name(rng: &mut Rng, run: &TaskRun) -> String {
-    match rng.below(5) {
+    match rng.below(6) {
         0 => "other".to_owned(),
         1 => String::new(),
         number => {
             let attempt = u32::try_from(number).unwrap() - 1;
-            api::tasks::names::job(&run.spec, attempt)
+            let replaced_after = rng.one_in(4).then(|| disruptions(rng));
+            api::tasks::names::job(&run.spec, attempt, replaced_after)
         }
     }
+}
+
+fn disruptions(rng: &mut Rng) -> u32 {
+    *rng.pick(&[0, 0, 1, 1, 2, 4, 5])
+}
+
+fn pod_uid(rng: &mut Rng) -> String {
+    format!("pod-uid-{}", rng.below(4))
 }
 
 fn status(rng: &mut Rng, run: &TaskRun) -> TaskRunStatus {
@@ -189,6 +198,13 @@ fn status(rng: &mut Rng, run: &TaskRun) -> TaskRunStatus {
         job_name: rng.maybe(|rng| job_name(rng, run)),
         config_map_name: rng.maybe(|_| api::tasks::names::config_map(&run.spec)),
         attempts: *rng.pick(&[0, 1, 1, 1, 2, 3, u32::MAX]),
+        disruptions: disruptions(rng),
+        pod: rng.one_in(3).then(|| RunPod {
+            name: "known-pod".to_owned(),
+            uid: pod_uid(rng),
+            node: rng.maybe(|_| "node-2".to_owned()),
+            disrupted_at: rng.one_in(2).then(|| Time(rng.time())),
+        }),
         started_at: rng.maybe(|rng| Time(rng.time())),
         finished_at: None,
         deadline_at: rng.maybe(|rng| Time(rng.time())),
@@ -199,12 +215,16 @@ fn status(rng: &mut Rng, run: &TaskRun) -> TaskRunStatus {
     if rng.one_in(3) {
         status.result = Some(evidence(rng));
     }
+    if status.phase.is_some_and(Phase::is_terminal) {
+        status.finished_at = rng.maybe(|rng| Time(rng.time()));
+    }
     if rng.one_in(8) {
         let version = Version {
             context_version: 1,
             phase: "Failed".to_owned(),
             reason: "NonZeroExit".to_owned(),
             attempts: 1,
+            disruptions: disruptions(rng),
             finished_at: Time(rng.time()),
             result: None,
         };
@@ -239,6 +259,14 @@ fn job(rng: &mut Rng, run: &TaskRun, index: u64) -> JobView {
             1 => Some(0),
             _ => Some(run.spec.context_version),
         },
+        suspended: rng.one_in(5),
+        suspended_by_us: rng.one_in(3),
+        started: rng.maybe(Rng::time),
+        limit_seconds: rng.maybe(|rng| *rng.pick(&[i64::MIN, 0, 1, 4260, i64::MAX])),
+        resumed: rng.one_in(6).then(|| match rng.below(3) {
+            0 => Timestamp::MAX,
+            _ => rng.time(),
+        }),
         end: match rng.below(5) {
             0 | 1 => Some(JobEnd::Complete {
                 at: rng.maybe(Rng::time),
@@ -278,6 +306,7 @@ fn pod(rng: &mut Rng, index: u64) -> PodView {
         created: rng.maybe(Rng::time),
         node: rng.maybe(|_| "node-1".to_owned()),
         stop_asked: rng.one_in(4).then(|| rng.time()),
+        stop_by: rng.one_in(4).then(|| rng.time()),
         disruption: rng
             .one_in(6)
             .then(|| said_by(rng, &["", "EvictionByEvictionAPI"])),
@@ -324,12 +353,27 @@ fn pod(rng: &mut Rng, index: u64) -> PodView {
     }
 }
 
+fn keep(rng: &mut Rng) -> Duration {
+    const WAITS: &[u64] = &[0, 1, 300, 3600, 86_400];
+    if rng.one_in(20) {
+        return Duration::MAX;
+    }
+    Duration::from_secs(*rng.pick(WAITS))
+}
+
 /// Any scene at all, and sometimes the fault that an effect ended with.
 pub(super) fn anything(seed: u64) -> (Scene, Option<Fault>) {
     let mut rng = Rng::new(seed);
     let rng = &mut rng;
     let mut run = rng.pick(runs()).clone();
     run.status = rng.maybe(|rng| status(rng, &run));
+    run.spec.suspend = rng.one_in(5);
+    run.spec.cancel = rng.one_in(6);
+    run.spec.keep_children = rng.one_in(5).then(|| KeepChildren {
+        succeeded: rng.maybe(|rng| keep(rng).into()),
+        failed: rng.maybe(|rng| keep(rng).into()),
+    });
+    run.metadata.creation_timestamp = rng.maybe(|rng| Time(rng.time()));
     if rng.one_in(6) {
         run.metadata.deletion_timestamp = Some(Time(rng.time()));
     }
@@ -341,10 +385,12 @@ pub(super) fn anything(seed: u64) -> (Scene, Option<Fault>) {
             "nonsense",
         ]);
         let force = *rng.pick(&["true", "no"]);
+        let preserve = *rng.pick(&["true", "no"]);
         run.metadata.annotations = Some(
             [
                 (names::OUTCOME.to_owned(), outcome.to_owned()),
                 (names::FORCE_DELETE.to_owned(), force.to_owned()),
+                (names::PRESERVE.to_owned(), preserve.to_owned()),
             ]
             .into(),
         );
@@ -363,14 +409,24 @@ pub(super) fn anything(seed: u64) -> (Scene, Option<Fault>) {
             last_seen: rng.maybe(Rng::time),
         })
         .collect();
-    if rng.one_in(2) {
-        scene.world.config_map = Some(ConfigMapView {
-            name: api::tasks::names::config_map(&scene.run.spec),
-            uid: "map".to_owned(),
+    scene.world.config_maps = (0..rng.below(3))
+        .map(|index| ConfigMapView {
+            name: match rng.below(3) {
+                0 => "of-another-version".to_owned(),
+                _ => api::tasks::names::config_map(&scene.run.spec),
+            },
+            uid: format!("map-{index}"),
             owner_uid: rng.maybe(|_| "run-uid".to_owned()),
             deleting: rng.one_in(4),
-        });
-    }
+        })
+        .collect();
+    scene.world.defaults.cleanup = Cleanup {
+        enabled: !rng.one_in(4),
+        after_success: keep(rng),
+        after_failure: keep(rng),
+        delete_config_map: rng.one_in(2),
+    };
+    scene.world.defaults.delete_finished_runs_after = rng.one_in(4).then(|| keep(rng));
     scene.now = if rng.one_in(20) { rng.time() } else { start() };
     let fault = rng
         .one_in(10)

@@ -137,8 +137,8 @@ fn a_program_that_was_told_to_stop_did_not_succeed() {
     let cases = [
         (None, 50, RunPhase::Succeeded),
         (Some(51), 50, RunPhase::Succeeded),
-        (Some(50), 50, RunPhase::Failed),
-        (Some(20), 50, RunPhase::Failed),
+        (Some(50), 50, RunPhase::Pending),
+        (Some(20), 50, RunPhase::Pending),
     ];
     for (asked, finished, expected) in cases {
         let mut scene = completed(json!({}), ended(0, finished, ""));
@@ -148,27 +148,28 @@ fn a_program_that_was_told_to_stop_did_not_succeed() {
             decision.phase, expected,
             "asked at {asked:?}, ended at {finished}"
         );
-        if expected == RunPhase::Failed {
+        if expected == RunPhase::Pending {
             assert_eq!(decision.verdict.reason, Reason::Disrupted);
         }
     }
+    // The kubelet's own last deletion, without grace, hides when it was asked first.
+    let mut scene = completed(json!({}), ended(0, 50, ""));
+    scene.world.pods[0].stop_asked = Some(at(51));
+    scene.world.pods[0].stop_by = Some(at(51));
+    assert_eq!(verdict(&scene).1, Reason::Disrupted);
     let mut scene = completed(json!({}), ended(0, 50, ""));
     scene.world.pods[0].disruption = Some(Said {
         reason: "EvictionByEvictionAPI".to_owned(),
         message: "drain".to_owned(),
     });
     let (phase, reason, words) = verdict(&scene);
-    assert_eq!((phase, reason), (RunPhase::Failed, Reason::Disrupted));
+    assert_eq!((phase, reason), (RunPhase::Pending, Reason::Disrupted));
     assert!(words.contains("(EvictionByEvictionAPI: drain)"), "{words}");
 }
 
 #[test]
-fn what_was_stopped_from_outside_or_lost_is_not_repeated() {
+fn an_attempt_that_nobody_can_judge_is_not_repeated() {
     let retry = json!({"retry": {"maxAttempts": 3}});
-    let mut scene = completed(retry.clone(), ended(0, 50, ""));
-    scene.world.pods[0].stop_asked = Some(at(20));
-    assert_eq!(scene.decide().phase, RunPhase::Failed);
-
     let mut scene = completed(retry, ended(0, 50, ""));
     scene.world.pods.clear();
     scene.at(80);
@@ -351,8 +352,14 @@ fn the_newest_pod_of_the_job_speaks_for_it() {
     older.container = ended(1, 20, "");
     scene.world.pods.push(older);
     assert_eq!(scene.decide().phase, RunPhase::Succeeded);
+    // A Pod that failed did not complete its Job, and the one that did is not seen.
     scene.world.pods[1].created = Some(at(61));
-    assert_eq!(scene.decide().phase, RunPhase::Failed);
+    assert_eq!(scene.decide().phase, RunPhase::Running);
+    let decision = scene.at(75).decide();
+    assert_eq!(
+        (decision.phase, decision.verdict.reason),
+        (RunPhase::Failed, Reason::EvidenceLost)
+    );
 }
 
 #[test]

@@ -2,23 +2,28 @@
 
 mod causes;
 mod children;
+mod cleaning;
 mod cluster;
 mod deletion;
+mod disruptions;
 mod generator;
 mod judging;
 mod lifecycle;
 mod properties;
+mod recording;
 mod regressions;
+mod suspending;
 mod versions;
 mod views;
+mod worker;
 
 use std::{sync::Arc, time::Duration};
 
 use api::{
     Phase, Reason, State, Status, Timestamp,
-    decide::{Decision, Effect, Fault, Hold, Input, NoExternal},
+    decide::{Decision, Effect, Fault, Hold, Input, NoExternal, Target},
     names,
-    tasks::{Agent, AgentPhase, Resources, RunPhase, TaskRun, TaskRunStatus},
+    tasks::{Agent, AgentPhase, Resources, RunPhase, TaskRun, TaskRunSpec, TaskRunStatus},
 };
 use k8s_openapi::{
     api::{batch::v1::Job, core::v1::ConfigMap},
@@ -51,7 +56,10 @@ pub(super) fn run(spec: Value) -> TaskRun {
     merge(&mut full, &spec);
     serde_json::from_value(json!({
         "apiVersion": "orchestrator.io/v1", "kind": "TaskRun",
-        "metadata": {"name": "run-7", "namespace": "team", "uid": "run-uid", "generation": 1},
+        "metadata": {
+            "name": "run-7", "namespace": "team", "uid": "run-uid", "generation": 1,
+            "resourceVersion": "41",
+        },
         "spec": full,
     }))
     .unwrap()
@@ -96,6 +104,8 @@ pub(super) struct Scene {
     pub(super) run: TaskRun,
     pub(super) world: RunWorld,
     pub(super) now: Timestamp,
+    /// Whether the run itself was deleted.
+    pub(super) is_gone: bool,
     /// How many objects were created so far, for their UIDs.
     made: u32,
 }
@@ -108,16 +118,18 @@ impl Scene {
                 agent: agent.map(Arc::new),
                 jobs: Vec::new(),
                 pods: Vec::new(),
-                config_map: None,
+                config_maps: Vec::new(),
                 warnings: Vec::new(),
                 defaults: Defaults {
                     resources: serde_json::from_value::<Resources>(
                         json!({"requests": {"cpu": "100m"}, "limits": {"memory": "256Mi"}}),
                     )
                     .unwrap(),
+                    ..Defaults::default()
                 },
             },
             now: start(),
+            is_gone: false,
             made: 0,
         }
     }
@@ -201,10 +213,12 @@ impl Scene {
     pub(super) fn record(&mut self, decision: &RunDecision) {
         let stored = self.run.status.clone().unwrap_or_default();
         let status = decision.settled(&stored, self.generation(), self.now);
-        self.run.status = Some(
-            serde_json::from_value(serde_json::to_value(&status).unwrap())
-                .expect("the status can be read back"),
-        );
+        if self.run.status.is_none() || status != stored {
+            self.run.status = Some(
+                serde_json::from_value(serde_json::to_value(&status).unwrap())
+                    .expect("the status can be read back"),
+            );
+        }
         if let Hold::Release { annotations } = &decision.hold {
             let known = self.run.metadata.annotations.get_or_insert_default();
             known.extend(annotations.clone());
@@ -231,24 +245,67 @@ impl Scene {
                     }
                     "ConfigMap" => {
                         let map: ConfigMap = serde_json::from_value(body).unwrap();
-                        assert!(self.world.config_map.is_none());
-                        self.world.config_map = Some(ConfigMapView::from(&map));
+                        let view = ConfigMapView::from(&map);
+                        let known = &mut self.world.config_maps;
+                        assert!(known.iter().all(|known| known.name != view.name));
+                        known.push(view);
                     }
                     other => panic!("creates a {other}"),
                 }
             }
-            Effect::Delete(target) => {
-                assert_eq!(target.resource.kind, "Job");
+            Effect::Delete(target) => self.delete(target),
+            Effect::Patch { .. } => {
+                let change = job_change(effect).expect("only a Job's 'suspend' and limit");
+                for job in &mut self.world.jobs {
+                    if job.name == change.name {
+                        if let Some(suspend) = change.suspend {
+                            (job.suspended, job.suspended_by_us) = (suspend, suspend);
+                        }
+                        job.limit_seconds = change.limit.or(job.limit_seconds);
+                    }
+                }
+            }
+            Effect::Apply(_) | Effect::External { .. } => {
+                panic!("an effect that runs do not have: {effect:?}")
+            }
+        }
+    }
+
+    fn delete(&mut self, target: &Target) {
+        match target.resource.kind {
+            "Job" => {
                 for job in &mut self.world.jobs {
                     if job.uid == target.uid {
                         job.deleting = Some(self.now);
                     }
                 }
             }
-            Effect::Apply(_) | Effect::Patch { .. } | Effect::External { .. } => {
-                panic!("an effect that runs do not have: {effect:?}")
+            "ConfigMap" => self.world.config_maps.retain(|map| map.uid != target.uid),
+            "TaskRun" => {
+                assert_eq!(target.uid, "run-uid");
+                assert_eq!(target.version, self.run.metadata.resource_version);
+                self.is_gone = true;
             }
+            other => panic!("deletes a {other}"),
         }
+    }
+
+    /// The ConfigMap with this version's files.
+    pub(super) fn files(&mut self) -> &mut ConfigMapView {
+        let name = api::tasks::names::config_map(&self.run.spec);
+        let mut maps = self.world.config_maps.iter_mut();
+        maps.find(|map| map.name == name).unwrap()
+    }
+
+    /// The user changes the spec.
+    pub(super) fn edit(&mut self, change: impl FnOnce(&mut TaskRunSpec)) {
+        change(&mut self.run.spec);
+        self.run.metadata.generation = Some(self.generation() + 1);
+    }
+
+    pub(super) fn annotate(&mut self, key: &str, value: &str) {
+        let annotations = self.run.metadata.annotations.get_or_insert_default();
+        annotations.insert(key.to_owned(), value.to_owned());
     }
 
     /// The newest Job.
@@ -274,6 +331,7 @@ impl Scene {
             created: Some(self.now),
             node: Some("node-1".to_owned()),
             stop_asked: None,
+            stop_by: None,
             disruption: None,
             unschedulable: None,
             phase,
@@ -309,10 +367,7 @@ impl Scene {
 
     /// A version more of the context.
     pub(super) fn supersede(&mut self) {
-        self.run.spec.context_version += 1;
-        self.run.metadata.generation = Some(self.generation() + 1);
-        // The name of the files is another one.
-        self.world.config_map = None;
+        self.edit(|spec| spec.context_version += 1);
     }
 
     pub(super) fn warn(&mut self, object_uid: &str, reason: &str, message: &str) {
@@ -375,6 +430,57 @@ pub(super) fn deletes(decision: &RunDecision) -> Vec<String> {
         }
     };
     decision.effects.iter().filter_map(gone).collect()
+}
+
+/// The Jobs that are told to run no Pod, and those that are let go.
+pub(super) fn suspends(decision: &RunDecision) -> Vec<(String, bool)> {
+    let suspended = |change: JobChange| Some((change.name, change.suspend?));
+    let changes = decision.effects.iter().filter_map(job_change);
+    changes.filter_map(suspended).collect()
+}
+
+/// What is changed of a Job that exists.
+#[derive(Debug)]
+pub(super) struct JobChange {
+    pub(super) name: String,
+    pub(super) suspend: Option<bool>,
+    pub(super) limit: Option<i64>,
+}
+
+pub(super) fn job_change(effect: &Effect<NoExternal>) -> Option<JobChange> {
+    match effect {
+        Effect::Patch {
+            target,
+            subresource: None,
+            patch,
+        } if target.resource.kind == "Job" => {
+            let spec = patch["spec"].as_object()?;
+            let known = ["suspend", "activeDeadlineSeconds"];
+            let suspend = patch["spec"]["suspend"].as_bool();
+            let mark = &patch["metadata"]["annotations"][names::SUSPENDED];
+            let is_marked = match suspend {
+                Some(true) => mark == "true",
+                Some(false) | None => mark.is_null(),
+            };
+            let is_known = spec.keys().all(|key| known.contains(&key.as_str()));
+            (is_known && is_marked).then(|| JobChange {
+                name: target.name.clone(),
+                suspend,
+                limit: patch["spec"]["activeDeadlineSeconds"].as_i64(),
+            })
+        }
+        Effect::Patch { .. }
+        | Effect::Ensure(_)
+        | Effect::Apply(_)
+        | Effect::Delete(_)
+        | Effect::External { .. } => None,
+    }
+}
+
+/// A Pod that is told to stop from this second on, with its 30 seconds of grace.
+pub(super) fn stop(pod: &mut PodView, asked: i64) {
+    pod.stop_asked = Some(at(asked));
+    pod.stop_by = Some(at(asked + 30));
 }
 
 pub(super) fn released(decision: &RunDecision) -> Option<Option<Value>> {

@@ -59,7 +59,25 @@ fn moments() -> Vec<(&'static str, Scene)> {
         scene.pass();
     });
     add("disrupted", &|scene| {
-        scene.pod(running(10)).stop_asked = Some(at(40));
+        stop(scene.pod(running(10)), 40);
+    });
+    add("to be started again", &|scene| {
+        stop(scene.pod(ended(143, 50, "")), 40);
+        scene.fail();
+        scene.pass();
+    });
+    add("held", &|scene| scene.run.spec.suspend = true);
+    add("resumed", &|scene| {
+        scene.run.spec.suspend = true;
+        scene.pass();
+        scene.run.spec.suspend = false;
+    });
+    add("cancelled", &|scene| scene.run.spec.cancel = true);
+    add("to be cleaned up", &|scene| {
+        scene.pod(ended(0, 50, ""));
+        scene.complete();
+        scene.pass();
+        scene.at(900_000);
     });
     add("being deleted", &|scene| {
         scene.run.metadata.deletion_timestamp = Some(Time(at(30)));
@@ -76,8 +94,8 @@ fn r07_a_decision_never_touches_the_run_itself() {
             for effect in &decision.effects {
                 let kind = match effect {
                     Effect::Ensure(manifest) => manifest.resource.kind,
-                    Effect::Delete(target) => target.resource.kind,
-                    Effect::Apply(_) | Effect::Patch { .. } | Effect::External { .. } => {
+                    Effect::Delete(target) | Effect::Patch { target, .. } => target.resource.kind,
+                    Effect::Apply(_) | Effect::External { .. } => {
                         panic!("{name}: {effect:?}")
                     }
                 };
@@ -105,7 +123,7 @@ proptest! {
         let mut scene = Scene::new(run(spec), Some(agent(json!({}))));
         for attempt in 1..=attempts {
             let decision = scene.pass();
-            let wanted = api::tasks::names::job(&scene.run.spec, attempt);
+            let wanted = api::tasks::names::job(&scene.run.spec, attempt, None);
             prop_assert!(wanted.len() <= 63);
             let created = creates(&decision);
             prop_assert_eq!(created.last(), Some(&("Job", wanted.clone())));
@@ -118,6 +136,66 @@ proptest! {
             let decision = scene.pass();
             prop_assert_eq!(decision.verdict.reason, Reason::NonZeroExit);
             scene.now = scene.now.checked_add(Duration::from_secs(1)).unwrap();
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    name.len() <= 63
+        && name.chars().all(|letter| plain(letter) || letter == '-')
+        && name.starts_with(plain)
+        && name.ends_with(plain)
+}
+
+fn is_label(value: &str) -> bool {
+    let plain = |letter: char| letter.is_ascii_alphanumeric();
+    value.is_empty()
+        || value.len() <= 63
+            && value
+                .chars()
+                .all(|letter| plain(letter) || "-_.".contains(letter))
+            && value.starts_with(plain)
+            && value.ends_with(plain)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    /// The functions have their own in the crate that they are in; this one sees that children
+    /// have nothing else.
+    #[test]
+    fn r04_children_have_valid_names_and_labels_for_hostile_strings(
+        service in prop_oneof![".{1,253}", "[-._A-Z/]{1,80}", "\\PC{1,100}", "[a-z]{253}"],
+        name in prop_oneof![".{1,253}", "[a-z.-]{253}"],
+        task in 1_i64..=2_147_483_647,
+        version in 1_i64..=2_147_483_647,
+        disruptions in 1_u32..=5,
+    ) {
+        let spec = json!({"serviceName": service, "taskId": task, "contextVersion": version});
+        let mut scene = Scene::new(run(spec), Some(agent(json!({}))));
+        scene.run.metadata.name = Some(name);
+        let first = scene.decide();
+        scene.pass();
+        stop(scene.pod(ended(143, 5, "")), 1);
+        scene.fail();
+        scene.run.status.as_mut().unwrap().disruptions = disruptions - 1;
+        scene.pass();
+        let again = scene.decide();
+        prop_assert_eq!(creates(&again).len(), 1);
+        for effect in first.effects.iter().chain(&again.effects) {
+            let Effect::Ensure(manifest) = effect else {
+                panic!("{effect:?}")
+            };
+            prop_assert!(is_name(&manifest.name), "{}", manifest.name);
+            let places = ["/metadata/labels", "/spec/template/metadata/labels"];
+            for labels in places.iter().filter_map(|place| manifest.body.pointer(place)) {
+                let labels = labels.as_object().unwrap();
+                prop_assert!(labels.len() >= 7);
+                for value in labels.values() {
+                    prop_assert!(is_label(value.as_str().unwrap()), "{value}");
+                }
+                prop_assert_eq!(&labels["orchestrator.io/uid"], "run-uid");
+            }
         }
     }
 }
@@ -137,7 +215,7 @@ fn r09_a_job_that_vanishes_after_the_end_starts_nothing() {
         let status = scene.status().clone();
         scene.world.jobs.clear();
         scene.world.pods.clear();
-        scene.world.config_map = None;
+        scene.world.config_maps.clear();
         scene.world.agent = None;
         for second in [61, 4000, 400_000] {
             let decision = scene.at(second).pass();
@@ -163,6 +241,8 @@ fn r12_every_wait_ends_at_a_stored_time() {
             let decision = scene.pass();
             let is_deleting = scene.run.metadata.deletion_timestamp.is_some();
             match decision.verdict.state {
+                // Until the user lets it go.
+                State::Working if decision.verdict.reason == Reason::Suspended => {}
                 State::Working if decision.hold == Hold::Keep => {
                     let wake = decision.wake.unwrap_or_else(|| panic!("{name}: no wake"));
                     let is_record = decision.effects.is_empty() && wake == scene.now;

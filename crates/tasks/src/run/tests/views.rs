@@ -74,6 +74,47 @@ fn a_pod_was_asked_to_stop_when_its_grace_began() {
 }
 
 #[test]
+fn a_pod_has_time_to_stop_until_its_grace_ends() {
+    let view = pod(
+        json!({"deletionTimestamp": Time(at(100)), "deletionGracePeriodSeconds": 30}),
+        json!({}),
+    );
+    assert_eq!(view.stop_by, Some(at(100)));
+    assert_eq!(pod(json!({}), json!({})).stop_by, None);
+}
+
+#[test]
+fn a_job_was_resumed_when_its_controller_says_so() {
+    let job = |suspend: Value, conditions: Value| -> JobView {
+        let job: Job = serde_json::from_value(json!({
+            "metadata": {},
+            "spec": {"suspend": suspend, "template": {}},
+            "status": {"conditions": conditions},
+        }))
+        .unwrap();
+        JobView::from(&job)
+    };
+    let condition = |value: &str| json!([{"type": "Suspended", "status": value, "lastTransitionTime": Time(at(7))}]);
+    // Told to run nothing or not, what its controller says, and from when its Pods count.
+    let cases = [
+        (json!(true), json!([]), true, None),
+        (json!(true), condition("True"), true, Some(Timestamp::MAX)),
+        (json!(false), condition("True"), false, Some(Timestamp::MAX)),
+        (json!(false), condition("False"), false, Some(at(7))),
+        (json!(true), condition("False"), true, Some(at(7))),
+        (Value::Null, json!([]), false, None),
+    ];
+    for (suspend, conditions, suspended, resumed) in cases {
+        let view = job(suspend.clone(), conditions.clone());
+        assert_eq!(
+            (view.suspended, view.resumed),
+            (suspended, resumed),
+            "{suspend} {conditions}"
+        );
+    }
+}
+
+#[test]
 fn conditions_of_a_pod_are_read_with_their_reason() {
     let view = pod(
         json!({}),

@@ -1,0 +1,232 @@
+//! Add files to a run: the next version of its context.
+
+use api::tasks::{File, TaskRun};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, ValidationDirective},
+};
+use serde_json::{Value, json};
+
+use crate::{Error, FilesError, Request, TRIES, files, submit::Trial};
+
+/// What was added.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Added {
+    /// The run as it is now.
+    pub run: TaskRun,
+    /// The version that has the new files.
+    pub version: i64,
+    /// The names of the new files.
+    pub files: Vec<String>,
+}
+
+/// The name of a file that has none of its own.
+fn default_name(version: i64) -> String {
+    format!("context-v{version}.md")
+}
+
+/// Adds files as the next version N of the context. A file without a name (empty) becomes
+/// `context-v{N}.md`.
+///
+/// # Guarantees
+/// - Files that others added stay: each version is applied by a field manager of its own, which
+///   owns only the files that it added.
+/// - Force takes the ownership of `contextVersion` only. A force is for a whole request; so the
+///   request carries the `resourceVersion` that it was decided from, in which none of its files
+///   existed, and the server refuses it if anything changed.
+/// - Of two writers that make the same version, one succeeds, and the other has
+///   [`Error::Conflict`].
+///
+/// # Errors
+/// [`Error::Conflict`], [`Error::FileExists`], [`Error::Cancelled`], [`Error::Deleting`], or what
+/// the server says. Nothing was added then, except perhaps after [`Error::Unanswered`].
+pub async fn add(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    added: &[File],
+    trial: Trial,
+) -> Result<Added, Error> {
+    let runs: Api<TaskRun> = Api::namespaced(client.clone(), namespace);
+    let mut first_seen = None;
+    for _ in 0..TRIES {
+        let run = runs
+            .get(name)
+            .await
+            .map_err(|error| Request::of_run("get", namespace, name).failed(error))?;
+        let found = run.spec.context_version;
+        let known = *first_seen.get_or_insert(found);
+        if known != found {
+            return Err(Error::Conflict {
+                name: name.to_owned(),
+                wanted: known.saturating_add(1),
+                found,
+            });
+        }
+        let next = plan(&run, name, added)?;
+        let how = PatchParams {
+            dry_run: trial.is_dry(),
+            force: true,
+            field_manager: Some(manager(next.version)),
+            field_validation: Some(ValidationDirective::Strict),
+        };
+        match runs.patch(name, &how, &Patch::Apply(next.body(&run))).await {
+            Ok(run) => {
+                return Ok(Added {
+                    run,
+                    version: next.version,
+                    files: next.files.into_iter().map(|file| file.filename).collect(),
+                });
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(Request::of_run("patch", namespace, name).failed(error)),
+        }
+    }
+    Err(Error::Busy {
+        name: name.to_owned(),
+    })
+}
+
+/// The field manager of a version.
+fn manager(version: i64) -> String {
+    format!("orc-context-v{version}")
+}
+
+/// The next version and what it adds.
+#[derive(Debug, PartialEq)]
+struct Next {
+    version: i64,
+    files: Vec<File>,
+}
+
+impl Next {
+    fn body(&self, run: &TaskRun) -> Value {
+        json!({
+            "apiVersion": "orchestrator.io/v1",
+            "kind": "TaskRun",
+            "metadata": {
+                "name": run.metadata.name,
+                "resourceVersion": run.metadata.resource_version,
+            },
+            "spec": { "contextVersion": self.version, "markdownFiles": self.files },
+        })
+    }
+}
+
+fn plan(run: &TaskRun, name: &str, added: &[File]) -> Result<Next, Error> {
+    let name = || name.to_owned();
+    if run.metadata.deletion_timestamp.is_some() {
+        return Err(Error::Deleting { name: name() });
+    }
+    if run.spec.cancel {
+        return Err(Error::Cancelled { name: name() });
+    }
+    if added.is_empty() {
+        return Err(FilesError::None.into());
+    }
+    let version = run.spec.context_version.saturating_add(1);
+    let files: Vec<File> = added
+        .iter()
+        .map(|file| File {
+            filename: if file.filename.is_empty() {
+                default_name(version)
+            } else {
+                file.filename.clone()
+            },
+            content: file.content.clone(),
+        })
+        .collect();
+    files::check(&files)?;
+    let known = &run.spec.markdown_files;
+    if let Some(file) = files
+        .iter()
+        .find(|file| known.iter().any(|known| known.filename == file.filename))
+    {
+        return Err(Error::FileExists {
+            name: name(),
+            file: file.filename.clone(),
+        });
+    }
+    let all: Vec<File> = known.iter().chain(&files).cloned().collect();
+    files::check(&all)?;
+    Ok(Next { version, files })
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tasks::{CONTEXT_LIMIT, TaskRunSpec};
+
+    use super::*;
+
+    fn file(name: &str, size: usize) -> File {
+        File {
+            filename: name.to_owned(),
+            content: "x".repeat(size),
+        }
+    }
+
+    fn run(change: impl FnOnce(&mut TaskRun)) -> TaskRun {
+        let mut run = TaskRun::new(
+            "shop-7",
+            TaskRunSpec {
+                task_id: 7,
+                service_name: "shop".to_owned(),
+                agent_name: "writer".to_owned(),
+                context_version: 4,
+                markdown_files: vec![file("task.md", 10)],
+                timeout: None,
+                retry: None,
+                suspend: false,
+                cancel: false,
+                keep_children: None,
+            },
+        );
+        change(&mut run);
+        run
+    }
+
+    fn planned(run: &TaskRun, added: &[File]) -> Result<(i64, Vec<String>), String> {
+        plan(run, "shop-7", added)
+            .map(|next| {
+                let names = next.files.into_iter().map(|file| file.filename);
+                (next.version, names.collect())
+            })
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_next_version_adds_and_never_replaces() {
+        let plain = run(|_| ());
+        let wanted = |names: &[&str]| Ok((5, names.iter().map(|&name| name.to_owned()).collect()));
+        assert_eq!(planned(&plain, &[file("", 1)]), wanted(&["context-v5.md"]));
+        assert_eq!(
+            planned(&plain, &[file("notes.md", 1), file("", 1)]),
+            wanted(&["notes.md", "context-v5.md"])
+        );
+
+        let cancelled = run(|run| run.spec.cancel = true);
+        let refused = [
+            (&plain, vec![], "no files"),
+            (
+                &plain,
+                vec![file("task.md", 1)],
+                "has a file 'task.md' already",
+            ),
+            (
+                &plain,
+                vec![file("", 1), file("", 1)],
+                "the name 'context-v5.md'",
+            ),
+            (
+                &plain,
+                vec![file("b.md", CONTEXT_LIMIT - 9)],
+                "921601 bytes together",
+            ),
+            (&cancelled, vec![file("b.md", 1)], "was cancelled"),
+        ];
+        for (run, added, wanted) in refused {
+            let said = planned(run, &added).unwrap_err();
+            assert!(said.contains(wanted), "{said}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The files of a run: checked once, into a type that cannot be wrong afterwards.
+
+use api::tasks::{CONTEXT_LIMIT, File};
+
+/// The most files that a run may have.
+pub const FILES: usize = 128;
+
+/// The longest name.
+const NAME_LIMIT: usize = 253;
+
+/// Files that fit into a run: 1 to [`FILES`], names right and unique, [`CONTEXT_LIMIT`] together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Files(Vec<File>);
+
+/// Why files cannot be the files of a run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FilesError {
+    /// There is none.
+    #[error("no files: a run needs at least one")]
+    None,
+    /// There are too many.
+    #[error("{count} files are too many: a run may have {FILES}")]
+    TooMany {
+        /// How many.
+        count: usize,
+    },
+    /// A name that the kind does not allow.
+    #[error(
+        "'{name}' cannot be the name of a file: letters, digits, '.', '_' and '-', the first one a letter or digit, at most {NAME_LIMIT}"
+    )]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// Two of one name.
+    #[error("two files have the name '{name}'")]
+    Twice {
+        /// The name.
+        name: String,
+    },
+    /// Too large together.
+    #[error(
+        "the files have {size} bytes together, {CONTEXT_LIMIT} (900 KiB) are allowed; the largest is '{largest}'"
+    )]
+    TooLarge {
+        /// Bytes of all.
+        size: usize,
+        /// The name of the largest.
+        largest: String,
+    },
+}
+
+impl Files {
+    /// Checks them.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, naming the file.
+    pub fn new(files: Vec<File>) -> Result<Self, FilesError> {
+        check(&files)?;
+        Ok(Self(files))
+    }
+
+    /// The files.
+    #[must_use]
+    pub fn as_slice(&self) -> &[File] {
+        &self.0
+    }
+}
+
+/// Whether these could be all files of a run.
+pub(crate) fn check(files: &[File]) -> Result<(), FilesError> {
+    if files.is_empty() {
+        return Err(FilesError::None);
+    }
+    if files.len() > FILES {
+        return Err(FilesError::TooMany { count: files.len() });
+    }
+    for (index, file) in files.iter().enumerate() {
+        let name = &file.filename;
+        if !is_name(name) {
+            return Err(FilesError::Name { name: name.clone() });
+        }
+        if files
+            .iter()
+            .take(index)
+            .any(|other| other.filename == *name)
+        {
+            return Err(FilesError::Twice { name: name.clone() });
+        }
+    }
+    let size = files
+        .iter()
+        .fold(0_usize, |sum, file| sum.saturating_add(file.content.len()));
+    let largest = files.iter().max_by_key(|file| file.content.len());
+    match largest {
+        Some(largest) if size > CONTEXT_LIMIT => Err(FilesError::TooLarge {
+            size,
+            largest: largest.filename.clone(),
+        }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The pattern of the kind, `^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`.
+fn is_name(name: &str) -> bool {
+    name.len() <= NAME_LIMIT
+        && name.starts_with(|letter: char| letter.is_ascii_alphanumeric())
+        && name
+            .chars()
+            .all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str, size: usize) -> File {
+        File {
+            filename: name.to_owned(),
+            content: "x".repeat(size),
+        }
+    }
+
+    #[test]
+    fn what_a_run_cannot_have_is_refused_by_name() {
+        let long = "a".repeat(254);
+        let name = |name: &str| FilesError::Name {
+            name: name.to_owned(),
+        };
+        let cases = [
+            (vec![], Some(FilesError::None)),
+            (vec![file("task.md", 0)], None),
+            (vec![file(&long[1..], 1)], None),
+            (vec![file(&long, 1)], Some(name(&long))),
+            (vec![file(".hidden", 1)], Some(name(".hidden"))),
+            (vec![file("a/b.md", 1)], Some(name("a/b.md"))),
+            (vec![file("ä.md", 1)], Some(name("ä.md"))),
+            (
+                vec![file("a.md", 1), file("b.md", 1), file("a.md", 2)],
+                Some(FilesError::Twice {
+                    name: "a.md".to_owned(),
+                }),
+            ),
+            (
+                vec![file("a.md", 1), file("b.md", CONTEXT_LIMIT)],
+                Some(FilesError::TooLarge {
+                    size: CONTEXT_LIMIT + 1,
+                    largest: "b.md".to_owned(),
+                }),
+            ),
+            (vec![file("b.md", CONTEXT_LIMIT)], None),
+            (
+                (0..129)
+                    .map(|number| file(&number.to_string(), 1))
+                    .collect(),
+                Some(FilesError::TooMany { count: 129 }),
+            ),
+            (
+                (0..128)
+                    .map(|number| file(&number.to_string(), 1))
+                    .collect(),
+                None,
+            ),
+        ];
+        for (files, wanted) in cases {
+            assert_eq!(Files::new(files).err(), wanted);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What users do to runs, each as one function with typed errors.
+//!
+//! No terminal and no files: the command line reads files and prints, the REST API reads bodies
+//! and answers; both call this.
+//!
+//! # Guarantees
+//! - Nothing is checked first and done afterwards: a write carries what it was decided from (its
+//!   `resourceVersion`), so a change in between is seen by the server, not lost.
+//! - Each loop over such changes ends after [`TRIES`] tries.
+//!
+//! # Caveats
+//! Requests have no limit of their own; the caller bounds the whole action. A client that repeats
+//! requests by itself (kube's `default_retry`) makes an own success look like a conflict.
+
+mod context;
+mod error;
+mod files;
+mod outcome;
+mod steer;
+mod submit;
+
+pub use context::{Added, add as add_context};
+pub use error::{Error, Request};
+pub use files::{FILES, Files, FilesError};
+pub use outcome::{Outcome, outcome};
+pub use steer::{Change, Changed, change, run_again};
+pub use submit::{Submission, Trial, submit};
+
+/// How often a write is tried whose object changes meanwhile. The operator writes a status a few
+/// times in a run's life, so a second try nearly always does.
+pub const TRIES: usize = 5;
+
+/// The field manager of what is written here, except of added context.
+pub const MANAGER: &str = "orc";

@@ -1,0 +1,116 @@
+//! How a run ended, as a program should read it: from conditions, for the version that is wanted.
+
+use api::{
+    Reason,
+    status::condition::{FINISHED, SUCCEEDED},
+    tasks::TaskRun,
+};
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Well.
+    Succeeded,
+    /// Someone cancelled it.
+    Cancelled,
+    /// Otherwise, with the reason.
+    Failed(String),
+}
+
+impl Outcome {
+    /// The phase of such a run.
+    #[must_use]
+    pub fn phase(&self) -> &'static str {
+        match self {
+            Self::Succeeded => "Succeeded",
+            Self::Cancelled | Self::Failed(_) => "Failed",
+        }
+    }
+
+    /// The reason.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Succeeded => Reason::Succeeded.name(),
+            Self::Cancelled => Reason::Cancelled.name(),
+            Self::Failed(reason) => reason,
+        }
+    }
+}
+
+/// How the run ended; none while the version of the context that the spec asks for goes on.
+///
+/// A status that still speaks of an earlier version says nothing about this one.
+#[must_use]
+pub fn outcome(run: &TaskRun) -> Option<Outcome> {
+    let status = run.status.as_ref()?;
+    if status.context_version != Some(run.spec.context_version)
+        || !status.progress.is_true(FINISHED)
+    {
+        return None;
+    }
+    let succeeded = status.progress.condition(SUCCEEDED);
+    let reason = succeeded.map_or("", |condition| condition.reason.as_str());
+    Some(match succeeded.map(|condition| condition.status.as_str()) {
+        Some("True") => Outcome::Succeeded,
+        Some(_) | None if reason == Reason::Cancelled.name() => Outcome::Cancelled,
+        Some(_) | None => Outcome::Failed(reason.to_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(version: i64, status: &serde_json::Value) -> TaskRun {
+        serde_json::from_value(serde_json::json!({
+            "apiVersion": "orchestrator.io/v1", "kind": "TaskRun",
+            "metadata": { "name": "shop-7" },
+            "spec": { "taskId": 7, "serviceName": "shop", "agentName": "writer",
+                "contextVersion": version, "markdownFiles": [] },
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn status(version: i64, finished: &str, succeeded: &str, reason: &str) -> serde_json::Value {
+        let condition = |kind: &str, value: &str| {
+            serde_json::json!({ "type": kind, "status": value, "reason": reason, "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z" })
+        };
+        serde_json::json!({ "contextVersion": version, "conditions":
+            [condition("Finished", finished), condition("Succeeded", succeeded)] })
+    }
+
+    #[test]
+    fn only_a_finished_wanted_version_has_an_outcome() {
+        let failed = |reason: &str| Some(Outcome::Failed(reason.to_owned()));
+        let cases = [
+            (
+                serde_json::json!({ "observedGeneration": -1, "phase": "Pending" }),
+                None,
+            ),
+            (
+                status(2, "True", "True", "Succeeded"),
+                Some(Outcome::Succeeded),
+            ),
+            (status(1, "True", "True", "Succeeded"), None),
+            (status(2, "False", "True", "Succeeded"), None),
+            (
+                status(2, "True", "False", "NonZeroExit"),
+                failed("NonZeroExit"),
+            ),
+            (
+                status(2, "True", "Unknown", "Progressing"),
+                failed("Progressing"),
+            ),
+            (
+                status(2, "True", "False", "Cancelled"),
+                Some(Outcome::Cancelled),
+            ),
+        ];
+        for (status, wanted) in cases {
+            assert_eq!(outcome(&run(2, &status)), wanted, "{status}");
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! Cancel, suspend and resume a run, or run it again.
+
+use api::{
+    Phase, Reason,
+    status::condition::SUCCEEDED,
+    tasks::{RunPhase, TaskRun, TaskRunStatus},
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, ValidationDirective},
+};
+use serde_json::{Value, json};
+
+use crate::{Error, MANAGER, Outcome, Request, TRIES, outcome};
+
+/// What is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// End it. It cannot be taken back.
+    Cancel,
+    /// Hold it.
+    Suspend,
+    /// Let it go on.
+    Resume,
+}
+
+/// What a change did.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Changed {
+    /// The operator will see it.
+    Now(Box<TaskRun>),
+    /// It was so already; nothing was written.
+    Before(Box<TaskRun>),
+}
+
+impl Changed {
+    /// The run as it is now.
+    #[must_use]
+    pub fn run(&self) -> &TaskRun {
+        match self {
+            Self::Now(run) | Self::Before(run) => run,
+        }
+    }
+}
+
+/// Changes one field of a run that goes on.
+///
+/// # Guarantees
+/// A run that finishes meanwhile is not changed: a finished run that is marked as cancelled could
+/// have no further version.
+///
+/// # Errors
+/// [`Error::Finished`], [`Error::Cancelled`], [`Error::Deleting`], or what the server says.
+pub async fn change(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    change: Change,
+) -> Result<Changed, Error> {
+    write(client, namespace, name, |run| wanted(run, name, change)).await
+}
+
+/// Runs a run again that has finished, or that something blocks before its start: the next version
+/// of its context, with the same files. What was mended (an image, a limit) counts for it.
+///
+/// # Errors
+/// [`Error::NotFinished`], [`Error::Cancelled`], [`Error::Deleting`], [`Error::Conflict`] if
+/// someone made a version meanwhile, or what the server says.
+pub async fn run_again(client: &Client, namespace: &str, name: &str) -> Result<TaskRun, Error> {
+    let mut first_seen = None;
+    let changed = write(client, namespace, name, |run| {
+        let found = run.spec.context_version;
+        let known = *first_seen.get_or_insert(found);
+        if known != found {
+            return Err(Error::Conflict {
+                name: name.to_owned(),
+                wanted: known.saturating_add(1),
+                found,
+            });
+        }
+        again(run, name)
+    })
+    .await?;
+    match changed {
+        Changed::Now(run) | Changed::Before(run) => Ok(*run),
+    }
+}
+
+/// Reads, decides, writes with what was read as the condition; repeats if it changed meanwhile.
+async fn write(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    mut decide: impl FnMut(&TaskRun) -> Result<Option<Value>, Error>,
+) -> Result<Changed, Error> {
+    let runs: Api<TaskRun> = Api::namespaced(client.clone(), namespace);
+    let how = PatchParams {
+        dry_run: false,
+        force: false,
+        field_manager: Some(MANAGER.to_owned()),
+        field_validation: Some(ValidationDirective::Strict),
+    };
+    for _ in 0..TRIES {
+        let run = runs
+            .get(name)
+            .await
+            .map_err(|error| Request::of_run("get", namespace, name).failed(error))?;
+        let Some(spec) = decide(&run)? else {
+            return Ok(Changed::Before(Box::new(run)));
+        };
+        let patch = json!({
+            "metadata": { "resourceVersion": run.metadata.resource_version },
+            "spec": spec,
+        });
+        match runs.patch(name, &how, &Patch::Merge(patch)).await {
+            Ok(run) => return Ok(Changed::Now(Box::new(run))),
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(Request::of_run("patch", namespace, name).failed(error)),
+        }
+    }
+    Err(Error::Busy {
+        name: name.to_owned(),
+    })
+}
+
+/// The field to be written; none where it is so already.
+fn wanted(run: &TaskRun, name: &str, change: Change) -> Result<Option<Value>, Error> {
+    let outcome = outcome(run);
+    if change == Change::Cancel && outcome == Some(Outcome::Cancelled) {
+        return Ok(None);
+    }
+    if run.metadata.deletion_timestamp.is_some() {
+        return Err(Error::Deleting {
+            name: name.to_owned(),
+        });
+    }
+    if let Some(outcome) = outcome {
+        return Err(Error::Finished {
+            name: name.to_owned(),
+            phase: outcome.phase(),
+            reason: outcome.reason().to_owned(),
+            version: run.spec.context_version,
+        });
+    }
+    if run.spec.cancel && change != Change::Cancel {
+        return Err(Error::Cancelled {
+            name: name.to_owned(),
+        });
+    }
+    Ok(match change {
+        Change::Cancel if run.spec.cancel => None,
+        Change::Cancel => Some(json!({ "cancel": true })),
+        Change::Suspend => (!run.spec.suspend).then(|| json!({ "suspend": true })),
+        Change::Resume => run.spec.suspend.then(|| json!({ "suspend": false })),
+    })
+}
+
+fn again(run: &TaskRun, name: &str) -> Result<Option<Value>, Error> {
+    if run.metadata.deletion_timestamp.is_some() {
+        return Err(Error::Deleting {
+            name: name.to_owned(),
+        });
+    }
+    if run.spec.cancel {
+        return Err(Error::Cancelled {
+            name: name.to_owned(),
+        });
+    }
+    let version = run.spec.context_version;
+    // A status that speaks of another version says nothing about this one.
+    let status = run
+        .status
+        .as_ref()
+        .filter(|status| status.context_version == Some(version));
+    if outcome(run).is_none() && !status.is_some_and(is_blocked) {
+        let phase = status.and_then(|status| status.phase);
+        return Err(Error::NotFinished {
+            name: name.to_owned(),
+            version,
+            phase: phase.unwrap_or(RunPhase::Pending).name(),
+        });
+    }
+    let mut change = json!({ "contextVersion": version.saturating_add(1) });
+    if run.spec.suspend {
+        // Held from before: it would be started by nobody.
+        change["suspend"] = json!(false);
+    }
+    Ok(Some(change))
+}
+
+/// Whether it waits for something that is wrong: no container runs that a new version would stop.
+fn is_blocked(status: &TaskRunStatus) -> bool {
+    let ordinary = [Reason::Progressing, Reason::Suspended, Reason::Deleting];
+    let reason = status.progress.condition(SUCCEEDED);
+    status.phase == Some(RunPhase::Pending)
+        && reason.is_some_and(|known| ordinary.iter().all(|word| word.name() != known.reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(spec: Value, reason: Option<&str>) -> TaskRun {
+        let mut all = json!({ "taskId": 7, "serviceName": "shop", "agentName": "writer",
+            "contextVersion": 2, "markdownFiles": [] });
+        for (key, value) in spec.as_object().unwrap() {
+            all[key] = value.clone();
+        }
+        let condition = |kind: &str, value: &str| {
+            json!({ "type": kind, "status": value, "reason": reason, "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z" })
+        };
+        let conditions = match reason {
+            Some("Succeeded") => vec![
+                condition("Finished", "True"),
+                condition("Succeeded", "True"),
+            ],
+            Some(_) => vec![
+                condition("Finished", "True"),
+                condition("Succeeded", "False"),
+            ],
+            None => vec![],
+        };
+        serde_json::from_value(json!({
+            "apiVersion": "orchestrator.io/v1", "kind": "TaskRun",
+            "metadata": { "name": "shop-7" }, "spec": all,
+            "status": { "contextVersion": 2, "phase": "Running", "conditions": conditions },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_a_change_writes() {
+        let (plain, held, cancelled) = (
+            json!({}),
+            json!({ "suspend": true }),
+            json!({ "cancel": true }),
+        );
+        let cases = [
+            (
+                &plain,
+                None,
+                Change::Cancel,
+                Ok(Some(json!({ "cancel": true }))),
+            ),
+            (
+                &held,
+                None,
+                Change::Cancel,
+                Ok(Some(json!({ "cancel": true }))),
+            ),
+            (&cancelled, None, Change::Cancel, Ok(None)),
+            (&cancelled, Some("Cancelled"), Change::Cancel, Ok(None)),
+            (
+                &cancelled,
+                Some("Succeeded"),
+                Change::Cancel,
+                Err("has finished: Succeeded (Succeeded)"),
+            ),
+            (
+                &plain,
+                Some("Succeeded"),
+                Change::Cancel,
+                Err("has finished: Succeeded (Succeeded), version 2"),
+            ),
+            (
+                &plain,
+                Some("StepOOM"),
+                Change::Cancel,
+                Err("has finished: Failed (StepOOM), version 2"),
+            ),
+            (
+                &plain,
+                None,
+                Change::Suspend,
+                Ok(Some(json!({ "suspend": true }))),
+            ),
+            (&held, None, Change::Suspend, Ok(None)),
+            (&cancelled, None, Change::Suspend, Err("was cancelled")),
+            (
+                &plain,
+                Some("Succeeded"),
+                Change::Suspend,
+                Err("has finished"),
+            ),
+            (&plain, None, Change::Resume, Ok(None)),
+            (
+                &held,
+                None,
+                Change::Resume,
+                Ok(Some(json!({ "suspend": false }))),
+            ),
+        ];
+        for (spec, reason, change, expected) in cases {
+            let found = wanted(&run(spec.clone(), reason), "shop-7", change);
+            match (found, expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{spec} {change:?}"),
+                (Err(error), Err(words)) => {
+                    assert!(error.to_string().contains(words), "{error}");
+                }
+                (found, expected) => panic!("{spec} {change:?}: {found:?}, not {expected:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_blocked_before_its_start_runs_again() {
+        let cases = [
+            ("Pending", "ImagePullFailed", true),
+            ("Pending", "ChildNameTaken", true),
+            ("Pending", "Progressing", false),
+            ("Pending", "Suspended", false),
+            ("Running", "Disrupted", false),
+        ];
+        for (phase, reason, wanted) in cases {
+            let mut blocked = run(json!({}), Some(reason));
+            let status = blocked.status.as_mut().unwrap();
+            status.phase = serde_json::from_value(json!(phase)).unwrap();
+            status
+                .progress
+                .conditions
+                .retain(|known| known.type_ != "Finished");
+            assert_eq!(
+                again(&blocked, "shop-7").is_ok(),
+                wanted,
+                "{phase} {reason}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_what_finished_and_was_not_cancelled_runs_again() {
+        let cases = [
+            (
+                json!({}),
+                Some("StepOOM"),
+                Ok(json!({ "contextVersion": 3 })),
+            ),
+            (
+                json!({}),
+                Some("Succeeded"),
+                Ok(json!({ "contextVersion": 3 })),
+            ),
+            (
+                json!({}),
+                None,
+                Err("has not finished: version 2 is Running"),
+            ),
+            (
+                json!({ "contextVersion": 3 }),
+                Some("StepOOM"),
+                Err("version 3 is Pending"),
+            ),
+            (
+                json!({ "cancel": true }),
+                Some("Cancelled"),
+                Err("was cancelled"),
+            ),
+        ];
+        for (spec, reason, expected) in cases {
+            match (again(&run(spec.clone(), reason), "shop-7"), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, Some(expected), "{spec}"),
+                (Err(error), Err(words)) => {
+                    assert!(error.to_string().contains(words), "{error}");
+                }
+                (found, expected) => panic!("{spec}: {found:?}, not {expected:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Submit a task: create its run.
+
+use api::{
+    names,
+    tasks::{TaskRun, TaskRunSpec},
+};
+use kube::{Api, Client, api::PostParams};
+
+use crate::{Error, Files, MANAGER, Request};
+
+/// A task to be run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Submission {
+    /// The run's name; without it, `{service}-{task}`.
+    pub name: Option<String>,
+    /// The task's number.
+    pub task_id: i64,
+    /// The service that the task is about.
+    pub service_name: String,
+    /// The Agent that runs it.
+    pub agent_name: String,
+    /// The files that the agent reads.
+    pub files: Files,
+}
+
+/// Whether a write is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trial {
+    /// It is.
+    Real,
+    /// The server is asked for all it would say; nothing is stored.
+    DryRun,
+}
+
+impl Trial {
+    pub(crate) fn is_dry(self) -> bool {
+        match self {
+            Self::Real => false,
+            Self::DryRun => true,
+        }
+    }
+}
+
+impl Submission {
+    /// The run's name.
+    #[must_use]
+    pub fn run_name(&self) -> String {
+        self.name
+            .clone()
+            .unwrap_or_else(|| names::child(&self.service_name, &format!("-{}", self.task_id)))
+    }
+
+    /// The run, as it is sent.
+    #[must_use]
+    pub fn run(&self, namespace: &str) -> TaskRun {
+        let spec = TaskRunSpec {
+            task_id: self.task_id,
+            service_name: self.service_name.clone(),
+            agent_name: self.agent_name.clone(),
+            context_version: 1,
+            markdown_files: self.files.as_slice().to_vec(),
+            timeout: None,
+            retry: None,
+            suspend: false,
+            cancel: false,
+            keep_children: None,
+        };
+        let mut run = TaskRun::new(&self.run_name(), spec);
+        run.metadata.namespace = Some(namespace.to_owned());
+        run
+    }
+}
+
+/// Creates the run.
+///
+/// # Guarantees
+/// Of any number of submissions of one name at once, exactly one succeeds: the server decides, and
+/// nobody asks first whether it is there.
+///
+/// # Errors
+/// [`Error::Exists`] for a name that is taken; otherwise what the server says.
+pub async fn submit(
+    client: &Client,
+    namespace: &str,
+    submission: &Submission,
+    trial: Trial,
+) -> Result<TaskRun, Error> {
+    let run = submission.run(namespace);
+    let runs: Api<TaskRun> = Api::namespaced(client.clone(), namespace);
+    let how = PostParams {
+        dry_run: trial.is_dry(),
+        field_manager: Some(MANAGER.to_owned()),
+    };
+    runs.create(&how, &run)
+        .await
+        .map_err(|error| Request::of_run("create", namespace, &submission.run_name()).failed(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tasks::File;
+
+    use super::*;
+
+    #[test]
+    fn a_run_is_named_after_its_service_and_task() {
+        let named = |name: Option<&str>, service: &str| {
+            Submission {
+                name: name.map(str::to_owned),
+                task_id: 7,
+                service_name: service.to_owned(),
+                agent_name: "writer".to_owned(),
+                files: Files::new(vec![File {
+                    filename: "task.md".to_owned(),
+                    content: String::new(),
+                }])
+                .unwrap(),
+            }
+            .run_name()
+        };
+        assert_eq!(named(None, "shop"), "shop-7");
+        assert_eq!(named(Some("mine"), "shop"), "mine");
+        assert_eq!(
+            named(None, "Shop / Web"),
+            format!("shop---web-{}-7", names::hash("Shop / Web"))
+        );
+    }
+}

@@ -1,0 +1,491 @@
+//! Who may what: the author of an object must be allowed what it makes us do.
+//!
+//! We act with our own rights, so without these policies a right to write an Agent or a TaskRun
+//! would be a right to every Secret and ServiceAccount beside it. The API server asks its own
+//! authorizer about the author of the request; no program of ours takes part.
+//!
+//! # Caveats
+//! - The author is who sends the request. With GitOps that is the GitOps controller.
+//! - A policy is asked about a new object or a change of what it is about, not about our own
+//!   writes of finalizers and status: those go on whatever happens to the author's rights.
+//! - Secrets and ConfigMaps are asked about as a whole, not by name: a check for each name would
+//!   be a loop, and two checks are what the API server lets an expression cost.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::{
+        admissionregistration::v1::{
+            MatchCondition, MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy,
+            ValidatingAdmissionPolicySpec, Validation, Variable,
+        },
+        rbac::v1::{ClusterRole, PolicyRule},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+
+use crate::{GROUP, names};
+
+/// The policies of the tasks family. Their names are to be put behind that of an installation.
+#[must_use]
+pub fn tasks() -> Vec<ValidatingAdmissionPolicy> {
+    vec![use_agent(), agent_references(), outcome()]
+}
+
+/// What users may do with the kinds of the tasks family, for the cluster's own roles `view`,
+/// `edit` and `admin` to take in. Their names are to be put behind that of an installation.
+#[must_use]
+pub fn task_roles() -> Vec<ClusterRole> {
+    let rule = |resources: &[&str], verbs: &[&str]| PolicyRule {
+        api_groups: Some(vec![GROUP.to_owned()]),
+        resources: Some(owned(resources)),
+        verbs: owned(verbs),
+        non_resource_urls: None,
+        resource_names: None,
+    };
+    let write = ["create", "delete", "deletecollection", "patch", "update"];
+    vec![
+        role(
+            "view",
+            &["view"],
+            vec![rule(&["agents", "taskruns"], &["get", "list", "watch"])],
+        ),
+        role(
+            "edit",
+            &["admin", "edit"],
+            vec![
+                rule(&["agents", "taskruns"], &write),
+                rule(&["agents"], &["use"]),
+            ],
+        ),
+    ]
+}
+
+/// To start a run is to use its Agent: with the Agent's Secrets, and with words of one's own.
+fn use_agent() -> ValidatingAdmissionPolicy {
+    let may_use = allowed(GROUP, "agents", Some("object.spec.agentName"), "use");
+    policy(
+        "use-agent",
+        &Matched {
+            version: "v1",
+            resource: "taskruns",
+            name: "starts",
+            // A resumed run starts its attempt again; more attempts or time is more of the Agent.
+            when: "oldObject == null \
+                || object.spec.contextVersion > oldObject.spec.contextVersion \
+                || (oldObject.spec.suspend && !object.spec.suspend) \
+                || object.spec.?retry != oldObject.spec.?retry \
+                || object.spec.?timeout != oldObject.spec.?timeout",
+        },
+        &[],
+        vec![refusal(
+            may_use,
+            "spec.agentName: the author of a run must be allowed to 'use' its Agent",
+            &words(
+                "\"spec.agentName: \"",
+                "'use' the Agent '\" + object.spec.agentName + \"'",
+            ),
+        )],
+    )
+}
+
+/// Through an Agent nobody reaches what he could not reach by a Pod of his own, or by reading.
+fn agent_references() -> ValidatingAdmissionPolicy {
+    let named = |list: &str, path: &str, place: &str, kind: &str| {
+        format!(
+            "variables.{list}.map(one, {}, \"{place} names the {kind} '\" + one.{path}.name + \"'\")",
+            has_path(path)
+        )
+    };
+    let references = |kind: &str, key: &str, whole: &str| {
+        format!(
+            "{} + {}",
+            named(
+                "env",
+                &format!("valueFrom.{key}"),
+                "spec.env '\" + one.name + \"'",
+                kind
+            ),
+            named("envFrom", whole, "spec.envFrom", kind),
+        )
+    };
+    let pull_secrets = "variables.imagePullSecrets.map(one, \"spec.imagePullSecrets names the Secret '\" + one.name + \"'\")";
+    let variables = [
+        ("env", or_empty("env")),
+        ("envFrom", or_empty("envFrom")),
+        ("imagePullSecrets", or_empty("imagePullSecrets")),
+        (
+            "secrets",
+            format!(
+                "{} + {pull_secrets}",
+                references("Secret", "secretKeyRef", "secretRef")
+            ),
+        ),
+        (
+            "configMaps",
+            references("ConfigMap", "configMapKeyRef", "configMapRef"),
+        ),
+        ("createsPods", allowed("", "pods", None, "create")),
+    ];
+    let account = allowed(
+        "",
+        "serviceaccounts",
+        Some("object.spec.serviceAccountName"),
+        "impersonate",
+    );
+    let by_list = |list: &str, field: &str, kind: &str, resource: &str| {
+        let read = allowed("", resource, None, "get");
+        refusal(
+            format!("variables.{list}.size() == 0 || variables.createsPods || {read}"),
+            &format!(
+                "{field}: who names a {kind} must be allowed to 'create pods' or to 'get {resource}'"
+            ),
+            &words(
+                &format!("variables.{list}[0] + \": \""),
+                &format!("'create pods' or to 'get {resource}'"),
+            ),
+        )
+    };
+    policy(
+        "agent-references",
+        &Matched {
+            version: "v1alpha1",
+            resource: "agents",
+            name: "changed",
+            // A change of anything: who may not name the Secret may not change the program either.
+            when: "oldObject == null || object.spec != oldObject.spec",
+        },
+        &variables,
+        vec![
+            refusal(
+                format!(
+                    "(object.spec.serviceAccountName == 'default' && !object.spec.automountToken) \
+                     || variables.createsPods || {account}"
+                ),
+                "spec.serviceAccountName: who names a ServiceAccount must be allowed to 'create pods' or to 'impersonate' it",
+                &words(
+                    "(object.spec.automountToken ? \"spec.automountToken mounts the token of\" : \"spec.serviceAccountName names\") \
+                     + \" the ServiceAccount '\" + object.spec.serviceAccountName + \"': \"",
+                    "'create pods' or to 'impersonate' that ServiceAccount",
+                ),
+            ),
+            by_list(
+                "secrets",
+                "spec.env, spec.envFrom, spec.imagePullSecrets",
+                "Secret",
+                "secrets",
+            ),
+            by_list(
+                "configMaps",
+                "spec.env, spec.envFrom",
+                "ConfigMap",
+                "configmaps",
+            ),
+        ],
+    )
+}
+
+/// The annotation makes a run that has no status one that has ended: who may not write the status
+/// may not say so there either. It is for who restores a backup.
+fn outcome() -> ValidatingAdmissionPolicy {
+    let key = names::OUTCOME;
+    let has = |object: &str| {
+        format!("has({object}.metadata.annotations) && '{key}' in {object}.metadata.annotations")
+    };
+    let when = format!(
+        "{} && (oldObject == null || !({}) \
+         || object.metadata.annotations['{key}'] != oldObject.metadata.annotations['{key}'])",
+        has("object"),
+        has("oldObject"),
+    );
+    policy(
+        "outcome",
+        &Matched {
+            version: "v1",
+            resource: "taskruns",
+            name: "says-how-it-ended",
+            when: &when,
+        },
+        &[],
+        vec![refusal(
+            allowed(GROUP, "taskruns/status", None, "patch"),
+            &format!(
+                "metadata.annotations: '{key}' is for who may 'patch taskruns/status'; leave it out"
+            ),
+            &words(
+                &format!(
+                    "\"metadata.annotations '{key}' says how a run ended; leave it out. To set it, \""
+                ),
+                "'patch taskruns/status'",
+            ),
+        )],
+    )
+}
+
+/// Which requests a policy is asked about.
+struct Matched<'a> {
+    version: &'a str,
+    resource: &'a str,
+    name: &'a str,
+    when: &'a str,
+}
+
+fn policy(
+    name: &str,
+    matched: &Matched<'_>,
+    variables: &[(&str, String)],
+    validations: Vec<Validation>,
+) -> ValidatingAdmissionPolicy {
+    let Matched {
+        version,
+        resource,
+        name: condition,
+        when,
+    } = matched;
+    let variables: Vec<Variable> = variables
+        .iter()
+        .map(|(name, expression)| Variable {
+            name: (*name).to_owned(),
+            expression: expression.clone(),
+        })
+        .collect();
+    ValidatingAdmissionPolicy {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(ValidatingAdmissionPolicySpec {
+            // What cannot be judged is not let through.
+            failure_policy: Some("Fail".to_owned()),
+            match_constraints: Some(MatchResources {
+                resource_rules: Some(vec![NamedRuleWithOperations {
+                    api_groups: Some(owned(&[GROUP])),
+                    api_versions: Some(owned(&[version])),
+                    operations: Some(owned(&["CREATE", "UPDATE"])),
+                    resources: Some(owned(&[resource])),
+                    ..NamedRuleWithOperations::default()
+                }]),
+                ..MatchResources::default()
+            }),
+            match_conditions: Some(vec![MatchCondition {
+                name: (*condition).to_owned(),
+                expression: (*when).to_owned(),
+            }]),
+            variables: (!variables.is_empty()).then_some(variables),
+            validations: Some(validations),
+            ..ValidatingAdmissionPolicySpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// Refused with 403 unless `expression` holds. `message` stands in where `said` cannot be made.
+fn refusal(expression: String, message: &str, said: &str) -> Validation {
+    Validation {
+        expression,
+        message: Some(message.to_owned()),
+        message_expression: Some(said.to_owned()),
+        reason: Some("Forbidden".to_owned()),
+    }
+}
+
+/// An expression for what is told: `start` is one itself, `right` is text.
+fn words(start: &str, right: &str) -> String {
+    format!(
+        "{start} + \"'\" + request.userInfo.username + \"' must be allowed to {right} in the namespace '\" + request.namespace + \"'\""
+    )
+}
+
+/// Whether the author may do this in the object's namespace. `name` is an expression.
+fn allowed(group: &str, resource: &str, name: Option<&str>, verb: &str) -> String {
+    let (resource, sub) = resource.split_once('/').unwrap_or((resource, ""));
+    let sub = if sub.is_empty() {
+        String::new()
+    } else {
+        format!(".subresource('{sub}')")
+    };
+    let name = name.map_or_else(String::new, |name| format!(".name({name})"));
+    format!(
+        "authorizer.group('{group}').resource('{resource}'){sub}.namespace(request.namespace){name}.check('{verb}').allowed()"
+    )
+}
+
+/// An optional list of the spec, empty where it is absent.
+fn or_empty(field: &str) -> String {
+    format!("has(object.spec.{field}) ? object.spec.{field} : []")
+}
+
+/// `has(one.a) && has(one.a.b)` for `a.b`.
+fn has_path(path: &str) -> String {
+    let mut so_far = "one".to_owned();
+    let parts: Vec<String> = path
+        .split('.')
+        .map(|part| {
+            so_far = format!("{so_far}.{part}");
+            format!("has({so_far})")
+        })
+        .collect();
+    parts.join(" && ")
+}
+
+fn role(name: &str, taken_in_by: &[&str], rules: Vec<PolicyRule>) -> ClusterRole {
+    let labels: BTreeMap<String, String> = taken_in_by
+        .iter()
+        .map(|role| {
+            let key = format!("rbac.authorization.k8s.io/aggregate-to-{role}");
+            (key, "true".to_owned())
+        })
+        .collect();
+    ClusterRole {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(labels),
+            ..ObjectMeta::default()
+        },
+        rules: Some(rules),
+        aggregation_rule: None,
+    }
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+        JSONSchemaProps, JSONSchemaPropsOrArray,
+    };
+
+    use super::*;
+
+    fn specs() -> Vec<ValidatingAdmissionPolicySpec> {
+        tasks().into_iter().map(|one| one.spec.unwrap()).collect()
+    }
+
+    /// All expressions of all policies.
+    fn expressions() -> Vec<String> {
+        let mut all = Vec::new();
+        for spec in specs() {
+            all.extend(
+                spec.match_conditions
+                    .unwrap()
+                    .into_iter()
+                    .map(|one| one.expression),
+            );
+            all.extend(
+                spec.variables
+                    .into_iter()
+                    .flat_map(|list| list.into_iter().map(|one| one.expression)),
+            );
+            all.extend(
+                spec.validations
+                    .unwrap()
+                    .into_iter()
+                    .map(|one| one.expression),
+            );
+        }
+        all
+    }
+
+    /// The names of all fields of a spec.
+    fn fields(schema: &JSONSchemaProps, out: &mut Vec<String>) {
+        for (name, property) in schema.properties.iter().flat_map(|all| all.iter()) {
+            out.push(name.clone());
+            fields(property, out);
+        }
+        if let Some(JSONSchemaPropsOrArray::Schema(items)) = &schema.items {
+            fields(items, out);
+        }
+    }
+
+    fn fields_of_specs() -> Vec<String> {
+        let mut out = Vec::new();
+        for crd in crate::crd::tasks() {
+            for version in crd.spec.versions {
+                let schema = version.schema.unwrap().open_api_v3_schema.unwrap();
+                fields(&schema.properties.unwrap()["spec"], &mut out);
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn what_cannot_be_judged_is_refused_and_each_refusal_has_words() {
+        for spec in specs() {
+            assert_eq!(spec.failure_policy.as_deref(), Some("Fail"));
+            for one in spec.validations.unwrap() {
+                assert_eq!(one.reason.as_deref(), Some("Forbidden"));
+                // The server takes no message of more than one line.
+                let message = one.message.unwrap();
+                assert!(!message.is_empty() && !message.contains('\n'), "{message}");
+                assert!(
+                    one.message_expression
+                        .unwrap()
+                        .contains("request.userInfo.username")
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn no_expression_asks_the_authorizer_more_than_twice() {
+        for expression in expressions() {
+            let direct = expression.matches(".check(").count();
+            let by_variable = expression.matches("variables.createsPods").count();
+            assert!(direct + by_variable <= 2, "{expression}");
+            assert!(
+                direct == 0 || !expression.contains(".map("),
+                "a loop: {expression}"
+            );
+        }
+    }
+
+    /// A new field that names something needs a rule here, or a word why not.
+    #[test]
+    fn each_field_that_names_an_object_is_judged() {
+        // Classes are the cluster's; who may use which is said by quotas, for Pods too.
+        let free = [
+            "storageClassName",
+            "runtimeClassName",
+            "priorityClassName",
+            "serviceName",
+        ];
+        let all = expressions().join("\n");
+        let mut seen = 0;
+        for field in fields_of_specs() {
+            let names_something = ["Ref", "Secrets", "Name", "From"]
+                .iter()
+                .any(|end| field.ends_with(end));
+            if names_something && !free.contains(&field.as_str()) {
+                seen += 1;
+                assert!(all.contains(&format!(".{field}")), "{field}");
+            }
+        }
+        assert!(seen >= 8, "only {seen} fields that name something");
+    }
+
+    #[test]
+    fn no_field_reaches_into_another_namespace() {
+        for field in fields_of_specs() {
+            assert!(!field.to_lowercase().contains("namespace"), "{field}");
+        }
+    }
+
+    #[test]
+    fn users_get_no_status_and_no_wildcard() {
+        for role in task_roles() {
+            for rule in role.rules.unwrap() {
+                for word in rule
+                    .resources
+                    .iter()
+                    .chain(&rule.api_groups)
+                    .flat_map(|list| list.iter())
+                    .chain(&rule.verbs)
+                {
+                    assert!(!word.contains('*') && !word.contains('/'), "{word}");
+                }
+            }
+        }
+    }
+}

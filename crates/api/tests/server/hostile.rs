@@ -1,0 +1,307 @@
+//! Words and fields that are meant to become something else: a privilege, a path, a label, a
+//! template. They are refused, dropped, or stay the words that they are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, bail, ensure};
+use api::{
+    names,
+    tasks::{TaskRun, names as children},
+};
+use http::{Method, Request};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{ObjectMeta, PostParams};
+use serde_json::{Value, json};
+use testkit::{
+    cluster::Tier,
+    suite::{self, Env},
+};
+
+use crate::{
+    fixtures::agent_spec,
+    support::{Kind, create, install, send, taken, would_create},
+    wrong::changed,
+};
+
+/// Fields of a Pod that would lift a container out of its limits: where, and what.
+fn privileges() -> Vec<(&'static str, Value)> {
+    let host = json!([{ "name": "host", "hostPath": { "path": "/" } }]);
+    vec![
+        ("/privileged", json!(true)),
+        ("/securityContext", json!({ "privileged": true })),
+        ("/podSecurityContext", json!({ "runAsUser": 0 })),
+        ("/capabilities", json!({ "add": ["SYS_ADMIN"] })),
+        ("/allowPrivilegeEscalation", json!(true)),
+        ("/runAsGroup", json!(0)),
+        ("/fsGroup", json!(0)),
+        ("/hostNetwork", json!(true)),
+        ("/hostPID", json!(true)),
+        ("/hostIPC", json!(true)),
+        ("/hostUsers", json!(true)),
+        ("/hostPath", json!("/")),
+        ("/shareProcessNamespace", json!(true)),
+        ("/volumes", host.clone()),
+        (
+            "/volumeMounts",
+            json!([{ "name": "host", "mountPath": "/host" }]),
+        ),
+        (
+            "/volumeDevices",
+            json!([{ "name": "disk", "devicePath": "/dev/x" }]),
+        ),
+        (
+            "/initContainers",
+            json!([{ "name": "first", "image": "evil:1" }]),
+        ),
+        (
+            "/containers",
+            json!([{ "name": "agent", "image": "evil:1" }]),
+        ),
+        ("/ephemeralContainers", json!([{ "name": "late" }])),
+        (
+            "/lifecycle",
+            json!({ "postStart": { "exec": { "command": ["id"] } } }),
+        ),
+        ("/nodeName", json!("control-plane")),
+        ("/schedulerName", json!("mine")),
+        ("/affinity", json!({})),
+        ("/template", json!({ "spec": { "hostPID": true } })),
+        ("/podTemplate", json!({ "spec": { "hostPID": true } })),
+        ("/automountServiceAccountToken", json!(true)),
+        ("/serviceAccount", json!("admin")),
+        ("/ports", json!([{ "hostPort": 22 }])),
+        ("/workspace/hostPath", json!({ "path": "/" })),
+        ("/workspace/volumeName", json!("another-volume")),
+        (
+            "/env/1/valueFrom/secretKeyRef/namespace",
+            json!("kube-system"),
+        ),
+        (
+            "/env/1/valueFrom/fieldRef",
+            json!({ "fieldPath": "spec.nodeName" }),
+        ),
+        ("/envFrom/0/secretRef/namespace", json!("kube-system")),
+        ("/imagePullSecrets/0/namespace", json!("kube-system")),
+        ("/tolerations/0/nodeName", json!("control-plane")),
+    ]
+}
+
+/// `spec` with `value` at a place that its schema does not have.
+fn planted(mut spec: Value, pointer: &str, value: &Value) -> Result<Value> {
+    let (parent, field) = pointer.rsplit_once('/').context("no field")?;
+    let place = spec.pointer_mut(parent).context("no such place")?;
+    place[field] = value.clone();
+    Ok(spec)
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn a_privilege_is_refused_by_name_or_dropped() -> Result<()> {
+    suite::test(Tier::Api, "privileges", async |env| {
+        install(&env.client).await?;
+        let kind = Kind::Agent;
+        let path = kind.path(&env.namespace, "");
+        let whole = json!(agent_spec());
+        let clean = taken(would_create(&env, kind, &whole).await?)?;
+        for (pointer, value) in privileges() {
+            let spec = planted(whole.clone(), pointer, &value)?;
+            let strict = would_create(&env, kind, &spec).await?;
+            let refusal = strict
+                .err()
+                .with_context(|| format!("{pointer} was taken"))?;
+            let field = pointer.rsplit('/').next().unwrap_or_default();
+            ensure!(
+                refusal.code == 400
+                    && refusal.message.contains("unknown field")
+                    && refusal.message.contains(field),
+                "{pointer}: {}: {}",
+                refusal.code,
+                refusal.message
+            );
+            // As most tools ask: nothing of it is stored, so no child can have it.
+            for lax in ["Warn", "Ignore"] {
+                let query = format!("fieldValidation={lax}&dryRun=All");
+                let object = kind.object("tried", &spec);
+                let answer = send(&env.client, Method::POST, &path, &query, Some(&object)).await?;
+                let stored = taken(answer).with_context(|| pointer.to_owned())?;
+                ensure!(
+                    stored["spec"] == clean["spec"],
+                    "{pointer}: {}",
+                    stored["spec"]
+                );
+            }
+        }
+        println!("{} privileges refused, or dropped", privileges().len());
+        Ok(())
+    })
+    .await
+}
+
+/// A status in a new object, or in an update of the object, is dropped.
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn a_status_is_written_as_a_status_only() -> Result<()> {
+    suite::test(Tier::Api, "forged", async |env| {
+        install(&env.client).await?;
+        let kind = Kind::TaskRun;
+        let mut object = kind.object("forged", &kind.least());
+        object["status"] = json!({ "phase": "Succeeded", "contextVersion": 1, "message": "done" });
+        let made = taken(create(&env, kind, &object).await?)?;
+        assert_eq!(made["status"]["observedGeneration"], -1, "{made}");
+        assert_eq!(made["status"]["phase"], "Pending", "{made}");
+        assert!(made["status"].get("contextVersion").is_none(), "{made}");
+
+        let mut changed = made.clone();
+        changed["status"] = object["status"].clone();
+        let path = kind.path(&env.namespace, "/forged");
+        let answer = send(&env.client, Method::PUT, &path, "", Some(&changed)).await?;
+        assert_eq!(taken(answer)?["status"], made["status"]);
+        Ok(())
+    })
+    .await
+}
+
+fn service_names() -> Vec<String> {
+    let mut all: Vec<String> = [
+        "{{ .Values.secret }}",
+        "{{ template \"x\" }}",
+        "$(ORCHESTRATOR_UID)",
+        "$(cat /etc/passwd)",
+        "`id`",
+        "'; rm -rf / #",
+        "\"quoted\"",
+        "..",
+        "../../etc",
+        "-rf",
+        "--privileged",
+        "a,b=c",
+        "a in (b)",
+        "!a",
+        "\u{202e}pohs",
+        " ",
+        "SHOP",
+        "shop",
+    ]
+    .into_iter()
+    .map(str::to_owned)
+    .collect();
+    all.extend([
+        "-".repeat(253),
+        "\u{1f4a5}".repeat(253),
+        "a".repeat(253),
+        format!("{}b", "a".repeat(252)),
+    ]);
+    all
+}
+
+/// A ConfigMap as a run has one, and with the name that the run's Job would have as another label.
+async fn child(env: &Env, run: &TaskRun) -> Result<ConfigMap> {
+    let service = names::label_value(&run.spec.service_name);
+    let mut labels: BTreeMap<String, String> = names::child_labels("TaskRun", "hostile", "uid");
+    labels.insert(names::SERVICE_NAME.to_owned(), service);
+    labels.insert("job".to_owned(), children::job(&run.spec, 10, Some(5)));
+    let map = ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(children::config_map(&run.spec)),
+            labels: Some(labels),
+            ..ObjectMeta::default()
+        },
+        ..ConfigMap::default()
+    };
+    let dry = PostParams {
+        dry_run: true,
+        field_manager: None,
+    };
+    let made = env.api::<ConfigMap>().create(&dry, &map).await;
+    made.with_context(|| format!("{:?}", run.spec.service_name))
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn a_hostile_service_stays_a_word() -> Result<()> {
+    suite::test(Tier::Api, "words", async |env| {
+        install(&env.client).await?;
+        let mut seen = BTreeSet::new();
+        for service in service_names() {
+            let spec = changed(Kind::TaskRun.least(), &[("serviceName", json!(service))]);
+            let made = taken(would_create(&env, Kind::TaskRun, &spec).await?)?;
+            let run: TaskRun = serde_json::from_value(made)?;
+            assert_eq!(run.spec.service_name, service);
+            let child = child(&env, &run).await?;
+            let labels = child.metadata.labels.context("no labels")?;
+            assert_eq!(labels.len(), 6, "{service:?}: {labels:?}");
+            ensure!(
+                seen.insert(child.metadata.name) && seen.insert(labels.get("job").cloned()),
+                "{service:?} has the name of another service's child"
+            );
+        }
+        println!("{} hostile names", service_names().len());
+        Ok(())
+    })
+    .await
+}
+
+/// Files of `bytes` each.
+fn heavy(count: usize, bytes: usize) -> Value {
+    let files: Value = (0..count)
+        .map(|index| json!({ "filename": format!("{index}.md"), "content": "x".repeat(bytes) }))
+        .collect();
+    let run = changed(Kind::TaskRun.least(), &[("markdownFiles", files)]);
+    Kind::TaskRun.object("heavy", &run)
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn what_is_too_heavy_is_not_stored() -> Result<()> {
+    suite::test(Tier::Api, "heavy", async |env| {
+        install(&env.client).await?;
+        // More than a request may have, and more than etcd takes.
+        for (count, bytes) in [(4, 900_000), (2, 900_000), (128, 15_000)] {
+            let answer = create(&env, Kind::TaskRun, &heavy(count, bytes)).await?;
+            let refusal = answer.err().context("it was stored")?;
+            println!(
+                "{count} files of {bytes}: {}: {}",
+                refusal.code, refusal.message
+            );
+            ensure!(refusal.message.contains("too large"), "{}", refusal.message);
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// A few lines that stand for 9^9 words.
+fn yaml_bomb() -> String {
+    let mut text = "apiVersion: orchestrator.io/v1alpha1\nkind: Agent\nmetadata: {name: bomb}\nspec:\n  image: a:1\n  a0: &a0 [x]\n".to_owned();
+    for level in 1..=9 {
+        let before = vec![format!("*a{}", level - 1); 9].join(", ");
+        text.push_str(&format!("  a{level}: &a{level} [{before}]\n"));
+    }
+    text
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn a_yaml_bomb_is_refused() -> Result<()> {
+    suite::test(Tier::Api, "bomb", async |env| {
+        install(&env.client).await?;
+        let path = Kind::Agent.path(&env.namespace, "");
+        let request = Request::post(format!("{path}?dryRun=All"))
+            .header("Content-Type", "application/yaml")
+            .body(yaml_bomb().into_bytes())?;
+        match env.client.request::<Value>(request).await {
+            Ok(_) => bail!("it was taken"),
+            Err(kube::Error::Api(refusal)) => {
+                println!("{}: {}", refusal.code, refusal.message);
+                ensure!(
+                    refusal.message.contains("excessive aliasing"),
+                    "{}",
+                    refusal.message
+                );
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    })
+    .await
+}

@@ -1,0 +1,464 @@
+//! What the command line says.
+
+use std::{path::PathBuf, str::FromStr, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::target::{RunName, Selection, Target};
+
+/// Runs of tasks by agents: submit them, follow them, ask why one does not move
+#[derive(Debug, Parser)]
+#[command(name = "orc", version, disable_help_subcommand = true)]
+#[command(
+    after_help = "Exit codes: 0 done · 1 the run failed · 2 usage or client error · 3 timeout, it goes on · 4 cancelled or denied · 5 not found"
+)]
+pub struct Arguments {
+    /// What to do
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// List runs or agents, or one of them
+    Get(Get),
+    /// Show all about one run or agent: spec, status, timeline, conditions, children, events
+    Describe(Describe),
+    /// Show a run with its ConfigMap, Jobs and Pods
+    Tree(OfRun),
+    /// Say why something does not move: the deepest blocker, the evidence, the next command
+    Why(Why),
+    /// Print the agent's log, as long as its Pod exists
+    Logs(Logs),
+    /// List the Events of a run and its children, oldest first
+    Events(Events),
+    /// Submit a task: create a run from files and folders
+    Submit(Submit),
+    /// Change the context of a run
+    #[command(subcommand)]
+    Context(Context),
+    /// Wait until runs have finished, and exit by their outcome
+    Wait(Wait),
+    /// End a run for good, whatever it does; it cannot be taken back
+    Cancel(OfRun),
+    /// Run a finished or blocked run again: the next version, with the same files
+    Retry(Retry),
+    /// Hold a run: its container is stopped, no time counts
+    Suspend(OfRun),
+    /// Let a suspended run go on: its attempt starts again
+    Resume(OfRun),
+    /// Print the version of this program and of the server
+    Version(Version),
+    /// Print the completions for a shell
+    Completion(Completion),
+}
+
+/// Which cluster, and how it looks.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Cluster {
+    /// The namespace; without it, that of the kubeconfig's context
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// The context of the kubeconfig; without it, the current one
+    #[arg(long, value_name = "CONTEXT")]
+    pub context: Option<String>,
+    /// The kubeconfig; without it, KUBECONFIG, then ~/.kube/config
+    #[arg(long, value_name = "PATH")]
+    pub kubeconfig: Option<PathBuf>,
+    /// No colours, also on a terminal; as the variable NO_COLOR
+    #[arg(long)]
+    pub no_color: bool,
+}
+
+/// `get`
+#[derive(Debug, Args)]
+pub struct Get {
+    /// Nothing (runs), a kind (runs, agents), a kind and a name, or a run's name
+    #[arg(value_name = "KIND NAME", num_args = 0..=2)]
+    pub what: Vec<String>,
+    /// Of all namespaces
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+    /// Only those with these labels
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    pub selector: Option<String>,
+    /// How to print; without it, a table
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<Format>,
+    /// Stay, and print what changes
+    #[arg(short, long)]
+    pub watch: bool,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its docs are the flags'")]
+    pub cluster: Cluster,
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// The table with messages
+    Wide,
+    /// JSON
+    Json,
+    /// YAML
+    Yaml,
+    /// KIND/NAME, for other commands
+    Name,
+}
+
+/// How to print an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ObjectFormat {
+    /// JSON
+    Json,
+    /// YAML
+    Yaml,
+    /// KIND/NAME, for other commands
+    Name,
+}
+
+/// How to print an explanation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DataFormat {
+    /// JSON
+    Json,
+    /// YAML
+    Yaml,
+}
+
+/// `describe`
+#[derive(Debug, Args)]
+pub struct Describe {
+    /// A run's NAME, taskrun/NAME or agent/NAME
+    #[arg(value_name = "TARGET")]
+    pub target: Selection,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its docs are the flags'")]
+    pub cluster: Cluster,
+}
+
+/// A verb about one run.
+#[derive(Debug, Args)]
+pub struct OfRun {
+    /// The run's name
+    #[arg(value_name = "RUN")]
+    pub run: RunName,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its docs are the flags'")]
+    pub cluster: Cluster,
+}
+
+/// `why`
+#[derive(Debug, Args)]
+pub struct Why {
+    /// A run's NAME, taskrun/NAME, agent/NAME, job/NAME or pod/NAME
+    #[arg(value_name = "TARGET")]
+    pub target: Target,
+    /// How to print; without it, for people
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<DataFormat>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its docs are the flags'")]
+    pub cluster: Cluster,
+}
+
+/// `logs`
+#[derive(Debug, Args)]
+pub struct Logs {
+    /// The run's name
+    #[arg(value_name = "RUN")]
+    pub run: RunName,
+    /// Stay until the container ends; wait for its start
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Of this attempt; without it, of the last one
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    pub attempt: Option<u32>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its docs are the flags'")]
+    pub cluster: Cluster,
+}
+
+/// `events`
+#[derive(Debug, Args)]
+pub struct Events {
+    /// The run's name
+    #[arg(value_name = "RUN")]
+    pub run: RunName,
+    /// Stay, and print new ones
+    #[arg(short, long)]
+    pub watch: bool,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its docs are the flags'")]
+    pub cluster: Cluster,
+}
+
+/// Whether and how long to wait for the run's end.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct Waiting {
+    /// Wait until the run has finished, and exit by its outcome
+    #[arg(long)]
+    pub wait: bool,
+    /// How long to wait, such as 30s, 10m, 1h30m; without it, for ever
+    #[arg(long, value_name = "DURATION", requires = "wait", value_parser = duration)]
+    pub timeout: Option<Duration>,
+}
+
+/// Whether a write is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DryRun {
+    /// Print what would be sent
+    Client,
+    /// Let the server check it; nothing is stored
+    Server,
+}
+
+/// `submit`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Each file becomes a file of the run, under its own name. Folders are walked with all below them; a file in a folder of a folder gets the folders' names before its own ('notes/a.md' becomes 'notes-a.md'). Hidden files, links, files that are not UTF-8 text and names that occur twice are refused, never left out."
+)]
+pub struct Submit {
+    /// Files and folders
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// The service that the task is about
+    #[arg(long, value_name = "NAME")]
+    pub service: String,
+    /// The task's number
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i64).range(1..=2_147_483_647))]
+    pub task_id: i64,
+    /// The Agent that runs it
+    #[arg(long, value_name = "NAME")]
+    pub agent: String,
+    /// The run's name; without it, SERVICE-NUMBER
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Store nothing
+    #[arg(long, value_enum, value_name = "BY", conflicts_with = "wait")]
+    pub dry_run: Option<DryRun>,
+    /// How to print the run; without it, a sentence
+    #[arg(
+        short,
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        conflicts_with = "wait"
+    )]
+    pub output: Option<ObjectFormat>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its docs are the flags'")]
+    pub waiting: Waiting,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its docs are the flags'")]
+    pub cluster: Cluster,
+}
+
+/// `context`
+#[derive(Debug, Subcommand)]
+pub enum Context {
+    /// Add files to a run: the next version of its context, which starts the run again
+    Add(ContextAdd),
+}
+
+/// `context add`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Earlier files stay as they are. If someone else makes the same version meanwhile, nothing is added, and the command says so."
+)]
+pub struct ContextAdd {
+    /// The run's name
+    #[arg(value_name = "RUN")]
+    pub run: RunName,
+    /// Files and folders; '-' is the standard input, as 'context-v{N}.md' of the new version N
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Store nothing
+    #[arg(long, value_enum, value_name = "BY", conflicts_with = "wait")]
+    pub dry_run: Option<DryRun>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its docs are the flags'")]
+    pub waiting: Waiting,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its docs are the flags'")]
+    pub cluster: Cluster,
+}
+
+/// `wait`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit code: 0 all succeeded · 1 one failed · 3 time is up · 4 one was cancelled · 5 one was not found or was deleted. Of several, the gravest counts: 5, 3, 1, 4, 0. Ctrl-C ends the waiting, not the run."
+)]
+pub struct Wait {
+    /// The runs' names
+    #[arg(value_name = "RUN", required = true, num_args = 1..=50)]
+    pub runs: Vec<RunName>,
+    /// How long to wait, such as 30s, 10m, 1h30m; without it, for ever
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub timeout: Option<Duration>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its docs are the flags'")]
+    pub cluster: Cluster,
+}
+
+/// `retry`
+#[derive(Debug, Args)]
+pub struct Retry {
+    /// The run's name
+    #[arg(value_name = "RUN")]
+    pub run: RunName,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its docs are the flags'")]
+    pub waiting: Waiting,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its docs are the flags'")]
+    pub cluster: Cluster,
+}
+
+/// `version`
+#[derive(Debug, Args)]
+pub struct Version {
+    /// The context of the kubeconfig; without it, the current one
+    #[arg(long, value_name = "CONTEXT")]
+    pub context: Option<String>,
+    /// The kubeconfig; without it, KUBECONFIG, then ~/.kube/config
+    #[arg(long, value_name = "PATH")]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// `completion`
+#[derive(Debug, Args)]
+pub struct Completion {
+    /// The shell
+    #[arg(value_enum, value_name = "SHELL")]
+    pub shell: KnownShell,
+}
+
+/// A shell whose completions are tested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum KnownShell {
+    /// source <(orc completion bash)
+    Bash,
+    /// orc completion zsh > a folder of $fpath, as _orc
+    Zsh,
+    /// orc completion fish | source
+    Fish,
+}
+
+impl From<KnownShell> for Shell {
+    fn from(shell: KnownShell) -> Self {
+        match shell {
+            KnownShell::Bash => Self::Bash,
+            KnownShell::Zsh => Self::Zsh,
+            KnownShell::Fish => Self::Fish,
+        }
+    }
+}
+
+/// A duration as Kubernetes writes it. Zero would be a wait that never happens.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is no duration such as 30s, 10m or 1h30m");
+    let parsed =
+        kube::core::Duration::from_str(text).map_err(|error| format!("{}: {error}", wrong()))?;
+    let duration = Duration::from(parsed);
+    if parsed.is_negative() || duration.is_zero() {
+        return Err(wrong());
+    }
+    Ok(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn what_is_not_known_or_does_nothing_is_refused() {
+        let refused = [
+            "orc",
+            "orc approve x",
+            "orc get -n a -A",
+            "orc get -o xml",
+            "orc get a b c",
+            "orc get -o",
+            "orc describe",
+            "orc describe job/x",
+            "orc describe taskrun/",
+            "orc tree agent/x",
+            "orc why deployment/x",
+            "orc why x -o wide",
+            "orc logs x --attempt 0",
+            "orc submit a.md --service s --task-id 0 --agent a",
+            "orc submit a.md --service s --task-id 1",
+            "orc submit a.md --service s --task-id 1 --agent a --timeout 5m",
+            "orc submit a.md --service s --task-id 1 --agent a --dry-run=maybe",
+            "orc submit a.md --service s --task-id 1 --agent a --dry-run=server --wait",
+            "orc context",
+            "orc context add x",
+            "orc wait",
+            "orc wait x --timeout 0s",
+            "orc wait x --timeout -5s",
+            "orc wait x --timeout 5",
+            "orc wait x --timeout soon",
+            "orc cancel x --wait",
+            "orc completion tcsh",
+            "orc version --no-color",
+        ];
+        for line in refused {
+            let result = Arguments::try_parse_from(line.split(' '));
+            assert_eq!(result.unwrap_err().exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_documented_is_taken() {
+        let taken = [
+            "orc get",
+            "orc get runs -A -l a=b,c -o wide -w",
+            "orc get agents writer -o yaml",
+            "orc describe agent/writer -n team --context c --kubeconfig f --no-color",
+            "orc why pod/x -o json",
+            "orc logs x -f --attempt 2",
+            "orc submit a.md b --service s --task-id 1 --agent a --wait --timeout 1h30m",
+            "orc submit --service s --task-id 1 --agent a",
+            "orc context add x - a.md --dry-run=server",
+            "orc wait a b taskrun.orchestrator.io/c --timeout 30s",
+            "orc retry x --wait",
+        ];
+        for line in taken {
+            let result = Arguments::try_parse_from(line.split(' '));
+            assert!(result.is_ok(), "{line}: {result:?}");
+        }
+    }
+
+    #[test]
+    fn each_verb_explains_itself_and_each_of_its_flags() {
+        fn check(command: &clap::Command) {
+            let path = command.get_name();
+            assert!(command.get_about().is_some(), "{path}");
+            for argument in command.get_arguments() {
+                let help = argument.get_help().map(ToString::to_string);
+                let help = help.unwrap_or_default();
+                assert!(!help.is_empty(), "{path} {argument}");
+                assert!(!help.ends_with('.'), "{path} {argument}: {help}");
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Arguments::command());
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert!(duration("5").unwrap_err().contains("'5' is no duration"));
+    }
+}

@@ -1,0 +1,197 @@
+//! Exit codes: one table, for the code and for the docs.
+
+use actions::{Error, Outcome};
+
+/// How a command ended, for scripts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Done; a run that was waited for succeeded.
+    Ok,
+    /// The run failed.
+    Failed,
+    /// Usage, files, kubeconfig, connection, or the object's state does not allow it.
+    Client,
+    /// Time is up, it still runs.
+    Timeout,
+    /// The run was cancelled, or a write was denied.
+    Denied,
+    /// There is no such object, or it was deleted meanwhile.
+    NotFound,
+}
+
+impl Exit {
+    /// All of them with what they mean, for the docs.
+    pub const ALL: [(Self, &'static str); 6] = [
+        (Self::Ok, "done; a run that was waited for succeeded"),
+        (Self::Failed, "the run failed"),
+        (
+            Self::Client,
+            "usage or client error: arguments, files, kubeconfig, no connection, a read that is not allowed, a name that is taken, or the run's state does not allow it",
+        ),
+        (Self::Timeout, "time is up; the run goes on"),
+        (
+            Self::Denied,
+            "the run was cancelled, or a change was denied by RBAC or by an admission rule",
+        ),
+        (
+            Self::NotFound,
+            "not found, or deleted while it was waited for; for 'logs', the Pod is gone",
+        ),
+    ];
+
+    /// The number.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Failed => 1,
+            Self::Client => 2,
+            Self::Timeout => 3,
+            Self::Denied => 4,
+            Self::NotFound => 5,
+        }
+    }
+
+    /// What a run's end means for a script.
+    #[must_use]
+    pub fn of_outcome(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Succeeded => Self::Ok,
+            Outcome::Failed(_) => Self::Failed,
+            Outcome::Cancelled => Self::Denied,
+        }
+    }
+
+    /// What an error means for a script.
+    #[must_use]
+    pub fn of_error(error: &Error) -> Self {
+        match error {
+            Error::NotFound { .. } => Self::NotFound,
+            Error::Denied { request, .. } => match request.verb {
+                "create" | "patch" => Self::Denied,
+                _ => Self::Client,
+            },
+            Error::Cancelled { .. } => Self::Denied,
+            Error::Files(_)
+            | Error::Exists { .. }
+            | Error::Unknown { .. }
+            | Error::Conflict { .. }
+            | Error::Busy { .. }
+            | Error::FileExists { .. }
+            | Error::Finished { .. }
+            | Error::NotFinished { .. }
+            | Error::Deleting { .. }
+            | Error::Unauthenticated { .. }
+            | Error::Refused { .. }
+            | Error::Unanswered { .. } => Self::Client,
+        }
+    }
+
+    /// Of several runs, the one to be reported: what is unknown weighs more than what is known to
+    /// have failed, and that more than what was cancelled.
+    #[must_use]
+    pub fn gravest(all: impl IntoIterator<Item = Self>) -> Self {
+        let weight = |exit: &Self| match exit {
+            Self::Ok => 0,
+            Self::Denied => 1,
+            Self::Failed => 2,
+            Self::Timeout => 3,
+            Self::NotFound => 4,
+            Self::Client => 5,
+        };
+        all.into_iter().max_by_key(weight).unwrap_or(Self::Ok)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actions::{FilesError, Request};
+
+    use super::*;
+
+    #[test]
+    fn each_error_has_its_code() {
+        let name = || "shop-7".to_owned();
+        let request = |verb| Request::of_run(verb, "team", "shop-7");
+        let message = || "why".to_owned();
+        let denied = |verb| Error::Denied {
+            request: request(verb),
+            message: message(),
+        };
+        let cases = [
+            (Error::Files(FilesError::None), 2),
+            (
+                Error::Exists {
+                    name: name(),
+                    namespace: message(),
+                    is_going: false,
+                },
+                2,
+            ),
+            (
+                Error::NotFound {
+                    kind: "TaskRun",
+                    name: name(),
+                    namespace: message(),
+                },
+                5,
+            ),
+            (
+                Error::Conflict {
+                    name: name(),
+                    wanted: 2,
+                    found: 2,
+                },
+                2,
+            ),
+            (Error::Cancelled { name: name() }, 4),
+            (
+                Error::Finished {
+                    name: name(),
+                    phase: "Failed",
+                    reason: message(),
+                    version: 1,
+                },
+                2,
+            ),
+            (denied("create"), 4),
+            (denied("patch"), 4),
+            (denied("get"), 2),
+            (denied("list"), 2),
+            (denied("watch"), 2),
+            (Error::Unauthenticated { message: message() }, 2),
+            (
+                Error::Unanswered {
+                    request: request("create"),
+                    message: message(),
+                },
+                2,
+            ),
+        ];
+        for (error, wanted) in cases {
+            assert_eq!(Exit::of_error(&error).code(), wanted, "{error}");
+        }
+    }
+
+    #[test]
+    fn each_outcome_has_its_code() {
+        let failed = Outcome::Failed("StepOOM".to_owned());
+        let codes = [Outcome::Succeeded, failed, Outcome::Cancelled]
+            .map(|outcome| Exit::of_outcome(&outcome).code());
+        assert_eq!(codes, [0, 1, 4]);
+    }
+
+    #[test]
+    fn the_gravest_is_reported() {
+        let cases = [
+            (vec![], 0),
+            (vec![Exit::Ok, Exit::Denied], 4),
+            (vec![Exit::Failed, Exit::Denied, Exit::Ok], 1),
+            (vec![Exit::Failed, Exit::Timeout], 3),
+            (vec![Exit::NotFound, Exit::Timeout, Exit::Ok], 5),
+        ];
+        for (all, wanted) in cases {
+            assert_eq!(Exit::gravest(all.clone()).code(), wanted, "{all:?}");
+        }
+    }
+}

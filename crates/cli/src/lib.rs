@@ -1,0 +1,232 @@
+//! The command line `orc`. A link named `kubectl-orc` makes it a plugin of kubectl.
+//!
+//! Arguments become a verb ([`arguments`]), a verb asks or acts through a [`kube::Client`], and
+//! what it found is rendered by pure functions. [`run`] needs no process, so tests drive it.
+
+pub mod arguments;
+mod environment;
+mod exit;
+mod failure;
+mod files;
+mod output;
+mod reference;
+mod related;
+mod server;
+mod session;
+mod target;
+mod text;
+mod verbs;
+mod view;
+mod watching;
+
+use std::{
+    ffi::OsString,
+    io::{Write, stderr, stdout},
+    process::ExitCode,
+};
+
+use clap::{CommandFactory, FromArgMatches};
+
+use crate::{
+    arguments::{Arguments, Cluster, Context, Verb, Version},
+    failure::Failure,
+    session::Session,
+};
+pub use crate::{
+    environment::Environment,
+    exit::Exit,
+    reference::reference,
+    target::{Kind, RunName, Selection, Target},
+};
+
+/// Help is wrapped to the terminal, but lines longer than this are hard to read.
+const HELP_WIDTH: usize = 100;
+
+/// The process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let environment = Environment::of_process();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let exit = match runtime {
+        Ok(runtime) => runtime.block_on(run(
+            std::env::args_os().skip(1),
+            &environment,
+            &mut stdout(),
+            &mut stderr(),
+        )),
+        Err(error) => {
+            let failure = Failure::client(format!("cannot start: {error}"));
+            say(&environment, &mut stderr(), &failure)
+        }
+    };
+    ExitCode::from(exit.code())
+}
+
+/// Runs one command. `arguments` come without the program's name.
+pub async fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    environment: &Environment,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Exit {
+    let verb = match parse(arguments, environment) {
+        Ok(verb) => verb,
+        Err(error) => return usage(&error, out, err),
+    };
+    let mut session = Session::new(environment, out, err, cluster(&verb));
+    match perform(verb, &mut session).await {
+        Ok(exit) => exit,
+        Err(failure) => match session.report(&failure) {
+            Ok(()) => failure.exit(),
+            // Nobody can be told any more.
+            Err(_unwritable) => Exit::Client,
+        },
+    }
+}
+
+/// The definition of the command line, under the name that users call it by.
+fn command(environment: &Environment) -> clap::Command {
+    let width = (environment.size)().map_or(80, |(width, _)| width.min(HELP_WIDTH));
+    Arguments::command()
+        .bin_name(environment.program)
+        .term_width(width)
+}
+
+fn parse(
+    arguments: impl IntoIterator<Item = OsString>,
+    environment: &Environment,
+) -> Result<Verb, clap::Error> {
+    let line = [OsString::from(environment.program)]
+        .into_iter()
+        .chain(arguments);
+    let mut command = command(environment);
+    let matches = command.try_get_matches_from_mut(line)?;
+    let Arguments { verb } =
+        Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    Ok(verb)
+}
+
+fn usage(error: &clap::Error, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
+    let text = error.render().to_string();
+    let (written, exit) = if error.use_stderr() {
+        (err.write_all(text.as_bytes()), Exit::Client)
+    } else {
+        (out.write_all(text.as_bytes()), Exit::Ok)
+    };
+    match written {
+        Ok(()) => exit,
+        Err(_unwritable) => Exit::Client,
+    }
+}
+
+fn say(environment: &Environment, err: &mut dyn Write, failure: &Failure) -> Exit {
+    let mut nowhere = std::io::sink();
+    let mut session = Session::new(environment, &mut nowhere, err, Cluster::default());
+    match session.report(failure) {
+        Ok(()) => failure.exit(),
+        Err(_unwritable) => Exit::Client,
+    }
+}
+
+fn cluster(verb: &Verb) -> Cluster {
+    match verb {
+        Verb::Get(verb) => verb.cluster.clone(),
+        Verb::Describe(verb) => verb.cluster.clone(),
+        Verb::Tree(verb) | Verb::Cancel(verb) | Verb::Suspend(verb) | Verb::Resume(verb) => {
+            verb.cluster.clone()
+        }
+        Verb::Why(verb) => verb.cluster.clone(),
+        Verb::Logs(verb) => verb.cluster.clone(),
+        Verb::Events(verb) => verb.cluster.clone(),
+        Verb::Submit(verb) => verb.cluster.clone(),
+        Verb::Context(Context::Add(verb)) => verb.cluster.clone(),
+        Verb::Wait(verb) => verb.cluster.clone(),
+        Verb::Retry(verb) => verb.cluster.clone(),
+        Verb::Version(Version {
+            context,
+            kubeconfig,
+        }) => Cluster {
+            context: context.clone(),
+            kubeconfig: kubeconfig.clone(),
+            ..Cluster::default()
+        },
+        Verb::Completion(_) => Cluster::default(),
+    }
+}
+
+async fn perform(verb: Verb, session: &mut Session<'_>) -> Result<Exit, Failure> {
+    use actions::Change;
+    match verb {
+        Verb::Get(verb) => verbs::get::perform(verb, session).await,
+        Verb::Describe(verb) => verbs::describe::perform(verb, session).await,
+        Verb::Tree(verb) => verbs::tree::perform(verb, session).await,
+        Verb::Why(verb) => verbs::why::perform(verb, session).await,
+        Verb::Logs(verb) => verbs::logs::perform(verb, session).await,
+        Verb::Events(verb) => verbs::events::perform(verb, session).await,
+        Verb::Submit(verb) => verbs::submit::perform(verb, session).await,
+        Verb::Context(Context::Add(verb)) => verbs::context::perform(verb, session).await,
+        Verb::Wait(verb) => verbs::wait::perform(verb, session).await,
+        Verb::Cancel(verb) => verbs::steer::perform(verb, Change::Cancel, session).await,
+        Verb::Suspend(verb) => verbs::steer::perform(verb, Change::Suspend, session).await,
+        Verb::Resume(verb) => verbs::steer::perform(verb, Change::Resume, session).await,
+        Verb::Retry(verb) => verbs::retry::perform(verb, session).await,
+        Verb::Version(_) => verbs::version::perform(session).await,
+        Verb::Completion(verb) => verbs::completion::perform(verb, session),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(program: &'static str, line: &str) -> (u8, String, String) {
+        let environment = Environment {
+            program,
+            size: || Some((80, 24)),
+            ..Environment::of_process()
+        };
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let arguments = line.split_whitespace().map(OsString::from);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let exit = runtime.block_on(run(arguments, &environment, &mut out, &mut err));
+        (
+            exit.code(),
+            String::from_utf8(out).unwrap(),
+            String::from_utf8(err).unwrap(),
+        )
+    }
+
+    #[test]
+    fn help_is_output_and_a_wrong_line_is_an_error() {
+        let (code, out, err) = said("orc", "--help");
+        assert_eq!((code, err.as_str()), (0, ""));
+        assert!(out.contains("Usage: orc <COMMAND>"), "{out}");
+        let (code, out, err) = said("orc", "get --color");
+        assert_eq!((code, out.as_str()), (2, ""));
+        assert!(err.contains("'--color'"), "{err}");
+        let (code, _, err) = said("orc", "");
+        assert!(code == 2 && err.contains("Usage: orc"), "{err}");
+    }
+
+    #[test]
+    fn as_a_plugin_it_names_kubectl() {
+        let (_, out, _) = said("kubectl orc", "context add --help");
+        assert!(out.contains("Usage: kubectl orc context add"), "{out}");
+    }
+
+    #[test]
+    fn help_fits_the_terminal() {
+        for verb in Arguments::command().get_subcommands() {
+            let (code, out, _) = said("orc", &format!("{} --help", verb.get_name()));
+            assert_eq!(code, 0);
+            // clap does not wrap the usage.
+            for line in out.lines().filter(|line| !line.starts_with("Usage:")) {
+                assert!(line.chars().count() <= 80, "{}: {line}", verb.get_name());
+            }
+        }
+    }
+}

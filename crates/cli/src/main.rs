@@ -1,0 +1,7 @@
+//! The binary `orc`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main()
+}

@@ -1,0 +1,181 @@
+//! What belongs to a run: its children, and the Events of all of them. Found by UID, never by a
+//! name.
+
+use std::collections::BTreeSet;
+
+use actions::Request;
+use api::{names, tasks::TaskRun};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        batch::v1::Job,
+        core::v1::{ConfigMap, Event, Pod},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{Api, Resource, api::ListParams};
+use serde::de::DeserializeOwned;
+
+use crate::{
+    failure::Failure,
+    session::{Server, ask},
+    view::event_time,
+};
+
+/// A run has two children per attempt and disruption; more than this are not shown at once.
+const CHILDREN: u32 = 200;
+
+/// The most UIDs whose Events are asked for: the run, its children, the last Pods of its history.
+const SUBJECTS: usize = 50;
+
+/// The most Events of one object; the server keeps them for an hour and counts repetitions.
+const EVENTS: u32 = 200;
+
+/// The children of a run that exist now.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Children {
+    /// Metadata only: the contents may be large.
+    pub(crate) config_maps: Vec<ObjectMeta>,
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) pods: Vec<Pod>,
+}
+
+impl Children {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.config_maps.is_empty() && self.jobs.is_empty() && self.pods.is_empty()
+    }
+}
+
+pub(crate) async fn run(server: &Server, name: &str) -> Result<TaskRun, Failure> {
+    let runs: Api<TaskRun> = Api::namespaced(server.client.clone(), &server.namespace);
+    ask(
+        Request::of_run("get", &server.namespace, name),
+        runs.get(name),
+    )
+    .await
+}
+
+pub(crate) async fn children(server: &Server, run: &TaskRun) -> Result<Children, Failure> {
+    let mut jobs = list::<Job>(server, run, "Job", "jobs.batch").await?;
+    let mut pods = pods(server, run).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(server.client.clone(), &server.namespace);
+    let request = request("ConfigMap", "configmaps", server);
+    let maps = ask(request, maps.list_metadata(&selected(run))).await?;
+    let mut config_maps: Vec<ObjectMeta> = maps.items.into_iter().map(|map| map.metadata).collect();
+    jobs.sort_by_key(|job| order(&job.metadata));
+    pods.sort_by_key(|pod| order(&pod.metadata));
+    config_maps.sort_by_key(order);
+    Ok(Children {
+        config_maps,
+        jobs,
+        pods,
+    })
+}
+
+/// The Pods of a run that exist now.
+pub(crate) async fn pods(server: &Server, run: &TaskRun) -> Result<Vec<Pod>, Failure> {
+    list::<Pod>(server, run, "Pod", "pods").await
+}
+
+async fn list<K>(
+    server: &Server,
+    run: &TaskRun,
+    kind: &'static str,
+    resource: &'static str,
+) -> Result<Vec<K>, Failure>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let api: Api<K> = Api::namespaced(server.client.clone(), &server.namespace);
+    let request = request(kind, resource, server);
+    Ok(ask(request, api.list(&selected(run))).await?.items)
+}
+
+fn selected(run: &TaskRun) -> ListParams {
+    let uid = run.metadata.uid.as_deref().unwrap_or_default();
+    ListParams::default()
+        .labels(&format!("{}={uid}", names::UID))
+        .limit(CHILDREN)
+}
+
+fn request(kind: &'static str, resource: &'static str, server: &Server) -> Request {
+    Request {
+        verb: "list",
+        kind,
+        resource,
+        name: None,
+        namespace: Some(server.namespace.clone()),
+    }
+}
+
+fn order(meta: &ObjectMeta) -> (Option<api::Timestamp>, String) {
+    let created = meta.creation_timestamp.as_ref().map(|time| time.0);
+    (created, meta.name.clone().unwrap_or_default())
+}
+
+/// The Events of a run and of its children, oldest first.
+pub(crate) async fn events(
+    server: &Server,
+    run: &TaskRun,
+    children: &Children,
+) -> Result<Vec<Event>, Failure> {
+    let api: Api<Event> = Api::namespaced(server.client.clone(), &server.namespace);
+    let mut events = Vec::new();
+    for uid in subjects(run, children).iter().take(SUBJECTS) {
+        let which = ListParams::default()
+            .fields(&format!("involvedObject.uid={uid}"))
+            .limit(EVENTS);
+        let request = request("Event", "events", server);
+        events.extend(ask(request, api.list(&which)).await?.items);
+    }
+    events.sort_by_key(|event| (event_time(event), event.metadata.name.clone()));
+    Ok(events)
+}
+
+/// Whose Events are meant: also those of Pods that are gone, as far as the status names them.
+fn subjects(run: &TaskRun, children: &Children) -> BTreeSet<String> {
+    let metas = [&run.metadata]
+        .into_iter()
+        .chain(&children.config_maps)
+        .chain(children.jobs.iter().map(|job| &job.metadata))
+        .chain(children.pods.iter().map(|pod| &pod.metadata));
+    let mut uids: BTreeSet<String> = metas.filter_map(|meta| meta.uid.clone()).collect();
+    if let Some(status) = &run.status {
+        uids.extend(status.pod.iter().map(|pod| pod.uid.clone()));
+        let results = status.result.iter().chain(
+            status
+                .history
+                .iter()
+                .filter_map(|version| version.result.as_ref()),
+        );
+        uids.extend(results.filter_map(|result| result.pod_uid.clone()));
+    }
+    uids
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::view::tests::a_run;
+
+    #[test]
+    fn events_of_pods_that_are_gone_are_found_by_the_status() {
+        let run = a_run(
+            &json!({}),
+            &json!({
+                "pod": { "name": "p", "uid": "u-pod" },
+                "result": { "podUID": "u-last" },
+                "history": [{ "contextVersion": 1, "phase": "Failed", "reason": "X", "attempts": 1,
+                    "finishedAt": "2026-01-01T00:00:00Z", "result": { "podUID": "u-old" } }],
+            }),
+        );
+        let found = subjects(&run, &Children::default());
+        let wanted = ["u-1", "u-last", "u-old", "u-pod"].map(str::to_owned);
+        assert_eq!(found, BTreeSet::from(wanted));
+    }
+}

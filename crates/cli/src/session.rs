@@ -1,0 +1,213 @@
+//! One command at work: where it writes, how it looks, which cluster.
+
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+use actions::{Error, Request};
+use api::Timestamp;
+use kube::Client;
+
+use crate::{
+    arguments::Cluster,
+    environment::Environment,
+    failure::Failure,
+    server,
+    text::{Paint, Tone, clean},
+};
+
+/// How long one question to the server may take. Without it, a connection that hangs hangs us.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// Columns where nobody says how many there are.
+const WIDTH: usize = 80;
+
+/// Lines where nobody says how many there are.
+const HEIGHT: usize = 24;
+
+/// One command at work.
+pub(crate) struct Session<'a> {
+    pub(crate) environment: &'a Environment,
+    pub(crate) out: &'a mut dyn Write,
+    pub(crate) err: &'a mut dyn Write,
+    pub(crate) paint: Paint,
+    cluster: Cluster,
+}
+
+/// The cluster and the namespace that a command speaks to.
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+}
+
+impl<'a> Session<'a> {
+    pub(crate) fn new(
+        environment: &'a Environment,
+        out: &'a mut dyn Write,
+        err: &'a mut dyn Write,
+        cluster: Cluster,
+    ) -> Self {
+        let is_on = environment.is_terminal && !environment.no_color && !cluster.no_color;
+        Self {
+            environment,
+            out,
+            err,
+            paint: Paint { is_on },
+            cluster,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.environment.now)()
+    }
+
+    /// The terminal's columns; none where the output is no terminal.
+    pub(crate) fn room(&self) -> Option<usize> {
+        self.environment.is_terminal.then(|| self.screen().0)
+    }
+
+    /// Columns and lines of the terminal.
+    pub(crate) fn screen(&self) -> (usize, usize) {
+        (self.environment.size)().unwrap_or((WIDTH, HEIGHT))
+    }
+
+    /// Columns for text that is wrapped.
+    pub(crate) fn width(&self) -> usize {
+        self.room().unwrap_or(WIDTH)
+    }
+
+    pub(crate) fn print(&mut self, text: &str) -> io::Result<()> {
+        self.out.write_all(text.as_bytes())?;
+        self.out.flush()
+    }
+
+    pub(crate) fn line(&mut self, text: &str) -> io::Result<()> {
+        self.print(&format!("{text}\n"))
+    }
+
+    /// Beside the output: what is not its data.
+    pub(crate) fn remark(&mut self, text: &str) -> io::Result<()> {
+        self.err.write_all(format!("{text}\n").as_bytes())?;
+        self.err.flush()
+    }
+
+    /// A command that a user can type: with the cluster that this one was about.
+    pub(crate) fn command(&self, rest: &str) -> String {
+        command(self.environment.program, &self.cluster, rest)
+    }
+
+    pub(crate) fn namespace_flag(&self) -> Option<&str> {
+        self.cluster.namespace.as_deref()
+    }
+
+    pub(crate) async fn server(&self) -> Result<Server, Failure> {
+        let config = server::config(&self.cluster, self.environment).await?;
+        let namespace = self
+            .cluster
+            .namespace
+            .clone()
+            .unwrap_or_else(|| config.default_namespace.clone());
+        let client = server::client(config)?;
+        Ok(Server { client, namespace })
+    }
+
+    /// Says what went wrong and what to do.
+    pub(crate) fn report(&mut self, failure: &Failure) -> io::Result<()> {
+        if failure.is_silent() {
+            return Ok(());
+        }
+        let is_on = self.environment.is_error_terminal
+            && !self.environment.no_color
+            && !self.cluster.no_color;
+        let word = Paint { is_on }.apply(Tone::Bad, "error:");
+        let message = clean(&failure.message());
+        self.remark(&format!("{word} {message}"))?;
+        for (what, next) in failure.advice() {
+            let next = self.command(&next);
+            self.remark(&format!("  {what}: {next}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn command(program: &str, cluster: &Cluster, rest: &str) -> String {
+    let Cluster {
+        namespace,
+        context,
+        kubeconfig,
+        no_color: _,
+    } = cluster;
+    let mut line = format!("{program} {rest}");
+    let path = kubeconfig.as_ref().map(|path| path.display().to_string());
+    for (flag, value) in [
+        ("-n", namespace),
+        ("--context", context),
+        ("--kubeconfig", &path),
+    ] {
+        if let Some(value) = value {
+            // Before a redirection, which ends the command.
+            let at = line.find(" < ").unwrap_or(line.len());
+            line.insert_str(at, &format!(" {flag} {value}"));
+        }
+    }
+    line
+}
+
+/// Bounds an action, whatever it waits for.
+pub(crate) async fn bounded<T>(
+    request: Request,
+    action: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Failure> {
+    match tokio::time::timeout(ANSWER, action).await {
+        Ok(result) => Ok(result?),
+        Err(_elapsed) => Err(Failure::from(Error::Unanswered {
+            request,
+            message: format!("nothing came within {} s", ANSWER.as_secs()),
+        })),
+    }
+}
+
+/// Asks one question of kube's client.
+pub(crate) async fn ask<T>(
+    request: Request,
+    question: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Failure> {
+    let words = request.clone();
+    bounded(request, async {
+        question.await.map_err(|error| words.failed(error))
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_command_is_about_the_same_cluster() {
+        let cluster = Cluster {
+            namespace: Some("team".to_owned()),
+            context: Some("prod".to_owned()),
+            ..Cluster::default()
+        };
+        assert_eq!(
+            command("kubectl orc", &cluster, "why shop-7"),
+            "kubectl orc why shop-7 -n team --context prod"
+        );
+        assert_eq!(
+            command("orc", &cluster, "context add shop-7 - < a.md"),
+            "orc context add shop-7 - -n team --context prod < a.md"
+        );
+        let elsewhere = Cluster {
+            kubeconfig: Some("/a/b".into()),
+            ..Cluster::default()
+        };
+        assert_eq!(
+            command("orc", &elsewhere, "get"),
+            "orc get --kubeconfig /a/b"
+        );
+        assert_eq!(command("orc", &Cluster::default(), "get"), "orc get");
+    }
+}

@@ -1,0 +1,73 @@
+//! `context add`
+
+use std::path::{Path, PathBuf};
+
+use actions::{Request, Trial};
+use api::tasks::File;
+
+use crate::{
+    Exit,
+    arguments::{ContextAdd, DryRun},
+    failure::Failure,
+    files,
+    session::{Session, bounded},
+    text::{bytes, count},
+    verbs::wait,
+};
+
+pub(crate) async fn perform(verb: ContextAdd, session: &mut Session<'_>) -> Result<Exit, Failure> {
+    let added = read(&verb.files, session)?;
+    let name = verb.run.0;
+    if verb.dry_run == Some(DryRun::Client) {
+        for file in &added {
+            let named = if file.filename.is_empty() {
+                "context-v{N}.md, N being the new version"
+            } else {
+                &file.filename
+            };
+            session.line(&format!("{named}: {}", bytes(file.content.len())))?;
+        }
+        return Ok(Exit::Ok);
+    }
+    let server = session.server().await?;
+    let (trial, done) = match verb.dry_run {
+        None => (Trial::Real, "has"),
+        Some(DryRun::Client | DryRun::Server) => (Trial::DryRun, "would have (nothing was stored)"),
+    };
+    let request = Request::of_run("patch", &server.namespace, &name);
+    let action = actions::add_context(&server.client, &server.namespace, &name, &added, trial);
+    let done_with = bounded(request, action).await?;
+    let names: Vec<String> = done_with
+        .files
+        .iter()
+        .map(|file| format!("'{file}'"))
+        .collect();
+    session.line(&format!(
+        "TaskRun '{name}' {done} version {} with {}, {} in all",
+        done_with.version,
+        names.join(", "),
+        count(done_with.run.spec.markdown_files.len(), "file"),
+    ))?;
+    if verb.waiting.wait {
+        return wait::until_finished(session, &server, &[name], verb.waiting.timeout).await;
+    }
+    if trial == Trial::Real {
+        let next = session.command(&format!("wait {name}"));
+        session.line(&format!("  to follow it: {next}"))?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn read(paths: &[PathBuf], session: &Session<'_>) -> Result<Vec<File>, Failure> {
+    let is_input = |path: &&PathBuf| path.as_path() == Path::new("-");
+    let (inputs, others): (Vec<&PathBuf>, Vec<&PathBuf>) = paths.iter().partition(is_input);
+    if inputs.len() > 1 {
+        return Err(Failure::client("'-' can be read once only"));
+    }
+    let others: Vec<PathBuf> = others.into_iter().cloned().collect();
+    let mut added = files::read(&others)?;
+    if !inputs.is_empty() {
+        added.push(files::read_input(&mut (session.environment.input)())?);
+    }
+    Ok(added)
+}

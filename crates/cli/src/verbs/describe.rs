@@ -1,0 +1,541 @@
+//! `describe`
+
+use actions::Request;
+use api::{
+    Timestamp,
+    status::Progress,
+    tasks::{Agent, TaskRun},
+};
+use k8s_openapi::api::core::v1::Event;
+use kube::Api;
+
+use crate::{
+    Exit,
+    arguments::Describe,
+    failure::Failure,
+    related::{self, Children},
+    session::{Session, ask},
+    target::{Kind, Selection},
+    text::{
+        Paint, Table, Tone, age, between, bytes, cell, clean, count, moment, span, stamp, toned,
+        wrap,
+    },
+    verbs::{events, tree},
+    view,
+};
+
+/// Columns before the values.
+const LABEL: usize = 14;
+
+/// The newest Events are enough here; `events` has all.
+const EVENTS: usize = 20;
+
+pub(crate) async fn perform(verb: Describe, session: &mut Session<'_>) -> Result<Exit, Failure> {
+    let Selection { kind, name } = verb.target;
+    let server = session.server().await?;
+    let page = Page {
+        now: session.now(),
+        paint: session.paint,
+        width: session.width(),
+        room: session.room(),
+    };
+    let text = match kind {
+        Kind::Run => {
+            let run = related::run(&server, &name).await?;
+            let children = related::children(&server, &run).await;
+            let events = match &children {
+                Ok(children) => related::events(&server, &run, children).await,
+                Err(_told_below) => related::events(&server, &run, &Children::default()).await,
+            };
+            let next = session.command(&format!("why {name}"));
+            page.run(&run, children, events, &next)
+        }
+        Kind::Agent => {
+            let agents: Api<Agent> = Api::namespaced(server.client.clone(), &server.namespace);
+            let request = Request {
+                verb: "get",
+                kind: kind.name(),
+                resource: kind.resource(),
+                name: Some(name.clone()),
+                namespace: Some(server.namespace.clone()),
+            };
+            page.agent(&ask(request, agents.get(&name)).await?)
+        }
+    };
+    session.print(&text)?;
+    Ok(Exit::Ok)
+}
+
+/// How a page looks.
+#[derive(Debug, Clone, Copy)]
+struct Page {
+    now: Timestamp,
+    paint: Paint,
+    width: usize,
+    room: Option<usize>,
+}
+
+/// Label and value; values that are empty are left out.
+type Field = (&'static str, String);
+
+impl Page {
+    fn run(
+        self,
+        run: &TaskRun,
+        children: Result<Children, Failure>,
+        events: Result<Vec<Event>, Failure>,
+        why: &str,
+    ) -> String {
+        let standing = view::run(run);
+        let mut out = self.title("TaskRun", &run.metadata, standing.tone, &standing.text());
+        let message = run
+            .status
+            .as_ref()
+            .and_then(|status| status.progress.message.as_deref());
+        out.push_str(&self.paragraph(message.unwrap_or("it has no status yet")));
+        out.push_str(&self.section("Task", &task(run)));
+        if let Some(status) = &run.status {
+            out.push_str(&self.section("Status", &self.status(run)));
+            if let Some(result) = &status.result {
+                out.push_str(&self.section("Result of the last attempt", &result_fields(result)));
+            }
+            out.push_str(&self.timeline(&status.progress));
+            out.push_str(&self.history(run));
+            out.push_str(&self.conditions(&status.progress));
+        }
+        out.push_str(&self.head("Children"));
+        match children {
+            Ok(children) => {
+                for line in tree::render(run, &children, self.paint).lines() {
+                    out.push_str(&format!("  {line}\n"));
+                }
+            }
+            Err(failure) => out.push_str(&self.unread(&failure)),
+        }
+        out.push_str(&self.head("Events"));
+        match events {
+            Ok(events) => out.push_str(&self.events(&events)),
+            Err(failure) => out.push_str(&self.unread(&failure)),
+        }
+        let is_well = actions::outcome(run) == Some(actions::Outcome::Succeeded);
+        if !is_well {
+            out.push_str(&format!(
+                "\nto see what it waits for or why it failed: {why}\n"
+            ));
+        }
+        out
+    }
+
+    fn agent(self, agent: &Agent) -> String {
+        let progress = agent.status.as_ref().map(|status| &status.progress);
+        let is_ready = progress.is_some_and(|progress| progress.is_true("Ready"));
+        let (tone, words) = if is_ready {
+            (Tone::Good, "✓ Ready")
+        } else {
+            (Tone::Waiting, "○ not ready")
+        };
+        let mut out = self.title("Agent", &agent.metadata, tone, words);
+        let message = progress.and_then(|progress| progress.message.as_deref());
+        out.push_str(&self.paragraph(message.unwrap_or("it has no status yet")));
+        let spec = &agent.spec;
+        let results: Vec<String> = spec
+            .results
+            .iter()
+            .map(|result| {
+                let word = if result.required { " (required)" } else { "" };
+                format!("{}{word}", result.name)
+            })
+            .collect();
+        let instructions: Vec<&str> = spec
+            .instructions
+            .iter()
+            .map(|file| file.filename.as_str())
+            .collect();
+        out.push_str(&self.section(
+            "Agent",
+            &[
+                ("Image", spec.image.clone()),
+                ("Command", spec.command.join(" ")),
+                ("Arguments", spec.args.join(" ")),
+                ("Account", spec.service_account_name.clone()),
+                ("User", spec.run_as_user.to_string()),
+                ("Timeout", duration(spec.timeout)),
+                ("To start", duration(spec.start_timeout)),
+                ("Attempts", spec.retry.max_attempts.to_string()),
+                ("Results", results.join(", ")),
+                ("Instructions", instructions.join(", ")),
+            ],
+        ));
+        if let Some(progress) = progress {
+            out.push_str(&self.conditions(progress));
+        }
+        out
+    }
+
+    fn title(
+        self,
+        kind: &str,
+        meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+        tone: Tone,
+        standing: &str,
+    ) -> String {
+        let name = format!("{kind} {}", clean(meta.name.as_deref().unwrap_or_default()));
+        let namespace = clean(meta.namespace.as_deref().unwrap_or_default());
+        let created = meta.creation_timestamp.as_ref().map(|time| time.0);
+        format!(
+            "{}  {}\n  in namespace '{namespace}', {} old\n",
+            self.paint.apply(Tone::Head, &name),
+            self.paint.apply(tone, standing),
+            age(created, self.now)
+        )
+    }
+
+    fn head(self, title: &str) -> String {
+        format!("\n{}\n", self.paint.apply(Tone::Head, title))
+    }
+
+    fn paragraph(self, text: &str) -> String {
+        let lines = wrap(text, self.width.saturating_sub(2));
+        lines.iter().map(|line| format!("  {line}\n")).collect()
+    }
+
+    fn section(self, title: &str, fields: &[Field]) -> String {
+        let mut out = self.head(title);
+        for (label, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
+            let lines = wrap(value, self.width.saturating_sub(LABEL + 3).max(20));
+            for (index, line) in lines.iter().enumerate() {
+                let label = if index == 0 {
+                    format!("{label}:")
+                } else {
+                    String::new()
+                };
+                out.push_str(&format!("  {label:<LABEL$} {line}\n"));
+            }
+        }
+        out
+    }
+
+    fn status(self, run: &TaskRun) -> Vec<Field> {
+        let Some(status) = &run.status else {
+            return Vec::new();
+        };
+        let time = |time: &Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>| {
+            time.as_ref().map_or_else(String::new, |time| {
+                let ago = between(time.0, self.now);
+                let when = if ago >= 0 {
+                    format!("{} ago", span(ago))
+                } else {
+                    format!("in {}", span(-ago))
+                };
+                format!("{} ({when})", moment(time.0))
+            })
+        };
+        let version = match status.context_version {
+            Some(version) if version != run.spec.context_version => format!(
+                "{version}; version {} is not looked at yet",
+                run.spec.context_version
+            ),
+            Some(_) | None => String::new(),
+        };
+        let pod = status
+            .pod
+            .as_ref()
+            .map_or_else(String::new, |pod| match &pod.node {
+                Some(node) => format!("{} on node '{node}'", pod.name),
+                None => pod.name.clone(),
+            });
+        let retry = status
+            .progress
+            .retry
+            .as_ref()
+            .map_or_else(String::new, |retry| {
+                format!(
+                    "{} ({} without success so far, {})",
+                    moment(retry.next_at.0),
+                    count(usize::try_from(retry.attempt).unwrap_or(usize::MAX), "try"),
+                    retry.class
+                )
+                .replace("trys", "tries")
+            });
+        vec![
+            ("Version", version),
+            ("Attempts", status.attempts.to_string()),
+            (
+                "Disruptions",
+                match status.disruptions {
+                    0 => String::new(),
+                    count => count.to_string(),
+                },
+            ),
+            ("Job", status.job_name.clone().unwrap_or_default()),
+            (
+                "ConfigMap",
+                status.config_map_name.clone().unwrap_or_default(),
+            ),
+            ("Pod", pod),
+            ("Started", time(&status.started_at)),
+            ("Finished", time(&status.finished_at)),
+            ("Deadline", time(&status.deadline_at)),
+            ("Next try", retry),
+        ]
+    }
+
+    fn timeline(self, progress: &Progress) -> String {
+        if progress.steps.is_empty() {
+            return String::new();
+        }
+        let mut table = Table::new(vec![
+            "STARTED", "PHASE", "ATTEMPT", "TOOK", "OUTCOME", "REASON", "MESSAGE",
+        ]);
+        for step in &progress.steps {
+            let end = step.finished_at.as_ref().map_or(self.now, |time| time.0);
+            table.push(vec![
+                cell(stamp(step.started_at.0, self.now)),
+                cell(&step.phase),
+                cell(
+                    step.attempt
+                        .map_or_else(String::new, |number| number.to_string()),
+                ),
+                cell(span(between(step.started_at.0, end))),
+                toned(&step.outcome, outcome_tone(&step.outcome)),
+                cell(&step.reason),
+                cell(repeated(&step.message, progress)),
+            ]);
+        }
+        self.table("Timeline", &table)
+    }
+
+    fn history(self, run: &TaskRun) -> String {
+        let history = run.status.iter().flat_map(|status| &status.history);
+        let mut table = Table::new(vec!["VERSION", "PHASE", "REASON", "ATTEMPTS", "ENDED"]);
+        for version in history {
+            table.push(vec![
+                cell(version.context_version.to_string()),
+                toned(&version.phase, outcome_tone(&version.phase)),
+                cell(&version.reason),
+                cell(version.attempts.to_string()),
+                cell(moment(version.finished_at.0)),
+            ]);
+        }
+        if table.is_empty() {
+            return String::new();
+        }
+        self.table("Earlier versions", &table)
+    }
+
+    fn conditions(self, progress: &Progress) -> String {
+        let mut table = Table::new(vec!["TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"]);
+        for condition in &progress.conditions {
+            let since = Some(condition.last_transition_time.0);
+            table.push(vec![
+                cell(&condition.type_),
+                cell(&condition.status),
+                cell(&condition.reason),
+                cell(age(since, self.now)),
+                cell(repeated(&condition.message, progress)),
+            ]);
+        }
+        if table.is_empty() {
+            return String::new();
+        }
+        self.table("Conditions", &table)
+    }
+
+    fn events(self, events: &[Event]) -> String {
+        let mut table = events::table();
+        for event in events.iter().skip(events.len().saturating_sub(EVENTS)) {
+            table.push(events::row(event, self.now));
+        }
+        if table.is_empty() {
+            return "  none; the server keeps them for about an hour\n".to_owned();
+        }
+        self.indented(&table)
+    }
+
+    fn table(self, title: &str, table: &Table) -> String {
+        format!("{}{}", self.head(title), self.indented(table))
+    }
+
+    fn indented(self, table: &Table) -> String {
+        let room = self.room.map(|room| room.saturating_sub(2));
+        let text = table.render(self.paint, room);
+        text.lines().map(|line| format!("  {line}\n")).collect()
+    }
+
+    fn unread(self, failure: &Failure) -> String {
+        self.paragraph(&format!("cannot be shown: {}", failure.message()))
+    }
+}
+
+/// The main message stands at the top of the page.
+fn repeated<'a>(message: &'a str, progress: &Progress) -> &'a str {
+    if progress.message.as_deref() == Some(message) {
+        "(as above)"
+    } else {
+        message
+    }
+}
+
+fn outcome_tone(word: &str) -> Tone {
+    match word {
+        "Succeeded" | "Ready" => Tone::Good,
+        "Failed" | "Stalled" => Tone::Bad,
+        "Left" => Tone::Dim,
+        _ => Tone::Plain,
+    }
+}
+
+fn task(run: &TaskRun) -> Vec<Field> {
+    let spec = &run.spec;
+    let files = &spec.markdown_files;
+    let size = files.iter().map(|file| file.content.len()).sum();
+    let names: Vec<&str> = files.iter().map(|file| file.filename.as_str()).collect();
+    let yes = |is_so: bool| {
+        if is_so {
+            "yes".to_owned()
+        } else {
+            String::new()
+        }
+    };
+    vec![
+        ("Task", spec.task_id.to_string()),
+        ("Service", spec.service_name.clone()),
+        ("Agent", spec.agent_name.clone()),
+        ("Version", spec.context_version.to_string()),
+        (
+            "Files",
+            format!("{}, {}: {}", files.len(), bytes(size), names.join(", ")),
+        ),
+        ("Timeout", spec.timeout.map_or_else(String::new, duration)),
+        (
+            "Attempts",
+            spec.retry.as_ref().map_or_else(String::new, |retry| {
+                format!("at most {}", retry.max_attempts)
+            }),
+        ),
+        ("Suspended", yes(spec.suspend)),
+        ("Cancelled", yes(spec.cancel)),
+    ]
+}
+
+fn duration(duration: kube::core::Duration) -> String {
+    span(i64::try_from(std::time::Duration::from(duration).as_secs()).unwrap_or(i64::MAX))
+}
+
+fn result_fields(result: &api::tasks::Evidence) -> Vec<Field> {
+    let number = |number: Option<i32>| number.map_or_else(String::new, |it| it.to_string());
+    let results: Vec<String> = result
+        .results
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    vec![
+        ("Reason", result.reason.clone().unwrap_or_default()),
+        ("Exit code", number(result.exit_code)),
+        ("Signal", number(result.signal)),
+        ("Message", result.message.clone().unwrap_or_default()),
+        ("Results", results.join(", ")),
+        ("Image", result.image_id.clone().unwrap_or_default()),
+        ("Pod", result.pod_name.clone().unwrap_or_default()),
+        ("Node", result.node.clone().unwrap_or_default()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::view::tests::{a_run, condition};
+
+    const PAGE: Page = Page {
+        now: Timestamp::constant(1_767_229_200, 0),
+        paint: Paint { is_on: false },
+        width: 60,
+        room: None,
+    };
+
+    #[test]
+    fn a_failed_run_on_one_page() {
+        let run = a_run(
+            &json!({ "suspend": true }),
+            &json!({
+                "phase": "Failed", "contextVersion": 1, "attempts": 1, "jobName": "shop-7-v1",
+                "message": "the agent's program ended with exit code 3; read its log",
+                "startedAt": "2026-01-01T00:00:10Z", "finishedAt": "2026-01-01T00:00:40Z",
+                "result": { "exitCode": 3, "reason": "NonZeroExit", "podName": "shop-7-v1-x",
+                    "results": { "commit": "0123" } },
+                "conditions": [condition("Finished", "True", "NonZeroExit"), condition("Succeeded", "False", "NonZeroExit")],
+                "steps": [{ "phase": "Failed", "attempt": 1, "startedAt": "2026-01-01T00:00:40Z",
+                    "finishedAt": "2026-01-01T00:00:40Z", "outcome": "Failed",
+                    "reason": "NonZeroExit", "message": "exit code 3" }],
+            }),
+        );
+        let denied = Failure::client("not allowed to list events");
+        let page = PAGE.run(&run, Ok(Children::default()), Err(denied), "orc why shop-7");
+        assert_eq!(
+            page,
+            "TaskRun shop-7  ✗ Failed (NonZeroExit)
+  in namespace 'team', 60m old
+  the agent's program ended with exit code 3; read its log
+
+Task
+  Task:          7
+  Service:       shop
+  Agent:         writer
+  Version:       1
+  Files:         1, 6 bytes: task.md
+  Suspended:     yes
+
+Status
+  Attempts:      1
+  Job:           shop-7-v1
+  Started:       2026-01-01T00:00:10Z (59m ago)
+  Finished:      2026-01-01T00:00:40Z (59m ago)
+
+Result of the last attempt
+  Reason:        NonZeroExit
+  Exit code:     3
+  Results:       commit=0123
+  Pod:           shop-7-v1-x
+
+Timeline
+  STARTED     PHASE    ATTEMPT   TOOK   OUTCOME   REASON        MESSAGE
+  00:00:40Z   Failed   1         0s     Failed    NonZeroExit   exit code 3
+
+Conditions
+  TYPE        STATUS   REASON        SINCE   MESSAGE
+  Finished    True     NonZeroExit   59m     as it is
+  Succeeded   False    NonZeroExit   59m     as it is
+
+Children
+  └─ no children: they are removed some time after the end
+
+Events
+  cannot be shown: not allowed to list events
+
+to see what it waits for or why it failed: orc why shop-7
+"
+        );
+    }
+
+    #[test]
+    fn a_run_that_nobody_has_looked_at() {
+        let status = json!({ "observedGeneration": -1, "phase": "Pending",
+            "message": "waiting for the operator to look at it" });
+        let run = a_run(&json!({}), &status);
+        let page = PAGE.run(
+            &run,
+            Ok(Children::default()),
+            Ok(Vec::new()),
+            "orc why shop-7",
+        );
+        assert!(page.contains("○ Pending\n"), "{page}");
+        assert!(
+            page.contains("  waiting for the operator to look at it\n"),
+            "{page}"
+        );
+        assert!(page.contains("no children yet"), "{page}");
+        assert!(!page.contains("Timeline"), "{page}");
+    }
+}

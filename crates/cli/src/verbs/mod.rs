@@ -1,0 +1,16 @@
+//! The verbs, one file each.
+
+pub(crate) mod completion;
+pub(crate) mod context;
+pub(crate) mod describe;
+pub(crate) mod events;
+pub(crate) mod get;
+pub(crate) mod logs;
+pub(crate) mod retry;
+pub(crate) mod steer;
+pub(crate) mod submit;
+mod timeline;
+pub(crate) mod tree;
+pub(crate) mod version;
+pub(crate) mod wait;
+pub(crate) mod why;

@@ -1,0 +1,193 @@
+//! A run's timeline as lines. Pure.
+
+use api::{Timestamp, status::Step, tasks::TaskRun};
+
+use crate::{
+    text::{Paint, Tone, between, clean, hour, span, wrap},
+    view,
+};
+
+/// Steps that are shown while one waits; `describe` shows all.
+const STEPS: usize = 8;
+
+/// Lines of the message.
+const MESSAGE: usize = 3;
+
+/// A line and how it is meant.
+pub(crate) type Line = (Tone, String);
+
+/// One run in full: phases with times, the message, the deadline.
+pub(crate) fn block(run: &TaskRun, now: Timestamp, width: usize) -> Vec<Line> {
+    let name = clean(run.metadata.name.as_deref().unwrap_or_default());
+    let standing = view::run(run);
+    let mut lines = vec![(
+        standing.tone,
+        format!(
+            "{name}  version {}  {}",
+            run.spec.context_version,
+            standing.text()
+        ),
+    )];
+    let Some(status) = &run.status else {
+        return lines;
+    };
+    let steps = &status.progress.steps;
+    for step in steps.iter().skip(steps.len().saturating_sub(STEPS)) {
+        lines.push(step_line(step, now));
+    }
+    let message = status.progress.message.as_deref().unwrap_or_default();
+    let room = width.saturating_sub(4);
+    let mut words = wrap(message, room);
+    if words.len() > MESSAGE {
+        words.truncate(MESSAGE);
+        if let Some(last) = words.last_mut() {
+            *last = api::status::bounded(&format!("{last} …"), room);
+        }
+    }
+    lines.extend(
+        words
+            .into_iter()
+            .map(|words| (Tone::Plain, format!("    {words}"))),
+    );
+    if actions::outcome(run).is_none()
+        && let Some(deadline) = &status.deadline_at
+    {
+        let left = between(now, deadline.0);
+        let words = if left >= 0 {
+            format!("    deadline in {}, at {}", span(left), hour(deadline.0))
+        } else {
+            format!(
+                "    deadline passed {} ago, at {}",
+                span(-left),
+                hour(deadline.0)
+            )
+        };
+        lines.push((Tone::Dim, words));
+    }
+    lines
+}
+
+fn step_line(step: &Step, now: Timestamp) -> Line {
+    let (symbol, tone) = match step.outcome.as_str() {
+        "Succeeded" | "Ready" => ("✓", Tone::Good),
+        "Failed" => ("✗", Tone::Bad),
+        "Stalled" => ("!", Tone::Bad),
+        "Left" => ("→", Tone::Dim),
+        _ => ("●", Tone::Busy),
+    };
+    let end = step.finished_at.as_ref().map_or(now, |time| time.0);
+    let is_going = step.finished_at.is_none();
+    let took = between(step.started_at.0, end);
+    let mut parts = vec![
+        format!("  {symbol} {:<9}", clean(&step.phase)),
+        hour(step.started_at.0),
+    ];
+    if took > 0 || is_going {
+        let word = if is_going { "for" } else { "took" };
+        parts.push(format!("{word} {}", span(took)));
+    }
+    parts.extend(step.attempt.map(|number| format!("attempt {number}")));
+    if !matches!(step.reason.as_str(), "" | "Progressing") && step.reason != step.phase {
+        parts.push(clean(&step.reason));
+    }
+    (tone, parts.join("  "))
+}
+
+/// One run in one line, for those who wait for many or read a file.
+pub(crate) fn sentence(run: &TaskRun) -> String {
+    let name = clean(run.metadata.name.as_deref().unwrap_or_default());
+    let standing = view::run(run);
+    let version = run.spec.context_version;
+    let message = run
+        .status
+        .as_ref()
+        .and_then(|status| status.progress.message.as_deref());
+    match message {
+        Some(message) => format!("{name} v{version} {}: {}", standing.text(), clean(message)),
+        None => format!("{name} v{version} {}", standing.text()),
+    }
+}
+
+/// Painted and cut to the terminal: a line that wraps cannot be drawn over.
+pub(crate) fn drawn(lines: &[Line], width: usize, paint: Paint) -> String {
+    let mut out = String::new();
+    for (tone, text) in lines {
+        let text = if text.chars().count() > width {
+            api::status::bounded(text, width)
+        } else {
+            text.clone()
+        };
+        out.push_str(&paint.apply(*tone, &text));
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::view::tests::{a_run, condition};
+
+    fn running() -> TaskRun {
+        a_run(
+            &json!({}),
+            &json!({
+                "phase": "Running", "contextVersion": 1, "attempts": 2,
+                "message": "the agent's container runs on node 'node-0'",
+                "deadlineAt": "2026-01-01T01:00:30Z",
+                "conditions": [condition("Succeeded", "Unknown", "Progressing")],
+                "steps": [
+                    { "phase": "Pending", "attempt": 1, "startedAt": "2026-01-01T00:00:00Z",
+                        "finishedAt": "2026-01-01T00:00:04Z", "outcome": "Left",
+                        "reason": "Progressing", "message": "" },
+                    { "phase": "Running", "attempt": 1, "startedAt": "2026-01-01T00:00:04Z",
+                        "finishedAt": "2026-01-01T00:00:20Z", "outcome": "Left",
+                        "reason": "NonZeroExit", "message": "" },
+                    { "phase": "Running", "attempt": 2, "startedAt": "2026-01-01T00:00:30Z",
+                        "outcome": "Working", "reason": "Progressing", "message": "" },
+                ],
+            }),
+        )
+    }
+
+    #[test]
+    fn a_run_shows_its_phases_message_and_deadline() {
+        let now = "2026-01-01T00:01:00Z".parse().unwrap();
+        let lines = block(&running(), now, 60);
+        assert_eq!(
+            drawn(&lines, 60, Paint { is_on: false }),
+            "shop-7  version 1  ● Running\n\
+             \x20 → Pending    00:00:00Z  took 4s  attempt 1\n\
+             \x20 → Running    00:00:04Z  took 16s  attempt 1  NonZeroExit\n\
+             \x20 ● Running    00:00:30Z  for 30s  attempt 2\n\
+             \x20   the agent's container runs on node 'node-0'\n\
+             \x20   deadline in 59m, at 01:00:30Z\n"
+        );
+    }
+
+    #[test]
+    fn no_line_is_longer_than_the_terminal() {
+        let now = "2026-01-01T00:01:00Z".parse().unwrap();
+        for width in [10, 20, 40] {
+            let text = drawn(
+                &block(&running(), now, width),
+                width,
+                Paint { is_on: false },
+            );
+            assert!(
+                text.lines().all(|line| line.chars().count() <= width),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_plain_line_says_it_all() {
+        assert_eq!(
+            sentence(&running()),
+            "shop-7 v1 ● Running: the agent's container runs on node 'node-0'"
+        );
+    }
+}

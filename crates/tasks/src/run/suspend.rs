@@ -1,0 +1,119 @@
+//! A run that is held by its `suspend`.
+
+use api::{
+    Reason, Verdict,
+    decide::{Decision, Effect, NoExternal, ResourceType},
+    names,
+    status::{MESSAGE, bounded},
+    tasks::RunPhase,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+use super::{
+    RunDecision,
+    cause::Cause,
+    conclude::message_of,
+    going,
+    world::{Run, Stage, is_of_before, may_run, pod_words, some_of},
+};
+use crate::view::JobView;
+
+/// Held before an attempt, or between two: nothing is started, and no time counts.
+pub(super) fn before(run: &Run<'_>) -> RunDecision {
+    let message = match run.stage() {
+        Stage::Between { result } => format!(
+            "suspended after attempt {}: {}",
+            run.status.attempts,
+            bounded(message_of(result), MESSAGE - 100)
+        ),
+        Stage::Before | Stage::Going { .. } | Stage::Stopping { .. } => {
+            "suspended before it was started".to_owned()
+        }
+    };
+    held(run, message)
+}
+
+/// Held while an attempt goes on: its Job is suspended, which ends its Pod.
+pub(super) fn during(run: &Run<'_>, job: &JobView) -> RunDecision {
+    let left: Vec<String> = run
+        .pods_of(job)
+        .filter(|pod| may_run(pod))
+        .map(pod_words)
+        .collect();
+    let message = if left.is_empty() {
+        format!("suspended: Job '{}' runs nothing", job.name)
+    } else {
+        format!("suspended: waiting for {} to stop", some_of(&left))
+    };
+    let mut decision = held(run, message);
+    if !job.suspended || !job.suspended_by_us {
+        decision = decision.with(set(run, job, json!({ "suspend": true })));
+    }
+    decision
+}
+
+/// Someone else holds the Job: whoever that is (a queue, say) must resume it.
+pub(super) fn by_others(job: &JobView) -> Option<Cause> {
+    let is_theirs = job.suspended && !job.suspended_by_us;
+    is_theirs.then(|| Cause {
+        reason: Reason::Suspended,
+        message: format!(
+            "Job '{}' was suspended from outside; waiting until it is resumed there",
+            job.name
+        ),
+    })
+}
+
+/// A Pod that was stopped by the suspension and is not gone yet keeps the next one away.
+pub(super) fn still_stopping(run: &Run<'_>, job: &JobView) -> Option<Cause> {
+    let mut pods = run.pods_of(job);
+    let pod = pods.find(|pod| is_of_before(job, pod) && may_run(pod))?;
+    Some(Cause {
+        reason: Reason::Progressing,
+        message: format!(
+            "waiting for {}, which was suspended, to stop",
+            pod_words(pod)
+        ),
+    })
+}
+
+/// Let go again: the attempt runs from its start.
+pub(super) fn resume(run: &Run<'_>, job: &JobView) -> RunDecision {
+    let deadline = run.after(run.start_timeout(job));
+    let mut status = run.next();
+    status.started_at = None;
+    status.pod = None;
+    status.deadline_at = Some(Time(deadline));
+    // Not every release of Kubernetes begins the Job's own limit anew.
+    let mut spec = json!({ "suspend": false });
+    if let Some(limit) = going::limit(run, job, deadline) {
+        spec["activeDeadlineSeconds"] = json!(limit);
+    }
+    Decision::say(status, RunPhase::Pending, going::created(&job.name))
+        .with(set(run, job, spec))
+        .wake_at(deadline)
+}
+
+fn held(run: &Run<'_>, message: String) -> RunDecision {
+    let mut status = run.next();
+    status.started_at = None;
+    status.deadline_at = None;
+    // We stop it ourselves: that is no disruption.
+    status.pod = None;
+    let verdict = Verdict::working(Reason::Suspended, message);
+    Decision::say(status, RunPhase::Pending, verdict)
+}
+
+/// The mark says whose suspension it is, in the same write.
+fn set(run: &Run<'_>, job: &JobView, spec: Value) -> Effect<NoExternal> {
+    let mark = (spec["suspend"] == true).then_some("true");
+    Effect::Patch {
+        target: run.target(ResourceType::JOB, &job.name, &job.uid),
+        subresource: None,
+        patch: json!({
+            "metadata": { "annotations": { names::SUSPENDED: mark } },
+            "spec": spec,
+        }),
+    }
+}

@@ -1,0 +1,148 @@
+//! A Job whose record waits, or was lost.
+
+use api::{Reason, State, decide::Class, tasks::RunPhase};
+
+use super::*;
+
+#[test]
+fn a_record_that_was_lost_starts_nothing_twice() {
+    let mut scene = Scene::plain();
+    let decision = scene.decide();
+    scene.perform(&decision.effects[0]);
+    assert_eq!(creates(&scene.decide()), [("Job", "shop-7-v1".to_owned())]);
+    scene.perform(&decision.effects[1]);
+    // The Agent changed since: what was made is taken as it is.
+    scene.world.agent = Some(Arc::new(agent(json!({"image": "agents/writer:2"}))));
+    let again = scene.decide();
+    assert!(again.effects.is_empty());
+    assert_eq!(again.status, decision.status);
+}
+
+#[test]
+fn the_first_record_waits_for_something_worth_it() {
+    // A container that starts at once: its start is the first record.
+    let mut scene = Scene::plain();
+    let decision = scene.decide();
+    assert_eq!(decision.record_at, Some(at(10)));
+    for effect in &decision.effects {
+        scene.perform(effect);
+    }
+    let again = scene.at(1).decide();
+    assert_eq!(again.record_at, Some(at(10)));
+    assert_eq!(again.status, decision.status, "nothing is forgotten");
+    scene.at(3).pod(running(2));
+    let decision = scene.decide();
+    assert_eq!(
+        (decision.phase, decision.record_at),
+        (RunPhase::Running, None)
+    );
+    assert_eq!(decision.status.attempts, 1);
+
+    // One that has ended by then waits for its Job, and is recorded with its end.
+    scene.pod(ended(0, 4, ""));
+    assert_eq!(scene.at(5).decide().record_at, Some(at(10)));
+    scene.at(6).complete();
+    let decision = scene.decide();
+    assert_eq!(
+        (decision.phase, decision.record_at),
+        (RunPhase::Succeeded, None)
+    );
+
+    // A cause is recorded as soon as it is seen, and nothing waits longer than 10 seconds.
+    let mut scene = Scene::plain();
+    for effect in &scene.decide().effects {
+        scene.perform(effect);
+    }
+    let mut slow = scene.clone();
+    slow.at(9);
+    assert_eq!(slow.decide().record_at, Some(at(10)));
+    slow.at(10);
+    assert_eq!(slow.decide().record_at, None);
+    scene.at(2).pod(waiting("ErrImagePull", "no"));
+    assert_eq!(scene.decide().record_at, None);
+    assert_eq!(scene.decide().verdict.reason, Reason::ImagePullFailed);
+
+    // What was recorded before is not left to say something else.
+    let mut scene = Scene::new(run(json!({})), None);
+    scene.pass();
+    scene.world.agent = Some(Arc::new(agent(json!({}))));
+    assert_eq!(creates(&scene.decide()).len(), 2);
+    assert_eq!(scene.decide().record_at, None);
+
+    // The CRD's default is no record of ours.
+    let mut scene = Scene::plain();
+    let progress = json!({
+        "observedGeneration": -1, "phase": "Pending",
+        "message": "waiting for the operator to look at it",
+    });
+    scene.run.status = serde_json::from_value(progress).unwrap();
+    assert_eq!(scene.decide().record_at, Some(at(10)));
+}
+
+#[test]
+fn a_fault_is_not_left_unsaid_because_the_first_record_waits() {
+    let mut scene = Scene::plain();
+    for effect in &scene.decide().effects {
+        scene.perform(effect);
+    }
+    let fault = Fault::new(Class::Failed, Reason::InvalidChild, "no");
+    let decision = scene.at(1).decide_with(Some(&fault));
+    assert_eq!(decision.record_at, None);
+    assert_eq!(
+        said(&decision),
+        (RunPhase::Pending, State::Working, Reason::InvalidChild)
+    );
+    assert_eq!(decision.status.job_name.as_deref(), Some("shop-7-v1"));
+    scene.record(&decision);
+    assert_eq!(deletes(&scene.decide()), ["shop-7-v1"]);
+}
+
+#[test]
+fn a_version_that_was_never_recorded_goes_into_the_history_before_its_job_goes() {
+    let mut scene = Scene::plain();
+    let decision = scene.decide();
+    for effect in &decision.effects {
+        scene.perform(effect);
+    }
+    scene.at(3).pod(ended(0, 2, ""));
+    scene.complete();
+    scene.supersede();
+    let decision = scene.at(4).pass();
+    assert!(decision.effects.is_empty(), "first only a record");
+    let [past] = scene.status().history.as_slice() else {
+        panic!("{:?}", scene.status().history)
+    };
+    assert_eq!(
+        (past.context_version, past.attempts, past.reason.as_str()),
+        (1, 1, "Succeeded")
+    );
+    assert_eq!(past.result.as_ref().unwrap().exit_code, Some(0));
+    assert_eq!(deletes(&scene.pass()), ["shop-7-v1"]);
+    assert_eq!(scene.status().history.len(), 1);
+}
+
+#[test]
+fn a_job_that_only_names_us_as_its_owner_is_not_taken_for_ours() {
+    let mut scene = Scene::plain();
+    let decision = scene.decide();
+    for effect in &decision.effects {
+        scene.perform(effect);
+    }
+    scene.at(3).pod(ended(0, 2, ""));
+    scene.complete();
+    for change in [
+        (|job: &mut JobView| job.terms = None) as fn(&mut JobView),
+        |job| job.version = None,
+    ] {
+        let mut forged = scene.clone();
+        change(forged.job());
+        let decision = forged.decide();
+        assert!(!decision.is_end());
+        assert_eq!(
+            creates(&decision),
+            [("Job", "shop-7-v1".to_owned())],
+            "the engine finds the name taken, and says so"
+        );
+    }
+    assert_eq!(scene.decide().phase, RunPhase::Succeeded);
+}

@@ -1,0 +1,369 @@
+//! A Job of the simulated cluster, with its controller, its Pods and their kubelet: a second at a
+//! time, by a script.
+
+use super::*;
+
+/// What becomes of a Job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Script {
+    /// The container ends with this code.
+    Ends { code: i32 },
+    /// It ends with 0 without the result that is required.
+    Forgets,
+    /// It is killed for its memory.
+    Oom,
+    /// It never starts: the image.
+    NoImage,
+    /// There is never a Pod: the quota.
+    NoPod,
+    /// It runs until it is stopped.
+    Hangs,
+    /// Its Pods are evicted and replaced, this often; then one ends well. On a node that was lost
+    /// for a while they take long to stop.
+    Evicted { times: u32, stops: i64 },
+    /// Someone deletes its Pod: asked to stop, it ends with this code, and its Job ends. The Pod may
+    /// be gone by then.
+    PodDeleted { code: i32, is_gone: bool },
+    /// Its Pod is gone unread when its Job is complete.
+    PodLost,
+    /// Someone deletes the Job; its Pod outlives it.
+    JobDeleted,
+    /// Its node is lost: it can never be stopped, even if it is told to.
+    NodeLost { is_told: bool },
+    /// It ends, and its Job never says so.
+    Silent,
+}
+
+/// How long the Job controller takes to say what became of a Pod.
+const SETTLES: i64 = 2;
+/// How long a Pod takes to stop.
+const STOPS: i64 = 20;
+
+/// One Pod: what happened to it, and when.
+#[derive(Debug, Clone)]
+struct Life {
+    number: usize,
+    created: i64,
+    started: Option<i64>,
+    asked: Option<i64>,
+    is_evicted: bool,
+    /// Stopped because its Job was suspended: the Job does not count it.
+    is_held: bool,
+    ended: Option<(i64, i32)>,
+    gone: Option<i64>,
+}
+
+/// A Job, its script, and what has happened to it.
+#[derive(Debug, Clone)]
+pub(super) struct Worker {
+    pub(super) view: JobView,
+    pub(super) script: Script,
+    /// Seconds from a Pod's creation to its container's start.
+    pub(super) starts: i64,
+    /// Seconds from there to what the script has in mind.
+    pub(super) takes: i64,
+    evictions: u32,
+    pods: Vec<Life>,
+    second: i64,
+    gone: Option<i64>,
+}
+
+impl Worker {
+    pub(super) fn new(view: JobView, script: Script, starts: i64, takes: i64) -> Self {
+        let evictions = if let Script::Evicted { times, .. } = script {
+            times
+        } else {
+            0
+        };
+        let second = view.created.unwrap().as_second();
+        Self {
+            view,
+            script,
+            starts,
+            takes,
+            evictions,
+            pods: Vec::new(),
+            second,
+            gone: None,
+        }
+    }
+
+    pub(super) fn age(&self) -> i64 {
+        self.second - self.view.created.unwrap().as_second()
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.is_some()
+    }
+
+    /// Whether a program of it may run at this moment, whatever anyone saw of it.
+    pub(super) fn may_run(&self) -> bool {
+        self.pods.iter().any(|pod| pod.ended.is_none())
+    }
+
+    /// Someone deletes the Job: it is gone at once, and its Pods are told to stop after it. Not
+    /// while a Pod is so new that no cache has it: with the Job gone, nobody could know of it.
+    pub(super) fn vanish(&mut self) {
+        let second = self.second;
+        if self.pods.iter().all(|pod| pod.created < second - 3) {
+            self.gone.get_or_insert(second);
+        }
+    }
+
+    /// Until this second; whether anything changed that can be seen.
+    pub(super) fn live_until(&mut self, second: i64) -> bool {
+        let mut has_changed = false;
+        while self.second < second {
+            let is_over = self.gone.is_some() || self.view.end.is_some();
+            if is_over && self.view.deleting.is_none() && !self.may_run() {
+                self.second = second;
+                break;
+            }
+            if self.gone.is_some() && !self.may_run() {
+                self.second = second;
+                break;
+            }
+            self.second += 1;
+            has_changed |= self.kubelet();
+            has_changed |= self.controller();
+        }
+        has_changed
+    }
+
+    fn kubelet(&mut self) -> bool {
+        let now = self.second;
+        let (script, starts, takes) = (self.script, self.starts, self.takes);
+        let Some(pod) = self.pods.iter_mut().find(|pod| pod.ended.is_none()) else {
+            return false;
+        };
+        if pod.started.is_none() && pod.asked.is_none() && script != Script::NoImage {
+            let is_time = now >= pod.created + starts;
+            pod.started = is_time.then_some(now);
+            return is_time;
+        }
+        if let Some(asked) = pod.asked {
+            let (stops, code) = match script {
+                Script::NodeLost { .. } => return false,
+                Script::Evicted { stops, .. } => (stops, 143),
+                Script::PodDeleted { code, .. } => (STOPS, code),
+                Script::Ends { .. }
+                | Script::Forgets
+                | Script::Oom
+                | Script::NoImage
+                | Script::NoPod
+                | Script::Hangs
+                | Script::PodLost
+                | Script::JobDeleted
+                | Script::Silent => (STOPS, 143),
+            };
+            let is_time = now >= asked + stops;
+            if is_time {
+                pod.ended = Some((now, code));
+                // Nothing keeps a Pod that its Job does not count.
+                pod.gone = (pod.is_held && starts % 2 == 0).then_some(now);
+            }
+            return is_time;
+        }
+        let Some(started) = pod.started else {
+            return false;
+        };
+        if now < started + takes {
+            return false;
+        }
+        match script {
+            Script::Hangs | Script::NodeLost { is_told: false } => return false,
+            Script::NoImage | Script::NoPod => return false,
+            Script::Ends { code } => pod.ended = Some((now, code)),
+            Script::Oom => pod.ended = Some((now, 137)),
+            Script::Forgets | Script::Silent => pod.ended = Some((now, 0)),
+            Script::Evicted { .. } if self.evictions > 0 => {
+                self.evictions -= 1;
+                pod.asked = Some(now);
+                pod.is_evicted = true;
+            }
+            Script::Evicted { .. } => pod.ended = Some((now, 0)),
+            Script::PodDeleted { .. } | Script::NodeLost { is_told: true } => pod.asked = Some(now),
+            Script::PodLost => {
+                pod.ended = Some((now, 0));
+                pod.gone = Some(now);
+            }
+            Script::JobDeleted => self.gone = self.gone.or(Some(now)),
+        }
+        true
+    }
+
+    fn controller(&mut self) -> bool {
+        let now = self.second;
+        if self.gone.is_some_and(|gone| now > gone) {
+            return self.stop_pods(false);
+        }
+        if self.gone.is_some() {
+            return false;
+        }
+        if let Some(deleting) = self.view.deleting {
+            let has_changed = self.stop_pods(false);
+            // Deletes of ours are in the foreground: Pods go first.
+            if !self.may_run() && now > deleting.as_second() {
+                self.gone = Some(now);
+                return true;
+            }
+            return has_changed;
+        }
+        if self.view.end.is_some() {
+            return false;
+        }
+        let last = self.pods.last();
+        if let Some((ended, code)) = last.and_then(|pod| pod.ended)
+            && last.is_some_and(|pod| !pod.is_held && !pod.is_evicted)
+        {
+            let is_time = now >= ended + SETTLES && self.script != Script::Silent;
+            if is_time {
+                self.conclude(now, code);
+            }
+            return is_time;
+        }
+        self.suspend_or_start(now)
+    }
+
+    fn suspend_or_start(&mut self, now: i64) -> bool {
+        let is_known = self.view.resumed == Some(Timestamp::MAX);
+        if self.view.suspended {
+            self.view.resumed = Some(Timestamp::MAX);
+            return self.stop_pods(true) || !is_known;
+        }
+        if is_known {
+            // The Pod is there before the condition that says so.
+            self.view.resumed = Some(Timestamp::from_second(now + 1).unwrap());
+        }
+        let is_ready = self
+            .pods
+            .last()
+            .is_none_or(|pod| pod.ended.is_some_and(|(ended, _)| now >= ended + 3));
+        if is_ready && self.script != Script::NoPod {
+            self.pods.push(Life {
+                number: self.pods.len(),
+                created: now,
+                started: None,
+                asked: None,
+                is_evicted: false,
+                is_held: false,
+                ended: None,
+                gone: None,
+            });
+            return true;
+        }
+        is_known
+    }
+
+    fn stop_pods(&mut self, is_held: bool) -> bool {
+        let now = self.second;
+        let mut has_changed = false;
+        for pod in &mut self.pods {
+            if pod.ended.is_none() && pod.asked.is_none() {
+                pod.asked = Some(now);
+                has_changed = true;
+            }
+            pod.is_held |= is_held && pod.ended.is_none();
+        }
+        has_changed
+    }
+
+    fn conclude(&mut self, now: i64, code: i32) {
+        let at = Some(Timestamp::from_second(now).unwrap());
+        self.view.end = Some(if code == 0 {
+            JobEnd::Complete { at }
+        } else {
+            JobEnd::Failed {
+                at,
+                reason: "BackoffLimitExceeded".to_owned(),
+                message: "limit".to_owned(),
+            }
+        });
+        let goes = matches!(self.script, Script::PodDeleted { is_gone: true, .. });
+        if let Some(pod) = self.pods.last_mut().filter(|_| goes) {
+            pod.gone = Some(now);
+        }
+    }
+
+    /// Its Pods as they were at this second.
+    pub(super) fn pods(&self, second: i64) -> Vec<PodView> {
+        let is_past = |time: Option<i64>| time.is_some_and(|time| time <= second);
+        // With the Job, the Pods that have ended go.
+        let is_swept = |pod: &Life| {
+            let ended = pod.ended.map(|(ended, _)| ended);
+            is_past(self.gone) && is_past(ended)
+        };
+        self.pods
+            .iter()
+            .filter(|pod| pod.created <= second && !is_past(pod.gone) && !is_swept(pod))
+            .map(|pod| self.pod(pod, second))
+            .collect()
+    }
+
+    fn pod(&self, pod: &Life, second: i64) -> PodView {
+        let past = |time: Option<i64>| time.filter(|time| *time <= second);
+        let stamp = |time: i64| Timestamp::from_second(time).unwrap();
+        let asked = past(pod.asked);
+        let ended = pod.ended.filter(|(ended, _)| *ended <= second);
+        let container = match (past(pod.started), ended) {
+            (Some(started), Some((ended, code))) => self.exit(code, stamp(started), stamp(ended)),
+            (Some(started), None) => Container::Running {
+                since: Some(stamp(started)),
+            },
+            (None, _) => self.waits(second),
+        };
+        let phase = match (&container, ended) {
+            (Container::Ended(exit), _) if exit.code == 0 => PodPhase::Succeeded,
+            (_, Some(_)) => PodPhase::Failed,
+            (Container::Running { .. }, None) => PodPhase::Running,
+            (_, None) => PodPhase::Pending,
+        };
+        PodView {
+            name: format!("{}-pod-{}", self.view.name, pod.number),
+            uid: format!("{}-pod-{}", self.view.uid, pod.number),
+            job_uid: Some(self.view.uid.clone()),
+            created: Some(stamp(pod.created)),
+            node: (second > pod.created).then(|| "node-1".to_owned()),
+            stop_asked: asked.map(stamp),
+            stop_by: asked.map(|asked| stamp(asked + 30)),
+            disruption: asked.filter(|_| pod.is_evicted).map(|_| Said {
+                reason: "EvictionByEvictionAPI".to_owned(),
+                message: String::new(),
+            }),
+            unschedulable: None,
+            phase,
+            failure: None,
+            container,
+            image_id: Some("id".to_owned()),
+        }
+    }
+
+    fn waits(&self, second: i64) -> Container {
+        if self.script != Script::NoImage {
+            waiting("ContainerCreating", "")
+        } else if second % 2 == 0 {
+            waiting("ErrImagePull", "not found")
+        } else {
+            waiting(
+                "ImagePullBackOff",
+                "Back-off pulling image \"a:1\": ErrImagePull: not found",
+            )
+        }
+    }
+
+    fn exit(&self, code: i32, started: Timestamp, finished: Timestamp) -> Container {
+        let is_oom = self.script == Script::Oom && code == 137;
+        Container::Ended(Exit {
+            code,
+            signal: None,
+            reason: if is_oom { "OOMKilled" } else { "Completed" }.to_owned(),
+            message: if self.script == Script::Forgets {
+                String::new()
+            } else {
+                r#"{"answer": "42"}"#.to_owned()
+            },
+            started: Some(started),
+            finished: Some(finished),
+        })
+    }
+}

@@ -1,0 +1,170 @@
+//! Commands with real names, each made in one place.
+
+use super::scene::Scene;
+use crate::{explanation::Command, world::ObjectRef};
+
+/// ` -n team`, or nothing for an object of the cluster.
+fn namespace(object: &ObjectRef) -> String {
+    let named = object.namespace.as_deref().filter(|name| !name.is_empty());
+    named.map_or_else(String::new, |name| format!(" -n {name}"))
+}
+
+/// What kubectl calls a kind. Our own go by short names: others have a `taskrun`, too.
+fn resource(kind: &str) -> String {
+    match kind {
+        "TaskRun" => "otr".to_owned(),
+        "Agent" => "oag".to_owned(),
+        "PersistentVolumeClaim" => "pvc".to_owned(),
+        other => other.to_lowercase(),
+    }
+}
+
+pub(super) fn describe(object: &ObjectRef, purpose: &str) -> Command {
+    let run = format!(
+        "kubectl describe {} {}{}",
+        resource(&object.kind),
+        object.name,
+        namespace(object)
+    );
+    Command::new(run, purpose)
+}
+
+pub(super) fn yaml(object: &ObjectRef, purpose: &str) -> Command {
+    let run = format!(
+        "kubectl get {} {}{} -o yaml",
+        resource(&object.kind),
+        object.name,
+        namespace(object)
+    );
+    Command::new(run, purpose)
+}
+
+pub(super) fn edit(object: &ObjectRef, purpose: &str) -> Command {
+    let run = format!(
+        "kubectl edit {} {}{}",
+        resource(&object.kind),
+        object.name,
+        namespace(object)
+    );
+    Command::new(run, purpose)
+}
+
+pub(super) fn delete(object: &ObjectRef, purpose: &str) -> Command {
+    let run = format!(
+        "kubectl delete {} {}{}",
+        resource(&object.kind),
+        object.name,
+        namespace(object)
+    );
+    Command::new(run, purpose)
+}
+
+/// All objects of a kind in a namespace.
+pub(super) fn list(kind: &str, within: &str, purpose: &str) -> Command {
+    Command::new(
+        format!("kubectl get {} -n {within}", resource(kind)),
+        purpose,
+    )
+}
+
+/// With the server's notes of who set which field.
+pub(super) fn who(object: &ObjectRef, purpose: &str) -> Command {
+    let Command { run, purpose } = yaml(object, purpose);
+    Command::new(format!("{run} --show-managed-fields"), purpose)
+}
+
+/// Makes what is missing. Values come from files: a command line is stored and seen by others.
+pub(super) fn create(need: &str, name: &str, key: Option<&str>, within: &str) -> Command {
+    let with_key = key.map_or_else(
+        || ", its values from files".to_owned(),
+        |key| format!(" with the key '{key}', its value from a file"),
+    );
+    let key = key.unwrap_or("<KEY>");
+    let (run, purpose) = match need {
+        "Secret" => (
+            format!("kubectl create secret generic {name} -n {within} --from-file={key}=<FILE>"),
+            format!("create Secret '{name}'{with_key}"),
+        ),
+        "ConfigMap" => (
+            format!("kubectl create configmap {name} -n {within} --from-file={key}=<FILE>"),
+            format!("create ConfigMap '{name}'{with_key}"),
+        ),
+        "ServiceAccount" => (
+            format!("kubectl create serviceaccount {name} -n {within}"),
+            format!("create ServiceAccount '{name}'; it may need rights: ask its owner"),
+        ),
+        _ => (
+            format!("kubectl get {}", need.to_lowercase()),
+            format!("those that exist; '{name}' must be created by whoever runs the cluster"),
+        ),
+    };
+    Command::new(run, purpose)
+}
+
+pub(super) fn edit_agent(scene: Scene<'_>, purpose: &str) -> Command {
+    edit(&scene.here("Agent", &scene.run.agent_name), purpose)
+}
+
+/// The run's agent again, with the same files.
+pub(super) fn retry(scene: Scene<'_>) -> Command {
+    Command::new(
+        format!("orc retry {} -n {}", scene.run.meta.name, scene.namespace()),
+        "run it again with the same files",
+    )
+}
+
+/// Again, but only if the Agent was changed: otherwise the run goes on by itself.
+pub(super) fn retry_after_edit(scene: Scene<'_>) -> Command {
+    let Command { run, .. } = retry(scene);
+    Command::new(run, "only if you changed the Agent: run it again")
+}
+
+pub(super) fn logs(scene: Scene<'_>) -> Command {
+    Command::new(
+        format!("orc logs {} -n {}", scene.run.meta.name, scene.namespace()),
+        "what the agent wrote",
+    )
+}
+
+pub(super) fn follow(scene: Scene<'_>) -> Command {
+    Command::new(
+        format!(
+            "orc logs {} -n {} -f",
+            scene.run.meta.name,
+            scene.namespace()
+        ),
+        "what the agent writes, as it writes it",
+    )
+}
+
+pub(super) fn wait(scene: Scene<'_>) -> Command {
+    Command::new(
+        format!("orc wait {} -n {}", scene.run.meta.name, scene.namespace()),
+        "wait for the end",
+    )
+}
+
+/// The same question again.
+pub(super) fn again(kind: &str, name: &str, within: &str) -> Command {
+    Command::new(
+        format!("orc why {}/{name} -n {within}", kind.to_lowercase()),
+        "look again",
+    )
+}
+
+/// When a node's kubelet was last heard of.
+pub(super) fn heartbeat(node: &str) -> Command {
+    Command::new(
+        format!(
+            "kubectl get lease {node} -n kube-node-lease -o jsonpath='{{.spec.renewTime}}{{\"\\n\"}}'"
+        ),
+        "when that node was last heard of (seconds ago: it is alive)",
+    )
+}
+
+pub(super) fn node(name: &str) -> Command {
+    describe(
+        &ObjectRef::cluster("Node", name),
+        "the node's state, and what runs on it",
+    )
+}

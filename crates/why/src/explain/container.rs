@@ -1,0 +1,486 @@
+//! A container that the kubelet does not start: image, user, Secrets, the program itself.
+
+use api::Reason;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{Finding, commands, scene::Scene};
+use crate::{
+    explanation::{Health, Link, State},
+    world::PodView,
+};
+
+/// What an edit of the Agent means to a run that has its Job already.
+pub(super) const AFTER_EDIT: &str = "If you change the Agent, run it again (orc retry) afterwards: this run's Job keeps the old values. Otherwise it goes on by itself.";
+/// The same where nothing but another Job helps.
+pub(super) const THEN_AGAIN: &str =
+    "Then run it again (orc retry): this run's Job keeps the old values.";
+/// The operator makes a run's own files again within seconds, if it can.
+const OWN_FILES: i64 = 60;
+
+/// What a waiting container's words mean; `None` if they are the ordinary ones of a start.
+pub(super) fn waiting(
+    scene: Scene<'_>,
+    pod: &PodView,
+    reason: &str,
+    message: &str,
+) -> Option<Finding> {
+    let words = Words {
+        source: format!("container '{}' waiting: {reason}", container(pod)),
+        message,
+        at: seen_last(scene, pod),
+        since: pod.meta.created.as_ref(),
+        is_over: false,
+    };
+    match reason {
+        "ErrImagePull"
+        | "ImagePullBackOff"
+        | "InvalidImageName"
+        | "ErrImageNeverPull"
+        | "RegistryUnavailable"
+        | "ImageInspectError"
+        | "SignatureValidationFailed" => Some(image(scene, pod, reason, &words)),
+        "CreateContainerConfigError" if needs_root(message) => Some(root(scene, pod, &words)),
+        "CreateContainerConfigError" if is_missing(message) => {
+            Some(secret(scene, pod.object(), &words))
+        }
+        "CreateContainerError" | "RunContainerError" if is_permission(message) => {
+            Some(root(scene, pod, &words))
+        }
+        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
+            Some(not_startable(scene, pod, &words))
+        }
+        _ => None,
+    }
+}
+
+/// What someone said, where and when.
+pub(super) struct Words<'a> {
+    pub(super) source: String,
+    pub(super) message: &'a str,
+    pub(super) at: Option<&'a Time>,
+    /// Since when it is so.
+    pub(super) since: Option<&'a Time>,
+    /// Whether the run has ended.
+    pub(super) is_over: bool,
+}
+
+fn container(pod: &PodView) -> &str {
+    pod.agent().map_or("agent", |agent| agent.name.as_str())
+}
+
+/// A container's state has no time: that of the newest warning about the Pod, or the Pod's.
+fn seen_last<'a>(scene: Scene<'a>, pod: &'a PodView) -> Option<&'a Time> {
+    let warning = scene.warning(
+        &pod.meta.uid,
+        &["Failed", "BackOff", "InspectFailed", "ErrImageNeverPull"],
+    );
+    warning
+        .and_then(|event| event.last.as_ref())
+        .or(pod.meta.created.as_ref())
+}
+
+pub(super) fn image(scene: Scene<'_>, pod: &PodView, reason: &str, words: &Words<'_>) -> Finding {
+    let name = pod.agent().map_or("?", |agent| agent.image.as_str());
+    let lower = words.message.to_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    let (why, advice) = if reason == "ErrImageNeverPull" {
+        (
+            "it is not on the node, and 'imagePullPolicy: Never' forbids a pull",
+            "Put the image on the node, or change the Agent's 'imagePullPolicy'.",
+        )
+    } else if reason == "InvalidImageName" {
+        (
+            "this is not a valid name of an image",
+            "Correct the Agent's 'image'.",
+        )
+    } else if has(&[
+        "no such host",
+        "i/o timeout",
+        "connection refused",
+        "x509",
+        "no route to host",
+        "deadline exceeded",
+        "tls",
+    ]) {
+        (
+            "the registry cannot be reached",
+            "Check the registry and the node's way to it. The kubelet tries again by itself, every 5 minutes or more often.",
+        )
+    } else if has(&["toomanyrequests", "rate limit"]) {
+        (
+            "the registry limits how often it is asked",
+            "Wait, or give the Agent 'imagePullSecrets' with an account of its own.",
+        )
+    } else if has(&[
+        "unauthorized",
+        "denied",
+        "forbidden",
+        "authentication",
+        "401",
+        "403",
+    ]) {
+        (
+            "the registry refuses: it does not exist, or credentials are missing or wrong",
+            "Check the Agent's 'image' and 'imagePullSecrets'.",
+        )
+    } else if has(&["not found", "manifest unknown", "notfound"]) {
+        (
+            "the registry has no such image or tag",
+            "Correct the Agent's 'image', or push the image.",
+        )
+    } else {
+        (
+            "its words are below",
+            "Check the Agent's 'image' and 'imagePullSecrets'.",
+        )
+    };
+    let link = Link::new(
+        pod.object(),
+        Health::Wrong,
+        Reason::ImagePullFailed,
+        format!("image '{name}' cannot be pulled{}: {why}", on(pod)),
+    )
+    .since(words.since)
+    .seen(words.source.clone(), words.message, words.at);
+    let mut finding = Finding::new(State::Blocked, format!("{advice} {AFTER_EDIT}")).link(link);
+    let secrets = pod
+        .needs
+        .iter()
+        .filter(|need| need.role == "imagePullSecrets");
+    for need in secrets.filter(|need| scene.exists("Secret", &need.name) == Some(false)) {
+        finding = finding.link(
+            Link::new(
+                scene.here("Secret", &need.name),
+                Health::Wrong,
+                Reason::SecretNotFound,
+                "does not exist, and 'imagePullSecrets' names it: the pull goes without credentials",
+            )
+            .since(words.since)
+            .seen("looked for it", "not found", Some(&scene.world.now)),
+        );
+        finding.advice = format!(
+            "Create Secret '{}' (type kubernetes.io/dockerconfigjson); the kubelet tries again by itself, every 5 minutes or more often. {AFTER_EDIT}",
+            need.name
+        );
+        finding.next.push(crate::explanation::Command::new(
+            format!("kubectl create secret docker-registry {} -n {} --from-file=.dockerconfigjson=<FILE>", need.name, scene.namespace()),
+            format!("create Secret '{}' from a docker config file", need.name),
+        ));
+    }
+    finding
+        .then(commands::edit_agent(
+            scene,
+            "correct 'image' or 'imagePullSecrets'",
+        ))
+        .then(commands::retry_after_edit(scene))
+        .then(commands::describe(&pod.object(), "the kubelet's Events"))
+}
+
+fn on(pod: &PodView) -> String {
+    pod.node
+        .as_ref()
+        .map_or_else(String::new, |node| format!(" on node '{node}'"))
+}
+
+pub(super) fn root(scene: Scene<'_>, pod: &PodView, words: &Words<'_>) -> Finding {
+    let name = pod.agent().map_or("?", |agent| agent.image.as_str());
+    let user = scene.world.agent.as_ref().map(|agent| agent.user);
+    let user = user.map_or_else(String::new, |user| format!(" {user}"));
+    let why = if is_permission(words.message) {
+        format!("its program cannot be executed by user{user}")
+    } else {
+        match named_user(words.message) {
+            Some(user) => format!(
+                "its user '{user}' is a name; Kubernetes needs a number to prove that it is not root"
+            ),
+            None => "it runs as root".to_owned(),
+        }
+    };
+    let link = Link::new(
+        pod.object(),
+        Health::Wrong,
+        Reason::ImageNeedsRoot,
+        format!("image '{name}' cannot run as it must: {why}"),
+    )
+    .since(words.since)
+    .seen(words.source.clone(), words.message, words.at);
+    Finding::new(
+        State::Blocked,
+        format!("Agents never run as root. Build the image with a numeric USER and a program that everyone may execute, or set the Agent's 'runAsUser' to a number that works. {THEN_AGAIN}"),
+    )
+    .link(link)
+    .then(commands::edit_agent(scene, "set 'runAsUser' or another 'image'"))
+    .then(commands::retry(scene))
+}
+
+/// `… image has non-numeric user (app), …`.
+fn named_user(message: &str) -> Option<&str> {
+    let (_, rest) = message.split_once("non-numeric user (")?;
+    rest.split(')').next()
+}
+
+/// What a message says is missing: kind, name, key.
+pub(super) fn missing_thing(message: &str) -> Option<(&'static str, String, Option<String>)> {
+    let kinds = [("Secret", "secret"), ("ConfigMap", "configmap")];
+    // `couldn't find key K in Secret team/token`
+    if let Some((_, rest)) = message.split_once("couldn't find key ") {
+        let (key, place) = rest.split_once(" in ")?;
+        let (kind, name) = place.split_once(' ')?;
+        let name = name.rsplit('/').next().unwrap_or(name);
+        let name: String = name
+            .chars()
+            .take_while(|letter| !letter.is_whitespace())
+            .collect();
+        let (kind, _) = kinds
+            .iter()
+            .find(|(_, word)| kind.eq_ignore_ascii_case(word))?;
+        return Some((kind, name, Some(key.to_owned())));
+    }
+    // `secret "token" not found`, `secrets "token" not found`, `references non-existent secret key: k`
+    kinds.iter().find_map(|(kind, word)| {
+        let lower = message.to_lowercase();
+        let start = [format!("{word} \""), format!("{word}s \"")]
+            .iter()
+            .find_map(|start| Some(lower.find(start.as_str())? + start.len()))?;
+        let name = message.get(start..)?.split('"').next()?;
+        Some((*kind, name.to_owned(), None))
+    })
+}
+
+/// A Secret or ConfigMap that is missing, or lacks a key; `object` waits for it.
+pub(super) fn secret(
+    scene: Scene<'_>,
+    object: crate::world::ObjectRef,
+    words: &Words<'_>,
+) -> Finding {
+    let thing = missing_thing(words.message);
+    let is_map = thing
+        .as_ref()
+        .is_some_and(|(kind, _, _)| *kind == "ConfigMap");
+    let absent = if is_map {
+        "ConfigMapNotFound"
+    } else {
+        Reason::SecretNotFound.name()
+    };
+    let waits = |what: &str| {
+        let verb = if words.is_over { "waited" } else { "waits" };
+        Link::new(
+            object.clone(),
+            Health::Waiting,
+            absent,
+            format!("{verb} for {what}"),
+        )
+        .seen(words.source.clone(), words.message, words.at)
+    };
+    let Some((kind, name, key)) = thing else {
+        return Finding::new(
+            State::Blocked,
+            "Create what the words above name; the Pod starts by itself a minute or two later.",
+        )
+        .link(waits("something that does not exist").since(words.since))
+        .then(commands::describe(&object, "the kubelet's Events"));
+    };
+    let needs = scene.world.agent.iter().flat_map(|agent| &agent.needs);
+    let role = needs
+        .filter(|need| need.kind == kind && need.name == name)
+        .map(|need| format!(" (the Agent's '{}')", need.role))
+        .next()
+        .unwrap_or_default();
+    let exists = scene.exists(kind, &name);
+    let (sentence, reason) = match (&key, exists) {
+        (Some(key), _) => (
+            format!("has no key '{key}', and the container needs it{role}"),
+            "KeyNotFound",
+        ),
+        (None, Some(true)) => (
+            format!(
+                "exists by now; it was missing when the kubelet looked{}",
+                scene.ago(words.at)
+            ),
+            "ExistsNow",
+        ),
+        (None, Some(false)) => (
+            format!("does not exist, and the container needs it{role}"),
+            absent,
+        ),
+        (None, None) => (
+            format!(
+                "was missing when the kubelet looked{}, and the container needs it{role}; whether it exists by now is not known",
+                scene.ago(words.at)
+            ),
+            absent,
+        ),
+    };
+    let looked = match exists {
+        Some(true) => "it exists",
+        Some(false) => "not found",
+        None => "you may not",
+    };
+    let is_there_now = key.is_none() && exists == Some(true);
+    let missing = Link::new(
+        scene.here(kind, &name),
+        if is_there_now {
+            Health::Waiting
+        } else {
+            Health::Wrong
+        },
+        reason,
+        sentence,
+    )
+    .since(words.since)
+    .seen("looked for it", looked, Some(&scene.world.now));
+    let first = if exists.is_none() {
+        format!(
+            "Ask someone who may read it whether {kind} '{name}' exists by now; if not, create it"
+        )
+    } else {
+        format!("Create {kind} '{name}'")
+    };
+    let mut finding = Finding::new(
+        State::Blocked,
+        format!("{first} in namespace '{}'. {AFTER_EDIT}", scene.namespace()),
+    )
+    .link(waits(&format!("{kind} '{name}'")))
+    .link(missing);
+    if is_there_now {
+        finding.state = State::Waiting;
+        finding.advice = format!(
+            "Wait: {kind} '{name}' exists by now, and the kubelet tries again within two minutes."
+        );
+        return finding.newer().then(commands::again(
+            "TaskRun",
+            &scene.run.meta.name,
+            scene.namespace(),
+        ));
+    }
+    if scene.status().config_map_name.as_deref() == Some(name.as_str()) {
+        let age = words.since.map_or(0, |at| scene.age(at));
+        finding.advice = if age > OWN_FILES {
+            format!(
+                "ConfigMap '{name}' has the run's own files. The operator makes it again by itself, and has not for {}: look into its log, and find out what deletes ConfigMaps here.",
+                crate::times::span(age)
+            )
+        } else {
+            format!(
+                "Wait: ConfigMap '{name}' has the run's own files, and the operator makes it again by itself within seconds. Find out what deletes ConfigMaps here."
+            )
+        };
+        return finding
+            .maybe(super::operator::log(scene.world))
+            .then(commands::again(
+                "TaskRun",
+                &scene.run.meta.name,
+                scene.namespace(),
+            ));
+    }
+    let agent_key = scene
+        .world
+        .agent
+        .iter()
+        .flat_map(|agent| &agent.needs)
+        .find_map(|need| {
+            let same = need.kind == kind && need.name == name;
+            need.key.as_deref().filter(|_| same)
+        });
+    finding = match key.as_deref() {
+        Some(key) => {
+            finding.advice = format!("Add the key '{key}' to {kind} '{name}'. {AFTER_EDIT}");
+            finding.then(commands::edit(
+                &scene.here(kind, &name),
+                &format!("add '{key}' (values of a Secret in base64, or under 'stringData')"),
+            ))
+        }
+        None => finding.then(commands::create(kind, &name, agent_key, scene.namespace())),
+    };
+    finding
+        .then(commands::edit_agent(scene, "or name another"))
+        .then(commands::retry_after_edit(scene))
+}
+
+fn not_startable(scene: Scene<'_>, pod: &PodView, words: &Words<'_>) -> Finding {
+    let link = Link::new(
+        pod.object(),
+        Health::Wrong,
+        Reason::ContainerNotStartable,
+        format!(
+            "the container cannot be started{}{}",
+            on(pod),
+            last_words(words.message)
+        ),
+    )
+    .since(words.since)
+    .seen(words.source.clone(), words.message, words.at);
+    Finding::new(
+        State::Blocked,
+        format!(
+            "Check the Agent's 'command', and whether its image has that program. {THEN_AGAIN}"
+        ),
+    )
+    .link(link)
+    .then(commands::edit_agent(scene, "correct 'command' or 'image'"))
+    .then(commands::retry(scene))
+    .then(commands::describe(&pod.object(), "the kubelet's Events"))
+}
+
+/// What comes last in a chain of errors is what went wrong: `: exec: "/agent": …`.
+fn last_words(message: &str) -> String {
+    message
+        .find("exec: ")
+        .and_then(|start| message.get(start..))
+        .map_or_else(String::new, |words| format!(": {words}"))
+}
+
+fn needs_root(message: &str) -> bool {
+    let lower = message.to_lowercase();
+    [
+        "runasnonroot",
+        "run as root",
+        "runs as root",
+        "non-numeric user",
+    ]
+    .iter()
+    .any(|word| lower.contains(word))
+}
+
+pub(super) fn is_missing(message: &str) -> bool {
+    let lower = message.to_lowercase();
+    lower.contains("not found") || lower.contains("couldn't find key")
+}
+
+fn is_permission(message: &str) -> bool {
+    message.to_lowercase().contains("permission denied")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_read_from_the_kubelets_words() {
+        let thing = |kind, name: &str, key: Option<&str>| {
+            Some((kind, name.to_owned(), key.map(str::to_owned)))
+        };
+        for (message, expected) in [
+            ("secret \"token\" not found", thing("Secret", "token", None)),
+            (
+                "configmap \"c.d\" not found",
+                thing("ConfigMap", "c.d", None),
+            ),
+            (
+                "MountVolume.SetUp failed for volume \"a\" : secret \"s\" not found",
+                thing("Secret", "s", None),
+            ),
+            (
+                "couldn't find key k in Secret team/token",
+                thing("Secret", "token", Some("k")),
+            ),
+            (
+                "couldn't find key a.b in ConfigMap team/map",
+                thing("ConfigMap", "map", Some("a.b")),
+            ),
+            ("something else", None),
+        ] {
+            assert_eq!(missing_thing(message), expected, "{message}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Objects and namespaces that are being deleted, and what holds them.
+
+use api::Reason;
+
+use super::{
+    Finding, commands, operator,
+    scene::Scene,
+    stop::{Stop, stopping},
+};
+use crate::{
+    explanation::{Command, Health, Link, State},
+    times,
+    world::{ObjectRef, PodView},
+};
+
+/// The finalizer that holds a run until its Job has stopped.
+const FINALIZER: &str = "taskruns.orchestrator.io/finalizer";
+/// After this long the operator calls a deletion blocked.
+const STOP_WAIT: i64 = 600;
+
+/// A run that is being deleted.
+pub(super) fn of_run(scene: Scene<'_>) -> Option<Finding> {
+    let since = scene.run.meta.deleting.as_ref()?;
+    let held = &scene.run.meta.finalizers;
+    let foreign: Vec<&str> = held
+        .iter()
+        .map(String::as_str)
+        .filter(|name| *name != FINALIZER)
+        .collect();
+    let is_ours = held.iter().any(|name| name == FINALIZER);
+    let mut finding = if is_ours && operator::is_down(scene.world) {
+        operator::down(scene.world)
+    } else if is_ours {
+        ours(scene)
+    } else if foreign.is_empty() {
+        Finding::new(State::Deleting, "Nothing holds it: it is gone in a moment.")
+    } else {
+        others(scene, &foreign)
+    };
+    finding.state = State::Deleting;
+    if is_ours && scene.age(since) > STOP_WAIT && !scene.run.force_delete {
+        finding.next.truncate(2);
+        finding = finding.then(Command::new(
+            format!(
+                "kubectl annotate otr {} -n {} orchestrator.io/force-delete=true",
+                scene.run.meta.name,
+                scene.namespace()
+            ),
+            "the last way out: let the run go without waiting; its Pod may still be at work then",
+        ));
+    }
+    if finding.next.is_empty() {
+        finding = finding.then(commands::yaml(&scene.object(), "its finalizers"));
+    }
+    Some(finding)
+}
+
+fn others(scene: Scene<'_>, foreign: &[&str]) -> Finding {
+    let names = foreign.join("', '");
+    let is_left = scene.jobs().next().is_some() || !scene.world.pods.is_empty();
+    let gone = if is_left {
+        ""
+    } else {
+        "its Job and Pod are gone; "
+    };
+    let link = Link::new(
+        scene.object(),
+        Health::Wrong,
+        "Finalizer",
+        format!("{gone}the finalizer '{names}', which is not Orchestrator's, holds it"),
+    )
+    .since(scene.run.meta.deleting.as_ref())
+    .seen(
+        "metadata.finalizers",
+        scene.run.meta.finalizers.join(", "),
+        scene.run.meta.deleting.as_ref(),
+    );
+    Finding::new(
+        State::Deleting,
+        format!("Find out what set '{names}' on TaskRun '{}' and let it finish. Take it off by hand (delete its line under 'metadata.finalizers') only if that is gone for good.", scene.run.meta.name),
+    )
+    .link(link)
+    .newer()
+    .then(commands::who(&scene.object(), "'metadata.managedFields' names who set it"))
+    .then(commands::edit(&scene.object(), "only if that is gone for good: delete its line under 'metadata.finalizers'"))
+}
+
+/// Our finalizer waits for Jobs and Pods to stop.
+fn ours(scene: Scene<'_>) -> Finding {
+    let jobs: Vec<_> = scene.jobs().collect();
+    let is_left = |pod: &&PodView| {
+        let of_job = jobs.iter().any(|job| {
+            pod.meta
+                .owner
+                .as_ref()
+                .is_some_and(|owner| owner.uid == job.meta.uid)
+        });
+        of_job || pod.may_run()
+    };
+    let pod = scene
+        .world
+        .pods
+        .iter()
+        .filter(is_left)
+        .max_by_key(|pod| (pod.may_run(), pod.meta.created.clone()));
+    let mut above = Vec::new();
+    if let Some(job) = jobs.first() {
+        let link = Link::new(
+            job.object(),
+            Health::Waiting,
+            Reason::Deleting,
+            "has to stop before the run can go",
+        );
+        above.push(match &job.meta.deleting {
+            Some(at) => link.seen("deletion asked for", "", Some(at)),
+            None => link.seen("deletion asked for", "not yet", Some(&scene.world.now)),
+        });
+    }
+    let Some(pod) = pod else {
+        return match above.is_empty() {
+            true => Finding::new(State::Deleting, released(scene))
+            .maybe(operator::log(scene.world)),
+            false => Finding::new(
+                State::Deleting,
+                "Wait: the run's Job is being removed. If it stays for minutes, check the Job's finalizers.",
+            )
+            .below(above)
+            .then(commands::list(
+                "Job",
+                scene.namespace(),
+                "those that are left",
+            )),
+        };
+    };
+    stopping(scene, pod, Stop::Ours(Reason::Deleting)).below(above)
+}
+
+fn released(scene: Scene<'_>) -> String {
+    let age = scene
+        .run
+        .meta
+        .deleting
+        .as_ref()
+        .map_or(0, |at| scene.age(at));
+    if age > 60 {
+        format!(
+            "Nothing is left of the run, and the operator has not let it go for {}: look into its log.",
+            times::span(age)
+        )
+    } else {
+        "Nothing is left of the run: the operator lets it go within seconds.".to_owned()
+    }
+}
+
+/// A namespace that is being deleted: nothing can be created in it any more.
+pub(super) fn of_namespace(scene: Scene<'_>) -> Option<Finding> {
+    let namespace = scene.world.namespace.as_ref()?;
+    let since = namespace.deleting.as_ref()?;
+    let object = ObjectRef::cluster("Namespace", &namespace.name);
+    let mut link = Link::new(
+        object.clone(),
+        Health::Wrong,
+        Reason::NamespaceTerminating,
+        format!(
+            "is being deleted{}: nothing can be created in it, and the run goes with it",
+            scene.since(Some(since))
+        ),
+    )
+    .since(Some(since))
+    .seen("deletion asked for", "", Some(since));
+    let holds = namespace.conditions.iter().filter(|known| {
+        known.status == "True"
+            && matches!(
+                known.kind.as_str(),
+                "NamespaceContentRemaining"
+                    | "NamespaceFinalizersRemaining"
+                    | "NamespaceDeletionContentFailure"
+                    | "NamespaceDeletionDiscoveryFailure"
+            )
+    });
+    for known in holds.take(3) {
+        link = link.seen(
+            format!("condition {}=True", known.kind),
+            &known.message,
+            known.since.as_ref(),
+        );
+    }
+    Some(
+        Finding::new(
+            State::Deleting,
+            format!(
+                "Nothing: the run will be deleted with namespace '{}'. Submit it in another one.",
+                namespace.name
+            ),
+        )
+        .link(link)
+        .then(commands::yaml(&object, "what its deletion waits for")),
+    )
+}

@@ -1,0 +1,533 @@
+//! How an attempt ended: the last link of a run that failed, and the proof of one that succeeded.
+
+use api::{
+    Reason, names,
+    tasks::{Evidence as RunResult, RunPhase},
+};
+
+use super::{
+    Finding, agent, commands,
+    container::{self, AFTER_EDIT, THEN_AGAIN, Words},
+    create,
+    outcome::{Told, tell},
+    plain,
+    scene::Scene,
+    stop::{Stop, stopping},
+};
+use crate::{
+    explanation::{Command, Health, Link, NoteKind, State},
+    said, times,
+    world::{ContainerState, ObjectRef, PodView},
+};
+
+/// A run that ended, unless a newer version waits to be looked at.
+pub(super) fn find(scene: Scene<'_>) -> Option<Finding> {
+    let is_of_this_version =
+        scene.status().context_version.unwrap_or_default() >= scene.run.version;
+    match scene.phase() {
+        RunPhase::Succeeded if is_of_this_version => Some(succeeded(scene)),
+        RunPhase::Failed if is_of_this_version => Some(failed(scene)),
+        RunPhase::Pending | RunPhase::Running | RunPhase::Succeeded | RunPhase::Failed => None,
+    }
+}
+
+fn succeeded(scene: Scene<'_>) -> Finding {
+    let empty = RunResult::default();
+    let result = scene.status().result.as_ref().unwrap_or(&empty);
+    let mut finding = Finding::new(State::Succeeded, "Nothing to do.");
+    if let Some(job) = scene.job() {
+        let link = Link::new(job.object(), Health::Fine, "Complete", "is complete");
+        finding = finding.link(match job.end() {
+            Some(end) => link.seen(
+                format!("condition {}={}", end.kind, end.status),
+                &end.message,
+                end.since.as_ref(),
+            ),
+            None => link,
+        });
+    }
+    let pod = pod_object(scene, result);
+    let mut link = Link::new(
+        pod,
+        Health::Fine,
+        "Completed",
+        format!(
+            "the agent ended with exit code {}{}{}",
+            code(result),
+            took(result),
+            there(scene, result)
+        ),
+    )
+    .seen(
+        "status.result.exitCode",
+        code(result),
+        result.finished_at.as_ref(),
+    );
+    for (name, value) in result.results.iter().take(8) {
+        link = link.seen(format!("result {name}"), value, None);
+    }
+    if let Some(image) = &result.image_id {
+        link = link.seen("image", image, None);
+    }
+    if let Some(node) = &result.node {
+        link = link.seen("node", node, None);
+    }
+    with_logs(scene, result, finding.link(link))
+        .then(commands::yaml(&scene.object(), "all of the evidence"))
+}
+
+fn code(result: &RunResult) -> String {
+    result
+        .exit_code
+        .map_or_else(|| "?".to_owned(), |code| code.to_string())
+}
+
+/// ` after 42s`.
+pub(super) fn took(result: &RunResult) -> String {
+    match (&result.started_at, &result.finished_at) {
+        (Some(start), Some(end)) => {
+            format!(
+                " after {}",
+                times::span(end.0.as_second().saturating_sub(start.0.as_second()))
+            )
+        }
+        _ => String::new(),
+    }
+}
+
+fn pod_object(scene: Scene<'_>, result: &RunResult) -> ObjectRef {
+    match result.pod_name.as_deref() {
+        Some(name) => scene.here("Pod", name),
+        None => scene.here(
+            "Job",
+            scene.status().job_name.as_deref().unwrap_or("(none)"),
+        ),
+    }
+}
+
+/// ` (the Pod is gone by now)`.
+fn there(scene: Scene<'_>, result: &RunResult) -> &'static str {
+    if result.pod_name.is_some() && scene.pod_of_result(result).is_none() {
+        " (the Pod is gone by now)"
+    } else {
+        ""
+    }
+}
+
+/// How to read the log, or that it went with the Pod.
+fn with_logs(scene: Scene<'_>, result: &RunResult, finding: Finding) -> Finding {
+    match scene.pod_of_result(result) {
+        Some(pod)
+            if !matches!(
+                pod.state(),
+                ContainerState::Unknown | ContainerState::Waiting { .. }
+            ) =>
+        {
+            finding.then(commands::logs(scene))
+        }
+        Some(_) => finding,
+        None if result.pod_name.is_some() && result.started_at.is_some() => {
+            let why = match scene.phase() {
+                RunPhase::Succeeded | RunPhase::Failed => format!(
+                    "; some minutes after the end Jobs are cleaned up, unless the run's 'keepChildren' or the annotation {}=\"true\" keeps them",
+                    names::PRESERVE
+                ),
+                RunPhase::Pending | RunPhase::Running => String::new(),
+            };
+            finding.note(
+                NoteKind::Hint,
+                format!("the Pod is gone, and its log with it{why}"),
+            )
+        }
+        None => finding,
+    }
+}
+
+fn failed(scene: Scene<'_>) -> Finding {
+    let empty = RunResult::default();
+    let result = scene.status().result.as_ref().unwrap_or(&empty);
+    let reason = scene.reason().unwrap_or(Reason::InternalError);
+    let never_ran = result.pod_name.is_none();
+    let needs_agent = matches!(reason, Reason::AgentNotFound | Reason::AgentNotReady);
+    let mut finding = if reason == Reason::StartTimeout {
+        start_timeout(scene, result)
+    } else if reason == Reason::Cancelled {
+        cancelled(scene, result)
+    } else if needs_agent && never_ran {
+        never_started(scene, reason)
+    } else {
+        outcome(scene, result, reason).then(commands::retry(scene))
+    };
+    finding.state = State::Failed;
+    finding
+}
+
+/// The cause is in the run itself, so its own link is the deepest.
+fn cancelled(scene: Scene<'_>, result: &RunResult) -> Finding {
+    let changed = scene.run.changed.as_ref();
+    let mut link = Link::new(
+        scene.object(),
+        Health::Wrong,
+        Reason::Cancelled,
+        "was ended by its 'spec.cancel', which someone set",
+    )
+    .seen("spec.cancel", scene.run.cancel.to_string(), changed);
+    if let Some(pod) = &result.pod_name {
+        let what = match (&result.started_at, result.exit_code) {
+            (Some(_), Some(code)) => {
+                format!(
+                    "Pod '{pod}' ran{} and ended with exit code {code}",
+                    took(result)
+                )
+            }
+            (Some(_), None) => format!("Pod '{pod}' ran{}", took(result)),
+            (None, _) => format!("Pod '{pod}' was stopped before the agent started"),
+        };
+        link = link.seen(
+            "status.result",
+            what.replace("ran after", "ran for"),
+            result.finished_at.as_ref(),
+        );
+    }
+    let finding = Finding::new(
+        State::Failed,
+        "Nothing: someone asked for it, and it cannot be taken back. A cancelled run cannot be run again: submit another TaskRun.",
+    );
+    with_logs(scene, result, finding.link(link)).then(commands::who(
+        &scene.object(),
+        "'metadata.managedFields' names who set 'cancel'",
+    ))
+}
+
+fn never_started(scene: Scene<'_>, reason: Reason) -> Finding {
+    match agent::blocking(scene).filter(|finding| finding.state == State::Blocked) {
+        Some(mut finding) => {
+            finding.advice = if reason == Reason::AgentNotFound {
+                format!(
+                    "Create Agent '{}', then run it again (orc retry). The run was given up.",
+                    scene.run.agent_name
+                )
+            } else {
+                format!(
+                    "{} The run was given up: run it again (orc retry) after that.",
+                    past(&finding.advice)
+                )
+            };
+            finding.next.truncate(2);
+            finding.then(commands::retry(scene))
+        }
+        None => {
+            let link = Link::new(
+                scene.here("Agent", &scene.run.agent_name),
+                Health::Fine,
+                Reason::Ready,
+                "exists and is ready by now",
+            );
+            Finding::new(
+                State::Failed,
+                format!(
+                    "Run it again (orc retry): Agent '{}' can be used by now.",
+                    scene.run.agent_name
+                ),
+            )
+            .link(link.seen("looked for it", "found", Some(&scene.world.now)))
+            .note(
+                NoteKind::Disagreement,
+                format!(
+                    "the run ended as {reason}{}; its Agent is there now",
+                    scene.ago(scene.status().finished_at.as_ref())
+                ),
+            )
+            .then(commands::retry(scene))
+        }
+    }
+}
+
+/// The cause that was seen last is in the message: `… within 10m: QuotaExceeded: …`.
+fn start_timeout(scene: Scene<'_>, result: &RunResult) -> Finding {
+    let message = scene.message();
+    let at = scene.status().finished_at.as_ref();
+    let job = scene.status().job_name.as_deref().unwrap_or("(none)");
+    let Some((reason, words)) = said::start_cause(message) else {
+        let link = Link::new(
+            pod_object(scene, result),
+            Health::Wrong,
+            Reason::StartTimeout,
+            "did not start in time, and nothing said why",
+        );
+        return Finding::new(State::Failed, format!("Run it again (orc retry), and ask 'orc why' while it waits. Raise 'startTimeout' of Agent '{}' if its image is large or nodes are slow to come.", scene.run.agent_name))
+            .link(link.seen("status.message", message, at))
+            .then(commands::retry(scene))
+            .then(commands::edit_agent(scene, "raise 'startTimeout'"));
+    };
+    let mut finding = if matches!(
+        reason,
+        Reason::QuotaExceeded
+            | Reason::AdmissionDenied
+            | Reason::DependencyNotReady
+            | Reason::InvalidChild
+    ) {
+        let above = Link::new(
+            scene.here("Job", job),
+            Health::Waiting,
+            "FailedCreate",
+            "never got its Pod: each try to create one was refused",
+        );
+        let refusal = create::Refusal {
+            what: "Pod",
+            message: words,
+            source: "status.message",
+            at,
+            since: None,
+        };
+        create::explain(scene, &refusal, above)
+    } else if reason == Reason::SecretNotFound {
+        let words = Words {
+            source: "status.message".to_owned(),
+            message: words,
+            at,
+            since: None,
+            is_over: true,
+        };
+        container::secret(scene, pod_object(scene, result), &words)
+    } else {
+        let link = Link::new(
+            pod_object(scene, result),
+            Health::Wrong,
+            reason,
+            "never started, for the cause in the first lines",
+        );
+        Finding::new(State::Failed, plain(reason))
+            .link(link.seen("status.message", message, at))
+            .then(commands::edit_agent(scene, "correct it"))
+    };
+    finding.is_newer = false;
+    finding.advice = format!(
+        "{} The run was given up: run it again (orc retry) after that.",
+        past(&finding.advice)
+    );
+    finding
+        .next
+        .retain(|command| !command.run.starts_with("orc "));
+    finding.next.truncate(2);
+    finding.then(commands::retry(scene))
+}
+
+/// Advice to a run that waits, without what it promises of going on by itself.
+fn past(advice: &str) -> String {
+    let advice = advice.replace(AFTER_EDIT, "").replace(THEN_AGAIN, "");
+    let kept: Vec<&str> = advice
+        .split_inclusive(". ")
+        .filter(|sentence| !sentence.contains("by itself"))
+        .map(str::trim)
+        .filter(|sentence| !sentence.is_empty())
+        .collect();
+    if kept.is_empty() {
+        let first = advice.split(';').next().unwrap_or(&advice);
+        format!("{}.", first.trim().trim_end_matches('.'))
+    } else {
+        kept.join(" ")
+    }
+}
+
+/// The Pod's link for an attempt that ended so, with advice.
+fn outcome(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Finding {
+    let Told {
+        sentence,
+        advice,
+        change,
+    } = tell(scene, result, reason);
+    let mut finding = Finding::new(State::Failed, advice);
+    if let Some(job) = scene
+        .job()
+        .filter(|job| job.object() != pod_object(scene, result))
+    {
+        let (health, how) = match job.end() {
+            Some(end) if end.kind == "Complete" => (Health::Fine, "is complete"),
+            Some(_) => (Health::Wrong, "has failed"),
+            None => (Health::Waiting, "did not end by itself"),
+        };
+        let link = Link::new(job.object(), health, "Ended", how);
+        finding = finding.link(match job.end() {
+            Some(end) => link.seen(
+                format!("condition {}=True ({})", end.kind, end.reason),
+                &end.message,
+                end.since.as_ref(),
+            ),
+            None => link,
+        });
+    }
+    let mut link = Link::new(
+        pod_object(scene, result),
+        Health::Wrong,
+        reason,
+        format!("{sentence}{}", there(scene, result)),
+    );
+    let ended = [
+        result.exit_code.map(|code| format!("exit code {code}")),
+        result.signal.map(|signal| format!("signal {signal}")),
+        result.node.as_ref().map(|node| format!("node {node}")),
+    ];
+    let ended: Vec<String> = ended.into_iter().flat_map(Option::into_iter).collect();
+    let words = if ended.is_empty() {
+        result.message.clone().unwrap_or_default()
+    } else {
+        ended.join(", ")
+    };
+    link = link.seen("status.result", words, result.finished_at.as_ref());
+    if reason == Reason::TooManyDisruptions {
+        let count = scene.status().disruptions.to_string();
+        link = link.seen("status.disruptions", count, scene.written());
+        finding = finding.then(Command::new(
+            format!(
+                "kubectl get events -n {} --field-selector involvedObject.kind=Pod",
+                scene.namespace()
+            ),
+            "who stopped its Pods (Events of the last hour)",
+        ));
+    }
+    for (name, value) in result.results.iter().take(4) {
+        link = link.seen(format!("result {name}"), value, None);
+    }
+    let finding = with_logs(scene, result, finding.link(link));
+    finding.maybe(change)
+}
+
+/// An attempt failed, and the next one waits for its time.
+pub(super) fn between(scene: Scene<'_>) -> Option<Finding> {
+    let status = scene.status();
+    let result = status.result.as_ref()?;
+    let reason = result.reason.as_deref().and_then(Reason::from_name)?;
+    if result.finished_at.is_none() {
+        return Some(being_stopped(scene, result, reason));
+    }
+    let due = status.deadline_at.as_ref();
+    let mut finding = outcome(scene, result, reason);
+    finding.state = State::Waiting;
+    if was_disrupted(result) {
+        finding.advice = format!(
+            "Nothing: the same attempt is started again by itself, and no attempt is used. This was disruption {}; the 6th ends the run.",
+            status.disruptions
+        );
+    } else {
+        finding.advice = format!(
+            "Wait: the next attempt starts by itself{}. Meanwhile find out why attempt {} failed.",
+            scene.ago(due),
+            status.attempts
+        );
+    }
+    let attempt = if was_disrupted(result) {
+        status.attempts
+    } else {
+        status.attempts.saturating_add(1)
+    };
+    let next = Link::new(
+        ObjectRef::cluster("Attempt", &attempt.to_string()),
+        Health::Waiting,
+        Reason::Progressing,
+        match due {
+            Some(due) if due.0 > scene.now() => format!("starts by itself at {}", scene.when(due)),
+            Some(_) | None => "is about to start by itself".to_owned(),
+        },
+    )
+    .since(result.finished_at.as_ref())
+    .seen("status.deadlineAt", "", due);
+    finding = finding.link(next);
+    Some(finding.then(commands::again(
+        "TaskRun",
+        &scene.run.meta.name,
+        scene.namespace(),
+    )))
+}
+
+/// Whether the attempt was stopped from outside, which uses none.
+pub(super) fn was_disrupted(result: &RunResult) -> bool {
+    let reason = result.reason.as_deref().and_then(Reason::from_name);
+    matches!(reason, Some(Reason::Disrupted | Reason::JobLost))
+}
+
+/// An attempt was given up, and its Job is being stopped.
+fn being_stopped(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Finding {
+    let pod = scene
+        .job()
+        .and_then(|job| scene.newest_pod(job))
+        .filter(|pod| pod.may_run());
+    let mut finding = match pod {
+        Some(pod) if pod.meta.deleting.is_some() => stopping(scene, pod, Stop::Ours(reason)),
+        Some(_) | None => outcome(scene, result, reason),
+    };
+    if finding.state != State::Blocked {
+        finding.state = State::Waiting;
+        finding.advice = format!(
+            "Wait: attempt {} was given up ({reason}), and its Job is being stopped. {}",
+            scene.status().attempts,
+            plain(reason)
+        );
+    }
+    finding
+}
+
+/// The container ended, and the status does not say so yet.
+pub(super) fn settling(scene: Scene<'_>, pod: &PodView) -> Finding {
+    let (sentence, finished) = match pod.state() {
+        ContainerState::Ended {
+            code,
+            reason,
+            message,
+            finished,
+            ..
+        } => {
+            let words = if message.is_empty() {
+                String::new()
+            } else {
+                format!(": \"{message}\"")
+            };
+            (
+                format!("the container ended with exit code {code} ({reason}){words}"),
+                finished.clone(),
+            )
+        }
+        ContainerState::Unknown
+        | ContainerState::Waiting { .. }
+        | ContainerState::Running { .. } => (
+            format!(
+                "the Pod failed before its container started ({}): {}",
+                pod.reason, pod.message
+            ),
+            None,
+        ),
+    };
+    let is_late = finished.as_ref().is_some_and(|at| scene.age(at) > 30);
+    let link = Link::new(
+        pod.object(),
+        if is_late {
+            Health::Wrong
+        } else {
+            Health::Waiting
+        },
+        "Ended",
+        sentence,
+    )
+    .since(finished.as_ref())
+    .seen("container state", &pod.phase, finished.as_ref());
+    let advice = if is_late {
+        format!(
+            "Check whether the Job controller and the operator work: the end of Pod '{}' is not recorded yet.",
+            pod.meta.name
+        )
+    } else {
+        "Wait a moment: the end is being read and recorded.".to_owned()
+    };
+    Finding::new(State::Waiting, advice)
+        .link(link)
+        .then(commands::logs(scene))
+        .then(commands::again(
+            "TaskRun",
+            &scene.run.meta.name,
+            scene.namespace(),
+        ))
+        .then(Command::new(
+            "kubectl get lease kube-controller-manager -n kube-system -o yaml",
+            "is 'renewTime' seconds old?",
+        ))
+}

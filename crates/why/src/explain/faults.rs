@@ -1,0 +1,321 @@
+//! What keeps the operator itself from going on: the API server's answers, names that are taken,
+//! files that are too large, faults of ours.
+
+use api::{Reason, tasks::CONTEXT_LIMIT};
+
+use super::{Finding, commands, create, operator, scene::Scene};
+use crate::{
+    explanation::{Command, Health, Link, State},
+    said,
+    world::ObjectRef,
+};
+
+/// For which reason, whether it applies, and who tells of it.
+type Teller = (Reason, bool, fn(Scene<'_>) -> Finding);
+
+/// A fault that the status tells of, and that nothing in the cluster contradicts.
+pub(super) fn find(scene: Scene<'_>) -> Option<Finding> {
+    let reason = scene.reason()?;
+    let request = said::request(scene.message());
+    let is_refused_child =
+        scene.job().is_none() && request.is_some_and(|request| request.what.starts_with("create "));
+    let tellers: [Teller; 8] = [
+        (Reason::Denied, true, denied),
+        (Reason::InvalidChild, is_refused_child, invalid),
+        (Reason::ApiUnavailable, true, unavailable),
+        (Reason::InternalError, true, internal),
+        (Reason::ChildNameTaken, true, taken),
+        (Reason::ContextTooLarge, true, too_large),
+        (Reason::QuotaExceeded, is_refused_child, refused),
+        (Reason::AdmissionDenied, is_refused_child, refused),
+    ];
+    let (_, _, tell) = tellers
+        .iter()
+        .find(|(known, applies, _)| *known == reason && *applies)?;
+    Some(tell(scene))
+}
+
+/// The Job or ConfigMap of the run is not let in.
+fn refused(scene: Scene<'_>) -> Finding {
+    let request = said::request(scene.message());
+    let (what, name) = match &request {
+        Some(request) if request.what.ends_with("configmaps") => ("ConfigMap", request.name),
+        Some(request) => ("Job", request.name),
+        None => ("Job", "?"),
+    };
+    let link = Link::new(
+        scene.here(what, name),
+        Health::Waiting,
+        "FailedCreate",
+        format!("cannot be created by the operator{}", next_try(scene)),
+    );
+    let refusal = create::Refusal {
+        what,
+        message: scene.message(),
+        source: "status.message",
+        at: scene.written(),
+        since: None,
+    };
+    create::explain(scene, &refusal, link)
+}
+
+/// `; next try at 10:05:53Z (in 42s)`.
+fn next_try(scene: Scene<'_>) -> String {
+    let retry = scene.status().progress.retry.as_ref();
+    retry.map_or_else(String::new, |retry| {
+        format!("; next try at {}", scene.when(&retry.next_at))
+    })
+}
+
+/// `the next try, at 10:05:53Z (in 42s),`.
+fn the_next_try(scene: Scene<'_>) -> String {
+    let retry = scene.status().progress.retry.as_ref();
+    retry.map_or_else(
+        || "the next try".to_owned(),
+        |retry| format!("the next try, at {},", scene.when(&retry.next_at)),
+    )
+}
+
+fn denied(scene: Scene<'_>) -> Finding {
+    let message = scene.message();
+    let what = said::request(message).map_or("do it", |request| request.what);
+    let user = message
+        .split_once("User \"")
+        .and_then(|(_, rest)| rest.split('"').next());
+    let account = user.and_then(|user| user.strip_prefix("system:serviceaccount:"));
+    let object = match account.and_then(|account| account.split_once(':')) {
+        Some((namespace, name)) => ObjectRef::namespaced("ServiceAccount", namespace, name),
+        None => ObjectRef::cluster("User", user.unwrap_or("(the operator)")),
+    };
+    let link = Link::new(
+        object,
+        Health::Wrong,
+        Reason::Denied,
+        format!(
+            "the operator's account may not '{what}' in namespace '{}'",
+            scene.namespace(),
+        ),
+    )
+    .seen("status.message", message, scene.written());
+    let can = user.map(|user| {
+        Command::new(
+            format!(
+                "kubectl auth can-i {what} --as={user} -n {}",
+                scene.namespace()
+            ),
+            "may it by now?",
+        )
+    });
+    let mut finding = Finding::new(
+        State::Blocked,
+        format!(
+            "The operator's rights are not those of its chart. Upgrade or reinstall the chart, or add namespace '{}' to its 'watchNamespaces'. After that, {} succeeds by itself.",
+            scene.namespace(),
+            the_next_try(scene)
+        ),
+    )
+    .link(link);
+    finding.next.extend(can);
+    finding.maybe(operator::log(scene.world))
+}
+
+/// The field of the Agent that `spec.template.spec.containers[0].resources.requests` comes from.
+fn agent_field(message: &str) -> Option<&str> {
+    let (_, rest) = message.split_once(" is invalid: ")?;
+    let (path, _) = rest.trim_start_matches('[').split_once(": ")?;
+    let path = path.strip_prefix("spec.template.spec.")?;
+    Some(path.strip_prefix("containers[0].").unwrap_or(path))
+}
+
+fn invalid(scene: Scene<'_>) -> Finding {
+    let field = agent_field(scene.message()).map_or_else(
+        || "the field that the words above name".to_owned(),
+        |field| format!("'{field}'"),
+    );
+    let agent = &scene.run.agent_name;
+    let link = Link::new(
+        scene.here("Agent", agent),
+        Health::Wrong,
+        Reason::InvalidChild,
+        format!("asks for something that the API server does not accept: see {field}"),
+    )
+    .seen("status.message", scene.message(), scene.written());
+    Finding::new(
+        State::Blocked,
+        format!(
+            "Change {field} in Agent '{agent}'. After that, {} succeeds by itself.",
+            the_next_try(scene)
+        ),
+    )
+    .link(link)
+    .then(commands::edit_agent(scene, &format!("change {field}")))
+    .then(commands::again(
+        "TaskRun",
+        &scene.run.meta.name,
+        scene.namespace(),
+    ))
+}
+
+fn unavailable(scene: Scene<'_>) -> Finding {
+    let link = Link::new(
+        ObjectRef::cluster("APIServer", "kubernetes"),
+        Health::Wrong,
+        Reason::ApiUnavailable,
+        format!(
+            "{}{}; it answers me now",
+            said::answer(scene.message()).map_or_else(
+                || "did not answer the operator in time".to_owned(),
+                |code| format!("answered the operator with {code}")
+            ),
+            scene.ago(scene.written())
+        ),
+    )
+    .since(scene.written())
+    .seen("status.message", scene.message(), scene.written());
+    Finding::new(
+        State::Waiting,
+        format!(
+            "Wait: the operator tries again by itself{}. If that fails, too, check the control plane.",
+            scene.ago(scene.status().progress.retry.as_ref().map(|retry| &retry.next_at))
+        ),
+    )
+    .link(link)
+    .then(Command::new("kubectl get --raw '/readyz?verbose'", "the API server's state"))
+    .maybe(operator::log(scene.world))
+}
+
+fn internal(scene: Scene<'_>) -> Finding {
+    let link = Link::new(
+        ObjectRef::cluster("Operator", "orchestrator"),
+        Health::Wrong,
+        Reason::InternalError,
+        "has a fault of its own with this run",
+    )
+    .seen("status.message", scene.message(), scene.written());
+    Finding::new(
+        State::Blocked,
+        format!(
+            "This is a fault in Orchestrator: report it with this output and the operator's log. It is tried again by itself{}.",
+            scene.ago(scene.status().progress.retry.as_ref().map(|retry| &retry.next_at))
+        ),
+    )
+    .link(link)
+    .maybe(operator::log(scene.world))
+    .then(commands::yaml(&scene.object(), "the run, for the report"))
+}
+
+/// A name that the run needs belongs to someone else.
+fn taken(scene: Scene<'_>) -> Finding {
+    let message = scene.message();
+    let (kind, name) = said::taken(message).unwrap_or(("Job", "?"));
+    let object = scene.here(kind, name);
+    let other = scene
+        .world
+        .others
+        .iter()
+        .find(|other| other.kind == kind && other.meta.name == name);
+    let whose = match other.map(|other| (&other.meta.owner, &other.meta.created)) {
+        Some((Some(owner), _)) => format!("it belongs to {} '{}'", owner.kind, owner.name),
+        Some((None, _)) => {
+            "it belongs to nobody (no controller owner): someone created it by hand or with a tool"
+                .to_owned()
+        }
+        None if scene.exists(kind, name) == Some(false) => "it is gone by now".to_owned(),
+        None => "whose it is could not be read".to_owned(),
+    };
+    let mut link = Link::new(
+        object.clone(),
+        Health::Wrong,
+        Reason::ChildNameTaken,
+        format!("has the name that the run needs, and is not the run's: {whose}"),
+    )
+    .seen("status.message", message, scene.written());
+    if let Some(other) = other {
+        let owner = other.meta.owner.as_ref();
+        let owner = owner.map_or_else(
+            || "none".to_owned(),
+            |owner| format!("{} '{}' (uid {})", owner.kind, owner.name, owner.uid),
+        );
+        link = link.seen(
+            "metadata.ownerReferences",
+            owner,
+            other.meta.created.as_ref(),
+        );
+    }
+    Finding::new(
+        State::Blocked,
+        format!("Check whether {kind} '{name}' is in use; delete it only if nobody needs it (it cannot be renamed). The run goes on by itself within a minute. Otherwise submit the run with another 'serviceName' or 'taskId'."),
+    )
+    .link(link)
+    .then(commands::describe(&object, "what it is, and whether it runs"))
+    .then(commands::delete(&object, "only if nobody needs it"))
+}
+
+fn too_large(scene: Scene<'_>) -> Finding {
+    let mut files: Vec<(&String, &usize)> = scene.run.files.iter().collect();
+    files.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
+    let own: usize = files.iter().map(|(_, bytes)| **bytes).sum();
+    let agents = scene
+        .world
+        .agent
+        .as_ref()
+        .map_or(0, |agent| agent.instruction_bytes);
+    let shown: Vec<String> = files
+        .iter()
+        .take(3)
+        .map(|(name, bytes)| format!("{name} {bytes}"))
+        .collect();
+    let largest = files.first().map_or("?", |(name, _)| name.as_str());
+    let link = Link::new(
+        scene.object(),
+        Health::Wrong,
+        Reason::ContextTooLarge,
+        format!("its files have {own} bytes and the Agent's instructions {agents}; {CONTEXT_LIMIT} fit together. The largest is '{largest}'"),
+    )
+    .since(scene.run.changed.as_ref())
+    .seen("spec.markdownFiles, the largest (bytes)", shown.join(", "), scene.run.changed.as_ref());
+    let name = &scene.run.meta.name;
+    let within = scene.namespace();
+    let finding = Finding::new(
+        State::Blocked,
+        format!("Shorten '{largest}' and raise 'contextVersion' (in a file, it is too long for an editor), or let the agent fetch the data itself."),
+    )
+    .link(link)
+    .then(Command::new(
+        format!("kubectl get otr {name} -n {within} -o yaml > {name}.yaml"),
+        format!("take it into a file; in there, shorten '{largest}' and raise 'contextVersion'"),
+    ))
+    .then(Command::new(
+        format!("kubectl replace -f {name}.yaml"),
+        "then store it ('apply' would keep a copy that is too large)",
+    ));
+    if agents > 0 {
+        finding.then(commands::edit_agent(scene, "or shorten 'instructions'"))
+    } else {
+        finding
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::agent_field;
+
+    #[test]
+    fn a_field_of_the_job_is_one_of_the_agent() {
+        let start =
+            "the API server does not accept 'create jobs' of 'x': Job.batch \"x\" is invalid: ";
+        for (words, field) in [
+            (
+                "spec.template.spec.containers[0].resources.requests: Invalid value",
+                Some("resources.requests"),
+            ),
+            (
+                "spec.template.spec.nodeSelector: Invalid value",
+                Some("nodeSelector"),
+            ),
+            ("spec.completions: Required value", None),
+        ] {
+            assert_eq!(agent_field(&format!("{start}{words}")), field, "{words}");
+        }
+    }
+}

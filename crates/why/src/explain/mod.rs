@@ -1,0 +1,260 @@
+//! From a [`World`] to an [`Explanation`]: one pure function.
+//!
+//! Each module knows one topic and returns a [`Finding`]: the part of the chain that begins
+//! below the run. [`run`] asks them in order; the first that finds something explains the run.
+
+mod admission;
+mod agent;
+mod commands;
+mod container;
+mod create;
+mod deletion;
+mod ended;
+mod faults;
+mod going;
+mod operator;
+mod other;
+mod outcome;
+mod place;
+mod quantity;
+mod run;
+mod scene;
+mod stop;
+mod volume;
+
+use api::{Reason, status::bounded};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::{
+    explanation::{Blocker, Command, Explanation, Health, Link, Note, NoteKind, Outdated, State},
+    world::{ObjectRef, TEXT, World},
+};
+#[cfg(feature = "gather")]
+pub(crate) use operator::LEASE;
+use scene::Scene;
+
+/// The advice of a reason, without the marks that it has for the docs.
+fn plain(reason: Reason) -> String {
+    reason.advice().replace('`', "'")
+}
+
+/// What a topic found.
+#[derive(Debug, Clone)]
+struct Finding {
+    state: State,
+    /// Below the run, down to the deepest.
+    links: Vec<Link>,
+    notes: Vec<Note>,
+    advice: String,
+    next: Vec<Command>,
+    /// The cluster shows something else than the status says: the deepest link counts.
+    is_newer: bool,
+}
+
+impl Finding {
+    fn new(state: State, advice: impl Into<String>) -> Self {
+        Self {
+            state,
+            links: Vec::new(),
+            notes: Vec::new(),
+            advice: advice.into(),
+            next: Vec::new(),
+            is_newer: false,
+        }
+    }
+
+    /// It contradicts the status.
+    #[must_use]
+    fn newer(mut self) -> Self {
+        self.is_newer = true;
+        self
+    }
+
+    #[must_use]
+    fn link(mut self, link: Link) -> Self {
+        self.links.push(link);
+        self
+    }
+
+    #[must_use]
+    fn then(mut self, command: Command) -> Self {
+        self.next.push(command);
+        self
+    }
+
+    #[must_use]
+    fn maybe(mut self, command: Option<Command>) -> Self {
+        self.next.extend(command);
+        self
+    }
+
+    #[must_use]
+    fn note(mut self, kind: NoteKind, text: impl Into<String>) -> Self {
+        self.notes.push(Note {
+            kind,
+            text: text.into(),
+        });
+        self
+    }
+
+    /// Puts what leads to it in front.
+    #[must_use]
+    fn below(mut self, mut above: Vec<Link>) -> Self {
+        above.append(&mut self.links);
+        self.links = above;
+        self
+    }
+}
+
+/// Why the target is as it is.
+///
+/// # Guarantees
+/// - Pure: the same world gives the same explanation.
+/// - The chain has at least one link, and there is at least one command.
+/// - Where status and cluster disagree, the cluster counts, and a note says both with their times.
+#[must_use]
+pub fn explain(world: &World) -> Explanation {
+    let mut explanation = match (world.target.kind.as_str(), &world.run, &world.agent) {
+        ("Agent", _, Some(agent)) => agent::explain(world, agent),
+        (_, Some(run), _) => run::explain(Scene { world, run }),
+        (_, None, _) => other::explain(world),
+    };
+    explanation.notes.extend(unreadable(world));
+    explanation.next.truncate(3);
+    mark_target(&mut explanation);
+    explanation
+}
+
+/// The explanation of `subject` whose own link is the first of the chain.
+fn conclude(world: &World, subject: &ObjectRef, words: Headline, finding: Finding) -> Explanation {
+    let Headline {
+        mut headline,
+        mut reason,
+        since,
+        written,
+    } = words;
+    let deepest = finding.links.last();
+    // What is held is so by its own word, whatever is still being stopped.
+    let culprit = match finding.state {
+        State::Held => finding.links.first(),
+        State::Succeeded
+        | State::Failed
+        | State::Running
+        | State::Waiting
+        | State::Blocked
+        | State::Deleting
+        | State::Ready
+        | State::NotOurs => deepest,
+    };
+    // What goes on by itself is blocked only by something that is wrong.
+    let blocks = |link: &&Link| match finding.state {
+        State::Succeeded | State::Running | State::Ready | State::NotOurs => false,
+        State::Waiting | State::Deleting => link.health == Health::Wrong,
+        State::Failed | State::Blocked | State::Held => link.health != Health::Fine,
+    };
+    let of_trouble = match finding.state {
+        State::Succeeded | State::Failed | State::Deleting | State::Ready | State::NotOurs => None,
+        State::Held => culprit.and_then(|link| link.since.clone()),
+        State::Running | State::Waiting | State::Blocked => finding
+            .links
+            .iter()
+            .rev()
+            .find_map(|link| link.since.clone()),
+    };
+    let mut outdated = None;
+    if let Some(link) = deepest.filter(|_| finding.is_newer) {
+        let live = format!(
+            "{} '{}': {}",
+            link.object.kind, link.object.name, link.sentence
+        );
+        outdated = Some(Outdated {
+            message: bounded(&std::mem::replace(&mut headline, live), TEXT),
+            at: written,
+        });
+        reason.clone_from(&link.reason);
+    }
+    Explanation {
+        at: world.now.clone(),
+        target: world.target.clone(),
+        subject: subject.clone(),
+        state: finding.state,
+        reason,
+        since: of_trouble.or(since),
+        headline: bounded(&headline, TEXT),
+        outdated,
+        blocker: culprit.filter(blocks).map(|link| Blocker {
+            object: link.object.clone(),
+            reason: link.reason.clone(),
+            sentence: link.sentence.clone(),
+        }),
+        chain: finding.links,
+        notes: finding.notes,
+        advice: finding.advice,
+        next: finding.next,
+    }
+}
+
+/// The first words of an explanation.
+struct Headline {
+    headline: String,
+    reason: String,
+    /// If the deepest link does not know since when the trouble lasts.
+    since: Option<Time>,
+    /// When the status was written.
+    written: Option<Time>,
+}
+
+/// What may not be read, what could not be, and which lists were cut.
+fn unreadable(world: &World) -> Vec<Note> {
+    let note = |text| Note {
+        kind: NoteKind::Unreadable,
+        text,
+    };
+    let forbidden: Vec<&str> = world
+        .unreadable
+        .iter()
+        .filter(|one| one.forbidden)
+        .map(|one| one.what.as_str())
+        .collect();
+    let forbidden = (!forbidden.is_empty()).then(|| {
+        format!(
+            "you may not read {}: what that would say is missing above",
+            forbidden.join(", ")
+        )
+    });
+    let failed = world
+        .unreadable
+        .iter()
+        .filter(|one| !one.forbidden)
+        .map(|one| format!("could not read {}: {}", one.what, one.why));
+    let cut = world
+        .cut
+        .iter()
+        .map(|what| format!("only the first part of {what} was read"));
+    forbidden
+        .into_iter()
+        .chain(failed)
+        .chain(cut)
+        .map(note)
+        .collect()
+}
+
+/// Marks where the object that was asked about is. One that is not in the chain, such as the Pod
+/// of an earlier attempt, is said to be so.
+fn mark_target(explanation: &mut Explanation) {
+    let target = explanation.target.clone();
+    let mut is_there = false;
+    for link in &mut explanation.chain {
+        link.is_target = link.object == target;
+        is_there |= link.is_target;
+    }
+    if !is_there {
+        explanation.notes.push(Note {
+            kind: NoteKind::Hint,
+            text: format!(
+                "{} '{}' belongs to {} '{}', but not to what blocks or ended it",
+                target.kind, target.name, explanation.subject.kind, explanation.subject.name
+            ),
+        });
+    }
+}

@@ -1,0 +1,307 @@
+//! Whether an operator is at work at all: its Lease, and whether it has looked at an object.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{Finding, commands};
+use crate::{
+    explanation::{Command, Health, Link, NoteKind, State},
+    times,
+    world::{LeaseView, Meta, ObjectRef, World},
+};
+
+/// An object that was not looked at for this long is not just in the queue.
+const PATIENCE: i64 = 30;
+/// The Pods of the operator, as the chart labels them.
+const PODS: &str = "-l app.kubernetes.io/name=orchestrator";
+
+/// Who leads.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Leader<'a> {
+    /// Someone, who renewed in time.
+    Leads(&'a LeaseView),
+    /// Nobody: it was not renewed, or it was released.
+    Stale(&'a LeaseView),
+    /// There is no Lease.
+    Absent,
+    /// It could not be read.
+    Unknown,
+}
+
+/// Who leads, as the freshest Lease says.
+pub(super) fn leader(world: &World) -> Leader<'_> {
+    let Some(leases) = &world.leases else {
+        return Leader::Unknown;
+    };
+    let Some(lease) = leases.iter().max_by_key(|lease| lease.renewed.clone()) else {
+        return Leader::Absent;
+    };
+    let age = lease.renewed.as_ref().map_or(i64::MAX, |renewed| {
+        world
+            .now
+            .0
+            .as_second()
+            .saturating_sub(renewed.0.as_second())
+    });
+    // Clocks of machines differ: twice the duration is beyond what that explains.
+    if lease.holder.is_some() && age <= lease.duration_seconds.saturating_mul(2).max(PATIENCE) {
+        Leader::Leads(lease)
+    } else {
+        Leader::Stale(lease)
+    }
+}
+
+/// Whether it is known that nobody leads.
+pub(super) fn is_down(world: &World) -> bool {
+    matches!(leader(world), Leader::Stale(_) | Leader::Absent)
+}
+
+/// What is known of an object beyond its metadata.
+pub(super) struct Looked<'a> {
+    pub(super) kind: &'a str,
+    pub(super) meta: &'a Meta,
+    pub(super) observed: i64,
+    pub(super) changed: Option<&'a Time>,
+}
+
+/// The newest spec was not looked at, and it was not changed just now.
+pub(super) fn not_seen(world: &World, looked: &Looked<'_>) -> Option<Finding> {
+    let Looked {
+        kind,
+        meta,
+        observed,
+        changed,
+    } = *looked;
+    if observed >= meta.generation.max(0) {
+        return None;
+    }
+    let (since, what) = if observed < 0 {
+        (meta.created.as_ref(), "was created")
+    } else {
+        (changed.or(meta.created.as_ref()), "was changed")
+    };
+    let age = since.map_or(0, |since| {
+        world.now.0.as_second().saturating_sub(since.0.as_second())
+    });
+    let when = since.map_or_else(String::new, |since| {
+        format!(" at {}", times::at(world.now.0, since.0))
+    });
+    let object = ObjectRef::namespaced(kind, &meta.namespace, &meta.name);
+    let again = commands::again(kind, &meta.name, &meta.namespace);
+    if age <= PATIENCE && !is_down(world) {
+        return Some(
+            Finding::new(State::Waiting, "Wait a few seconds.")
+                .link(
+                    Link::new(
+                        object,
+                        Health::Waiting,
+                        "NotSeenYet",
+                        format!("{what}{when}; the operator looks at it within seconds"),
+                    )
+                    .since(since)
+                    .seen(
+                        "status.observedGeneration",
+                        format!("{observed}, the spec's generation is {}", meta.generation),
+                        since,
+                    ),
+                )
+                .then(again),
+        );
+    }
+    let own = Link::new(
+        object,
+        Health::Waiting,
+        "NotSeen",
+        format!("{what}{when}, and no operator has looked at it since"),
+    )
+    .since(since)
+    .seen(
+        "status.observedGeneration",
+        format!("{observed}, the spec's generation is {}", meta.generation),
+        since,
+    );
+    let finding = match leader(world) {
+        Leader::Leads(lease) => Finding::new(
+            State::Blocked,
+            format!("Check whether the operator watches namespace '{}' ('watchNamespaces' of its chart), then read its log.", meta.namespace),
+        )
+        .link(
+            Link::new(
+                ObjectRef::namespaced("Operator", &lease.namespace, "orchestrator"),
+                Health::Wrong,
+                "NotWatched",
+                format!("runs, but does not look at this {kind} in namespace '{}'", meta.namespace),
+            )
+            .since(since)
+            .seen(
+                format!("Lease '{LEASE}' renewed by"),
+                lease.holder.as_deref().unwrap_or_default(),
+                lease.renewed.as_ref(),
+            ),
+        )
+        .then(Command::new(
+            format!("kubectl get configmap -n {} {PODS} -o yaml | grep -A5 watchNamespaces", lease.namespace),
+            "which namespaces it watches (none named: all)",
+        ))
+        .then(logs(&lease.namespace)),
+        Leader::Stale(_) | Leader::Absent => down(world),
+        Leader::Unknown => {
+            let mut finding = down(world);
+            finding.next.push(again);
+            finding
+        }
+    };
+    let finding = finding.below(vec![own]);
+    // Before the first look the status says just that; later it speaks of another spec.
+    Some(if observed < 0 {
+        finding
+    } else {
+        finding.newer()
+    })
+}
+
+fn lease_object(lease: &LeaseView) -> ObjectRef {
+    ObjectRef::namespaced("Lease", &lease.namespace, &lease.name)
+}
+
+/// The name of the Lease that the operator's processes compete for.
+pub(crate) const LEASE: &str = "orchestrator-tasks";
+
+/// No operator leads, or it cannot be known.
+pub(super) fn down(world: &World) -> Finding {
+    match leader(world) {
+        Leader::Stale(lease) | Leader::Leads(lease) => {
+            let renewed = lease.renewed.as_ref();
+            let last = renewed.map_or_else(
+                || "no time".to_owned(),
+                |renewed| times::at(world.now.0, renewed.0),
+            );
+            let sentence = match &lease.holder {
+                Some(_) => format!("no operator leads: it was renewed last at {last}, and should be every few seconds"),
+                None => format!("no operator leads: it was released at {last}, and nobody took it"),
+            };
+            let link = Link::new(lease_object(lease), Health::Wrong, "OperatorDown", sentence)
+                .since(renewed)
+                .seen(
+                    "spec.holderIdentity",
+                    lease.holder.as_deref().unwrap_or("(nobody)"),
+                    renewed,
+                );
+            let finding = Finding::new(
+                State::Blocked,
+                "Start the operator again, or find out why its Pods do not run. It goes on where it stopped.",
+            );
+            with_commands(finding.link(link), &lease.namespace)
+        }
+        Leader::Absent => Finding::new(
+            State::Blocked,
+            "Install the operator (its chart is 'orchestrator'), or find out why it never led.",
+        )
+        .link(
+            Link::new(
+                ObjectRef {
+                    kind: "Lease".to_owned(),
+                    namespace: None,
+                    name: LEASE.to_owned(),
+                },
+                Health::Wrong,
+                "OperatorDown",
+                "does not exist in any namespace: no operator ever led in this cluster",
+            )
+            .seen("looked for it", "not found", Some(&world.now)),
+        )
+        .then(Command::new(
+            format!("kubectl get pods -A {PODS} -o wide"),
+            "do the operator's Pods run?",
+        ))
+        .then(Command::new("helm list -A", "is the chart installed?")),
+        Leader::Unknown => Finding::new(
+            State::Blocked,
+            "The operator seems to be down, or does not watch this namespace. You may not read its Lease: ask whoever runs the operator, with this output.",
+        )
+        .note(NoteKind::Hint, "whether an operator leads is not known: its Lease could not be read"),
+    }
+}
+
+/// What shows why an operator does not run.
+fn with_commands(finding: Finding, namespace: &str) -> Finding {
+    finding
+        .then(Command::new(
+            format!("kubectl get deployments,pods -n {namespace} {PODS}"),
+            "does the operator run?",
+        ))
+        .then(Command::new(
+            format!("kubectl describe pods -n {namespace} {PODS}"),
+            "why its Pods do not run",
+        ))
+        .then(Command::new(
+            format!("kubectl logs -n {namespace} {PODS} --prefix --previous --tail=50"),
+            "what the operator said before it ended (without '--previous': what it says now)",
+        ))
+}
+
+fn logs(namespace: &str) -> Command {
+    Command::new(
+        format!(
+            "kubectl logs -n {namespace} {PODS},app.kubernetes.io/component=tasks --prefix --tail=50"
+        ),
+        "what the operator says",
+    )
+}
+
+/// The operator's log, if it is known where it runs.
+pub(super) fn log(world: &World) -> Option<Command> {
+    match leader(world) {
+        Leader::Leads(lease) | Leader::Stale(lease) => Some(logs(&lease.namespace)),
+        Leader::Absent => Some(Command::new(
+            format!("kubectl get pods -A {PODS} -o wide"),
+            "where the operator runs",
+        )),
+        // Who may not see its Lease may not see its Pods.
+        Leader::Unknown => None,
+    }
+}
+
+/// Something that goes on by itself needs somebody who does it: without, that is the blocker.
+pub(super) fn needed(world: &World, mut finding: Finding) -> Finding {
+    if !is_down(world) {
+        return finding;
+    }
+    match finding.state {
+        State::Waiting => {
+            let down = down(world);
+            finding.state = State::Blocked;
+            finding.links.extend(down.links);
+            finding.advice = down.advice;
+            finding.next = down.next;
+            finding.newer()
+        }
+        State::Running => {
+            let down = down(world);
+            finding.advice = format!(
+                "The agent runs on, but no operator leads: its end will not be recorded, and its 'timeout' not enforced. {}",
+                down.advice
+            );
+            finding.next = down.next;
+            noted(world, finding)
+        }
+        State::Blocked | State::Deleting | State::Held => noted(world, finding),
+        State::Succeeded | State::Failed | State::Ready | State::NotOurs => finding,
+    }
+}
+
+fn noted(world: &World, finding: Finding) -> Finding {
+    let already = finding
+        .links
+        .iter()
+        .any(|link| link.reason == "OperatorDown");
+    let words = down(world).links.pop().map(|link| link.sentence);
+    match words.filter(|_| !already) {
+        Some(words) => finding.note(
+            NoteKind::Hint,
+            format!(
+                "Lease '{LEASE}': {words}; until one leads, nothing is started, judged or stopped"
+            ),
+        ),
+        None => finding,
+    }
+}

@@ -1,0 +1,218 @@
+//! What is said of the end of an attempt, by its reason.
+
+use api::{Reason, tasks::Evidence as RunResult};
+
+use super::{commands, ended::took, plain, scene::Scene};
+use crate::{explanation::Command, times};
+
+/// What is said of an end: the sentence, the advice, and what to type to change it, if anything.
+pub(super) struct Told {
+    pub(super) sentence: String,
+    pub(super) advice: String,
+    pub(super) change: Option<Command>,
+}
+
+pub(super) fn tell(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Told {
+    let told = |sentence: String, advice: String, change| Told {
+        sentence,
+        advice,
+        change,
+    };
+    let edit = |purpose: &str| Some(commands::edit_agent(scene, purpose));
+    let agent = scene.world.agent.as_ref();
+    let name = &scene.run.agent_name;
+    if reason == Reason::NonZeroExit {
+        return exited(scene, result);
+    }
+    if reason == Reason::StepOOM {
+        let limit = agent.and_then(|agent| agent.limits.get("memory"));
+        let limit = limit.map_or_else(
+            || "its limit".to_owned(),
+            |limit| format!("its limit{}", of(scene, limit)),
+        );
+        return told(
+            format!(
+                "the agent used more memory than {limit} and was killed{}",
+                took(result)
+            ),
+            format!(
+                "Raise 'resources.limits.memory' of Agent '{name}', or let the agent use less; then run it again (orc retry)."
+            ),
+            edit("raise 'resources.limits.memory'"),
+        );
+    }
+    if reason == Reason::DeadlineExceeded {
+        return late(scene, result);
+    }
+    if reason == Reason::ResultMissing {
+        let missing: Vec<&str> = agent
+            .iter()
+            .flat_map(|agent| &agent.required_results)
+            .filter(|name| !result.results.contains_key(*name))
+            .map(String::as_str)
+            .collect();
+        let missing = if missing.is_empty() {
+            "a required one".to_owned()
+        } else {
+            format!("'{}'", missing.join("', '"))
+        };
+        return told(
+            format!("the agent ended with exit code 0, but without the result {missing}"),
+            format!(
+                "Let the program of image '{}' write {missing} into the JSON object in /dev/termination-log, or make the result optional in Agent '{name}'; then run it again (orc retry).",
+                agent.map_or("?", |agent| agent.image.as_str())
+            ),
+            edit("or make the result optional"),
+        );
+    }
+    if reason == Reason::ResultInvalid {
+        return told(
+            "what the agent wrote to /dev/termination-log is not one JSON object".to_owned(),
+            format!(
+                "Have the program of image '{}' changed (by whoever builds it): it must write one JSON object, and nothing else, to /dev/termination-log. Then run it again (orc retry).",
+                agent.map_or("?", |agent| agent.image.as_str())
+            ),
+            None,
+        );
+    }
+    if reason == Reason::ResultTooLarge {
+        return told(
+            "what the agent wrote to /dev/termination-log was cut off at 4096 bytes, so it cannot be read".to_owned(),
+            format!(
+                "Have the program of image '{}' changed (by whoever builds it): large results go elsewhere, and only their address into /dev/termination-log. Then run it again (orc retry).",
+                agent.map_or("?", |agent| agent.image.as_str())
+            ),
+            None,
+        );
+    }
+    if reason == Reason::EvidenceLost {
+        return told(
+            "ended, and its Pod was gone before anyone could read how".to_owned(),
+            "Find out what deletes finished Pods here. The agent may well have done its work: running it again (orc retry) repeats that, side effects included.".to_owned(),
+            None,
+        );
+    }
+    if reason == Reason::TooManyDisruptions {
+        return told(
+            format!("was the last of {} that were stopped from outside", scene.status().disruptions),
+            "Find out what stops its Pods: evictions, preemption, a drain that does not end. Then run it again (orc retry).".to_owned(),
+            None,
+        );
+    }
+    if reason == Reason::Disrupted {
+        return told(
+            format!("was stopped from outside{}", took(result)),
+            plain(reason),
+            None,
+        );
+    }
+    if reason == Reason::JobLost {
+        return told("was deleted from outside".to_owned(), plain(reason), None);
+    }
+    let sentence = match &result.message {
+        Some(message) if !scene.message().contains(message.as_str()) => message.clone(),
+        Some(_) | None => "ended so; the first lines say why".to_owned(),
+    };
+    let change = matches!(
+        reason,
+        Reason::ImageNeedsRoot | Reason::ContainerNotStartable
+    );
+    told(
+        sentence,
+        format!("{} Then run it again (orc retry).", plain(reason)),
+        if change { edit("correct it") } else { None },
+    )
+}
+
+fn exited(scene: Scene<'_>, result: &RunResult) -> Told {
+    let code = result.exit_code.unwrap_or_default();
+    let hint = match code {
+        126 => " (126: the program is not executable)",
+        127 => " (127: a program was not found)",
+        134 => " (134: it aborted)",
+        137 => " (137: it was killed)",
+        139 => " (139: it crashed)",
+        143 => " (143: it was told to stop)",
+        _ => "",
+    };
+    let is_there = scene.pod_of_result(result).is_some();
+    let is_command = matches!(code, 126 | 127);
+    let advice = match (is_command, is_there) {
+        (true, _) => format!(
+            "Check the 'command' of Agent '{}', and that its image has every program that it calls; then run it again (orc retry).",
+            scene.run.agent_name
+        ),
+        (false, true) => {
+            "Read the agent's log for the cause, fix it, then run it again (orc retry).".to_owned()
+        }
+        (false, false) => {
+            "Its log went with its Pod: run it again (orc retry), and follow the log this time (orc logs -f)."
+                .to_owned()
+        }
+    };
+    Told {
+        sentence: format!(
+            "the agent ended with exit code {code}{hint}{}",
+            took(result)
+        ),
+        advice,
+        change: is_command.then(|| commands::edit_agent(scene, "check 'command' and 'image'")),
+    }
+}
+
+/// ` of 2m`, unless the limit was changed since the attempt that failed by it.
+fn of(scene: Scene<'_>, limit: &str) -> String {
+    if scene.message().split([' ', ';']).any(|word| word == limit) {
+        format!(" of {limit}")
+    } else {
+        format!(" (it is {limit} now)")
+    }
+}
+
+/// The run's own limit counts before the Agent's.
+fn late(scene: Scene<'_>, result: &RunResult) -> Told {
+    let words = |seconds: u64| times::span(i64::try_from(seconds).unwrap_or(i64::MAX));
+    let name = &scene.run.meta.name;
+    let find = "or find out what the agent waited for";
+    let (limit, advice, change) = match (scene.run.timeout_seconds, &scene.world.agent) {
+        (Some(own), _) => (
+            format!("this run's own 'timeout'{}", of(scene, &words(own))),
+            format!(
+                "Raise 'timeout' of TaskRun '{name}' (it overrides the Agent's), {find}; then run it again (orc retry)."
+            ),
+            Some(Command::new(
+                format!(
+                    "kubectl patch otr {name} -n {} --type=merge -p '{{\"spec\":{{\"timeout\":\"<DURATION>\"}}}}'",
+                    scene.namespace()
+                ),
+                format!("raise this run's 'timeout' above {}", words(own)),
+            )),
+        ),
+        (None, Some(agent)) => (
+            format!(
+                "the Agent's 'timeout'{}",
+                of(scene, &words(agent.timeout_seconds))
+            ),
+            format!(
+                "Raise 'timeout' of Agent '{}', {find}; then run it again (orc retry).",
+                agent.meta.name
+            ),
+            Some(commands::edit_agent(scene, "raise 'timeout'")),
+        ),
+        (None, None) => (
+            "its 'timeout'".to_owned(),
+            format!(
+                "Raise 'timeout' of the run or its Agent, {find}; then run it again (orc retry)."
+            ),
+            None,
+        ),
+    };
+    Told {
+        sentence: format!(
+            "the agent did not end within {limit} and was stopped{}",
+            took(result)
+        ),
+        advice,
+        change,
+    }
+}

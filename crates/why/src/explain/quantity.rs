@@ -1,0 +1,57 @@
+//! Quantities of Kubernetes as numbers, only to compare them.
+
+/// `500m` is 0.5, `1Gi` is 1073741824; `None` for what is no quantity.
+pub(super) fn value(text: &str) -> Option<f64> {
+    const SUFFIXES: &[(&str, f64)] = &[
+        ("Ki", 1024.0),
+        ("Mi", 1_048_576.0),
+        ("Gi", 1_073_741_824.0),
+        ("Ti", 1_099_511_627_776.0),
+        ("n", 1e-9),
+        ("u", 1e-6),
+        ("m", 1e-3),
+        ("k", 1e3),
+        ("M", 1e6),
+        ("G", 1e9),
+        ("T", 1e12),
+    ];
+    let (number, factor) = SUFFIXES
+        .iter()
+        .find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)))
+        .unwrap_or((text, 1.0));
+    match number.parse::<f64>() {
+        Ok(number) if number.is_finite() => Some(number * factor),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// `pods=1,limits.cpu=2` as pairs.
+pub(super) fn pairs(text: &str) -> Vec<(&str, &str)> {
+    text.split(',')
+        .filter_map(|pair| pair.trim().split_once('='))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_numbers() {
+        for (text, number) in [
+            ("1", Some(1.0)),
+            ("500m", Some(0.5)),
+            ("1Gi", Some(1_073_741_824.0)),
+            ("2k", Some(2000.0)),
+            ("1e3", Some(1000.0)),
+            ("", None),
+            ("much", None),
+        ] {
+            assert_eq!(value(text), number, "{text}");
+        }
+        assert_eq!(
+            pairs("pods=1, limits.cpu=2,x"),
+            [("pods", "1"), ("limits.cpu", "2")]
+        );
+    }
+}

@@ -1,0 +1,427 @@
+//! A run: which topic explains it, and its own link at the head of the chain.
+
+use api::{Reason, status::condition, tasks::RunPhase};
+
+use super::{
+    Finding, Headline, agent, commands, conclude, deletion, ended, faults, going,
+    operator::{self, Looked},
+    scene::Scene,
+    stop::{Stop, stopping},
+};
+use crate::{
+    explanation::{Command, Explanation, Health, Link, Note, NoteKind, State},
+    world::JobView,
+};
+
+/// Why a run is as it is.
+pub(super) fn explain(scene: Scene<'_>) -> Explanation {
+    // The order is that of a decision: what makes everything below irrelevant comes first.
+    let finding = undecodable(scene)
+        .or_else(|| deletion::of_run(scene))
+        .or_else(|| ended::find(scene))
+        .or_else(|| deletion::of_namespace(scene))
+        .or_else(|| not_seen(scene))
+        .or_else(|| cancelling(scene))
+        .or_else(|| held(scene))
+        .or_else(|| faults::find(scene))
+        .or_else(|| agent::blocking(scene))
+        .or_else(|| between(scene))
+        .unwrap_or_else(|| going::find(scene));
+    let mut finding = operator::needed(scene.world, finding);
+    finding.is_newer |= is_outdated(scene, &finding);
+    finding.notes.extend(superseded(scene));
+    let finding = with_own_link(scene, not_again(scene, finding));
+    conclude(scene.world, &scene.object(), headline(scene), finding)
+}
+
+/// A cancelled run cannot be run again, whatever a topic proposes.
+fn not_again(scene: Scene<'_>, mut finding: Finding) -> Finding {
+    if scene.run.cancel {
+        finding
+            .next
+            .retain(|command| !command.run.starts_with("orc retry "));
+        for words in ["run it again (orc retry)", "Run it again (orc retry)"] {
+            let instead = "submit another TaskRun (this one is cancelled)";
+            finding.advice = finding.advice.replace(words, instead);
+        }
+    }
+    if finding.next.is_empty() {
+        finding = finding.then(commands::yaml(
+            &scene.object(),
+            "all that is known of the run",
+        ));
+    }
+    finding
+}
+
+fn headline(scene: Scene<'_>) -> Headline {
+    let status = scene.status();
+    let said = status.progress.condition(condition::SUCCEEDED);
+    let open = status
+        .progress
+        .steps
+        .last()
+        .map(|step| step.started_at.clone());
+    let message = match status.progress.message.as_deref() {
+        Some(message) if !message.is_empty() => message,
+        Some(_) | None => "the run has no status yet",
+    };
+    Headline {
+        headline: message.to_owned(),
+        reason: said.map_or_else(|| "NotSeen".to_owned(), |said| said.reason.clone()),
+        since: scene
+            .run
+            .meta
+            .deleting
+            .clone()
+            .or_else(|| status.finished_at.clone())
+            .or_else(|| scene.world.namespace.as_ref()?.deleting.clone())
+            .or(open)
+            .or_else(|| scene.run.meta.created.clone()),
+        written: scene.written().cloned(),
+    }
+}
+
+/// Puts the run itself in front, unless a topic did.
+fn with_own_link(scene: Scene<'_>, finding: Finding) -> Finding {
+    if finding
+        .links
+        .first()
+        .is_some_and(|link| link.object == scene.object())
+    {
+        return finding;
+    }
+    let reason = headline(scene).reason;
+    let (health, sentence) = match finding.state {
+        State::Succeeded => (Health::Fine, format!("succeeded in {}", scene.attempt())),
+        State::Failed if scene.status().attempts == 0 => {
+            (Health::Wrong, "failed before its first attempt".to_owned())
+        }
+        State::Failed => (Health::Wrong, format!("failed in {}", scene.attempt())),
+        State::Running => (
+            Health::Fine,
+            format!("runs ({}{})", scene.attempt(), disrupted(scene)),
+        ),
+        State::Deleting => (
+            Health::Waiting,
+            match &scene.run.meta.deleting {
+                Some(_) => format!(
+                    "is being deleted{}",
+                    scene.since(scene.run.meta.deleting.as_ref())
+                ),
+                None => "will be deleted with its namespace".to_owned(),
+            },
+        ),
+        State::Held => (Health::Waiting, "is held".to_owned()),
+        State::Waiting | State::Blocked | State::Ready | State::NotOurs => {
+            let result = scene.status().result.as_ref();
+            let ended = result
+                .filter(|result| result.finished_at.is_some() && scene.unrecorded_job().is_none());
+            let sentence = match ended {
+                Some(result) if ended::was_disrupted(result) => {
+                    format!(
+                        "was stopped from outside; {} is started again",
+                        scene.attempt()
+                    )
+                }
+                Some(_) => format!("{} failed; the next one waits", scene.attempt()),
+                None if finding.links.is_empty() => format!("waiting ({})", scene.attempt()),
+                None => format!("waiting ({}) for:", scene.attempt()),
+            };
+            (Health::Waiting, sentence)
+        }
+    };
+    let reason = match finding.state {
+        State::Running if finding.is_newer => "Running".to_owned(),
+        State::Deleting if finding.is_newer => Reason::Deleting.name().to_owned(),
+        State::Waiting | State::Blocked if finding.is_newer => "Waiting".to_owned(),
+        State::Succeeded
+        | State::Failed
+        | State::Running
+        | State::Waiting
+        | State::Blocked
+        | State::Held
+        | State::Deleting
+        | State::Ready
+        | State::NotOurs => reason,
+    };
+    let mut link = Link::new(scene.object(), health, reason, sentence);
+    let phase = scene
+        .status()
+        .phase
+        .map_or("none", |phase| api::Phase::name(phase));
+    let at = match scene.phase() {
+        RunPhase::Succeeded | RunPhase::Failed => scene.status().finished_at.as_ref(),
+        RunPhase::Pending | RunPhase::Running => scene.written(),
+    };
+    link = link.seen(
+        format!("status (phase {phase}, reason {})", headline(scene).reason),
+        scene.message(),
+        at.or(scene.run.meta.created.as_ref()),
+    );
+    if !scene.run.meta.finalizers.is_empty() && scene.run.meta.deleting.is_some() {
+        link = link.seen(
+            "metadata.finalizers",
+            scene.run.meta.finalizers.join(", "),
+            scene.run.meta.deleting.as_ref(),
+        );
+    }
+    if let Some(retry) = &scene.status().progress.retry {
+        link = link.seen(
+            "status.retry",
+            format!(
+                "tried {} times (class {}), next try at {}",
+                retry.attempt,
+                retry.class,
+                scene.when(&retry.next_at)
+            ),
+            None,
+        );
+    }
+    finding.below(vec![link])
+}
+
+/// `; 2 disruptions so far`, if there were any.
+fn disrupted(scene: Scene<'_>) -> String {
+    match scene.status().disruptions {
+        0 => String::new(),
+        1 => "; 1 disruption so far".to_owned(),
+        count => format!("; {count} disruptions so far"),
+    }
+}
+
+fn undecodable(scene: Scene<'_>) -> Option<Finding> {
+    let error = scene.run.undecodable.as_ref()?;
+    let link = Link::new(
+        scene.object(),
+        Health::Wrong,
+        Reason::Undecodable,
+        if scene.message().contains(error.as_str()) {
+            "has a value that does not fit: see the first lines".to_owned()
+        } else {
+            format!("does not fit the schema that this release knows, so the operator leaves it alone: {error}")
+        },
+    )
+    .seen("spec", error, scene.run.changed.as_ref().or(scene.run.meta.created.as_ref()));
+    Some(
+        Finding::new(
+            State::Blocked,
+            format!("Look in TaskRun '{}' for the value that the words above name, and correct it, or delete the run. It was probably stored through another version of the CRD.", scene.run.meta.name),
+        )
+        .link(link)
+        .then(commands::yaml(&scene.object(), "the run as it is stored"))
+        .then(commands::edit(&scene.object(), "correct the value")),
+    )
+}
+
+fn not_seen(scene: Scene<'_>) -> Option<Finding> {
+    let looked = Looked {
+        kind: "TaskRun",
+        meta: &scene.run.meta,
+        observed: scene.status().progress.observed_generation,
+        changed: scene.run.changed.as_ref(),
+    };
+    // The first record comes some seconds after the Job: what the Job shows is more.
+    let is_early = scene.status().progress.observed_generation < 0 && scene.job().is_some();
+    let finding = operator::not_seen(scene.world, &looked)?;
+    (!(is_early && finding.state == State::Waiting)).then_some(finding)
+}
+
+fn cancelling(scene: Scene<'_>) -> Option<Finding> {
+    if !scene.run.cancel {
+        return None;
+    }
+    let job = scene.job();
+    let pod = job.and_then(|job| scene.newest_pod(job));
+    let mut finding = match pod.filter(|pod| pod.may_run()) {
+        Some(pod) => stopping(scene, pod, Stop::Ours(Reason::Cancelled)),
+        None => Finding::new(State::Waiting, ""),
+    };
+    finding = finding.below(stopped_job(job, Reason::Cancelled, "the run was cancelled"));
+    if finding.state != State::Blocked {
+        "Wait: someone cancelled the run; it ends as soon as its Pod has stopped. It cannot be run again: submit another TaskRun."
+            .clone_into(&mut finding.advice);
+    }
+    Some(
+        finding
+            .note(
+                NoteKind::Hint,
+                format!(
+                    "someone set 'spec.cancel'; the run was last changed{}",
+                    scene.ago(scene.run.changed.as_ref())
+                ),
+            )
+            .then(commands::again(
+                "TaskRun",
+                &scene.run.meta.name,
+                scene.namespace(),
+            )),
+    )
+}
+
+/// The link of a Job that we stop.
+fn stopped_job(job: Option<&JobView>, reason: Reason, why: &str) -> Vec<Link> {
+    let link = |job: &JobView| {
+        let link = Link::new(
+            job.object(),
+            Health::Waiting,
+            reason,
+            format!("is being stopped, because {why}"),
+        );
+        match &job.meta.deleting {
+            Some(at) => link.seen("deletion asked for", "", Some(at)),
+            None if job.suspended => link.seen("spec.suspend", "true", None),
+            None => link,
+        }
+    };
+    job.map(link).into_iter().collect()
+}
+
+fn held(scene: Scene<'_>) -> Option<Finding> {
+    if !scene.run.suspend {
+        return None;
+    }
+    let changed = scene.run.changed.as_ref();
+    let own = Link::new(
+        scene.object(),
+        Health::Waiting,
+        Reason::Suspended,
+        "is held by its 'suspend': nothing is started, and no time counts",
+    )
+    .since(changed)
+    .seen("spec.suspend", "true", changed);
+    let job = scene.job().filter(|job| job.end().is_none());
+    let still = job
+        .and_then(|job| scene.newest_pod(job))
+        .filter(|pod| pod.may_run());
+    let mut finding = match still {
+        Some(pod) => {
+            let above = stopped_job(job, Reason::Suspended, "the run is suspended");
+            stopping(scene, pod, Stop::Ours(Reason::Suspended)).below(above)
+        }
+        None => Finding::new(State::Held, ""),
+    };
+    finding = finding.below(vec![own]);
+    let name = &scene.run.meta.name;
+    if finding.state == State::Blocked {
+        return Some(finding);
+    }
+    finding.state = State::Held;
+    finding.advice = format!(
+        "Check that TaskRun '{name}' was not held on purpose, then resume it. An attempt that was stopped runs again from its start."
+    );
+    finding.next = vec![
+        commands::who(&scene.object(), "who set 'suspend'"),
+        Command::new(
+            format!("orc resume {name} -n {}", scene.namespace()),
+            "let it go on",
+        ),
+        Command::new(
+            format!(
+                "kubectl patch otr {name} -n {} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'",
+                scene.namespace()
+            ),
+            "the same without orc",
+        ),
+    ];
+    Some(finding)
+}
+
+/// Between two attempts, or while one that was given up is being stopped.
+fn between(scene: Scene<'_>) -> Option<Finding> {
+    match scene.unrecorded_job() {
+        Some(_) => None,
+        None => ended::between(scene),
+    }
+}
+
+/// Whether a word of a link stands for this reason of the status, which is less exact.
+fn is_label_of(label: &str, reason: Reason) -> bool {
+    let finer = [
+        (Reason::SecretNotFound, "ConfigMapNotFound"),
+        (Reason::SecretNotFound, "KeyNotFound"),
+        (Reason::QuotaExceeded, "LimitRangeExceeded"),
+        (Reason::QuotaExceeded, "LimitMissing"),
+        (Reason::AdmissionDenied, "WebhookDown"),
+    ];
+    label == reason.name() || finer.contains(&(reason, label))
+}
+
+/// Causes that a status names while it waits.
+const CAUSES: &[Reason] = &[
+    Reason::AgentNotFound,
+    Reason::AgentNotReady,
+    Reason::DependencyNotReady,
+    Reason::ImagePullFailed,
+    Reason::ImageNeedsRoot,
+    Reason::ContainerNotStartable,
+    Reason::Unschedulable,
+    Reason::QuotaExceeded,
+    Reason::AdmissionDenied,
+    Reason::SecretNotFound,
+    Reason::VolumeNotReady,
+];
+
+/// The status names a cause that the cluster does not show any more, or none although something
+/// blocks, or a phase that is over.
+fn is_outdated(scene: Scene<'_>, finding: &Finding) -> bool {
+    let Some(said) = scene.reason() else {
+        return false;
+    };
+    let shown = |reason: Reason| {
+        let is_agent = reason == Reason::AgentNotReady;
+        finding.links.iter().any(|link| {
+            is_label_of(&link.reason, reason)
+                || (is_agent && link.object.kind == "Agent" && link.health != Health::Fine)
+        })
+    };
+    match finding.state {
+        State::Succeeded | State::Failed | State::Held | State::Ready | State::NotOurs => {
+            return false;
+        }
+        State::Deleting => {
+            return !matches!(
+                said,
+                Reason::Deleting | Reason::DeletionBlocked | Reason::NamespaceTerminating
+            );
+        }
+        State::Running | State::Waiting | State::Blocked => {}
+    }
+    let deepest = finding
+        .links
+        .iter()
+        .rev()
+        .find(|link| link.reason != "OperatorDown");
+    let Some(deepest) = deepest.filter(|_| !shown(said)) else {
+        return false;
+    };
+    let is_over = CAUSES.contains(&said);
+    // A message of this reason may name a trouble that has no reason of its own.
+    let names_nothing = said != Reason::Progressing || crate::said::is_calm(scene.message());
+    let is_vague = said == Reason::Progressing && names_nothing && deepest.health == Health::Wrong;
+    let is_ahead = scene.phase() == RunPhase::Running
+        && names_nothing
+        && scene.status().result.is_none()
+        && finding.state != State::Running
+        && !shown(Reason::Disrupted);
+    let is_behind = scene.phase() == RunPhase::Pending
+        && finding.state == State::Running
+        && deepest.since.as_ref().is_some_and(|at| scene.age(at) > 15);
+    is_over || is_vague || is_ahead || is_behind
+}
+
+/// What became of the version before this one.
+fn superseded(scene: Scene<'_>) -> Option<Note> {
+    let last = scene.status().history.last()?;
+    Some(Note {
+        kind: NoteKind::Hint,
+        text: format!(
+            "version {} was superseded by version {}: it had reached {} ({}) at {}",
+            last.context_version,
+            scene.run.version,
+            last.phase,
+            last.reason,
+            scene.when(&last.finished_at)
+        ),
+    })
+}

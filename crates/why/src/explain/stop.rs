@@ -1,0 +1,254 @@
+//! A Pod that has to stop: evicted, cancelled, deleted; and the node that does not let it.
+
+use api::Reason;
+
+use super::{Finding, commands, place, scene::Scene};
+use crate::{
+    explanation::{Command, Health, Link, State},
+    world::{NodeView, PodView},
+};
+
+/// A Pod that is told to stop usually has less than this before it is killed.
+const GRACE: i64 = 60;
+/// After its grace period the kubelet needs a moment to kill it and to say so.
+const SLACK: i64 = 30;
+
+/// Who wants the Pod to stop.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// Something outside.
+    Outside,
+    /// The operator, for this reason.
+    Ours(Reason),
+}
+
+/// A Pod that is being stopped.
+pub(super) fn stopping(scene: Scene<'_>, pod: &PodView, by: Stop) -> Finding {
+    let mut link = said(scene, pod, by);
+    if let Some(node) = lost_node(scene, pod) {
+        link.health = Health::Waiting;
+        return lost(scene, node).below(vec![link]);
+    }
+    if let Some(finding) = held(scene, pod, &link) {
+        return finding;
+    }
+    let gone = pod
+        .node
+        .as_deref()
+        .filter(|node| scene.exists("Node", node) == Some(false));
+    if let Some(node) = gone {
+        link = link.seen(
+            format!("Node '{node}'"),
+            "not found",
+            Some(&scene.world.now),
+        );
+    }
+    let advice = match by {
+        Stop::Outside => format!(
+            "Nothing: the agent is started again by itself when Pod '{}' has ended, and no attempt is used. {}",
+            pod.meta.name,
+            count(scene)
+        ),
+        Stop::Ours(_) => format!(
+            "Wait until Pod '{}' has stopped: it has its grace period to end.",
+            pod.meta.name
+        ),
+    };
+    let overdue = is_overdue(scene, pod);
+    if overdue {
+        link.health = Health::Wrong;
+    }
+    let mut finding = Finding::new(State::Waiting, advice)
+        .link(link)
+        .then(commands::yaml(
+            &pod.object(),
+            "its conditions and finalizers",
+        ));
+    if let Some(node) = pod.node.as_ref().filter(|_| overdue) {
+        finding.advice = format!(
+            "Pod '{}' should have been killed by now: check node '{node}'.",
+            pod.meta.name
+        );
+        if scene.may_read("nodes") {
+            finding.next.insert(0, commands::node(node));
+        }
+    }
+    finding
+}
+
+/// Whether the kubelet should have killed it by now.
+fn is_overdue(scene: Scene<'_>, pod: &PodView) -> bool {
+    match (&pod.meta.stop_by, &pod.meta.deleting) {
+        (Some(end), _) => scene.age(end) > SLACK,
+        (None, Some(asked)) => scene.age(asked) > GRACE,
+        (None, None) => false,
+    }
+}
+
+/// How many times it was stopped, and how often it may be.
+fn count(scene: Scene<'_>) -> String {
+    match scene.status().disruptions {
+        0 => "The 6th disruption ends the run.".to_owned(),
+        count => format!("This is disruption {count}; the 6th ends the run."),
+    }
+}
+
+/// A Pod that was stopped from outside and has ended: another takes its place.
+pub(super) fn replaced(scene: Scene<'_>, pod: &PodView) -> Finding {
+    let link = said(scene, pod, Stop::Outside);
+    Finding::new(
+        State::Waiting,
+        format!(
+            "Nothing: another Pod takes its place by itself, and no attempt is used. {}",
+            count(scene)
+        ),
+    )
+    .link(link)
+    .then(commands::logs(scene))
+    .then(commands::again(
+        "TaskRun",
+        &scene.run.meta.name,
+        scene.namespace(),
+    ))
+}
+
+/// The Pod's own link.
+fn said(scene: Scene<'_>, pod: &PodView, by: Stop) -> Link {
+    let node = pod.node.as_deref().unwrap_or("(none)");
+    let told = pod.meta.deleting.as_ref();
+    let since = told.or_else(|| pod.disruption().and_then(|known| known.since.as_ref()));
+    let (reason, sentence) = match by {
+        Stop::Outside => {
+            let who = pod
+                .disruption()
+                .map_or("someone asked for its deletion", |known| who(&known.reason));
+            (
+                Reason::Disrupted,
+                if pod.may_run() {
+                    format!("is being stopped from outside{}: {who}", scene.since(since))
+                } else {
+                    format!("was stopped from outside{}: {who}", scene.ago(since))
+                },
+            )
+        }
+        Stop::Ours(reason) => (
+            reason,
+            match told {
+                Some(at) => format!(
+                    "on node '{node}' was asked to stop at {}{}",
+                    scene.when(at),
+                    killed(scene, pod)
+                ),
+                None => format!("on node '{node}' still runs; it is about to be told to stop"),
+            },
+        ),
+    };
+    let mut link = Link::new(pod.object(), Health::Waiting, reason, sentence).since(since);
+    if let Some(known) = pod.disruption() {
+        link = link.seen(
+            format!("condition DisruptionTarget=True ({})", known.reason),
+            &known.message,
+            known.since.as_ref(),
+        );
+    }
+    match told {
+        Some(at) if by == Stop::Outside => {
+            let until = killed(scene, pod).trim_start_matches([',', ' ']).to_owned();
+            link.seen("deletion asked for", until, Some(at))
+        }
+        Some(_) => link.seen("status.phase", &pod.phase, Some(&scene.world.now)),
+        None => link.seen("status.phase", &pod.phase, Some(&scene.world.now)),
+    }
+}
+
+/// `, is killed at 10:05:35Z (in 24s) at the latest`.
+fn killed(scene: Scene<'_>, pod: &PodView) -> String {
+    match &pod.meta.stop_by {
+        None => " and has not ended yet".to_owned(),
+        Some(end) if scene.age(end) > 0 => {
+            format!(", should have been killed at {}", scene.when(end))
+        }
+        Some(end) => format!(", is killed at {} at the latest", scene.when(end)),
+    }
+}
+
+/// What a reason of `DisruptionTarget` means.
+fn who(reason: &str) -> &'static str {
+    match reason {
+        "EvictionByEvictionAPI" => "it was evicted (a drain, an autoscaler)",
+        "PreemptionByScheduler" => "a Pod of higher priority takes its place",
+        "DeletionByTaintManager" => {
+            "its node got a taint that it does not tolerate (node lost or in trouble)"
+        }
+        "TerminationByKubelet" => "its node has too little memory or disk, or shuts down",
+        "DeletionByPodGC" => "its node is gone",
+        _ => "its condition says why",
+    }
+}
+
+/// A finalizer of someone else keeps the Pod. That of the Job controller goes with its Job.
+fn held(scene: Scene<'_>, pod: &PodView, link: &Link) -> Option<Finding> {
+    let holder = pod
+        .meta
+        .finalizers
+        .iter()
+        .find(|name| *name != "batch.kubernetes.io/job-tracking")?;
+    let at = pod.meta.deleting.as_ref()?;
+    let mut link = link.clone();
+    "Finalizer".clone_into(&mut link.reason);
+    link.health = Health::Wrong;
+    link.sentence = format!(
+        "is held by the finalizer '{holder}' since its deletion was asked for at {}",
+        scene.when(at)
+    );
+    Some(
+        Finding::new(
+            State::Blocked,
+            format!("Pod '{}' stays until '{holder}' is taken from its finalizers: find out who set it.", pod.meta.name),
+        )
+        .link(link)
+        .then(commands::who(&pod.object(), "'metadata.managedFields' names who set it")),
+    )
+}
+
+/// The Pod's node, if its kubelet does not answer.
+pub(super) fn lost_node<'a>(scene: Scene<'a>, pod: &PodView) -> Option<&'a NodeView> {
+    let node = scene.node(pod.node.as_deref()?)?;
+    (!node.is_ready()).then_some(node)
+}
+
+/// A Pod that nobody told to stop, on a node that does not answer.
+pub(super) fn on_lost_node(scene: Scene<'_>, pod: &PodView, node: &NodeView) -> Finding {
+    let link = Link::new(
+        pod.object(),
+        Health::Waiting,
+        Reason::Disrupted,
+        format!(
+            "is on node '{}', which does not answer: nobody knows whether the agent still runs",
+            node.name
+        ),
+    )
+    .seen("spec.nodeName", &node.name, pod.meta.created.as_ref());
+    lost(scene, node).below(vec![link])
+}
+
+/// A node that does not answer, and what frees its Pods.
+fn lost(scene: Scene<'_>, node: &NodeView) -> Finding {
+    let name = &node.name;
+    let mut link = place::out_of_service(scene, node);
+    "NodeLost".clone_into(&mut link.reason);
+    Finding::new(
+        State::Blocked,
+        format!("Check whether node '{name}' is really down, and bring it back. Only if its machine is off: taint it out-of-service (or delete the Node). That lets go of all Pods of that node, those of other teams, too; before that no other Pod may start here, because the first may still be at work. When the machine is back, take the taint off: kubectl taint node {name} {OUT_OF_SERVICE}-"),
+    )
+    .link(link)
+    .then(commands::heartbeat(name))
+    .then(commands::node(name))
+    .then(Command::new(
+        format!("kubectl taint node {name} {OUT_OF_SERVICE}=nodeshutdown:NoExecute"),
+        "only if the machine is off: let go of all its Pods and volumes",
+    ))
+}
+
+/// The taint that says that a machine is off.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";

@@ -1,0 +1,21 @@
+//! From any object to the deepest blocker, with evidence and the next command: `orc why`.
+//!
+//! [`explain`] is a pure function over a [`World`] that was read before; [`render`] makes text of
+//! its [`Explanation`]. The feature `gather` adds the reading of a cluster.
+
+mod explain;
+pub mod explanation;
+#[cfg(feature = "gather")]
+pub mod gather;
+mod render;
+mod said;
+mod times;
+mod view;
+pub mod world;
+
+pub use explain::explain;
+pub use explanation::Explanation;
+#[cfg(feature = "gather")]
+pub use gather::gather;
+pub use render::render;
+pub use world::{ObjectRef, World};

@@ -1,0 +1,384 @@
+//! An explanation as text for a terminal.
+//!
+//! # Guarantees
+//! - Every symbol stands beside words; without colour nothing is lost.
+//! - Text is wrapped with hanging indents, commands are not: they can be copied as they are.
+//! - No control character of what others wrote reaches the terminal.
+
+use api::{Timestamp, status::bounded};
+
+use crate::{
+    explanation::{Evidence, Explanation, Health, Link, NoteKind, State},
+    times,
+};
+
+/// The narrowest text that is wrapped; a smaller width is taken for this one.
+const NARROW: usize = 40;
+/// The longest text of one field.
+const LONG: usize = 2048;
+
+/// Colours, as the terminal knows them.
+#[derive(Clone, Copy)]
+enum Ink {
+    Plain,
+    Bold,
+    Dim,
+    Red,
+    Yellow,
+    Green,
+    Cyan,
+}
+
+impl Ink {
+    fn code(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Bold => "1",
+            Self::Dim => "2",
+            Self::Red => "1;31",
+            Self::Yellow => "33",
+            Self::Green => "32",
+            Self::Cyan => "36",
+        }
+    }
+}
+
+/// The explanation in lines of at most `width` characters, commands aside.
+#[must_use]
+pub fn render(explanation: &Explanation, width: usize, color: bool) -> String {
+    let mut page = Page {
+        text: String::new(),
+        width: width.max(NARROW),
+        color,
+        now: explanation.at.0,
+    };
+    page.head(explanation);
+    page.gap();
+    let last = explanation.chain.len().saturating_sub(1);
+    for (depth, link) in explanation.chain.iter().enumerate() {
+        let mark = if depth == last {
+            Mark::of(explanation, link)
+        } else {
+            Mark::None
+        };
+        page.link(explanation, link, depth, mark);
+    }
+    if !explanation.notes.is_empty() {
+        page.gap();
+    }
+    for note in &explanation.notes {
+        let (sign, ink) = match note.kind {
+            NoteKind::Disagreement => ("! status and cluster disagree: ", Ink::Yellow),
+            NoteKind::Unreadable => ("? ", Ink::Yellow),
+            NoteKind::Hint => ("i note: ", Ink::Plain),
+        };
+        page.wrapped(ink, "  ", "    ", &format!("{sign}{}", note.text));
+    }
+    page.gap();
+    page.wrapped(
+        Ink::Bold,
+        "",
+        "       ",
+        &format!("To do: {}", explanation.advice),
+    );
+    page.gap();
+    page.wrapped(Ink::Bold, "", "", "Next:");
+    for command in &explanation.next {
+        page.wrapped(Ink::Dim, "  # ", "  # ", &command.purpose);
+        page.line(Ink::Cyan, &format!("  {}", clean(&command.run)));
+    }
+    page.text
+}
+
+/// What the deepest object is marked with.
+#[derive(Clone, Copy)]
+enum Mark {
+    None,
+    Cause,
+    Blocker,
+    Held,
+    Awaited,
+}
+
+impl Mark {
+    fn of(explanation: &Explanation, deepest: &Link) -> Self {
+        match (&explanation.blocker, explanation.state) {
+            (Some(_), State::Failed) => Self::Cause,
+            (Some(_), State::Held) if explanation.chain.len() == 1 => Self::Held,
+            (Some(_), State::Held) => Self::Awaited,
+            (Some(_), _) => Self::Blocker,
+            // Something that is on its way, and nothing is wrong with it.
+            (None, State::Waiting | State::Deleting)
+                if deepest.health == Health::Waiting && explanation.chain.len() > 1 =>
+            {
+                Self::Awaited
+            }
+            (None, _) => Self::None,
+        }
+    }
+}
+
+struct Page {
+    text: String,
+    width: usize,
+    color: bool,
+    now: Timestamp,
+}
+
+impl Page {
+    fn line(&mut self, ink: Ink, text: &str) {
+        let code = ink.code();
+        if self.color && !code.is_empty() {
+            self.text
+                .push_str(&format!("\u{1b}[{code}m{text}\u{1b}[0m"));
+        } else {
+            self.text.push_str(text);
+        }
+        self.text.push('\n');
+    }
+
+    fn gap(&mut self) {
+        self.text.push('\n');
+    }
+
+    /// `text` behind `first`, its further lines behind `rest`.
+    fn wrapped(&mut self, ink: Ink, first: &str, rest: &str, text: &str) {
+        for line in wrap(&clean(text), first, rest, self.width) {
+            self.line(ink, &line);
+        }
+    }
+
+    fn head(&mut self, explanation: &Explanation) {
+        let (sign, word, ink) = match explanation.state {
+            State::Succeeded => ("✓", "SUCCEEDED", Ink::Green),
+            State::Failed => ("✗", "FAILED", Ink::Red),
+            State::Running => ("▶", "RUNNING", Ink::Green),
+            State::Waiting => ("○", "WAITING", Ink::Yellow),
+            State::Blocked => ("✗", "BLOCKED", Ink::Red),
+            State::Held => ("‖", "HELD", Ink::Yellow),
+            State::Deleting => ("⊘", "DELETING", Ink::Yellow),
+            State::Ready => ("✓", "READY", Ink::Green),
+            State::NotOurs => ("?", "NOT OURS", Ink::Plain),
+        };
+        let subject = &explanation.subject;
+        let place = subject
+            .namespace
+            .as_ref()
+            .map_or_else(String::new, |namespace| format!("{namespace}/"));
+        let word_of_time = match explanation.state {
+            State::Succeeded | State::Failed => "ended",
+            State::Running
+            | State::Waiting
+            | State::Blocked
+            | State::Held
+            | State::Deleting
+            | State::Ready
+            | State::NotOurs => "since",
+        };
+        let since = explanation
+            .since
+            .as_ref()
+            .map_or_else(String::new, |since| {
+                format!(" · {word_of_time} {}", times::at(self.now, since.0))
+            });
+        let text = format!(
+            "{sign} {word} · {} {place}{} · {}{since}",
+            subject.kind, subject.name, explanation.reason
+        );
+        self.wrapped(ink, "", "  ", &text);
+        self.wrapped(Ink::Bold, "  ", "  ", &explanation.headline);
+        if let Some(status) = &explanation.outdated {
+            let age = status.at.as_ref().map_or_else(String::new, |at| {
+                let seconds = self.now.as_second().saturating_sub(at.0.as_second());
+                format!(" ({} old)", times::span(seconds))
+            });
+            let text = format!("status still says{age}: {}", status.message);
+            self.wrapped(Ink::Dim, "  ", "    ", &text);
+        }
+    }
+
+    fn link(&mut self, explanation: &Explanation, link: &Link, depth: usize, mark: Mark) {
+        let (sign, ink) = match link.health {
+            Health::Fine => ("✓", Ink::Green),
+            Health::Waiting => ("○", Ink::Yellow),
+            Health::Wrong => ("✗", Ink::Red),
+        };
+        let indent = "   ".repeat(depth.saturating_sub(1));
+        let (first, rest) = match depth {
+            0 => ("  ".to_owned(), "    ".to_owned()),
+            _ => (format!("  {indent}└─ "), format!("  {indent}     ")),
+        };
+        let place = match &link.object.namespace {
+            // That of the subject is in the head.
+            Some(namespace) if Some(namespace) != explanation.subject.namespace.as_ref() => {
+                format!("{namespace}/")
+            }
+            Some(_) | None => String::new(),
+        };
+        let blocker = match mark {
+            Mark::None => "",
+            Mark::Cause => " ◀\u{a0}cause",
+            Mark::Blocker => " ◀\u{a0}blocker",
+            Mark::Held => " ◀\u{a0}held\u{a0}here",
+            Mark::Awaited => " ◀\u{a0}waited\u{a0}for",
+        };
+        let asked = if link.is_target && depth > 0 {
+            " ◀\u{a0}asked\u{a0}about"
+        } else {
+            ""
+        };
+        let text = format!(
+            "{sign} {} {place}{} [{}]: {}{blocker}{asked}",
+            link.object.kind, link.object.name, link.reason, link.sentence
+        );
+        self.wrapped(ink, &first, &rest, &text);
+        for evidence in &link.evidence {
+            let text = self.evidence(explanation, link, evidence);
+            self.wrapped(
+                Ink::Dim,
+                &format!("{rest}  "),
+                &format!("{rest}    "),
+                &text,
+            );
+        }
+    }
+
+    fn evidence(&self, explanation: &Explanation, link: &Link, evidence: &Evidence) -> String {
+        let outdated = explanation.outdated.as_ref();
+        let is_said = repeats(&explanation.headline, &evidence.words)
+            || repeats(&link.sentence, &evidence.words)
+            || outdated.is_some_and(|status| repeats(&status.message, &evidence.words));
+        let words = if evidence.words.is_empty() || is_said {
+            String::new()
+        } else {
+            format!(": {}", evidence.words)
+        };
+        let at = evidence.at.as_ref().map_or_else(String::new, |at| {
+            format!(" · {}", times::at(self.now, at.0))
+        });
+        format!("{}{words}{at}", evidence.source)
+    }
+}
+
+/// Below this a repetition is shorter than the search for it.
+const SHORT: usize = 30;
+
+/// Whether these words stand above already, perhaps behind other first words.
+fn repeats(above: &str, words: &str) -> bool {
+    let rest = [": forbidden: ", "is forbidden: ", "Error creating: "]
+        .iter()
+        .find_map(|start| words.split_once(start))
+        .map_or(words, |(_, rest)| rest);
+    above == words || (rest.len() > SHORT && above.contains(rest))
+}
+
+fn clean(text: &str) -> String {
+    bounded(text, LONG)
+}
+
+/// The text with no-break spaces within a time and its age: `10:02:11Z (5m 10s ago)`.
+fn glued(text: &str) -> String {
+    let is_amount = |word: &str| {
+        let word = word
+            .trim_start_matches('(')
+            .trim_end_matches([')', ',', '.', ';', ':']);
+        let digits = word.trim_end_matches(['s', 'm', 'h', 'd']);
+        !digits.is_empty()
+            && digits.len() + 1 == word.len()
+            && digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let is_clock = |word: &str| word.len() >= 9 && word.ends_with('Z') && word.contains(':');
+    let mut out = String::new();
+    let mut last = "";
+    for word in text.split(' ') {
+        let rest = word.trim_start_matches('(');
+        let ends_age = ["ago", "old", "left", "over"]
+            .iter()
+            .any(|end| rest.starts_with(end));
+        let is_one = (is_amount(last) && (is_amount(word) || ends_age))
+            || (last == "(in" && is_amount(word))
+            || (is_clock(last) && (word == "(in" || word.starts_with("(now") || is_amount(word)));
+        if !out.is_empty() {
+            out.push(if is_one { '\u{a0}' } else { ' ' });
+        }
+        out.push_str(word);
+        last = word;
+    }
+    out
+}
+
+/// Breaks between words only: names and addresses stay whole.
+fn wrap(text: &str, first: &str, rest: &str, width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = first.to_owned();
+    let mut is_empty = true;
+    let text = glued(text);
+    // A no-break space is no place to break.
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        let length = line.chars().count() + usize::from(!is_empty) + word.chars().count();
+        if length > width && !is_empty {
+            lines.push(std::mem::replace(&mut line, rest.to_owned()));
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(&word.replace('\u{a0}', " "));
+        is_empty = false;
+    }
+    lines.push(line);
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_wrapped_between_words_and_indented() {
+        assert_eq!(
+            wrap("one two three a-very-long-word-of-all end", "- ", "  ", 12),
+            ["- one two", "  three", "  a-very-long-word-of-all", "  end"]
+        );
+        assert_eq!(wrap("", "- ", "  ", 12), ["- "]);
+    }
+
+    #[test]
+    fn a_time_is_not_broken() {
+        for (text, lines) in [
+            (
+                "seen 10:02:11Z (5m 10s ago) once",
+                ["seen", "10:02:11Z (5m 10s ago)", "once"],
+            ),
+            (
+                "next 10:05:53Z (in 42s), or so",
+                ["next", "10:05:53Z (in 42s),", "or so"],
+            ),
+            (
+                "after it ran 2m 1s and a bit",
+                ["after it", "ran 2m 1s", "and a bit"],
+            ),
+        ] {
+            assert_eq!(wrap(text, "", "", 10), lines, "{text}");
+        }
+    }
+
+    #[test]
+    fn words_that_stand_above_are_known_again() {
+        let above = "the Pod cannot be created: it is forbidden: exceeded quota: compute, requested: pods=1";
+        for (words, expected) in [
+            (above, true),
+            (
+                "Error creating: pods \"a-b\" is forbidden: exceeded quota: compute, requested: pods=1",
+                true,
+            ),
+            (
+                "Error creating: pods \"a-b\" is forbidden: exceeded quota: other, requested: pods=1",
+                false,
+            ),
+            ("pods=1", false),
+        ] {
+            assert_eq!(repeats(above, words), expected, "{words}");
+        }
+    }
+}

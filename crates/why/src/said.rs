@@ -1,0 +1,141 @@
+//! What can be read from a `status.message` only: each phrase of the operator's in one place.
+//!
+//! # Caveats
+//! The operator does not export these phrases. If one is worded anew, the explanation gets shorter,
+//! not wrong: what is not recognised is left out, and the message is shown as it is.
+
+use api::Reason;
+
+/// A request of the operator that the API server did not grant: `'create jobs' of 'shop-7-v1'`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Request<'a> {
+    /// Verb and resource, such as `create jobs`.
+    pub(crate) what: &'a str,
+    /// The object's name.
+    pub(crate) name: &'a str,
+}
+
+pub(crate) fn request(message: &str) -> Option<Request<'_>> {
+    let (before, rest) = message.split_once("' of '")?;
+    let (_, what) = before.rsplit_once('\'')?;
+    let (name, _) = rest.split_once('\'')?;
+    what.contains(' ').then_some(Request { what, name })
+}
+
+/// Kind and name of what stands where a child should be: `Job 'x' exists already and belongs to
+/// someone else; …`.
+pub(crate) fn taken(message: &str) -> Option<(&str, &str)> {
+    let (object, _) = message.split_once(" exists already")?;
+    let (kind, name) = object.split_once(" '")?;
+    let kind = kind.rsplit(' ').next().unwrap_or(kind);
+    Some((kind, name.strip_suffix('\'')?))
+}
+
+/// The cause that was seen last when a start took too long: `the container did not start within
+/// 5m: QuotaExceeded: …`.
+pub(crate) fn start_cause(message: &str) -> Option<(Reason, &str)> {
+    let (_, said) = message.split_once("the container did not start within ")?;
+    let (_, cause) = said.split_once(": ")?;
+    let (name, words) = cause.split_once(": ")?;
+    let words = match words.rsplit_once(" (after ") {
+        Some((words, end)) if end.ends_with(" attempts)") => words,
+        Some(_) | None => words,
+    };
+    Some((Reason::from_name(name)?, words))
+}
+
+/// Whether it says of an attempt that goes on that nothing is wrong: `Job 'x' was created; waiting
+/// for its Pod`, `Pod 'x' on node 'n' runs; it has until …`.
+pub(crate) fn is_calm(message: &str) -> bool {
+    message.ends_with(" was created; waiting for its Pod")
+        || message.contains(" runs; it has until ")
+}
+
+/// The status code of an answer: `the API server answered 503 to …`.
+pub(crate) fn answer(message: &str) -> Option<&str> {
+    let (_, rest) = message.split_once("the API server answered ")?;
+    rest.split(' ').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_recognised() {
+        for (message, expected) in [
+            (
+                "the operator lacks the permission for 'create jobs' of 'shop-7-v1': no",
+                Some(Request {
+                    what: "create jobs",
+                    name: "shop-7-v1",
+                }),
+            ),
+            (
+                "'create configmaps' of 'a' is refused: it's",
+                Some(Request {
+                    what: "create configmaps",
+                    name: "a",
+                }),
+            ),
+            ("the Pod cannot be created", None),
+        ] {
+            assert_eq!(request(message), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_recognised() {
+        let taken_words = "Job 'x' exists already and belongs to someone else; it was not touched";
+        for (message, expected) in [
+            (taken_words, Some(("Job", "x"))),
+            ("ConfigMap 'y' exists already", Some(("ConfigMap", "y"))),
+            ("something else", None),
+        ] {
+            assert_eq!(taken(message), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn the_last_cause_of_a_late_start_is_recognised() {
+        let start = "the container did not start within 5m: ";
+        for (said, expected) in [
+            (
+                "QuotaExceeded: no: room",
+                Some((Reason::QuotaExceeded, "no: room")),
+            ),
+            (
+                "QuotaExceeded: no (after 3 attempts)",
+                Some((Reason::QuotaExceeded, "no")),
+            ),
+            ("Pod 'x' does not say why", None),
+            ("Job 'x' has no Pod, and nothing says why", None),
+        ] {
+            assert_eq!(start_cause(&format!("{start}{said}")), expected, "{said}");
+        }
+        assert_eq!(start_cause("another message: QuotaExceeded: no"), None);
+        assert_eq!(
+            answer("the API server answered 503 to 'create jobs'"),
+            Some("503")
+        );
+        assert_eq!(answer("a timeout"), None);
+    }
+
+    #[test]
+    fn a_message_that_names_no_trouble_is_calm() {
+        for (message, expected) in [
+            ("Job 'x' was created; waiting for its Pod", true),
+            (
+                "Pod 'x' on node 'n' runs; it has until 2026-03-02T11:00:09Z",
+                true,
+            ),
+            (
+                "Pod 'x': the container ended with exit code 1, but Job 'x' does not say so; is the Job controller running?",
+                false,
+            ),
+            ("the Pod cannot be created: no", false),
+        ] {
+            assert_eq!(is_calm(message), expected, "{message}");
+        }
+    }
+}

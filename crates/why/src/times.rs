@@ -1,0 +1,81 @@
+//! Times as people read them: how long ago, and when.
+
+use api::Timestamp;
+
+/// `10:02:11Z (3m ago)`, `10:06:11Z (in 1m)`; with the date if it is another day.
+pub(crate) fn at(now: Timestamp, at: Timestamp) -> String {
+    let seconds = now.as_second().saturating_sub(at.as_second());
+    let age = match seconds {
+        0 => "now".to_owned(),
+        1.. => format!("{} ago", span(seconds)),
+        ..=-1 => format!("in {}", span(seconds.saturating_neg())),
+    };
+    format!("{} ({age})", clock(now, at))
+}
+
+/// `10:02:11Z`; with the date if it is not the day of `now`.
+pub(crate) fn clock(now: Timestamp, at: Timestamp) -> String {
+    let day = |time: Timestamp| time.strftime("%Y-%m-%d").to_string();
+    let time = at.strftime("%H:%M:%SZ");
+    if day(now) == day(at) {
+        time.to_string()
+    } else {
+        format!("{} {time}", day(at))
+    }
+}
+
+/// `42s`, `3m`, `1h 5m`, `2d 3h`: the two largest units, seconds only below ten minutes.
+pub(crate) fn span(seconds: i64) -> String {
+    let seconds = seconds.max(0);
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    let parts = match (days, hours, minutes) {
+        (1.., _, _) => [(days, "d"), (hours, "h")],
+        (_, 1.., _) => [(hours, "h"), (minutes, "m")],
+        (_, _, 10..) => [(minutes, "m"), (0, "s")],
+        _ => [(minutes, "m"), (seconds % 60, "s")],
+    };
+    let words: Vec<String> = parts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, unit)| format!("{count}{unit}"))
+        .collect();
+    if words.is_empty() {
+        "0s".to_owned()
+    } else {
+        words.join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_two_units_at_most() {
+        for (seconds, words) in [
+            (0, "0s"),
+            (42, "42s"),
+            (60, "1m"),
+            (192, "3m 12s"),
+            (725, "12m"),
+            (3900, "1h 5m"),
+            (97_200, "1d 3h"),
+            (-5, "0s"),
+        ] {
+            assert_eq!(span(seconds), words);
+        }
+    }
+
+    #[test]
+    fn a_time_says_how_long_ago_and_when() {
+        let now: Timestamp = "2026-03-02T10:05:11Z".parse().unwrap();
+        for (at, words) in [
+            ("2026-03-02T10:02:11Z", "10:02:11Z (3m ago)"),
+            ("2026-03-02T10:05:11Z", "10:05:11Z (now)"),
+            ("2026-03-02T10:06:11Z", "10:06:11Z (in 1m)"),
+            ("2026-03-01T09:05:11Z", "2026-03-01 09:05:11Z (1d 1h ago)"),
+        ] {
+            assert_eq!(super::at(now, at.parse().unwrap()), words);
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! The views of Kubernetes' own kinds.
+
+use std::collections::BTreeMap;
+
+use api::names;
+use k8s_openapi::{
+    api::{
+        batch::v1::Job,
+        coordination::v1::Lease,
+        core::v1::{
+            Container, ContainerState as State, Event, LimitRange, Namespace, Node,
+            PersistentVolumeClaim, Pod, PodSpec, ResourceQuota, ResourceRequirements, Taint,
+            Volume,
+        },
+    },
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
+};
+
+use super::{optional, text};
+use crate::world::{
+    ClaimView, ConditionView, ContainerState, ContainerView, EventView, JobView, LIST, LeaseView,
+    LimitRangeView, Meta, NamespaceView, Need, NodeView, ObjectRef, PodView, QuotaView,
+};
+
+type Quantities = BTreeMap<String, Quantity>;
+
+fn quantities(all: Option<&Quantities>) -> BTreeMap<String, String> {
+    let all = all.iter().flat_map(|all| all.iter());
+    all.take(LIST)
+        .map(|(name, amount)| (name.clone(), text(&amount.0)))
+        .collect()
+}
+
+/// Conditions of core kinds have the same fields and no common type.
+macro_rules! condition {
+    ($condition:expr) => {
+        ConditionView {
+            kind: $condition.type_.clone(),
+            status: $condition.status.clone(),
+            reason: optional($condition.reason.as_ref()),
+            message: optional($condition.message.as_ref()),
+            since: $condition.last_transition_time.clone(),
+        }
+    };
+}
+
+impl From<&Job> for JobView {
+    fn from(job: &Job) -> Self {
+        let labels = job.metadata.labels.as_ref();
+        let version = labels.and_then(|labels| labels.get(names::CONTEXT_VERSION));
+        let conditions = job.status.iter().flat_map(|status| &status.conditions);
+        Self {
+            meta: Meta::from(&job.metadata),
+            version: version.cloned(),
+            suspended: job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true),
+            conditions: conditions
+                .flat_map(|all| all.iter().take(LIST).map(|one| condition!(one)))
+                .collect(),
+        }
+    }
+}
+
+impl From<&Pod> for PodView {
+    fn from(pod: &Pod) -> Self {
+        let empty = PodSpec::default();
+        let spec = pod.spec.as_ref().unwrap_or(&empty);
+        let status = pod.status.clone().unwrap_or_default();
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        let volumes = spec.volumes.iter().flat_map(|all| all.iter().take(LIST));
+        let states: BTreeMap<&str, (&State, &str)> = status
+            .container_statuses
+            .iter()
+            .flat_map(|all| all.iter())
+            .filter_map(|one| {
+                let state = one.state.as_ref()?;
+                Some((one.name.as_str(), (state, one.image_id.as_str())))
+            })
+            .collect();
+        let mut containers: Vec<ContainerView> = spec
+            .containers
+            .iter()
+            .take(LIST)
+            .map(|one| container(one, states.get(one.name.as_str()).copied()))
+            .collect();
+        containers.sort_by_key(|container| container.name != "agent");
+        Self {
+            meta: Meta::from(&pod.metadata),
+            phase: optional(status.phase.as_ref()),
+            reason: optional(status.reason.as_ref()),
+            message: optional(status.message.as_ref()),
+            node: spec.node_name.clone(),
+            conditions: conditions
+                .iter()
+                .take(LIST)
+                .map(|one| condition!(one))
+                .collect(),
+            containers,
+            claims: volumes.filter_map(|volume| claim(name, volume)).collect(),
+            needs: needs(spec),
+            node_selector: spec.node_selector.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// The name of a volume's claim; that of an ephemeral one is made from the Pod's.
+fn claim(pod: &str, volume: &Volume) -> Option<String> {
+    if let Some(source) = &volume.persistent_volume_claim {
+        return Some(source.claim_name.clone());
+    }
+    volume
+        .ephemeral
+        .as_ref()
+        .map(|_| format!("{pod}-{}", volume.name))
+}
+
+fn needs(spec: &PodSpec) -> Vec<Need> {
+    let secrets = spec.image_pull_secrets.iter().flat_map(|all| all.iter());
+    secrets
+        .take(LIST)
+        .map(|secret| Need {
+            kind: "Secret".to_owned(),
+            name: secret.name.clone(),
+            key: None,
+            role: "imagePullSecrets".to_owned(),
+        })
+        .collect()
+}
+
+fn container(container: &Container, state: Option<(&State, &str)>) -> ContainerView {
+    let empty = ResourceRequirements::default();
+    let resources = container.resources.as_ref().unwrap_or(&empty);
+    ContainerView {
+        name: container.name.clone(),
+        image: optional(container.image.as_ref()),
+        image_id: state.map(|(_, id)| text(id)).unwrap_or_default(),
+        requests: quantities(resources.requests.as_ref()),
+        limits: quantities(resources.limits.as_ref()),
+        state: state.map(|(state, _)| stand(state)).unwrap_or_default(),
+    }
+}
+
+fn stand(state: &State) -> ContainerState {
+    if let Some(ended) = &state.terminated {
+        return ContainerState::Ended {
+            code: ended.exit_code,
+            reason: optional(ended.reason.as_ref()),
+            message: optional(ended.message.as_ref()),
+            started: ended.started_at.clone(),
+            finished: ended.finished_at.clone(),
+        };
+    }
+    if let Some(running) = &state.running {
+        return ContainerState::Running {
+            since: running.started_at.clone(),
+        };
+    }
+    match &state.waiting {
+        Some(waiting) => ContainerState::Waiting {
+            reason: optional(waiting.reason.as_ref()),
+            message: optional(waiting.message.as_ref()),
+        },
+        None => ContainerState::Unknown,
+    }
+}
+
+impl From<&Event> for EventView {
+    fn from(event: &Event) -> Self {
+        let about = &event.involved_object;
+        let series = event.series.as_ref();
+        let exact = event.event_time.as_ref().map(|time| Time(time.0));
+        let observed = series.and_then(|series| series.last_observed_time.as_ref());
+        let count = series.and_then(|series| series.count).or(event.count);
+        Self {
+            object: ObjectRef {
+                kind: optional(about.kind.as_ref()),
+                namespace: about.namespace.clone(),
+                name: optional(about.name.as_ref()),
+            },
+            uid: optional(about.uid.as_ref()),
+            warning: event.type_.as_deref() == Some("Warning"),
+            reason: optional(event.reason.as_ref()),
+            message: optional(event.message.as_ref()),
+            count: count.unwrap_or(1),
+            first: event.first_timestamp.clone().or(exact.clone()),
+            last: observed
+                .map(|time| Time(time.0))
+                .or(event.last_timestamp.clone())
+                .or(exact)
+                .or(event.metadata.creation_timestamp.clone()),
+        }
+    }
+}
+
+impl From<&PersistentVolumeClaim> for ClaimView {
+    fn from(claim: &PersistentVolumeClaim) -> Self {
+        let spec = claim.spec.as_ref();
+        let resources = spec.and_then(|spec| spec.resources.as_ref());
+        let requests = resources.and_then(|resources| resources.requests.as_ref());
+        let size = requests.and_then(|requests| requests.get("storage"));
+        let phase = claim
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_ref());
+        Self {
+            meta: Meta::from(&claim.metadata),
+            phase: optional(phase),
+            class: spec.and_then(|spec| spec.storage_class_name.clone()),
+            size: size.map(|size| text(&size.0)).unwrap_or_default(),
+        }
+    }
+}
+
+impl From<&ResourceQuota> for QuotaView {
+    fn from(quota: &ResourceQuota) -> Self {
+        let status = quota.status.as_ref();
+        let wanted = quota.spec.as_ref().and_then(|spec| spec.hard.as_ref());
+        Self {
+            name: optional(quota.metadata.name.as_ref()),
+            hard: quantities(status.and_then(|status| status.hard.as_ref()).or(wanted)),
+            used: quantities(status.and_then(|status| status.used.as_ref())),
+        }
+    }
+}
+
+impl From<&LimitRange> for LimitRangeView {
+    fn from(range: &LimitRange) -> Self {
+        let mut limits = Vec::new();
+        for item in range.spec.iter().flat_map(|spec| &spec.limits) {
+            for (word, amounts) in [("at least", &item.min), ("at most", &item.max)] {
+                for (resource, amount) in quantities(amounts.as_ref()) {
+                    limits.push(format!("{} {resource}: {word} {amount}", item.type_));
+                }
+            }
+        }
+        limits.truncate(LIST);
+        Self {
+            name: optional(range.metadata.name.as_ref()),
+            limits,
+        }
+    }
+}
+
+impl NodeView {
+    /// Reads a Node, with the labels of these keys.
+    #[must_use]
+    pub fn read(node: &Node, keys: &[String]) -> Self {
+        let spec = node.spec.clone().unwrap_or_default();
+        let status = node.status.clone().unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        let ready = conditions.iter().find(|one| one.type_ == "Ready");
+        let labels = node.metadata.labels.iter().flat_map(|all| all.iter());
+        Self {
+            name: optional(node.metadata.name.as_ref()),
+            ready: ready.map(|one| condition!(one)),
+            cordoned: spec.unschedulable == Some(true),
+            taints: spec
+                .taints
+                .iter()
+                .flat_map(|all| all.iter().take(LIST).map(taint))
+                .collect(),
+            labels: labels
+                .filter(|(key, _)| keys.contains(key))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
+            allocatable: quantities(status.allocatable.as_ref())
+                .into_iter()
+                .filter(|(name, _)| matches!(name.as_str(), "cpu" | "memory" | "pods"))
+                .collect(),
+        }
+    }
+}
+
+fn taint(taint: &Taint) -> String {
+    match taint.value.as_deref().filter(|value| !value.is_empty()) {
+        Some(value) => text(&format!("{}={value}:{}", taint.key, taint.effect)),
+        None => text(&format!("{}:{}", taint.key, taint.effect)),
+    }
+}
+
+impl From<&Namespace> for NamespaceView {
+    fn from(namespace: &Namespace) -> Self {
+        let labels = namespace.metadata.labels.as_ref();
+        let level = labels.and_then(|labels| labels.get("pod-security.kubernetes.io/enforce"));
+        let conditions = namespace
+            .status
+            .iter()
+            .flat_map(|status| &status.conditions);
+        Self {
+            name: optional(namespace.metadata.name.as_ref()),
+            deleting: namespace.metadata.deletion_timestamp.clone(),
+            pod_security: level.cloned(),
+            conditions: conditions
+                .flat_map(|all| all.iter().take(LIST).map(|one| condition!(one)))
+                .collect(),
+        }
+    }
+}
+
+impl From<&Lease> for LeaseView {
+    fn from(lease: &Lease) -> Self {
+        let spec = lease.spec.clone().unwrap_or_default();
+        Self {
+            name: optional(lease.metadata.name.as_ref()),
+            namespace: optional(lease.metadata.namespace.as_ref()),
+            holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
+            renewed: spec.renew_time.map(|time| Time(time.0)),
+            duration_seconds: spec.lease_duration_seconds.unwrap_or(15).into(),
+        }
+    }
+}

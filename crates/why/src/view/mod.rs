@@ -1,0 +1,74 @@
+//! From objects of the API to the thin views of a [`World`](crate::world::World): what is left
+//! out here never leaves the cluster.
+
+mod core;
+mod ours;
+
+use api::{names, status::bounded};
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
+
+use crate::world::{ConditionView, LIST, Meta, Owner, TEXT};
+
+fn text(words: &str) -> String {
+    bounded(words, TEXT)
+}
+
+fn optional(words: Option<&String>) -> String {
+    words.map(|words| text(words)).unwrap_or_default()
+}
+
+impl From<&ObjectMeta> for Meta {
+    fn from(meta: &ObjectMeta) -> Self {
+        let label = |key: &str| meta.labels.as_ref()?.get(key).cloned();
+        let owners = meta.owner_references.iter().flat_map(|all| all.iter());
+        Self {
+            name: optional(meta.name.as_ref()),
+            namespace: optional(meta.namespace.as_ref()),
+            uid: optional(meta.uid.as_ref()),
+            generation: meta.generation.unwrap_or_default(),
+            created: meta.creation_timestamp.clone(),
+            deleting: meta
+                .deletion_timestamp
+                .as_ref()
+                .map(|end| asked(end, meta.deletion_grace_period_seconds)),
+            stop_by: meta.deletion_timestamp.clone().filter(|_| {
+                meta.deletion_grace_period_seconds
+                    .is_some_and(|grace| grace > 0)
+            }),
+            finalizers: meta
+                .finalizers
+                .iter()
+                .flat_map(|all| all.iter().take(LIST).map(|name| text(name)))
+                .collect(),
+            owner: owners
+                .filter(|owner| owner.controller == Some(true))
+                .map(|owner| Owner {
+                    kind: owner.kind.clone(),
+                    name: owner.name.clone(),
+                    uid: owner.uid.clone(),
+                })
+                .next(),
+            run_uid: label(names::UID),
+            run_name: label(names::NAME),
+        }
+    }
+}
+
+/// A deletion's time is that of the end of its grace period.
+fn asked(end: &Time, grace: Option<i64>) -> Time {
+    let grace = SignedDuration::from_secs(grace.unwrap_or_default());
+    Time(end.0.checked_sub(grace).unwrap_or(end.0))
+}
+
+impl From<&Condition> for ConditionView {
+    fn from(condition: &Condition) -> Self {
+        Self {
+            kind: condition.type_.clone(),
+            status: condition.status.clone(),
+            reason: text(&condition.reason),
+            message: text(&condition.message),
+            since: Some(condition.last_transition_time.clone()),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The views of our own kinds, read from JSON: an object that does not fit its type still has a
+//! name, a deletion and a status.
+
+use std::collections::BTreeMap;
+
+use api::{
+    MANAGER, names,
+    tasks::{AgentSpec, Amount, TaskRunSpec},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::text;
+use crate::world::{AgentView, LIST, Meta, Need, RunView};
+
+impl RunView {
+    /// Reads a `TaskRun`.
+    #[must_use]
+    pub fn read(object: &Value) -> Self {
+        let meta: ObjectMeta = part(object, "metadata").unwrap_or_default();
+        let mut view = Self {
+            meta: Meta::from(&meta),
+            changed: changed(&meta),
+            status: part(object, "status").unwrap_or_default(),
+            force_delete: annotation(&meta, names::FORCE_DELETE) == Some("true"),
+            ..Self::default()
+        };
+        match part::<TaskRunSpec>(object, "spec") {
+            Ok(spec) => {
+                view.agent_name = spec.agent_name;
+                view.version = spec.context_version;
+                view.suspend = spec.suspend;
+                view.cancel = spec.cancel;
+                view.timeout_seconds = spec
+                    .timeout
+                    .map(|timeout| std::time::Duration::from(timeout).as_secs());
+                view.max_attempts = spec.retry.map(|retry| retry.max_attempts);
+                view.files = spec
+                    .markdown_files
+                    .iter()
+                    .take(LIST)
+                    .map(|file| (text(&file.filename), file.content.len()))
+                    .collect();
+            }
+            Err(error) => view.undecodable = Some(error),
+        }
+        view
+    }
+}
+
+impl AgentView {
+    /// Reads an `Agent`.
+    #[must_use]
+    pub fn read(object: &Value) -> Self {
+        let meta: ObjectMeta = part(object, "metadata").unwrap_or_default();
+        let mut view = Self {
+            meta: Meta::from(&meta),
+            changed: changed(&meta),
+            status: part(object, "status").unwrap_or_default(),
+            ..Self::default()
+        };
+        match part::<AgentSpec>(object, "spec") {
+            Ok(spec) => view.fill(spec),
+            Err(error) => view.undecodable = Some(error),
+        }
+        view
+    }
+
+    fn fill(&mut self, spec: AgentSpec) {
+        self.needs = needs(&spec);
+        self.image = text(&spec.image);
+        self.user = spec.run_as_user;
+        let resources = spec.resources.unwrap_or_default();
+        self.requests = amounts(resources.requests);
+        self.limits = amounts(resources.limits);
+        self.node_selector = spec.node_selector.into_iter().take(LIST).collect();
+        self.max_attempts = spec.retry.max_attempts;
+        self.start_timeout_seconds = std::time::Duration::from(spec.start_timeout).as_secs();
+        self.timeout_seconds = std::time::Duration::from(spec.timeout).as_secs();
+        self.instruction_bytes = spec
+            .instructions
+            .iter()
+            .map(|file| file.content.len())
+            .sum();
+        self.required_results = spec
+            .results
+            .into_iter()
+            .filter(|result| result.required)
+            .map(|result| result.name)
+            .collect();
+    }
+}
+
+fn amounts(amounts: BTreeMap<String, Amount>) -> BTreeMap<String, String> {
+    amounts
+        .into_iter()
+        .map(|(name, amount)| (name, amount.0))
+        .collect()
+}
+
+/// What an Agent names and cannot do without.
+fn needs(spec: &AgentSpec) -> Vec<Need> {
+    let need = |kind: &str, name: &str, key: Option<&str>, role: &str| Need {
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        key: key.map(str::to_owned),
+        role: role.to_owned(),
+    };
+    let mut all = vec![need(
+        "ServiceAccount",
+        &spec.service_account_name,
+        None,
+        "serviceAccountName",
+    )];
+    let classes = [
+        ("RuntimeClass", &spec.runtime_class_name, "runtimeClassName"),
+        (
+            "PriorityClass",
+            &spec.priority_class_name,
+            "priorityClassName",
+        ),
+        (
+            "StorageClass",
+            &spec.workspace.storage_class_name,
+            "workspace.storageClassName",
+        ),
+    ];
+    for (kind, name, role) in classes {
+        all.extend(name.iter().map(|name| need(kind, name, None, role)));
+    }
+    for secret in &spec.image_pull_secrets {
+        all.push(need("Secret", &secret.name, None, "imagePullSecrets"));
+    }
+    for source in spec.env.iter().filter_map(|env| env.value_from.as_ref()) {
+        let pairs = [
+            ("Secret", &source.secret_key_ref),
+            ("ConfigMap", &source.config_map_key_ref),
+        ];
+        for (kind, reference) in pairs {
+            let required = reference.iter().filter(|reference| !reference.optional);
+            all.extend(
+                required.map(|reference| need(kind, &reference.name, Some(&reference.key), "env")),
+            );
+        }
+    }
+    for source in &spec.env_from {
+        let pairs = [
+            ("Secret", &source.secret_ref),
+            ("ConfigMap", &source.config_map_ref),
+        ];
+        for (kind, reference) in pairs {
+            all.extend(
+                reference
+                    .iter()
+                    .map(|reference| need(kind, &reference.name, None, "envFrom")),
+            );
+        }
+    }
+    all.truncate(LIST);
+    all
+}
+
+fn part<T: DeserializeOwned>(object: &Value, key: &str) -> Result<T, String> {
+    let value = object.get(key).cloned().unwrap_or(Value::Null);
+    serde_json::from_value(value).map_err(|error| text(&error.to_string()))
+}
+
+fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    meta.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// When someone other than the operator wrote it last, as the server noted it.
+fn changed(meta: &ObjectMeta) -> Option<Time> {
+    let entries = meta.managed_fields.iter().flat_map(|all| all.iter());
+    entries
+        .filter(|entry| entry.manager.as_deref() != Some(MANAGER))
+        .filter(|entry| entry.subresource.as_deref().unwrap_or_default().is_empty())
+        .filter_map(|entry| entry.time.clone())
+        .max()
+}

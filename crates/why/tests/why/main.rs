@@ -1,0 +1,69 @@
+//! Explanations of worlds: for each the deepest blocker, and the text that a reader sees.
+//!
+//! `UPDATE_GOLDEN=1 cargo test -p why` writes the texts and the schema anew; read what changed.
+
+#[cfg(test)]
+mod build;
+#[cfg(test)]
+mod ends;
+#[cfg(test)]
+mod files;
+#[cfg(test)]
+mod goes;
+#[cfg(test)]
+mod promises;
+#[cfg(test)]
+mod waits;
+
+use why::{World, explain, explanation::State};
+
+/// A world, and what its explanation must come to.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) world: World,
+    pub(crate) state: State,
+    /// Kind, name and reason of the deepest blocker.
+    pub(crate) blocker: Option<(&'static str, &'static str, &'static str)>,
+}
+
+pub(crate) fn case(
+    name: &'static str,
+    scene: build::Scene,
+    state: State,
+    blocker: Option<(&'static str, &'static str, &'static str)>,
+) -> Case {
+    Case {
+        name,
+        world: scene.0,
+        state,
+        blocker,
+    }
+}
+
+pub(crate) fn all() -> Vec<Case> {
+    let mut all = waits::cases();
+    all.extend(goes::cases());
+    all.extend(ends::cases());
+    all
+}
+
+#[test]
+fn each_world_has_its_deepest_blocker() {
+    for case in all() {
+        let found = explain(&case.world);
+        let blocker = found.blocker.as_ref();
+        let blocker = blocker.map(|known| {
+            (
+                known.object.kind.as_str(),
+                known.object.name.as_str(),
+                known.reason.as_str(),
+            )
+        });
+        assert_eq!(
+            (found.state, blocker),
+            (case.state, case.blocker),
+            "{}: {found:#?}",
+            case.name
+        );
+    }
+}

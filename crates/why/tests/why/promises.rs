@@ -1,0 +1,305 @@
+//! What holds for every explanation.
+
+use api::Timestamp;
+use why::{Explanation, World, explain, explanation::State, render};
+
+use crate::all;
+
+#[test]
+fn each_explanation_says_what_to_type() {
+    for case in all() {
+        let found = explain(&case.world);
+        assert!(!found.chain.is_empty(), "{}", case.name);
+        assert!(
+            (1..=3).contains(&found.next.len()),
+            "{}: {:?}",
+            case.name,
+            found.next
+        );
+        assert!(
+            !found.advice.is_empty() && !found.headline.is_empty(),
+            "{}",
+            case.name
+        );
+        for command in &found.next {
+            assert!(!command.purpose.is_empty());
+            assert!(
+                !command.run.contains("(none)"),
+                "{}: {}",
+                case.name,
+                command.run
+            );
+        }
+        let links = found.chain.iter().filter(|link| link.evidence.is_empty());
+        let bare: Vec<&str> = links.map(|link| link.object.kind.as_str()).collect();
+        assert!(
+            bare.len() < found.chain.len(),
+            "{}: no evidence at all",
+            case.name
+        );
+        if let Some(deepest) = found.chain.last() {
+            assert!(
+                !deepest.evidence.is_empty(),
+                "{}: the deepest link has no evidence",
+                case.name
+            );
+        }
+    }
+}
+
+#[test]
+fn worlds_and_explanations_survive_json() {
+    for case in all() {
+        let text = serde_json::to_string(&case.world).unwrap();
+        let world: World = serde_json::from_str(&text).unwrap();
+        assert_eq!(world, case.world, "{}", case.name);
+        let found = explain(&world);
+        let text = serde_json::to_string(&found).unwrap();
+        assert_eq!(serde_json::from_str::<Explanation>(&text).unwrap(), found);
+    }
+}
+
+#[test]
+fn text_fits_and_colour_adds_nothing_but_colour() {
+    for case in all() {
+        let found = explain(&case.world);
+        for width in [80, 200] {
+            let plain = render(&found, width, false);
+            let commands: Vec<&str> = found.next.iter().map(|next| next.run.as_str()).collect();
+            for line in plain.lines() {
+                let is_command = commands.contains(&line.trim());
+                let is_one_word = line.split_whitespace().count() == 1;
+                assert!(
+                    line.chars().count() <= width || is_command || is_one_word,
+                    "{} at {width}: {line}",
+                    case.name
+                );
+                assert!(!line.chars().any(char::is_control), "{}: {line}", case.name);
+            }
+            let mut colored = render(&found, width, true);
+            assert_ne!(colored, plain);
+            for code in ["1;31", "33", "32", "36", "1", "2", "0"] {
+                colored = colored.replace(&format!("\u{1b}[{code}m"), "");
+            }
+            assert_eq!(colored, plain, "{}", case.name);
+        }
+    }
+}
+
+/// What others write may carry control sequences for a terminal.
+#[test]
+fn no_control_sequence_reaches_the_terminal() {
+    let mut case = all().swap_remove(0);
+    let run = case.world.run.as_mut().unwrap();
+    run.status.progress.message = Some("bad \u{1b}[2J \r words".to_owned());
+    let text = render(&explain(&case.world), 100, false);
+    assert!(!text.contains('\u{1b}') && !text.contains('\r'), "{text}");
+}
+
+/// Files, values of the environment, arguments: none may be in a world that is stored or sent.
+#[test]
+fn a_world_carries_no_content() {
+    let canary = "c4n4ry";
+    let run = serde_json::json!({
+        "metadata": { "name": "a", "annotations": { "x": canary } },
+        "spec": {
+            "taskId": 1, "serviceName": "s", "agentName": "a",
+            "markdownFiles": [{ "filename": "f.md", "content": canary }],
+        },
+    });
+    let agent = serde_json::json!({
+        "metadata": { "name": "a", "annotations": { "x": canary } },
+        "spec": {
+            "image": "i", "command": [canary], "args": [canary],
+            "env": [{ "name": "A", "value": canary }],
+            "instructions": [{ "filename": "f.md", "content": canary }],
+        },
+    });
+    let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(serde_json::json!({
+        "metadata": { "name": "a", "annotations": { "x": canary } },
+        "spec": { "containers": [{
+            "name": "agent", "args": [canary], "command": [canary],
+            "env": [{ "name": "A", "value": canary }],
+        }]},
+    }))
+    .unwrap();
+    let views = [
+        serde_json::to_string(&why::world::RunView::read(&run)).unwrap(),
+        serde_json::to_string(&why::world::AgentView::read(&agent)).unwrap(),
+        serde_json::to_string(&why::world::PodView::from(&pod)).unwrap(),
+    ];
+    for view in views {
+        assert!(!view.contains(canary), "{view}");
+    }
+}
+
+/// Whoever may read less, or reads a moment later, still gets an explanation with a next command.
+#[test]
+fn a_world_with_holes_is_explained_too() {
+    type Hole = (&'static str, fn(&mut World));
+    let holes: [Hole; 10] = [
+        ("agent", |world| world.agent = None),
+        ("jobs", |world| world.jobs.clear()),
+        ("pods", |world| world.pods.clear()),
+        ("events", |world| world.events.clear()),
+        ("claims", |world| world.claims.clear()),
+        ("quotas", |world| world.quotas.clear()),
+        ("nodes", |world| world.nodes.clear()),
+        ("known", |world| world.known.clear()),
+        ("namespace", |world| world.namespace = None),
+        ("leases", |world| world.leases = None),
+    ];
+    for case in all() {
+        for (index, (first, one)) in holes.iter().enumerate() {
+            for (second, other) in holes.iter().skip(index) {
+                let mut world = case.world.clone();
+                one(&mut world);
+                other(&mut world);
+                let found = explain(&world);
+                let what = format!("{} without {first} and {second}", case.name);
+                assert!(!found.chain.is_empty(), "{what}");
+                assert!((1..=3).contains(&found.next.len()), "{what}");
+                assert!(!found.advice.is_empty(), "{what}");
+                assert!(!render(&found, 80, true).is_empty(), "{what}");
+            }
+        }
+    }
+}
+
+/// The first sentence is the status's own, unless the cluster contradicts it; then both are there.
+#[test]
+fn the_status_speaks_first_unless_it_is_outdated() {
+    for case in all() {
+        let Some(run) = &case.world.run else { continue };
+        let found = explain(&case.world);
+        if found.subject.kind != "TaskRun" {
+            continue;
+        }
+        let said = run.status.progress.message.clone().unwrap();
+        match &found.outdated {
+            None => assert_eq!(found.headline, said, "{}", case.name),
+            Some(outdated) => {
+                assert_eq!(outdated.message, said, "{}", case.name);
+                assert_ne!(found.headline, said, "{}", case.name);
+                assert!(
+                    render(&found, 200, false).contains("status still says ("),
+                    "{}",
+                    case.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_called_well_that_is_not() {
+    for case in all() {
+        let found = explain(&case.world);
+        let lease = case.world.leases.iter().flat_map(|all| all.iter()).next();
+        let is_led = lease.is_none_or(|lease| lease.renewed.as_ref().unwrap().0 > time("10:05:00"));
+        let is_well = matches!(found.state, State::Running | State::Ready | State::Waiting);
+        if found.advice.contains("Nothing is wrong") {
+            assert!(
+                is_led && is_well && found.blocker.is_none(),
+                "{}",
+                case.name
+            );
+            assert!(
+                found.notes.is_empty() || case.name == "running-new-version",
+                "{}",
+                case.name
+            );
+        }
+    }
+}
+
+/// What is pasted at night must not leak, destroy, or fail on a cluster without a kind.
+#[test]
+fn no_command_is_dangerous_or_does_not_do_what_it_says() {
+    for case in all() {
+        let found = explain(&case.world);
+        for command in &found.next {
+            let run = &command.run;
+            for bad in [
+                "--from-literal",
+                "password",
+                "delete node",
+                "configurations,",
+            ] {
+                assert!(!run.contains(bad), "{}: {run}", case.name);
+            }
+            let asks_who = command.purpose.contains("managedFields");
+            assert!(!asks_who || run.contains("--show-managed-fields"), "{run}");
+            let is_cancelled = case.world.run.as_ref().is_some_and(|run| run.cancel);
+            assert!(
+                !(is_cancelled && run.starts_with("orc retry")),
+                "{}",
+                case.name
+            );
+        }
+        let changes = |run: &str| {
+            ["kubectl taint", "kubectl uncordon", "kubectl delete job"]
+                .iter()
+                .any(|start| run.starts_with(start))
+        };
+        let first = found.next.first().unwrap();
+        assert!(!changes(&first.run), "{}: look first", case.name);
+    }
+}
+
+fn time(clock: &str) -> Timestamp {
+    crate::build::at(clock).parse().unwrap()
+}
+
+/// A world in an impossible order explains nothing.
+#[test]
+fn the_worlds_times_are_possible() {
+    for case in all() {
+        let Some(run) = &case.world.run else { continue };
+        let status = &run.status;
+        let Some(written) = &status.progress.last_updated else {
+            continue;
+        };
+        let name = case.name;
+        let now = &case.world.now;
+        assert!(
+            written >= run.meta.created.as_ref().unwrap() && written <= now,
+            "{name}"
+        );
+        let result = status.result.as_ref();
+        let known = [
+            result.and_then(|result| result.finished_at.as_ref()),
+            result.and_then(|result| result.started_at.as_ref()),
+            status.finished_at.as_ref(),
+            status.started_at.as_ref(),
+            status
+                .pod
+                .as_ref()
+                .and_then(|pod| pod.disrupted_at.as_ref()),
+        ];
+        for at in known.into_iter().flat_map(Option::into_iter) {
+            assert!(
+                written >= at,
+                "{name}: the status knows what comes later: {at:?}"
+            );
+        }
+        for lease in case.world.leases.iter().flat_map(|all| all.iter()) {
+            let renewed = lease.renewed.as_ref().unwrap();
+            assert!(
+                renewed >= written,
+                "{name}: written by an operator that was gone"
+            );
+        }
+        for pod in &case.world.pods {
+            let created = pod.meta.created.as_ref().unwrap();
+            assert!(
+                created >= run.meta.created.as_ref().unwrap(),
+                "{name}: a Pod before its run"
+            );
+            assert!(
+                pod.meta.deleting.as_ref().is_none_or(|at| at >= created),
+                "{name}"
+            );
+        }
+    }
+}

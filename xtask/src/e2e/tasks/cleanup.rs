@@ -1,0 +1,206 @@
+//! What becomes of a run's children after its end.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use api::{names, tasks::TaskRun};
+use k8s_openapi::api::batch::v1::Job;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::json;
+use testkit::{suite::Env, wait::until};
+use tokio::time::Instant;
+
+use super::kit::{Bench, Expect, LIMIT, brief};
+
+/// Returns something, so that it can be seen to stay.
+const ANSWERS: &str = "echo '{\"answer\": \"42\"}' > /dev/termination-log; sleep 1";
+
+/// How many Jobs, Pods and ConfigMaps are left.
+async fn left(bench: &Bench, run: &TaskRun) -> Result<(usize, usize, usize)> {
+    let jobs = bench.jobs_of(run).await?.len();
+    let pods = bench.pods_of(run).await?.len();
+    Ok((jobs, pods, bench.maps_of(run).await?.len()))
+}
+
+/// Waits until exactly these are left.
+async fn until_left(bench: &Bench, run: &TaskRun, wanted: (usize, usize, usize)) -> Result<()> {
+    let what = format!("{wanted:?} children of {}", run.name_any());
+    until(&what, LIMIT, async || {
+        let seen = left(bench, run).await?;
+        Ok(if seen == wanted {
+            Ok(())
+        } else {
+            Err(format!("{seen:?} Jobs, Pods, ConfigMaps"))
+        })
+    })
+    .await
+}
+
+/// These are left, and stay so for a while.
+async fn keeps(bench: &Bench, run: &TaskRun, wanted: (usize, usize, usize)) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < end {
+        let seen = left(bench, run).await?;
+        ensure!(seen == wanted, "{seen:?}, wanted {wanted:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
+
+/// Nothing of what is known of a run went with its children.
+async fn same_status(bench: &Bench, before: &TaskRun) -> Result<()> {
+    let after = bench.runs().get(&before.name_any()).await?;
+    ensure!(
+        after.status == before.status,
+        "{:?} was {:?}",
+        after.status,
+        before.status
+    );
+    Ok(())
+}
+
+pub(super) async fn kept_for_seconds(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    bench.agent("short", ANSWERS, json!({})).await?;
+    bench.agent("wrong", "sleep 1; exit 3", json!({})).await?;
+    let keep = json!({ "keepChildren": { "succeeded": "4s", "failed": "4s" } });
+    for name in ["short", "wrong"] {
+        bench.submit(name, keep.clone()).await?;
+    }
+    let good = bench.ended("short", &Expect::default()).await?;
+    let expect = Expect {
+        phase: "Failed",
+        reason: "NonZeroExit",
+        events: &["Running", "NonZeroExit"],
+        ..Expect::default()
+    };
+    let bad = bench.ended("wrong", &expect).await?;
+    for run in [&good, &bad] {
+        until_left(&bench, run, (0, 0, 0)).await?;
+        keeps(&bench, run, (0, 0, 0)).await?;
+        same_status(&bench, run).await?;
+    }
+    let result = good.status.clone().and_then(|status| status.result);
+    let result = result.context("no result")?;
+    ensure!(result.results["answer"] == "42", "{result:?}");
+    for run in [&good, &bad] {
+        bench.deletes(run).await?;
+    }
+    bench.done().await?;
+    Ok("children gone, evidence kept, nothing started again".to_owned())
+}
+
+pub(super) async fn restarted(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    bench.agent("patient", ANSWERS, json!({})).await?;
+    let keep = json!({ "keepChildren": { "succeeded": "8s" } });
+    bench.submit("patient", keep).await?;
+    let run = bench.ended("patient", &Expect::default()).await?;
+    let end = Instant::now();
+    ensure!(left(&bench, &run).await? == (1, 1, 1), "kept for a while");
+    let bench = bench.stopped().await?.up().await?;
+    ensure!(left(&bench, &run).await? == (1, 1, 1), "kept for a while");
+    until_left(&bench, &run, (0, 0, 0)).await?;
+    let took = end.elapsed();
+    ensure!(took > Duration::from_secs(5), "too early: {took:?}");
+    same_status(&bench, &run).await?;
+    bench.deletes(&run).await?;
+    bench.done().await?;
+    Ok(format!("{:.1} s after the end", took.as_secs_f64()))
+}
+
+pub(super) async fn reconfigured(env: Env) -> Result<String> {
+    let config = |text: &str| format!("tasks: {{ cleanup: {{ {text} }} }}\n");
+    let at_once = "completedJobDelayMinutes: 0, failedJobDelayMinutes: 0";
+    let off = config(&format!("enabled: false, {at_once}"));
+    let bench = Bench::configured(env, &off).await?;
+    bench.agent("kept", ANSWERS, json!({})).await?;
+    bench.submit("kept", json!({})).await?;
+    let run = bench.ended("kept", &Expect::default()).await?;
+    keeps(&bench, &run, (1, 1, 1)).await?;
+    let mut down = bench.stopped().await?;
+    down.plan.config = config(&format!("deleteConfigMap: false, {at_once}"));
+    let bench = down.up().await?;
+    until_left(&bench, &run, (0, 0, 1)).await?;
+    keeps(&bench, &run, (0, 0, 1)).await?;
+    let mut down = bench.stopped().await?;
+    down.plan.config = config(at_once);
+    let bench = down.up().await?;
+    until_left(&bench, &run, (0, 0, 0)).await?;
+    same_status(&bench, &run).await?;
+    bench.deletes(&run).await?;
+    bench.done().await?;
+    Ok("disabled: all stay; without ConfigMaps: they stay; else all go".to_owned())
+}
+
+pub(super) async fn preserved(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    bench.agent("dear", ANSWERS, json!({})).await?;
+    let keep = json!({ "keepChildren": { "succeeded": "2s" } });
+    bench.submit("dear", keep).await?;
+    let mark =
+        |value: Option<&str>| json!({ "metadata": { "annotations": { names::PRESERVE: value } } });
+    bench.patch("dear", mark(Some("true"))).await?;
+    let run = bench.ended("dear", &Expect::default()).await?;
+    keeps(&bench, &run, (1, 1, 1)).await?;
+    bench.patch("dear", mark(None)).await?;
+    until_left(&bench, &run, (0, 0, 0)).await?;
+    same_status(&bench, &run).await?;
+    bench.deletes(&run).await?;
+    bench.done().await?;
+    Ok("kept while it was there, gone when it was taken away".to_owned())
+}
+
+pub(super) async fn runs_deleted(env: Env) -> Result<String> {
+    let config = "tasks: { deleteFinishedRunsAfter: 1m }\n";
+    let bench = Bench::configured(env, config).await?;
+    bench.agent("brief", ANSWERS, json!({})).await?;
+    bench
+        .agent("lasting", &super::kit::busy(600), json!({}))
+        .await?;
+    bench.submit("brief", json!({})).await?;
+    bench.submit("lasting", json!({})).await?;
+    let run = bench.ended("brief", &Expect::default()).await?;
+    let end = Instant::now();
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    ensure!(left(&bench, &run).await? == (1, 1, 1), "its children stay");
+    same_status(&bench, &run).await?;
+    bench.is_gone(&run, LIMIT).await?;
+    let took = end.elapsed();
+    let lasting = bench.running("lasting").await?;
+    bench.deletes(&lasting).await?;
+    bench.done().await?;
+    Ok(format!(
+        "gone {:.0} s after its end, and the one that runs is there",
+        took.as_secs_f64()
+    ))
+}
+
+/// R09: what vanishes after the end starts nothing, and takes no evidence with it.
+pub(super) async fn vanished(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    bench.agent("robbed", ANSWERS, json!({})).await?;
+    bench.submit("robbed", json!({})).await?;
+    let run = bench.ended("robbed", &Expect::default()).await?;
+    let jobs: Api<Job> = bench.env.api();
+    jobs.delete("robbed-7-v1", &DeleteParams::background())
+        .await?;
+    until_left(&bench, &run, (0, 0, 1)).await?;
+    keeps(&bench, &run, (0, 0, 1)).await?;
+    // Nor does a look that somebody asks for.
+    let ask = json!({ "metadata": { "annotations": { names::RECONCILE_AT: "now" } } });
+    let params = PatchParams::default();
+    bench
+        .runs()
+        .patch("robbed", &params, &Patch::Merge(ask))
+        .await?;
+    keeps(&bench, &run, (0, 0, 1)).await?;
+    same_status(&bench, &run).await?;
+    let said = brief(&run.status.clone().unwrap_or_default());
+    bench.deletes(&run).await?;
+    bench.done().await?;
+    Ok(said)
+}

@@ -1,0 +1,86 @@
+//! What a run's status says.
+
+use anyhow::{Result, ensure};
+use api::{
+    status::condition,
+    tasks::{TaskRun, TaskRunStatus},
+};
+
+/// What holds at every instant.
+pub(super) fn sane(run: &TaskRun) -> Result<()> {
+    let Some(status) = &run.status else {
+        return Ok(());
+    };
+    let progress = &status.progress;
+    if progress.observed_generation == -1 {
+        let is_unseen = phase_of(status) == "Pending" && progress.conditions.is_empty();
+        ensure!(is_unseen, "not as before the first look: {}", brief(status));
+        return Ok(());
+    }
+    let is = |kind: &str| progress.is_true(kind);
+    ensure!(
+        !(is(condition::RECONCILING) && is(condition::STALLED)),
+        "Reconciling and Stalled: {}",
+        brief(status)
+    );
+    let generation = run.metadata.generation.unwrap_or(0);
+    ensure!(
+        progress.observed_generation <= generation,
+        "observedGeneration from the future"
+    );
+    let phase = phase_of(status);
+    let is_over = phase == "Succeeded" || phase == "Failed";
+    ensure!(
+        is(condition::FINISHED) == is_over,
+        "Finished and phase {phase} disagree"
+    );
+    ensure!(
+        is(condition::SUCCEEDED) == (phase == "Succeeded"),
+        "Succeeded and phase {phase} disagree"
+    );
+    if phase == "Failed" {
+        ensure!(is(condition::STALLED), "failed, but not Stalled");
+    }
+    if !phase.is_empty() && !is_over {
+        ensure!(
+            is(condition::RECONCILING) || is(condition::STALLED),
+            "neither at work nor given up"
+        );
+    }
+    ensure!(
+        phase.is_empty()
+            || progress
+                .message
+                .as_ref()
+                .is_some_and(|text| !text.is_empty()),
+        "no message"
+    );
+    Ok(())
+}
+
+pub(super) fn phase_of(status: &TaskRunStatus) -> String {
+    status
+        .phase
+        .map_or(String::new(), |phase| format!("{phase:?}"))
+}
+
+pub(super) fn reason_of(status: &TaskRunStatus) -> &str {
+    status
+        .progress
+        .condition(condition::SUCCEEDED)
+        .map_or("", |one| one.reason.as_str())
+}
+
+/// A status in one line.
+pub(super) fn brief(status: &TaskRunStatus) -> String {
+    let message = status.progress.message.as_deref().unwrap_or("no message");
+    format!("{} {}: {message}", phase_of(status), reason_of(status))
+}
+
+pub(super) fn says_all(status: &TaskRunStatus, words: &[&str]) -> Result<()> {
+    let message = status.progress.message.as_deref().unwrap_or_default();
+    for word in words {
+        ensure!(message.contains(word), "'{word}' is not in '{message}'");
+    }
+    Ok(())
+}
