@@ -63,11 +63,11 @@ reasons! {
     ContextTooLarge: "The files of a run, the Agent's instructions included, are larger than 900 KiB together.",
         "Make them smaller, or let the agent fetch them itself.";
     ChildNameTaken: "An object of the name that we need exists and belongs to someone else. It was not touched.",
-        "Delete or rename the object that the message names; the run goes on by itself within a minute.";
+        "Delete the object that the message names, if nobody needs it; the run goes on by itself within a minute. Otherwise submit it with another `serviceName` or `taskId`.";
 
     // Why a Pod does not start.
     StartTimeout: "The agent's container did not start within `startTimeout`.",
-        "The message names the cause that was seen last. Mend it and submit a new version of the context.";
+        "The message names the cause that was seen last. Fix it, then run it again (`orc retry`).";
     ImagePullFailed: "The image cannot be pulled: it does not exist, or the registry refuses.",
         "Check the Agent's `image` and `imagePullSecrets`.";
     ImageNeedsRoot: "The image runs as root, or as a user with a name instead of a number. Agents never run as root.",
@@ -101,7 +101,7 @@ reasons! {
     EvidenceLost: "The Job says that it ended, but its Pod was gone before we could read how. That is not a success.",
         "Submit a new version of the context. Look for what deletes finished Pods.";
     Disrupted: "The Pod was stopped from outside: evicted, preempted, drained, deleted, or its node was lost. What it returned is not a result.",
-        "Nothing: it is started again by itself, and no attempt is used. If the message names a node that does not answer, mend it, delete the Node, or taint it with `node.kubernetes.io/out-of-service`.";
+        "Nothing: it is started again by itself, and no attempt is used. If the message names a node that does not answer, bring it back; if its machine is off, delete the Node, or taint it with `node.kubernetes.io/out-of-service`.";
     JobLost: "The Job was deleted from outside while it ran.",
         "Nothing: another one is started, and no attempt is used. Look for what deletes Jobs.";
     TooManyDisruptions: "The agent was stopped from outside six times.",

@@ -399,7 +399,7 @@ fn ours(wanted: &Manifest, found: &Value) -> Result<(), Fault> {
                 Class::Invalid,
                 Reason::ChildNameTaken,
                 format!(
-                    "{what} exists already and belongs to someone else; it was not touched. Delete or rename it"
+                    "{what} exists already and belongs to someone else; it was not touched. Delete it, if nobody needs it"
                 ),
             ),
         });

@@ -25,10 +25,17 @@ pub(crate) fn request(message: &str) -> Option<Request<'_>> {
 /// Kind and name of what stands where a child should be: `Job 'x' exists already and belongs to
 /// someone else; …`.
 pub(crate) fn taken(message: &str) -> Option<(&str, &str)> {
-    let (object, _) = message.split_once(" exists already")?;
+    let (object, _) = message
+        .split_once(" exists already")
+        .or_else(|| message.split_once(" belongs to an earlier "))?;
     let (kind, name) = object.split_once(" '")?;
     let kind = kind.rsplit(' ').next().unwrap_or(kind);
     Some((kind, name.strip_suffix('\'')?))
+}
+
+/// Whether what stands there was left by an earlier object of the run's name.
+pub(crate) fn is_left_over(message: &str) -> bool {
+    message.contains(" belongs to an earlier ")
 }
 
 /// The cause that was seen last when a start took too long: `the container did not start within
@@ -49,6 +56,11 @@ pub(crate) fn start_cause(message: &str) -> Option<(Reason, &str)> {
 pub(crate) fn is_calm(message: &str) -> bool {
     message.ends_with(" was created; waiting for its Pod")
         || message.contains(" runs; it has until ")
+}
+
+/// Whether an object was restored without its status: `restored: version 1 ended as …`.
+pub(crate) fn is_restored(message: &str) -> bool {
+    message.starts_with("restored: ")
 }
 
 /// The status code of an answer: `the API server answered 503 to …`.

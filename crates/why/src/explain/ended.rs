@@ -24,11 +24,35 @@ use crate::{
 pub(super) fn find(scene: Scene<'_>) -> Option<Finding> {
     let is_of_this_version =
         scene.status().context_version.unwrap_or_default() >= scene.run.version;
+    let message = scene.status().progress.message.as_deref();
+    if is_of_this_version && message.is_some_and(said::is_restored) {
+        return Some(restored(scene));
+    }
     match scene.phase() {
         RunPhase::Succeeded if is_of_this_version => Some(succeeded(scene)),
         RunPhase::Failed if is_of_this_version => Some(failed(scene)),
         RunPhase::Pending | RunPhase::Running | RunPhase::Succeeded | RunPhase::Failed => None,
     }
+}
+
+/// Nothing ran here: how it ended before is all that is known.
+fn restored(scene: Scene<'_>) -> Finding {
+    let (state, health) = match scene.phase() {
+        RunPhase::Succeeded => (State::Succeeded, Health::Fine),
+        RunPhase::Failed | RunPhase::Pending | RunPhase::Running => (State::Failed, Health::Wrong),
+    };
+    let link = Link::new(
+        scene.object(),
+        health,
+        scene.reason().unwrap_or(Reason::EvidenceLost),
+        "was restored without its status; the annotation 'orchestrator.io/outcome' kept how it had ended",
+    )
+    .seen("metadata.annotations", "orchestrator.io/outcome", None);
+    let advice = "Nothing was run here, and nothing has to be. Its evidence is in the object that it was restored from; to run it once more: orc retry.";
+    Finding::new(state, advice)
+        .link(link)
+        .then(commands::yaml(&scene.object(), "what the annotation says"))
+        .then(commands::retry(scene))
 }
 
 fn succeeded(scene: Scene<'_>) -> Finding {

@@ -216,6 +216,10 @@ fn taken(scene: Scene<'_>) -> Finding {
         .find(|other| other.kind == kind && other.meta.name == name);
     let whose = match other.map(|other| (&other.meta.owner, &other.meta.created)) {
         Some((Some(owner), _)) => format!("it belongs to {} '{}'", owner.kind, owner.name),
+        Some((None, _)) if said::is_left_over(message) => {
+            "an earlier TaskRun of this name left it, and it has no owner that would take it along"
+                .to_owned()
+        }
         Some((None, _)) => {
             "it belongs to nobody (no controller owner): someone created it by hand or with a tool"
                 .to_owned()

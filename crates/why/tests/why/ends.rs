@@ -189,6 +189,17 @@ pub(crate) fn cases() -> Vec<Case> {
             Some(("Pod", POD, "TooManyDisruptions")),
         ),
         case(
+            "restored",
+            Scene::new(status(
+                "Failed",
+                "NonZeroExit",
+                "restored: version 1 ended as Failed (NonZeroExit) before, as the annotation 'orchestrator.io/outcome' says; nothing was started. Raise 'contextVersion' to run it again",
+                json!({ "attempts": 0 }),
+            )),
+            Failed,
+            Some(("TaskRun", "shop-7", "NonZeroExit")),
+        ),
+        case(
             "cancelled",
             Scene::new(json!({})).with_run(
                 over(

@@ -277,7 +277,7 @@ fn faults() -> Vec<Case> {
     let retry = |class: &str| json!({ "attempts": 0, "retry": { "attempt": 4, "class": class, "nextAt": at("10:05:53") } });
     let said =
         |reason: &str, class: &str, message: &str| status("Pending", reason, message, retry(class));
-    let taken = "Job 'shop-7-v1' exists already and belongs to someone else; it was not touched. Delete or rename it";
+    let taken = "Job 'shop-7-v1' exists already and belongs to someone else; it was not touched. Delete it, if nobody needs it";
     vec![
         case(
             "job-quota",

@@ -26,7 +26,7 @@ use testkit::{
 
 use super::reading::sane;
 pub(super) use super::reading::{brief, phase_of, reason_of, says_all};
-use super::sight::Sight;
+use super::{sight::Sight, why};
 
 /// The image of most agents.
 pub(super) const BUSYBOX: &str = "testbed.local/busybox:1";
@@ -308,7 +308,8 @@ impl Bench {
         Ok(runs.create(&PostParams::default(), &run).await?)
     }
 
-    /// Waits until a run looks as wanted; what is seen on the way must be sane.
+    /// Waits until a run looks as wanted; what is seen on the way must be sane, and `orc why` must
+    /// name what is wrong in the end.
     pub(super) async fn until(
         &self,
         name: &str,
@@ -317,7 +318,7 @@ impl Bench {
         wanted: impl Fn(&TaskRunStatus) -> bool,
     ) -> Result<TaskRun> {
         let runs = self.runs();
-        until(&format!("{name}: {what}"), within, async || {
+        let seen = until(&format!("{name}: {what}"), within, async || {
             let seen = runs.get(name).await?;
             sane(&seen)?;
             let status = seen.status.clone().unwrap_or_default();
@@ -327,7 +328,16 @@ impl Bench {
                 Err(brief(&status))
             })
         })
-        .await
+        .await?;
+        let status = seen.status.clone().unwrap_or_default();
+        why::ask(
+            &self.env.client,
+            &self.env.namespace,
+            name,
+            reason_of(&status),
+        )
+        .await?;
+        Ok(seen)
     }
 
     /// While a run waits, it says why within 10 s.

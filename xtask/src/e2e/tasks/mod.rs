@@ -13,6 +13,7 @@ mod reading;
 mod sight;
 mod start;
 mod version;
+mod why;
 
 use std::{process::ExitCode, time::Duration};
 
