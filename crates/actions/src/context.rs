@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{Error, FilesError, Request, TRIES, files, submit::Trial};
+use crate::{Error, FilesError, Request, TRIES, files, same_version, submit::Trial};
 
 /// What was added.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,15 +54,7 @@ pub async fn add(
             .get(name)
             .await
             .map_err(|error| Request::of_run("get", namespace, name).failed(error))?;
-        let found = run.spec.context_version;
-        let known = *first_seen.get_or_insert(found);
-        if known != found {
-            return Err(Error::Conflict {
-                name: name.to_owned(),
-                wanted: known.saturating_add(1),
-                found,
-            });
-        }
+        same_version(&mut first_seen, &run, name)?;
         let next = plan(&run, name, added)?;
         let how = PatchParams {
             dry_run: trial.is_dry(),

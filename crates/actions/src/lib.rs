@@ -30,5 +30,23 @@ pub use submit::{Submission, Trial, submit};
 /// times in a run's life, so a second try nearly always does.
 pub const TRIES: usize = 5;
 
+/// Whether a run has at each try the version that it had at the first.
+fn same_version(
+    first_seen: &mut Option<i64>,
+    run: &api::tasks::TaskRun,
+    name: &str,
+) -> Result<(), Error> {
+    let found = run.spec.context_version;
+    let known = *first_seen.get_or_insert(found);
+    if known == found {
+        return Ok(());
+    }
+    Err(Error::Conflict {
+        name: name.to_owned(),
+        wanted: known.saturating_add(1),
+        found,
+    })
+}
+
 /// The field manager of what is written here, except of added context.
 pub const MANAGER: &str = "orc";

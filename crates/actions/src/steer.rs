@@ -11,7 +11,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{Error, MANAGER, Outcome, Request, TRIES, outcome};
+use crate::{Error, MANAGER, Outcome, Request, TRIES, outcome, same_version};
 
 /// What is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,15 +69,7 @@ pub async fn change(
 pub async fn run_again(client: &Client, namespace: &str, name: &str) -> Result<TaskRun, Error> {
     let mut first_seen = None;
     let changed = write(client, namespace, name, |run| {
-        let found = run.spec.context_version;
-        let known = *first_seen.get_or_insert(found);
-        if known != found {
-            return Err(Error::Conflict {
-                name: name.to_owned(),
-                wanted: known.saturating_add(1),
-                found,
-            });
-        }
+        same_version(&mut first_seen, run, name)?;
         again(run, name)
     })
     .await?;

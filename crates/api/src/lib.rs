@@ -6,6 +6,7 @@
 
 pub mod crd;
 pub mod decide;
+pub mod kubelet;
 pub mod names;
 pub mod phase;
 pub mod policy;

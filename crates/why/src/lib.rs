@@ -1,6 +1,6 @@
 //! From any object to the deepest blocker, with evidence and the next command: `orc why`.
 //!
-//! [`explain`] is a pure function over a [`World`] that was read before; [`render`] makes text of
+//! [`explain()`] is a pure function over a [`World`] that was read before; [`render()`] makes text of
 //! its [`Explanation`]. The feature `gather` adds the reading of a cluster.
 
 mod explain;

@@ -48,14 +48,10 @@ pub(crate) async fn perform(verb: ContextAdd, session: &mut Session<'_>) -> Resu
         names.join(", "),
         count(done_with.run.spec.markdown_files.len(), "file"),
     ))?;
-    if verb.waiting.wait {
-        return wait::until_finished(session, &server, &[name], verb.waiting.timeout).await;
+    if trial == Trial::DryRun {
+        return Ok(Exit::Ok);
     }
-    if trial == Trial::Real {
-        let next = session.command(&format!("wait {name}"));
-        session.line(&format!("  to follow it: {next}"))?;
-    }
-    Ok(Exit::Ok)
+    wait::afterwards(session, &server, name, &verb.waiting).await
 }
 
 fn read(paths: &[PathBuf], session: &Session<'_>) -> Result<Vec<File>, Failure> {

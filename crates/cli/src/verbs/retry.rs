@@ -20,10 +20,5 @@ pub(crate) async fn perform(verb: Retry, session: &mut Session<'_>) -> Result<Ex
         "TaskRun '{name}' runs again: version {}, the same files",
         run.spec.context_version
     ))?;
-    if verb.waiting.wait {
-        return wait::until_finished(session, &server, &[name], verb.waiting.timeout).await;
-    }
-    let next = session.command(&format!("wait {name}"));
-    session.line(&format!("  to follow it: {next}"))?;
-    Ok(Exit::Ok)
+    wait::afterwards(session, &server, name, &verb.waiting).await
 }

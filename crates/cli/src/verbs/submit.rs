@@ -56,14 +56,10 @@ pub(crate) async fn perform(verb: Submit, session: &mut Session<'_>) -> Result<E
         count(files.len(), "file"),
         bytes(size)
     ))?;
-    if verb.waiting.wait {
-        return wait::until_finished(session, &server, &[name], verb.waiting.timeout).await;
+    if trial == Trial::DryRun {
+        return Ok(Exit::Ok);
     }
-    if trial == Trial::Real {
-        let next = session.command(&format!("wait {name}"));
-        session.line(&format!("  to follow it: {next}"))?;
-    }
-    Ok(Exit::Ok)
+    wait::afterwards(session, &server, name, &verb.waiting).await
 }
 
 fn printed(run: &api::tasks::TaskRun, name: &str, format: ObjectFormat) -> Result<String, Failure> {

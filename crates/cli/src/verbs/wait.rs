@@ -12,7 +12,7 @@ use kube::{
 
 use crate::{
     Exit,
-    arguments::Wait,
+    arguments::{Wait, Waiting},
     failure::Failure,
     session::{Server, Session},
     text::{Tone, between, moment, span},
@@ -32,6 +32,21 @@ pub(crate) async fn perform(verb: Wait, session: &mut Session<'_>) -> Result<Exi
         }
     }
     until_finished(session, &server, &names, verb.timeout).await
+}
+
+/// After something was started: waits for it, or says how to.
+pub(crate) async fn afterwards(
+    session: &mut Session<'_>,
+    server: &Server,
+    name: String,
+    waiting: &Waiting,
+) -> Result<Exit, Failure> {
+    if waiting.wait {
+        return until_finished(session, server, &[name], waiting.timeout).await;
+    }
+    let next = session.command(&format!("wait {name}"));
+    session.line(&format!("  to follow it: {next}"))?;
+    Ok(Exit::Ok)
 }
 
 /// How the waiting for one run ended.

@@ -4,7 +4,10 @@
 //! random name of a Pod that was refused, the alternating prefixes of a pull), so that deciding
 //! again says the same and writes nothing.
 
-use api::{Reason, Timestamp};
+use api::{
+    Reason, Timestamp,
+    kubelet::{is_missing, is_permission, needs_root},
+};
 
 use super::{disruption, world::pod_words};
 use crate::view::{Container, JobView, PodView, Warning};
@@ -195,27 +198,6 @@ fn newest(
             (one, &first.message).cmp(&(other, &second.message))
         })
         .map(|(_, cause)| cause)
-}
-
-fn needs_root(message: &str) -> bool {
-    let lower = message.to_lowercase();
-    [
-        "runasnonroot",
-        "run as root",
-        "runs as root",
-        "non-numeric user",
-    ]
-    .iter()
-    .any(|word| lower.contains(word))
-}
-
-fn is_missing(message: &str) -> bool {
-    let lower = message.to_lowercase();
-    lower.contains("not found") || lower.contains("couldn't find key")
-}
-
-pub(super) fn is_permission(message: &str) -> bool {
-    message.to_lowercase().contains("permission denied")
 }
 
 /// The error of a pull, whether the kubelet just failed or waits before it tries again.

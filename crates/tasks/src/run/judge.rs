@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use api::{
     Reason, Timestamp,
+    kubelet::is_permission,
     status::{MESSAGE, bounded},
     tasks::Evidence,
 };
@@ -11,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
 use super::{
-    cause::{after_colon, is_permission, not_executable},
+    cause::{after_colon, not_executable},
     contract::RESULT_LIMIT,
     disruption,
     terms::Terms,

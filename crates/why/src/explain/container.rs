@@ -1,6 +1,9 @@
 //! A container that the kubelet does not start: image, user, Secrets, the program itself.
 
-use api::Reason;
+use api::{
+    Reason,
+    kubelet::{is_missing, is_permission, needs_root},
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{Finding, commands, scene::Scene};
@@ -428,27 +431,6 @@ fn last_words(message: &str) -> String {
         .find("exec: ")
         .and_then(|start| message.get(start..))
         .map_or_else(String::new, |words| format!(": {words}"))
-}
-
-fn needs_root(message: &str) -> bool {
-    let lower = message.to_lowercase();
-    [
-        "runasnonroot",
-        "run as root",
-        "runs as root",
-        "non-numeric user",
-    ]
-    .iter()
-    .any(|word| lower.contains(word))
-}
-
-pub(super) fn is_missing(message: &str) -> bool {
-    let lower = message.to_lowercase();
-    lower.contains("not found") || lower.contains("couldn't find key")
-}
-
-fn is_permission(message: &str) -> bool {
-    message.to_lowercase().contains("permission denied")
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! A Pod or Job that the API server does not let in: quota, LimitRange, things that it names and
-//! that are missing. Rules of the cluster are in [`admission`](super::admission).
+//! that are missing. Rules of the cluster are in [`admission`].
 
 use api::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -190,7 +190,7 @@ pub(super) fn mounts(scene: Scene<'_>, pod: &PodView) -> Option<Finding> {
     let event = scene.warning(&pod.meta.uid, &reasons)?;
     let source = format!("Event {}{}", event.reason, times(event.count));
     let lower = event.message.to_lowercase();
-    if container::is_missing(&event.message)
+    if api::kubelet::is_missing(&event.message)
         && (lower.contains("secret") || lower.contains("configmap"))
     {
         let words = Words {

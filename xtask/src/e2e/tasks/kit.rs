@@ -156,26 +156,26 @@ impl Bench {
 
     /// Asks the operator to stop.
     pub(super) async fn stopped(self) -> Result<Down> {
-        let Self {
-            env,
-            operator,
-            plan,
-            sight,
-        } = self;
+        let (operator, down) = self.without_operator();
         operator.stop().await?;
-        Ok(Down { env, plan, sight })
+        Ok(down)
     }
 
     /// Kills the operator. The next one waits until its Lease is over.
     pub(super) async fn killed(self) -> Result<Down> {
+        let (operator, down) = self.without_operator();
+        operator.kill().await?;
+        Ok(down)
+    }
+
+    fn without_operator(self) -> (Operator, Down) {
         let Self {
             env,
             operator,
             plan,
             sight,
         } = self;
-        operator.kill().await?;
-        Ok(Down { env, plan, sight })
+        (operator, Down { env, plan, sight })
     }
 
     /// Another operator of the same installation.
