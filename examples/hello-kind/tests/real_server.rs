@@ -56,7 +56,10 @@ async fn a_greeting_waits_writes_once_and_says_so() -> Result<()> {
             .create(&PostParams::default(), &greeting("hi", "front", 60))
             .await?;
 
-        let waiting = until(&greetings, "hi", 10, |seen| words(seen).0 == "Waiting").await?;
+        let waiting = until(&greetings, "hi", 10, |seen| {
+            words(seen).1 == "DependencyNotReady"
+        })
+        .await?;
         ensure!(
             words(&waiting).1 == "DependencyNotReady",
             "{:?}",
@@ -145,7 +148,10 @@ async fn a_deadline_survives_a_restart() -> Result<()> {
             .create(&PostParams::default(), &greeting("late", "never", 4))
             .await?;
         let running = start()?;
-        let waiting = until(&greetings, "late", 10, |seen| words(seen).0 == "Waiting").await?;
+        let waiting = until(&greetings, "late", 10, |seen| {
+            words(seen).1 == "DependencyNotReady"
+        })
+        .await?;
         let deadline = waiting.status.unwrap_or_default().deadline_at;
         running.end().await?;
         tokio::time::sleep(Duration::from_secs(4)).await;
@@ -389,7 +395,10 @@ async fn a_poison_object_is_reported_on_itself_and_an_absent_server_restarts_not
     greetings
         .create(&PostParams::default(), &greeting("through", "later", 600))
         .await?;
-    until(&greetings, "through", 10, |seen| words(seen).0 == "Waiting").await?;
+    until(&greetings, "through", 10, |seen| {
+        words(seen).1 == "DependencyNotReady"
+    })
+    .await?;
     cluster.control.stop("kube-apiserver").await?;
     let away = tokio::time::Instant::now();
     while away.elapsed() < Duration::from_secs(60) {
