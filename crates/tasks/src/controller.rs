@@ -378,7 +378,7 @@ impl Kind for RunKind {
     type Status = TaskRunStatus;
     type World = RunWorld;
     type External = NoExternal;
-    const RESOURCE: ResourceType = ResourceType::new(GROUP, "v1", "TaskRun", "taskruns");
+    const RESOURCE: ResourceType = run::RESOURCE;
     const FINALIZER: &'static str = "taskruns.orchestrator.io/finalizer";
 
     fn status(object: &TaskRun) -> Option<&TaskRunStatus> {

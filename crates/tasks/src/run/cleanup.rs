@@ -10,7 +10,7 @@ use api::{
     tasks::RunPhase,
 };
 
-use super::{RunDecision, world::Run};
+use super::{RESOURCE, RunDecision, world::Run};
 use crate::time;
 
 /// Adds to the decision about a run that ended what is due by now, and when to look again.
@@ -97,7 +97,7 @@ fn itself(run: &Run<'_>) -> Effect<NoExternal> {
     Effect::Delete(Target {
         version: metadata.resource_version.clone(),
         ..run.target(
-            ResourceType::new(api::GROUP, "v1", "TaskRun", "taskruns"),
+            RESOURCE,
             metadata.name.as_deref().unwrap_or_default(),
             run.uid,
         )

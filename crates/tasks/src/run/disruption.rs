@@ -6,6 +6,7 @@ use api::{
     Reason, Timestamp,
     tasks::{Evidence, RunPod},
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
     cause::after_colon,
@@ -78,8 +79,7 @@ pub(super) fn named(pod: &PodView, disrupted_at: Option<Timestamp>) -> RunPod {
         name: pod.name.clone(),
         uid: pod.uid.clone(),
         node: pod.node.clone(),
-        disrupted_at: disrupted_at
-            .map(|at| k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(time::whole(at))),
+        disrupted_at: disrupted_at.map(|at| Time(time::whole(at))),
     }
 }
 
@@ -121,19 +121,10 @@ fn is_older(run: &Run<'_>, pod: &PodView) -> bool {
     since.is_some_and(|since| pod.created.is_some_and(|made| made < since.0))
 }
 
-/// When we saw that something outside stops this Pod.
-pub(super) fn seen(run: &Run<'_>, pod: &PodView) -> Option<Timestamp> {
-    let known = run.status.pod.as_ref();
-    let disrupted = known
-        .filter(|known| known.uid == pod.uid)?
-        .disrupted_at
-        .as_ref();
-    disrupted.map(|at| at.0)
-}
-
 /// Whether we saw that something outside stops this Pod.
 pub(super) fn is_known(run: &Run<'_>, pod: &PodView) -> bool {
-    seen(run, pod).is_some()
+    let known = run.status.pod.as_ref();
+    known.is_some_and(|known| known.uid == pod.uid && known.disrupted_at.is_some())
 }
 
 /// Whether the disruption that ended an attempt is in the count already.

@@ -187,11 +187,10 @@ fn running(run: &Run<'_>, job: &JobView, pod: &PodView, since: Option<Timestamp>
     decision
 }
 
-/// The Job's own limit, in seconds, for a container that is to start until `deadline`.
-pub(super) fn limit(run: &Run<'_>, job: &JobView, deadline: Timestamp) -> Option<i64> {
-    let end = time::after(time::after(deadline, run.timeout(job)), BACKSTOP);
-    let started = job.started?;
-    Some(end.as_second().saturating_sub(started.as_second()).max(1))
+/// The Job's own limit, in seconds, for a container that may run until `end`.
+pub(super) fn limit(job: &JobView, end: Timestamp) -> Option<i64> {
+    let last = time::after(end, BACKSTOP).as_second();
+    Some(last.saturating_sub(job.started?.as_second()).max(1))
 }
 
 /// Raises the Job's own limit where it would come before ours: another Pod took the place of one
@@ -199,7 +198,7 @@ pub(super) fn limit(run: &Run<'_>, job: &JobView, deadline: Timestamp) -> Option
 fn raised(run: &Run<'_>, job: &JobView, end: Timestamp) -> Option<Effect<NoExternal>> {
     let own = time::after(job.started?, seconds(job.limit_seconds?));
     let is_early = own < time::after(end, BACKSTOP / 2);
-    let wanted = time::after(end, BACKSTOP).as_second() - job.started?.as_second();
+    let wanted = limit(job, end)?;
     is_early.then(|| Effect::Patch {
         target: run.target(ResourceType::JOB, &job.name, &job.uid),
         subresource: None,

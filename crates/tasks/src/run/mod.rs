@@ -26,12 +26,15 @@ mod world;
 use std::time::Duration;
 
 use api::{
-    decide::{Decision, NoExternal},
+    decide::{Decision, NoExternal, ResourceType},
     tasks::TaskRunStatus,
 };
 
 pub use decide::decide;
 pub use world::{Cleanup, Defaults, RunWorld};
+
+/// What a run is to the API server.
+pub const RESOURCE: ResourceType = ResourceType::new(api::GROUP, "v1", "TaskRun", "taskruns");
 
 /// What is decided about a run.
 pub type RunDecision = Decision<TaskRunStatus, NoExternal>;

@@ -17,7 +17,7 @@ use super::{
     going,
     world::{Run, Stage, is_of_before, may_run, pod_words, some_of},
 };
-use crate::view::JobView;
+use crate::{time, view::JobView};
 
 /// Held before an attempt, or between two: nothing is started, and no time counts.
 pub(super) fn before(run: &Run<'_>) -> RunDecision {
@@ -87,7 +87,7 @@ pub(super) fn resume(run: &Run<'_>, job: &JobView) -> RunDecision {
     status.deadline_at = Some(Time(deadline));
     // Not every release of Kubernetes begins the Job's own limit anew.
     let mut spec = json!({ "suspend": false });
-    if let Some(limit) = going::limit(run, job, deadline) {
+    if let Some(limit) = going::limit(job, time::after(deadline, run.timeout(job))) {
         spec["activeDeadlineSeconds"] = json!(limit);
     }
     Decision::say(status, RunPhase::Pending, going::created(&job.name))
