@@ -214,7 +214,7 @@ pub struct RunView {
     /// When someone other than the operator last changed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<Time>,
-    /// Why its spec cannot be read; the fields below are then empty.
+    /// Why its spec or its status cannot be read; what could not be is then empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undecodable: Option<String>,
     /// The Agent that it names.
@@ -255,7 +255,7 @@ pub struct AgentView {
     /// When someone other than the operator last changed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<Time>,
-    /// Why its spec cannot be read; the fields below are then empty.
+    /// Why its spec or its status cannot be read; what could not be is then empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undecodable: Option<String>,
     /// Its image.

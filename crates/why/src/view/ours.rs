@@ -19,10 +19,12 @@ impl RunView {
     #[must_use]
     pub fn read(object: &Value) -> Self {
         let meta: ObjectMeta = part(object, "metadata").unwrap_or_default();
+        let (status, undecodable) = status(object);
         let mut view = Self {
             meta: Meta::from(&meta),
             changed: changed(&meta),
-            status: part(object, "status").unwrap_or_default(),
+            undecodable,
+            status,
             force_delete: annotation(&meta, names::FORCE_DELETE) == Some("true"),
             ..Self::default()
         };
@@ -54,10 +56,12 @@ impl AgentView {
     #[must_use]
     pub fn read(object: &Value) -> Self {
         let meta: ObjectMeta = part(object, "metadata").unwrap_or_default();
+        let (status, undecodable) = status(object);
         let mut view = Self {
             meta: Meta::from(&meta),
             changed: changed(&meta),
-            status: part(object, "status").unwrap_or_default(),
+            undecodable,
+            status,
             ..Self::default()
         };
         match part::<AgentSpec>(object, "spec") {
@@ -166,6 +170,17 @@ fn part<T: DeserializeOwned>(object: &Value, key: &str) -> Result<T, String> {
     serde_json::from_value(value).map_err(|error| text(&error.to_string()))
 }
 
+/// The status; a missing one is empty, one that cannot be read is said.
+fn status<T: DeserializeOwned + Default>(object: &Value) -> (T, Option<String>) {
+    if object.get("status").is_none() {
+        return (T::default(), None);
+    }
+    match part(object, "status") {
+        Ok(status) => (status, None),
+        Err(error) => (T::default(), Some(error)),
+    }
+}
+
 fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     meta.annotations.as_ref()?.get(key).map(String::as_str)
 }
@@ -178,4 +193,22 @@ fn changed(meta: &ObjectMeta) -> Option<Time> {
         .filter(|entry| entry.subresource.as_deref().unwrap_or_default().is_empty())
         .filter_map(|entry| entry.time.clone())
         .max()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_status_that_cannot_be_read_is_said_and_a_missing_one_is_not() {
+        let spec = json!({ "taskId": 7, "serviceName": "shop", "agentName": "writer", "markdownFiles": [] });
+        let missing = RunView::read(&json!({ "metadata": {}, "spec": spec }));
+        assert_eq!(missing.undecodable, None);
+        let broken = json!({ "metadata": {}, "spec": spec, "status": { "attempts": "many" } });
+        let broken = RunView::read(&broken);
+        assert!(broken.undecodable.is_some_and(|why| why.contains("many")));
+        assert_eq!(broken.agent_name, "writer");
+    }
 }
