@@ -3,6 +3,7 @@
 //! - [`parts`] and [`images`] are built once into a cache, by `cargo xtask testbed build`;
 //! - [`cluster`] starts them: a [`cluster::Tier`] in namespaces of its own;
 //! - [`suite`] gives a test a client and a fresh namespace on a cluster that the run shares;
+//! - [`git`] serves repositories over https and ssh;
 //! - [`audit`] says who asked the API server for what, how often.
 //!
 //! For tests only: nothing of it is in a release.
@@ -10,6 +11,7 @@
 pub mod audit;
 mod cache;
 pub mod cluster;
+pub mod git;
 pub mod image_cache;
 pub mod images;
 pub mod layout;

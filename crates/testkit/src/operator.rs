@@ -5,8 +5,9 @@ use std::{
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
-    process::Stdio,
-    time::Duration,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::Arc,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -34,10 +35,9 @@ use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    process::{Child, Command},
 };
 
-use crate::wait::until;
+use crate::{cluster, git::Network, wait::until};
 
 /// The name of the ServiceAccount and its bindings.
 const ACCOUNT: &str = "operator-under-test";
@@ -55,6 +55,8 @@ pub struct Plan {
     pub config: String,
     /// What it may do.
     pub permissions: &'static [Permission],
+    /// The cluster's own network, if it must reach more there than the API server.
+    pub network: Option<Arc<Network>>,
 }
 
 /// A running operator. Dropping it kills it.
@@ -66,7 +68,18 @@ pub struct Operator {
     pub log: PathBuf,
     /// Its user, as the audit log names it.
     pub user: String,
-    folder: tempfile::TempDir,
+    /// Holds what it reads and writes until it is gone.
+    _folder: tempfile::TempDir,
+    network: Option<Arc<Network>>,
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        // It may have ended; what cannot be killed is not there.
+        match self.child.kill().and_then(|()| self.child.wait()) {
+            Ok(_) | Err(_) => {}
+        }
+    }
 }
 
 impl Operator {
@@ -86,8 +99,9 @@ impl Operator {
             format!("watchNamespaces: {watched}\n{}", plan.config),
         )?;
         let log = folder.path().join("log");
-        let address = free_address()?;
-        let child = Command::new(&plan.binary)
+        let address = free_address(plan.network.as_deref())?;
+        let mut command = Command::new(&plan.binary);
+        command
             .arg("--config")
             .arg(&settings)
             .arg("--kubeconfig")
@@ -100,19 +114,23 @@ impl Operator {
                 "--log-format",
                 "json",
             ])
-            .args(["--address", &address.to_string()])
-            .stdin(Stdio::null())
-            .stdout(fs::File::create(&log)?)
-            .stderr(fs::File::options().append(true).open(&log)?)
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("cannot start '{}'", plan.binary.display()))?;
+            .args(["--address", &address.to_string()]);
+        let child = match &plan.network {
+            Some(network) => network.spawn(command, &log)?,
+            None => command
+                .stdin(Stdio::null())
+                .stdout(fs::File::create(&log)?)
+                .stderr(fs::File::options().append(true).open(&log)?)
+                .spawn()
+                .with_context(|| format!("cannot start '{}'", plan.binary.display()))?,
+        };
         let mut operator = Self {
             child,
             address,
             log,
             user,
-            folder,
+            _folder: folder,
+            network: plan.network.clone(),
         };
         let ready = until("the operator", Duration::from_secs(30), async || {
             Ok(match operator.page("/readyz").await {
@@ -137,7 +155,7 @@ impl Operator {
     /// # Errors
     /// When it does not answer.
     pub async fn page(&self, path: &str) -> Result<(u16, String)> {
-        let mut stream = TcpStream::connect(self.address).await?;
+        let mut stream = self.connect().await?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: operator\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
@@ -145,6 +163,16 @@ impl Operator {
         let code = answer.split(' ').nth(1).context("no answer")?.parse()?;
         let (_, text) = answer.split_once("\r\n\r\n").context("no text")?;
         Ok((code, text.to_owned()))
+    }
+
+    async fn connect(&self) -> Result<TcpStream> {
+        let address = self.address;
+        let Some(network) = &self.network else {
+            return Ok(TcpStream::connect(address).await?);
+        };
+        let stream = network.run(move || std::net::TcpStream::connect(address))??;
+        stream.set_nonblocking(true)?;
+        Ok(TcpStream::from_std(stream)?)
     }
 
     /// All metrics, as text.
@@ -196,8 +224,8 @@ impl Operator {
     /// # Errors
     /// When it has ended already.
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = self.child.id().context("the operator has ended")?;
-        kill(Pid::from_raw(i32::try_from(pid)?), signal)?;
+        let pid = self.child.id();
+        kill(Pid::from_raw(i32::try_from(pid)?), signal).context("the operator has ended")?;
         Ok(())
     }
 
@@ -207,16 +235,24 @@ impl Operator {
     /// When it does not stop, or not with code 0; with the end of its log.
     pub async fn stop(mut self) -> Result<()> {
         self.signal(Signal::SIGTERM)?;
-        let ended = tokio::time::timeout(Duration::from_secs(5), self.child.wait())
-            .await
-            .context("the operator does not stop")??;
+        let ended = self.ended(Duration::from_secs(5)).await?;
         ensure!(
             ended.success(),
             "the operator ended with {ended}: {}",
             self.log_text()?
         );
-        self.folder.close()?;
         Ok(())
+    }
+
+    async fn ended(&mut self, within: Duration) -> Result<ExitStatus> {
+        let end = Instant::now() + within;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            ensure!(Instant::now() < end, "the operator does not stop");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Kills it at once.
@@ -224,7 +260,8 @@ impl Operator {
     /// # Errors
     /// When it has ended already.
     pub async fn kill(mut self) -> Result<()> {
-        self.child.kill().await?;
+        self.child.kill()?;
+        self.ended(Duration::from_secs(5)).await?;
         Ok(())
     }
 }
@@ -279,8 +316,13 @@ pub async fn install(client: &Client, crds: Vec<CustomResourceDefinition>) -> Re
     Ok(())
 }
 
-fn free_address() -> Result<SocketAddr> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+fn free_address(network: Option<&Network>) -> Result<SocketAddr> {
+    let bind = || std::net::TcpListener::bind("127.0.0.1:0");
+    let listener = match network {
+        Some(network) => network.run(bind)??,
+        None => bind()?,
+    };
+    Ok(listener.local_addr()?)
 }
 
 fn rules(permissions: &[Permission], scopes: &[Scope]) -> Vec<PolicyRule> {
@@ -376,7 +418,11 @@ async fn kubeconfig_of(client: &Client, config: &Config, plan: &Plan) -> Result<
     let token = token.status.context("no token")?.token;
     let authorities = authorities(config)?;
     let name = &config.tls_server_name;
-    let mut cluster = json!({ "server": config.cluster_url.to_string(), "certificate-authority-data": authorities });
+    let server = match plan.network {
+        Some(_) => format!("https://{}", cluster::API_SERVER),
+        None => config.cluster_url.to_string(),
+    };
+    let mut cluster = json!({ "server": server, "certificate-authority-data": authorities });
     if let Some(name) = name {
         cluster["tls-server-name"] = json!(name);
     }

@@ -18,5 +18,10 @@ rm -rf /usr/lib/*/gconv /usr/share/bash-completion /usr/share/initramfs-tools
 # The same program twice.
 ln -sf ../../bin/git git
 
-# Nothing that git needs went with it: the libraries of https are there.
+# Of ssh only the client.
+rm -rf /usr/lib/openssh /usr/lib/systemd /usr/bin/ssh-add /usr/bin/ssh-agent /usr/bin/ssh-argv0 \
+    /usr/bin/ssh-copy-id /usr/bin/ssh-keygen /usr/bin/ssh-keyscan
+
+# Nothing that git needs went with it: the libraries of https and ssh are there.
 git ls-remote https://127.0.0.1:1/ 2>&1 | grep -q 'Failed to connect'
+git ls-remote ssh://127.0.0.1:1/ 2>&1 | grep -q 'Connection refused'

@@ -35,6 +35,7 @@ pub use cgroup::Cgroup;
 pub use components::{CSI_DRIVER, CSI_SOCKET, NODE};
 pub use control::{Control, Process};
 pub use manifests::apply;
+pub use network::API_SERVER;
 pub use start::Times;
 pub use sweep::{all, down};
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 /// Address of the only node, on a bridge: a loopback address is refused by the kubelet.
 pub(super) const NODE_ADDRESS: &str = "198.18.0.1";
 /// Where the API server listens.
-pub(super) const API_SERVER: &str = "198.18.0.1:6443";
+pub const API_SERVER: &str = "198.18.0.1:6443";
 /// All Pods; the node gets the first /24 of it.
 pub(super) const POD_RANGE: &str = "198.18.64.0/18";
 /// Pods of the node.

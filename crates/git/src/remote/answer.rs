@@ -1,0 +1,388 @@
+//! What `git-upload-pack` answers: its greeting, and the list of branches.
+
+use crate::Commit;
+
+use super::Heads;
+use super::pkt::{Pkt, Pkts, line};
+
+/// The most bytes of one answer.
+const BYTES_LIMIT: usize = 4 * 1024 * 1024;
+
+/// The most references of one answer.
+const REFS_LIMIT: usize = 100_000;
+
+/// Why an answer cannot be used.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wrong {
+    /// It is not git's. Says what was found.
+    NotGit(&'static str),
+    /// There is more than what is read.
+    TooMuch,
+    /// The server's own words for no.
+    Refused(String),
+}
+
+impl From<super::pkt::NotPkt> for Wrong {
+    fn from(_: super::pkt::NotPkt) -> Self {
+        Self::NotGit("the server's answer is not git's")
+    }
+}
+
+/// Where an answer is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// More must come.
+    More,
+    /// The server speaks version 2 and waits for a command, in this object format.
+    Greeted(Option<String>),
+    /// The list is complete.
+    Listed,
+}
+
+/// Reads an answer as it comes.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pkts: Pkts,
+    bytes: usize,
+    refs: usize,
+    stage: Stage,
+    heads: Heads,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Nothing was read.
+    Start,
+    /// `# service=git-upload-pack`, over http only, and a flush after it.
+    Service,
+    /// Capabilities of version 2.
+    Capabilities {
+        can_list: bool,
+        format: Option<String>,
+    },
+    /// References, of any version.
+    Refs,
+}
+
+impl Answer {
+    pub(super) fn new(branches: &[String]) -> Self {
+        Self {
+            pkts: Pkts::default(),
+            bytes: 0,
+            refs: 0,
+            stage: Stage::Start,
+            heads: branches
+                .iter()
+                .map(|branch| (branch.clone(), None))
+                .collect(),
+        }
+    }
+
+    /// For what comes after [`request`].
+    pub(super) fn to_request(branches: &[String]) -> Self {
+        Self {
+            stage: Stage::Refs,
+            ..Self::new(branches)
+        }
+    }
+
+    pub(super) fn put(&mut self, bytes: &[u8]) -> Result<Progress, Wrong> {
+        self.bytes = self.bytes.saturating_add(bytes.len());
+        if self.bytes > BYTES_LIMIT {
+            return Err(Wrong::TooMuch);
+        }
+        self.pkts.put(bytes);
+        while let Some(pkt) = self.pkts.take()? {
+            let progress = match pkt {
+                Pkt::Flush => self.flush()?,
+                Pkt::Line(line) => self.line(&line)?,
+                Pkt::Mark => {
+                    return Err(Wrong::NotGit(
+                        "the server's answer has parts that git's has not",
+                    ));
+                }
+            };
+            if progress != Progress::More {
+                return Ok(progress);
+            }
+        }
+        Ok(Progress::More)
+    }
+
+    /// What was listed.
+    pub(super) fn into_heads(self) -> Heads {
+        self.heads
+    }
+
+    fn flush(&mut self) -> Result<Progress, Wrong> {
+        match &mut self.stage {
+            Stage::Start => Err(Wrong::NotGit("the server's answer is empty")),
+            Stage::Service => {
+                self.stage = Stage::Start;
+                Ok(Progress::More)
+            }
+            Stage::Capabilities {
+                can_list: true,
+                format,
+            } => Ok(Progress::Greeted(format.take())),
+            Stage::Capabilities {
+                can_list: false, ..
+            } => Err(Wrong::NotGit("the server cannot list references")),
+            Stage::Refs => Ok(Progress::Listed),
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) -> Result<Progress, Wrong> {
+        if let Some(words) = line.strip_prefix(b"ERR ") {
+            return Err(Wrong::Refused(String::from_utf8_lossy(words).into_owned()));
+        }
+        match &mut self.stage {
+            Stage::Start if line == b"# service=git-upload-pack" => self.stage = Stage::Service,
+            Stage::Start if line == b"version 2" => {
+                self.stage = Stage::Capabilities {
+                    can_list: false,
+                    format: None,
+                };
+            }
+            Stage::Start if line == b"version 1" => self.stage = Stage::Refs,
+            Stage::Start => {
+                self.stage = Stage::Refs;
+                self.reference(line)?;
+            }
+            Stage::Service => return Err(Wrong::NotGit("the server's answer is not git's")),
+            Stage::Capabilities { can_list, format } => {
+                if line == b"ls-refs" || line.starts_with(b"ls-refs=") {
+                    *can_list = true;
+                }
+                // Only a known word goes back to the server.
+                if line == b"object-format=sha256" {
+                    *format = Some("sha256".to_owned());
+                }
+            }
+            Stage::Refs => self.reference(line)?,
+        }
+        Ok(Progress::More)
+    }
+
+    /// `ID NAME`, and after a NUL (version 0) or a space (version 2) what does not matter here.
+    fn reference(&mut self, line: &[u8]) -> Result<(), Wrong> {
+        const WRONG: Wrong = Wrong::NotGit("the server's list of references is not git's");
+        self.refs += 1;
+        if self.refs > REFS_LIMIT {
+            return Err(Wrong::TooMuch);
+        }
+        let mut fields = line.splitn(2, |byte| *byte == b' ');
+        let (Some(id), Some(rest)) = (fields.next(), fields.next()) else {
+            return Err(WRONG);
+        };
+        let name = rest
+            .split(|byte| matches!(byte, 0 | b' '))
+            .next()
+            .unwrap_or_default();
+        let is_id = matches!(id.len(), 40 | 64) && id.iter().all(u8::is_ascii_hexdigit);
+        if !is_id && id != b"unborn" && id != b"shallow" {
+            return Err(WRONG);
+        }
+        let branch = name.strip_prefix(b"refs/heads/").map(std::str::from_utf8);
+        let Some(Ok(branch)) = branch else {
+            return Ok(());
+        };
+        let Some(head) = self.heads.get_mut(branch) else {
+            return Ok(());
+        };
+        let commit = std::str::from_utf8(id).map(Commit::parse);
+        match commit {
+            Ok(Ok(commit)) => *head = Some(commit),
+            Ok(Err(_)) | Err(_) => return Err(WRONG),
+        }
+        Ok(())
+    }
+}
+
+/// The command that lists these branches, in version 2.
+pub(super) fn request(branches: &[String], format: Option<&str>) -> String {
+    let mut text = line("command=ls-refs");
+    if let Some(format) = format {
+        text.push_str(&line(&format!("object-format={format}")));
+    }
+    text.push_str("0001");
+    for branch in branches {
+        text.push_str(&line(&format!("ref-prefix refs/heads/{branch}")));
+    }
+    text.push_str("0000");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "1111111111111111111111111111111111111111";
+    const ID_256: &str = "2222222222222222222222222222222222222222222222222222222222222222";
+
+    fn read(mut answer: Answer, text: &[u8]) -> (Result<Progress, Wrong>, Heads) {
+        let progress = answer.put(text);
+        (progress, answer.into_heads())
+    }
+
+    fn branches() -> Vec<String> {
+        vec!["main".to_owned(), "docs/x".to_owned()]
+    }
+
+    fn heads(main: Option<&str>, docs: Option<&str>) -> Heads {
+        let commit = |id: Option<&str>| id.map(|id| Commit::parse(id).unwrap());
+        Heads::from([
+            ("main".to_owned(), commit(main)),
+            ("docs/x".to_owned(), commit(docs)),
+        ])
+    }
+
+    #[test]
+    fn answers_of_all_versions() {
+        let service = format!("{}0000", line("# service=git-upload-pack"));
+        let old = format!(
+            "{}{}{}0000",
+            line(&format!("{ID} HEAD\0multi_ack symref=HEAD:refs/heads/main")),
+            line(&format!("{ID} refs/heads/main")),
+            line(&format!("{ID_256} refs/heads/main-2")),
+        );
+        let empty = format!(
+            "{}0000",
+            line(&format!("{} capabilities^{{}}\0x", "0".repeat(40)))
+        );
+        let new = format!(
+            "{}{}{}{}0000",
+            line("version 2"),
+            line("agent=git/2"),
+            line("ls-refs=unborn"),
+            line("object-format=sha1")
+        );
+        let new_256 = format!(
+            "{}{}{}0000",
+            line("version 2"),
+            line("ls-refs"),
+            line("object-format=sha256")
+        );
+        for (text, progress, found) in [
+            (
+                format!("{service}{old}"),
+                Progress::Listed,
+                heads(Some(ID), None),
+            ),
+            (old.clone(), Progress::Listed, heads(Some(ID), None)),
+            (
+                format!("{}{old}", line("version 1")),
+                Progress::Listed,
+                heads(Some(ID), None),
+            ),
+            (
+                format!("{service}{empty}"),
+                Progress::Listed,
+                heads(None, None),
+            ),
+            (
+                format!("{service}{new}"),
+                Progress::Greeted(None),
+                heads(None, None),
+            ),
+            (new, Progress::Greeted(None), heads(None, None)),
+            (
+                new_256,
+                Progress::Greeted(Some("sha256".to_owned())),
+                heads(None, None),
+            ),
+            (
+                old.trim_end_matches("0000").to_owned(),
+                Progress::More,
+                heads(Some(ID), None),
+            ),
+        ] {
+            assert_eq!(
+                read(Answer::new(&branches()), text.as_bytes()),
+                (Ok(progress), found),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn answers_to_the_request() {
+        let text = format!(
+            "{}{}{}0000",
+            line(&format!(
+                "{ID} refs/heads/docs/x symref-target:refs/heads/y"
+            )),
+            line(&format!("{ID} refs/heads/main/beside")),
+            line("unborn HEAD symref-target:refs/heads/main"),
+        );
+        let (progress, found) = read(Answer::to_request(&branches()), text.as_bytes());
+        assert_eq!(
+            (progress, found),
+            (Ok(Progress::Listed), heads(None, Some(ID)))
+        );
+        let none = read(Answer::to_request(&branches()), b"0000");
+        assert_eq!(none, (Ok(Progress::Listed), heads(None, None)));
+    }
+
+    #[test]
+    fn other_answers_are_refused() {
+        let zero = "0".repeat(40);
+        for text in [
+            "<!DOCTYPE html>".to_owned(),
+            "0000".to_owned(),
+            "0001".to_owned(),
+            line("hello"),
+            line("hello world"),
+            line(ID),
+            line(&format!("{} refs/heads/main", "g".repeat(40))),
+            line(&format!("{zero} refs/heads/main")),
+            line(&format!("{} refs/heads/main", "A".repeat(40))),
+            line("unborn refs/heads/main"),
+            format!("{}{}", line("# service=git-upload-pack"), line("version 2")),
+            format!("{}{}0000", line("version 2"), line("fetch=shallow")),
+        ] {
+            let (progress, _) = read(Answer::new(&branches()), text.as_bytes());
+            assert!(
+                matches!(progress, Err(Wrong::NotGit(_))),
+                "{text}: {progress:?}"
+            );
+        }
+        let (progress, _) = read(
+            Answer::new(&branches()),
+            line("ERR no\u{1b} such thing").as_bytes(),
+        );
+        assert_eq!(
+            progress,
+            Err(Wrong::Refused("no\u{1b} such thing".to_owned()))
+        );
+    }
+
+    #[test]
+    fn endless_answers_are_cut() {
+        let short = line(&format!("{ID} refs/t"));
+        let long = line(&format!("{ID} refs/tags/{}", "t".repeat(1000)));
+        let garbage = "f".repeat(4096);
+        for (line, most) in [
+            (short, REFS_LIMIT),
+            (long, BYTES_LIMIT / 1000),
+            (garbage, 1),
+        ] {
+            let mut answer = Answer::new(&branches());
+            let mut count = 0;
+            while answer.put(line.as_bytes()).is_ok() {
+                count += 1;
+                assert!(count <= most, "{count} times {line:.40}");
+            }
+            assert!(answer.put(b"0000").is_err());
+        }
+    }
+
+    #[test]
+    fn the_request_is_git_s() {
+        assert_eq!(
+            request(&["main".to_owned()], None),
+            "0014command=ls-refs\n0001001fref-prefix refs/heads/main\n0000"
+        );
+        assert!(request(&branches(), Some("sha256")).contains("0019object-format=sha256\n"));
+    }
+}

@@ -1,0 +1,161 @@
+//! Asking a server where branches are, without git.
+//!
+//! What comes from the server is untrusted: every length, list and text is bounded, and its words
+//! reach a message only cleaned, cut and with the credentials masked.
+
+mod answer;
+mod connect;
+mod http;
+mod known_hosts;
+mod pkt;
+mod ssh;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::credentials::mask;
+use crate::{Commit, Credentials, Networks, Reason, RemoteError, Scheme, Url, refs};
+
+/// The most branches of one question.
+pub const BRANCHES: usize = 4;
+
+/// What a server said is cut to so many characters.
+const WORDS_LIMIT: usize = 200;
+
+/// Where a branch is: `None` if the repository does not have it.
+pub type Heads = BTreeMap<String, Option<Commit>>;
+
+/// What to ask a server.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// The repository.
+    pub url: Url,
+    /// Made for the URL's scheme.
+    pub credentials: Credentials,
+    /// Which networks are allowed beside the public one.
+    pub networks: Networks,
+    /// Names of branches, at most [`BRANCHES`].
+    pub branches: Vec<String>,
+    /// For all of it: name, connection, answer.
+    pub timeout: Duration,
+}
+
+/// Asks the server where the branches are.
+///
+/// Guarantees: one name resolution, of which every answer is checked before a connection is made to
+/// one of them; no proxies, no redirects, no other credentials than the given; over when the timeout
+/// is.
+///
+/// Caveat: a server may show an old state for a while after a push, if it is several machines.
+///
+/// # Errors
+/// Why not, as `status.reason` wants it.
+pub async fn heads(question: &Question) -> Result<Heads, RemoteError> {
+    let asking = Asking { question };
+    asking.check_branches()?;
+    match tokio::time::timeout(question.timeout, asking.ask()).await {
+        Ok(heads) => heads,
+        Err(_) => Err(asking.unreachable(&format!(
+            "no complete answer within {} s; check that the server is up, and that the network lets the operator reach it",
+            question.timeout.as_secs_f64()
+        ))),
+    }
+}
+
+/// One question on its way: what all parts need for asking and for words about it.
+#[derive(Clone, Copy)]
+struct Asking<'a> {
+    question: &'a Question,
+}
+
+impl Asking<'_> {
+    fn check_branches(&self) -> Result<(), RemoteError> {
+        let branches = &self.question.branches;
+        if branches.is_empty() || branches.len() > BRANCHES {
+            let found = format!(
+                "{} branches were asked for, 1 to {BRANCHES} can be",
+                branches.len()
+            );
+            return Err(self.error(Reason::BranchNotFound, &found));
+        }
+        for branch in branches {
+            refs::check_branch(branch).map_err(|why| self.error(Reason::BranchNotFound, &why))?;
+        }
+        Ok(())
+    }
+
+    async fn ask(self) -> Result<Heads, RemoteError> {
+        let Question {
+            url, credentials, ..
+        } = self.question;
+        match (url.scheme(), credentials) {
+            (Scheme::Http | Scheme::Https, Credentials::Http { login, authorities }) => {
+                http::ask(self, login.as_ref(), authorities.as_deref()).await
+            }
+            (
+                Scheme::Ssh,
+                Credentials::Ssh {
+                    identity,
+                    known_hosts,
+                },
+            ) => ssh::ask(self, identity, known_hosts).await,
+            (Scheme::Http | Scheme::Https, Credentials::Ssh { .. })
+            | (Scheme::Ssh, Credentials::Http { .. }) => Err(self.error(
+                Reason::CredentialsInvalid,
+                "the credentials are for another scheme",
+            )),
+        }
+    }
+
+    /// An error about this repository.
+    fn error(&self, reason: Reason, found: &str) -> RemoteError {
+        RemoteError {
+            reason,
+            message: format!("cannot read branches of {}: {found}", self.question.url),
+        }
+    }
+
+    fn unreachable(&self, found: &str) -> RemoteError {
+        self.error(Reason::RepositoryUnreachable, found)
+    }
+
+    /// Words of the server, or of a library about them, for a message.
+    fn words(&self, text: &str) -> String {
+        cleaned(&mask(text, &self.question.credentials))
+    }
+}
+
+/// One line without control characters, bounded.
+fn cleaned(text: &str) -> String {
+    let mut line = String::new();
+    for word in text.split(|character: char| character.is_whitespace() || character.is_control()) {
+        if !word.is_empty() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    match line.char_indices().nth(WORDS_LIMIT) {
+        Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_one_bounded_line() {
+        let long = "ä".repeat(300);
+        for (text, line) in [
+            ("fatal: no", "fatal: no".to_owned()),
+            (" two\r\n\tlines\u{1b}[31m \0", "two lines [31m".to_owned()),
+            (&long, format!("{}…", "ä".repeat(200))),
+            ("", String::new()),
+        ] {
+            assert_eq!(cleaned(text), line);
+        }
+    }
+}
