@@ -1,0 +1,133 @@
+//! `step clone`: the base commit's files for the agent.
+
+use std::{collections::BTreeSet, fs, io, path::Path};
+
+use git::{Reason, Report};
+use rustix::{
+    fs::{CWD, Mode, OFlags, mkdirat, openat},
+    io::Errno,
+};
+
+use crate::{
+    command::{Git, SHORT},
+    failure::Failure,
+    repository::Place,
+    say::Say,
+    settings::Settings,
+};
+
+/// Fetches the commit and lays its files out.
+pub(crate) fn run(settings: &Settings, git: &Git, say: &mut Say<'_>) -> Result<Report, Failure> {
+    let Settings {
+        base,
+        source,
+        output_path,
+        working_directory,
+        ..
+    } = settings;
+    let place = place(settings);
+    git.init(place, &settings.source_branch, base)?;
+    say.line(&format!("fetching commit {base} from {}", git.url));
+    git.fetch(&BTreeSet::from([base.as_str()]), 1)?;
+    check_paths(settings, git)?;
+    let shown = match (settings.include_codebase, working_directory.as_str()) {
+        (true, _) | (false, "") => "",
+        (false, path) => path,
+    };
+    git.check_size(base, shown)?;
+    say.line(&match shown {
+        "" => "writing all files for the agent".to_owned(),
+        path => format!("writing the files below '{path}' for the agent"),
+    });
+    match place {
+        Place::With(_) => {
+            let branch = format!("refs/heads/{}", settings.source_branch);
+            git.local(&["update-ref", &branch, base.as_str()], None, SHORT)?;
+            git.checkout(source, &["reset", "--quiet", "--hard"])?;
+        }
+        Place::Bare => {
+            let path = if shown.is_empty() { "." } else { shown };
+            let arguments = ["checkout", "--quiet", "--force", base.as_str(), "--", path];
+            git.checkout(source, &arguments)?;
+        }
+    }
+    make_folder(source, output_path).map_err(|errno| {
+        let path = source.join(output_path);
+        settings.step.failed(format!(
+            "cannot make the folder '{}': {errno}",
+            path.display()
+        ))
+    })?;
+    Ok(Report::Cloned {
+        commit: base.clone(),
+    })
+}
+
+/// With the code base the agent gets a repository, too.
+pub(crate) fn place(settings: &Settings) -> Place<'_> {
+    if settings.include_codebase {
+        Place::With(&settings.source)
+    } else {
+        Place::Bare
+    }
+}
+
+/// The agent's folder must be new or empty: remains of an earlier try may be the agent's.
+///
+/// # Errors
+/// When it is not, or cannot be made or read.
+pub(crate) fn check_empty(settings: &Settings) -> Result<(), Failure> {
+    let path = settings.source.display();
+    let failed = |what: String| settings.step.failed(what);
+    match fs::create_dir(&settings.source) {
+        Ok(()) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(failed(format!("cannot make the folder '{path}': {error}"))),
+    }
+    let mut entries = fs::read_dir(&settings.source)
+        .map_err(|error| failed(format!("cannot read the folder '{path}': {error}")))?;
+    match entries.next() {
+        None => Ok(()),
+        Some(_) => Err(failed(format!(
+            "the folder '{path}' for the agent is not empty: an earlier try left files there"
+        ))),
+    }
+}
+
+fn check_paths(settings: &Settings, git: &Git) -> Result<(), Failure> {
+    let base = &settings.base;
+    if !git.is_folder(base, &settings.working_directory)? {
+        return Err(Failure::new(
+            Reason::PathNotFound,
+            format!(
+                "commit {base} of branch '{}' has no folder '{}'; correct workingDirectory",
+                settings.source_branch, settings.working_directory
+            ),
+        ));
+    }
+    if let Some((path, _)) = git.blocking(base, &settings.output_path)? {
+        return Err(Failure::new(
+            Reason::PathNotFound,
+            format!(
+                "output.path '{}' cannot be used: '{}' is no folder in commit {base}",
+                settings.output_path,
+                String::from_utf8_lossy(&path)
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// Makes a folder and those above it, following no link.
+fn make_folder(source: &Path, path: &str) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut folder = openat(CWD, source, flags, Mode::empty())?;
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        match mkdirat(&folder, name, Mode::from_raw_mode(0o775)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+        folder = openat(&folder, name, flags, Mode::empty())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,362 @@
+//! What the steps ask of a repository and its server.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use git::{Commit, Reason};
+
+use crate::{
+    command::{Git, SHORT},
+    failure::Failure,
+    plan::{Kind, Tree},
+};
+
+/// What a listing of a commit may have. Beyond it, a commit is made to fill the memory.
+const LISTING: usize = 32 << 20;
+/// The most files that are laid out: half a million, listed as two bytes each.
+const FILES: usize = 1 << 20;
+
+/// Says for every path that its content is to be left as it is. It counts more than any file of
+/// the commit: line ends and encodings stay, filters (LFS, too) do not run.
+const ATTRIBUTES: &str = "* -text !eol !crlf !ident !filter !working-tree-encoding\n";
+
+/// The repository for the files: with them, or apart from them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Place<'a> {
+    Bare,
+    /// The folder that holds the files and `.git`.
+    With(&'a Path),
+}
+
+impl Git {
+    /// Makes an empty repository. `branch` is where its `HEAD` points.
+    pub(crate) fn init(
+        &self,
+        place: Place<'_>,
+        branch: &str,
+        like: &Commit,
+    ) -> Result<(), Failure> {
+        let format = if like.as_str().len() == 64 {
+            "sha256"
+        } else {
+            "sha1"
+        };
+        // The folder is named by --git-dir, which for one named '.git' means the files beside it.
+        let mut arguments = vec![
+            "init".to_owned(),
+            "--quiet".to_owned(),
+            "--template=".to_owned(),
+            format!("--object-format={format}"),
+            format!("--initial-branch={branch}"),
+        ];
+        match place {
+            Place::Bare => arguments.push("--bare".to_owned()),
+            Place::With(_) => {}
+        }
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        match place {
+            Place::Bare => self.local(&arguments, None, SHORT).map(|_| ())?,
+            Place::With(folder) => self.checkout(folder, &arguments)?,
+        }
+        let info = self.repository.join("info");
+        let written =
+            fs::create_dir_all(&info).and_then(|()| fs::write(info.join("attributes"), ATTRIBUTES));
+        written.map_err(|error| {
+            let path = info.display();
+            self.step
+                .failed(format!("cannot write below '{path}': {error}"))
+        })
+    }
+
+    /// Fetches commits by their ids, and checks that they came.
+    pub(crate) fn fetch(&self, commits: &BTreeSet<&str>, depth: u32) -> Result<(), Failure> {
+        let url = self.url.to_string();
+        let depth = format!("--depth={depth}");
+        let mut arguments = vec![
+            "fetch",
+            "--quiet",
+            &depth,
+            "--no-tags",
+            "--no-recurse-submodules",
+            "--no-write-fetch-head",
+            "--no-auto-maintenance",
+            "--",
+            &url,
+        ];
+        arguments.extend(commits);
+        let ended = self.remote(&arguments)?;
+        if !ended.status.success() {
+            let failure = self.refused(&ended, "fetch from");
+            let gone = [
+                "not our ref",
+                "unadvertised object",
+                "couldn't find remote ref",
+            ];
+            if gone.iter().any(|words| ended.stderr.contains(words)) {
+                return Err(self.step.failed(format!(
+                    "{}; the commit is no longer on the server, was the branch rewritten?",
+                    failure.message
+                )));
+            }
+            return Err(failure);
+        }
+        for commit in commits {
+            let peeled = format!("{commit}^{{commit}}");
+            let found = self.local(
+                &["rev-parse", "--verify", "--end-of-options", &peeled],
+                None,
+                SHORT,
+            )?;
+            if String::from_utf8_lossy(&found).trim() != *commit {
+                return Err(self
+                    .step
+                    .failed(format!("{commit} is not the id of a commit")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a branch is on the server.
+    pub(crate) fn head(&self, branch: &str) -> Result<Option<Commit>, Failure> {
+        let url = self.url.to_string();
+        let name = format!("refs/heads/{branch}");
+        let ended = self.remote(&["ls-remote", "--quiet", "--refs", "--", &url, &name])?;
+        if !ended.status.success() {
+            return Err(self.refused(&ended, "read the branches of"));
+        }
+        head_in(&String::from_utf8_lossy(&ended.stdout), &name)
+            .map_err(|what| self.step.failed(format!("{} answered {what}", self.url)))
+    }
+
+    /// A branch that cannot be beside this one: `docs` and `docs/shop` exclude each other.
+    pub(crate) fn excluding(&self, branch: &str) -> Result<Option<String>, Failure> {
+        let url = self.url.to_string();
+        let above = branch.match_indices('/').map(|(end, _)| &branch[..end]);
+        let mut names: Vec<String> = above.map(|name| format!("refs/heads/{name}")).collect();
+        names.push(format!("refs/heads/{branch}/*"));
+        let mut arguments = vec!["ls-remote", "--quiet", "--refs", "--", &url];
+        arguments.extend(names.iter().map(String::as_str));
+        let ended = self.remote(&arguments)?;
+        if !ended.status.success() {
+            return Err(self.refused(&ended, "read the branches of"));
+        }
+        Ok(excluding_in(
+            &String::from_utf8_lossy(&ended.stdout),
+            branch,
+        ))
+    }
+
+    /// The files, links and submodules of a commit below a path.
+    pub(crate) fn tree(&self, commit: &Commit, path: &str) -> Result<Tree, Failure> {
+        if let Some((blocking, kind)) = self.blocking(commit, path)? {
+            return Ok(Tree::from([(blocking, kind)]));
+        }
+        let listing = self.list(commit, path, "-z", LISTING)?;
+        parse(&listing)
+            .ok_or_else(|| self.step.failed("'git ls-tree' said what cannot be read"))
+            .map(|entries| {
+                let leaf = |(path, entry)| match entry {
+                    Entry::Folder => None,
+                    Entry::Leaf(kind) => Some((path, kind)),
+                };
+                entries.into_iter().filter_map(leaf).collect()
+            })
+    }
+
+    /// Whether a path is a folder in a commit; the root always is.
+    pub(crate) fn is_folder(&self, commit: &Commit, path: &str) -> Result<bool, Failure> {
+        let is_folder = path.is_empty() || self.entry(commit, path)? == Some(Entry::Folder);
+        Ok(is_folder)
+    }
+
+    /// What of a path, or above it, is no folder in a commit.
+    pub(crate) fn blocking(
+        &self,
+        commit: &Commit,
+        path: &str,
+    ) -> Result<Option<(Vec<u8>, Kind)>, Failure> {
+        let ends = path.match_indices('/').map(|(end, _)| end);
+        for end in ends.chain([path.len()]).filter(|end| *end > 0) {
+            match self.entry(commit, &path[..end])? {
+                None => return Ok(None),
+                Some(Entry::Folder) => {}
+                Some(Entry::Leaf(kind)) => {
+                    return Ok(Some((path.as_bytes()[..end].to_vec(), kind)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn entry(&self, commit: &Commit, path: &str) -> Result<Option<Entry>, Failure> {
+        let arguments = ["ls-tree", "-z", "--full-tree", commit.as_str(), "--", path];
+        let listing = self.local(&arguments, None, SHORT)?;
+        let entries = parse(&listing)
+            .ok_or_else(|| self.step.failed("'git ls-tree' said what cannot be read"))?;
+        let found = entries
+            .into_iter()
+            .find(|(found, _)| found == path.as_bytes());
+        Ok(found.map(|(_, entry)| entry))
+    }
+
+    /// Fails if the files of a commit below a path are more than the disk may hold.
+    ///
+    /// A small pack can hold files of any size, and a few trees can hold any number of files: both
+    /// are known before the first is written. They are counted first, because a size takes longer.
+    pub(crate) fn check_size(&self, commit: &Commit, path: &str) -> Result<(), Failure> {
+        self.list(commit, path, "--format=x", FILES)?;
+        let sizes = self.list(commit, path, "--format=%(objectsize)", LISTING)?;
+        // A submodule has '-'.
+        let bytes = String::from_utf8_lossy(&sizes)
+            .lines()
+            .map(|size| size.trim().parse::<u64>().unwrap_or_default())
+            .fold(0, u64::saturating_add);
+        if bytes > self.bounds.disk_bytes {
+            return Err(Failure::new(
+                Reason::RepositoryTooLarge,
+                format!(
+                    "the files of commit {commit} have {bytes} bytes; {} MiB are allowed by the operator's configuration",
+                    self.disk_mib
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Everything below a path, one by one.
+    fn list(
+        &self,
+        commit: &Commit,
+        path: &str,
+        format: &str,
+        limit: usize,
+    ) -> Result<Vec<u8>, Failure> {
+        let below = format!("{path}/");
+        let mut arguments = vec!["ls-tree", "-r", "--full-tree", format, commit.as_str()];
+        if !path.is_empty() {
+            arguments.extend(["--", &below]);
+        }
+        self.local(&arguments, None, limit)
+    }
+
+    /// The paths that differ between two commits.
+    pub(crate) fn changed(&self, from: &Commit, to: &Commit) -> Result<Vec<Vec<u8>>, Failure> {
+        let arguments = [
+            "diff-tree",
+            "-r",
+            "-z",
+            "--no-renames",
+            "--name-only",
+            from.as_str(),
+            to.as_str(),
+        ];
+        let listing = self.local(&arguments, None, LISTING)?;
+        let paths = listing
+            .split(|byte| *byte == 0)
+            .filter(|path| !path.is_empty());
+        Ok(paths.map(<[u8]>::to_vec).collect())
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    Folder,
+    Leaf(Kind),
+}
+
+/// Reads `git ls-tree -z`: `MODE TYPE ID<tab>PATH<nul>`.
+fn parse(listing: &[u8]) -> Option<Vec<(Vec<u8>, Entry)>> {
+    listing
+        .split(|byte| *byte == 0)
+        .filter(|line| !line.is_empty())
+        .map(|line| {
+            let tab = line.iter().position(|byte| *byte == b'\t')?;
+            let entry = match line.get(..6)? {
+                b"040000" => Entry::Folder,
+                b"120000" => Entry::Leaf(Kind::Link),
+                b"160000" => Entry::Leaf(Kind::Submodule),
+                _ => Entry::Leaf(Kind::File),
+            };
+            Some((line[tab + 1..].to_vec(), entry))
+        })
+        .collect()
+}
+
+/// Reads `git ls-remote`: other refs may end with the same name.
+fn head_in(answer: &str, name: &str) -> Result<Option<Commit>, String> {
+    let line = answer
+        .lines()
+        .find_map(|line| line.split_once('\t').filter(|(_, found)| *found == name));
+    match line {
+        None => Ok(None),
+        Some((id, _)) => match Commit::parse(id) {
+            Ok(commit) => Ok(Some(commit)),
+            Err(error) => Err(error.to_string()),
+        },
+    }
+}
+
+/// Reads the same: patterns match the ends of other refs, too.
+fn excluding_in(answer: &str, branch: &str) -> Option<String> {
+    let is_below = |name: &str, other: &str| {
+        name.strip_prefix(other)
+            .is_some_and(|rest| rest.starts_with('/'))
+    };
+    answer
+        .lines()
+        .filter_map(|line| line.split_once("\trefs/heads/"))
+        .map(|(_, name)| name)
+        .find(|name| is_below(branch, name) || is_below(name, branch))
+        .map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listings_are_read() {
+        let listing = b"100644 blob 0a\ta\n b\x00100755 blob 0a\tx\x00120000 blob 0a\tl\x00160000 commit 0a\ts\x00040000 tree 0a\td\x00";
+        let found = parse(listing).unwrap();
+        let wanted = [
+            (b"a\n b".to_vec(), Entry::Leaf(Kind::File)),
+            (b"x".to_vec(), Entry::Leaf(Kind::File)),
+            (b"l".to_vec(), Entry::Leaf(Kind::Link)),
+            (b"s".to_vec(), Entry::Leaf(Kind::Submodule)),
+            (b"d".to_vec(), Entry::Folder),
+        ];
+        assert_eq!(found, wanted);
+        assert_eq!(parse(b"").unwrap(), []);
+        assert_eq!(parse(b"nonsense\0"), None);
+    }
+
+    #[test]
+    fn only_the_branch_itself_counts() {
+        let id = "0123456789012345678901234567890123456789";
+        let other = "1123456789012345678901234567890123456789";
+        let answer = format!("{other}\trefs/x/refs/heads/a\n{id}\trefs/heads/a\n");
+        assert_eq!(
+            head_in(&answer, "refs/heads/a").unwrap().unwrap().as_str(),
+            id
+        );
+        assert_eq!(head_in(&answer, "refs/heads/b"), Ok(None));
+        assert!(head_in("x\trefs/heads/a", "refs/heads/a").is_err());
+    }
+
+    #[test]
+    fn branches_exclude_those_above_and_below() {
+        for (other, wanted) in [
+            ("refs/heads/a", Some("a")),
+            ("refs/heads/a/b", Some("a/b")),
+            ("refs/heads/a/b/c/d/e", Some("a/b/c/d/e")),
+            ("refs/heads/a/b/c", None),
+            ("refs/heads/a/b/c2", None),
+            ("refs/heads/a2", None),
+            ("refs/heads/x/a/b", None),
+            ("refs/x/refs/heads/a/b", None),
+            ("refs/tags/a", None),
+        ] {
+            let answer = format!("0123\trefs/heads/z\n0123\t{other}\n");
+            assert_eq!(excluding_in(&answer, "a/b/c").as_deref(), wanted, "{other}");
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! The step's settings: environment variables, checked once.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use git::{Commit, Networks, Reason, Url, refs};
+
+use crate::failure::{Failure, Step};
+
+/// The variables of this process.
+pub(crate) type Environment = BTreeMap<OsString, OsString>;
+
+/// Where the report goes. Read before the others: without it nobody learns what is wrong with them.
+pub(crate) const REPORT: &str = "STEP_REPORT";
+
+/// A step may not take longer; no Job of ours does.
+const LONGEST: u64 = 24 * 3600;
+/// The largest disk use that can be allowed, 1 TiB.
+const LARGEST_MIB: u64 = 1 << 20;
+
+/// What the step is to do. Paths in the repository have no `/` at their end; the root is empty.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) step: Step,
+    pub(crate) url: Url,
+    pub(crate) source_branch: String,
+    pub(crate) base: Commit,
+    pub(crate) output_branch: String,
+    /// Where the output branch was when it was resolved.
+    pub(crate) output_head: Option<Commit>,
+    pub(crate) working_directory: String,
+    pub(crate) include_codebase: bool,
+    pub(crate) output_path: String,
+    pub(crate) commit_message: String,
+    pub(crate) run_uid: String,
+    pub(crate) run_name: String,
+    /// Seconds since 1970.
+    pub(crate) commit_time: u64,
+    pub(crate) credentials: Option<PathBuf>,
+    pub(crate) networks: Networks,
+    pub(crate) disk_mib: u64,
+    pub(crate) timeout: Duration,
+    pub(crate) deadline: Instant,
+    pub(crate) source: PathBuf,
+    pub(crate) scratch: PathBuf,
+}
+
+impl Settings {
+    /// Reads and checks all variables. `start` is when the step's time began.
+    ///
+    /// # Errors
+    /// The first that is missing or wrong, by its name.
+    pub(crate) fn read(
+        step: Step,
+        environment: &Environment,
+        start: Instant,
+    ) -> Result<Settings, Failure> {
+        let read = Reader { step, environment };
+        let url = read.url()?;
+        let networks = read.networks()?;
+        networks
+            .permits_name(url.host())
+            .map_err(|refused| Failure::new(Reason::AddressRefused, refused.to_string()))?;
+        let timeout = Duration::from_secs(read.number("STEP_TIMEOUT_SECONDS", 1, LONGEST)?);
+        Ok(Settings {
+            step,
+            url,
+            networks,
+            timeout,
+            deadline: start + timeout,
+            source_branch: read.branch("STEP_SOURCE_BRANCH")?,
+            base: read.commit("STEP_BASE_COMMIT", read.text("STEP_BASE_COMMIT")?)?,
+            output_branch: read.branch("STEP_OUTPUT_BRANCH")?,
+            output_head: match read.text("STEP_OUTPUT_HEAD")? {
+                "" => None,
+                text => Some(read.commit("STEP_OUTPUT_HEAD", text)?),
+            },
+            working_directory: read.path("STEP_WORKING_DIRECTORY")?,
+            include_codebase: read.truth("STEP_INCLUDE_CODEBASE")?,
+            output_path: read.path("STEP_OUTPUT_PATH")?,
+            commit_message: read.message("STEP_COMMIT_MESSAGE")?,
+            run_uid: read.checked("STEP_RUN_UID", check_uid)?,
+            run_name: read.checked("STEP_RUN_NAME", check_name)?,
+            commit_time: read.number("STEP_COMMIT_TIME", 0, u64::from(u32::MAX))?,
+            credentials: match read.text("STEP_CREDENTIALS")? {
+                "" => None,
+                _ => Some(read.folder("STEP_CREDENTIALS")?),
+            },
+            disk_mib: read.number("STEP_LIMIT_MIB", 1, LARGEST_MIB)?,
+            source: read.folder("STEP_SOURCE")?,
+            scratch: read.folder("STEP_SCRATCH")?,
+        })
+    }
+
+    /// The commit that ours is made on.
+    pub(crate) fn parent(&self) -> &Commit {
+        self.output_head.as_ref().unwrap_or(&self.base)
+    }
+}
+
+/// Whether `path` is at or below `folder`, both as in [`Settings`].
+pub(crate) fn is_below(path: &[u8], folder: &str) -> bool {
+    match path.strip_prefix(folder.as_bytes()) {
+        Some(rest) => folder.is_empty() || rest.is_empty() || rest.starts_with(b"/"),
+        None => false,
+    }
+}
+
+struct Reader<'a> {
+    step: Step,
+    environment: &'a Environment,
+}
+
+impl Reader<'_> {
+    fn text(&self, name: &str) -> Result<&str, Failure> {
+        match self.environment.get(&OsString::from(name)) {
+            None => Err(self.step.failed(format!("the variable {name} is not set"))),
+            Some(value) => value
+                .to_str()
+                .ok_or_else(|| self.wrong(name, "it is not UTF-8")),
+        }
+    }
+
+    fn wrong(&self, name: &str, why: &str) -> Failure {
+        self.step
+            .failed(format!("the variable {name} cannot be used: {why}"))
+    }
+
+    fn checked(
+        &self,
+        name: &str,
+        check: impl Fn(&str) -> Result<(), String>,
+    ) -> Result<String, Failure> {
+        let text = self.text(name)?;
+        check(text).map_err(|why| self.wrong(name, &why))?;
+        Ok(text.to_owned())
+    }
+
+    fn url(&self) -> Result<Url, Failure> {
+        const NAME: &str = "STEP_URL";
+        let plain_http = self.truth("STEP_PLAIN_HTTP")?;
+        Url::parse(self.text(NAME)?, plain_http)
+            .map_err(|error| self.wrong(NAME, &error.to_string()))
+    }
+
+    fn networks(&self) -> Result<Networks, Failure> {
+        const NAME: &str = "STEP_ALLOWED_NETWORKS";
+        let list = self.text(NAME)?.split(',').filter(|text| !text.is_empty());
+        Networks::parse(list).map_err(|error| self.wrong(NAME, &error.to_string()))
+    }
+
+    fn branch(&self, name: &str) -> Result<String, Failure> {
+        self.checked(name, refs::check_branch)
+    }
+
+    /// Empty means the default.
+    fn message(&self, name: &str) -> Result<String, Failure> {
+        match self.text(name)? {
+            "" => Ok(String::new()),
+            _ => self.checked(name, refs::check_message),
+        }
+    }
+
+    fn commit(&self, name: &str, text: &str) -> Result<Commit, Failure> {
+        Commit::parse(text).map_err(|error| self.wrong(name, &error.to_string()))
+    }
+
+    fn path(&self, name: &str) -> Result<String, Failure> {
+        match self.text(name)? {
+            "" | "." | "./" => Ok(String::new()),
+            text => {
+                refs::check_path(text).map_err(|why| self.wrong(name, &why))?;
+                Ok(text.trim_end_matches('/').to_owned())
+            }
+        }
+    }
+
+    fn truth(&self, name: &str) -> Result<bool, Failure> {
+        match self.text(name)? {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(self.wrong(name, "it is neither 'true' nor 'false'")),
+        }
+    }
+
+    fn number(&self, name: &str, least: u64, most: u64) -> Result<u64, Failure> {
+        match self.text(name)?.parse::<u64>() {
+            Ok(number) if (least..=most).contains(&number) => Ok(number),
+            Ok(_) | Err(_) => {
+                Err(self.wrong(name, &format!("it is no number from {least} to {most}")))
+            }
+        }
+    }
+
+    /// These end up in options of ssh, where spaces and `%` have meanings.
+    fn folder(&self, name: &str) -> Result<PathBuf, Failure> {
+        let text = self.text(name)?;
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
+        if !text.starts_with('/') || !text.bytes().all(plain) {
+            let why = "it is no absolute path of letters, digits, '.', '_' and '-'";
+            return Err(self.wrong(name, why));
+        }
+        Ok(Path::new(text).to_owned())
+    }
+}
+
+fn check_uid(text: &str) -> Result<(), String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if text.is_empty() || text.len() > 64 || !text.bytes().all(plain) {
+        return Err("it is no UID".to_owned());
+    }
+    Ok(())
+}
+
+fn check_name(text: &str) -> Result<(), String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-./".contains(&byte);
+    if text.is_empty() || text.len() > 320 || !text.bytes().all(plain) {
+        return Err("it is no 'namespace/name'".to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Vec<(&'static str, String)> {
+        [
+            ("STEP_URL", "https://git.example.org/a/b"),
+            ("STEP_SOURCE_BRANCH", "main"),
+            (
+                "STEP_BASE_COMMIT",
+                "0123456789012345678901234567890123456789",
+            ),
+            ("STEP_OUTPUT_BRANCH", "docs/a"),
+            ("STEP_OUTPUT_HEAD", ""),
+            ("STEP_WORKING_DIRECTORY", "."),
+            ("STEP_INCLUDE_CODEBASE", "false"),
+            ("STEP_OUTPUT_PATH", "docs/api/"),
+            ("STEP_COMMIT_MESSAGE", ""),
+            ("STEP_RUN_UID", "6a4a1f2c-0000-4000-8000-000000000000"),
+            ("STEP_RUN_NAME", "team/docs"),
+            ("STEP_COMMIT_TIME", "1700000000"),
+            ("STEP_CREDENTIALS", ""),
+            ("STEP_ALLOWED_NETWORKS", ""),
+            ("STEP_PLAIN_HTTP", "false"),
+            ("STEP_LIMIT_MIB", "100"),
+            ("STEP_TIMEOUT_SECONDS", "60"),
+            ("STEP_SOURCE", "/workspace/source"),
+            ("STEP_SCRATCH", "/scratch"),
+        ]
+        .map(|(name, value)| (name, value.to_owned()))
+        .to_vec()
+    }
+
+    fn read(changes: &[(&'static str, &str)]) -> Result<Settings, Failure> {
+        let mut environment: Environment = good()
+            .into_iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
+        for (name, value) in changes {
+            environment.insert(name.into(), value.into());
+        }
+        Settings::read(Step::Clone, &environment, Instant::now())
+    }
+
+    #[test]
+    fn good_ones_are_read() {
+        let settings = read(&[("STEP_ALLOWED_NETWORKS", "10.0.0.0/8,fd00::/8")]).unwrap();
+        assert_eq!(settings.output_path, "docs/api");
+        assert_eq!(settings.working_directory, "");
+        assert_eq!(settings.parent(), &settings.base);
+        assert!(
+            settings
+                .networks
+                .permits("10.1.2.3".parse().unwrap())
+                .is_ok()
+        );
+        assert!(
+            settings
+                .networks
+                .permits("fd00::1".parse().unwrap())
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn each_one_is_needed_and_named() {
+        for (missing, _) in good() {
+            let environment: Environment = good()
+                .into_iter()
+                .filter(|(name, _)| *name != missing)
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect();
+            let failure = Settings::read(Step::Publish, &environment, Instant::now()).unwrap_err();
+            assert_eq!(failure.reason, Reason::PublishFailed);
+            assert_eq!(
+                failure.message,
+                format!("the variable {missing} is not set")
+            );
+        }
+    }
+
+    #[test]
+    fn wrong_ones_are_named() {
+        for (name, value) in [
+            ("STEP_URL", "--upload-pack=x"),
+            ("STEP_URL", "http://git.example.org/a"),
+            ("STEP_SOURCE_BRANCH", "-x"),
+            ("STEP_OUTPUT_BRANCH", "a..b"),
+            ("STEP_BASE_COMMIT", "main"),
+            ("STEP_BASE_COMMIT", ""),
+            ("STEP_OUTPUT_HEAD", "HEAD"),
+            ("STEP_WORKING_DIRECTORY", "../x"),
+            ("STEP_OUTPUT_PATH", "/etc"),
+            ("STEP_OUTPUT_PATH", ".git/hooks"),
+            ("STEP_INCLUDE_CODEBASE", "yes"),
+            ("STEP_COMMIT_MESSAGE", "a\nOrchestrator-Run: b"),
+            ("STEP_RUN_UID", "a b"),
+            ("STEP_RUN_NAME", "a\nb"),
+            ("STEP_COMMIT_TIME", "-1"),
+            ("STEP_LIMIT_MIB", "0"),
+            ("STEP_TIMEOUT_SECONDS", "86401"),
+            ("STEP_SOURCE", "workspace"),
+            ("STEP_SCRATCH", "/a b"),
+            ("STEP_CREDENTIALS", "/%d"),
+            ("STEP_ALLOWED_NETWORKS", "10.0.0.0"),
+            ("STEP_PLAIN_HTTP", "1"),
+        ] {
+            let failure = read(&[(name, value)]).unwrap_err();
+            assert_eq!(failure.reason, Reason::CloneFailed, "{name}={value}");
+            assert!(failure.message.contains(name), "{}", failure.message);
+        }
+    }
+
+    #[test]
+    fn refused_names_have_their_own_reason() {
+        for url in [
+            "https://localhost/a",
+            "https://git.team.svc/a",
+            "https://127.0.0.1/a",
+        ] {
+            let failure = read(&[("STEP_URL", url)]).unwrap_err();
+            assert_eq!(failure.reason, Reason::AddressRefused, "{url}");
+        }
+    }
+
+    #[test]
+    fn below() {
+        for (path, folder, wanted) in [
+            ("docs/a", "docs", true),
+            ("docs", "docs", true),
+            ("docs2/a", "docs", false),
+            ("a", "", true),
+            ("a", "a/b", false),
+        ] {
+            assert_eq!(is_below(path.as_bytes(), folder), wanted, "{path} {folder}");
+        }
+    }
+}
