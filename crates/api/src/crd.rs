@@ -6,12 +6,16 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::CustomResourceExt;
 use serde_json::json;
 
-use crate::tasks::{Agent, TaskRun};
+use crate::tasks::{Agent, DocsRun, TaskRun};
 
 /// The CRDs of the tasks family.
 #[must_use]
 pub fn tasks() -> Vec<CustomResourceDefinition> {
-    vec![complete(Agent::crd()), complete(TaskRun::crd())]
+    vec![
+        complete(Agent::crd()),
+        complete(TaskRun::crd()),
+        complete(DocsRun::crd()),
+    ]
 }
 
 /// Adds what the derive cannot express: the status that an object has before we saw it, and the

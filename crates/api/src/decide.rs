@@ -276,6 +276,9 @@ pub struct Manifest {
     pub owner_uid: String,
     /// The whole object, with the intent's hash in its annotations.
     pub body: Value,
+    /// For what does something that cannot be undone once it exists: the intent that the *stored*
+    /// status must carry already. The engine refuses to create it otherwise.
+    pub irreversible: Option<String>,
 }
 
 impl Manifest {
@@ -319,7 +322,15 @@ impl Manifest {
             name: name.to_owned(),
             owner_uid: owner_uid.to_owned(),
             body,
+            irreversible: None,
         }
+    }
+
+    /// The same, to be created only once the stored status announces it.
+    #[must_use]
+    pub fn irreversible(mut self, intent: String) -> Self {
+        self.irreversible = Some(intent);
+        self
     }
 
     /// The hash of what is wanted.

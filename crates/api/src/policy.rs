@@ -8,8 +8,8 @@
 //! - The author is who sends the request. With GitOps that is the GitOps controller.
 //! - A policy is asked about a new object or a change of what it is about, not about our own
 //!   writes of finalizers and status: those go on whatever happens to the author's rights.
-//! - Secrets and ConfigMaps are asked about as a whole, not by name: a check for each name would
-//!   be a loop, and two checks are what the API server lets an expression cost.
+//! - Secrets and ConfigMaps of an Agent are asked about as a whole, not by name: a check for each
+//!   name would be a loop, and two checks are what the API server lets an expression cost.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,12 @@ use crate::{GROUP, names};
 /// The policies of the tasks family. Their names are to be put behind that of an installation.
 #[must_use]
 pub fn tasks() -> Vec<ValidatingAdmissionPolicy> {
-    vec![use_agent(), agent_references(), outcome()]
+    vec![
+        use_agent(),
+        agent_references(),
+        docs_references(),
+        outcome(),
+    ]
 }
 
 /// What users may do with the kinds of the tasks family, for the cluster's own roles `view`,
@@ -48,13 +53,16 @@ pub fn task_roles() -> Vec<ClusterRole> {
         role(
             "view",
             &["view"],
-            vec![rule(&["agents", "taskruns"], &["get", "list", "watch"])],
+            vec![rule(
+                &["agents", "docsruns", "taskruns"],
+                &["get", "list", "watch"],
+            )],
         ),
         role(
             "edit",
             &["admin", "edit"],
             vec![
-                rule(&["agents", "taskruns"], &write),
+                rule(&["agents", "docsruns", "taskruns"], &write),
                 rule(&["agents"], &["use"]),
             ],
         ),
@@ -63,12 +71,11 @@ pub fn task_roles() -> Vec<ClusterRole> {
 
 /// To start a run is to use its Agent: with the Agent's Secrets, and with words of one's own.
 fn use_agent() -> ValidatingAdmissionPolicy {
-    let may_use = allowed(GROUP, "agents", Some("object.spec.agentName"), "use");
     policy(
         "use-agent",
         &Matched {
-            version: "v1",
-            resource: "taskruns",
+            versions: &["v1"],
+            resources: &["taskruns"],
             name: "starts",
             // A resumed run starts its attempt again; more attempts or time is more of the Agent.
             when: "oldObject == null \
@@ -78,14 +85,56 @@ fn use_agent() -> ValidatingAdmissionPolicy {
                 || object.spec.?timeout != oldObject.spec.?timeout",
         },
         &[],
-        vec![refusal(
-            may_use,
-            "spec.agentName: the author of a run must be allowed to 'use' its Agent",
-            &words(
-                "\"spec.agentName: \"",
-                "'use' the Agent '\" + object.spec.agentName + \"'",
+        vec![may_use_agent()],
+    )
+}
+
+fn may_use_agent() -> Validation {
+    refusal(
+        allowed(GROUP, "agents", Some("object.spec.agentName"), "use"),
+        "spec.agentName: the author of a run must be allowed to 'use' its Agent",
+        &words(
+            "\"spec.agentName: \"",
+            "'use' the Agent '\" + object.spec.agentName + \"'",
+        ),
+    )
+}
+
+/// The same for a DocsRun; and whoever may not read a Secret may not have it sent to a server of his
+/// choice.
+fn docs_references() -> ValidatingAdmissionPolicy {
+    let has_secret = "has(object.spec.credentialsSecretRef)";
+    let creates_pods = allowed("", "pods", None, "create");
+    // One Secret, so its name can be asked for: a right to this one is enough.
+    let reads = allowed(
+        "",
+        "secrets",
+        Some("object.spec.credentialsSecretRef.name"),
+        "get",
+    );
+    policy(
+        "docs-references",
+        &Matched {
+            versions: &["v1alpha1"],
+            resources: &["docsruns"],
+            name: "starts",
+            // What else may change starts nothing and names nothing.
+            when: "oldObject == null \
+                || (oldObject.spec.suspend && !object.spec.suspend) \
+                || object.spec.?timeout != oldObject.spec.?timeout",
+        },
+        &[],
+        vec![
+            may_use_agent(),
+            refusal(
+                format!("!{has_secret} || {creates_pods} || {reads}"),
+                "spec.credentialsSecretRef: who names a Secret must be allowed to 'create pods' or to 'get' that Secret",
+                &words(
+                    "\"spec.credentialsSecretRef names the Secret '\" + object.spec.credentialsSecretRef.name + \"': \"",
+                    "'create pods' or to 'get' that Secret",
+                ),
             ),
-        )],
+        ],
     )
 }
 
@@ -149,8 +198,8 @@ fn agent_references() -> ValidatingAdmissionPolicy {
     policy(
         "agent-references",
         &Matched {
-            version: "v1alpha1",
-            resource: "agents",
+            versions: &["v1alpha1"],
+            resources: &["agents"],
             name: "changed",
             // A change of anything: who may not name the Secret may not change the program either.
             when: "oldObject == null || object.spec != oldObject.spec",
@@ -201,22 +250,24 @@ fn outcome() -> ValidatingAdmissionPolicy {
     policy(
         "outcome",
         &Matched {
-            version: "v1",
-            resource: "taskruns",
+            versions: &["v1", "v1alpha1"],
+            resources: &["taskruns", "docsruns"],
             name: "says-how-it-ended",
             when: &when,
         },
         &[],
         vec![refusal(
-            allowed(GROUP, "taskruns/status", None, "patch"),
+            format!(
+                "authorizer.group('{GROUP}').resource(request.resource.resource).subresource('status').namespace(request.namespace).check('patch').allowed()"
+            ),
             &format!(
-                "metadata.annotations: '{key}' is for who may 'patch taskruns/status'; leave it out"
+                "metadata.annotations: '{key}' is for who may 'patch' the run's status; leave it out"
             ),
             &words(
                 &format!(
                     "\"metadata.annotations '{key}' says how a run ended; leave it out. To set it, \""
                 ),
-                "'patch taskruns/status'",
+                "'patch \" + request.resource.resource + \"/status'",
             ),
         )],
     )
@@ -224,8 +275,8 @@ fn outcome() -> ValidatingAdmissionPolicy {
 
 /// Which requests a policy is asked about.
 struct Matched<'a> {
-    version: &'a str,
-    resource: &'a str,
+    versions: &'a [&'a str],
+    resources: &'a [&'a str],
     name: &'a str,
     when: &'a str,
 }
@@ -237,8 +288,8 @@ fn policy(
     validations: Vec<Validation>,
 ) -> ValidatingAdmissionPolicy {
     let Matched {
-        version,
-        resource,
+        versions,
+        resources,
         name: condition,
         when,
     } = matched;
@@ -260,9 +311,9 @@ fn policy(
             match_constraints: Some(MatchResources {
                 resource_rules: Some(vec![NamedRuleWithOperations {
                     api_groups: Some(owned(&[GROUP])),
-                    api_versions: Some(owned(&[version])),
+                    api_versions: Some(owned(versions)),
                     operations: Some(owned(&["CREATE", "UPDATE"])),
-                    resources: Some(owned(&[resource])),
+                    resources: Some(owned(resources)),
                     ..NamedRuleWithOperations::default()
                 }]),
                 ..MatchResources::default()
@@ -298,15 +349,9 @@ fn words(start: &str, right: &str) -> String {
 
 /// Whether the author may do this in the object's namespace. `name` is an expression.
 fn allowed(group: &str, resource: &str, name: Option<&str>, verb: &str) -> String {
-    let (resource, sub) = resource.split_once('/').unwrap_or((resource, ""));
-    let sub = if sub.is_empty() {
-        String::new()
-    } else {
-        format!(".subresource('{sub}')")
-    };
     let name = name.map_or_else(String::new, |name| format!(".name({name})"));
     format!(
-        "authorizer.group('{group}').resource('{resource}'){sub}.namespace(request.namespace){name}.check('{verb}').allowed()"
+        "authorizer.group('{group}').resource('{resource}').namespace(request.namespace){name}.check('{verb}').allowed()"
     )
 }
 

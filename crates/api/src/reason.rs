@@ -63,7 +63,7 @@ reasons! {
     ContextTooLarge: "The files of a run, the Agent's instructions included, are larger than 900 KiB together.",
         "Make them smaller, or let the agent fetch them itself.";
     ChildNameTaken: "An object of the name that we need exists and belongs to someone else. It was not touched.",
-        "Delete the object that the message names, if nobody needs it; the run goes on by itself within a minute. Otherwise submit it with another `serviceName` or `taskId`.";
+        "Delete the object that the message names, if nobody needs it; the run goes on by itself within a minute. Otherwise submit it with another `serviceName` or `taskId`, a DocsRun with another name.";
 
     // Why a Pod does not start.
     StartTimeout: "The agent's container did not start within `startTimeout`.",
@@ -80,10 +80,52 @@ reasons! {
         "Free some quota, ask for more, or lower the Agent's `resources`.";
     AdmissionDenied: "An admission rule of the cluster refuses it (Pod Security, a policy, a webhook).",
         "The message is the rule's. Change the Agent, or ask who set the rule.";
-    SecretNotFound: "A Secret or ConfigMap that the Agent names does not exist, or lacks the key.",
-        "Create it; the Pod starts by itself within seconds.";
+    SecretNotFound: "A Secret or ConfigMap that the Agent names, or the Secret that a DocsRun names, does not exist, or lacks the key.",
+        "Create it; the run goes on by itself within seconds.";
     VolumeNotReady: "A volume of the Pod cannot be provided.",
         "The message is the kubelet's or the provisioner's. Check the Agent's `workspace.storageClassName`.";
+
+    // What a DocsRun does, and why its repository keeps it from it.
+    Cloning: "The repository is being cloned at the commit that the run works on.",
+        "Wait.";
+    Publishing: "The agent ended well; what it wrote is being committed and pushed.",
+        "Wait.";
+    Verifying: "The push was reported; the operator reads the branch from the server itself.",
+        "Wait. The message says what the server answered, if it is not what was expected.";
+    RepositoryUnreachable: "The Git server does not answer: its name is not known, nothing listens, or it is too slow.",
+        "The message says what was tried. Check the URL, the server, and NetworkPolicies of the operator and the namespace.";
+    RepositoryNotFound: "The Git server says that there is no such repository. Some say so where they mean that the credentials are not enough.",
+        "Check `repositoryUrl` (it cannot be changed: submit another DocsRun) and the credentials' rights.";
+    CredentialsRefused: "The Git server refuses the credentials, or asks for some and there are none.",
+        "Correct the Secret that `credentialsSecretRef` names; it is tried again by itself until the deadline in the message.";
+    CredentialsInvalid: "The Secret with the credentials lacks a key, or a key's content cannot be used.",
+        "The message names the key. https takes `username` and `password`, ssh `identity` and `known_hosts`.";
+    CertificateNotTrusted: "The Git server's certificate is not signed by an authority that is trusted here, or is not for this name.",
+        "Put the authority's certificate into the Secret as `ca.crt`, or correct the server's.";
+    HostKeyUnknown: "The Git server's host key is not the one in `known_hosts`.",
+        "Compare the fingerprint in the message with the server's; if it is right, put the key into the Secret's `known_hosts`.";
+    AddressRefused: "The repository's address is one that Pods, Services or nodes of a cluster have, or plain http, and the operator's configuration does not allow it.",
+        "Ask who runs the operator to add the server's network to `tasks.docs.allowedNetworks`.";
+    BranchNotFound: "The repository has no branch of the name in `sourceBranch`.",
+        "Check the name, and submit another DocsRun.";
+    RepositoryTooLarge: "The repository needs more space than the operator's configuration allows (`tasks.docs.repositoryLimitMiB`).",
+        "Ask who runs the operator for more, or use a smaller repository.";
+    PathNotFound: "The commit has no folder of the name in `workingDirectory`.",
+        "Check the name, and submit another DocsRun.";
+    CloneFailed: "The repository cannot be cloned.",
+        "The message is Git's.";
+    NoChanges: "The agent changed nothing below `output.path`, and `output.requireChanges` asks for a change.",
+        "Read the agent's log. If that is right, set `output.requireChanges` to false.";
+    OutputTooLarge: "The agent wrote more files, or larger ones, below `output.path` than are taken over.",
+        "The message names the limit. Let the agent write less.";
+    PushRefused: "The Git server refused the push: a hook, a protected branch, or missing rights.",
+        "The message has the server's words.";
+    BranchMoved: "Someone else changed the output branch since the run began. It was not touched.",
+        "Run it again (`orc retry`): it begins from the new head.";
+    PublishFailed: "What the agent wrote cannot be committed or pushed.",
+        "The message is Git's.";
+    NotVerified: "The push was reported, but the server does not have the branch at that commit. That is not a success.",
+        "Look at the branch: someone pushed right after it, or took it away, or the server lost it.";
 
     // How a run fails.
     NonZeroExit: "The agent's program ended with an exit code other than 0.",
@@ -99,15 +141,15 @@ reasons! {
     ResultTooLarge: "The termination message is larger than 4096 bytes, so it was cut and proves nothing.",
         "Write large results elsewhere, and their address into the result.";
     EvidenceLost: "The Job says that it ended, but its Pod was gone before we could read how. That is not a success.",
-        "Submit a new version of the context. Look for what deletes finished Pods.";
+        "Run it again (`orc retry`). Look for what deletes finished Pods.";
     Disrupted: "The Pod was stopped from outside: evicted, preempted, drained, deleted, or its node was lost. What it returned is not a result.",
         "Nothing: it is started again by itself, and no attempt is used. If the message names a node that does not answer, bring it back; if its machine is off, delete the Node, or taint it with `node.kubernetes.io/out-of-service`.";
     JobLost: "The Job was deleted from outside while it ran.",
         "Nothing: another one is started, and no attempt is used. Look for what deletes Jobs.";
     TooManyDisruptions: "The agent was stopped from outside six times.",
-        "Look for what stops it: evictions, preemption, a drain that does not end. Then submit a new version of the context.";
+        "Look for what stops it: evictions, preemption, a drain that does not end. Then run it again (`orc retry`).";
     Cancelled: "Someone set `spec.cancel`.",
-        "Nothing. To run it after all, submit another TaskRun.";
+        "Nothing. To run it after all, submit another one.";
     JobFailed: "The Job says that it failed, and no container says why.",
         "The message is the Job controller's.";
 
@@ -150,6 +192,9 @@ impl Reason {
                 | Self::Suspended
                 | Self::Cancelled
                 | Self::Deleting
+                | Self::Cloning
+                | Self::Publishing
+                | Self::Verifying
                 | Self::NamespaceTerminating
         )
     }

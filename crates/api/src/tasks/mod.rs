@@ -1,4 +1,5 @@
-//! The tasks family: an [`Agent`] says what runs, a [`TaskRun`] runs it on versioned files.
+//! The tasks family: an [`Agent`] says what runs, a [`TaskRun`] runs it on versioned files, a
+//! [`DocsRun`] runs it on a repository and pushes what it wrote.
 
 #[expect(
     unreachable_pub,
@@ -6,6 +7,11 @@
     reason = "the schema derive repeats each struct inside a function; columns share a type"
 )]
 mod agent;
+#[expect(
+    unreachable_pub,
+    reason = "the schema derive repeats each struct inside a function"
+)]
+mod docs;
 mod rules;
 #[expect(
     unreachable_pub,
@@ -17,6 +23,9 @@ mod run;
 pub use agent::{
     Agent, AgentPhase, AgentSpec, AgentStatus, Amount, Backoff, EnvFrom, EnvSource, EnvVar, KeyRef,
     NamedRef, Resources, ResultSpec, Retry, Workspace,
+};
+pub use docs::{
+    ChangedFiles, DocsRun, DocsRunSpec, DocsRunStatus, Output, names as docs_names, push_intent,
 };
 pub use run::{
     Evidence, File, KeepChildren, RunPhase, RunPod, TaskRun, TaskRunSpec, TaskRunStatus, Version,

@@ -79,6 +79,75 @@ pub(super) fn free_variable() -> Rule {
     )
 }
 
+/// A field that is what the run is about.
+pub(super) fn unchanging(kind: &str) -> Rule {
+    Rule::new("self == oldSelf").message(Message::Message(format!(
+        "cannot be changed; submit another {kind}"
+    )))
+}
+
+/// The same for a field that may be missing, as a rule of the object that it is in: one of the
+/// field itself is not asked when it comes or goes.
+pub(super) fn unchanging_option(field: &str, kind: &str) -> Rule {
+    Rule::new(format!(
+        "has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
+    ))
+    .message(Message::Message(format!(
+        "'{field}' cannot be changed; submit another {kind}"
+    )))
+    .field_path(format!(".{field}"))
+}
+
+/// An address of a repository that can mean nothing but a host and a path on it.
+///
+/// git decodes what is written with '%' before it hands a path to ssh, and servers do it too: what
+/// must not be there plainly must not be there in that way either.
+pub(super) fn repository_url() -> Rule {
+    let scheme = "(https?://|ssh://([A-Za-z0-9_][A-Za-z0-9._-]{0,63}@)?)";
+    let label = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
+    let host = format!("({label}([.]{label})*|[[][0-9A-Fa-f:.]{{2,45}}[]])");
+    let port = "(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?";
+    let path = "(/([A-Za-z0-9._~+,@=-]|%[0-9A-Fa-f]{2})+)+/?";
+    let refused = "/-|/[.][.]?(/|$)|%([01]|7[Ff]|2[5DdEeFf]|5[Cc])";
+    let inner = "self.substring(self.indexOf('[') + 1, self.indexOf(']'))";
+    Rule::new(format!(
+        "self.matches('^{scheme}{host}{port}{path}$') && !self.matches('{refused}') && (!self.contains('[') || ({inner}.contains(':') && isIP({inner})))"
+    ))
+    .message("must be like 'https://git.example.com/team/repository' or 'ssh://git@git.example.com/team/repository': no user or password for https, no '?' or '#', no part that begins with '-' or is '.' or '..', nothing of that written with '%'")
+}
+
+/// A branch: what `git check-ref-format` accepts, and nothing that could be read as an option.
+pub(super) fn branch() -> Rule {
+    Rule::new(
+        "self.matches('^[A-Za-z0-9_][A-Za-z0-9._/+#=-]*$') && !self.matches('[.][.]|//|/[.]|[.]/|[.]lock/|[.]lock$|[./]$|/-') && !self.startsWith('refs/') && self != 'HEAD'",
+    )
+    .message("must be the name of a branch, such as 'main' or 'docs/api': letters, digits and '._/+#=-', not beginning with '-', '.' or 'refs/', without '..' or '//', not ending with '/', '.' or '.lock'")
+}
+
+/// A folder of a repository.
+pub(super) fn repository_path() -> Rule {
+    Rule::new(
+        "self == '.' || (self.matches('^[A-Za-z0-9_.+@ ][A-Za-z0-9_.+@ -]*(/[A-Za-z0-9_.+@ ][A-Za-z0-9_.+@ -]*)*/?$') && !self.split('/').exists(part, part == '.' || part == '..' || part.lowerAscii().startsWith('.git')))",
+    )
+    .message("must be a folder of the repository, such as 'docs/' or 'services/api', or '.' for its root: no part that is '..', begins with '-' or '.git'")
+}
+
+/// A commit's message that cannot pretend to be of another run: git takes a key for one with blanks
+/// before its colon, too.
+///
+/// Caveat: it must say the same as `git::refs::check_message`, by which the step checks it again.
+pub(super) fn commit_message() -> Rule {
+    Rule::new(r"self.matches(r'[^\pZ\n]') && !self.matches(r'[\x00-\x09\x0b-\x1f\x7f-\x9f]') && !self.lowerAscii().matches(r'orchestrator-run\pZ*:')")
+        .message("must have words, no control characters but line breaks, and no line 'Orchestrator-Run:': that one is added")
+}
+
+/// A name that `docs/` and it are a branch, where no branch is given.
+pub(super) fn name_for_a_branch() -> Rule {
+    Rule::new("has(self.spec.output.branch) || (self.metadata.name.size() <= 195 && !self.metadata.name.endsWith('.lock'))")
+        .message("must be given: git takes no branch 'docs/' with the name of this run, which ends with '.lock' or has more than 195 letters")
+        .field_path(".spec.output.branch")
+}
+
 /// The schema of a Pod's node selector.
 pub(super) fn node_selector(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

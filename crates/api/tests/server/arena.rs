@@ -40,8 +40,12 @@ pub(crate) enum Who {
     Borrower,
     /// As a GitOps controller: writes Agents and runs, uses all Agents, creates Pods.
     Deployer,
-    /// Brings runs back from a backup, with their status.
+    /// Brings TaskRuns back from a backup, with their status; writes DocsRuns, too.
     Restorer,
+    /// The same with the kinds exchanged.
+    DocsRestorer,
+    /// May change DocsRuns, and nothing else at all.
+    Patcher,
     /// Only reads.
     Viewer,
     /// Of another tenant: may do all in his own namespace, and write runs in this one.
@@ -51,12 +55,14 @@ pub(crate) enum Who {
 }
 
 impl Who {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::Author,
         Self::Reader,
         Self::Borrower,
         Self::Deployer,
         Self::Restorer,
+        Self::DocsRestorer,
+        Self::Patcher,
         Self::Viewer,
         Self::Neighbour,
         Self::Operator,
@@ -69,7 +75,10 @@ impl Who {
 
     fn rules(self) -> Vec<PolicyRule> {
         let agents = || rule(GROUP, "agents", &["create", "get", "patch", "update"]);
-        let runs = || rule(GROUP, "taskruns", &["create", "get", "patch", "update"]);
+        let runs = || PolicyRule {
+            resources: Some(vec!["taskruns".to_owned(), "docsruns".to_owned()]),
+            ..rule(GROUP, "", &["create", "get", "patch", "update"])
+        };
         let uses_free = PolicyRule {
             resource_names: Some(vec!["free".to_owned()]),
             ..rule(GROUP, "agents", &["use"])
@@ -85,10 +94,16 @@ impl Who {
                 author
             }
             Self::Borrower => {
-                author.push(PolicyRule {
-                    resource_names: Some(vec!["robot".to_owned()]),
-                    ..rule("", "serviceaccounts", &["impersonate"])
-                });
+                author.extend([
+                    PolicyRule {
+                        resource_names: Some(vec!["robot".to_owned()]),
+                        ..rule("", "serviceaccounts", &["impersonate"])
+                    },
+                    PolicyRule {
+                        resource_names: Some(vec!["lent".to_owned()]),
+                        ..rule("", "secrets", &["get"])
+                    },
+                ]);
                 author
             }
             Self::Deployer => vec![
@@ -102,9 +117,16 @@ impl Who {
                 rule(GROUP, "agents", &["use"]),
                 rule(GROUP, "taskruns/status", &["patch"]),
             ],
+            Self::DocsRestorer => vec![
+                runs(),
+                rule(GROUP, "agents", &["use"]),
+                rule(GROUP, "docsruns/status", &["patch"]),
+            ],
+            Self::Patcher => vec![rule(GROUP, "docsruns", &["patch"])],
             Self::Viewer => vec![
                 rule(GROUP, "agents", &["get", "list", "watch"]),
                 rule(GROUP, "taskruns", &["get", "list", "watch"]),
+                rule(GROUP, "docsruns", &["get", "list", "watch"]),
             ],
             Self::Neighbour => vec![runs()],
             Self::Operator => api::rbac::tasks()
@@ -176,6 +198,7 @@ impl<'a> Arena<'a> {
         let all = vec![
             rule(GROUP, "agents", &["create", "get", "update", "use"]),
             rule(GROUP, "taskruns", &["create", "get", "update"]),
+            rule(GROUP, "docsruns", &["create", "get", "update"]),
             rule("", "pods", &["create"]),
             rule("", "secrets", &["get"]),
         ];
@@ -389,6 +412,14 @@ async fn grant(client: &Client, namespace: &str, user: &str, rules: Vec<PolicyRu
     make(&Api::namespaced(client.clone(), namespace), &binding).await
 }
 
+/// A spec with these fields.
+pub(crate) fn with(mut spec: Value, fields: &Value) -> Value {
+    for (field, value) in fields.as_object().into_iter().flat_map(|map| map.iter()) {
+        spec[field] = value.clone();
+    }
+    spec
+}
+
 /// What there is to steal or to change: all made by the administrator, before any policy.
 async fn things(env: &Env) -> Result<()> {
     make(
@@ -415,13 +446,7 @@ async fn things(env: &Env) -> Result<()> {
         },
     )
     .await?;
-    let agent = |more: Value| {
-        let mut spec = Kind::Agent.least();
-        for (field, value) in more.as_object().into_iter().flat_map(|map| map.iter()) {
-            spec[field] = value.clone();
-        }
-        spec
-    };
+    let agent = |more: Value| with(Kind::Agent.least(), &more);
     let holder = agent(json!({
         "serviceAccountName": "robot",
         "envFrom": [{ "secretRef": { "name": "vault" } }],
@@ -451,6 +476,39 @@ async fn things(env: &Env) -> Result<()> {
         let mut object = Kind::TaskRun.object(name, &spec);
         object["metadata"]["annotations"] = annotations;
         taken(create(env, Kind::TaskRun, &object).await?)?;
+    }
+    let vault = json!({ "name": "vault" });
+    for (name, spec, annotations) in [
+        (
+            "on-holder",
+            json!({ "agentName": "holder", "timeout": "1h" }),
+            json!({}),
+        ),
+        ("on-free", json!({ "agentName": "free" }), json!({})),
+        (
+            "held",
+            json!({ "agentName": "holder", "suspend": true }),
+            json!({}),
+        ),
+        (
+            "with-secret",
+            json!({ "agentName": "free", "credentialsSecretRef": vault }),
+            json!({}),
+        ),
+        (
+            "held-with-secret",
+            json!({ "agentName": "free", "credentialsSecretRef": vault, "suspend": true }),
+            json!({}),
+        ),
+        (
+            "ended",
+            json!({ "agentName": "free" }),
+            json!({ api::names::OUTCOME: ended.to_string() }),
+        ),
+    ] {
+        let mut object = Kind::DocsRun.object(name, &with(Kind::DocsRun.least(), &spec));
+        object["metadata"]["annotations"] = annotations;
+        taken(create(env, Kind::DocsRun, &object).await?)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Attempts to reach, through an Agent or a TaskRun, what the author may not reach himself.
+//! Attempts to reach, through an Agent, a TaskRun or a DocsRun, what the author may not reach himself.
 //!
 //! Each is a row: what, by whom, and the words of the refusal. Those that only a policy stops are
 //! tried without the policies too, where they must succeed: else they would show nothing.
@@ -8,10 +8,9 @@ use serde_json::{Value, json};
 use testkit::{cluster::Tier, suite};
 
 use crate::{
-    arena::{Act, Arena, Who},
+    arena::{Act, Arena, Who, with},
     fixtures::agent_spec,
     support::{Answer, Kind},
-    wrong::changed,
 };
 
 /// What stops an attack.
@@ -55,6 +54,8 @@ macro_rules! attacks {
     };
 }
 
+mod docs;
+
 /// The least Agent with these fields.
 fn agent(fields: Value) -> Value {
     with(Kind::Agent.least(), &fields)
@@ -63,16 +64,6 @@ fn agent(fields: Value) -> Value {
 /// The least run with these fields.
 fn run(fields: Value) -> Value {
     with(Kind::TaskRun.least(), &fields)
-}
-
-fn with(spec: Value, fields: &Value) -> Value {
-    let fields: Vec<(&str, Value)> = fields
-        .as_object()
-        .into_iter()
-        .flat_map(|map| map.iter())
-        .map(|(field, value)| (field.as_str(), value.clone()))
-        .collect();
-    changed(spec, &fields)
 }
 
 fn new_agent(fields: Value) -> Act {
@@ -288,11 +279,13 @@ fn judge(attack: &Attack, answer: &Answer) -> Result<String, String> {
 /// One refused attack for each policy.
 fn probes() -> Vec<(Who, Act)> {
     let forged = Act::CreateWith(Kind::TaskRun, run(json!({ "agentName": "free" })), forged());
-    vec![
+    let mut all = vec![
         (Who::Author, new_agent(json!({ "automountToken": true }))),
         (Who::Author, new_run(json!({ "agentName": "holder" }))),
         (Who::Author, forged),
-    ]
+    ];
+    all.extend(docs::probes());
+    all
 }
 
 #[tokio::test]
@@ -305,7 +298,10 @@ async fn attacks_are_refused_and_said_why() -> Result<()> {
         ensure!(warnings.is_empty(), "{}", warnings.join("\n"));
 
         let mut failures = Vec::new();
-        let attacks: Vec<Attack> = by_rights().into_iter().chain(by_schema()).collect();
+        let mut attacks = by_rights();
+        attacks.extend(by_schema());
+        attacks.extend(docs::by_rights());
+        attacks.extend(docs::by_schema());
         for attack in &attacks {
             let answer = arena.ask(attack.who, &attack.act).await?;
             let (what, who) = (attack.what, attack.who);
@@ -331,7 +327,7 @@ async fn without_policies_the_attacks_succeed() -> Result<()> {
     suite::test(Tier::Api, "open", async |env| {
         let arena = Arena::without_policies(&env).await?;
         let mut tried = 0;
-        for attack in by_rights() {
+        for attack in by_rights().into_iter().chain(docs::by_rights()) {
             if attack.guard == Guard::Policy {
                 tried += 1;
                 let answer = arena.ask(attack.who, &attack.act).await?;
@@ -340,7 +336,7 @@ async fn without_policies_the_attacks_succeed() -> Result<()> {
                 }
             }
         }
-        ensure!(tried >= 25, "only {tried} attacks");
+        ensure!(tried >= 65, "only {tried} attacks");
         println!("{tried} attacks succeed without the policies");
         arena.leave().await
     })
@@ -387,7 +383,7 @@ async fn who_has_the_right_is_let_through() -> Result<()> {
         let arena = Arena::with_policies(&env).await?;
         arena.until_refused(&probes()).await?;
         let mut failures = Vec::new();
-        for (what, who, act) in accepted() {
+        for (what, who, act) in accepted().into_iter().chain(docs::accepted()) {
             match arena.ask(who, &act).await? {
                 Ok(_) => println!("accepted  {who:?}: {what}"),
                 Err(refusal) => failures.push(format!("{who:?}: {what}: {}", refusal.message)),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use testkit::{cluster::Tier, suite};
 
 use crate::{
-    fixtures::{agent_spec, run_spec},
+    fixtures::{agent_spec, docs_spec, run_spec},
     support::{Kind, causes, install, taken, would_create},
 };
 
@@ -128,6 +128,7 @@ async fn every_bound_of_a_spec_is_enforced() -> Result<()> {
         for (kind, spec) in [
             (Kind::Agent, json!(agent_spec())),
             (Kind::TaskRun, json!(run_spec())),
+            (Kind::DocsRun, json!(docs_spec())),
         ] {
             taken(would_create(&env, kind, &spec).await?)?;
             let schema = kind.schema()?;
@@ -161,7 +162,7 @@ async fn every_bound_of_a_spec_is_enforced() -> Result<()> {
             }
         }
         println!("{tried} bounds broken");
-        ensure!(tried > 150, "only {tried} bounds were found");
+        ensure!(tried > 200, "only {tried} bounds were found");
         ensure!(failures.is_empty(), "{}", failures.join("\n"));
         Ok(())
     })

@@ -27,13 +27,30 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn kind(document: &str) -> Result<Kind> {
-    let line = document.lines().find(|line| line.starts_with("kind: "));
-    match line {
-        Some("kind: Agent") => Ok(Kind::Agent),
-        Some("kind: TaskRun") => Ok(Kind::TaskRun),
-        other => bail!("{other:?} is none of our kinds"),
+/// The kind of an example, and where it is created.
+fn place<'a>(document: &'a str, namespace: &str) -> Result<(&'a str, String)> {
+    let kind = document
+        .lines()
+        .find_map(|line| line.strip_prefix("kind: "));
+    let path = match kind {
+        Some("Agent") => Kind::Agent.path(namespace, ""),
+        Some("TaskRun") => Kind::TaskRun.path(namespace, ""),
+        Some("DocsRun") => Kind::DocsRun.path(namespace, ""),
+        Some("Secret") => format!("/api/v1/namespaces/{namespace}/secrets"),
+        Some(_) | None => bail!("{kind:?} is no kind of an example"),
+    };
+    Ok((kind.unwrap_or_default(), path))
+}
+
+/// A Secret is a template: with keys that we read, and nothing in them that could be real.
+fn ensure_template(secret: &Value) -> Result<()> {
+    let keys = secret["data"].as_object().context("no data")?;
+    for key in keys.keys() {
+        let known = ["username", "password", "identity", "known_hosts", "ca.crt"];
+        ensure!(known.contains(&key.as_str()), "nobody reads '{key}'");
     }
+    ensure!(secret.to_string().len() < 2000, "too much for a template");
+    Ok(())
 }
 
 #[tokio::test]
@@ -45,8 +62,8 @@ async fn examples_are_accepted() -> Result<()> {
         for path in files(&layout::repository().join("examples"))? {
             let text = fs::read_to_string(&path)?;
             for document in text.split("\n---\n") {
-                let kind = kind(document).with_context(|| path.display().to_string())?;
-                let place = kind.path(&env.namespace, "");
+                let (kind, place) =
+                    place(document, &env.namespace).with_context(|| path.display().to_string())?;
                 // The server reads the YAML itself: a key that stands twice is refused, too.
                 let request = Request::post(format!("{place}?dryRun=All&fieldValidation=Strict"))
                     .header("Content-Type", "application/yaml")
@@ -56,11 +73,14 @@ async fn examples_are_accepted() -> Result<()> {
                     .request(request)
                     .await
                     .with_context(|| path.display().to_string())?;
-                ensure!(made["kind"] == format!("{kind:?}"), "{made}");
+                ensure!(made["kind"] == kind, "{made}");
+                if kind == "Secret" {
+                    ensure_template(&made)?;
+                }
                 count += 1;
             }
         }
-        ensure!(count >= 8, "only {count} examples were found");
+        ensure!(count >= 12, "only {count} examples were found");
         println!("{count} examples accepted");
         Ok(())
     })

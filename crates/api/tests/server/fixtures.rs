@@ -9,9 +9,10 @@ use api::{
     Progress, Timestamp,
     status::{Retry as Waiting, Step},
     tasks::{
-        AgentPhase, AgentSpec, AgentStatus, Amount, Backoff, EnvFrom, EnvSource, EnvVar, Evidence,
-        File, KeepChildren, KeyRef, NamedRef, Resources, ResultSpec, Retry, RunPhase, RunPod,
-        TaskRunSpec, TaskRunStatus, Version, Workspace,
+        AgentPhase, AgentSpec, AgentStatus, Amount, Backoff, ChangedFiles, DocsRunSpec,
+        DocsRunStatus, EnvFrom, EnvSource, EnvVar, Evidence, File, KeepChildren, KeyRef, NamedRef,
+        Output, Resources, ResultSpec, Retry, RunPhase, RunPod, TaskRunSpec, TaskRunStatus,
+        Version, Workspace,
     },
 };
 use k8s_openapi::{
@@ -158,6 +159,32 @@ pub(crate) fn run_spec() -> TaskRunSpec {
     }
 }
 
+pub(crate) fn docs_spec() -> DocsRunSpec {
+    DocsRunSpec {
+        repository_url: "ssh://git@git.example.com:2222/~team/shop.git".to_owned(),
+        source_branch: "release/1.x".to_owned(),
+        working_directory: "services/api".to_owned(),
+        agent_name: "writer".to_owned(),
+        model: Some("Small / 2".to_owned()),
+        instructions: vec![file("audience.md"), file("Style_2.md")],
+        include_codebase: true,
+        credentials_secret_ref: Some(named("git")),
+        output: Output {
+            branch: Some("docs/api".to_owned()),
+            path: "site/docs/".to_owned(),
+            require_changes: false,
+            commit_message: Some("Describe the API\n\nä `quoted` \"text\"\n".to_owned()),
+        },
+        timeout: Some(Duration::from_secs(1800).into()),
+        suspend: true,
+        cancel: true,
+        keep_children: Some(KeepChildren {
+            succeeded: Some(Duration::from_secs(60).into()),
+            failed: Some(Duration::from_secs(90_000).into()),
+        }),
+    }
+}
+
 fn progress() -> Result<Progress> {
     Ok(Progress {
         observed_generation: 5,
@@ -211,6 +238,15 @@ fn evidence() -> Result<Evidence> {
     })
 }
 
+fn run_pod() -> Result<RunPod> {
+    Ok(RunPod {
+        name: "shop-42-v3-abcde".to_owned(),
+        uid: "9c5b94b1-35ad-49bb-b118-8e8fc24abf80".to_owned(),
+        node: Some("node-0".to_owned()),
+        disrupted_at: Some(time(4)?),
+    })
+}
+
 pub(crate) fn run_status() -> Result<TaskRunStatus> {
     Ok(TaskRunStatus {
         phase: Some(RunPhase::Failed),
@@ -219,12 +255,7 @@ pub(crate) fn run_status() -> Result<TaskRunStatus> {
         config_map_name: Some("shop-42-v3-files".to_owned()),
         attempts: 2,
         disruptions: 1,
-        pod: Some(RunPod {
-            name: "shop-42-v3-abcde".to_owned(),
-            uid: "9c5b94b1-35ad-49bb-b118-8e8fc24abf80".to_owned(),
-            node: Some("node-0".to_owned()),
-            disrupted_at: Some(time(4)?),
-        }),
+        pod: Some(run_pod()?),
         started_at: Some(time(3)?),
         finished_at: Some(time(8)?),
         deadline_at: Some(time(60)?),
@@ -238,6 +269,35 @@ pub(crate) fn run_status() -> Result<TaskRunStatus> {
             finished_at: time(0)?,
             result: Some(evidence()?),
         }],
+        progress: progress()?,
+    })
+}
+
+pub(crate) fn docs_status() -> Result<DocsRunStatus> {
+    Ok(DocsRunStatus {
+        phase: Some(RunPhase::Succeeded),
+        base_commit: Some("0123456789abcdef0123456789abcdef01234567".to_owned()),
+        branch: Some("docs/api".to_owned()),
+        branch_head: Some("89abcdef0123456789abcdef0123456789abcdef".to_owned()),
+        commit: Some("fedcba9876543210fedcba9876543210fedcba98".to_owned()),
+        changed_files: Some(ChangedFiles {
+            count: 21,
+            first: vec!["docs/README.md".to_owned(), "docs/ä b.md".to_owned()],
+        }),
+        left_out: Some(ChangedFiles {
+            count: 1,
+            first: vec!["docs/link".to_owned()],
+        }),
+        publisher: Some("89ab-uid".to_owned()),
+        job_name: Some("shop-docs-a2".to_owned()),
+        config_map_name: Some("shop-docs-files".to_owned()),
+        attempts: 2,
+        disruptions: 1,
+        pod: Some(run_pod()?),
+        started_at: Some(time(3)?),
+        finished_at: Some(time(8)?),
+        deadline_at: Some(time(60)?),
+        result: Some(evidence()?),
         progress: progress()?,
     })
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result, bail, ensure};
 use api::{
     names,
-    tasks::{TaskRun, names as children},
+    tasks::{TaskRun, docs_names, names as children},
 };
 use http::{Method, Request};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -18,7 +18,7 @@ use testkit::{
 };
 
 use crate::{
-    fixtures::agent_spec,
+    fixtures::{agent_spec, docs_spec},
     support::{Kind, create, install, send, taken, would_create},
     wrong::changed,
 };
@@ -86,6 +86,44 @@ fn privileges() -> Vec<(&'static str, Value)> {
     ]
 }
 
+/// Fields of a DocsRun that would give the agent what it must not have, or git what it must not do.
+fn docs_privileges() -> Vec<(&'static str, Value)> {
+    vec![
+        ("/image", json!("evil:1")),
+        ("/command", json!(["id"])),
+        (
+            "/env",
+            json!([{ "name": "GIT_SSH_COMMAND", "value": "id" }]),
+        ),
+        ("/serviceAccountName", json!("admin")),
+        ("/securityContext", json!({ "privileged": true })),
+        (
+            "/volumes",
+            json!([{ "name": "host", "hostPath": { "path": "/" } }]),
+        ),
+        (
+            "/containers",
+            json!([{ "name": "clone", "image": "evil:1" }]),
+        ),
+        ("/hostNetwork", json!(true)),
+        ("/insecureSkipTLSVerify", json!(true)),
+        ("/submodules", json!(true)),
+        ("/hooks", json!({ "pre-push": "id" })),
+        ("/gitConfig", json!({ "core.sshCommand": "id" })),
+        ("/proxy", json!("http://evil.example")),
+        ("/credentials", json!({ "password": "x" })),
+        ("/credentialsSecretRef/namespace", json!("kube-system")),
+        ("/credentialsSecretRef/key", json!("token")),
+        ("/output/force", json!(true)),
+        ("/output/repositoryUrl", json!("https://evil.example/x")),
+        ("/output/remote", json!("evil")),
+        ("/output/author", json!("root <root@example.com>")),
+        ("/instructions/0/mode", json!(0o4755)),
+        ("/instructions/0/path", json!("/etc/passwd")),
+        ("/workspace", json!({ "hostPath": { "path": "/" } })),
+    ]
+}
+
 /// `spec` with `value` at a place that its schema does not have.
 fn planted(mut spec: Value, pointer: &str, value: &Value) -> Result<Value> {
     let (parent, field) = pointer.rsplit_once('/').context("no field")?;
@@ -99,11 +137,17 @@ fn planted(mut spec: Value, pointer: &str, value: &Value) -> Result<Value> {
 async fn a_privilege_is_refused_by_name_or_dropped() -> Result<()> {
     suite::test(Tier::Api, "privileges", async |env| {
         install(&env.client).await?;
-        let kind = Kind::Agent;
-        let path = kind.path(&env.namespace, "");
-        let whole = json!(agent_spec());
-        let clean = taken(would_create(&env, kind, &whole).await?)?;
-        for (pointer, value) in privileges() {
+        let of_agents = privileges().into_iter().map(|one| (Kind::Agent, one));
+        let of_docs = docs_privileges()
+            .into_iter()
+            .map(|one| (Kind::DocsRun, one));
+        for (kind, (pointer, value)) in of_agents.chain(of_docs) {
+            let path = kind.path(&env.namespace, "");
+            let whole = match kind {
+                Kind::DocsRun => json!(docs_spec()),
+                Kind::Agent | Kind::TaskRun => json!(agent_spec()),
+            };
+            let clean = taken(would_create(&env, kind, &whole).await?)?;
             let spec = planted(whole.clone(), pointer, &value)?;
             let strict = would_create(&env, kind, &spec).await?;
             let refusal = strict
@@ -131,7 +175,8 @@ async fn a_privilege_is_refused_by_name_or_dropped() -> Result<()> {
                 );
             }
         }
-        println!("{} privileges refused, or dropped", privileges().len());
+        let count = privileges().len() + docs_privileges().len();
+        println!("{count} privileges refused, or dropped");
         Ok(())
     })
     .await
@@ -143,19 +188,23 @@ async fn a_privilege_is_refused_by_name_or_dropped() -> Result<()> {
 async fn a_status_is_written_as_a_status_only() -> Result<()> {
     suite::test(Tier::Api, "forged", async |env| {
         install(&env.client).await?;
-        let kind = Kind::TaskRun;
-        let mut object = kind.object("forged", &kind.least());
-        object["status"] = json!({ "phase": "Succeeded", "contextVersion": 1, "message": "done" });
-        let made = taken(create(&env, kind, &object).await?)?;
-        assert_eq!(made["status"]["observedGeneration"], -1, "{made}");
-        assert_eq!(made["status"]["phase"], "Pending", "{made}");
-        assert!(made["status"].get("contextVersion").is_none(), "{made}");
+        for (kind, field, value) in [
+            (Kind::TaskRun, "contextVersion", json!(1)),
+            (Kind::DocsRun, "commit", json!("0123")),
+        ] {
+            let mut object = kind.object("forged", &kind.least());
+            object["status"] = json!({ "phase": "Succeeded", field: value, "message": "done" });
+            let made = taken(create(&env, kind, &object).await?)?;
+            assert_eq!(made["status"]["observedGeneration"], -1, "{made}");
+            assert_eq!(made["status"]["phase"], "Pending", "{made}");
+            assert!(made["status"].get(field).is_none(), "{made}");
 
-        let mut changed = made.clone();
-        changed["status"] = object["status"].clone();
-        let path = kind.path(&env.namespace, "/forged");
-        let answer = send(&env.client, Method::PUT, &path, "", Some(&changed)).await?;
-        assert_eq!(taken(answer)?["status"], made["status"]);
+            let mut changed = made.clone();
+            changed["status"] = object["status"].clone();
+            let path = kind.path(&env.namespace, "/forged");
+            let answer = send(&env.client, Method::PUT, &path, "", Some(&changed)).await?;
+            assert_eq!(taken(answer)?["status"], made["status"]);
+        }
         Ok(())
     })
     .await
@@ -241,13 +290,72 @@ async fn a_hostile_service_stays_a_word() -> Result<()> {
     .await
 }
 
+/// Names of runs that differ in what a child's name cannot hold, or where it is cut.
+fn run_names() -> Vec<String> {
+    let mut all: Vec<String> = [
+        "a.b",
+        "a-b",
+        "a--b",
+        "a",
+        "a-docs",
+        "a-docs-files",
+        "a-docs-a2",
+        "0",
+    ]
+    .into_iter()
+    .map(str::to_owned)
+    .collect();
+    let long = [["a"; 60].concat(), ["b"; 60].concat(), ["c"; 60].concat()].join(".");
+    all.extend([long.clone(), format!("{long}.d"), long.replace('.', "-")]);
+    all
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn two_docs_runs_share_no_name_of_a_child() -> Result<()> {
+    suite::test(Tier::Api, "children", async |env| {
+        let mut seen = BTreeSet::new();
+        for run in run_names() {
+            for name in [
+                docs_names::config_map(&run),
+                docs_names::job(&run, 1, None),
+                docs_names::job(&run, 2, None),
+                docs_names::job(&run, 1, Some(1)),
+                docs_names::job(&run, 10, Some(5)),
+            ] {
+                // As a name and as a label: a Job's Pods carry its name in one.
+                let mut labels = names::child_labels("DocsRun", &run, "uid");
+                labels.insert("job".to_owned(), name.clone());
+                let map = ConfigMap {
+                    metadata: ObjectMeta {
+                        name: Some(name.clone()),
+                        labels: Some(labels),
+                        ..ObjectMeta::default()
+                    },
+                    ..ConfigMap::default()
+                };
+                let dry = PostParams {
+                    dry_run: true,
+                    field_manager: None,
+                };
+                let made = env.api::<ConfigMap>().create(&dry, &map).await;
+                made.with_context(|| format!("{run}: {name}"))?;
+                ensure!(seen.insert(name.clone()), "{run}: '{name}' is another's");
+            }
+        }
+        println!("{} names of children", seen.len());
+        Ok(())
+    })
+    .await
+}
+
 /// Files of `bytes` each.
-fn heavy(count: usize, bytes: usize) -> Value {
+fn heavy(kind: Kind, field: &str, count: usize, bytes: usize) -> Value {
     let files: Value = (0..count)
         .map(|index| json!({ "filename": format!("{index}.md"), "content": "x".repeat(bytes) }))
         .collect();
-    let run = changed(Kind::TaskRun.least(), &[("markdownFiles", files)]);
-    Kind::TaskRun.object("heavy", &run)
+    let run = changed(kind.least(), &[(field, files)]);
+    kind.object("heavy", &run)
 }
 
 #[tokio::test]
@@ -256,14 +364,19 @@ async fn what_is_too_heavy_is_not_stored() -> Result<()> {
     suite::test(Tier::Api, "heavy", async |env| {
         install(&env.client).await?;
         // More than a request may have, and more than etcd takes.
-        for (count, bytes) in [(4, 900_000), (2, 900_000), (128, 15_000)] {
-            let answer = create(&env, Kind::TaskRun, &heavy(count, bytes)).await?;
-            let refusal = answer.err().context("it was stored")?;
-            println!(
-                "{count} files of {bytes}: {}: {}",
-                refusal.code, refusal.message
-            );
-            ensure!(refusal.message.contains("too large"), "{}", refusal.message);
+        for (kind, field) in [
+            (Kind::TaskRun, "markdownFiles"),
+            (Kind::DocsRun, "instructions"),
+        ] {
+            for (count, bytes) in [(4, 900_000), (2, 900_000), (128, 15_000)] {
+                let answer = create(&env, kind, &heavy(kind, field, count, bytes)).await?;
+                let refusal = answer.err().context("it was stored")?;
+                println!(
+                    "{kind:?}: {count} files of {bytes}: {}: {}",
+                    refusal.code, refusal.message
+                );
+                ensure!(refusal.message.contains("too large"), "{}", refusal.message);
+            }
         }
         Ok(())
     })

@@ -8,7 +8,10 @@ use testkit::{
     suite::{self, Env},
 };
 
-use crate::support::{Answer, Kind, install, send, taken};
+use crate::{
+    support::{Answer, Kind, install, send, taken},
+    wrong::files,
+};
 
 /// Applies, as a user's tool does, one version with these files.
 async fn apply(env: &Env, manager: &str, version: i64, files: &[&str]) -> Result<Answer> {
@@ -51,6 +54,39 @@ async fn r15_a_later_writer_does_not_replace_earlier_files() -> Result<()> {
             "{}",
             refusal.message
         );
+        Ok(())
+    })
+    .await
+}
+
+/// The instructions of a DocsRun are one writer's: nobody slips in a file beside them.
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn instructions_are_what_they_were() -> Result<()> {
+    suite::test(Tier::Api, "instructions", async |env| {
+        install(&env.client).await?;
+        let kind = Kind::DocsRun;
+        let path = kind.path(&env.namespace, "/shared");
+        let apply = async |manager: &str, names: &[&str]| {
+            let mut spec = kind.least();
+            spec["instructions"] = files(names);
+            let query = format!("fieldManager={manager}&force=true&fieldValidation=Strict");
+            let object = kind.object("shared", &spec);
+            send(&env.client, Method::PATCH, &path, &query, Some(&object)).await
+        };
+        taken(apply("first", &["style.md", "audience.md"]).await?)?;
+        taken(apply("first", &["audience.md", "style.md"]).await?)?;
+        // The second writer's list is merged into the first one's.
+        taken(apply("second", &["style.md"]).await?)?;
+        for names in [["style.md", "more.md"], ["Style.md", "style.md"]] {
+            let refusal = apply("second", &names)
+                .await?
+                .err()
+                .context("it was taken")?;
+            assert_eq!(refusal.code, 422, "{}", refusal.message);
+            let words = "'instructions' cannot be changed; submit another DocsRun";
+            assert!(refusal.message.contains(words), "{}", refusal.message);
+        }
         Ok(())
     })
     .await

@@ -9,6 +9,7 @@ mod fixtures;
 mod hostile;
 mod lists;
 mod refused;
+mod repository;
 mod round_trip;
 mod support;
 mod wrong;

@@ -17,8 +17,11 @@ use testkit::{
 };
 
 use crate::{
-    support::{Answer, Kind, causes, create, install, taken, would_create, would_update},
-    wrong::{self, Wrong, changed, files, second_version},
+    support::{
+        Answer, Kind, causes, create, install, taken, would_create, would_create_named,
+        would_update,
+    },
+    wrong::{self, Wrong, changed, docs, files, second_version},
 };
 
 /// What is wrong with the answer to something wrong.
@@ -82,6 +85,33 @@ async fn answers(env: &Env) -> Result<Vec<(Wrong, Answer)>> {
         let answer = would_update(env, run, &cancelled, &wrong.spec).await?;
         answers.push((wrong, answer));
     }
+    answers.extend(answers_about_docs(env).await?);
+    Ok(answers)
+}
+
+async fn answers_about_docs(env: &Env) -> Result<Vec<(Wrong, Answer)>> {
+    let run = Kind::DocsRun;
+    let mut answers = Vec::new();
+    for wrong in docs::runs() {
+        let answer = would_create(env, run, &wrong.spec).await?;
+        answers.push((wrong, answer));
+    }
+    for name in docs::names() {
+        let wrong = docs::unnamed();
+        let answer = would_create_named(env, run, &name, &wrong.spec).await?;
+        answers.push((wrong, answer));
+    }
+    for (name, spec, changes) in [
+        ("whole", docs::whole(), docs::changes()),
+        ("least", run.least(), docs::additions()),
+        ("cancelled", docs::cancelled(), docs::changes_of_cancelled()),
+    ] {
+        let stored = taken(create(env, run, &run.object(name, &spec)).await?)?;
+        for wrong in changes {
+            let answer = would_update(env, run, &stored, &wrong.spec).await?;
+            answers.push((wrong, answer));
+        }
+    }
     Ok(answers)
 }
 
@@ -97,7 +127,7 @@ async fn invalid_specs_are_refused() -> Result<()> {
                 what, field, says, ..
             } = wrong;
             if let Err(why) = judge(wrong, answer) {
-                failures.push(format!("{what}: wanted '{field}: {says}', got {why}"));
+                failures.push(format!("{what:?}: wanted '{field}: {says}', got {why}"));
             }
         }
         ensure!(failures.is_empty(), "{}", failures.join("\n"));
@@ -105,6 +135,7 @@ async fn invalid_specs_are_refused() -> Result<()> {
         let mut unheard = BTreeSet::new();
         messages(&Kind::Agent.schema()?, &mut unheard);
         messages(&Kind::TaskRun.schema()?, &mut unheard);
+        messages(&Kind::DocsRun.schema()?, &mut unheard);
         for refusal in answers
             .iter()
             .filter_map(|(_, answer)| answer.as_ref().err())
@@ -227,6 +258,33 @@ async fn valid_changes_are_accepted() -> Result<()> {
             vec![("suspend", json!(true))],
         ] {
             let spec = changed(wrong::cancelled(), &changes);
+            taken(would_update(&env, run, &cancelled, &spec).await?)?;
+        }
+
+        let run = Kind::DocsRun;
+        let stored = taken(create(&env, run, &run.object("stored", &docs::whole())).await?)?;
+        for changes in [
+            vec![],
+            vec![("instructions", files(&["b.md", "a.md"]))],
+            vec![("workingDirectory", json!(".")), ("includeCodebase", json!(false))],
+            vec![("timeout", json!("5m"))],
+            vec![("timeout", json!(null))],
+            vec![("suspend", json!(true))],
+            vec![("cancel", json!(true))],
+            vec![("cancel", json!(true)), ("suspend", json!(true))],
+            vec![("keepChildren", json!({ "succeeded": "1h" }))],
+        ] {
+            let spec = changed(docs::whole(), &changes);
+            taken(would_update(&env, run, &stored, &spec).await?)?;
+        }
+        let cancelled = run.object("cancelled", &docs::cancelled());
+        let cancelled = taken(create(&env, run, &cancelled).await?)?;
+        for changes in [
+            vec![("keepChildren", json!({ "failed": "0s" }))],
+            vec![("suspend", json!(true))],
+            vec![("timeout", json!("5m"))],
+        ] {
+            let spec = changed(docs::cancelled(), &changes);
             taken(would_update(&env, run, &cancelled, &spec).await?)?;
         }
         Ok(())

@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, fmt::Debug};
 
 use anyhow::{Context, Result, ensure};
-use api::tasks::{Agent, AgentSpec, AgentStatus, TaskRun, TaskRunSpec, TaskRunStatus};
+use api::tasks::{
+    Agent, AgentSpec, AgentStatus, DocsRun, DocsRunSpec, DocsRunStatus, TaskRun, TaskRunSpec,
+    TaskRunStatus,
+};
 use http::Method;
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -24,8 +27,9 @@ use testkit::{
 };
 
 use crate::{
-    fixtures::{agent_spec, agent_status, run_spec, run_status},
-    support::{Kind, create, install, send, taken},
+    fixtures::{agent_spec, agent_status, docs_spec, docs_status, run_spec, run_status},
+    support::{Kind, create, install, send, taken, would_create},
+    wrong::changed,
 };
 
 const NAME: &str = "whole";
@@ -122,7 +126,13 @@ async fn r05_every_field_written_is_read_back_equal() -> Result<()> {
         let (raw, _) = stored::<TaskRun>(&env, Kind::TaskRun, &spec, &status).await?;
         assert_eq!(raw["spec"], json!(spec));
         assert_eq!(raw["status"], json!(status));
-        ensure_whole(Kind::TaskRun, &raw)
+        ensure_whole(Kind::TaskRun, &raw)?;
+
+        let (spec, status) = (docs_spec(), docs_status()?);
+        let (raw, _) = stored::<DocsRun>(&env, Kind::DocsRun, &spec, &status).await?;
+        assert_eq!(raw["spec"], json!(spec));
+        assert_eq!(raw["status"], json!(status));
+        ensure_whole(Kind::DocsRun, &raw)
     })
     .await
 }
@@ -141,6 +151,11 @@ async fn r06_each_type_survives_the_round_trip() -> Result<()> {
         let (_, read) = stored::<TaskRun>(&env, Kind::TaskRun, &spec, &status).await?;
         assert_eq!(read.spec, spec);
         assert_eq!(read.status, Some(status));
+
+        let (spec, status) = (docs_spec(), docs_status()?);
+        let (_, read) = stored::<DocsRun>(&env, Kind::DocsRun, &spec, &status).await?;
+        assert_eq!(read.spec, spec);
+        assert_eq!(read.status, Some(status));
         Ok(())
     })
     .await
@@ -151,10 +166,11 @@ async fn r06_each_type_survives_the_round_trip() -> Result<()> {
 async fn what_is_left_out_gets_the_default_that_the_types_have() -> Result<()> {
     suite::test(Tier::Api, "defaults", async |env| {
         install(&env.client).await?;
-        let (agent, run) = (Kind::Agent, Kind::TaskRun);
-        let (agent_spec, run_spec) = (
+        let (agent, run, docs) = (Kind::Agent, Kind::TaskRun, Kind::DocsRun);
+        let (agent_spec, run_spec, docs_spec) = (
             ours::<AgentSpec>(agent.least())?,
             ours::<TaskRunSpec>(run.least())?,
+            ours::<DocsRunSpec>(docs.least())?,
         );
         let unseen = json!({
             "observedGeneration": -1,
@@ -163,7 +179,8 @@ async fn what_is_left_out_gets_the_default_that_the_types_have() -> Result<()> {
         });
         for (kind, spec, status) in [
             (agent, agent_spec, ours::<AgentStatus>(unseen.clone())?),
-            (run, run_spec, ours::<TaskRunStatus>(unseen)?),
+            (run, run_spec, ours::<TaskRunStatus>(unseen.clone())?),
+            (docs, docs_spec, ours::<DocsRunStatus>(unseen)?),
         ] {
             let object = kind.object("least", &kind.least());
             let made = taken(create(&env, kind, &object).await?)?;
@@ -178,7 +195,36 @@ async fn what_is_left_out_gets_the_default_that_the_types_have() -> Result<()> {
                     assert_eq!(made["spec"]["contextPath"], "/workspace/context");
                 }
                 Kind::TaskRun => assert_eq!(made["spec"]["contextVersion"], 1),
+                Kind::DocsRun => {
+                    assert_eq!(made["spec"]["workingDirectory"], ".");
+                    assert_eq!(made["spec"]["includeCodebase"], false);
+                    let output = json!({ "path": "docs/", "requireChanges": true });
+                    assert_eq!(made["spec"]["output"], output);
+                }
             }
+        }
+        // A part of it is no reason to leave out the rest.
+        for (given, whole) in [
+            (
+                json!(null),
+                json!({ "path": "docs/", "requireChanges": true }),
+            ),
+            (
+                json!({}),
+                json!({ "path": "docs/", "requireChanges": true }),
+            ),
+            (
+                json!({ "branch": "a", "path": null }),
+                json!({ "branch": "a", "path": "docs/", "requireChanges": true }),
+            ),
+            (
+                json!({ "requireChanges": false }),
+                json!({ "path": "docs/", "requireChanges": false }),
+            ),
+        ] {
+            let spec = changed(docs.least(), &[("output", given)]);
+            let made = taken(would_create(&env, docs, &spec).await?)?;
+            assert_eq!(made["spec"]["output"], whole);
         }
         Ok(())
     })

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, anyhow, bail};
 use api::{
     GROUP,
-    tasks::{Agent, TaskRun},
+    tasks::{Agent, DocsRun, TaskRun},
 };
 use http::{Method, Request};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -23,6 +23,7 @@ pub(crate) async fn install(client: &Client) -> Result<()> {
 pub(crate) enum Kind {
     Agent,
     TaskRun,
+    DocsRun,
 }
 
 impl Kind {
@@ -30,6 +31,7 @@ impl Kind {
         api::crd::complete(match self {
             Self::Agent => Agent::crd(),
             Self::TaskRun => TaskRun::crd(),
+            Self::DocsRun => DocsRun::crd(),
         })
     }
 
@@ -43,7 +45,7 @@ impl Kind {
 
     fn version(self) -> &'static str {
         match self {
-            Self::Agent => "v1alpha1",
+            Self::Agent | Self::DocsRun => "v1alpha1",
             Self::TaskRun => "v1",
         }
     }
@@ -53,6 +55,7 @@ impl Kind {
         let plural = match self {
             Self::Agent => "agents",
             Self::TaskRun => "taskruns",
+            Self::DocsRun => "docsruns",
         };
         format!(
             "/apis/{GROUP}/{}/namespaces/{namespace}/{plural}{rest}",
@@ -79,6 +82,11 @@ impl Kind {
                 "serviceName": "shop",
                 "agentName": "writer",
                 "markdownFiles": [{ "filename": "task.md", "content": "Do it." }],
+            }),
+            Self::DocsRun => json!({
+                "repositoryUrl": "https://git.example.com/team/shop",
+                "sourceBranch": "main",
+                "agentName": "writer",
             }),
         }
     }
@@ -138,9 +146,19 @@ pub(crate) async fn create(env: &Env, kind: Kind, object: &Value) -> Result<Answ
 
 /// As [`create`], but nothing is stored. All rules are asked.
 pub(crate) async fn would_create(env: &Env, kind: Kind, spec: &Value) -> Result<Answer> {
+    would_create_named(env, kind, "tried", spec).await
+}
+
+/// The same with this name.
+pub(crate) async fn would_create_named(
+    env: &Env,
+    kind: Kind,
+    name: &str,
+    spec: &Value,
+) -> Result<Answer> {
     let path = kind.path(&env.namespace, "");
     let query = "fieldValidation=Strict&dryRun=All";
-    let object = kind.object("tried", spec);
+    let object = kind.object(name, spec);
     send(&env.client, Method::POST, &path, query, Some(&object)).await
 }
 

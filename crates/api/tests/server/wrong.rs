@@ -27,6 +27,8 @@ macro_rules! wrong {
     };
 }
 
+pub(crate) mod docs;
+
 /// A valid spec with changes.
 pub(crate) fn changed(mut spec: Value, changes: &[(&str, Value)]) -> Value {
     for (field, value) in changes {
@@ -251,6 +253,7 @@ pub(crate) fn changes_of_cancelled() -> Vec<Wrong> {
 pub(crate) fn unknown_fields() -> Vec<(Kind, Value, &'static str)> {
     let agent = |field, value| changed(Kind::Agent.least(), &[(field, value)]);
     let run = |field, value| changed(Kind::TaskRun.least(), &[(field, value)]);
+    let docs = |field, value| changed(Kind::DocsRun.least(), &[(field, value)]);
     vec![
         (
             Kind::Agent,
@@ -267,6 +270,20 @@ pub(crate) fn unknown_fields() -> Vec<(Kind, Value, &'static str)> {
             Kind::TaskRun,
             run("keepChildren", json!({ "succeded": "1h" })),
             "spec.keepChildren.succeded",
+        ),
+        (Kind::DocsRun, docs("branch", json!("main")), "spec.branch"),
+        (
+            Kind::DocsRun,
+            docs("output", json!({ "force": true })),
+            "spec.output.force",
+        ),
+        (
+            Kind::DocsRun,
+            docs(
+                "credentialsSecretRef",
+                json!({ "name": "a", "namespace": "b" }),
+            ),
+            "spec.credentialsSecretRef.namespace",
         ),
     ]
 }
