@@ -425,27 +425,36 @@ fn check<K: Kind>(
         )));
     }
     for effect in &decision.effects {
-        match effect {
-            Effect::External {
-                irreversible: Some(intent),
-                ..
-            } if !stored.has_intent(intent) => {
+        match (effect, irreversible(effect)) {
+            (_, Some(intent)) if !stored.has_intent(intent) => {
                 return Err(Fault::bug(format!(
                     "an irreversible effect was refused: the stored status does not carry its intent '{intent}'"
                 )));
             }
-            Effect::Ensure(manifest) if is_deleting => {
+            (Effect::Ensure(manifest), _) if is_deleting => {
                 return Err(Fault::bug(format!(
                     "the creation of {} '{}' was refused: the object is being deleted",
                     manifest.resource.kind, manifest.name
                 )));
             }
-            Effect::External { .. }
-            | Effect::Ensure(_)
-            | Effect::Apply(_)
-            | Effect::Delete(_)
-            | Effect::Patch { .. } => {}
+            (
+                Effect::External { .. }
+                | Effect::Ensure(_)
+                | Effect::Apply(_)
+                | Effect::Delete(_)
+                | Effect::Patch { .. },
+                _,
+            ) => {}
         }
     }
     Ok(())
+}
+
+/// The intent of an effect that cannot be undone, or of the object that it makes.
+fn irreversible<X>(effect: &Effect<X>) -> Option<&str> {
+    match effect {
+        Effect::External { irreversible, .. } => irreversible.as_deref(),
+        Effect::Ensure(manifest) | Effect::Apply(manifest) => manifest.irreversible.as_deref(),
+        Effect::Delete(_) | Effect::Patch { .. } => None,
+    }
 }

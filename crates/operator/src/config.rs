@@ -11,6 +11,7 @@ use std::{
 use api::tasks::{Amount, Resources};
 use engine::leader::Durations;
 use serde::{Deserialize, Deserializer, de::Error};
+use tasks::run::docs::Settings;
 
 use crate::logging;
 
@@ -86,6 +87,60 @@ pub struct Tasks {
     /// is missing.
     #[serde(deserialize_with = "wait")]
     pub delete_finished_runs_after: Option<Duration>,
+    /// Of DocsRuns.
+    pub docs: Docs,
+}
+
+/// Of DocsRuns.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Docs {
+    /// The image with `git`, `ssh` and the steps around an agent.
+    #[serde(deserialize_with = "image")]
+    pub toolbox_image: String,
+    /// Networks of Git servers beside public addresses, as CIDRs. Pods, Services and nodes usually
+    /// have addresses that are not public: without this, no run reaches them.
+    #[serde(deserialize_with = "networks")]
+    pub allowed_networks: Vec<String>,
+    /// Whether `http://` repositories may be used. Their credentials are readable on the way.
+    pub plain_http: bool,
+    /// The most space that a repository may need on a node, in MiB.
+    #[serde(rename = "repositoryLimitMiB", deserialize_with = "mebibytes")]
+    pub repository_limit_mib: u32,
+}
+
+impl Default for Docs {
+    fn default() -> Self {
+        let Settings {
+            toolbox_image,
+            allowed_networks,
+            plain_http,
+            repository_limit_mib,
+        } = Settings::default();
+        Self {
+            toolbox_image,
+            allowed_networks,
+            plain_http,
+            repository_limit_mib,
+        }
+    }
+}
+
+impl From<Docs> for Settings {
+    fn from(docs: Docs) -> Self {
+        let Docs {
+            toolbox_image,
+            allowed_networks,
+            plain_http,
+            repository_limit_mib,
+        } = docs;
+        Self {
+            toolbox_image,
+            allowed_networks,
+            plain_http,
+            repository_limit_mib,
+        }
+    }
 }
 
 /// What becomes of a run's Jobs and ConfigMaps after its end, where the run does not say.
@@ -141,6 +196,7 @@ impl Default for Tasks {
             },
             cleanup: Cleanup::default(),
             delete_finished_runs_after: None,
+            docs: Docs::default(),
         }
     }
 }
@@ -257,6 +313,37 @@ fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, 
     )))
 }
 
+fn image<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let image = String::deserialize(deserializer)?;
+    let is_one = !image.is_empty()
+        && image.len() <= 512
+        && image.bytes().all(|byte| byte.is_ascii_graphic())
+        && !image.starts_with('-');
+    if is_one {
+        return Ok(image);
+    }
+    Err(D::Error::custom(
+        "docs.toolboxImage: must be the name of an image, such as 'registry.example.com/orchestrator-toolbox:1'",
+    ))
+}
+
+fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let networks = Vec::<String>::deserialize(deserializer)?;
+    git::Networks::parse(&networks)
+        .map_err(|why| D::Error::custom(format!("docs.allowedNetworks: {why}")))?;
+    Ok(networks)
+}
+
+/// Up to a tebibyte: more is a slip.
+fn mebibytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        size @ 1..=1_048_576 => Ok(size),
+        other => Err(D::Error::custom(format!(
+            "docs.repositoryLimitMiB: must be from 1 to 1048576, found {other}"
+        ))),
+    }
+}
+
 fn filter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let filter = String::deserialize(deserializer)?;
     logging::check(&filter).map_err(|why| D::Error::custom(format!("log.filter: {why}")))?;
@@ -359,6 +446,7 @@ mod tests {
             tasks::run::Cleanup::default()
         );
         assert_eq!(tasks.delete_finished_runs_after, None);
+        assert_eq!(Settings::from(tasks.docs), Settings::default());
         let Resources { requests, limits } = tasks.default_resources;
         assert_eq!(requests["cpu"].0, "100m");
         assert_eq!(
@@ -374,7 +462,7 @@ mod tests {
 watchNamespaces: []
 concurrency: 32
 log:
-  filter: info,hyper=warn,hyper_util=warn,kube_client=warn,rustls=warn,tower=warn
+  filter: info,hyper=warn,hyper_util=warn,kube_client=warn,russh=warn,rustls=warn,tower=warn
 tasks:
   defaultResources:
     requests: {cpu: 100m, memory: 128Mi}
@@ -384,6 +472,11 @@ tasks:
     completedJobDelayMinutes: 5
     failedJobDelayMinutes: 60
     deleteConfigMap: true
+  docs:
+    toolboxImage: localhost/orchestrator-toolbox:0.1.0
+    allowedNetworks: []
+    plainHttp: false
+    repositoryLimitMiB: 1024
 leaderElection: {leaseDurationSeconds: 15, renewSeconds: 5}
 ";
         assert_eq!(Config::parse(written).unwrap(), Config::default());
@@ -401,6 +494,7 @@ tasks:
     requests: {cpu: 2, example.com/gpu: 1}
   cleanup: {enabled: false, completedJobDelayMinutes: 0, failedJobDelayMinutes: 7, deleteConfigMap: false}
   deleteFinishedRunsAfter: 36h30m
+  docs: {toolboxImage: toolbox:2, allowedNetworks: [10.1.0.0/16, 'fd00::/8'], plainHttp: true, repositoryLimitMiB: 7}
 leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
 ",
         )
@@ -410,6 +504,13 @@ leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
             (config.concurrency, config.log.filter.as_str()),
             (8, "debug")
         );
+        let settings = Settings {
+            toolbox_image: "toolbox:2".to_owned(),
+            allowed_networks: vec!["10.1.0.0/16".to_owned(), "fd00::/8".to_owned()],
+            plain_http: true,
+            repository_limit_mib: 7,
+        };
+        assert_eq!(Settings::from(config.tasks.docs), settings);
         let resources = config.tasks.default_resources;
         assert_eq!(resources.requests["cpu"].0, "2");
         assert!(
@@ -498,6 +599,26 @@ leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
                 "tasks:\n  deleteFinishedRunsAfter: soon\n",
                 "line 2",
                 "found 'soon'",
+            ),
+            (
+                "tasks:\n  docs:\n    allowedNetworks: [10.0.0.0/33]\n",
+                "line 3",
+                "docs.allowedNetworks",
+            ),
+            (
+                "tasks:\n  docs:\n    toolboxImage: ''\n",
+                "line 3",
+                "docs.toolboxImage",
+            ),
+            (
+                "tasks:\n  docs: {repositoryLimitMiB: 0}\n",
+                "line 2",
+                "from 1 to 1048576, found 0",
+            ),
+            (
+                "tasks:\n  docs: {allowHttp: true}\n",
+                "line 2",
+                "`allowHttp`",
             ),
             (
                 "leaderElection: {renewSeconds: 6}\n",

@@ -12,7 +12,8 @@ use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 ///
 /// A plain level and never a list of our crates: a crate that is missing in such a list says
 /// nothing, not even that it failed.
-pub const DEFAULT: &str = "info,hyper=warn,hyper_util=warn,kube_client=warn,rustls=warn,tower=warn";
+pub const DEFAULT: &str =
+    "info,hyper=warn,hyper_util=warn,kube_client=warn,russh=warn,rustls=warn,tower=warn";
 
 /// How logs are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -116,13 +116,15 @@ fn controllers(family: Family, workers: &mut Supervisor, context: Context, confi
                 default_resources,
                 cleanup,
                 delete_finished_runs_after,
+                docs,
             } = &config.tasks;
             let defaults = Defaults {
                 resources: default_resources.clone(),
                 cleanup: cleanup.clone().into(),
                 delete_finished_runs_after: *delete_finished_runs_after,
             };
-            tasks::controller::start(context, scope, defaults, workers);
+            let settings = docs.clone().into();
+            tasks::controller::start(context, scope, defaults, settings, workers);
         }
     }
 }

@@ -25,6 +25,7 @@ async fn start(env: &Env) -> Result<Operator> {
         watched: vec![env.namespace.clone()],
         config: String::new(),
         permissions: api::rbac::tasks(),
+        network: None,
     };
     Operator::start(&env.client, &env.config, &plan).await
 }

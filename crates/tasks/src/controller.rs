@@ -6,7 +6,7 @@ use api::{
     Status, Timestamp,
     decide::{Decision, Fault, Input, NoExternal, ResourceType},
     names,
-    tasks::{Agent, AgentStatus, TaskRun, TaskRunStatus},
+    tasks::{Agent, AgentStatus, DocsRun, DocsRunStatus, TaskRun, TaskRunStatus},
 };
 use engine::{Cache, Context, Controller, Hub, Key, Kind, Scope, Watch, supervise::Supervisor};
 use k8s_openapi::api::{
@@ -20,11 +20,15 @@ use kube::{Resource, ResourceExt};
 
 use crate::{
     agent::{self, AgentWorld},
-    run::{self, Defaults, RunWorld},
+    lookup::{self, Lookups},
+    run::{
+        self, Defaults, RunWorld,
+        docs::{self, DocsWorld, Settings},
+    },
     view::{ConfigMapView, JobView, PodView, Warning},
 };
 
-/// The API group of both kinds.
+/// The API group of all kinds.
 const GROUP: &str = api::GROUP;
 
 /// Something that belongs to a run, by the UID in its label.
@@ -47,8 +51,14 @@ impl<V> Child<V> {
     }
 }
 
-/// Starts the watches and both controllers of the family.
-pub fn start(context: Context, scope: Scope, defaults: Defaults, supervisor: &mut Supervisor) {
+/// Starts the watches and the controllers of the family.
+pub fn start(
+    context: Context,
+    scope: Scope,
+    defaults: Defaults,
+    settings: Settings,
+    supervisor: &mut Supervisor,
+) {
     let (client, metrics, health) = (
         context.client.clone(),
         context.metrics.clone(),
@@ -57,20 +67,44 @@ pub fn start(context: Context, scope: Scope, defaults: Defaults, supervisor: &mu
     let mut hub = Hub::new(client, metrics, health, scope);
     let agents = hub.namespaced((GROUP, "agents"), all(|agent: Agent| agent, agent_words));
     let runs = hub.namespaced((GROUP, "taskruns"), all(|run: TaskRun| run, run_words));
+    let docs_runs = hub.namespaced((GROUP, "docsruns"), all(|run: DocsRun| run, docs_words));
     let classes = Classes::watch(&mut hub);
     let children = Children::watch(&mut hub);
 
     let agent_kind = AgentKind(classes.clone());
-    let run_kind = RunKind {
+    let surroundings = Surroundings {
         agents: agents.clone(),
         children: children.clone(),
         defaults,
     };
+    let (lookups, desk) = lookup::open(
+        context.client.clone(),
+        context.clock.clone(),
+        context.metrics.clone(),
+        settings,
+    );
+    let forgetful = lookups.clone();
+    docs_runs.on_change(move |change| {
+        if let (None, Some(gone)) = (change.new, change.old) {
+            forgetful.forget(gone);
+        }
+    });
+    let docs_kind = DocsKind {
+        surroundings: surroundings.clone(),
+        lookups,
+    };
     let agent_controller = Controller::new(agent_kind, agents.clone(), context.clone());
-    let run_controller = Controller::new(run_kind, runs.clone(), context);
+    let run_controller = Controller::new(RunKind(surroundings), runs.clone(), context.clone());
+    let docs_controller = Controller::new(docs_kind, docs_runs.clone(), context);
     classes.wake(&agents, &agent_controller.handle());
     children.wake(&runs, &run_controller.handle());
-    wake_runs_of_agents(&agents, &runs, &run_controller.handle());
+    children.wake(&docs_runs, &docs_controller.handle());
+    wake_runs_of_agents(&agents, &runs, &run_controller.handle(), |run| {
+        run.status.as_ref().is_some_and(Status::is_over)
+    });
+    wake_runs_of_agents(&agents, &docs_runs, &docs_controller.handle(), |run| {
+        run.status.as_ref().is_some_and(Status::is_over)
+    });
 
     let caches = hub.start(supervisor);
     let shutdown = supervisor.shutdown();
@@ -78,7 +112,15 @@ pub fn start(context: Context, scope: Scope, defaults: Defaults, supervisor: &mu
         "Agents",
         agent_controller.run(caches.clone(), shutdown.clone()),
     );
-    supervisor.spawn("TaskRuns", run_controller.run(caches, shutdown));
+    supervisor.spawn(
+        "TaskRuns",
+        run_controller.run(caches.clone(), shutdown.clone()),
+    );
+    supervisor.spawn(
+        "Git servers",
+        desk.run(docs_controller.handle(), shutdown.clone()),
+    );
+    supervisor.spawn("DocsRuns", docs_controller.run(caches, shutdown));
 }
 
 fn all<K, T>(thin: fn(K) -> T, index: fn(&T) -> Vec<String>) -> Watch<K, T> {
@@ -96,13 +138,18 @@ fn word(kind: &str, namespace: Option<&str>, name: &str) -> String {
 }
 
 fn run_words(run: &TaskRun) -> Vec<String> {
+    words_of(run, &run.spec.agent_name)
+}
+
+fn docs_words(run: &DocsRun) -> Vec<String> {
+    words_of(run, &run.spec.agent_name)
+}
+
+fn words_of(run: &impl Resource, agent: &str) -> Vec<String> {
+    let namespace = run.meta().namespace.as_deref();
     vec![
         run.uid().unwrap_or_default(),
-        word(
-            "agent",
-            run.metadata.namespace.as_deref(),
-            &run.spec.agent_name,
-        ),
+        word("agent", namespace, agent),
     ]
 }
 
@@ -125,12 +172,17 @@ fn agent_words(agent: &Agent) -> Vec<String> {
 }
 
 /// A run waits for its Agent, or for it to become ready; one that is over waits for nothing.
-fn wake_runs_of_agents(agents: &Cache<Agent>, runs: &Cache<TaskRun>, handle: &engine::Handle) {
+fn wake_runs_of_agents<R: Send + Sync + 'static>(
+    agents: &Cache<Agent>,
+    runs: &Cache<R>,
+    handle: &engine::Handle,
+    is_over: fn(&R) -> bool,
+) {
     let (runs, handle) = (runs.clone(), handle.clone());
     agents.on_change(move |change| {
         let word = word("agent", change.key.namespace.as_deref(), &change.key.name);
         for (key, run) in runs.find_keyed(&word) {
-            if !run.status.as_ref().is_some_and(Status::is_over) {
+            if !is_over(&run) {
                 handle.touch(&key);
             }
         }
@@ -210,7 +262,7 @@ struct Children {
 impl Children {
     fn watch(hub: &mut Hub) -> Self {
         fn ours<K, T>(thin: fn(K) -> T, index: fn(&T) -> Vec<String>) -> Watch<K, T> {
-            let labels = Some([names::KIND, "=TaskRun"].concat());
+            let labels = Some([names::KIND, " in (TaskRun,DocsRun)"].concat());
             Watch {
                 labels,
                 fields: None,
@@ -259,7 +311,7 @@ impl Children {
         }
     }
 
-    fn wake(&self, runs: &Cache<TaskRun>, handle: &engine::Handle) {
+    fn wake<R: Send + Sync + 'static>(&self, runs: &Cache<R>, handle: &engine::Handle) {
         wake_by_label(&self.jobs, runs, handle);
         wake_by_label(&self.pods, runs, handle);
         wake_by_label(&self.config_maps, runs, handle);
@@ -277,9 +329,9 @@ impl Children {
     }
 }
 
-fn wake_by_label<V: Send + Sync + 'static>(
+fn wake_by_label<V: Send + Sync + 'static, R: Send + Sync + 'static>(
     children: &Cache<Child<V>>,
-    runs: &Cache<TaskRun>,
+    runs: &Cache<R>,
     handle: &engine::Handle,
 ) {
     let (runs, handle) = (runs.clone(), handle.clone());
@@ -290,10 +342,10 @@ fn wake_by_label<V: Send + Sync + 'static>(
     });
 }
 
-fn wake_by_warning<V: Send + Sync + 'static>(
+fn wake_by_warning<V: Send + Sync + 'static, R: Send + Sync + 'static>(
     warnings: &Cache<Warning>,
     children: &Cache<Child<V>>,
-    runs: &Cache<TaskRun>,
+    runs: &Cache<R>,
     handle: &engine::Handle,
 ) {
     let (children, runs, handle) = (children.clone(), runs.clone(), handle.clone());
@@ -306,7 +358,7 @@ fn wake_by_warning<V: Send + Sync + 'static>(
     });
 }
 
-fn wake_run(runs: &Cache<TaskRun>, handle: &engine::Handle, uid: &str) {
+fn wake_run<R: Send + Sync + 'static>(runs: &Cache<R>, handle: &engine::Handle, uid: &str) {
     for (key, _) in runs.find_keyed(uid) {
         handle.touch(&key);
     }
@@ -366,12 +418,43 @@ impl Kind for AgentKind {
     }
 }
 
-/// TaskRuns.
-struct RunKind {
+/// What both kinds of runs are decided from.
+#[derive(Debug, Clone)]
+struct Surroundings {
     agents: Cache<Agent>,
     children: Children,
     defaults: Defaults,
 }
+
+impl Surroundings {
+    fn of(&self, run: &impl Resource, agent: &str) -> RunWorld {
+        let Children {
+            jobs,
+            pods,
+            config_maps,
+            ..
+        } = &self.children;
+        let uid = run.uid().unwrap_or_default();
+        let agent = Key {
+            namespace: run.meta().namespace.clone(),
+            name: agent.to_owned(),
+        };
+        let jobs: Vec<JobView> = jobs.find(&uid).iter().map(|job| job.view.clone()).collect();
+        let pods: Vec<PodView> = pods.find(&uid).iter().map(|pod| pod.view.clone()).collect();
+        let config_maps = config_maps.find(&uid);
+        RunWorld {
+            agent: self.agents.get(&agent),
+            warnings: self.children.warnings(&jobs, &pods),
+            jobs,
+            pods,
+            config_maps: config_maps.iter().map(|map| map.view.clone()).collect(),
+            defaults: self.defaults.clone(),
+        }
+    }
+}
+
+/// TaskRuns.
+struct RunKind(Surroundings);
 
 impl Kind for RunKind {
     type Object = TaskRun;
@@ -386,28 +469,7 @@ impl Kind for RunKind {
     }
 
     async fn observe(&self, run: &Arc<TaskRun>, _now: Timestamp) -> Result<RunWorld, Fault> {
-        let Children {
-            jobs,
-            pods,
-            config_maps,
-            ..
-        } = &self.children;
-        let uid = run.uid().unwrap_or_default();
-        let agent = Key {
-            namespace: run.metadata.namespace.clone(),
-            name: run.spec.agent_name.clone(),
-        };
-        let jobs: Vec<JobView> = jobs.find(&uid).iter().map(|job| job.view.clone()).collect();
-        let pods: Vec<PodView> = pods.find(&uid).iter().map(|pod| pod.view.clone()).collect();
-        let config_maps = config_maps.find(&uid);
-        Ok(RunWorld {
-            agent: self.agents.get(&agent),
-            warnings: self.children.warnings(&jobs, &pods),
-            jobs,
-            pods,
-            config_maps: config_maps.iter().map(|map| map.view.clone()).collect(),
-            defaults: self.defaults.clone(),
-        })
+        Ok(self.0.of(run.as_ref(), &run.spec.agent_name))
     }
 
     fn decide(input: &Input<'_, TaskRun, RunWorld>) -> Decision<TaskRunStatus, NoExternal> {
@@ -415,6 +477,42 @@ impl Kind for RunKind {
     }
 
     async fn perform(&self, _object: &TaskRun, effect: &NoExternal) -> Result<(), Fault> {
+        match *effect {}
+    }
+}
+
+/// DocsRuns.
+struct DocsKind {
+    surroundings: Surroundings,
+    lookups: Lookups,
+}
+
+impl Kind for DocsKind {
+    type Object = DocsRun;
+    type Status = DocsRunStatus;
+    type World = DocsWorld;
+    type External = NoExternal;
+    const RESOURCE: ResourceType = docs::RESOURCE;
+    const FINALIZER: &'static str = "docsruns.orchestrator.io/finalizer";
+
+    fn status(object: &DocsRun) -> Option<&DocsRunStatus> {
+        object.status.as_ref()
+    }
+
+    async fn observe(&self, run: &Arc<DocsRun>, now: Timestamp) -> Result<DocsWorld, Fault> {
+        let question = docs::question(run);
+        Ok(DocsWorld {
+            run: self.surroundings.of(run.as_ref(), &run.spec.agent_name),
+            answer: self.lookups.ask(run, question, now),
+            settings: self.lookups.settings().clone(),
+        })
+    }
+
+    fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> Decision<DocsRunStatus, NoExternal> {
+        docs::decide(input)
+    }
+
+    async fn perform(&self, _object: &DocsRun, effect: &NoExternal) -> Result<(), Fault> {
         match *effect {}
     }
 }

@@ -16,7 +16,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
 
-use crate::run::{contract, terms::Terms};
+use crate::run::{contract, docs, terms::Terms};
 
 /// A Job, as a run sees it.
 #[derive(Debug, Clone, PartialEq)]
@@ -90,7 +90,9 @@ impl From<&Job> for JobView {
             owner_uid: controller(&job.metadata).map(|(_, uid)| uid),
             created: job.metadata.creation_timestamp.as_ref().map(instant),
             deleting: job.metadata.deletion_timestamp.as_ref().map(instant),
-            version: label(&job.metadata, names::CONTEXT_VERSION).and_then(number),
+            version: label(&job.metadata, names::CONTEXT_VERSION)
+                .and_then(number)
+                .or_else(|| only_version(&job.metadata)),
             suspended: job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true),
             suspended_by_us: annotations(&job.metadata).contains_key(names::SUSPENDED),
             started: job
@@ -110,6 +112,11 @@ impl From<&Job> for JobView {
                 .and_then(|text| Terms::read(text)),
         }
     }
+}
+
+/// The Job of a run that has no versions.
+fn only_version(metadata: &ObjectMeta) -> Option<i64> {
+    (label(metadata, names::KIND) == Some(docs::RESOURCE.kind)).then_some(1)
 }
 
 /// While the controller still calls a resumed Job suspended, all its Pods are from before.
@@ -169,8 +176,14 @@ pub struct PodView {
     pub phase: PodPhase,
     /// What the Pod itself says of its failure (the kubelet refused it).
     pub failure: Option<Said>,
-    /// The container of the agent.
+    /// Which container is at work, or ended the Pod.
+    pub step: Step,
+    /// That container. What comes before the agent's counts as waiting for it.
     pub container: Container,
+    /// How the agent's ended, if another came after it.
+    pub agent: Option<Exit>,
+    /// Why the container after the agent's is not started, if something keeps it from it.
+    pub stuck: Option<Said>,
     /// The image that really runs.
     pub image_id: Option<String>,
 }
@@ -199,7 +212,18 @@ pub enum PodPhase {
     Unknown,
 }
 
-/// The state of the agent's container.
+/// The containers that count, in the order in which they run. A TaskRun has the agent's only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Brings the repository.
+    Clone,
+    /// The agent.
+    Agent,
+    /// Commits and pushes.
+    Publish,
+}
+
+/// The state of a container.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Container {
     /// The kubelet said nothing yet.
@@ -244,13 +268,7 @@ impl From<&Pod> for PodView {
                         .find(|known| known.type_ == kind && known.status == value)
                 })
         };
-        let agent = status
-            .and_then(|status| status.container_statuses.as_ref())
-            .and_then(|containers| {
-                containers
-                    .iter()
-                    .find(|container| container.name == contract::CONTAINER)
-            });
+        let containers = Containers::of(pod);
         Self {
             name: pod.metadata.name.clone().unwrap_or_default(),
             uid: pod.metadata.uid.clone().unwrap_or_default(),
@@ -274,10 +292,11 @@ impl From<&Pod> for PodView {
                     reason: short(status.reason.as_ref()),
                     message: short(status.message.as_ref()),
                 }),
-            container: agent.map_or(Container::Unknown, container),
-            image_id: agent
-                .map(|agent| agent.image_id.clone())
-                .filter(|id| !id.is_empty()),
+            step: containers.step,
+            container: containers.container,
+            agent: containers.agent,
+            stuck: containers.stuck,
+            image_id: containers.image_id,
         }
     }
 }
@@ -301,6 +320,118 @@ fn pod_phase(phase: Option<&str>) -> PodPhase {
         Some("Failed") => PodPhase::Failed,
         Some(_) | None => PodPhase::Unknown,
     }
+}
+
+/// The reason of a container that waits because the repository is being cloned before it, or was
+/// just now.
+pub const CLONING: &str = "Cloning";
+/// The kubelet's reason for a container of which there is nothing to say yet.
+const INITIALIZING: &str = "PodInitializing";
+
+/// What a Pod's containers say together.
+struct Containers {
+    step: Step,
+    container: Container,
+    agent: Option<Exit>,
+    stuck: Option<Said>,
+    image_id: Option<String>,
+}
+
+impl Containers {
+    fn of(pod: &Pod) -> Self {
+        let status = pod.status.as_ref();
+        let ordinary = status.and_then(|status| status.container_statuses.as_ref());
+        let init = status.and_then(|status| status.init_container_statuses.as_ref());
+        let find = |list: Option<&Vec<core::ContainerStatus>>, name: &str| {
+            list.and_then(|list| list.iter().find(|one| one.name == name).cloned())
+        };
+        let read =
+            |found: Option<&core::ContainerStatus>| found.map_or(Container::Unknown, container);
+        // Something may put containers of its own into a Pod: the kind decides, not their names.
+        let is_docs = label(&pod.metadata, names::KIND) == Some(docs::RESOURCE.kind);
+        let of_agent = find(if is_docs { init } else { ordinary }, contract::CONTAINER);
+        let image_id = of_agent
+            .as_ref()
+            .map(|agent| agent.image_id.clone())
+            .filter(|id| !id.is_empty());
+        let agent = read(of_agent.as_ref());
+        if !is_docs {
+            return Self {
+                step: Step::Agent,
+                container: agent,
+                agent: None,
+                stuck: None,
+                image_id,
+            };
+        }
+        let clone = read(find(init, docs::pod::CLONE).as_ref());
+        let publish = read(find(ordinary, docs::pod::PUBLISH).as_ref());
+        let waits = match &publish {
+            Container::Waiting(said) => Some(said.clone()),
+            Container::Unknown | Container::Running { .. } | Container::Ended(_) => None,
+        };
+        let (step, container, agent) = in_turn(clone, agent, publish);
+        // Every container waits so before its turn, and for a moment after it.
+        let is_turn = |said: &Said| {
+            let is_calm = matches!(
+                said.reason.as_str(),
+                "" | "PodInitializing" | "ContainerCreating"
+            );
+            step == Step::Publish && !is_calm
+        };
+        Self {
+            step,
+            container,
+            agent,
+            stuck: waits.filter(is_turn),
+            image_id,
+        }
+    }
+}
+
+/// Which of three containers that run one after the other counts now.
+fn in_turn(
+    clone: Container,
+    agent: Container,
+    publish: Container,
+) -> (Step, Container, Option<Exit>) {
+    match clone {
+        Container::Ended(exit) if exit.code == 0 => {}
+        Container::Running { .. } => return (Step::Clone, cloning(), None),
+        Container::Ended(_) | Container::Unknown | Container::Waiting(_) => {
+            return (Step::Clone, clone, None);
+        }
+    }
+    let agent = match agent {
+        Container::Ended(exit) if exit.code == 0 => exit,
+        // It starts at once, or something else is said soon: one word for both waits.
+        Container::Waiting(said) if said.reason == INITIALIZING => {
+            return (Step::Agent, cloning(), None);
+        }
+        Container::Ended(_)
+        | Container::Unknown
+        | Container::Waiting(_)
+        | Container::Running { .. } => return (Step::Agent, agent, None),
+    };
+    let since = agent.started;
+    let publish = match publish {
+        // The Pod's time as one: it began with the agent.
+        Container::Ended(exit) => Container::Ended(Exit {
+            started: since,
+            ..exit
+        }),
+        Container::Unknown | Container::Waiting(_) | Container::Running { .. } => {
+            Container::Running { since }
+        }
+    };
+    (Step::Publish, publish, Some(agent))
+}
+
+fn cloning() -> Container {
+    Container::Waiting(Said {
+        reason: CLONING.to_owned(),
+        message: String::new(),
+    })
 }
 
 fn container(status: &core::ContainerStatus) -> Container {

@@ -10,7 +10,7 @@ use api::{
 };
 
 use super::{disruption, world::pod_words};
-use crate::view::{Container, JobView, PodView, Warning};
+use crate::view::{CLONING, Container, JobView, PodView, Warning};
 
 /// What keeps a container from starting.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +58,10 @@ fn container(pod: &PodView, user: Option<i64>) -> Option<Cause> {
     let pod = pod_words(pod);
     let message = said.message.as_str();
     match said.reason.as_str() {
+        CLONING => Some(Cause::new(
+            Reason::Cloning,
+            format!("{pod} clones the repository; its agent starts after that"),
+        )),
         "ErrImagePull"
         | "ImagePullBackOff"
         | "InvalidImageName"

@@ -5,10 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use api::{
     decide::{Manifest, ResourceType},
     names,
-    tasks::{
-        self, Agent, AgentSpec, Amount, EnvFrom, EnvVar, KeyRef, NamedRef, Resources, TaskRun,
-        TaskRunSpec,
-    },
+    tasks::{Agent, AgentSpec, Amount, EnvFrom, EnvVar, File, KeyRef, NamedRef, Resources},
 };
 use k8s_openapi::{
     api::{
@@ -27,6 +24,8 @@ use serde_json::Value;
 
 use super::{
     contract::{self, Facts},
+    docs::pod as docs,
+    order::{Order, Work},
     terms::Terms,
 };
 
@@ -37,7 +36,7 @@ pub(super) const BACKSTOP: Duration = Duration::from_secs(60);
 /// What the children are made from.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Making<'a> {
-    pub(super) run: &'a TaskRun,
+    pub(super) order: Order<'a>,
     pub(super) agent: &'a Agent,
     pub(super) resources: &'a Resources,
     pub(super) attempt: u32,
@@ -46,47 +45,41 @@ pub(super) struct Making<'a> {
 }
 
 /// Bytes of the run's files, and of the Agent's instructions that they do not replace.
-pub(super) fn sizes(run: &TaskRunSpec, agent: Option<&AgentSpec>) -> (usize, usize) {
-    let own = run
-        .markdown_files
+pub(super) fn sizes(files: &[File], agent: Option<&AgentSpec>) -> (usize, usize) {
+    let own = files
         .iter()
         .fold(0_usize, |sum, file| sum.saturating_add(file.content.len()));
     let instructions = agent
         .iter()
         .flat_map(|agent| agent.instructions.iter())
-        .filter(|file| {
-            !run.markdown_files
-                .iter()
-                .any(|own| own.filename == file.filename)
-        })
+        .filter(|file| !files.iter().any(|own| own.filename == file.filename))
         .fold(0_usize, |sum, file| sum.saturating_add(file.content.len()));
     (own, instructions)
 }
 
 /// The ConfigMap with the Agent's instructions and the run's files.
 pub(super) fn config_map(making: &Making<'_>) -> Result<Manifest, serde_json::Error> {
-    let Making { run, agent, .. } = *making;
+    let Making { order, agent, .. } = *making;
     let data: BTreeMap<String, String> = agent
         .spec
         .instructions
         .iter()
-        .chain(&run.spec.markdown_files)
+        .chain(order.files)
         .map(|file| (file.filename.clone(), file.content.clone()))
         .collect();
     let map = core::ConfigMap {
         metadata: ObjectMeta {
-            owner_references: Some(vec![owner(run)]),
+            owner_references: Some(vec![owner(&order)]),
             ..ObjectMeta::default()
         },
         immutable: Some(true),
         data: Some(data),
         ..core::ConfigMap::default()
     };
-    let name = tasks::names::config_map(&run.spec);
     Ok(manifest(
         ResourceType::CONFIG_MAP,
-        run,
-        &name,
+        &order,
+        &order.config_map_name(),
         serde_json::to_value(&map)?,
     ))
 }
@@ -94,7 +87,7 @@ pub(super) fn config_map(making: &Making<'_>) -> Result<Manifest, serde_json::Er
 /// The Job of an attempt.
 pub(super) fn job(making: &Making<'_>) -> Result<Manifest, serde_json::Error> {
     let Making {
-        run,
+        order,
         agent,
         resources,
         job: name,
@@ -103,11 +96,11 @@ pub(super) fn job(making: &Making<'_>) -> Result<Manifest, serde_json::Error> {
     let terms = serde_json::to_string(&Terms::of(&agent.spec, resources))?;
     let job = Job {
         metadata: ObjectMeta {
-            owner_references: Some(vec![owner(run)]),
+            owner_references: Some(vec![owner(&order)]),
             ..ObjectMeta::default()
         },
         spec: Some(JobSpec {
-            active_deadline_seconds: Some(active_deadline(run, &agent.spec)),
+            active_deadline_seconds: Some(active_deadline(&order, &agent.spec)),
             backoff_limit: Some(0),
             completions: Some(1),
             parallelism: Some(1),
@@ -116,7 +109,7 @@ pub(super) fn job(making: &Making<'_>) -> Result<Manifest, serde_json::Error> {
             pod_failure_policy: Some(ignore_disruptions()),
             template: core::PodTemplateSpec {
                 metadata: Some(ObjectMeta {
-                    labels: Some(labels(run)),
+                    labels: Some(labels(&order)),
                     annotations: Some([(names::TERMS.to_owned(), terms)].into()),
                     ..ObjectMeta::default()
                 }),
@@ -126,42 +119,45 @@ pub(super) fn job(making: &Making<'_>) -> Result<Manifest, serde_json::Error> {
         }),
         status: None,
     };
-    Ok(manifest(
-        ResourceType::JOB,
-        run,
-        name,
-        serde_json::to_value(&job)?,
-    ))
+    let manifest = manifest(ResourceType::JOB, &order, name, serde_json::to_value(&job)?);
+    Ok(match order.irreversible() {
+        Some(intent) => manifest.irreversible(intent),
+        None => manifest,
+    })
 }
 
-fn manifest(resource: ResourceType, run: &TaskRun, name: &str, body: Value) -> Manifest {
+fn manifest(resource: ResourceType, order: &Order<'_>, name: &str, body: Value) -> Manifest {
     Manifest::new(
         resource,
-        run.metadata.namespace.as_deref(),
+        order.metadata.namespace.as_deref(),
         name,
-        run.metadata.uid.as_deref().unwrap_or_default(),
-        labels(run),
+        order.metadata.uid.as_deref().unwrap_or_default(),
+        labels(order),
         body,
     )
 }
 
-fn owner(run: &TaskRun) -> OwnerReference {
+fn owner(order: &Order<'_>) -> OwnerReference {
+    let resource = order.resource();
     OwnerReference {
-        api_version: "orchestrator.io/v1".to_owned(),
-        kind: "TaskRun".to_owned(),
-        name: run.metadata.name.clone().unwrap_or_default(),
-        uid: run.metadata.uid.clone().unwrap_or_default(),
+        api_version: resource.api_version(),
+        kind: resource.kind.to_owned(),
+        name: order.name().to_owned(),
+        uid: order.metadata.uid.clone().unwrap_or_default(),
         controller: Some(true),
         block_owner_deletion: Some(true),
     }
 }
 
-fn labels(run: &TaskRun) -> BTreeMap<String, String> {
+fn labels(order: &Order<'_>) -> BTreeMap<String, String> {
     let mut labels = names::child_labels(
-        "TaskRun",
-        run.metadata.name.as_deref().unwrap_or_default(),
-        run.metadata.uid.as_deref().unwrap_or_default(),
+        order.resource().kind,
+        order.name(),
+        order.metadata.uid.as_deref().unwrap_or_default(),
     );
+    let Work::Task(run) = order.work else {
+        return labels;
+    };
     for (key, value) in [
         (names::TASK_ID, run.spec.task_id.to_string()),
         (names::SERVICE_NAME, run.spec.service_name.clone()),
@@ -172,10 +168,11 @@ fn labels(run: &TaskRun) -> BTreeMap<String, String> {
     labels
 }
 
-fn active_deadline(run: &TaskRun, agent: &AgentSpec) -> i64 {
-    let timeout = run.spec.timeout.unwrap_or(agent.timeout);
+fn active_deadline(order: &Order<'_>, agent: &AgentSpec) -> i64 {
+    let timeout = order.timeout.unwrap_or(agent.timeout.into());
     let whole = Duration::from(agent.start_timeout)
-        .saturating_add(timeout.into())
+        .saturating_add(timeout)
+        .saturating_add(order.after_agent())
         .saturating_add(BACKSTOP);
     let seconds = whole
         .as_secs()
@@ -198,9 +195,17 @@ fn ignore_disruptions() -> PodFailurePolicy {
 
 fn pod(making: &Making<'_>) -> core::PodSpec {
     let agent = &making.agent.spec;
+    let (mut before, mut containers) = (Vec::new(), vec![container(making)]);
+    let mut volumes = volumes(&making.order, agent);
+    if let Work::Docs(run) = &making.order.work {
+        before = docs::before(run, containers);
+        containers = vec![docs::publish(run)];
+        volumes.extend(docs::volumes(run));
+    }
     core::PodSpec {
-        containers: vec![container(making)],
-        volumes: Some(volumes(making.run, agent)),
+        init_containers: some(before),
+        containers,
+        volumes: Some(volumes),
         restart_policy: Some("Never".to_owned()),
         termination_grace_period_seconds: Some(contract::GRACE_SECONDS),
         service_account_name: Some(agent.service_account_name.clone()),
@@ -258,7 +263,8 @@ fn container(making: &Making<'_>) -> core::Container {
 
 fn environment(making: &Making<'_>) -> Vec<core::EnvVar> {
     let facts = Facts {
-        run: making.run,
+        metadata: making.order.metadata,
+        work: making.order.work,
         agent: &making.agent.spec,
         attempt: making.attempt,
     };
@@ -373,7 +379,7 @@ fn mounts(agent: &AgentSpec) -> Vec<core::VolumeMount> {
         .collect()
 }
 
-fn volumes(run: &TaskRun, agent: &AgentSpec) -> Vec<core::Volume> {
+fn volumes(order: &Order<'_>, agent: &AgentSpec) -> Vec<core::Volume> {
     let empty = |name: &str, size: Option<&Amount>| core::Volume {
         name: name.to_owned(),
         empty_dir: Some(core::EmptyDirVolumeSource {
@@ -396,7 +402,7 @@ fn volumes(run: &TaskRun, agent: &AgentSpec) -> Vec<core::Volume> {
         core::Volume {
             name: contract::CONTEXT_VOLUME.to_owned(),
             config_map: Some(core::ConfigMapVolumeSource {
-                name: tasks::names::config_map(&run.spec),
+                name: order.config_map_name(),
                 ..core::ConfigMapVolumeSource::default()
             }),
             ..core::Volume::default()

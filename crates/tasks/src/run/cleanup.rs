@@ -10,7 +10,7 @@ use api::{
     tasks::RunPhase,
 };
 
-use super::{RESOURCE, RunDecision, world::Run};
+use super::{RunDecision, world::Run};
 use crate::time;
 
 /// Adds to the decision about a run that ended what is due by now, and when to look again.
@@ -48,7 +48,7 @@ pub(super) fn add(run: &Run<'_>, decision: &mut RunDecision) {
 /// was made.
 fn end(run: &Run<'_>) -> Option<Timestamp> {
     let finished = run.status.finished_at.as_ref();
-    let created = run.object.metadata.creation_timestamp.as_ref();
+    let created = run.order.metadata.creation_timestamp.as_ref();
     finished.or(created).map(|time| time.0)
 }
 
@@ -69,7 +69,7 @@ fn rule(run: &Run<'_>) -> Option<(Duration, bool)> {
 
 /// How long the run itself says that its children stay.
 fn own(run: &Run<'_>) -> Option<Duration> {
-    let keep = run.object.spec.keep_children?;
+    let keep = run.order.keep_children?;
     let own = if run.phase() == RunPhase::Succeeded {
         keep.succeeded
     } else {
@@ -93,11 +93,11 @@ fn children(run: &Run<'_>, with_files: bool) -> Vec<Effect<NoExternal>> {
 
 /// Only as we know it: whoever just gave it another version wants it to stay.
 fn itself(run: &Run<'_>) -> Effect<NoExternal> {
-    let metadata = &run.object.metadata;
+    let metadata = run.order.metadata;
     Effect::Delete(Target {
         version: metadata.resource_version.clone(),
         ..run.target(
-            RESOURCE,
+            run.order.resource(),
             metadata.name.as_deref().unwrap_or_default(),
             run.uid,
         )

@@ -35,6 +35,7 @@ pub(super) fn conclude(run: &Run<'_>, judgement: Judgement) -> RunDecision {
     if disruption::is_one(reason) {
         return disrupted(run, judgement);
     }
+    let is_done = run.order.is_done(&judgement.evidence);
     let status = with_result(run, judgement.evidence);
     if reason == Reason::Succeeded {
         let verdict = Verdict::succeeded(judgement.message);
@@ -42,7 +43,8 @@ pub(super) fn conclude(run: &Run<'_>, judgement: Judgement) -> RunDecision {
     }
     if let Some(retry) = run.retry()
         && may_repeat(reason)
-        && !run.object.spec.cancel
+        && !is_done
+        && !run.order.cancel
         && status.attempts < retry.max_attempts
     {
         let due = run.after(backoff(&retry.backoff, status.attempts));
@@ -101,7 +103,16 @@ fn with_result(run: &Run<'_>, mut evidence: Evidence) -> TaskRunStatus {
 fn may_repeat(reason: Reason) -> bool {
     !matches!(
         reason,
-        Reason::EvidenceLost | Reason::TooManyDisruptions | Reason::Cancelled
+        Reason::EvidenceLost
+            | Reason::TooManyDisruptions
+            | Reason::Cancelled
+            | Reason::NoChanges
+            | Reason::OutputTooLarge
+            | Reason::PathNotFound
+            | Reason::RepositoryTooLarge
+            | Reason::AddressRefused
+            | Reason::PushRefused
+            | Reason::BranchMoved
     )
 }
 
@@ -113,7 +124,12 @@ fn after_attempts(status: &TaskRunStatus, message: &str) -> String {
 }
 
 /// The run's end.
-fn end(run: &Run<'_>, mut status: TaskRunStatus, phase: RunPhase, verdict: Verdict) -> RunDecision {
+pub(super) fn end(
+    run: &Run<'_>,
+    mut status: TaskRunStatus,
+    phase: RunPhase,
+    verdict: Verdict,
+) -> RunDecision {
     status.finished_at = Some(run.stamp());
     status.deadline_at = None;
     let hold = outcome::release(run, &status, phase, verdict.reason);
@@ -150,7 +166,7 @@ pub(super) fn between(run: &Run<'_>, result: &Evidence) -> RunDecision {
 }
 
 fn is_held(run: &Run<'_>) -> bool {
-    run.object.spec.cancel || run.object.spec.suspend
+    run.order.cancel || run.order.suspend
 }
 
 /// The stored result says why, the stored deadline when: the words are the same at each pass.

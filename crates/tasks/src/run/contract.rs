@@ -2,12 +2,20 @@
 //! Job is built from them, and so is the page of the docs.
 
 use api::tasks::{AgentSpec, TaskRun};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{
+    docs::pod::source_dir,
+    order::{Docs, Work},
+};
 
 /// What the value of a variable may depend on.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
-    /// The run.
-    pub run: &'a TaskRun,
+    /// The run's own name and identity.
+    pub metadata: &'a ObjectMeta,
+    /// What it is about.
+    pub work: Work<'a>,
     /// What it runs on.
     pub agent: &'a AgentSpec,
     /// The number of the attempt, from 1.
@@ -39,8 +47,22 @@ pub struct Variable {
     pub name: &'static str,
     /// What it holds, for the docs.
     pub meaning: &'static str,
-    /// Its value.
-    pub value: fn(&Facts<'_>) -> String,
+    /// Its value; `None` where runs of this kind do not have it.
+    pub value: fn(&Facts<'_>) -> Option<String>,
+}
+
+fn task<'a>(facts: &Facts<'a>) -> Option<&'a TaskRun> {
+    match facts.work {
+        Work::Task(run) => Some(run),
+        Work::Docs(_) => None,
+    }
+}
+
+fn docs<'a>(facts: &Facts<'a>) -> Option<Docs<'a>> {
+    match facts.work {
+        Work::Docs(docs) => Some(docs),
+        Work::Task(_) => None,
+    }
 }
 
 /// The environment, in this order, before the Agent's own variables, so that those may refer to
@@ -49,57 +71,82 @@ pub const ENVIRONMENT: &[Variable] = &[
     Variable {
         name: "ORCHESTRATOR_RUN",
         meaning: "The name of the run.",
-        value: |facts| facts.run.metadata.name.clone().unwrap_or_default(),
+        value: |facts| Some(facts.metadata.name.clone().unwrap_or_default()),
     },
     Variable {
         name: "ORCHESTRATOR_NAMESPACE",
         meaning: "The namespace of the run.",
-        value: |facts| facts.run.metadata.namespace.clone().unwrap_or_default(),
+        value: |facts| Some(facts.metadata.namespace.clone().unwrap_or_default()),
     },
     Variable {
         name: "ORCHESTRATOR_UID",
         meaning: "The UID of the run: different for two runs of the same name.",
-        value: |facts| facts.run.metadata.uid.clone().unwrap_or_default(),
+        value: |facts| Some(facts.metadata.uid.clone().unwrap_or_default()),
     },
     Variable {
         name: "ORCHESTRATOR_TASK_ID",
-        meaning: "`taskId` of the run.",
-        value: |facts| facts.run.spec.task_id.to_string(),
+        meaning: "`taskId` of a TaskRun.",
+        value: |facts| task(facts).map(|run| run.spec.task_id.to_string()),
     },
     Variable {
         name: "ORCHESTRATOR_SERVICE",
-        meaning: "`serviceName` of the run.",
-        value: |facts| facts.run.spec.service_name.clone(),
+        meaning: "`serviceName` of a TaskRun.",
+        value: |facts| task(facts).map(|run| run.spec.service_name.clone()),
     },
     Variable {
         name: "ORCHESTRATOR_CONTEXT_VERSION",
-        meaning: "`contextVersion` of the run: the version of the files.",
-        value: |facts| facts.run.spec.context_version.to_string(),
+        meaning: "`contextVersion` of a TaskRun: the version of the files.",
+        value: |facts| task(facts).map(|run| run.spec.context_version.to_string()),
     },
     Variable {
         name: "ORCHESTRATOR_ATTEMPT",
         meaning: "The number of this attempt within the version, from 1. A Pod that was stopped from outside may be replaced within one attempt.",
-        value: |facts| facts.attempt.to_string(),
+        value: |facts| Some(facts.attempt.to_string()),
     },
     Variable {
         name: "ORCHESTRATOR_CONTEXT_DIR",
         meaning: "The folder with the files, read-only.",
-        value: |facts| facts.agent.context_path.clone(),
+        value: |facts| Some(facts.agent.context_path.clone()),
     },
     Variable {
         name: "ORCHESTRATOR_WORKSPACE",
         meaning: "The writable folder that the agent starts in.",
-        value: |_| WORKSPACE.to_owned(),
+        value: |_| Some(WORKSPACE.to_owned()),
     },
     Variable {
         name: "ORCHESTRATOR_RESULT_FILE",
         meaning: "The file that results are written to.",
-        value: |_| RESULT_FILE.to_owned(),
+        value: |_| Some(RESULT_FILE.to_owned()),
+    },
+    Variable {
+        name: "ORCHESTRATOR_REPOSITORY",
+        meaning: "`repositoryUrl` of a DocsRun.",
+        value: |facts| docs(facts).map(|docs| docs.run.spec.repository_url.clone()),
+    },
+    Variable {
+        name: "ORCHESTRATOR_BASE_COMMIT",
+        meaning: "The commit that a DocsRun works on.",
+        value: |facts| docs(facts).map(|docs| docs.status.base_commit.clone().unwrap_or_default()),
+    },
+    Variable {
+        name: "ORCHESTRATOR_SOURCE_DIR",
+        meaning: "`workingDirectory` of a DocsRun, in the checkout. It may be written; only what is in the next folder counts.",
+        value: |facts| docs(facts).map(|docs| source_dir(&docs.run.spec.working_directory)),
+    },
+    Variable {
+        name: "ORCHESTRATOR_OUTPUT_DIR",
+        meaning: "`output.path` of a DocsRun, in the checkout: the folder whose regular files are committed and pushed.",
+        value: |facts| docs(facts).map(|docs| source_dir(&docs.run.spec.output.path)),
+    },
+    Variable {
+        name: "ORCHESTRATOR_MODEL",
+        meaning: "`model` of a DocsRun, if it names one.",
+        value: |facts| docs(facts).and_then(|docs| docs.run.spec.model.clone()),
     },
     Variable {
         name: "HOME",
         meaning: "A writable home.",
-        value: |_| HOME.to_owned(),
+        value: |_| Some(HOME.to_owned()),
     },
 ];
 
@@ -223,6 +270,9 @@ pub(super) fn environment(facts: &Facts<'_>) -> Vec<(&'static str, String)> {
     ENVIRONMENT
         .iter()
         // `$(NAME)` in a Pod's variable is replaced; a service's name must arrive as it is.
-        .map(|variable| (variable.name, (variable.value)(facts).replace('$', "$$")))
+        .filter_map(|variable| {
+            let value = (variable.value)(facts)?;
+            Some((variable.name, value.replace('$', "$$")))
+        })
         .collect()
 }

@@ -23,23 +23,28 @@ use super::{
 /// - The same input gives the same decision, and every wait has a time at which it ends.
 #[must_use]
 pub fn decide(input: &Input<'_, TaskRun, RunWorld>) -> RunDecision {
-    let run = Run::new(input);
+    let run = Run::of_task(input);
     if let Some(since) = &input.object.metadata.deletion_timestamp {
         return delete::decide(&run, since.0);
     }
     if let Some(ended) = outcome::ended(&run).or_else(|| outcome::restored(&run)) {
         return ended;
     }
-    let decision = if version::is_superseded(&run) {
-        version::supersede(&run)
+    course(&run)
+}
+
+/// The course of a run that is neither being deleted nor over.
+pub(super) fn course(run: &Run<'_>) -> RunDecision {
+    let decision = if version::is_superseded(run) {
+        version::supersede(run)
     } else if let Some(fault) = run.fault {
-        faulted(&run, fault)
+        faulted(run, fault)
     } else {
         match run.stage() {
-            Stage::Before => start::start(&run),
-            Stage::Going { job } => going::decide(&run, job),
-            Stage::Stopping { result } => conclude::stop(&run, result),
-            Stage::Between { result } => conclude::between(&run, result),
+            Stage::Before => start::start(run),
+            Stage::Going { job } => going::decide(run, job),
+            Stage::Stopping { result } => conclude::stop(run, result),
+            Stage::Between { result } => conclude::between(run, result),
         }
     };
     with_facts(decision)
@@ -61,7 +66,7 @@ fn faulted(run: &Run<'_>, fault: &Fault) -> RunDecision {
 }
 
 /// The conditions of a run's own, from what its status names.
-fn with_facts(mut decision: RunDecision) -> RunDecision {
+pub(super) fn with_facts(mut decision: RunDecision) -> RunDecision {
     let TaskRunStatus {
         config_map_name,
         job_name,

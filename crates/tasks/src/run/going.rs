@@ -13,14 +13,14 @@ use serde_json::json;
 use super::{
     RunDecision, STOP_WAIT,
     attempt::{self, Attempt, recent},
-    cause::Cause,
+    cause::{self, Cause},
     children::BACKSTOP,
     conclude, disruption, start, suspend,
     world::{Run, pod_words},
 };
 use crate::{
     time,
-    view::{Exit, JobView, PodView},
+    view::{Container, Exit, JobView, PodView, Step},
 };
 
 /// The Job controller takes about a second to see that a container ended. For this long nothing
@@ -60,14 +60,14 @@ fn strays(run: &Run<'_>, job: &JobView) -> Vec<Effect<NoExternal>> {
 
 /// The container did not end: someone may want it to, or may have stopped it.
 fn unfinished(run: &Run<'_>, job: &JobView) -> RunDecision {
-    if run.object.spec.cancel {
+    if run.order.cancel {
         let message = format!(
             "cancelled by 'spec.cancel' during attempt {}",
             run.status.attempts
         );
         return conclude::give_up(run, job, Reason::Cancelled, &message);
     }
-    if run.object.spec.suspend {
+    if run.order.suspend {
         return suspend::during(run, job);
     }
     if job.suspended && job.suspended_by_us {
@@ -121,7 +121,7 @@ fn waiting(
     let mut decision = Decision::say(status, RunPhase::Pending, verdict).wake_at(wake);
     decision
         .effects
-        .extend(raised(run, job, time::after(deadline, run.timeout(job))));
+        .extend(raised(run, job, time::after(deadline, run.pod_time(job))));
     match start::files_again(run) {
         Ok(None) => {}
         Ok(Some(files)) => decision = decision.with(Effect::Ensure(Box::new(files))),
@@ -154,11 +154,23 @@ fn running(run: &Run<'_>, job: &JobView, pod: &PodView, since: Option<Timestamp>
     let mut status = run.next();
     let known = status.started_at.as_ref().map(|time| time.0);
     let since = time::whole(since.or(known).unwrap_or(run.now));
-    let timeout = run.timeout(job);
-    let deadline = time::after(since, timeout);
+    let agent_ended = pod.agent.as_ref().and_then(|exit| exit.finished);
+    let (what, begun, timeout) = match pod.step {
+        Step::Publish => (
+            "the container 'publish'",
+            agent_ended.unwrap_or(since),
+            run.order.after_agent(),
+        ),
+        Step::Clone | Step::Agent => ("the agent", since, run.timeout(job)),
+    };
+    let deadline = time::after(begun, timeout);
+    let last = match pod.step {
+        Step::Publish => deadline,
+        Step::Clone | Step::Agent => time::after(deadline, run.order.after_agent()),
+    };
     if run.now >= deadline {
         let message = format!(
-            "{}: the agent did not end within {}",
+            "{}: {what} did not end within {}",
             pod_words(pod),
             time::words(timeout)
         );
@@ -177,17 +189,40 @@ fn running(run: &Run<'_>, job: &JobView, pod: &PodView, since: Option<Timestamp>
             wake = overdue.map_or(wake, |at| at.min(wake));
             Verdict::working(Reason::Disrupted, disruption::words(pod, run.now))
         }
-        None => Verdict::working(
-            Reason::Progressing,
-            format!("{} runs; it has until {deadline}", pod_words(pod)),
-        ),
+        None => going_on(run, job, pod, deadline),
     };
     let mut decision = Decision::say(status, RunPhase::Running, verdict).wake_at(wake);
-    decision.effects.extend(raised(run, job, deadline));
+    decision.effects.extend(raised(run, job, last));
     decision
 }
 
-/// The Job's own limit, in seconds, for a container that may run until `end`.
+fn going_on(run: &Run<'_>, job: &JobView, pod: &PodView, deadline: Timestamp) -> Verdict {
+    if let Some(cause) = stuck(run, job, pod) {
+        return Verdict::working(cause.reason, cause.message);
+    }
+    let pod_words = pod_words(pod);
+    match pod.step {
+        Step::Publish => Verdict::working(
+            Reason::Publishing,
+            format!("{pod_words} commits and pushes what the agent wrote; it has until {deadline}"),
+        ),
+        Step::Clone | Step::Agent => Verdict::working(
+            Reason::Progressing,
+            format!("{pod_words} runs; it has until {deadline}"),
+        ),
+    }
+}
+
+/// What keeps the container after the agent's from starting.
+fn stuck(run: &Run<'_>, job: &JobView, pod: &PodView) -> Option<Cause> {
+    let waiting = PodView {
+        container: Container::Waiting(pod.stuck.clone()?),
+        ..pod.clone()
+    };
+    cause::find(job, Some(&waiting), &run.world.warnings, None, run.now)
+}
+
+/// The Job's own limit, in seconds, for a Pod that may run until `end`.
 pub(super) fn limit(job: &JobView, end: Timestamp) -> Option<i64> {
     let last = time::after(end, BACKSTOP).as_second();
     Some(last.saturating_sub(job.started?.as_second()).max(1))
@@ -247,7 +282,9 @@ fn settling(run: &Run<'_>, job: &JobView, pod: &PodView, exit: Option<&Exit>) ->
 /// Nothing new is said for a moment.
 fn unchanged(run: &Run<'_>, job: &JobView) -> RunDecision {
     let verdict = match run.said() {
-        Some((Reason::Progressing, message)) => Verdict::working(Reason::Progressing, message),
+        Some((reason @ (Reason::Progressing | Reason::Cloning | Reason::Publishing), message)) => {
+            Verdict::working(reason, message)
+        }
         Some(_) | None => Verdict::working(
             Reason::Progressing,
             format!(

@@ -8,6 +8,7 @@ use api::{
     status::{MESSAGE, bounded},
     tasks::Evidence,
 };
+use git::Report;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::{
     time,
-    view::{Container, Exit, JobEnd, JobView, PodPhase, PodView},
+    view::{Container, Exit, JobEnd, JobView, PodPhase, PodView, Step},
 };
 
 /// The most characters of a failed program's own words.
@@ -147,7 +148,9 @@ fn ended_well(pod: &PodView, exit: &Exit, terms: Option<&Terms>) -> Judgement {
             evidence,
         );
     };
-    let results = match results(&exit.message) {
+    // A DocsRun's last container is ours; what the agent returned is in its own.
+    let agent = pod.agent.as_ref().unwrap_or(exit);
+    let results = match results(&agent.message) {
         Ok(results) => results,
         Err((reason, message)) => return Judgement::new(reason, message, evidence),
     };
@@ -250,6 +253,15 @@ fn refused(pod: &PodView, end: &JobEnd) -> Judgement {
 
 fn failed(pod: &PodView, exit: &Exit, job_message: &str, terms: Option<&Terms>) -> Judgement {
     let name = pod_words(pod);
+    let ours = match pod.step {
+        Step::Agent => None,
+        Step::Clone => Some(("clone", Reason::CloneFailed)),
+        Step::Publish => Some(("publish", Reason::PublishFailed)),
+    };
+    if let Some((container, otherwise)) = ours.filter(|_| exit.code != 0) {
+        let (reason, message) = step_failed(&name, container, otherwise, exit);
+        return Judgement::new(reason, message, evidence(Some(pod)));
+    }
     let (reason, message) = match exit.reason.as_str() {
         "OOMKilled" => {
             let limit = terms.and_then(|terms| terms.memory.as_deref());
@@ -280,7 +292,8 @@ fn failed(pod: &PodView, exit: &Exit, job_message: &str, terms: Option<&Terms>) 
             ),
         ),
     };
-    let results = results(&exit.message).unwrap_or_default();
+    let agent = pod.agent.as_ref().unwrap_or(exit);
+    let results = results(&agent.message).unwrap_or_default();
     Judgement::new(
         reason,
         message,
@@ -289,6 +302,37 @@ fn failed(pod: &PodView, exit: &Exit, job_message: &str, terms: Option<&Terms>) 
             ..evidence(Some(pod))
         },
     )
+}
+
+/// One of our own containers failed: it says why in its report, unless something ended it.
+fn step_failed(pod: &str, container: &str, otherwise: Reason, exit: &Exit) -> (Reason, String) {
+    if exit.reason == "OOMKilled" {
+        let message = format!(
+            "{pod}: the container '{container}' used more memory than its limit and was killed"
+        );
+        return (Reason::StepOOM, message);
+    }
+    match Report::read(&exit.message) {
+        Some(Report::Failed { reason, message }) => {
+            let reason = Reason::from_name(reason.as_str()).unwrap_or(otherwise);
+            (reason, message)
+        }
+        Some(
+            Report::Cloned { .. }
+            | Report::Pushed { .. }
+            | Report::Found { .. }
+            | Report::NoChanges { .. },
+        )
+        | None => {
+            let said =
+                plain(&exit.message).map_or_else(String::new, |text| format!(": \"{text}\""));
+            let message = format!(
+                "{pod}: the container '{container}' ended with exit code {} and without a report{said}",
+                exit.code
+            );
+            (otherwise, message)
+        }
+    }
 }
 
 fn exit_words(pod: &str, exit: &Exit) -> String {
@@ -327,6 +371,8 @@ pub(super) fn evidence(pod: Option<&PodView>) -> Evidence {
         Container::Running { since } => (None, *since),
         Container::Unknown | Container::Waiting(_) => (None, None),
     };
+    // What came before the agent is not its start.
+    let started = started.filter(|_| pod.step != Step::Clone);
     let stored = |time: Option<Timestamp>| time.map(|time| Time(time::whole(time)));
     Evidence {
         exit_code: exit.map(|exit| exit.code),

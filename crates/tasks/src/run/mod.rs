@@ -1,4 +1,5 @@
-//! A TaskRun: one task, run by an agent on versioned files, as a Job.
+//! A run: an agent at work, as a Job. [`order`] says for which kind: a TaskRun's on versioned files,
+//! or a DocsRun's on a repository, whose own steps are in [`docs`].
 //!
 //! [`decide()`] is an ordered chain; each step is a module: `delete`, `outcome` (what has ended
 //! stays as it is), `version` (a newer context), `start`, `going` (an attempt, read by `attempt`,
@@ -14,8 +15,10 @@ pub mod contract;
 mod decide;
 mod delete;
 mod disruption;
+pub mod docs;
 mod going;
 mod judge;
+pub mod order;
 mod outcome;
 mod start;
 mod suspend;

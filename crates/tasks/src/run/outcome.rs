@@ -91,11 +91,12 @@ pub(super) fn restored(run: &Run<'_>) -> Option<RunDecision> {
         _ => return None,
     };
     let message = format!(
-        "restored: version {} ended as {} ({}) before, as the annotation '{}' says; nothing was started. Raise 'contextVersion' to run it again",
+        "restored: version {} ended as {} ({}) before, as the annotation '{}' says; nothing was started. {}",
         outcome.version,
         outcome.outcome,
         outcome.reason,
-        names::OUTCOME
+        names::OUTCOME,
+        run.order.run_again()
     );
     let verdict = match (phase, Reason::from_name(&outcome.reason)) {
         (RunPhase::Succeeded, _) => Verdict::succeeded(message),

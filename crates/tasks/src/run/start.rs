@@ -6,7 +6,7 @@ use api::{
     Reason, Timestamp, Verdict,
     decide::{Decision, Effect, Manifest, NoExternal},
     status::{MESSAGE, bounded, condition},
-    tasks::{Agent, CONTEXT_LIMIT, RunPhase, TaskRunStatus, names},
+    tasks::{Agent, CONTEXT_LIMIT, RunPhase, TaskRunStatus},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -28,34 +28,40 @@ const SETTLE: Duration = Duration::from_secs(3);
 /// Starts the next attempt, or says what it waits for.
 pub(super) fn start(run: &Run<'_>) -> RunDecision {
     let (attempt, name) = run.next_attempt();
-    if let Some(wait) = leftovers(run, &name) {
-        return wait;
+    match ready(run, &name) {
+        Ok(agent) => begin(run, agent, attempt, name),
+        Err(wait) => *wait,
+    }
+}
+
+/// The Agent, if nothing is in the way of a Job of this name; otherwise what is to be done first.
+pub(super) fn ready<'a>(run: &Run<'a>, name: &str) -> Result<&'a Agent, Box<RunDecision>> {
+    if let Some(wait) = leftovers(run, name) {
+        return Err(Box::new(wait));
     }
     if let Some((begun, job)) = unrecorded(run) {
-        return adopt(run, &begun, job);
+        return Err(Box::new(adopt(run, &begun, job)));
     }
-    if run.object.spec.cancel {
-        return conclude::cancelled(run);
+    if run.order.cancel {
+        return Err(Box::new(conclude::cancelled(run)));
     }
-    if run.object.spec.suspend {
-        return suspend::before(run);
+    if run.order.suspend {
+        return Err(Box::new(suspend::before(run)));
     }
     if let Some(stalled) = too_large(run) {
-        return stalled;
+        return Err(Box::new(stalled));
     }
-    let agent = match usable(run) {
-        Ok(agent) => agent,
-        Err((reason, message)) => return without_agent(run, reason, &message),
-    };
-    if let Some(wait) = still_deleting(run, &name) {
-        return wait;
+    let agent =
+        usable(run).map_err(|(reason, message)| Box::new(without_agent(run, reason, &message)))?;
+    match still_deleting(run, name) {
+        Some(wait) => Err(Box::new(wait)),
+        None => Ok(agent),
     }
-    begin(run, agent, attempt, name)
 }
 
 fn without_agent(run: &Run<'_>, reason: Reason, message: &str) -> RunDecision {
     let decision = hold_back(run, reason, message, None);
-    let created = run.object.metadata.creation_timestamp.as_ref();
+    let created = run.order.metadata.creation_timestamp.as_ref();
     let settled = created.and_then(|created| attempt::recent(run.now, created.0, SETTLE));
     match settled {
         Some(settled) if !decision.is_end() => {
@@ -79,6 +85,9 @@ pub(super) fn unrecorded<'a>(run: &Run<'a>) -> Option<(Run<'a>, &'a JobView)> {
     let is_ours = |job: &&JobView| {
         job.deleting.is_none() && job.version == Some(run.version()) && job.terms.is_some()
     };
+    if !run.order.is_announced() {
+        return None;
+    }
     let job = run.job(&name).filter(is_ours)?;
     let deadline = time::after(made(run, job), run.start_timeout(job));
     let mut begun = run.clone();
@@ -104,13 +113,13 @@ fn adopt(run: &Run<'_>, begun: &Run<'_>, job: &JobView) -> RunDecision {
 
 /// A container that starts at once is recorded as running: nothing is recorded before it, unless
 /// it takes longer than this, or something is wrong.
-const CALM: Duration = Duration::from_secs(10);
+pub(super) const CALM: Duration = Duration::from_secs(10);
 
 fn first_record(run: &Run<'_>, made: Timestamp) -> Option<Timestamp> {
     attempt::recent(run.now, made, CALM).filter(|_| is_unrecorded(run))
 }
 
-fn is_unrecorded(run: &Run<'_>) -> bool {
+pub(super) fn is_unrecorded(run: &Run<'_>) -> bool {
     let status = &run.status;
     let is_empty = status.context_version.is_none() && status.progress.conditions.is_empty();
     is_empty && matches!(run.stage(), Stage::Before)
@@ -120,7 +129,7 @@ fn begun_status(run: &Run<'_>, attempt: u32, job: String, deadline: Timestamp) -
     let mut status = run.next();
     status.attempts = attempt;
     status.job_name = Some(job);
-    status.config_map_name = Some(names::config_map(&run.object.spec));
+    status.config_map_name = Some(run.order.config_map_name());
     status.deadline_at = Some(Time(deadline));
     status.started_at = None;
     status.pod = None;
@@ -134,7 +143,7 @@ fn begun_status(run: &Run<'_>, attempt: u32, job: String, deadline: Timestamp) -
 /// was made by an earlier attempt, perhaps from an Agent that changed since.
 fn begin(run: &Run<'_>, agent: &Agent, attempt: u32, name: String) -> RunDecision {
     let making = Making {
-        run: run.object,
+        order: run.order,
         agent,
         resources: run.resources(agent),
         attempt,
@@ -183,7 +192,7 @@ pub(super) fn files_again(run: &Run<'_>) -> Result<Option<Manifest>, serde_json:
         return Ok(None);
     }
     let making = Making {
-        run: run.object,
+        order: run.order,
         agent,
         resources: run.resources(agent),
         attempt: run.status.attempts,
@@ -197,14 +206,18 @@ pub(super) fn files_again(run: &Run<'_>) -> Result<Option<Manifest>, serde_json:
 fn leftovers(run: &Run<'_>, next: &str) -> Option<RunDecision> {
     let old = |job: &&JobView| {
         let other_version = job.version.is_some_and(|version| version != run.version());
-        other_version || (job.end.is_none() && job.name != next)
+        // What a Job does that no record announces, nobody knows.
+        let is_unknown = other_version || !run.order.is_announced();
+        is_unknown || (job.end.is_none() && job.name != next)
     };
     let jobs: Vec<&JobView> = run.jobs().filter(old).collect();
     let mut blockers: Vec<String> = jobs
         .iter()
         .map(|job| match job.version {
-            Some(version) => format!("Job '{}' of version {version}", job.name),
-            None => format!("Job '{}'", job.name),
+            Some(version) if run.order.is_announced() => {
+                format!("Job '{}' of version {version}", job.name)
+            }
+            Some(_) | None => format!("Job '{}'", job.name),
         })
         .collect();
     let next_uid = run.job(next).map(|job| &job.uid);
@@ -227,11 +240,10 @@ fn leftovers(run: &Run<'_>, next: &str) -> Option<RunDecision> {
     let asked = jobs_asked.chain(pods_asked).max();
     let at_least = asked.map(|asked| time::after(asked, STOP_WAIT));
     let mut decision = hold_back(run, Reason::Progressing, &message, at_least);
-    let spec = &run.object.spec;
-    if decision.is_end() && spec.cancel {
+    if decision.is_end() && run.order.cancel {
         return Some(conclude::cancelled(run));
     }
-    if decision.is_end() && spec.suspend {
+    if decision.is_end() && run.order.suspend {
         decision = suspend::before(run);
     }
     if !decision.is_end() {
@@ -244,12 +256,13 @@ fn leftovers(run: &Run<'_>, next: &str) -> Option<RunDecision> {
 /// More files than a ConfigMap holds. Those that are stored already fit.
 fn too_large(run: &Run<'_>) -> Option<RunDecision> {
     let agent = run.world.agent.as_ref().map(|agent| &agent.spec);
-    let (own, instructions) = children::sizes(&run.object.spec, agent);
+    let (own, instructions) = children::sizes(run.order.files, agent);
     if run.files().is_some() || own.saturating_add(instructions) <= CONTEXT_LIMIT {
         return None;
     }
     let message = format!(
-        "the run's files have {own} bytes and the Agent's instructions {instructions}, together more than the {CONTEXT_LIMIT} that fit; make them smaller with a higher 'contextVersion', or shorten the instructions"
+        "the run's files have {own} bytes and the Agent's instructions {instructions}, together more than the {CONTEXT_LIMIT} that fit; {}, or shorten the instructions",
+        run.order.fewer_files()
     );
     let mut status = run.next();
     if matches!(run.stage(), Stage::Before) {
@@ -261,7 +274,7 @@ fn too_large(run: &Run<'_>) -> Option<RunDecision> {
 
 /// The Agent, if it can be used.
 fn usable<'a>(run: &Run<'a>) -> Result<&'a Agent, (Reason, String)> {
-    let name = &run.object.spec.agent_name;
+    let name = run.order.agent_name;
     let Some(agent) = run.world.agent.as_deref() else {
         return Err((
             Reason::AgentNotFound,

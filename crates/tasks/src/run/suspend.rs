@@ -87,7 +87,7 @@ pub(super) fn resume(run: &Run<'_>, job: &JobView) -> RunDecision {
     status.deadline_at = Some(Time(deadline));
     // Not every release of Kubernetes begins the Job's own limit anew.
     let mut spec = json!({ "suspend": false });
-    if let Some(limit) = going::limit(job, time::after(deadline, run.timeout(job))) {
+    if let Some(limit) = going::limit(job, time::after(deadline, run.pod_time(job))) {
         spec["activeDeadlineSeconds"] = json!(limit);
     }
     Decision::say(status, RunPhase::Pending, going::created(&job.name))

@@ -6,11 +6,11 @@ use api::{
     Phase, Reason, Timestamp,
     decide::{Effect, Fault, Input, NoExternal, ResourceType, Target},
     status::condition,
-    tasks::{Agent, Evidence, Resources, Retry, RunPhase, TaskRun, TaskRunStatus, names},
+    tasks::{Agent, Evidence, Resources, Retry, RunPhase, TaskRun, TaskRunStatus},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{disruption, terms::Terms};
+use super::{disruption, order::Order, terms::Terms};
 use crate::{
     time,
     view::{ConfigMapView, Container, JobView, PodPhase, PodView, Warning},
@@ -71,7 +71,7 @@ impl Default for Cleanup {
 /// A run with what was observed for it: what each step of the decision reads.
 #[derive(Debug, Clone)]
 pub(super) struct Run<'a> {
-    pub(super) object: &'a TaskRun,
+    pub(super) order: Order<'a>,
     pub(super) world: &'a RunWorld,
     pub(super) now: Timestamp,
     pub(super) fault: Option<&'a Fault>,
@@ -96,20 +96,27 @@ pub(super) enum Stage<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(input: &Input<'a, TaskRun, RunWorld>) -> Self {
+    pub(super) fn of_task(input: &Input<'a, TaskRun, RunWorld>) -> Self {
+        let order = Order::of_task(input.object);
+        let status = input.object.status.clone().unwrap_or_default();
+        Self::new(order, status, input.world, input.now, input.fault)
+    }
+
+    pub(super) fn new(
+        order: Order<'a>,
+        status: TaskRunStatus,
+        world: &'a RunWorld,
+        now: Timestamp,
+        fault: Option<&'a Fault>,
+    ) -> Self {
         Self {
-            object: input.object,
-            world: input.world,
-            now: input.now,
-            fault: input.fault,
-            status: input.object.status.clone().unwrap_or_default(),
-            uid: input.object.metadata.uid.as_deref().unwrap_or_default(),
-            namespace: input
-                .object
-                .metadata
-                .namespace
-                .as_deref()
-                .unwrap_or_default(),
+            order,
+            world,
+            now,
+            fault,
+            status,
+            uid: order.metadata.uid.as_deref().unwrap_or_default(),
+            namespace: order.metadata.namespace.as_deref().unwrap_or_default(),
         }
     }
 
@@ -130,12 +137,12 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn annotation(&self, key: &str) -> Option<&str> {
-        let annotations = self.object.metadata.annotations.as_ref()?;
+        let annotations = self.order.metadata.annotations.as_ref()?;
         annotations.get(key).map(String::as_str)
     }
 
     pub(super) fn version(&self) -> i64 {
-        self.object.spec.context_version
+        self.order.version
     }
 
     pub(super) fn stage(&self) -> Stage<'_> {
@@ -198,24 +205,25 @@ impl<'a> Run<'a> {
 
     /// The ConfigMap with this version's files, if it is ours.
     pub(super) fn files(&self) -> Option<&'a ConfigMapView> {
-        let name = names::config_map(&self.object.spec);
+        let name = self.order.config_map_name();
         self.config_maps().find(|map| map.name == name)
     }
 
     /// The attempt that is to be started next, and its Job's name. One that was disrupted is
     /// started again under another name.
     pub(super) fn next_attempt(&self) -> (u32, String) {
-        let spec = &self.object.spec;
         let begun = self.status.attempts;
         if let Stage::Between { result } = self.stage()
             && disruption::was_disrupted(result)
         {
             // Some that ended as disrupted before these were counted have none.
-            let name = names::job(spec, begun, Some(self.status.disruptions.max(1)));
+            let name = self
+                .order
+                .job_name(begun, Some(self.status.disruptions.max(1)));
             return (begun, name);
         }
         let next = begun.saturating_add(1);
-        (next, names::job(spec, next, None))
+        (next, self.order.job_name(next, None))
     }
 
     /// What the attempt with this Job is judged by; `None` if neither the Job nor an Agent says.
@@ -236,8 +244,13 @@ impl<'a> Run<'a> {
     /// How long the container of this Job may run: the run's word, else the Agent's.
     pub(super) fn timeout(&self, job: &JobView) -> Duration {
         let agents = || self.terms(job).map(|terms| terms.timeout());
-        let own = self.object.spec.timeout.map(Duration::from);
+        let own = self.order.timeout;
         own.or_else(agents).unwrap_or(super::RUN_TIME)
+    }
+
+    /// How long the Pod of this Job may run, from its agent's start.
+    pub(super) fn pod_time(&self, job: &JobView) -> Duration {
+        self.timeout(job).saturating_add(self.order.after_agent())
     }
 
     pub(super) fn resources<'s>(&'s self, agent: &'s Agent) -> &'s Resources {
@@ -252,7 +265,7 @@ impl<'a> Run<'a> {
     /// if the Agent is gone.
     pub(super) fn retry(&self) -> Option<&'a Retry> {
         let agent = || self.world.agent.as_ref().map(|agent| &agent.spec.retry);
-        self.object.spec.retry.as_ref().or_else(agent)
+        self.order.retry.or_else(agent)
     }
 
     pub(super) fn deadline(&self) -> Option<Timestamp> {

@@ -14,14 +14,14 @@ use crate::run::{Cleanup, terms::Terms};
 
 /// SplitMix64: small, and good enough to wander through cases.
 #[derive(Debug, Clone)]
-pub(super) struct Rng(u64);
+pub(in crate::run) struct Rng(u64);
 
 impl Rng {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(in crate::run) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(in crate::run) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -30,25 +30,25 @@ impl Rng {
     }
 
     /// Below `limit`.
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
+    pub(in crate::run) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit.max(1)
     }
 
     /// One in `odds`.
-    pub(super) fn one_in(&mut self, odds: u64) -> bool {
+    pub(in crate::run) fn one_in(&mut self, odds: u64) -> bool {
         self.below(odds) == 0
     }
 
-    pub(super) fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
+    pub(in crate::run) fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
         let index = self.below(list.len() as u64);
         &list[usize::try_from(index).unwrap()]
     }
 
-    fn maybe<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> Option<T> {
+    pub(in crate::run) fn maybe<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> Option<T> {
         (!self.one_in(3)).then(|| make(self))
     }
 
-    fn time(&mut self) -> Timestamp {
+    pub(in crate::run) fn time(&mut self) -> Timestamp {
         const NEAR: &[i64] = &[
             -400_000, -3700, -700, -601, -600, -90, -30, -11, -10, -5, -1, 0, 1, 5, 10, 59, 61,
             600, 3600,
@@ -80,7 +80,7 @@ const MESSAGES: &[&str] = &[
     "\u{1F600}\u{202e}日本",
 ];
 
-fn text(rng: &mut Rng) -> String {
+pub(in crate::run) fn text(rng: &mut Rng) -> String {
     match rng.below(40) {
         0 => "ü".repeat(3000),
         1 => "x".repeat(4096),
@@ -139,7 +139,7 @@ fn runs() -> &'static [TaskRun] {
     })
 }
 
-fn any_reason(rng: &mut Rng) -> Reason {
+pub(in crate::run) fn any_reason(rng: &mut Rng) -> Reason {
     *rng.pick(Reason::ALL)
 }
 
@@ -300,6 +300,9 @@ fn job(rng: &mut Rng, run: &TaskRun, index: u64) -> JobView {
 
 fn pod(rng: &mut Rng, index: u64) -> PodView {
     PodView {
+        step: crate::view::Step::Agent,
+        agent: None,
+        stuck: None,
         name: format!("pod-{index}"),
         uid: format!("pod-uid-{index}"),
         job_uid: rng.maybe(|rng| format!("job-{}", rng.below(4))),
@@ -362,7 +365,7 @@ fn keep(rng: &mut Rng) -> Duration {
 }
 
 /// Any scene at all, and sometimes the fault that an effect ended with.
-pub(super) fn anything(seed: u64) -> (Scene, Option<Fault>) {
+pub(in crate::run) fn anything(seed: u64) -> (Scene, Option<Fault>) {
     let mut rng = Rng::new(seed);
     let rng = &mut rng;
     let mut run = rng.pick(runs()).clone();

@@ -6,10 +6,10 @@ mod cleaning;
 mod cluster;
 mod deletion;
 mod disruptions;
-mod generator;
+pub(super) mod generator;
 mod judging;
 mod lifecycle;
-mod properties;
+pub(super) mod properties;
 mod recording;
 mod regressions;
 mod suspending;
@@ -90,7 +90,7 @@ pub(super) fn agent(spec: Value) -> Agent {
     agent
 }
 
-fn merge(into: &mut Value, from: &Value) {
+pub(super) fn merge(into: &mut Value, from: &Value) {
     if let (Value::Object(into), Value::Object(from)) = (into, from) {
         for (key, value) in from {
             into.insert(key.clone(), value.clone());
@@ -325,6 +325,9 @@ impl Scene {
             Container::Ended(_) => PodPhase::Failed,
         };
         self.world.pods.push(PodView {
+            step: crate::view::Step::Agent,
+            agent: None,
+            stuck: None,
             name,
             uid,
             job_uid: Some(job.uid.clone()),
@@ -407,12 +410,16 @@ pub(super) fn ended(code: i32, finished: i64, message: &str) -> Container {
 }
 
 /// What a decision says and does, in short.
-pub(super) fn said(decision: &RunDecision) -> (RunPhase, State, Reason) {
+pub(super) fn said<S: Status<Phase = RunPhase>>(
+    decision: &Decision<S, NoExternal>,
+) -> (RunPhase, State, Reason) {
     let Decision { phase, verdict, .. } = decision;
     (*phase, verdict.state, verdict.reason)
 }
 
-pub(super) fn creates(decision: &RunDecision) -> Vec<(&'static str, String)> {
+pub(super) fn creates<S: Status>(
+    decision: &Decision<S, NoExternal>,
+) -> Vec<(&'static str, String)> {
     let made = |effect: &Effect<NoExternal>| match effect {
         Effect::Ensure(manifest) => Some((manifest.resource.kind, manifest.name.clone())),
         Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } | Effect::External { .. } => {
@@ -422,7 +429,7 @@ pub(super) fn creates(decision: &RunDecision) -> Vec<(&'static str, String)> {
     decision.effects.iter().filter_map(made).collect()
 }
 
-pub(super) fn deletes(decision: &RunDecision) -> Vec<String> {
+pub(super) fn deletes<S: Status>(decision: &Decision<S, NoExternal>) -> Vec<String> {
     let gone = |effect: &Effect<NoExternal>| match effect {
         Effect::Delete(target) => Some(target.name.clone()),
         Effect::Ensure(_) | Effect::Apply(_) | Effect::Patch { .. } | Effect::External { .. } => {
@@ -433,7 +440,7 @@ pub(super) fn deletes(decision: &RunDecision) -> Vec<String> {
 }
 
 /// The Jobs that are told to run no Pod, and those that are let go.
-pub(super) fn suspends(decision: &RunDecision) -> Vec<(String, bool)> {
+pub(super) fn suspends<S: Status>(decision: &Decision<S, NoExternal>) -> Vec<(String, bool)> {
     let suspended = |change: JobChange| Some((change.name, change.suspend?));
     let changes = decision.effects.iter().filter_map(job_change);
     changes.filter_map(suspended).collect()
@@ -483,7 +490,7 @@ pub(super) fn stop(pod: &mut PodView, asked: i64) {
     pod.stop_by = Some(at(asked + 30));
 }
 
-pub(super) fn released(decision: &RunDecision) -> Option<Option<Value>> {
+pub(super) fn released<S: Status>(decision: &Decision<S, NoExternal>) -> Option<Option<Value>> {
     match &decision.hold {
         Hold::Keep => None,
         Hold::Release { annotations } => Some(

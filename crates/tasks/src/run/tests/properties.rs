@@ -481,7 +481,7 @@ fn seeded(seeds: std::ops::Range<u64>, case: impl Fn(u64)) {
 }
 
 /// On all processors: the checks are slow without optimisation.
-fn in_parallel(cases: u64, case: impl Fn(u64) + Sync) {
+pub(in crate::run) fn in_parallel(cases: u64, case: impl Fn(u64) + Sync) {
     let workers = std::thread::available_parallelism().map_or(2, |count| count.get() as u64);
     let share = cases.div_ceil(workers);
     std::thread::scope(|scope| {

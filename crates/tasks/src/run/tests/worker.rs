@@ -319,6 +319,9 @@ impl Worker {
             (_, None) => PodPhase::Pending,
         };
         PodView {
+            step: crate::view::Step::Agent,
+            agent: None,
+            stuck: None,
             name: format!("{}-pod-{}", self.view.name, pod.number),
             uid: format!("{}-pod-{}", self.view.uid, pod.number),
             job_uid: Some(self.view.uid.clone()),

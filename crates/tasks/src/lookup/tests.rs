@@ -1,0 +1,229 @@
+use api::tasks::DocsRun;
+use serde_json::json;
+
+use super::*;
+
+fn run(name: &str, url: &str) -> DocsRun {
+    serde_json::from_value(json!({
+        "apiVersion": "orchestrator.io/v1alpha1", "kind": "DocsRun",
+        "metadata": { "name": name, "namespace": "team", "uid": format!("uid-{name}") },
+        "spec": { "repositoryUrl": url, "sourceBranch": "main", "agentName": "writer" },
+    }))
+    .unwrap()
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_900_000_000 + seconds).unwrap()
+}
+
+fn resolve() -> Question {
+    Question {
+        branches: vec!["main".to_owned()],
+        purpose: Purpose::Resolve,
+    }
+}
+
+fn verify(commit: &str) -> Question {
+    Question {
+        purpose: Purpose::Verify(commit.to_owned()),
+        ..resolve()
+    }
+}
+
+fn heads(commit: &str) -> Heads {
+    [("main".to_owned(), Some(commit.to_owned()))].into()
+}
+
+fn refused() -> Result<Heads, (Reason, String)> {
+    Err((Reason::RepositoryUnreachable, "no answer".to_owned()))
+}
+
+fn place(room: usize) -> (Lookups, mpsc::Receiver<Wanted>) {
+    let (wanted, incoming) = mpsc::channel(room);
+    let lookups = Lookups {
+        known: Known::default(),
+        wanted,
+        settings: Arc::new(Settings::default()),
+    };
+    (lookups, incoming)
+}
+
+#[test]
+fn a_question_is_asked_once_and_its_answer_is_found() {
+    let (lookups, mut incoming) = place(8);
+    let run = run("a", "https://git.example.com/a");
+    for _ in 0..3 {
+        assert_eq!(lookups.ask(&run, Some(resolve()), at(0)), None);
+    }
+    let wanted = incoming.try_recv().unwrap();
+    assert!(incoming.try_recv().is_err(), "asked twice");
+    lookups.store(&wanted, Ok(heads("c1")), at(1));
+    let answer = lookups.ask(&run, Some(resolve()), at(2)).unwrap();
+    assert_eq!(answer.heads, Ok(heads("c1")));
+    assert!(incoming.try_recv().is_err(), "asked again at once");
+}
+
+#[test]
+fn an_answer_belongs_to_its_question() {
+    let (lookups, mut incoming) = place(8);
+    let run = run("a", "https://git.example.com/a");
+    lookups.ask(&run, Some(resolve()), at(0));
+    let early = incoming.try_recv().unwrap();
+    lookups.store(&early, Ok(heads("c1")), at(1));
+    // The answer from before the push says nothing about the push.
+    assert_eq!(lookups.ask(&run, Some(verify("c1")), at(2)), None);
+    // One that comes late is dropped.
+    lookups.store(&early, Ok(heads("c1")), at(3));
+    assert_eq!(lookups.ask(&run, Some(verify("c1")), at(4)), None);
+    let late = incoming.try_recv().unwrap();
+    lookups.store(&late, Ok(heads("c2")), at(5));
+    let answer = lookups.ask(&run, Some(verify("c1")), at(6)).unwrap();
+    assert_eq!(answer.heads, Ok(heads("c2")));
+}
+
+#[test]
+fn failures_are_asked_again_later_and_later() {
+    let (lookups, mut incoming) = place(8);
+    let run = run("a", "https://git.example.com/a");
+    let (mut now, mut waits) = (0, Vec::new());
+    for _ in 0..7 {
+        lookups.ask(&run, Some(resolve()), at(now));
+        let wanted = incoming.try_recv().unwrap();
+        lookups.store(&wanted, refused(), at(now));
+        let answer = lookups.ask(&run, Some(resolve()), at(now)).unwrap();
+        let wait = answer.next_at.as_second() - at(now).as_second();
+        lookups.ask(&run, Some(resolve()), at(now + wait - 1));
+        assert!(incoming.try_recv().is_err(), "asked before its time");
+        waits.push(wait);
+        now += wait;
+    }
+    assert_eq!(waits, [5, 10, 20, 40, 60, 60, 60]);
+    // While it is asked again, the old words stay, with a time that is to come.
+    let again = lookups.ask(&run, Some(resolve()), at(now)).unwrap();
+    assert_eq!(again.heads, refused());
+    assert!(again.next_at > at(now));
+    assert!(!again.is_fresh, "something would be concluded from it");
+    assert_eq!(again.since, at(0));
+}
+
+#[test]
+fn a_success_makes_the_next_failure_a_first_one() {
+    let (lookups, mut incoming) = place(8);
+    let run = run("a", "https://git.example.com/a");
+    let mut now = 0;
+    let mut ask = |heads: Result<Heads, (Reason, String)>| {
+        lookups.ask(&run, Some(verify("c1")), at(now));
+        let wanted = incoming.try_recv().unwrap();
+        lookups.store(&wanted, heads, at(now));
+        let answer = lookups.ask(&run, Some(verify("c1")), at(now)).unwrap();
+        let wait = answer.next_at.as_second() - at(now).as_second();
+        now += wait;
+        wait
+    };
+    let waits = [
+        ask(refused()),
+        ask(refused()),
+        ask(Ok(heads("c0"))),
+        ask(refused()),
+    ];
+    assert_eq!(waits, [5, 10, 5, 5]);
+}
+
+#[test]
+fn a_full_line_is_asked_again_and_nothing_is_kept_of_who_is_gone() {
+    let (lookups, mut incoming) = place(1);
+    let (one, other) = (
+        run("a", "https://git.example.com/a"),
+        run("b", "https://git.example.com/b"),
+    );
+    lookups.ask(&one, Some(resolve()), at(0));
+    lookups.ask(&other, Some(resolve()), at(0));
+    assert_eq!(incoming.try_recv().unwrap().uid, "uid-a");
+    assert!(incoming.try_recv().is_err());
+    lookups.ask(&other, Some(resolve()), at(1));
+    let wanted = incoming.try_recv().unwrap();
+    assert_eq!(wanted.uid, "uid-b");
+    lookups.ask(&one, None, at(2));
+    lookups.forget(&other);
+    assert!(lock(&lookups.known).is_empty());
+    lookups.store(&wanted, Ok(heads("c1")), at(3));
+    assert!(lock(&lookups.known).is_empty());
+}
+
+/// Starts what may be started, on behalf of a desk.
+fn start(line: &mut Line, tasks: &mut JoinSet<()>) -> Vec<String> {
+    let mut started = Vec::new();
+    while let Some(wanted) = line.next() {
+        started.push(wanted.url.clone());
+        let task = tasks.spawn(std::future::pending());
+        line.under_way.insert(task.id(), wanted);
+    }
+    started
+}
+
+#[tokio::test]
+async fn one_host_leaves_room_for_the_others() {
+    let wanted = |namespace: &str, url: &str| Wanted {
+        key: Key {
+            namespace: Some(namespace.to_owned()),
+            name: "x".to_owned(),
+        },
+        uid: url.to_owned(),
+        url: url.to_owned(),
+        secret: None,
+        question: resolve(),
+    };
+    let (mut line, mut tasks) = (Line::default(), JoinSet::new());
+    for number in 0..1000 {
+        // The same host, however it is written.
+        let host = ["slow.example.com", "Slow.Example.com"][number % 2];
+        let url = format!("https://{host}/{number}");
+        line.waiting.push_back(wanted("a", &url));
+    }
+    let quick = "ssh://git@quick.example.com:22/a";
+    line.waiting.push_back(wanted("a", quick));
+    let started = start(&mut line, &mut tasks);
+    assert_eq!(started.len(), PER_HOST + 1);
+    assert_eq!(started.last().unwrap(), quick);
+    // Who has many names leaves room for other namespaces.
+    for number in 0..100 {
+        let url = format!("https://host-{number}.example.com/a");
+        line.waiting.push_back(wanted("a", &url));
+    }
+    line.waiting.push_back(wanted("b", quick));
+    let started = start(&mut line, &mut tasks);
+    assert_eq!(line.under_way.len(), PER_NAMESPACE + 1);
+    assert_eq!(started.last().unwrap(), quick);
+    for number in 0..100 {
+        let namespace = format!("namespace-{number}");
+        let url = format!("https://host-{number}.example.com/a");
+        line.waiting.push_back(wanted(&namespace, &url));
+    }
+    start(&mut line, &mut tasks);
+    assert_eq!(line.under_way.len(), AT_ONCE);
+}
+
+#[test]
+fn a_secret_without_a_key_that_counts_is_named() {
+    let data = |key: &str| SecretData::from([(key.to_owned(), b"x".to_vec())]);
+    let refused = credentials(Scheme::Https, &data("user")).unwrap_err();
+    assert_eq!(refused.0, Reason::CredentialsInvalid);
+    assert!(refused.1.contains("'username'"), "{}", refused.1);
+    let half = credentials(Scheme::Https, &data("username")).unwrap_err();
+    assert!(half.1.contains("password"), "{}", half.1);
+    // No Secret at all: a public repository.
+    assert!(credentials(Scheme::Https, &SecretData::new()).is_ok());
+    let ssh = credentials(Scheme::Ssh, &SecretData::new()).unwrap_err();
+    assert_eq!(ssh.0, Reason::CredentialsInvalid);
+}
+
+#[test]
+fn servers_are_told_apart_by_host_and_port() {
+    for (url, wanted) in [
+        ("https://git.example.com/a/b", "git.example.com"),
+        ("ssh://me@git.example.com:2222/a", "git.example.com:2222"),
+        ("https://[2001:db8::1]:8443/a", "[2001:db8::1]:8443"),
+    ] {
+        assert_eq!(host(url), wanted);
+    }
+}

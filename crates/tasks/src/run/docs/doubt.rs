@@ -1,0 +1,133 @@
+//! What is known of a push, where a run ends otherwise than by it.
+//!
+//! A `publish` that was stopped, or whose Pod is gone, may have pushed all the same. So the first Pod
+//! that came so far is stored with what is recorded then, and an end that nobody's report explains
+//! says that it is in doubt, with the command that shows the branch.
+
+use api::{Reason, tasks::DocsRunStatus};
+use git::{Commit, Files, Report};
+
+use crate::{
+    run::{RunDecision, order::Docs, world::Run},
+    view::{Container, Exit, PodView, Step},
+};
+
+/// What a run that failed may have left on the server.
+#[derive(Debug)]
+pub(super) enum Left {
+    /// Nothing.
+    Nothing,
+    /// This commit, as `publish` itself reports.
+    Commit(Commit, Files),
+    /// Nobody knows.
+    Unknown,
+}
+
+/// The status with the first Pod that may have pushed, if there is one by now.
+pub(super) fn noted(run: &Run<'_>, docs: &Docs<'_>) -> DocsRunStatus {
+    let mut status = docs.status.clone();
+    if status.publisher.is_none() {
+        status.publisher = run
+            .jobs()
+            .flat_map(|job| run.pods_of(job))
+            .filter(|pod| came_so_far(pod))
+            .min_by(|one, other| (one.created, &one.uid).cmp(&(other.created, &other.uid)))
+            .map(|pod| pod.uid.clone());
+    }
+    status
+}
+
+/// A container that the kubelet cannot start pushes nothing.
+fn came_so_far(pod: &PodView) -> bool {
+    pod.step == Step::Publish && pod.stuck.is_none()
+}
+
+/// What is left of a run that ends so.
+pub(super) fn left(run: &Run<'_>, docs: &Docs<'_>, ended: &RunDecision) -> Left {
+    let name = ended.status.job_name.as_deref();
+    let job = name.and_then(|name| run.job(name));
+    let pod = job.and_then(|job| run.newest_pod(job));
+    let is_another = |uid: &String| pod.is_none_or(|pod| pod.uid != *uid);
+    // How far those came that were stopped from outside is not always seen.
+    let came_before =
+        noted(run, docs).publisher.as_ref().is_some_and(is_another) || ended.status.disruptions > 0;
+    // A Job that ended by itself had a Pod, and that one is gone unread.
+    let is_lost = job.is_some_and(|job| job.end.is_some())
+        || matches!(
+            ended.verdict.reason,
+            Reason::EvidenceLost | Reason::JobLost | Reason::TooManyDisruptions
+        );
+    match pod.and_then(published) {
+        Some((
+            0,
+            Report::Pushed {
+                commit, changed, ..
+            }
+            | Report::Found {
+                commit, changed, ..
+            },
+        )) => Left::Commit(commit, changed),
+        // It looked at the branch, and found it as it was.
+        Some((0, Report::NoChanges { .. })) => Left::Nothing,
+        Some((1.., Report::Failed { reason, .. })) if is_certain(reason) && !came_before => {
+            Left::Nothing
+        }
+        Some(_) => Left::Unknown,
+        None => match pod {
+            Some(pod) if came_so_far(pod) => Left::Unknown,
+            None if is_lost => Left::Unknown,
+            Some(_) | None if came_before => Left::Unknown,
+            Some(_) | None => Left::Nothing,
+        },
+    }
+}
+
+/// How to see what nobody knows.
+pub(super) fn words(docs: &Docs<'_>) -> String {
+    format!(
+        "; whether it pushed is not known: 'git ls-remote {} refs/heads/{}' shows the branch, which was at {} before",
+        docs.run.spec.repository_url,
+        docs.run.output_branch(),
+        docs.status.branch_head.as_deref().unwrap_or("no commit"),
+    )
+}
+
+/// The exit code and the report of a Pod whose container `publish` ended.
+fn published(pod: &PodView) -> Option<(i32, Report)> {
+    let exit = ended(pod)?;
+    Some((exit.code, Report::read(&exit.message)?))
+}
+
+/// How the container `publish` of a Pod ended.
+pub(super) fn ended(pod: &PodView) -> Option<&Exit> {
+    match (&pod.container, pod.step) {
+        (Container::Ended(exit), Step::Publish) => Some(exit),
+        (
+            Container::Ended(_)
+            | Container::Unknown
+            | Container::Waiting(_)
+            | Container::Running { .. },
+            Step::Clone | Step::Agent | Step::Publish,
+        ) => None,
+    }
+}
+
+/// Whether a `publish` that failed so knows that it changed nothing on the server.
+fn is_certain(reason: git::Reason) -> bool {
+    match reason {
+        git::Reason::RepositoryUnreachable | git::Reason::PublishFailed => false,
+        git::Reason::RepositoryNotFound
+        | git::Reason::CredentialsRefused
+        | git::Reason::CredentialsInvalid
+        | git::Reason::CertificateNotTrusted
+        | git::Reason::HostKeyUnknown
+        | git::Reason::AddressRefused
+        | git::Reason::BranchNotFound
+        | git::Reason::RepositoryTooLarge
+        | git::Reason::PathNotFound
+        | git::Reason::CloneFailed
+        | git::Reason::OutputTooLarge
+        | git::Reason::PushRefused
+        | git::Reason::BranchMoved => true,
+    }
+}

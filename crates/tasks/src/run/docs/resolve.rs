@@ -1,0 +1,169 @@
+//! What a DocsRun works on and where it will push: asked of the Git server by the operator, and
+//! recorded before anything can be pushed.
+
+use std::time::Duration;
+
+use api::{
+    Reason, Timestamp, Verdict,
+    decide::Decision,
+    status::{MESSAGE, bounded},
+    tasks::{Agent, DocsRunStatus, RunPhase},
+};
+use git::{Networks, Url};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{Answer, DocsDecision, Heads, Settings, status};
+use crate::{
+    run::{
+        attempt, conclude,
+        decide::with_facts,
+        order::Docs,
+        start::{CALM, is_unrecorded},
+        world::Run,
+    },
+    time,
+};
+
+/// The answer wakes the run; this is for a question that found no place.
+pub(super) const UNASKED: Duration = Duration::from_secs(30);
+
+/// How long a repository that is not there is asked for.
+const NOT_FOUND: Duration = Duration::from_secs(5);
+
+/// Asks, or records the answer.
+pub(super) fn decide(
+    run: &Run<'_>,
+    docs: &Docs<'_>,
+    agent: &Agent,
+    answer: Option<&Answer>,
+) -> DocsDecision {
+    let fail = |reason, message: &str| {
+        status::of_docs(
+            with_facts(conclude::fail(run, reason, message)),
+            docs.status,
+        )
+    };
+    if let Err((reason, message)) = address(&docs.run.spec.repository_url, docs.settings) {
+        return fail(reason, &message);
+    }
+    let fresh = answer.filter(|answer| answer.is_fresh);
+    match fresh.map(|answer| (answer, &answer.heads)) {
+        Some((_, Ok(heads))) => match resolved(docs, heads) {
+            Ok(status) => record(run, docs, status),
+            Err(message) => fail(Reason::BranchNotFound, &message),
+        },
+        Some((answer, Err((reason, message)))) if is_final(run, answer, *reason) => {
+            fail(*reason, message)
+        }
+        Some((_, Err(_))) | None => wait(run, docs, agent.spec.start_timeout.into(), answer),
+    }
+}
+
+/// Whether the repository may be asked at all.
+fn address(url: &str, settings: &Settings) -> Result<(), (Reason, String)> {
+    let url = Url::parse(url, settings.plain_http)
+        .map_err(|error| (Reason::AddressRefused, error.to_string()))?;
+    let networks = Networks::parse(&settings.allowed_networks)
+        .map_err(|error| (Reason::InternalError, error.to_string()))?;
+    networks
+        .permits_name(url.host())
+        .map_err(|refused| (Reason::AddressRefused, refused.to_string()))
+}
+
+/// What waiting does not change. A server that is being started may not know its repositories for
+/// a moment: that is believed at the second time.
+fn is_final(run: &Run<'_>, answer: &Answer, reason: Reason) -> bool {
+    let is_believed = run.now >= time::after(answer.since, NOT_FOUND);
+    matches!(reason, Reason::AddressRefused | Reason::BranchNotFound)
+        || (reason == Reason::RepositoryNotFound && is_believed)
+}
+
+fn resolved(docs: &Docs<'_>, heads: &Heads) -> Result<DocsRunStatus, String> {
+    let spec = &docs.run.spec;
+    let head = |branch: &str| heads.get(branch).cloned().flatten();
+    let Some(base) = head(&spec.source_branch) else {
+        return Err(format!(
+            "{} has no branch '{}'",
+            spec.repository_url, spec.source_branch
+        ));
+    };
+    let branch = docs.run.output_branch();
+    Ok(DocsRunStatus {
+        base_commit: Some(base),
+        branch_head: head(&branch),
+        branch: Some(branch),
+        // The wait for the repository is over; the next one begins with the Job.
+        deadline_at: None,
+        ..docs.status.clone()
+    })
+}
+
+/// Only a record: what can be pushed is stored before the Job that could push it is made.
+fn record(run: &Run<'_>, docs: &Docs<'_>, resolved: DocsRunStatus) -> DocsDecision {
+    let base = resolved.base_commit.as_deref().unwrap_or_default();
+    let message = format!(
+        "branch '{}' is at {base}; starting the Job",
+        docs.run.spec.source_branch
+    );
+    let verdict = Verdict::working(Reason::Progressing, message);
+    let mut next = run.next();
+    next.deadline_at = None;
+    let decision = with_facts(Decision::say(next, RunPhase::Pending, verdict).wake_at(run.now));
+    status::of_docs(decision, &resolved)
+}
+
+/// When to look again: at the deadline, unless that is over and only an answer is missing.
+pub(super) fn soon(run: &Run<'_>, wake: Timestamp, until: Timestamp) -> Timestamp {
+    if run.now < until {
+        wake.min(until)
+    } else {
+        wake
+    }
+}
+
+/// Up to a stored time.
+fn wait(run: &Run<'_>, docs: &Docs<'_>, limit: Duration, answer: Option<&Answer>) -> DocsDecision {
+    let url = &docs.run.spec.repository_url;
+    // A wait for the Agent that came before this one had a time of its own; and a time that ran
+    // out before anyone asked proves nothing about the server.
+    let is_own = |until: &Timestamp| {
+        let was_for_agent = matches!(
+            run.said(),
+            Some((Reason::AgentNotFound | Reason::AgentNotReady, _))
+        );
+        !was_for_agent && (answer.is_some() || run.now < *until)
+    };
+    let is_fresh = answer.is_some_and(|answer| answer.is_fresh);
+    let until = run
+        .deadline()
+        .filter(is_own)
+        .unwrap_or_else(|| run.after(limit));
+    // One that is old and was good is being asked for again.
+    let refused = answer.and_then(|answer| answer.heads.as_ref().err());
+    let (reason, what) = match refused {
+        Some((reason, message)) => (*reason, bounded(message, MESSAGE - 100)),
+        None => (
+            Reason::Progressing,
+            format!("asking {url} for its branches"),
+        ),
+    };
+    if run.now >= until && is_fresh {
+        let message = format!("not started: {what}");
+        let failed = conclude::fail(run, reason, &message);
+        return status::of_docs(with_facts(failed), docs.status);
+    }
+    // Not `run.next()`: nothing is known yet of what is worked on.
+    let mut next = run.status.clone();
+    next.deadline_at = Some(Time(until));
+    let message = format!("{what}; waiting until {until}");
+    let wake = answer.map_or_else(|| run.after(UNASKED), |answer| answer.next_at);
+    let mut decision = Decision::say(next, RunPhase::Pending, Verdict::working(reason, message))
+        .wake_at(soon(run, wake, until));
+    let created = run.order.metadata.creation_timestamp.as_ref();
+    if refused.is_none() && is_unrecorded(run) {
+        // An answer is expected at once, and then there is something better to record.
+        decision.record_at = created.and_then(|at| attempt::recent(run.now, at.0, CALM));
+        decision.wake = decision.record_at.or(decision.wake);
+    }
+    status::of_docs(with_facts(decision), docs.status)
+}

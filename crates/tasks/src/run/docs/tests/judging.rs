@@ -1,0 +1,628 @@
+//! How an attempt of three containers is judged: what counts, and whose word does not.
+
+use super::*;
+
+/// An end of the Pod, and what is said of it.
+struct Case {
+    name: &'static str,
+    end: fn(&mut Scene),
+    reason: Reason,
+    parts: &'static [&'static str],
+    is_in_doubt: bool,
+}
+
+fn kubelets(code: i32, reason: &str, message: &str) -> Container {
+    let Container::Ended(exit) = ended(code, 60, message) else {
+        panic!("it ended")
+    };
+    Container::Ended(Exit {
+        reason: reason.to_owned(),
+        ..exit
+    })
+}
+
+fn said_no(reason: git::Reason) -> String {
+    Report::failed(reason, "what Git said").write()
+}
+
+const CASES: &[Case] = &[
+    Case {
+        name: "clone says why",
+        end: |scene| {
+            scene.clone_container(ended(1, 9, &said_no(git::Reason::RepositoryTooLarge)));
+            scene.around.fail();
+        },
+        reason: Reason::RepositoryTooLarge,
+        parts: &["what Git said"],
+        is_in_doubt: false,
+    },
+    Case {
+        name: "clone says nothing",
+        end: |scene| {
+            scene.clone_container(ended(2, 9, "Killed\nby someone"));
+            scene.around.fail();
+        },
+        reason: Reason::CloneFailed,
+        parts: &[
+            "'clone'",
+            "exit code 2",
+            "without a report",
+            "Killed by someone",
+        ],
+        is_in_doubt: false,
+    },
+    Case {
+        name: "clone claims a push and fails",
+        end: |scene| {
+            scene.clone_container(ended(1, 9, &pushed().write()));
+            scene.around.fail();
+        },
+        reason: Reason::CloneFailed,
+        parts: &["'clone'", "without a report"],
+        is_in_doubt: false,
+    },
+    Case {
+        name: "clone runs out of memory",
+        end: |scene| {
+            scene.clone_container(kubelets(137, "OOMKilled", ""));
+            scene.around.fail();
+        },
+        reason: Reason::StepOOM,
+        parts: &["'clone'", "memory"],
+        is_in_doubt: false,
+    },
+    Case {
+        name: "clone cannot be started",
+        end: |scene| {
+            scene.clone_container(kubelets(128, "StartError", "exec: no such file"));
+            scene.around.fail();
+        },
+        reason: Reason::CloneFailed,
+        parts: &["'clone'", "no such file"],
+        is_in_doubt: false,
+    },
+    Case {
+        name: "the agent fails",
+        end: |scene| {
+            scene.agent_container(ended(3, 50, "sorry"));
+            scene.around.fail();
+        },
+        reason: Reason::NonZeroExit,
+        parts: &["the agent ended with exit code 3", "sorry"],
+        is_in_doubt: false,
+    },
+    Case {
+        name: "the agent fails and claims a push",
+        end: |scene| {
+            scene.agent_container(ended(3, 50, &pushed().write()));
+            scene.around.fail();
+        },
+        reason: Reason::NonZeroExit,
+        parts: &["the agent ended with exit code 3"],
+        is_in_doubt: false,
+    },
+    Case {
+        name: "the agent fails and claims a reason",
+        end: |scene| {
+            scene.agent_container(ended(3, 50, &said_no(git::Reason::PushRefused)));
+            scene.around.fail();
+        },
+        reason: Reason::NonZeroExit,
+        parts: &["exit code 3"],
+        is_in_doubt: false,
+    },
+    Case {
+        name: "the agent runs out of memory",
+        end: |scene| {
+            scene.agent_container(kubelets(137, "OOMKilled", ""));
+            scene.around.fail();
+        },
+        reason: Reason::StepOOM,
+        parts: &["256Mi"],
+        is_in_doubt: false,
+    },
+    Case {
+        name: "the agent cannot be started",
+        end: |scene| {
+            scene.agent_container(kubelets(128, "StartError", "exec: \"/run\": no such file"));
+            scene.around.fail();
+        },
+        reason: Reason::ContainerNotStartable,
+        parts: &["/run"],
+        is_in_doubt: false,
+    },
+    Case {
+        name: "the agent may not be executed",
+        end: |scene| {
+            scene.agent_container(kubelets(128, "StartError", "permission denied"));
+            scene.around.fail();
+        },
+        reason: Reason::ImageNeedsRoot,
+        parts: &["permission denied"],
+        is_in_doubt: false,
+    },
+    Case {
+        name: "publish says why",
+        end: |scene| scene.publish_ends(1, &said_no(git::Reason::PushRefused)),
+        reason: Reason::PushRefused,
+        parts: &["what Git said"],
+        is_in_doubt: false,
+    },
+    Case {
+        name: "publish says nothing",
+        end: |scene| scene.publish_ends(1, ""),
+        reason: Reason::PublishFailed,
+        parts: &["'publish'", "exit code 1", "without a report"],
+        is_in_doubt: true,
+    },
+    Case {
+        name: "publish claims a push and fails",
+        end: |scene| scene.publish_ends(1, &pushed().write()),
+        reason: Reason::PublishFailed,
+        parts: &["exit code 1"],
+        is_in_doubt: true,
+    },
+    Case {
+        name: "publish runs out of memory",
+        end: |scene| {
+            scene
+                .at(61)
+                .publish_container(kubelets(137, "OOMKilled", ""), "");
+            scene.around.fail();
+        },
+        reason: Reason::StepOOM,
+        parts: &["'publish'"],
+        is_in_doubt: true,
+    },
+    Case {
+        name: "publish succeeds without a report",
+        end: |scene| scene.publish_ends(0, ""),
+        reason: Reason::PublishFailed,
+        parts: &["exit code 0 without a report"],
+        is_in_doubt: true,
+    },
+    Case {
+        name: "publish succeeds with nonsense",
+        end: |scene| scene.publish_ends(0, "{\"outcome\": \"Pushed\"}"),
+        reason: Reason::PublishFailed,
+        parts: &["exit code 0 without a report"],
+        is_in_doubt: true,
+    },
+    Case {
+        name: "publish succeeds with another's report",
+        end: |scene| {
+            let report = Report::Cloned {
+                commit: commit(BASE),
+            };
+            scene.publish_ends(0, &report.write());
+        },
+        reason: Reason::PublishFailed,
+        parts: &["exit code 0 without a report"],
+        is_in_doubt: true,
+    },
+    Case {
+        name: "publish succeeds with the report of a failure",
+        end: |scene| scene.publish_ends(0, &said_no(git::Reason::PushRefused)),
+        reason: Reason::PublishFailed,
+        parts: &["exit code 0 without a report"],
+        is_in_doubt: true,
+    },
+    Case {
+        name: "nothing changed",
+        end: |scene| scene.publish_ends(0, &unchanged().write()),
+        reason: Reason::NoChanges,
+        parts: &["below 'docs/' nothing differs", "1 left out (docs/link)"],
+        is_in_doubt: false,
+    },
+    Case {
+        name: "the Pod is gone",
+        end: |scene| {
+            scene.around.world.pods.clear();
+            scene.around.complete();
+            scene.at(75);
+        },
+        reason: Reason::EvidenceLost,
+        parts: &["its Pod is gone"],
+        is_in_doubt: true,
+    },
+    Case {
+        name: "the Pod does not say how the agent ended",
+        end: |scene| {
+            scene.agent_container(running(10));
+            scene.around.fail();
+            scene.at(75);
+        },
+        reason: Reason::EvidenceLost,
+        parts: &["does not say how"],
+        is_in_doubt: false,
+    },
+    Case {
+        name: "the Job's own limit, while publish ran",
+        end: |scene| {
+            scene.at(61).publish_container(ended(143, 60, ""), "");
+            scene
+                .around
+                .fail_for("DeadlineExceeded", "was active too long");
+        },
+        reason: Reason::DeadlineExceeded,
+        parts: &["the Job's own limit"],
+        is_in_doubt: true,
+    },
+    Case {
+        name: "the Job's own limit, while the agent ran",
+        end: |scene| {
+            scene.agent_container(ended(143, 60, ""));
+            scene
+                .around
+                .fail_for("DeadlineExceeded", "was active too long");
+        },
+        reason: Reason::DeadlineExceeded,
+        parts: &["the Job's own limit"],
+        is_in_doubt: false,
+    },
+    Case {
+        name: "the Job's own limit, and the Pod is gone",
+        end: |scene| {
+            scene.around.world.pods.clear();
+            scene
+                .around
+                .fail_for("DeadlineExceeded", "was active too long");
+        },
+        reason: Reason::DeadlineExceeded,
+        parts: &["the Job's own limit"],
+        is_in_doubt: true,
+    },
+];
+
+#[test]
+fn every_end_of_a_pod_has_its_reason_and_its_doubt() {
+    for Case {
+        name,
+        end,
+        reason,
+        parts,
+        is_in_doubt,
+    } in CASES
+    {
+        let mut scene = Scene::running();
+        scene.at(61);
+        end(&mut scene);
+        let decision = scene.pass();
+        assert_eq!(said(&decision), failed(*reason), "{name}: {decision:?}");
+        assert_has(&decision, parts);
+        let message = &decision.verdict.message;
+        assert_eq!(message.contains(DOUBT), *is_in_doubt, "{name}: {message}");
+        assert_eq!(
+            message.contains("pushed"),
+            *is_in_doubt,
+            "{name}: {message}"
+        );
+        let status = scene.status();
+        assert_eq!((&status.commit, status.attempts), (&None, 1), "{name}");
+        let result = status.result.clone().unwrap();
+        assert_eq!(result.reason.as_deref(), Some(reason.name()), "{name}");
+        let of_attempt = result.message.unwrap();
+        assert!(message.starts_with(&of_attempt), "{name}: {of_attempt}");
+        assert!(result.finished_at.is_some(), "{name}");
+        assert!(decision.effects.is_empty(), "{name}");
+        assert_settled(&scene);
+    }
+}
+
+/// The agent writes what it likes to its own termination message. Nothing of it is a report.
+#[test]
+fn an_agent_cannot_claim_a_push() {
+    let forged = pushed().write();
+    // In the agent's place, in the place of the last container, alone.
+    let mut scene = Scene::publishing_with(json!({}), json!({}), &forged);
+    scene.publish_ends(0, "");
+    assert_said(&scene.pass(), failed(Reason::PublishFailed));
+    assert_eq!(scene.status().commit, None);
+    // With another report, that one counts.
+    let mut scene = Scene::publishing_with(json!({}), json!({}), &forged);
+    scene.publish_ends(0, &unchanged().write());
+    assert_said(&scene.pass(), failed(Reason::NoChanges));
+    assert_eq!(scene.status().commit, None);
+    // It is a result like any other.
+    let results = scene.status().result.clone().unwrap().results;
+    assert_eq!(results.get("outcome").map(String::as_str), Some("Pushed"));
+    // A Pod that is said to be complete by its agent alone is no success.
+    let mut scene = Scene::running();
+    scene.at(61).agent_container(ended(0, 60, &forged));
+    scene.around.complete();
+    assert_said(&scene.pass(), failed(Reason::PublishFailed));
+    assert_eq!(scene.status().commit, None);
+}
+
+#[test]
+fn what_the_agent_must_return_is_looked_for_in_its_own_message() {
+    let required = json!({"results": [{"name": "answer", "required": true}]});
+    let publish = json!({"answer": "of publish"}).to_string();
+    for (message, report, reason) in [
+        ("", publish.as_str(), Reason::ResultMissing),
+        ("nonsense", "", Reason::ResultInvalid),
+        ("{\"answer\": null}", "", Reason::ResultMissing),
+    ] {
+        let mut scene = Scene::publishing_with(json!({}), required.clone(), message);
+        scene.publish_ends(0, report);
+        let decision = scene.pass();
+        assert_said(&decision, failed(reason));
+        assert_has(&decision, &[DOUBT]);
+    }
+    // What was pushed all the same is said, and is not the run's success.
+    let mut scene = Scene::publishing_with(json!({}), required.clone(), "");
+    scene.publish_ends(0, &pushed().write());
+    let decision = scene.pass();
+    assert_said(&decision, failed(Reason::ResultMissing));
+    assert_has(&decision, &["answer", PUSHED, "was pushed", BRANCH]);
+    assert_eq!(scene.status().commit.as_deref(), Some(PUSHED));
+    assert_eq!(question(&scene.run), None, "it is over");
+
+    let mut scene = Scene::publishing_with(json!({}), required, "{\"answer\": \"42\"}");
+    scene.publish_ends(0, &pushed().write());
+    assert_eq!(scene.pass().verdict.reason, Reason::Verifying);
+    let results = scene.status().result.clone().unwrap().results;
+    assert_eq!(results.get("answer").map(String::as_str), Some("42"));
+}
+
+#[test]
+fn nothing_changed_is_what_the_run_says_it_is() {
+    let mut scene = Scene::running_with(json!({"output": {"requireChanges": false}}), json!({}));
+    scene.publish_ends(0, &unchanged().write());
+    let decision = scene.pass();
+    assert_said(&decision, SUCCEEDED);
+    assert_has(&decision, &["nothing was pushed", "docs/link"]);
+    let status = scene.status();
+    assert_eq!((&status.commit, &status.changed_files), (&None, &None));
+    assert_eq!(
+        released(&decision).flatten().unwrap()["outcome"],
+        "Succeeded"
+    );
+    assert_eq!(question(&scene.run), None, "there is nothing to ask for");
+    assert_settled(&scene);
+}
+
+#[test]
+fn a_commit_that_was_found_counts_as_one_that_was_pushed() {
+    let mut scene = Scene::reported(&found());
+    let decision = scene.pass();
+    assert_eq!(decision.verdict.reason, Reason::Verifying);
+    assert_has(&decision, &["was pushed before"]);
+    assert_eq!(scene.status().commit.as_deref(), Some(PUSHED));
+    scene
+        .server
+        .heads
+        .insert(BRANCH.to_owned(), PUSHED.to_owned());
+    scene.pass();
+    scene.reply();
+    assert_said(&scene.pass(), SUCCEEDED);
+}
+
+/// Every reason of a step has a meaning of ours.
+#[test]
+fn every_reason_of_a_step_is_known_and_told() {
+    for reason in git::Reason::ALL {
+        let known = Reason::from_name(reason.as_str());
+        let mut scene = Scene::publishing();
+        scene.publish_ends(1, &said_no(reason));
+        let decision = scene.pass();
+        assert_eq!(Some(decision.verdict.reason), known, "{reason}");
+        let message = &decision.verdict.message;
+        assert!(message.starts_with("what Git said"), "{message}");
+        // A push whose answer was lost may have come through.
+        let is_lost = matches!(
+            reason,
+            git::Reason::RepositoryUnreachable | git::Reason::PublishFailed
+        );
+        assert_eq!(message.contains(DOUBT), is_lost, "{reason}: {message}");
+    }
+}
+
+#[test]
+fn only_what_another_attempt_may_change_is_repeated() {
+    let retry = || json!({"retry": {"maxAttempts": 3}});
+    let repeated = |end: &dyn Fn(&mut Scene)| {
+        let mut scene = Scene::running_with(json!({}), retry());
+        scene.at(61);
+        end(&mut scene);
+        let decision = scene.pass();
+        if decision.is_end() {
+            return None;
+        }
+        assert_eq!(decision.wake, Some(at(71)), "the Agent's backoff");
+        assert_settled(&scene);
+        scene.at(71);
+        let decision = scene.pass();
+        assert_eq!(creates(&decision), [("Job", "shop-docs-a2".to_owned())]);
+        let Effect::Ensure(manifest) = &decision.effects[0] else {
+            panic!("{decision:?}")
+        };
+        let wanted = api::tasks::push_intent(scene.status());
+        assert_eq!(manifest.irreversible, wanted, "each Job is announced");
+        Some(scene.status().attempts)
+    };
+    assert_eq!(
+        repeated(&|scene| {
+            scene.agent_container(ended(3, 50, ""));
+            scene.around.fail();
+        }),
+        Some(2)
+    );
+    for (reason, is_repeated) in [
+        (git::Reason::RepositoryUnreachable, true),
+        (git::Reason::CredentialsRefused, true),
+        (git::Reason::CloneFailed, true),
+        (git::Reason::PublishFailed, true),
+        (git::Reason::OutputTooLarge, false),
+        (git::Reason::PathNotFound, false),
+        (git::Reason::RepositoryTooLarge, false),
+        (git::Reason::AddressRefused, false),
+        (git::Reason::PushRefused, false),
+        (git::Reason::BranchMoved, false),
+    ] {
+        let again = repeated(&|scene| scene.publish_ends(1, &said_no(reason)));
+        assert_eq!(again.is_some(), is_repeated, "{reason}");
+    }
+    for report in [unchanged().write(), String::new()] {
+        assert_eq!(repeated(&|scene| scene.publish_ends(0, &report)), None);
+    }
+    // What was pushed is not written a second time, by another agent.
+    let mut scene = Scene::running_with(
+        json!({}),
+        json!({"retry": {"maxAttempts": 3}, "results": [{"name": "answer", "required": true}]}),
+    );
+    scene.publish_ends(0, &pushed().write());
+    assert_said(&scene.pass(), failed(Reason::ResultMissing));
+}
+
+#[test]
+fn the_agent_and_publish_have_a_time_each() {
+    let mut scene = Scene::running_with(json!({"timeout": "2m"}), json!({}));
+    assert_eq!(scene.status().deadline_at, Some(Time(at(130))));
+    assert_eq!(scene.at(129).pass().verdict.reason, Reason::Progressing);
+    let mut late = scene.clone();
+    let decision = late.at(130).pass();
+    assert_eq!(decision.verdict.reason, Reason::DeadlineExceeded);
+    assert_has(&decision, &["the agent did not end within 2m"]);
+    assert!(
+        !decision.verdict.message.contains("pushed"),
+        "it cannot have"
+    );
+    assert_eq!(deletes(&late.pass()), [JOB]);
+
+    // Publish goes on after the agent's time.
+    scene.at(129).publish_container(running(10), "");
+    scene.around.world.pods[0].agent.as_mut().unwrap().finished = Some(at(128));
+    let decision = scene.pass();
+    assert_eq!(decision.verdict.reason, Reason::Publishing);
+    assert_eq!(scene.status().deadline_at, Some(Time(at(128 + 900))));
+    assert_eq!(scene.at(500).pass().verdict.reason, Reason::Publishing);
+    assert_eq!(scene.at(1027).pass().verdict.reason, Reason::Publishing);
+    let decision = scene.at(1028).pass();
+    assert_eq!(decision.verdict.reason, Reason::DeadlineExceeded);
+    assert_has(
+        &decision,
+        &["the container 'publish' did not end within 15m"],
+    );
+    assert!(decision.effects.is_empty(), "its evidence is stored first");
+    assert_eq!(deletes(&scene.pass()), [JOB]);
+    scene.around.world.jobs.clear();
+    scene.around.world.pods.clear();
+    let decision = scene.at(1060).pass();
+    assert_said(&decision, failed(Reason::DeadlineExceeded));
+    assert_has(&decision, &[DOUBT]);
+}
+
+/// The Job's own limit is for when no operator runs: it must leave `publish` its time.
+#[test]
+fn the_jobs_own_limit_leaves_publish_its_time() {
+    let mut scene = Scene::running();
+    let whole = 600 + 3600 + 900 + 60;
+    assert_eq!(scene.around.world.jobs[0].limit_seconds, Some(whole));
+    scene.around.job().started = Some(at(2));
+    assert!(scene.at(12).pass().effects.is_empty());
+    // Another Pod takes the place of one that was evicted late.
+    let pod = scene.at(3000).agent_container(ended(143, 2999, ""));
+    pod.disruption = Some(crate::view::Said::default());
+    scene.pass();
+    let limit = scene.around.job().limit_seconds;
+    assert_eq!(limit, Some(3000 - 2 + whole));
+    // A run that is given more time gets it in whole.
+    let mut scene = Scene::running();
+    scene.around.job().started = Some(at(2));
+    scene.edit(|spec| spec.timeout = Some(Duration::from_secs(10_000).into()));
+    scene.at(12).pass();
+    assert_eq!(
+        scene.around.job().limit_seconds,
+        Some(10 - 2 + 10_000 + 900 + 60)
+    );
+    // So does one that was held.
+    let mut scene = Scene::running();
+    scene.around.job().started = Some(at(2));
+    scene.at(100).edit(|spec| spec.suspend = true);
+    scene.pass();
+    scene.around.world.pods.clear();
+    scene.at(200).edit(|spec| spec.suspend = false);
+    scene.pass();
+    assert_eq!(scene.around.job().limit_seconds, Some(200 - 2 + whole));
+}
+
+#[test]
+fn a_cancel_says_whether_it_may_have_pushed() {
+    let cancelled = |mut scene: Scene| {
+        scene.edit(|spec| spec.cancel = true);
+        let decision = scene.pass();
+        assert_eq!(decision.verdict.reason, Reason::Cancelled);
+        assert_eq!(deletes(&scene.pass()), [JOB]);
+        scene.around.world.jobs.clear();
+        scene.around.world.pods.clear();
+        let decision = scene.pass();
+        assert_said(&decision, failed(Reason::Cancelled));
+        decision.verdict.message.contains(DOUBT)
+    };
+    assert!(!cancelled(Scene::started(json!({}), json!({}))));
+    assert!(!cancelled(Scene::cloning()));
+    assert!(!cancelled(Scene::running()));
+    assert!(cancelled(Scene::publishing()));
+    // A Pod that was at work and is not there may have.
+    let mut gone = Scene::publishing();
+    gone.around.world.pods.clear();
+    assert!(cancelled(gone));
+    // So may one that was evicted before this one.
+    let mut again = Scene::publishing();
+    let pod = again.at(55).publish_container(running(10), "");
+    pod.disruption = Some(crate::view::Said::default());
+    again.pass();
+    again.at(56).clone_container(waiting(CLONING, "")).uid = "second".to_owned();
+    again.around.world.pods.retain(|pod| pod.uid == "second");
+    again.pass();
+    assert!(cancelled(again));
+}
+
+/// Told to stop, it may push all the same: then that is said, and stored.
+#[test]
+fn a_push_that_came_through_while_it_was_stopped_is_named() {
+    let mut scene = Scene::publishing();
+    scene.edit(|spec| spec.cancel = true);
+    scene.pass();
+    scene.publish_ends(0, &pushed().write());
+    let decision = scene.pass();
+    assert_said(&decision, failed(Reason::Cancelled));
+    assert_has(
+        &decision,
+        &[PUSHED, "all the same, as 'publish' reports", BRANCH],
+    );
+    assert_eq!(scene.status().commit.as_deref(), Some(PUSHED));
+    assert_settled(&scene);
+}
+
+#[test]
+fn nothing_is_written_while_the_job_says_nothing() {
+    for mut scene in [Scene::cloning(), Scene::publishing()] {
+        let records = scene.records;
+        let reason = scene.decide().verdict.reason;
+        if reason == Reason::Cloning {
+            scene.clone_container(ended(1, 60, ""));
+        } else {
+            scene.publish_container(ended(0, 60, ""), "");
+        }
+        let decision = scene.at(61).pass();
+        assert_eq!(decision.verdict.reason, reason);
+        assert_eq!(scene.records, records, "{reason}");
+    }
+}
+
+#[test]
+fn what_a_pod_that_was_told_to_stop_reports_is_no_result() {
+    let mut scene = Scene::publishing();
+    let report = pushed().write();
+    stop(
+        scene.at(61).publish_container(ended(0, 60, &report), ""),
+        55,
+    );
+    scene.around.complete();
+    let decision = scene.pass();
+    assert_eq!(decision.verdict.reason, Reason::Disrupted);
+    assert_eq!(scene.status().commit, None);
+    assert_eq!(creates(&scene.pass()), [("Job", "shop-docs-d1".to_owned())]);
+}

@@ -1,0 +1,257 @@
+//! Whether what `publish` reported is true: read from the Git server by the operator itself.
+
+use api::{
+    Reason, Verdict,
+    decide::Decision,
+    status::{MESSAGE, bounded},
+    tasks::{ChangedFiles, DocsRunStatus, RunPhase, TaskRunStatus},
+};
+use git::{Files, Report};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{
+    Answer, DocsDecision, VERIFY_LAG, VERIFY_WAIT,
+    doubt::{self, Left},
+    resolve::{UNASKED, soon},
+    status,
+};
+use crate::{
+    run::{
+        RunDecision, conclude,
+        decide::with_facts,
+        order::Docs,
+        world::{Run, some_of},
+    },
+    time,
+};
+
+/// The Job ended well, as far as the cluster can tell: what `publish` reported is stored, to be
+/// compared with what the server says.
+pub(super) fn begin(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision) -> DocsDecision {
+    let (outcome, commit, changed, skipped) = match report(run, ended.status.job_name.as_deref()) {
+        Some(Report::Pushed {
+            commit,
+            changed,
+            skipped,
+        }) => ("was pushed", commit, changed, skipped),
+        Some(Report::Found {
+            commit,
+            changed,
+            skipped,
+        }) => ("was pushed before", commit, changed, skipped),
+        Some(Report::NoChanges { skipped }) => return unchanged(run, docs, ended, &skipped),
+        Some(Report::Cloned { .. } | Report::Failed { .. }) | None => {
+            let message = format!(
+                "the container 'publish' ended with exit code 0 without a report that can be read{}",
+                doubt::words(docs)
+            );
+            let kept = doubt::noted(run, docs);
+            return fail(run, &kept, ended.status, Reason::PublishFailed, &message);
+        }
+    };
+    let commit = commit.to_string();
+    // A commit that was there before would confirm itself.
+    let is_old =
+        [&docs.status.branch_head, &docs.status.base_commit].contains(&&Some(commit.clone()));
+    if is_old {
+        let message = format!(
+            "the container 'publish' reports commit {commit} as pushed, which was there before{}",
+            doubt::words(docs)
+        );
+        let kept = doubt::noted(run, docs);
+        return fail(run, &kept, ended.status, Reason::PublishFailed, &message);
+    }
+    let message = format!(
+        "commit {commit} {outcome} to '{}'; asking the server whether it is there",
+        docs.run.output_branch(),
+    );
+    let kept = DocsRunStatus {
+        left_out: some(skipped),
+        ..with_commit(run, docs, commit, changed)
+    };
+    let mut next = ended.status;
+    next.finished_at = None;
+    next.deadline_at = Some(Time(run.after(VERIFY_WAIT)));
+    let verdict = Verdict::working(Reason::Verifying, message);
+    let decision = Decision::say(next, RunPhase::Running, verdict).wake_at(run.now);
+    status::of_docs(with_facts(decision), &kept)
+}
+
+/// The attempt failed: what it may have left on the server is said.
+pub(super) fn after_failure(
+    run: &Run<'_>,
+    docs: &Docs<'_>,
+    mut ended: RunDecision,
+) -> DocsDecision {
+    let (kept, more) = match doubt::left(run, docs, &ended) {
+        Left::Nothing => (doubt::noted(run, docs), String::new()),
+        Left::Unknown => (doubt::noted(run, docs), doubt::words(docs)),
+        Left::Commit(commit, changed) => {
+            let branch = docs.run.output_branch();
+            let more = format!(
+                "; commit {commit} was pushed to '{branch}' all the same, as 'publish' reports"
+            );
+            (with_commit(run, docs, commit.to_string(), changed), more)
+        }
+    };
+    let room = MESSAGE.saturating_sub(more.chars().count());
+    ended.verdict.message = bounded(&ended.verdict.message, room) + &bounded(&more, MESSAGE);
+    status::of_docs(ended, &kept)
+}
+
+fn with_commit(run: &Run<'_>, docs: &Docs<'_>, commit: String, changed: Files) -> DocsRunStatus {
+    DocsRunStatus {
+        commit: Some(commit),
+        changed_files: Some(counted(changed)),
+        ..doubt::noted(run, docs)
+    }
+}
+
+fn counted(files: Files) -> ChangedFiles {
+    ChangedFiles {
+        count: files.count,
+        first: files.first,
+    }
+}
+
+fn some(files: Files) -> Option<ChangedFiles> {
+    Some(counted(files)).filter(|files| files.count > 0)
+}
+
+/// What the server says of the commit that was reported.
+pub(super) fn decide(
+    run: &Run<'_>,
+    docs: &Docs<'_>,
+    commit: &str,
+    answer: Option<&Answer>,
+) -> DocsDecision {
+    let branch = docs.run.output_branch();
+    let end = |decision| status::of_docs(with_facts(decision), docs.status);
+    if run.order.cancel {
+        let message = format!(
+            "cancelled by 'spec.cancel' before the server confirmed commit {commit} on '{branch}'; it was reported as pushed"
+        );
+        return fail(run, docs.status, run.next(), Reason::Cancelled, &message);
+    }
+    // A time that ran out before anyone asked proves nothing about the server.
+    let deadline = run
+        .deadline()
+        .filter(|stored| answer.is_some() || run.now < *stored)
+        .unwrap_or_else(|| run.after(VERIFY_WAIT));
+    let head = answer.map(|answer| match &answer.heads {
+        Ok(heads) => Ok(heads.get(&branch).cloned().flatten()),
+        Err((reason, message)) => Err((*reason, message)),
+    });
+    let since = answer.map_or(run.now, |answer| answer.since);
+    let (what, until) = match head {
+        Some(Ok(Some(head))) if head == commit => {
+            let message = format!(
+                "commit {commit} is on branch '{branch}' of {}: {}{}",
+                docs.run.spec.repository_url,
+                changes(docs.status.changed_files.as_ref()),
+                left_out(docs.status.left_out.as_ref())
+            );
+            let verdict = Verdict::succeeded(message);
+            return end(conclude::end(run, run.next(), RunPhase::Succeeded, verdict));
+        }
+        Some(Ok(head)) => {
+            let found = head.map_or_else(|| "not there".to_owned(), |head| format!("at {head}"));
+            let lag = time::after(since, VERIFY_LAG);
+            (
+                format!("commit {commit} was reported as pushed, but branch '{branch}' is {found}"),
+                lag.min(deadline),
+            )
+        }
+        Some(Err((reason, message))) => (
+            format!(
+                "commit {commit} was reported as pushed to '{branch}', but the server does not confirm it ({reason}): {}",
+                bounded(message, MESSAGE - 400)
+            ),
+            deadline,
+        ),
+        None => (
+            format!("commit {commit} was reported as pushed; asking the server for '{branch}'"),
+            deadline,
+        ),
+    };
+    let is_fresh = answer.is_some_and(|answer| answer.is_fresh);
+    if run.now >= until && is_fresh {
+        return fail(run, docs.status, run.next(), Reason::NotVerified, &what);
+    }
+    let wake = answer.map_or_else(|| run.after(UNASKED), |answer| answer.next_at);
+    let verdict = match run.said() {
+        // Nothing new: the words of the record stay.
+        Some((Reason::Verifying, said)) if answer.is_none() => {
+            Verdict::working(Reason::Verifying, said)
+        }
+        Some(_) | None => Verdict::working(Reason::Verifying, what),
+    };
+    let mut next = run.next();
+    next.deadline_at = Some(Time(deadline));
+    end(Decision::say(next, RunPhase::Running, verdict).wake_at(soon(run, wake, until)))
+}
+
+/// What a `publish` that ended well says.
+fn report(run: &Run<'_>, job: Option<&str>) -> Option<Report> {
+    let pod = run.newest_pod(run.job(job?)?)?;
+    Report::read(&doubt::ended(pod)?.message)
+}
+
+fn unchanged(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision, skipped: &Files) -> DocsDecision {
+    let kept = DocsRunStatus {
+        left_out: some(skipped.clone()),
+        ..doubt::noted(run, docs)
+    };
+    let message = format!(
+        "the agent ended with exit code 0, but below '{}' nothing differs from what is there{}",
+        docs.run.spec.output.path,
+        left_out(kept.left_out.as_ref())
+    );
+    if docs.run.spec.output.require_changes {
+        return fail(run, &kept, ended.status, Reason::NoChanges, &message);
+    }
+    let verdict = Verdict::succeeded(format!("{message}; nothing was pushed"));
+    let decision = conclude::end(run, ended.status, RunPhase::Succeeded, verdict);
+    status::of_docs(with_facts(decision), &kept)
+}
+
+/// The attempt's evidence stays, with the reason that it is no success for.
+fn fail(
+    run: &Run<'_>,
+    kept: &DocsRunStatus,
+    mut next: TaskRunStatus,
+    reason: Reason,
+    message: &str,
+) -> DocsDecision {
+    let message = bounded(message, MESSAGE);
+    if let Some(result) = &mut next.result {
+        result.reason = Some(reason.name().to_owned());
+        result.message = Some(message.clone());
+    }
+    let verdict = Verdict::failed(reason, message);
+    let decision = conclude::end(run, next, RunPhase::Failed, verdict);
+    status::of_docs(with_facts(decision), kept)
+}
+
+fn changes(changed: Option<&ChangedFiles>) -> String {
+    let Some(changed) = changed else {
+        return "changed files unknown".to_owned();
+    };
+    let files = if changed.count == 1 { "file" } else { "files" };
+    format!(
+        "{} {files} changed ({})",
+        changed.count,
+        bounded(&some_of(&changed.first), 200)
+    )
+}
+
+/// What was not taken over, in words; nothing if there is nothing.
+fn left_out(skipped: Option<&ChangedFiles>) -> String {
+    skipped.map_or_else(String::new, |skipped| {
+        format!(
+            "; {} left out ({}): only regular files are taken, none whose name begins with '.git'",
+            skipped.count,
+            bounded(&some_of(&skipped.first), 200)
+        )
+    })
+}
