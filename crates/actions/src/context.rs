@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{Error, FilesError, Request, TRIES, files, same_version, submit::Trial};
+use crate::{Error, FilesError, Request, RunKind, TRIES, files, same_version, submit::Trial};
 
 /// What was added.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,6 +75,7 @@ pub async fn add(
         }
     }
     Err(Error::Busy {
+        kind: RunKind::Task,
         name: name.to_owned(),
     })
 }
@@ -108,10 +109,16 @@ impl Next {
 fn plan(run: &TaskRun, name: &str, added: &[File]) -> Result<Next, Error> {
     let name = || name.to_owned();
     if run.metadata.deletion_timestamp.is_some() {
-        return Err(Error::Deleting { name: name() });
+        return Err(Error::Deleting {
+            kind: RunKind::Task,
+            name: name(),
+        });
     }
     if run.spec.cancel {
-        return Err(Error::Cancelled { name: name() });
+        return Err(Error::Cancelled {
+            kind: RunKind::Task,
+            name: name(),
+        });
     }
     if added.is_empty() {
         return Err(FilesError::None.into());

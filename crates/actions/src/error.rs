@@ -2,7 +2,7 @@
 
 use kube::core::Status;
 
-use crate::FilesError;
+use crate::{FilesError, RunKind};
 
 /// Why an action was not done.
 #[derive(Debug, thiserror::Error)]
@@ -12,8 +12,10 @@ pub enum Error {
     Files(#[from] FilesError),
 
     /// A run of this name exists.
-    #[error("TaskRun '{name}' exists already in namespace '{namespace}'{}", if *.is_going { " and is being deleted" } else { "" })]
+    #[error("{kind} '{name}' exists already in namespace '{namespace}'{}", if *.is_going { " and is being deleted" } else { "" })]
     Exists {
+        /// Its kind.
+        kind: RunKind,
         /// Its name.
         name: String,
         /// Its namespace.
@@ -57,11 +59,13 @@ pub enum Error {
 
     /// The object changed at each try.
     #[error(
-        "TaskRun '{name}' changed during each of {} tries; nothing was written",
+        "{kind} '{name}' changed during each of {} tries; nothing was written",
         crate::TRIES
     )]
     Busy {
-        /// The run.
+        /// The run's kind.
+        kind: RunKind,
+        /// Its name.
         name: String,
     },
 
@@ -75,40 +79,48 @@ pub enum Error {
     },
 
     /// The run is over.
-    #[error("TaskRun '{name}' has finished: {phase} ({reason}), version {version}")]
+    #[error("{kind} '{name}' has finished: {phase} ({reason}){}", of_version(*.version))]
     Finished {
-        /// The run.
+        /// The run's kind.
+        kind: RunKind,
+        /// Its name.
         name: String,
         /// `Succeeded` or `Failed`.
         phase: &'static str,
         /// Why.
         reason: String,
-        /// The version that finished.
-        version: i64,
+        /// The version that finished, where the kind has versions.
+        version: Option<i64>,
     },
 
     /// The run is not over.
-    #[error("TaskRun '{name}' has not finished: version {version} is {phase}")]
+    #[error("{kind} '{name}' has not finished: {}{phase}", subject(*.version))]
     NotFinished {
-        /// The run.
+        /// The run's kind.
+        kind: RunKind,
+        /// Its name.
         name: String,
-        /// The version that goes on.
-        version: i64,
+        /// The version that goes on, where the kind has versions.
+        version: Option<i64>,
         /// Its phase.
         phase: &'static str,
     },
 
     /// The run was cancelled, which cannot be taken back.
-    #[error("TaskRun '{name}' was cancelled, and that cannot be taken back")]
+    #[error("{kind} '{name}' was cancelled, and that cannot be taken back")]
     Cancelled {
-        /// The run.
+        /// The run's kind.
+        kind: RunKind,
+        /// Its name.
         name: String,
     },
 
     /// The run is being deleted.
-    #[error("TaskRun '{name}' is being deleted")]
+    #[error("{kind} '{name}' is being deleted")]
     Deleting {
-        /// The run.
+        /// The run's kind.
+        kind: RunKind,
+        /// Its name.
         name: String,
     },
 
@@ -163,13 +175,19 @@ pub struct Request {
 }
 
 impl Request {
-    /// About one run.
+    /// About one `TaskRun`.
     #[must_use]
     pub fn of_run(verb: &'static str, namespace: &str, name: &str) -> Self {
+        Self::of_kind(RunKind::Task, verb, namespace, name)
+    }
+
+    /// About one run of this kind.
+    #[must_use]
+    pub fn of_kind(kind: RunKind, verb: &'static str, namespace: &str, name: &str) -> Self {
         Self {
             verb,
-            kind: "TaskRun",
-            resource: "taskruns.orchestrator.io",
+            kind: kind.name(),
+            resource: kind.resource(),
             name: Some(name.to_owned()),
             namespace: Some(namespace.to_owned()),
         }
@@ -185,6 +203,13 @@ impl Request {
             message: chain(&error),
             request: self,
         }
+    }
+
+    /// Only runs are written here.
+    fn run_kind(&self) -> RunKind {
+        let mut all = RunKind::ALL.into_iter();
+        all.find(|kind| kind.name() == self.kind)
+            .unwrap_or(RunKind::Task)
     }
 
     fn answered(self, status: Status) -> Error {
@@ -213,11 +238,15 @@ impl Request {
                 request: self,
             },
             (409, Some(name)) if status.reason == "AlreadyExists" => Error::Exists {
+                kind: self.run_kind(),
                 name,
                 namespace: self.namespace.unwrap_or_default(),
                 is_going: message.starts_with("object is being deleted"),
             },
-            (409, Some(name)) => Error::Busy { name },
+            (409, Some(name)) => Error::Busy {
+                kind: self.run_kind(),
+                name,
+            },
             (400 | 413 | 422, _) => Error::Refused {
                 causes: causes(&status),
                 request: self,
@@ -241,6 +270,19 @@ impl std::fmt::Display for Request {
             None => write!(out, " in all namespaces"),
         }
     }
+}
+
+/// `, version 2`.
+fn of_version(version: Option<i64>) -> String {
+    version.map_or_else(String::new, |version| format!(", version {version}"))
+}
+
+/// `version 2 is `.
+fn subject(version: Option<i64>) -> String {
+    version.map_or_else(
+        || "it is ".to_owned(),
+        |version| format!("version {version} is "),
+    )
 }
 
 /// A policy or webhook may answer with any code; its words are the API server's own.

@@ -13,16 +13,20 @@
 //! requests by itself (kube's `default_retry`) makes an own success look like a conflict.
 
 mod context;
+mod docs;
 mod error;
 mod files;
 mod outcome;
+mod run;
 mod steer;
 mod submit;
 
 pub use context::{Added, add as add_context};
+pub use docs::{Docs, run_docs_again, submit_docs};
 pub use error::{Error, Request};
 pub use files::{FILES, Files, FilesError};
 pub use outcome::{Outcome, outcome};
+pub use run::{Run, RunKind, Stand};
 pub use steer::{Change, Changed, change, run_again};
 pub use submit::{Submission, Trial, submit};
 

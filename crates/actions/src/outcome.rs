@@ -3,8 +3,9 @@
 use api::{
     Reason,
     status::condition::{FINISHED, SUCCEEDED},
-    tasks::TaskRun,
 };
+
+use crate::Run;
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,14 +43,12 @@ impl Outcome {
 ///
 /// A status that still speaks of an earlier version says nothing about this one.
 #[must_use]
-pub fn outcome(run: &TaskRun) -> Option<Outcome> {
-    let status = run.status.as_ref()?;
-    if status.context_version != Some(run.spec.context_version)
-        || !status.progress.is_true(FINISHED)
-    {
+pub fn outcome<R: Run>(run: &R) -> Option<Outcome> {
+    let progress = run.stand()?.progress;
+    if !progress.is_true(FINISHED) {
         return None;
     }
-    let succeeded = status.progress.condition(SUCCEEDED);
+    let succeeded = progress.condition(SUCCEEDED);
     let reason = succeeded.map_or("", |condition| condition.reason.as_str());
     Some(match succeeded.map(|condition| condition.status.as_str()) {
         Some("True") => Outcome::Succeeded,
@@ -60,6 +59,8 @@ pub fn outcome(run: &TaskRun) -> Option<Outcome> {
 
 #[cfg(test)]
 mod tests {
+    use api::tasks::TaskRun;
+
     use super::*;
 
     fn run(version: i64, status: &serde_json::Value) -> TaskRun {

@@ -3,7 +3,7 @@
 use api::{
     Phase, Reason,
     status::condition::SUCCEEDED,
-    tasks::{RunPhase, TaskRun, TaskRunStatus},
+    tasks::{RunPhase, TaskRun},
 };
 use kube::{
     Api, Client,
@@ -11,7 +11,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{Error, MANAGER, Outcome, Request, TRIES, outcome, same_version};
+use crate::{Error, MANAGER, Outcome, Request, Run, RunKind, Stand, TRIES, outcome, same_version};
 
 /// What is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,17 +26,17 @@ pub enum Change {
 
 /// What a change did.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Changed {
+pub enum Changed<R = TaskRun> {
     /// The operator will see it.
-    Now(Box<TaskRun>),
+    Now(Box<R>),
     /// It was so already; nothing was written.
-    Before(Box<TaskRun>),
+    Before(Box<R>),
 }
 
-impl Changed {
+impl<R> Changed<R> {
     /// The run as it is now.
     #[must_use]
-    pub fn run(&self) -> &TaskRun {
+    pub fn run(&self) -> &R {
         match self {
             Self::Now(run) | Self::Before(run) => run,
         }
@@ -51,12 +51,12 @@ impl Changed {
 ///
 /// # Errors
 /// [`Error::Finished`], [`Error::Cancelled`], [`Error::Deleting`], or what the server says.
-pub async fn change(
+pub async fn change<R: Run>(
     client: &Client,
     namespace: &str,
     name: &str,
     change: Change,
-) -> Result<Changed, Error> {
+) -> Result<Changed<R>, Error> {
     write(client, namespace, name, |run| wanted(run, name, change)).await
 }
 
@@ -79,13 +79,13 @@ pub async fn run_again(client: &Client, namespace: &str, name: &str) -> Result<T
 }
 
 /// Reads, decides, writes with what was read as the condition; repeats if it changed meanwhile.
-async fn write(
+async fn write<R: Run>(
     client: &Client,
     namespace: &str,
     name: &str,
-    mut decide: impl FnMut(&TaskRun) -> Result<Option<Value>, Error>,
-) -> Result<Changed, Error> {
-    let runs: Api<TaskRun> = Api::namespaced(client.clone(), namespace);
+    mut decide: impl FnMut(&R) -> Result<Option<Value>, Error>,
+) -> Result<Changed<R>, Error> {
+    let runs: Api<R> = Api::namespaced(client.clone(), namespace);
     let how = PatchParams {
         dry_run: false,
         force: false,
@@ -96,79 +96,84 @@ async fn write(
         let run = runs
             .get(name)
             .await
-            .map_err(|error| Request::of_run("get", namespace, name).failed(error))?;
+            .map_err(|error| Request::of_kind(R::KIND, "get", namespace, name).failed(error))?;
         let Some(spec) = decide(&run)? else {
             return Ok(Changed::Before(Box::new(run)));
         };
         let patch = json!({
-            "metadata": { "resourceVersion": run.metadata.resource_version },
+            "metadata": { "resourceVersion": run.meta().resource_version },
             "spec": spec,
         });
         match runs.patch(name, &how, &Patch::Merge(patch)).await {
             Ok(run) => return Ok(Changed::Now(Box::new(run))),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(Request::of_run("patch", namespace, name).failed(error)),
+            Err(error) => {
+                return Err(Request::of_kind(R::KIND, "patch", namespace, name).failed(error));
+            }
         }
     }
     Err(Error::Busy {
+        kind: R::KIND,
         name: name.to_owned(),
     })
 }
 
 /// The field to be written; none where it is so already.
-fn wanted(run: &TaskRun, name: &str, change: Change) -> Result<Option<Value>, Error> {
+fn wanted<R: Run>(run: &R, name: &str, change: Change) -> Result<Option<Value>, Error> {
     let outcome = outcome(run);
     if change == Change::Cancel && outcome == Some(Outcome::Cancelled) {
         return Ok(None);
     }
-    if run.metadata.deletion_timestamp.is_some() {
+    if run.meta().deletion_timestamp.is_some() {
         return Err(Error::Deleting {
+            kind: R::KIND,
             name: name.to_owned(),
         });
     }
     if let Some(outcome) = outcome {
         return Err(Error::Finished {
+            kind: R::KIND,
             name: name.to_owned(),
             phase: outcome.phase(),
             reason: outcome.reason().to_owned(),
-            version: run.spec.context_version,
+            version: run.context_version(),
         });
     }
-    if run.spec.cancel && change != Change::Cancel {
+    if run.is_cancelled() && change != Change::Cancel {
         return Err(Error::Cancelled {
+            kind: R::KIND,
             name: name.to_owned(),
         });
     }
     Ok(match change {
-        Change::Cancel if run.spec.cancel => None,
+        Change::Cancel if run.is_cancelled() => None,
         Change::Cancel => Some(json!({ "cancel": true })),
-        Change::Suspend => (!run.spec.suspend).then(|| json!({ "suspend": true })),
-        Change::Resume => run.spec.suspend.then(|| json!({ "suspend": false })),
+        Change::Suspend => (!run.is_suspended()).then(|| json!({ "suspend": true })),
+        Change::Resume => run.is_suspended().then(|| json!({ "suspend": false })),
     })
 }
 
 fn again(run: &TaskRun, name: &str) -> Result<Option<Value>, Error> {
     if run.metadata.deletion_timestamp.is_some() {
         return Err(Error::Deleting {
+            kind: RunKind::Task,
             name: name.to_owned(),
         });
     }
     if run.spec.cancel {
         return Err(Error::Cancelled {
+            kind: RunKind::Task,
             name: name.to_owned(),
         });
     }
     let version = run.spec.context_version;
-    // A status that speaks of another version says nothing about this one.
-    let status = run
-        .status
-        .as_ref()
-        .filter(|status| status.context_version == Some(version));
-    if outcome(run).is_none() && !status.is_some_and(is_blocked) {
-        let phase = status.and_then(|status| status.phase);
+    let stand = run.stand();
+    if outcome(run).is_none() && !stand.is_some_and(is_blocked) {
+        let phase = stand.and_then(|stand| stand.phase);
         return Err(Error::NotFinished {
+            kind: RunKind::Task,
             name: name.to_owned(),
-            version,
+            version: Some(version),
             phase: phase.unwrap_or(RunPhase::Pending).name(),
         });
     }
@@ -181,10 +186,10 @@ fn again(run: &TaskRun, name: &str) -> Result<Option<Value>, Error> {
 }
 
 /// Whether it waits for something that is wrong: no container runs that a new version would stop.
-fn is_blocked(status: &TaskRunStatus) -> bool {
+fn is_blocked(stand: Stand<'_>) -> bool {
     let ordinary = [Reason::Progressing, Reason::Suspended, Reason::Deleting];
-    let reason = status.progress.condition(SUCCEEDED);
-    status.phase == Some(RunPhase::Pending)
+    let reason = stand.progress.condition(SUCCEEDED);
+    stand.phase == Some(RunPhase::Pending)
         && reason.is_some_and(|known| ordinary.iter().all(|word| word.name() != known.reason))
 }
 

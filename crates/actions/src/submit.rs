@@ -6,7 +6,7 @@ use api::{
 };
 use kube::{Api, Client, api::PostParams};
 
-use crate::{Error, Files, MANAGER, Request};
+use crate::{Error, Files, MANAGER, Request, Run};
 
 /// A task to be run.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,15 +85,25 @@ pub async fn submit(
     submission: &Submission,
     trial: Trial,
 ) -> Result<TaskRun, Error> {
-    let run = submission.run(namespace);
-    let runs: Api<TaskRun> = Api::namespaced(client.clone(), namespace);
+    create(client, namespace, &submission.run(namespace), trial).await
+}
+
+/// Creates a run. The server decides whether its name is free.
+pub(crate) async fn create<R: Run>(
+    client: &Client,
+    namespace: &str,
+    run: &R,
+    trial: Trial,
+) -> Result<R, Error> {
+    let runs: Api<R> = Api::namespaced(client.clone(), namespace);
     let how = PostParams {
         dry_run: trial.is_dry(),
         field_manager: Some(MANAGER.to_owned()),
     };
-    runs.create(&how, &run)
+    let name = run.meta().name.as_deref().unwrap_or_default();
+    runs.create(&how, run)
         .await
-        .map_err(|error| Request::of_run("create", namespace, &submission.run_name()).failed(error))
+        .map_err(|error| Request::of_kind(R::KIND, "create", namespace, name).failed(error))
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use actions::{
-    Change, Changed, Error, Files, Submission, Trial, add_context, change, run_again, submit,
+    Change, Changed, Docs, Error, Files, RunKind, Submission, Trial, add_context, change,
+    run_again, run_docs_again, submit, submit_docs,
 };
 use anyhow::{Context, Result, bail};
-use api::tasks::{File, TaskRun};
+use api::tasks::{DocsRun, File, TaskRun};
 use futures::future::join_all;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -281,8 +282,9 @@ async fn records_of_the_operator_are_no_conflict() -> Result<()> {
 async fn a_run_is_held_let_go_and_cancelled() -> Result<()> {
     suite::test(Tier::Api, "steer", async |env| {
         submitted(&env).await?;
-        let steer =
-            async |wanted: Change| change(&env.client, &env.namespace, "shop-7", wanted).await;
+        let steer = async |wanted: Change| {
+            change::<TaskRun>(&env.client, &env.namespace, "shop-7", wanted).await
+        };
         assert!(matches!(steer(Change::Resume).await?, Changed::Before(_)));
         assert!(steer(Change::Suspend).await?.run().spec.suspend);
         assert!(matches!(steer(Change::Suspend).await?, Changed::Before(_)));
@@ -294,7 +296,8 @@ async fn a_run_is_held_let_go_and_cancelled() -> Result<()> {
         let added = [file("", "More.")];
         let added = add_context(&env.client, &env.namespace, "shop-7", &added, Trial::Real).await;
         assert!(matches!(added, Err(Error::Cancelled { .. })), "{added:?}");
-        let missing = change(&env.client, &env.namespace, "no-such", Change::Cancel).await;
+        let missing =
+            change::<TaskRun>(&env.client, &env.namespace, "no-such", Change::Cancel).await;
         assert!(
             matches!(missing, Err(Error::NotFound { .. })),
             "{missing:?}"
@@ -312,18 +315,30 @@ async fn only_a_finished_run_runs_again() -> Result<()> {
         let again = async || run_again(&env.client, &env.namespace, "shop-7").await;
         let running = again().await;
         assert!(
-            matches!(running, Err(Error::NotFinished { version: 1, .. })),
+            matches!(
+                running,
+                Err(Error::NotFinished {
+                    version: Some(1),
+                    ..
+                })
+            ),
             "{running:?}"
         );
         record(&env, &finished(1, "False", "NonZeroExit")).await?;
-        let cancel = change(&env.client, &env.namespace, "shop-7", Change::Cancel).await;
+        let cancel = change::<TaskRun>(&env.client, &env.namespace, "shop-7", Change::Cancel).await;
         assert!(matches!(cancel, Err(Error::Finished { .. })), "{cancel:?}");
         let second = again().await?;
         assert_eq!(second.spec.context_version, 2);
         assert_eq!(second.spec.markdown_files, first.spec.markdown_files);
         let superseded = again().await;
         assert!(
-            matches!(superseded, Err(Error::NotFinished { version: 2, .. })),
+            matches!(
+                superseded,
+                Err(Error::NotFinished {
+                    version: Some(2),
+                    ..
+                })
+            ),
             "{superseded:?}"
         );
         Ok(())
@@ -348,6 +363,134 @@ async fn of_retries_at_once_one_makes_the_version() -> Result<()> {
         }
         assert_eq!((won, lost), (1, 7));
         assert_eq!(stored(&env).await?.spec.context_version, 2);
+        Ok(())
+    })
+    .await
+}
+
+fn docs(name: &str) -> Docs {
+    Docs {
+        name: name.to_owned(),
+        repository_url: "https://git.example.com/team/shop".to_owned(),
+        source_branch: "main".to_owned(),
+        working_directory: None,
+        agent_name: "writer".to_owned(),
+        model: None,
+        instructions: None,
+        include_codebase: false,
+        credentials_secret: Some("git".to_owned()),
+        output_branch: None,
+        output_path: None,
+        require_changes: true,
+        commit_message: None,
+        timeout: Some(Duration::from_secs(1800)),
+    }
+}
+
+/// What the operator would record of a DocsRun.
+async fn record_docs(env: &Env, name: &str, status: &Value) -> Result<()> {
+    let patch = Patch::Merge(json!({ "status": status }));
+    env.api::<DocsRun>()
+        .patch_status(name, &PatchParams::default(), &patch)
+        .await?;
+    Ok(())
+}
+
+fn docs_finished(value: &str, reason: &str) -> Value {
+    let mut status = finished(1, value, reason);
+    if let Some(fields) = status.as_object_mut() {
+        fields.remove("contextVersion");
+    }
+    status
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn r21_of_docs_submitted_at_once_exactly_one_wins() -> Result<()> {
+    suite::test(Tier::Api, "docs-r21", async |env| {
+        prepared(&env).await?;
+        let wanted = docs("guide");
+        let create = || submit_docs(&env.client, &env.namespace, &wanted, Trial::Real);
+        let (mut won, mut lost) = (0, 0);
+        for result in join_all((0..8).map(|_| create())).await {
+            match result {
+                Ok(_) => won += 1,
+                Err(Error::Exists { kind, name, .. }) => {
+                    assert!(kind == RunKind::Docs && name == "guide");
+                    lost += 1;
+                }
+                Err(error) => bail!("{error}"),
+            }
+        }
+        assert_eq!((won, lost), (1, 7));
+        let stored = env.api::<DocsRun>().get("guide").await?;
+        assert_eq!(stored.spec, wanted.run(&env.namespace).spec);
+        let hostile = Docs {
+            repository_url: "--upload-pack=x".to_owned(),
+            ..docs("hostile")
+        };
+        let refused = submit_docs(&env.client, &env.namespace, &hostile, Trial::DryRun).await;
+        assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn of_docs_run_again_at_once_one_is_made_on_the_same_branch() -> Result<()> {
+    suite::test(Tier::Api, "docs-again", async |env| {
+        prepared(&env).await?;
+        let (client, namespace) = (&env.client, &env.namespace);
+        let first = submit_docs(client, namespace, &docs("guide"), Trial::Real).await?;
+        let going = run_docs_again(client, namespace, "guide").await;
+        assert!(
+            matches!(
+                &going,
+                Err(Error::NotFinished {
+                    kind: RunKind::Docs,
+                    ..
+                })
+            ),
+            "{going:?}"
+        );
+        change::<DocsRun>(client, namespace, "guide", Change::Cancel).await?;
+        record_docs(&env, "guide", &docs_finished("False", "Cancelled")).await?;
+        let held = change::<DocsRun>(client, namespace, "guide", Change::Suspend).await;
+        assert!(matches!(held, Err(Error::Finished { .. })), "{held:?}");
+
+        let (mut made, mut lost) = (Vec::new(), 0);
+        let each = (0..8).map(|_| run_docs_again(client, namespace, "guide"));
+        for result in join_all(each).await {
+            match result {
+                Ok(run) => made.push(run),
+                Err(Error::Exists { name, .. }) => {
+                    assert_eq!(name, "guide-r2");
+                    lost += 1;
+                }
+                Err(error) => bail!("{error}"),
+            }
+        }
+        assert_eq!((made.len(), lost), (1, 7));
+        let second = made.remove(0);
+        assert_eq!(second.output_branch(), "docs/guide");
+        assert!(!second.spec.cancel && !second.spec.suspend);
+        assert_eq!(second.spec.repository_url, first.spec.repository_url);
+        record_docs(&env, "guide-r2", &docs_finished("True", "Succeeded")).await?;
+        let third = run_docs_again(client, namespace, "guide-r2").await?;
+        assert_eq!(third.metadata.name.as_deref(), Some("guide-r3"));
+        assert_eq!(third.output_branch(), "docs/guide");
+        let missing = run_docs_again(client, namespace, "no-such").await;
+        assert!(
+            matches!(
+                missing,
+                Err(Error::NotFound {
+                    kind: "DocsRun",
+                    ..
+                })
+            ),
+            "{missing:?}"
+        );
         Ok(())
     })
     .await

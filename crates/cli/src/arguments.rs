@@ -1,13 +1,13 @@
 //! What the command line says.
 
-use std::{path::PathBuf, str::FromStr, time::Duration};
+use std::{ffi::OsString, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::target::{RunName, Selection, Target};
 
-/// Runs of tasks by agents: submit them, follow them, ask why one does not move
+/// Runs of agents, for tasks and documentation: submit them, follow them, ask why one does not move
 #[derive(Debug, Parser)]
 #[command(name = "orc", version, disable_help_subcommand = true)]
 #[command(
@@ -30,11 +30,11 @@ pub enum Verb {
     Tree(OfRun),
     /// Say why something does not move: the deepest blocker, the evidence, the next command
     Why(Why),
-    /// Print the agent's log, as long as its Pod exists
+    /// Print the agent's log, or that of another container, as long as its Pod exists
     Logs(Logs),
     /// List the Events of a run and its children, oldest first
     Events(Events),
-    /// Submit a task: create a run from files and folders
+    /// Submit a task: create a run from files and folders; 'submit docs' for documentation
     Submit(Submit),
     /// Change the context of a run
     #[command(subcommand)]
@@ -43,7 +43,7 @@ pub enum Verb {
     Wait(Wait),
     /// End a run for good, whatever it does; it cannot be taken back
     Cancel(OfRun),
-    /// Run a finished or blocked run again: the next version, with the same files
+    /// Run a run again: a task's next version, or another DocsRun on the same branch
     Retry(Retry),
     /// Hold a run: its container is stopped, no time counts
     Suspend(OfRun),
@@ -75,7 +75,7 @@ pub struct Cluster {
 /// `get`
 #[derive(Debug, Args)]
 pub struct Get {
-    /// Nothing (runs), a kind (runs, agents), a kind and a name, or a run's name
+    /// Nothing (runs), a kind (runs, docs, agents), a kind and a name, or a run's name
     #[arg(value_name = "KIND NAME", num_args = 0..=2)]
     pub what: Vec<String>,
     /// Of all namespaces
@@ -131,7 +131,7 @@ pub enum DataFormat {
 /// `describe`
 #[derive(Debug, Args)]
 pub struct Describe {
-    /// A run's NAME, taskrun/NAME or agent/NAME
+    /// A run's NAME, taskrun/NAME, docsrun/NAME or agent/NAME
     #[arg(value_name = "TARGET")]
     pub target: Selection,
     #[command(flatten)]
@@ -142,7 +142,7 @@ pub struct Describe {
 /// A verb about one run.
 #[derive(Debug, Args)]
 pub struct OfRun {
-    /// The run's name
+    /// The run's name; docsrun/NAME for a DocsRun
     #[arg(value_name = "RUN")]
     pub run: RunName,
     #[command(flatten)]
@@ -153,7 +153,7 @@ pub struct OfRun {
 /// `why`
 #[derive(Debug, Args)]
 pub struct Why {
-    /// A run's NAME, taskrun/NAME, agent/NAME, job/NAME or pod/NAME
+    /// A run's NAME, taskrun/NAME, docsrun/NAME, agent/NAME, job/NAME or pod/NAME
     #[arg(value_name = "TARGET")]
     pub target: Target,
     /// How to print; without it, for people
@@ -167,7 +167,7 @@ pub struct Why {
 /// `logs`
 #[derive(Debug, Args)]
 pub struct Logs {
-    /// The run's name
+    /// The run's name; docsrun/NAME for a DocsRun
     #[arg(value_name = "RUN")]
     pub run: RunName,
     /// Stay until the container ends; wait for its start
@@ -176,15 +176,32 @@ pub struct Logs {
     /// Of this attempt; without it, of the last one
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub attempt: Option<u32>,
+    /// Of this container; without it, the agent's. A DocsRun has all three
+    #[arg(short, long, value_enum, value_name = "NAME")]
+    pub container: Option<Step>,
+    /// Of all containers, one after the other; each line begins with its container's name
+    #[arg(long, conflicts_with = "container")]
+    pub all: bool,
     #[command(flatten)]
     #[expect(missing_docs, reason = "its docs are the flags'")]
     pub cluster: Cluster,
 }
 
+/// A container of a run's Pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Step {
+    /// Clones the repository, before the agent
+    Clone,
+    /// The agent
+    Agent,
+    /// Commits and pushes, after the agent
+    Publish,
+}
+
 /// `events`
 #[derive(Debug, Args)]
 pub struct Events {
-    /// The run's name
+    /// The run's name; docsrun/NAME for a DocsRun
     #[arg(value_name = "RUN")]
     pub run: RunName,
     /// Stay, and print new ones
@@ -218,9 +235,49 @@ pub enum DryRun {
 /// `submit`
 #[derive(Debug, Args)]
 #[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
     after_help = "Each file becomes a file of the run, under its own name. Folders are walked with all below them; a file in a folder of a folder gets the folders' names before its own ('notes/a.md' becomes 'notes-a.md'). Hidden files, links, files that are not UTF-8 text and names that occur twice are refused, never left out."
 )]
 pub struct Submit {
+    /// Something else than a task
+    #[command(subcommand)]
+    pub other: Option<SubmitOther>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its docs are the flags'")]
+    pub task: Option<SubmitTask>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its docs are the flags'")]
+    pub sending: Sending,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its docs are the flags'")]
+    pub waiting: Waiting,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its docs are the flags'")]
+    pub cluster: Cluster,
+}
+
+impl Submit {
+    /// Which cluster.
+    #[must_use]
+    pub fn cluster(&self) -> Cluster {
+        match &self.other {
+            Some(SubmitOther::Docs(docs)) => docs.cluster.clone(),
+            None => self.cluster.clone(),
+        }
+    }
+}
+
+/// What else can be submitted.
+#[derive(Debug, Subcommand)]
+pub enum SubmitOther {
+    /// Submit documentation for a repository: an agent writes it, it is pushed to a branch
+    Docs(Box<SubmitDocs>),
+}
+
+/// `submit`, of a task. No arguments of others in it: only then clap knows whether any was given.
+#[derive(Debug, Args)]
+pub struct SubmitTask {
     /// Files and folders
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
@@ -236,6 +293,11 @@ pub struct Submit {
     /// The run's name; without it, SERVICE-NUMBER
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
+}
+
+/// Whether a run is stored, and how it is printed.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct Sending {
     /// Store nothing
     #[arg(long, value_enum, value_name = "BY", conflicts_with = "wait")]
     pub dry_run: Option<DryRun>,
@@ -248,12 +310,83 @@ pub struct Submit {
         conflicts_with = "wait"
     )]
     pub output: Option<ObjectFormat>,
+}
+
+/// `submit docs`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "User, password and keys are in the Secret, never in the address: 'username' and 'password' for https, 'identity' and 'known_hosts' for ssh, 'ca.crt' for a private authority. The agent sees none of them. What the agent writes below the output path is committed and pushed; nothing beside it is."
+)]
+pub struct SubmitDocs {
+    /// The run's name
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// The repository: https://HOST/PATH or ssh://USER@HOST/PATH
+    #[arg(long, value_name = "URL")]
+    pub repository: String,
+    /// The branch that the agent reads; its head when the run starts counts
+    #[arg(long, value_name = "BRANCH")]
+    pub branch: String,
+    /// The Agent that writes
+    #[arg(long, value_name = "NAME")]
+    pub agent: String,
+    /// The folder that the agent works in; without it, the repository's root
+    #[arg(long, value_name = "FOLDER")]
+    pub working_directory: Option<String>,
+    /// Files and folders for the agent: what to write, and for whom
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    pub instructions: Vec<PathBuf>,
+    /// The model that the agent should ask
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Let the agent see the whole checkout, not only its folder
+    #[arg(long)]
+    pub include_codebase: bool,
+    /// The Secret with what the Git server asks for
+    #[arg(long, value_name = "NAME")]
+    pub secret: Option<String>,
+    /// The branch that is pushed; without it, docs/NAME
+    #[arg(long, value_name = "BRANCH")]
+    pub output_branch: Option<String>,
+    /// The folder that is taken over from the agent; without it, docs/
+    #[arg(long, value_name = "FOLDER")]
+    pub output_path: Option<String>,
+    /// Let a run that changes nothing succeed
+    #[arg(long)]
+    pub allow_no_changes: bool,
+    /// The commit's message; a line that names the run is added
+    #[arg(long, value_name = "TEXT")]
+    pub commit_message: Option<String>,
+    /// How long the agent may write, such as 30m; without it, as the Agent says
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub agent_timeout: Option<Duration>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its docs are the flags'")]
+    pub sending: Sending,
     #[command(flatten)]
     #[expect(missing_docs, reason = "its docs are the flags'")]
     pub waiting: Waiting,
     #[command(flatten)]
     #[expect(missing_docs, reason = "its docs are the flags'")]
     pub cluster: Cluster,
+}
+
+/// A task's folder may be named `docs`, as the verb for documentation is. What only a task has
+/// tells them apart.
+pub(crate) fn with_folder_docs(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let is_of_task = |argument: &OsString| {
+        let text = argument.to_string_lossy();
+        let flag = text.split('=').next().unwrap_or_default();
+        matches!(flag, "--service" | "--task-id")
+    };
+    if let [verb, folder, rest @ ..] = arguments.as_mut_slice()
+        && verb == "submit"
+        && folder == "docs"
+        && rest.iter().any(is_of_task)
+    {
+        *folder = OsString::from("./docs");
+    }
+    arguments
 }
 
 /// `context`
@@ -292,7 +425,7 @@ pub struct ContextAdd {
     after_help = "Exit code: 0 all succeeded · 1 one failed · 3 time is up · 4 one was cancelled · 5 one was not found or was deleted. Of several, the gravest counts: 5, 3, 1, 4, 0. Ctrl-C ends the waiting, not the run."
 )]
 pub struct Wait {
-    /// The runs' names
+    /// The runs' names; docsrun/NAME for a DocsRun
     #[arg(value_name = "RUN", required = true, num_args = 1..=50)]
     pub runs: Vec<RunName>,
     /// How long to wait, such as 30s, 10m, 1h30m; without it, for ever
@@ -305,8 +438,11 @@ pub struct Wait {
 
 /// `retry`
 #[derive(Debug, Args)]
+#[command(
+    after_help = "A TaskRun that has finished, or that something blocks before its start, gets its next version. Of a DocsRun that has ended, another one is made: NAME-r2, of that NAME-r3, and so on, with the same spec. It pushes to the branch of the first one, so that what was pushed before gets one commit more; only 'suspend' and 'cancel' are not taken over."
+)]
 pub struct Retry {
-    /// The run's name
+    /// The run's name; docsrun/NAME for a DocsRun
     #[arg(value_name = "RUN")]
     pub run: RunName,
     #[command(flatten)]
@@ -399,6 +535,19 @@ mod tests {
             "orc submit a.md --service s --task-id 0 --agent a",
             "orc submit a.md --service s --task-id 1",
             "orc submit a.md --service s --task-id 1 --agent a --timeout 5m",
+            "orc submit",
+            "orc submit docs",
+            "orc submit docs x --repository u --branch b",
+            "orc submit docs x --repository u --agent a",
+            "orc submit docs x --branch b --agent a",
+            "orc submit docs --repository u --branch b --agent a",
+            "orc submit docs x --repository u --branch b --agent a --service s",
+            "orc submit docs x --repository u --branch b --agent a --timeout 5m",
+            "orc submit docs x --repository u --branch b --agent a --agent-timeout soon",
+            "orc submit a.md docs x --repository u --branch b --agent a",
+            "orc logs x -c other",
+            "orc logs x -c clone --all",
+            "orc tree job/x",
             "orc submit a.md --service s --task-id 1 --agent a --dry-run=maybe",
             "orc submit a.md --service s --task-id 1 --agent a --dry-run=server --wait",
             "orc context",
@@ -429,6 +578,19 @@ mod tests {
             "orc logs x -f --attempt 2",
             "orc submit a.md b --service s --task-id 1 --agent a --wait --timeout 1h30m",
             "orc submit --service s --task-id 1 --agent a",
+            "orc submit --service s --task-id 1 --agent a docs",
+            "orc submit a.md docs --service s --task-id 1 --agent a",
+            "orc submit docs x --repository u --branch b --agent a",
+            "orc submit docs x --repository u --branch b --agent a --working-directory d --instructions a.md b --model m --include-codebase --secret s --output-branch o --output-path p --allow-no-changes --commit-message t --agent-timeout 30m --wait --timeout 1h",
+            "orc submit docs x --repository u --branch b --agent a --dry-run=client -o name",
+            "orc logs docs/x -c publish -f",
+            "orc logs docs/x --all",
+            "orc get docs -A",
+            "orc describe odr/x",
+            "orc why docsruns/x",
+            "orc cancel docsrun/x",
+            "orc retry docs/x --wait",
+            "orc wait a docs/b",
             "orc context add x - a.md --dry-run=server",
             "orc wait a b taskrun.orchestrator.io/c --timeout 30s",
             "orc retry x --wait",
@@ -437,6 +599,35 @@ mod tests {
             let result = Arguments::try_parse_from(line.split(' '));
             assert!(result.is_ok(), "{line}: {result:?}");
         }
+    }
+
+    #[test]
+    fn a_folder_named_docs_is_still_a_folder() {
+        let words = |line: &str| {
+            let words = line.split(' ').map(OsString::from).collect();
+            let words = with_folder_docs(words).join(&OsString::from(" "));
+            words.into_string().unwrap()
+        };
+        let task = "submit docs --service s --task-id=1 --agent a";
+        assert_eq!(words(task), task.replace(" docs", " ./docs"));
+        for line in [
+            "submit docs x --repository u --branch b --agent a",
+            "submit a.md docs --service s --task-id 1 --agent a",
+            "get docs --service",
+            "submit docs",
+            "submit",
+        ] {
+            assert_eq!(words(line), line);
+        }
+        let line = words(task).replace("submit", "orc submit");
+        let parsed = Arguments::try_parse_from(line.split(' ')).unwrap();
+        let Verb::Submit(Submit {
+            task: Some(task), ..
+        }) = parsed.verb
+        else {
+            panic!("{parsed:?}");
+        };
+        assert_eq!(task.paths, [PathBuf::from("./docs")]);
     }
 
     #[test]

@@ -105,7 +105,7 @@ impl Exit {
 
 #[cfg(test)]
 mod tests {
-    use actions::{FilesError, Request};
+    use actions::{FilesError, Request, RunKind};
 
     use super::*;
 
@@ -122,6 +122,7 @@ mod tests {
             (Error::Files(FilesError::None), 2),
             (
                 Error::Exists {
+                    kind: RunKind::Task,
                     name: name(),
                     namespace: message(),
                     is_going: false,
@@ -144,13 +145,20 @@ mod tests {
                 },
                 2,
             ),
-            (Error::Cancelled { name: name() }, 4),
+            (
+                Error::Cancelled {
+                    kind: RunKind::Docs,
+                    name: name(),
+                },
+                4,
+            ),
             (
                 Error::Finished {
+                    kind: RunKind::Task,
                     name: name(),
                     phase: "Failed",
                     reason: message(),
-                    version: 1,
+                    version: Some(1),
                 },
                 2,
             ),

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use actions::{Error, FilesError};
+use actions::{Error, FilesError, RunKind};
 
-use crate::exit::Exit;
+use crate::{exit::Exit, target::Kind};
 
 /// Why a command was not done.
 #[derive(Debug)]
@@ -80,31 +80,55 @@ impl Failure {
     }
 }
 
+/// How to see which objects of a kind there are. A name alone is a TaskRun's, so one that was not
+/// found may be of the other kind.
+pub(crate) fn others_of(kind: Kind) -> Vec<Advice> {
+    let list = |kind: Kind| format!("get {}", kind.listed());
+    let mut all = vec![("to see which there are", list(kind))];
+    if kind == Kind::Run(RunKind::Task) {
+        let docs = list(Kind::Run(RunKind::Docs));
+        all.push(("a DocsRun is named docsrun/NAME; to see those", docs));
+    }
+    all
+}
+
 fn advice(error: &Error) -> Vec<Advice> {
     match error {
         Error::Exists {
+            kind,
             name,
             is_going: false,
             ..
-        } => vec![
-            ("to see it", format!("describe {name}")),
-            (
-                "to give it more files and run it again",
-                format!("context add {name} FILE…"),
-            ),
-        ],
+        } => {
+            let argument = kind.argument(name);
+            let again = match kind {
+                RunKind::Task => (
+                    "to give it more files and run it again",
+                    format!("context add {name} FILE…"),
+                ),
+                RunKind::Docs => (
+                    "to run it again when it has ended",
+                    format!("retry {argument}"),
+                ),
+            };
+            vec![("to see it", format!("describe {argument}")), again]
+        }
         Error::Exists {
+            kind,
             name,
             is_going: true,
             ..
         }
-        | Error::Deleting { name } => {
-            vec![("to see what it waits for", format!("why {name}"))]
+        | Error::Deleting { kind, name } => {
+            vec![(
+                "to see what it waits for",
+                format!("why {}", kind.argument(name)),
+            )]
         }
-        Error::NotFound { kind, .. } if *kind == "Agent" => {
-            vec![("to see which there are", "get agents".to_owned())]
+        Error::NotFound { kind, .. } => {
+            let kind = Kind::parse(kind).unwrap_or(Kind::Run(RunKind::Task));
+            others_of(kind)
         }
-        Error::NotFound { .. } => vec![("to see which there are", "get runs".to_owned())],
         Error::Conflict { name, .. } => vec![
             ("to see what was added", format!("describe {name}")),
             (
@@ -116,31 +140,42 @@ fn advice(error: &Error) -> Vec<Advice> {
             "to add it under the default name",
             format!("context add {name} - < FILE"),
         )],
-        Error::Finished { name, .. } => {
+        Error::Finished { kind, name, .. } => {
+            let name = kind.argument(name);
             vec![
                 ("to see how it ended", format!("describe {name}")),
                 ("to run it again", format!("retry {name}")),
             ]
         }
-        Error::NotFinished { name, .. } => vec![
-            ("to wait for its end", format!("wait {name}")),
-            ("to see what it waits for", format!("why {name}")),
-            ("to stop it for good", format!("cancel {name}")),
-        ],
-        Error::Cancelled { .. } => {
-            vec![(
+        Error::NotFinished { kind, name, .. } => {
+            let name = kind.argument(name);
+            vec![
+                ("to wait for its end", format!("wait {name}")),
+                ("to see what it waits for", format!("why {name}")),
+                ("to stop it for good", format!("cancel {name}")),
+            ]
+        }
+        Error::Cancelled { kind, name } => vec![match kind {
+            RunKind::Task => (
                 "to run the task after all",
                 "submit --task-id OTHER …".to_owned(),
-            )]
-        }
-        Error::Busy { name } => vec![("to see what changes it", format!("events {name}"))],
+            ),
+            RunKind::Docs => (
+                "to run it after all, when it has ended",
+                format!("retry {}", kind.argument(name)),
+            ),
+        }],
+        Error::Busy { kind, name } => vec![(
+            "to see what changes it",
+            format!("events {}", kind.argument(name)),
+        )],
         Error::Unanswered { request, .. } if matches!(request.verb, "create" | "patch") => {
-            match &request.name {
-                Some(name) => vec![(
+            match (&request.name, Kind::parse(request.kind)) {
+                (Some(name), Some(Kind::Run(kind))) => vec![(
                     "it may have been done or not; to see",
-                    format!("describe {name}"),
+                    format!("describe {}", kind.argument(name)),
                 )],
-                None => Vec::new(),
+                (Some(_) | None, _) => Vec::new(),
             }
         }
         Error::Files(_)
@@ -158,15 +193,28 @@ mod tests {
 
     #[test]
     fn an_existing_task_is_named_with_the_next_command() {
-        let failure = Failure::from(Error::Exists {
-            name: "shop-7".to_owned(),
-            namespace: "team".to_owned(),
-            is_going: false,
-        });
-        assert_eq!(failure.exit().code(), 2);
-        assert!(failure.message().contains("'shop-7' exists already"));
-        let commands: Vec<String> = failure.advice().into_iter().map(|(_, next)| next).collect();
-        assert_eq!(commands, ["describe shop-7", "context add shop-7 FILE…"]);
+        let cases = [
+            (
+                RunKind::Task,
+                ["describe shop-7", "context add shop-7 FILE…"],
+            ),
+            (
+                RunKind::Docs,
+                ["describe docsrun/shop-7", "retry docsrun/shop-7"],
+            ),
+        ];
+        for (kind, wanted) in cases {
+            let failure = Failure::from(Error::Exists {
+                kind,
+                name: "shop-7".to_owned(),
+                namespace: "team".to_owned(),
+                is_going: false,
+            });
+            assert_eq!(failure.exit().code(), 2);
+            assert!(failure.message().contains("'shop-7' exists already"));
+            let commands = failure.advice().into_iter().map(|(_, next)| next);
+            assert_eq!(commands.collect::<Vec<_>>(), wanted);
+        }
     }
 
     #[test]

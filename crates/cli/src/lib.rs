@@ -1,9 +1,10 @@
 //! The command line `orc`. A link named `kubectl-orc` makes it a plugin of kubectl.
 //!
 //! Arguments become a verb ([`arguments`]), a verb asks or acts through a [`kube::Client`], and
-//! what it found is rendered by pure functions. [`run`] needs no process, so tests drive it.
+//! what it found is rendered by pure functions. [`run()`] needs no process, so tests drive it.
 
 pub mod arguments;
+mod containers;
 mod environment;
 mod exit;
 mod failure;
@@ -11,6 +12,7 @@ mod files;
 mod output;
 mod reference;
 mod related;
+mod run;
 mod server;
 mod session;
 mod target;
@@ -98,6 +100,7 @@ fn parse(
     arguments: impl IntoIterator<Item = OsString>,
     environment: &Environment,
 ) -> Result<Verb, clap::Error> {
+    let arguments = arguments::with_folder_docs(arguments.into_iter().collect());
     let line = [OsString::from(environment.program)]
         .into_iter()
         .chain(arguments);
@@ -140,7 +143,7 @@ fn cluster(verb: &Verb) -> Cluster {
         Verb::Why(verb) => verb.cluster.clone(),
         Verb::Logs(verb) => verb.cluster.clone(),
         Verb::Events(verb) => verb.cluster.clone(),
-        Verb::Submit(verb) => verb.cluster.clone(),
+        Verb::Submit(verb) => verb.cluster().clone(),
         Verb::Context(Context::Add(verb)) => verb.cluster.clone(),
         Verb::Wait(verb) => verb.cluster.clone(),
         Verb::Retry(verb) => verb.cluster.clone(),

@@ -3,8 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use actions::Request;
-use api::{names, tasks::TaskRun};
+use actions::{Request, Run, RunKind};
+use api::{
+    names,
+    tasks::{DocsRun, TaskRun},
+};
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
@@ -18,7 +21,9 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     failure::Failure,
+    run::AnyRun,
     session::{Server, ask},
+    target::RunName,
     view::event_time,
 };
 
@@ -46,16 +51,20 @@ impl Children {
     }
 }
 
-pub(crate) async fn run(server: &Server, name: &str) -> Result<TaskRun, Failure> {
-    let runs: Api<TaskRun> = Api::namespaced(server.client.clone(), &server.namespace);
-    ask(
-        Request::of_run("get", &server.namespace, name),
-        runs.get(name),
-    )
-    .await
+pub(crate) async fn run(server: &Server, run: &RunName) -> Result<AnyRun, Failure> {
+    Ok(match run.kind {
+        RunKind::Task => get::<TaskRun>(server, &run.name).await?.into(),
+        RunKind::Docs => get::<DocsRun>(server, &run.name).await?.into(),
+    })
 }
 
-pub(crate) async fn children(server: &Server, run: &TaskRun) -> Result<Children, Failure> {
+async fn get<R: Run>(server: &Server, name: &str) -> Result<R, Failure> {
+    let runs: Api<R> = Api::namespaced(server.client.clone(), &server.namespace);
+    let request = Request::of_kind(R::KIND, "get", &server.namespace, name);
+    ask(request, runs.get(name)).await
+}
+
+pub(crate) async fn children(server: &Server, run: &AnyRun) -> Result<Children, Failure> {
     let mut jobs = list::<Job>(server, run, "Job", "jobs.batch").await?;
     let mut pods = pods(server, run).await?;
     let maps: Api<ConfigMap> = Api::namespaced(server.client.clone(), &server.namespace);
@@ -73,13 +82,13 @@ pub(crate) async fn children(server: &Server, run: &TaskRun) -> Result<Children,
 }
 
 /// The Pods of a run that exist now.
-pub(crate) async fn pods(server: &Server, run: &TaskRun) -> Result<Vec<Pod>, Failure> {
+pub(crate) async fn pods(server: &Server, run: &AnyRun) -> Result<Vec<Pod>, Failure> {
     list::<Pod>(server, run, "Pod", "pods").await
 }
 
 async fn list<K>(
     server: &Server,
-    run: &TaskRun,
+    run: &AnyRun,
     kind: &'static str,
     resource: &'static str,
 ) -> Result<Vec<K>, Failure>
@@ -94,8 +103,8 @@ where
     Ok(ask(request, api.list(&selected(run))).await?.items)
 }
 
-fn selected(run: &TaskRun) -> ListParams {
-    let uid = run.metadata.uid.as_deref().unwrap_or_default();
+fn selected(run: &AnyRun) -> ListParams {
+    let uid = run.meta().uid.as_deref().unwrap_or_default();
     ListParams::default()
         .labels(&format!("{}={uid}", names::UID))
         .limit(CHILDREN)
@@ -119,7 +128,7 @@ fn order(meta: &ObjectMeta) -> (Option<api::Timestamp>, String) {
 /// The Events of a run and of its children, oldest first.
 pub(crate) async fn events(
     server: &Server,
-    run: &TaskRun,
+    run: &AnyRun,
     children: &Children,
 ) -> Result<Vec<Event>, Failure> {
     let api: Api<Event> = Api::namespaced(server.client.clone(), &server.namespace);
@@ -136,21 +145,20 @@ pub(crate) async fn events(
 }
 
 /// Whose Events are meant: also those of Pods that are gone, as far as the status names them.
-fn subjects(run: &TaskRun, children: &Children) -> BTreeSet<String> {
-    let metas = [&run.metadata]
+fn subjects(run: &AnyRun, children: &Children) -> BTreeSet<String> {
+    let metas = [run.meta()]
         .into_iter()
         .chain(&children.config_maps)
         .chain(children.jobs.iter().map(|job| &job.metadata))
         .chain(children.pods.iter().map(|pod| &pod.metadata));
     let mut uids: BTreeSet<String> = metas.filter_map(|meta| meta.uid.clone()).collect();
-    if let Some(status) = &run.status {
+    if let Some(status) = run.status() {
         uids.extend(status.pod.iter().map(|pod| pod.uid.clone()));
-        let results = status.result.iter().chain(
-            status
-                .history
-                .iter()
-                .filter_map(|version| version.result.as_ref()),
-        );
+        let of_history = run
+            .history()
+            .iter()
+            .filter_map(|version| version.result.as_ref());
+        let results = status.result.into_iter().chain(of_history);
         uids.extend(results.filter_map(|result| result.pod_uid.clone()));
     }
     uids
@@ -161,7 +169,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::view::tests::a_run;
+    use crate::run::tests::a_run;
 
     #[test]
     fn events_of_pods_that_are_gone_are_found_by_the_status() {

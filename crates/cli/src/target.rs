@@ -1,14 +1,15 @@
 //! What a command is about: names as users write them, and as `-o name` prints them.
 
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
+use actions::RunKind;
 use why::gather::TargetKind;
 
 /// A kind that can be listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// `TaskRun`.
-    Run,
+    /// A run.
+    Run(RunKind),
     /// `Agent`.
     Agent,
 }
@@ -19,7 +20,8 @@ impl Kind {
     pub fn parse(word: &str) -> Option<Self> {
         let word = word.to_ascii_lowercase();
         match word.strip_suffix(".orchestrator.io").unwrap_or(&word) {
-            "run" | "runs" | "taskrun" | "taskruns" | "otr" => Some(Self::Run),
+            "run" | "runs" | "taskrun" | "taskruns" | "otr" => Some(Self::Run(RunKind::Task)),
+            "docs" | "docsrun" | "docsruns" | "odr" => Some(Self::Run(RunKind::Docs)),
             "agent" | "agents" | "oag" => Some(Self::Agent),
             _ => None,
         }
@@ -29,7 +31,7 @@ impl Kind {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Run => "TaskRun",
+            Self::Run(kind) => kind.name(),
             Self::Agent => "Agent",
         }
     }
@@ -38,7 +40,7 @@ impl Kind {
     #[must_use]
     pub fn plural(self) -> &'static str {
         match self {
-            Self::Run => "taskruns",
+            Self::Run(kind) => kind.plural(),
             Self::Agent => "agents",
         }
     }
@@ -47,7 +49,7 @@ impl Kind {
     #[must_use]
     pub fn resource(self) -> &'static str {
         match self {
-            Self::Run => "taskruns.orchestrator.io",
+            Self::Run(kind) => kind.resource(),
             Self::Agent => "agents.orchestrator.io",
         }
     }
@@ -56,7 +58,7 @@ impl Kind {
     #[must_use]
     pub fn version(self) -> &'static str {
         match self {
-            Self::Run => "v1",
+            Self::Run(kind) => kind.version(),
             Self::Agent => "v1alpha1",
         }
     }
@@ -65,8 +67,18 @@ impl Kind {
     #[must_use]
     pub fn singular(self) -> &'static str {
         match self {
-            Self::Run => "taskrun.orchestrator.io",
+            Self::Run(kind) => kind.singular(),
             Self::Agent => "agent.orchestrator.io",
+        }
+    }
+
+    /// The word that lists those of this kind.
+    #[must_use]
+    pub fn listed(self) -> &'static str {
+        match self {
+            Self::Run(RunKind::Task) => "runs",
+            Self::Run(RunKind::Docs) => "docs",
+            Self::Agent => "agents",
         }
     }
 }
@@ -86,9 +98,10 @@ impl FromStr for Selection {
     fn from_str(text: &str) -> Result<Self, String> {
         let (kind, name) = split(text)?;
         let kind = match kind {
-            None => Kind::Run,
-            Some(word) => Kind::parse(word)
-                .ok_or_else(|| format!("'{word}' is no kind; there are 'taskrun' and 'agent'"))?,
+            None => Kind::Run(RunKind::Task),
+            Some(word) => Kind::parse(word).ok_or_else(|| {
+                format!("'{word}' is no kind; there are 'taskrun', 'docsrun' and 'agent'")
+            })?,
         };
         Ok(Self {
             kind,
@@ -97,9 +110,29 @@ impl FromStr for Selection {
     }
 }
 
-/// A run's name.
+/// A run's kind and name. A name alone is a TaskRun's.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunName(pub String);
+pub struct RunName {
+    /// Its kind.
+    pub kind: RunKind,
+    /// Its name.
+    pub name: String,
+}
+
+impl RunName {
+    /// As it is written on a command line.
+    #[must_use]
+    pub fn argument(&self) -> String {
+        self.kind.argument(&self.name)
+    }
+}
+
+/// For people: `TaskRun 'shop-7'`.
+impl fmt::Display for RunName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} '{}'", self.kind, self.name)
+    }
+}
 
 impl FromStr for RunName {
     type Err = String;
@@ -107,7 +140,7 @@ impl FromStr for RunName {
     fn from_str(text: &str) -> Result<Self, String> {
         let Selection { kind, name } = text.parse()?;
         match kind {
-            Kind::Run => Ok(Self(name)),
+            Kind::Run(kind) => Ok(Self { kind, name }),
             Kind::Agent => Err(format!("'{text}' is no run")),
         }
     }
@@ -132,11 +165,12 @@ impl FromStr for Target {
             Some("job" | "jobs" | "job.batch" | "jobs.batch") => TargetKind::Job,
             Some("pod" | "pods" | "po") => TargetKind::Pod,
             Some(word) => match Kind::parse(word) {
-                Some(Kind::Run) => TargetKind::TaskRun,
+                Some(Kind::Run(RunKind::Task)) => TargetKind::TaskRun,
+                Some(Kind::Run(RunKind::Docs)) => TargetKind::DocsRun,
                 Some(Kind::Agent) => TargetKind::Agent,
                 None => {
                     return Err(format!(
-                        "'{word}' cannot be asked; 'taskrun', 'agent', 'job' and 'pod' can"
+                        "'{word}' cannot be asked; 'taskrun', 'docsrun', 'agent', 'job' and 'pod' can"
                     ));
                 }
             },
@@ -166,7 +200,7 @@ fn split(text: &str) -> Result<(Option<&str>, &str), String> {
 /// Where the words are neither.
 pub(crate) fn of_words(words: &[String]) -> Result<(Kind, Option<String>), String> {
     match words {
-        [] => Ok((Kind::Run, None)),
+        [] => Ok((Kind::Run(RunKind::Task), None)),
         [word] => match Kind::parse(word) {
             Some(kind) => Ok((kind, None)),
             None => {
@@ -177,7 +211,7 @@ pub(crate) fn of_words(words: &[String]) -> Result<(Kind, Option<String>), Strin
         [kind, name, ..] => match Kind::parse(kind) {
             Some(known) => Ok((known, Some(name.clone()))),
             None => Err(format!(
-                "'{kind}' is no kind; there are 'runs' and 'agents'"
+                "'{kind}' is no kind; there are 'runs', 'docs' and 'agents'"
             )),
         },
     }
@@ -187,17 +221,24 @@ pub(crate) fn of_words(words: &[String]) -> Result<(Kind, Option<String>), Strin
 mod tests {
     use super::*;
 
+    const TASK: Kind = Kind::Run(RunKind::Task);
+    const DOCS: Kind = Kind::Run(RunKind::Docs);
+
     #[test]
     fn words_of_get() {
         type Found<'a> = Result<(Kind, Option<&'a str>), &'a str>;
-        let cases: [(&[&str], Found<'_>); 9] = [
-            (&[], Ok((Kind::Run, None))),
-            (&["runs"], Ok((Kind::Run, None))),
+        let cases: [(&[&str], Found<'_>); 13] = [
+            (&[], Ok((TASK, None))),
+            (&["runs"], Ok((TASK, None))),
             (&["oag"], Ok((Kind::Agent, None))),
-            (&["shop-7"], Ok((Kind::Run, Some("shop-7")))),
-            (&["run", "agents"], Ok((Kind::Run, Some("agents")))),
+            (&["shop-7"], Ok((TASK, Some("shop-7")))),
+            (&["run", "agents"], Ok((TASK, Some("agents")))),
             (&["agent/writer"], Ok((Kind::Agent, Some("writer")))),
-            (&["taskrun.orchestrator.io/x"], Ok((Kind::Run, Some("x")))),
+            (&["taskrun.orchestrator.io/x"], Ok((TASK, Some("x")))),
+            (&["docs"], Ok((DOCS, None))),
+            (&["odr", "guide"], Ok((DOCS, Some("guide")))),
+            (&["docs/guide"], Ok((DOCS, Some("guide")))),
+            (&["docsrun.orchestrator.io/docs"], Ok((DOCS, Some("docs")))),
             (&["pods", "x"], Err("'pods' is no kind")),
             (&["a/b/c"], Err("'a/b/c' is neither")),
         ];
@@ -217,6 +258,7 @@ mod tests {
     fn targets_of_why() {
         let kind = |text: &str| text.parse::<Target>().map(|target| target.kind);
         assert_eq!(kind("shop-7"), Ok(TargetKind::TaskRun));
+        assert_eq!(kind("docs/guide"), Ok(TargetKind::DocsRun));
         assert_eq!(kind("Agent/writer"), Ok(TargetKind::Agent));
         assert_eq!(kind("job.batch/x"), Ok(TargetKind::Job));
         assert_eq!(kind("po/x"), Ok(TargetKind::Pod));

@@ -1,22 +1,18 @@
 //! How objects stand, in words: symbols never stand alone.
 
-use api::{
-    Phase, Reason, Timestamp,
-    status::condition::{STALLED, SUCCEEDED},
-    tasks::{RunPhase, TaskRun},
-};
+use api::Timestamp;
 use k8s_openapi::{
     api::{
         batch::v1::Job,
-        core::v1::{ContainerState, Event, Pod},
+        core::v1::{ContainerState, ContainerStatus, Event, Pod},
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 
-use crate::text::{Tone, clean, count};
-
-/// The container that the agent runs in.
-pub(crate) const CONTAINER: &str = "agent";
+use crate::{
+    containers,
+    text::{Tone, clean, count},
+};
 
 /// A symbol, a word and how it is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +23,7 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
-    fn new(symbol: &'static str, words: impl Into<String>, tone: Tone) -> Self {
+    pub(crate) fn new(symbol: &'static str, words: impl Into<String>, tone: Tone) -> Self {
         Self {
             symbol,
             words: words.into(),
@@ -37,57 +33,6 @@ impl Standing {
 
     pub(crate) fn text(&self) -> String {
         format!("{} {}", self.symbol, self.words)
-    }
-}
-
-/// The phase of the version that the spec asks for.
-pub(crate) fn phase(run: &TaskRun) -> RunPhase {
-    run.status
-        .as_ref()
-        .filter(|status| {
-            status
-                .context_version
-                .is_none_or(|version| version == run.spec.context_version)
-        })
-        .and_then(|status| status.phase)
-        .unwrap_or(RunPhase::Pending)
-}
-
-/// The reason of the run's main condition.
-pub(crate) fn reason(run: &TaskRun) -> Option<&str> {
-    let status = run.status.as_ref()?;
-    let condition = status.progress.condition(SUCCEEDED)?;
-    Some(condition.reason.as_str())
-}
-
-/// How a run stands.
-pub(crate) fn run(run: &TaskRun) -> Standing {
-    let reason = reason(run).unwrap_or_default();
-    let phase = phase(run);
-    let name = phase.name();
-    if run.metadata.deletion_timestamp.is_some() {
-        return Standing::new("!", format!("{name} (being deleted)"), Tone::Waiting);
-    }
-    let words = if reason.is_empty() || reason == name || reason == Reason::Progressing.name() {
-        name.to_owned()
-    } else {
-        format!("{name} ({reason})")
-    };
-    let is_stalled = run
-        .status
-        .as_ref()
-        .is_some_and(|status| status.progress.is_true(STALLED));
-    match phase {
-        RunPhase::Succeeded => Standing::new("✓", words, Tone::Good),
-        RunPhase::Failed => Standing::new("✗", words, Tone::Bad),
-        RunPhase::Pending | RunPhase::Running if is_stalled => {
-            Standing::new("!", format!("{words}, stalled"), Tone::Bad)
-        }
-        RunPhase::Pending | RunPhase::Running if reason == Reason::Suspended.name() => {
-            Standing::new("‖", words, Tone::Waiting)
-        }
-        RunPhase::Running => Standing::new("●", words, Tone::Busy),
-        RunPhase::Pending => Standing::new("○", words, Tone::Waiting),
     }
 }
 
@@ -114,19 +59,17 @@ pub(crate) fn job(job: &Job) -> Standing {
     standing
 }
 
-/// How a Pod stands, by its agent's container where that says more.
+/// How a Pod stands, by the container that counts now where that says more.
 pub(crate) fn pod(pod: &Pod) -> Standing {
     let status = pod.status.as_ref();
     let phase = status
         .and_then(|status| status.phase.as_deref())
         .unwrap_or("Unknown");
-    let state = status
-        .iter()
-        .flat_map(|status| status.container_statuses.iter())
-        .flat_map(|all| all.iter())
-        .find(|container| container.name == CONTAINER)
-        .and_then(|container| container.state.as_ref());
-    let detail = state.map(container).unwrap_or_default();
+    let detail = match containers::current(pod) {
+        Some(step) if containers::is_in_steps(pod) => in_steps(step),
+        Some(only) => only.state.as_ref().map(container).unwrap_or_default(),
+        None => String::new(),
+    };
     let words = if pod.metadata.deletion_timestamp.is_some() {
         with(phase, "being deleted")
     } else if detail.is_empty() {
@@ -141,6 +84,19 @@ pub(crate) fn pod(pod: &Pod) -> Standing {
         "Running" => Standing::new("●", words, Tone::Busy),
         "Pending" => Standing::new("○", words, Tone::Waiting),
         _ => Standing::new("!", words, Tone::Bad),
+    }
+}
+
+/// `'clone' runs`, `'clone': exit code 1`.
+fn in_steps(step: &ContainerStatus) -> String {
+    let Some(state) = &step.state else {
+        return String::new();
+    };
+    let words = container(state);
+    match (words.is_empty(), &state.running) {
+        (true, Some(_)) => format!("'{}' runs", step.name),
+        (true, None) => String::new(),
+        (false, _) => format!("'{}': {words}", step.name),
     }
 }
 
@@ -216,78 +172,31 @@ pub(crate) fn event_object(event: &Event) -> String {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use serde_json::{Value, json};
 
     use super::*;
 
-    /// A run with a status as the operator writes it.
-    pub(crate) fn a_run(spec: &Value, status: &Value) -> TaskRun {
-        let mut all = json!({
-            "taskId": 7, "serviceName": "shop", "agentName": "writer", "contextVersion": 1,
-            "markdownFiles": [{ "filename": "task.md", "content": "Do it." }],
-        });
-        for (key, value) in spec.as_object().unwrap() {
-            all[key] = value.clone();
+    fn a_pod(mut status: Value) -> Pod {
+        let is_in_steps = status["initContainerStatuses"].is_array();
+        for list in ["initContainerStatuses", "containerStatuses"] {
+            let Some(all) = status[list].as_array_mut() else {
+                continue;
+            };
+            for container in all {
+                container["image"] = json!("");
+                container["imageID"] = json!("");
+                container["ready"] = json!(false);
+                container["restartCount"] = json!(0);
+            }
         }
-        serde_json::from_value(json!({
-            "apiVersion": "orchestrator.io/v1", "kind": "TaskRun",
-            "metadata": { "name": "shop-7", "namespace": "team", "uid": "u-1",
-                "creationTimestamp": "2026-01-01T00:00:00Z" },
-            "spec": all, "status": status,
-        }))
-        .unwrap()
-    }
-
-    pub(crate) fn condition(kind: &str, value: &str, reason: &str) -> Value {
-        json!({ "type": kind, "status": value, "reason": reason, "message": "as it is",
-            "lastTransitionTime": "2026-01-01T00:01:00Z" })
-    }
-
-    #[test]
-    fn runs_stand_as_their_status_says() {
-        let main = |value, reason| condition("Succeeded", value, reason);
-        let stalled = condition("Stalled", "True", "ChildNameTaken");
-        let cases = [
-            (
-                json!({ "phase": "Pending", "observedGeneration": -1 }),
-                "○ Pending",
-            ),
-            (
-                json!({ "phase": "Running", "contextVersion": 1, "conditions": [main("Unknown", "Progressing")] }),
-                "● Running",
-            ),
-            (
-                json!({ "phase": "Pending", "contextVersion": 1, "conditions": [main("Unknown", "ImagePullFailed")] }),
-                "○ Pending (ImagePullFailed)",
-            ),
-            (
-                json!({ "phase": "Pending", "contextVersion": 1, "conditions": [main("Unknown", "Suspended")] }),
-                "‖ Pending (Suspended)",
-            ),
-            (
-                json!({ "phase": "Pending", "contextVersion": 1, "conditions": [main("Unknown", "ChildNameTaken"), stalled] }),
-                "! Pending (ChildNameTaken), stalled",
-            ),
-            (
-                json!({ "phase": "Succeeded", "contextVersion": 1, "conditions": [main("True", "Succeeded")] }),
-                "✓ Succeeded",
-            ),
-            (
-                json!({ "phase": "Failed", "contextVersion": 1, "conditions": [main("False", "NonZeroExit")] }),
-                "✗ Failed (NonZeroExit)",
-            ),
-        ];
-        for (status, wanted) in cases {
-            assert_eq!(run(&a_run(&json!({}), &status)).text(), wanted);
-        }
-    }
-
-    #[test]
-    fn a_status_of_an_earlier_version_is_not_this_ones_phase() {
-        let status = json!({ "phase": "Succeeded", "contextVersion": 1 });
-        let again = a_run(&json!({ "contextVersion": 2 }), &status);
-        assert_eq!(phase(&again), RunPhase::Pending);
+        let spec = if is_in_steps {
+            json!({ "initContainers": [{ "name": "clone" }, { "name": "agent" }],
+                "containers": [{ "name": "publish" }] })
+        } else {
+            json!({ "containers": [{ "name": "agent" }] })
+        };
+        serde_json::from_value(json!({ "metadata": {}, "spec": spec, "status": status })).unwrap()
     }
 
     #[test]
@@ -314,25 +223,21 @@ pub(crate) mod tests {
                 json!({ "phase": "Succeeded", "containerStatuses": [{ "name": "agent", "state": { "terminated": { "exitCode": 0, "reason": "Completed" } } }] }),
                 "✓ Succeeded",
             ),
+            (
+                json!({ "phase": "Pending", "initContainerStatuses": [
+                    { "name": "clone", "state": { "terminated": { "exitCode": 0, "reason": "Completed" } } },
+                    { "name": "agent", "state": { "running": {} } }] }),
+                "○ Pending ('agent' runs)",
+            ),
+            (
+                json!({ "phase": "Failed", "initContainerStatuses": [
+                    { "name": "clone", "state": { "terminated": { "exitCode": 1, "reason": "Error" } } },
+                    { "name": "agent", "state": { "waiting": { "reason": "PodInitializing" } } }] }),
+                "✗ Failed ('clone': exit code 1)",
+            ),
         ];
-        for (mut status, wanted) in pods {
-            for container in status["containerStatuses"]
-                .as_array_mut()
-                .into_iter()
-                .flat_map(|all| all.iter_mut())
-            {
-                for (key, value) in [
-                    ("image", json!("")),
-                    ("imageID", json!("")),
-                    ("ready", json!(false)),
-                    ("restartCount", json!(0)),
-                ] {
-                    container[key] = value;
-                }
-            }
-            let found: Pod =
-                serde_json::from_value(json!({ "metadata": {}, "status": status })).unwrap();
-            assert_eq!(pod(&found).text(), wanted);
+        for (status, wanted) in pods {
+            assert_eq!(pod(&a_pod(status)).text(), wanted);
         }
         let jobs = [
             (json!([]), "● Active"),

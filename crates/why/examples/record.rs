@@ -25,6 +25,7 @@ async fn main() -> Result<()> {
     let (kind, name) = object.split_once('/').context("needs KIND/NAME")?;
     let kind = match kind {
         "taskrun" => TargetKind::TaskRun,
+        "docsrun" => TargetKind::DocsRun,
         "agent" => TargetKind::Agent,
         "job" => TargetKind::Job,
         "pod" => TargetKind::Pod,

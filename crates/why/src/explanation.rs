@@ -61,7 +61,7 @@ pub enum State {
     Succeeded,
     /// It ended otherwise.
     Failed,
-    /// The agent's container runs.
+    /// The agent's container runs, or what it wrote is being pushed.
     Running,
     /// It goes on by itself.
     Waiting,

@@ -58,6 +58,12 @@ pub(crate) fn is_calm(message: &str) -> bool {
         || message.contains(" runs; it has until ")
 }
 
+/// Whether it was not the agent that took too long: `…: the container 'publish' did not end within
+/// 10m`.
+pub(crate) fn is_late_publish(message: &str) -> bool {
+    message.contains("the container 'publish' did not end within ")
+}
+
 /// Whether an object was restored without its status: `restored: version 1 ended as …`.
 pub(crate) fn is_restored(message: &str) -> bool {
     message.starts_with("restored: ")

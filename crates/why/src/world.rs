@@ -171,6 +171,9 @@ pub struct Meta {
     /// The name of the run in its label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_name: Option<String>,
+    /// The kind of the run in its label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_kind: Option<String>,
 }
 
 /// The controller of an object.
@@ -205,7 +208,7 @@ pub struct ConditionView {
     pub since: Option<Time>,
 }
 
-/// A `TaskRun` without the content of its files.
+/// A run without the content of its files: a `TaskRun`, or a `DocsRun` if `docs` is there.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunView {
@@ -241,9 +244,48 @@ pub struct RunView {
     /// Whether someone asked to let it go without waiting.
     #[serde(default)]
     pub force_delete: bool,
-    /// How it stands, as it says itself.
+    /// How it stands, as it says itself. Of a `DocsRun` what both kinds have.
     #[serde(default)]
     pub status: TaskRunStatus,
+    /// What only a `DocsRun` has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub docs: Option<DocsView>,
+}
+
+/// What only a `DocsRun` has, of its spec and its status.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DocsView {
+    /// The repository's address.
+    #[serde(default)]
+    pub repository: String,
+    /// The branch that the agent reads.
+    #[serde(default)]
+    pub source_branch: String,
+    /// The folder that the agent works in.
+    #[serde(default)]
+    pub working_directory: String,
+    /// The name of the Secret with the credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// The branch that is pushed.
+    #[serde(default)]
+    pub output_branch: String,
+    /// The folder that is taken over from the agent.
+    #[serde(default)]
+    pub output_path: String,
+    /// The commit that the run works on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_commit: Option<String>,
+    /// The head of the output branch before the push.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch_head: Option<String>,
+    /// The commit that was pushed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// How many files it changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_files: Option<u64>,
 }
 
 /// An `Agent` without its instructions and the values of its environment.
@@ -349,7 +391,8 @@ pub struct PodView {
     /// Its conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<ConditionView>,
-    /// Its containers, the agent's first.
+    /// Its containers, the one that counts first: the agent's; where containers run one after the
+    /// other, the first that has not ended well, else the last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<ContainerView>,
     /// Names of its claims.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use actions::{Request, Trial};
+use actions::{Request, RunKind, Trial};
 use api::tasks::File;
 
 use crate::{
@@ -11,13 +11,20 @@ use crate::{
     failure::Failure,
     files,
     session::{Session, bounded},
+    target::RunName,
     text::{bytes, count},
     verbs::wait,
 };
 
 pub(crate) async fn perform(verb: ContextAdd, session: &mut Session<'_>) -> Result<Exit, Failure> {
+    let RunName { kind, name } = verb.run.clone();
+    if kind != RunKind::Task {
+        return Err(Failure::client(format!(
+            "{} has no versions: what it reads cannot be changed; submit another one",
+            verb.run
+        )));
+    }
     let added = read(&verb.files, session)?;
-    let name = verb.run.0;
     if verb.dry_run == Some(DryRun::Client) {
         for file in &added {
             let named = if file.filename.is_empty() {
@@ -51,7 +58,7 @@ pub(crate) async fn perform(verb: ContextAdd, session: &mut Session<'_>) -> Resu
     if trial == Trial::DryRun {
         return Ok(Exit::Ok);
     }
-    wait::afterwards(session, &server, name, &verb.waiting).await
+    wait::afterwards(session, &server, verb.run, &verb.waiting).await
 }
 
 fn read(paths: &[PathBuf], session: &Session<'_>) -> Result<Vec<File>, Failure> {

@@ -1,12 +1,8 @@
 //! `describe`
 
 use actions::Request;
-use api::{
-    Timestamp,
-    status::Progress,
-    tasks::{Agent, TaskRun},
-};
-use k8s_openapi::api::core::v1::Event;
+use api::{Timestamp, status::Progress, tasks::Agent};
+use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::Time};
 use kube::Api;
 
 use crate::{
@@ -14,14 +10,17 @@ use crate::{
     arguments::Describe,
     failure::Failure,
     related::{self, Children},
+    run::AnyRun,
     session::{Session, ask},
-    target::{Kind, Selection},
+    target::{Kind, RunName, Selection},
     text::{
-        Paint, Table, Tone, age, between, bytes, cell, clean, count, moment, span, stamp, toned,
-        wrap,
+        Paint, Table, Tone, age, between, cell, clean, count, moment, span, stamp, toned, wrap,
     },
-    verbs::{events, tree},
-    view,
+    verbs::{
+        events,
+        fields::{Field, documentation, duration, pushed, result_fields, task},
+        tree,
+    },
 };
 
 /// Columns before the values.
@@ -40,14 +39,14 @@ pub(crate) async fn perform(verb: Describe, session: &mut Session<'_>) -> Result
         room: session.room(),
     };
     let text = match kind {
-        Kind::Run => {
-            let run = related::run(&server, &name).await?;
+        Kind::Run(kind) => {
+            let run = related::run(&server, &RunName { kind, name }).await?;
             let children = related::children(&server, &run).await;
             let events = match &children {
                 Ok(children) => related::events(&server, &run, children).await,
                 Err(_told_below) => related::events(&server, &run, &Children::default()).await,
             };
-            let next = session.command(&format!("why {name}"));
+            let next = session.command(&format!("why {}", run.argument()));
             page.run(&run, children, events, &next)
         }
         Kind::Agent => {
@@ -75,33 +74,34 @@ struct Page {
     room: Option<usize>,
 }
 
-/// Label and value; values that are empty are left out.
-type Field = (&'static str, String);
-
 impl Page {
     fn run(
         self,
-        run: &TaskRun,
+        run: &AnyRun,
         children: Result<Children, Failure>,
         events: Result<Vec<Event>, Failure>,
         why: &str,
     ) -> String {
-        let standing = view::run(run);
-        let mut out = self.title("TaskRun", &run.metadata, standing.tone, &standing.text());
-        let message = run
-            .status
-            .as_ref()
-            .and_then(|status| status.progress.message.as_deref());
-        out.push_str(&self.paragraph(message.unwrap_or("it has no status yet")));
-        out.push_str(&self.section("Task", &task(run)));
-        if let Some(status) = &run.status {
+        let standing = run.standing();
+        let mut out = self.title(
+            run.kind().name(),
+            run.meta(),
+            standing.tone,
+            &standing.text(),
+        );
+        out.push_str(&self.paragraph(run.message().unwrap_or("it has no status yet")));
+        out.push_str(&match run {
+            AnyRun::Task(run) => self.section("Task", &task(run)),
+            AnyRun::Docs(run) => self.section("Documentation", &documentation(run)),
+        });
+        if let Some(status) = run.status() {
             out.push_str(&self.section("Status", &self.status(run)));
-            if let Some(result) = &status.result {
+            if let Some(result) = status.result {
                 out.push_str(&self.section("Result of the last attempt", &result_fields(result)));
             }
-            out.push_str(&self.timeline(&status.progress));
+            out.push_str(&self.timeline(status.progress));
             out.push_str(&self.history(run));
-            out.push_str(&self.conditions(&status.progress));
+            out.push_str(&self.conditions(status.progress));
         }
         out.push_str(&self.head("Children"));
         match children {
@@ -117,7 +117,7 @@ impl Page {
             Ok(events) => out.push_str(&self.events(&events)),
             Err(failure) => out.push_str(&self.unread(&failure)),
         }
-        let is_well = actions::outcome(run) == Some(actions::Outcome::Succeeded);
+        let is_well = run.outcome() == Some(actions::Outcome::Succeeded);
         if !is_well {
             out.push_str(&format!(
                 "\nto see what it waits for or why it failed: {why}\n"
@@ -215,12 +215,12 @@ impl Page {
         out
     }
 
-    fn status(self, run: &TaskRun) -> Vec<Field> {
-        let Some(status) = &run.status else {
+    fn status(self, run: &AnyRun) -> Vec<Field> {
+        let Some(status) = run.status() else {
             return Vec::new();
         };
-        let time = |time: &Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>| {
-            time.as_ref().map_or_else(String::new, |time| {
+        let time = |time: Option<&Time>| {
+            time.map_or_else(String::new, |time| {
                 let ago = between(time.0, self.now);
                 let when = if ago >= 0 {
                     format!("{} ago", span(ago))
@@ -230,20 +230,16 @@ impl Page {
                 format!("{} ({when})", moment(time.0))
             })
         };
-        let version = match status.context_version {
-            Some(version) if version != run.spec.context_version => format!(
-                "{version}; version {} is not looked at yet",
-                run.spec.context_version
-            ),
-            Some(_) | None => String::new(),
+        let version = match (status.version, run.version()) {
+            (Some(version), Some(wanted)) if version != wanted => {
+                format!("{version}; version {wanted} is not looked at yet")
+            }
+            (Some(_) | None, _) => String::new(),
         };
-        let pod = status
-            .pod
-            .as_ref()
-            .map_or_else(String::new, |pod| match &pod.node {
-                Some(node) => format!("{} on node '{node}'", pod.name),
-                None => pod.name.clone(),
-            });
+        let pod = status.pod.map_or_else(String::new, |pod| match &pod.node {
+            Some(node) => format!("{} on node '{node}'", pod.name),
+            None => pod.name.clone(),
+        });
         let retry = status
             .progress
             .retry
@@ -257,8 +253,11 @@ impl Page {
                 )
                 .replace("trys", "tries")
             });
-        vec![
-            ("Version", version),
+        let mut fields = match run {
+            AnyRun::Task(_) => vec![("Version", version)],
+            AnyRun::Docs(run) => pushed(run),
+        };
+        fields.extend([
             ("Attempts", status.attempts.to_string()),
             (
                 "Disruptions",
@@ -267,17 +266,18 @@ impl Page {
                     count => count.to_string(),
                 },
             ),
-            ("Job", status.job_name.clone().unwrap_or_default()),
+            ("Job", status.job_name.unwrap_or_default().to_owned()),
             (
                 "ConfigMap",
-                status.config_map_name.clone().unwrap_or_default(),
+                status.config_map_name.unwrap_or_default().to_owned(),
             ),
             ("Pod", pod),
-            ("Started", time(&status.started_at)),
-            ("Finished", time(&status.finished_at)),
-            ("Deadline", time(&status.deadline_at)),
+            ("Started", time(status.started_at)),
+            ("Finished", time(status.finished_at)),
+            ("Deadline", time(status.deadline_at)),
             ("Next try", retry),
-        ]
+        ]);
+        fields
     }
 
     fn timeline(self, progress: &Progress) -> String {
@@ -305,8 +305,8 @@ impl Page {
         self.table("Timeline", &table)
     }
 
-    fn history(self, run: &TaskRun) -> String {
-        let history = run.status.iter().flat_map(|status| &status.history);
+    fn history(self, run: &AnyRun) -> String {
+        let history = run.history();
         let mut table = Table::new(vec!["VERSION", "PHASE", "REASON", "ATTEMPTS", "ENDED"]);
         for version in history {
             table.push(vec![
@@ -385,68 +385,12 @@ fn outcome_tone(word: &str) -> Tone {
     }
 }
 
-fn task(run: &TaskRun) -> Vec<Field> {
-    let spec = &run.spec;
-    let files = &spec.markdown_files;
-    let size = files.iter().map(|file| file.content.len()).sum();
-    let names: Vec<&str> = files.iter().map(|file| file.filename.as_str()).collect();
-    let yes = |is_so: bool| {
-        if is_so {
-            "yes".to_owned()
-        } else {
-            String::new()
-        }
-    };
-    vec![
-        ("Task", spec.task_id.to_string()),
-        ("Service", spec.service_name.clone()),
-        ("Agent", spec.agent_name.clone()),
-        ("Version", spec.context_version.to_string()),
-        (
-            "Files",
-            format!("{}, {}: {}", files.len(), bytes(size), names.join(", ")),
-        ),
-        ("Timeout", spec.timeout.map_or_else(String::new, duration)),
-        (
-            "Attempts",
-            spec.retry.as_ref().map_or_else(String::new, |retry| {
-                format!("at most {}", retry.max_attempts)
-            }),
-        ),
-        ("Suspended", yes(spec.suspend)),
-        ("Cancelled", yes(spec.cancel)),
-    ]
-}
-
-fn duration(duration: kube::core::Duration) -> String {
-    span(i64::try_from(std::time::Duration::from(duration).as_secs()).unwrap_or(i64::MAX))
-}
-
-fn result_fields(result: &api::tasks::Evidence) -> Vec<Field> {
-    let number = |number: Option<i32>| number.map_or_else(String::new, |it| it.to_string());
-    let results: Vec<String> = result
-        .results
-        .iter()
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
-    vec![
-        ("Reason", result.reason.clone().unwrap_or_default()),
-        ("Exit code", number(result.exit_code)),
-        ("Signal", number(result.signal)),
-        ("Message", result.message.clone().unwrap_or_default()),
-        ("Results", results.join(", ")),
-        ("Image", result.image_id.clone().unwrap_or_default()),
-        ("Pod", result.pod_name.clone().unwrap_or_default()),
-        ("Node", result.node.clone().unwrap_or_default()),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::view::tests::{a_run, condition};
+    use crate::run::tests::{a_docs_run, a_run, condition};
 
     const PAGE: Page = Page {
         now: Timestamp::constant(1_767_229_200, 0),
@@ -515,6 +459,67 @@ Events
   cannot be shown: not allowed to list events
 
 to see what it waits for or why it failed: orc why shop-7
+"
+        );
+    }
+
+    #[test]
+    fn documentation_that_was_pushed_on_one_page() {
+        let run = a_docs_run(
+            &json!({ "credentialsSecretRef": { "name": "git" }, "model": "m", "timeout": "5m",
+                "instructions": [{ "filename": "style.md", "content": "Short." }] }),
+            &json!({
+                "phase": "Succeeded", "attempts": 1, "jobName": "guide-docs",
+                "message": "branch 'docs/guide' is at c0535e4",
+                "baseCommit": "4b825dc", "branch": "docs/guide", "commit": "c0535e4",
+                "changedFiles": { "count": 3, "first": ["docs/a.md", "docs/b.md"] },
+                "conditions": [condition("Finished", "True", "Succeeded"), condition("Succeeded", "True", "Succeeded")],
+            }),
+        );
+        let page = PAGE.run(
+            &run,
+            Ok(Children::default()),
+            Ok(Vec::new()),
+            "orc why docsrun/guide",
+        );
+        assert_eq!(
+            page,
+            "DocsRun guide  ✓ Succeeded
+  in namespace 'team', 60m old
+  branch 'docs/guide' is at c0535e4
+
+Documentation
+  Repository:    https://git.example/team/shop
+  Reads branch:  main
+  Works in:      .
+  Agent sees:    that folder only
+  Agent:         writer
+  Model:         m
+  Instructions:  1, 6 bytes: style.md
+  Secret:        git
+  Pushes to:     docs/guide
+  Takes over:    docs/
+  Timeout:       5m
+
+Status
+  Base commit:   4b825dc
+  Branch:        docs/guide
+  Before:        there was no such branch
+  Commit:        c0535e4
+  Changed files: 3: docs/a.md, docs/b.md, …
+  Attempts:      1
+  Job:           guide-docs
+
+Conditions
+  TYPE        STATUS   REASON      SINCE   MESSAGE
+  Finished    True     Succeeded   59m     as it is
+  Succeeded   True     Succeeded   59m     as it is
+
+Children
+  └─ no children: they are removed some time after the end
+
+Events
+  none; the server keeps them for about an hour
 "
         );
     }

@@ -10,6 +10,7 @@ use crate::{
     failure::Failure,
     related,
     session::{Server, Session},
+    target::RunName,
     text::{Cell, Table, Tone, age, cell, toned},
     view,
 };
@@ -19,15 +20,15 @@ const PERIOD: Duration = Duration::from_secs(2);
 
 pub(crate) async fn perform(verb: Events, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let server = session.server().await?;
-    let name = verb.run.0;
-    let events = read(&server, &name).await?;
+    let run = verb.run;
+    let events = read(&server, &run).await?;
     let mut table = table();
     for event in &events {
         table.push(row(event, session.now()));
     }
     if table.is_empty() {
         session.remark(&format!(
-            "no Events of TaskRun '{name}' or its children; the server keeps them for about an hour"
+            "no Events of {run} or its children; the server keeps them for about an hour"
         ))?;
     } else {
         session.print(&table.render(session.paint, session.room()))?;
@@ -44,7 +45,7 @@ pub(crate) async fn perform(verb: Events, session: &mut Session<'_>) -> Result<E
             }
             () = tokio::time::sleep(PERIOD) => {}
         }
-        for event in read(&server, &name).await? {
+        for event in read(&server, &run).await? {
             if seen.insert(identity(&event)) {
                 let row = row(&event, session.now());
                 table.widen(&row);
@@ -54,7 +55,7 @@ pub(crate) async fn perform(verb: Events, session: &mut Session<'_>) -> Result<E
     }
 }
 
-async fn read(server: &Server, name: &str) -> Result<Vec<Event>, Failure> {
+async fn read(server: &Server, name: &RunName) -> Result<Vec<Event>, Failure> {
     let run = related::run(server, name).await?;
     let children = related::children(server, &run).await?;
     related::events(server, &run, &children).await

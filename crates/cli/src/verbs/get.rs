@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use actions::Request;
+use actions::{Request, RunKind};
 use api::{GROUP, Timestamp};
 use futures::TryStreamExt;
 use kube::{
@@ -127,9 +127,13 @@ impl Question {
         }
         head.push("NAME");
         head.extend(match self.kind {
-            Kind::Run => ["PHASE", "REASON", "VERSION", "ATTEMPT", "AGE"].as_slice(),
+            Kind::Run(RunKind::Task) => ["PHASE", "REASON", "VERSION", "ATTEMPT", "AGE"].as_slice(),
+            Kind::Run(RunKind::Docs) => ["PHASE", "REASON", "BRANCH", "ATTEMPT", "AGE"].as_slice(),
             Kind::Agent => ["READY", "STATUS", "AGE"].as_slice(),
         });
+        if self.has_commit() {
+            head.push("COMMIT");
+        }
         if self.is_wide {
             head.push("MESSAGE");
         }
@@ -144,15 +148,28 @@ impl Question {
         row.push(cell(object.name_any()));
         let status = &object.data["status"];
         row.extend(match self.kind {
-            Kind::Run => run_cells(object, status),
+            Kind::Run(kind) => run_cells(object, status, kind),
             Kind::Agent => agent_cells(status),
         });
         let created = object.metadata.creation_timestamp.as_ref();
         row.push(cell(age(created.map(|time| time.0), now)));
+        if self.has_commit() {
+            row.push(cell(status["commit"].as_str().unwrap_or_default()));
+        }
         if self.is_wide {
             row.push(cell(status["message"].as_str().unwrap_or_default()));
         }
         row
+    }
+
+    /// As the columns of the kind.
+    fn has_commit(&self) -> bool {
+        self.is_wide && self.kind == Kind::Run(RunKind::Docs)
+    }
+
+    /// Columns after the age.
+    fn after_age(&self) -> usize {
+        usize::from(self.is_wide) + usize::from(self.has_commit())
     }
 
     fn line_name(&self, object: &DynamicObject) -> String {
@@ -161,10 +178,7 @@ impl Question {
 
     /// What was looked for and not found.
     fn nothing(&self, server: &Server) -> String {
-        let what = match self.kind {
-            Kind::Run => "runs",
-            Kind::Agent => "agents",
-        };
+        let what = self.kind.listed();
         let which = match &self.selector {
             Some(selector) => format!(" with labels '{selector}'"),
             None => String::new(),
@@ -177,7 +191,7 @@ impl Question {
     }
 }
 
-fn run_cells(object: &DynamicObject, status: &Value) -> Vec<Cell> {
+fn run_cells(object: &DynamicObject, status: &Value, kind: RunKind) -> Vec<Cell> {
     let phase = status["phase"].as_str().unwrap_or_default();
     let tone = match phase {
         "Succeeded" => Tone::Good,
@@ -198,7 +212,10 @@ fn run_cells(object: &DynamicObject, status: &Value) -> Vec<Cell> {
                 .as_str()
                 .unwrap_or_default(),
         ),
-        cell(number(&status["contextVersion"])),
+        cell(match kind {
+            RunKind::Task => number(&status["contextVersion"]),
+            RunKind::Docs => status["branch"].as_str().unwrap_or_default().to_owned(),
+        }),
         cell(number(&status["attempts"])),
     ]
 }
@@ -373,7 +390,7 @@ async fn watch(
 }
 
 fn without_age(question: &Question, row: &[Cell]) -> Vec<Cell> {
-    let age = row.len() - if question.is_wide { 2 } else { 1 };
+    let age = row.len() - 1 - question.after_age();
     let cells = row.iter().enumerate();
     cells
         .filter(|(index, _)| *index != age)
@@ -420,17 +437,49 @@ mod tests {
             json!({ "metadata": metadata("poison"), "status": { "phase": 7 } }),
         ];
         assert_eq!(
-            rendered(&question(Kind::Run, false, false), &objects),
+            rendered(&question(Kind::Run(RunKind::Task), false, false), &objects),
             "NAME     PHASE     REASON        VERSION   ATTEMPT   AGE\n\
              shop-7   Failed    NonZeroExit   2         3         60m\n\
              new      Pending                                     60m\n\
              poison                                               60m\n"
         );
         assert_eq!(
-            rendered(&question(Kind::Run, true, true), &objects[..1]),
+            rendered(
+                &question(Kind::Run(RunKind::Task), true, true),
+                &objects[..1]
+            ),
             "NAMESPACE   NAME     PHASE    REASON        VERSION   ATTEMPT   AGE   MESSAGE\n\
              team        shop-7   Failed   NonZeroExit   2         3         60m   exit code 3\n"
         );
+    }
+
+    #[test]
+    fn documentation_is_a_table() {
+        let objects = [
+            json!({ "metadata": { "name": "guide", "creationTimestamp": "2026-01-01T00:00:00Z" },
+            "status": { "phase": "Succeeded", "branch": "docs/guide", "attempts": 1,
+                "commit": "c0535e4", "message": "pushed",
+                "conditions": [{ "type": "Succeeded", "status": "True", "reason": "Succeeded" }] } }),
+        ];
+        let docs = |is_wide| question(Kind::Run(RunKind::Docs), false, is_wide);
+        assert_eq!(
+            rendered(&docs(false), &objects),
+            "NAME    PHASE       REASON      BRANCH       ATTEMPT   AGE\n\
+             guide   Succeeded   Succeeded   docs/guide   1         60m\n"
+        );
+        assert_eq!(
+            rendered(&docs(true), &objects),
+            "NAME    PHASE       REASON      BRANCH       ATTEMPT   AGE   COMMIT    MESSAGE\n\
+             guide   Succeeded   Succeeded   docs/guide   1         60m   c0535e4   pushed\n"
+        );
+        let object: DynamicObject = serde_json::from_value(objects[0].clone()).unwrap();
+        for is_wide in [false, true] {
+            let row = |clock: &str| docs(is_wide).row(&object, clock.parse().unwrap());
+            assert_eq!(
+                without_age(&docs(is_wide), &row("2026-01-01T01:00:00Z")),
+                without_age(&docs(is_wide), &row("2026-01-01T02:00:00Z"))
+            );
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ pub(crate) mod completion;
 pub(crate) mod context;
 pub(crate) mod describe;
 pub(crate) mod events;
+mod fields;
 pub(crate) mod get;
 pub(crate) mod logs;
 pub(crate) mod retry;

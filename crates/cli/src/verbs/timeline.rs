@@ -1,10 +1,10 @@
 //! A run's timeline as lines. Pure.
 
-use api::{Timestamp, status::Step, tasks::TaskRun};
+use api::{Timestamp, status::Step};
 
 use crate::{
+    run::AnyRun,
     text::{Paint, Tone, between, clean, hour, span, wrap},
-    view,
 };
 
 /// Steps that are shown while one waits; `describe` shows all.
@@ -17,18 +17,17 @@ const MESSAGE: usize = 3;
 pub(crate) type Line = (Tone, String);
 
 /// One run in full: phases with times, the message, the deadline.
-pub(crate) fn block(run: &TaskRun, now: Timestamp, width: usize) -> Vec<Line> {
-    let name = clean(run.metadata.name.as_deref().unwrap_or_default());
-    let standing = view::run(run);
+pub(crate) fn block(run: &AnyRun, now: Timestamp, width: usize) -> Vec<Line> {
+    let name = run.name();
+    let standing = run.standing();
+    let version = run
+        .version()
+        .map_or_else(String::new, |version| format!("version {version}  "));
     let mut lines = vec![(
         standing.tone,
-        format!(
-            "{name}  version {}  {}",
-            run.spec.context_version,
-            standing.text()
-        ),
+        format!("{name}  {version}{}", standing.text()),
     )];
-    let Some(status) = &run.status else {
+    let Some(status) = run.status() else {
         return lines;
     };
     let steps = &status.progress.steps;
@@ -49,8 +48,8 @@ pub(crate) fn block(run: &TaskRun, now: Timestamp, width: usize) -> Vec<Line> {
             .into_iter()
             .map(|words| (Tone::Plain, format!("    {words}"))),
     );
-    if actions::outcome(run).is_none()
-        && let Some(deadline) = &status.deadline_at
+    if run.outcome().is_none()
+        && let Some(deadline) = status.deadline_at
     {
         let left = between(now, deadline.0);
         let words = if left >= 0 {
@@ -94,17 +93,15 @@ fn step_line(step: &Step, now: Timestamp) -> Line {
 }
 
 /// One run in one line, for those who wait for many or read a file.
-pub(crate) fn sentence(run: &TaskRun) -> String {
-    let name = clean(run.metadata.name.as_deref().unwrap_or_default());
-    let standing = view::run(run);
-    let version = run.spec.context_version;
-    let message = run
-        .status
-        .as_ref()
-        .and_then(|status| status.progress.message.as_deref());
-    match message {
-        Some(message) => format!("{name} v{version} {}: {}", standing.text(), clean(message)),
-        None => format!("{name} v{version} {}", standing.text()),
+pub(crate) fn sentence(run: &AnyRun) -> String {
+    let name = run.name();
+    let standing = run.standing();
+    let version = run
+        .version()
+        .map_or_else(String::new, |version| format!("v{version} "));
+    match run.message() {
+        Some(message) => format!("{name} {version}{}: {}", standing.text(), clean(message)),
+        None => format!("{name} {version}{}", standing.text()),
     }
 }
 
@@ -128,9 +125,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::view::tests::{a_run, condition};
+    use crate::run::tests::{a_run, condition};
 
-    fn running() -> TaskRun {
+    fn running() -> AnyRun {
         a_run(
             &json!({}),
             &json!({

@@ -1,6 +1,5 @@
 //! `tree`
 
-use api::tasks::TaskRun;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
 use crate::{
@@ -8,6 +7,7 @@ use crate::{
     arguments::OfRun,
     failure::Failure,
     related::{self, Children},
+    run::AnyRun,
     session::Session,
     text::{Paint, Tone, clean},
     view::{self, Standing},
@@ -15,19 +15,19 @@ use crate::{
 
 pub(crate) async fn perform(verb: OfRun, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let server = session.server().await?;
-    let run = related::run(&server, &verb.run.0).await?;
+    let run = related::run(&server, &verb.run).await?;
     let children = related::children(&server, &run).await?;
     let paint = session.paint;
-    let head = labelled("TaskRun", &run.metadata, Some(&view::run(&run)), paint);
+    let head = labelled(run.kind().name(), run.meta(), Some(&run.standing()), paint);
     session.line(&head)?;
     session.print(&render(&run, &children, paint))?;
     Ok(Exit::Ok)
 }
 
 /// The children as branches, without the run itself.
-pub(crate) fn render(run: &TaskRun, children: &Children, paint: Paint) -> String {
+pub(crate) fn render(run: &AnyRun, children: &Children, paint: Paint) -> String {
     if children.is_empty() {
-        let why = if actions::outcome(run).is_some() {
+        let why = if run.outcome().is_some() {
             "no children: they are removed some time after the end"
         } else {
             "no children yet"
@@ -123,7 +123,7 @@ mod tests {
     use serde_json::{Value, from_value, json};
 
     use super::*;
-    use crate::view::tests::a_run;
+    use crate::run::tests::a_run;
 
     fn meta(name: &str, uid: &str, owner: &str) -> Value {
         json!({ "name": name, "uid": uid, "ownerReferences":

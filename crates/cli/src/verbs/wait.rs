@@ -2,9 +2,15 @@
 
 use std::{io, time::Duration};
 
-use actions::{Outcome, Request, outcome};
-use api::{Timestamp, tasks::TaskRun};
-use futures::{StreamExt, stream};
+use actions::{Outcome, Request, Run, RunKind};
+use api::{
+    Timestamp,
+    tasks::{DocsRun, TaskRun},
+};
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
 use kube::{
     Api,
     runtime::{WatchStreamExt, watcher},
@@ -14,7 +20,9 @@ use crate::{
     Exit,
     arguments::{Wait, Waiting},
     failure::Failure,
+    run::AnyRun,
     session::{Server, Session},
+    target::{Kind, RunName},
     text::{Tone, between, moment, span},
     verbs::timeline::{self, Line},
     watching::{Trouble, trouble},
@@ -25,26 +33,26 @@ const TICK: Duration = Duration::from_secs(1);
 
 pub(crate) async fn perform(verb: Wait, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let server = session.server().await?;
-    let mut names: Vec<String> = Vec::new();
-    for name in verb.runs {
-        if !names.contains(&name.0) {
-            names.push(name.0);
+    let mut runs: Vec<RunName> = Vec::new();
+    for run in verb.runs {
+        if !runs.contains(&run) {
+            runs.push(run);
         }
     }
-    until_finished(session, &server, &names, verb.timeout).await
+    until_finished(session, &server, &runs, verb.timeout).await
 }
 
 /// After something was started: waits for it, or says how to.
 pub(crate) async fn afterwards(
     session: &mut Session<'_>,
     server: &Server,
-    name: String,
+    run: RunName,
     waiting: &Waiting,
 ) -> Result<Exit, Failure> {
     if waiting.wait {
-        return until_finished(session, server, &[name], waiting.timeout).await;
+        return until_finished(session, server, &[run], waiting.timeout).await;
     }
-    let next = session.command(&format!("wait {name}"));
+    let next = session.command(&format!("wait {}", run.argument()));
     session.line(&format!("  to follow it: {next}"))?;
     Ok(Exit::Ok)
 }
@@ -60,17 +68,17 @@ enum End {
 /// One run that is waited for.
 #[derive(Debug, Clone)]
 struct Awaited {
-    name: String,
-    run: Option<TaskRun>,
+    name: RunName,
+    run: Option<AnyRun>,
     is_listed: bool,
     end: Option<End>,
     said: String,
 }
 
 impl Awaited {
-    fn new(name: &str) -> Self {
+    fn new(name: &RunName) -> Self {
         Self {
-            name: name.to_owned(),
+            name: name.clone(),
             run: None,
             is_listed: false,
             end: None,
@@ -79,7 +87,7 @@ impl Awaited {
     }
 
     /// What ended stays ended.
-    fn observe(&mut self, event: watcher::Event<TaskRun>) {
+    fn observe(&mut self, event: watcher::Event<AnyRun>) {
         if self.end.is_some() {
             return;
         }
@@ -87,13 +95,13 @@ impl Awaited {
             watcher::Event::Init => self.is_listed = false,
             watcher::Event::InitApply(run) | watcher::Event::Apply(run) => {
                 self.is_listed = true;
-                let known = self.run.as_ref().map(|known| &known.metadata.uid);
-                if known.is_some_and(|uid| *uid != run.metadata.uid) {
+                let known = self.run.as_ref().map(|known| &known.meta().uid);
+                if known.is_some_and(|uid| *uid != run.meta().uid) {
                     // Another one of the same name: ours is gone.
                     self.end = Some(End::Deleted);
                     return;
                 }
-                self.end = outcome(&run).map(End::Finished);
+                self.end = run.outcome().map(End::Finished);
                 self.run = Some(run);
             }
             watcher::Event::InitDone if !self.is_listed => {
@@ -118,10 +126,11 @@ impl Awaited {
 
     fn sentence(&self) -> Option<String> {
         match (&self.end, &self.run) {
-            (Some(End::NotFound), _) => Some(format!("{} ✗ not found", self.name)),
-            (Some(End::Deleted), _) => {
-                Some(format!("{} ✗ deleted while it was waited for", self.name))
-            }
+            (Some(End::NotFound), _) => Some(format!("{} ✗ not found", self.name.name)),
+            (Some(End::Deleted), _) => Some(format!(
+                "{} ✗ deleted while it was waited for",
+                self.name.name
+            )),
             (Some(End::Finished(_)) | None, Some(run)) => Some(timeline::sentence(run)),
             (Some(End::Finished(_)) | None, None) => None,
         }
@@ -133,7 +142,7 @@ impl Awaited {
             Some(run) if is_here && is_alone => timeline::block(run, now, width),
             Some(_) | None => {
                 let words = self.sentence();
-                let words = words.unwrap_or_else(|| format!("{} … looking", self.name));
+                let words = words.unwrap_or_else(|| format!("{} … looking", self.name.name));
                 let tone = match self.exit() {
                     Exit::Ok => Tone::Good,
                     Exit::Timeout => Tone::Plain,
@@ -149,14 +158,15 @@ impl Awaited {
 pub(crate) async fn until_finished(
     session: &mut Session<'_>,
     server: &Server,
-    names: &[String],
+    runs: &[RunName],
     limit: Option<Duration>,
 ) -> Result<Exit, Failure> {
-    let mut awaited: Vec<Awaited> = names.iter().map(|name| Awaited::new(name)).collect();
-    let runs: Api<TaskRun> = Api::namespaced(server.client.clone(), &server.namespace);
-    let mut events = stream::select_all(names.iter().enumerate().map(|(index, name)| {
-        let which = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let events = watcher(runs.clone(), which).default_backoff();
+    let mut awaited: Vec<Awaited> = runs.iter().map(Awaited::new).collect();
+    let mut events = stream::select_all(runs.iter().enumerate().map(|(index, run)| {
+        let events = match run.kind {
+            RunKind::Task => watch::<TaskRun>(server, &run.name),
+            RunKind::Docs => watch::<DocsRun>(server, &run.name),
+        };
         events.map(move |event| (index, event)).boxed()
     }));
     let mut view = View::new(session);
@@ -192,11 +202,12 @@ pub(crate) async fn until_finished(
                 }
                 (Ok(_), None) => {}
                 (Err(error), one) => {
-                    let name = one.map(|one| one.name.clone()).unwrap_or_default();
-                    let request = Request::of_run("watch", &server.namespace, &name);
-                    match trouble(error, request) {
-                        Trouble::Fatal(failure) => return Err(failure),
-                        Trouble::Passing(words) => remark = Some(words),
+                    if let Some(RunName { kind, name }) = one.map(|one| &one.name) {
+                        let request = Request::of_kind(*kind, "watch", &server.namespace, name);
+                        match trouble(error, request) {
+                            Trouble::Fatal(failure) => return Err(failure),
+                            Trouble::Passing(words) => remark = Some(words),
+                        }
                     }
                 }
             },
@@ -209,6 +220,33 @@ pub(crate) async fn until_finished(
         if is_over {
             return ended(session, &awaited);
         }
+    }
+}
+
+type Seen = Result<watcher::Event<AnyRun>, watcher::Error>;
+
+/// What happens to one run.
+fn watch<R>(server: &Server, name: &str) -> BoxStream<'static, Seen>
+where
+    R: Run + Send + Sync + 'static,
+    AnyRun: From<R>,
+{
+    let runs: Api<R> = Api::namespaced(server.client.clone(), &server.namespace);
+    let which = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let events = watcher(runs, which).default_backoff();
+    events.map(|event| event.map(of_any)).boxed()
+}
+
+fn of_any<R>(event: watcher::Event<R>) -> watcher::Event<AnyRun>
+where
+    AnyRun: From<R>,
+{
+    match event {
+        watcher::Event::Apply(run) => watcher::Event::Apply(run.into()),
+        watcher::Event::Delete(run) => watcher::Event::Delete(run.into()),
+        watcher::Event::Init => watcher::Event::Init,
+        watcher::Event::InitApply(run) => watcher::Event::InitApply(run.into()),
+        watcher::Event::InitDone => watcher::Event::InitDone,
     }
 }
 
@@ -229,10 +267,10 @@ fn timed_out(
         )));
     }
     let going = awaited.iter().filter(|one| one.end.is_none());
-    for name in going.map(|one| one.name.clone()) {
-        let why = session.command(&format!("why {name}"));
+    for run in going.map(|one| one.name.clone()) {
+        let why = session.command(&format!("why {}", run.argument()));
         session.remark(&format!(
-            "time is up after {}: TaskRun '{name}' goes on\n  to see what it waits for: {why}",
+            "time is up after {}: {run} goes on\n  to see what it waits for: {why}",
             span(seconds)
         ))?;
     }
@@ -242,13 +280,13 @@ fn timed_out(
 /// Ctrl-C ends the waiting only.
 fn left(session: &mut Session<'_>, awaited: &[Awaited]) -> Result<Exit, Failure> {
     let going = awaited.iter().filter(|one| one.end.is_none());
-    for name in going.map(|one| one.name.clone()) {
+    for run in going.map(|one| one.name.clone()) {
         let (wait, cancel) = (
-            session.command(&format!("wait {name}")),
-            session.command(&format!("cancel {name}")),
+            session.command(&format!("wait {}", run.argument())),
+            session.command(&format!("cancel {}", run.argument())),
         );
         session.remark(&format!(
-            "no longer waiting: TaskRun '{name}' goes on\n  to wait again: {wait}\n  to stop it for good: {cancel}"
+            "no longer waiting: {run} goes on\n  to wait again: {wait}\n  to stop it for good: {cancel}"
         ))?;
     }
     Ok(Exit::gravest(awaited.iter().map(Awaited::exit)))
@@ -258,11 +296,11 @@ fn ended(session: &mut Session<'_>, awaited: &[Awaited]) -> Result<Exit, Failure
     for one in awaited {
         match one.exit() {
             Exit::Failed => {
-                let why = session.command(&format!("why {}", one.name));
-                session.remark(&format!("  to see why '{}' failed: {why}", one.name))?;
+                let why = session.command(&format!("why {}", one.name.argument()));
+                session.remark(&format!("  to see why '{}' failed: {why}", one.name.name))?;
             }
             Exit::NotFound => {
-                let get = session.command("get runs");
+                let get = session.command(&format!("get {}", Kind::Run(one.name.kind).listed()));
                 session.remark(&format!("  to see which runs there are: {get}"))?;
             }
             Exit::Ok | Exit::Client | Exit::Timeout | Exit::Denied => {}
@@ -357,9 +395,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::view::tests::{a_run, condition};
+    use crate::run::tests::{a_run, condition};
 
-    fn run(uid: &str, reason: Option<&str>) -> TaskRun {
+    fn run(uid: &str, reason: Option<&str>) -> AnyRun {
         let value = if reason == Some("Succeeded") {
             "True"
         } else {
@@ -370,16 +408,18 @@ mod tests {
                 condition("Finished", "True", reason), condition("Succeeded", value, reason)] }),
             None => json!({ "phase": "Pending" }),
         };
-        let mut run = a_run(&json!({}), &status);
+        let AnyRun::Task(mut run) = a_run(&json!({}), &status) else {
+            panic!("no TaskRun");
+        };
         run.metadata.uid = Some(uid.to_owned());
-        run
+        AnyRun::Task(run)
     }
 
     #[test]
     fn the_end_of_the_waiting_is_the_exit_code() {
         let going = || run("a", None);
         let done = |reason| run("a", Some(reason));
-        let cases: Vec<(Vec<Event<TaskRun>>, u8)> = vec![
+        let cases: Vec<(Vec<Event<AnyRun>>, u8)> = vec![
             (vec![Event::Init], 3),
             (vec![Event::Init, Event::InitDone], 5),
             (
@@ -419,7 +459,7 @@ mod tests {
             ),
         ];
         for (number, (events, wanted)) in cases.into_iter().enumerate() {
-            let mut one = Awaited::new("shop-7");
+            let mut one = Awaited::new(&"shop-7".parse().unwrap());
             for event in events {
                 one.observe(event);
             }

@@ -1,5 +1,6 @@
 //! `why`
 
+use actions::RunKind;
 use why::{
     Explanation,
     gather::{GatherError, Options, Target, TargetKind},
@@ -8,9 +9,10 @@ use why::{
 use crate::{
     Exit,
     arguments::{DataFormat, Why},
-    failure::{Advice, Failure},
+    failure::{Advice, Failure, others_of},
     output,
     session::Session,
+    target::Kind,
 };
 
 pub(crate) async fn perform(verb: Why, session: &mut Session<'_>) -> Result<Exit, Failure> {
@@ -56,8 +58,9 @@ fn failure(error: &GatherError, kind: TargetKind) -> Failure {
 
 fn others(kind: TargetKind) -> Vec<Advice> {
     match kind {
-        TargetKind::TaskRun => vec![("to see which there are", "get runs".to_owned())],
-        TargetKind::Agent => vec![("to see which there are", "get agents".to_owned())],
+        TargetKind::TaskRun => others_of(Kind::Run(RunKind::Task)),
+        TargetKind::DocsRun => others_of(Kind::Run(RunKind::Docs)),
+        TargetKind::Agent => others_of(Kind::Agent),
         TargetKind::Job | TargetKind::Pod => {
             vec![("to see those of a run", "tree RUN".to_owned())]
         }

@@ -2,6 +2,7 @@
 //! record themselves.
 
 mod context;
+mod docs;
 mod logs;
 mod reading;
 mod submit;

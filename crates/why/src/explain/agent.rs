@@ -250,7 +250,7 @@ pub(super) fn blocking(scene: Scene<'_>) -> Option<Finding> {
     if !waits || scene.job().is_some() {
         return None;
     }
-    let again = || commands::again("TaskRun", &scene.run.meta.name, scene.namespace());
+    let again = || commands::look_again(scene);
     let Some(agent) = &world.agent else {
         if scene.exists("Agent", name) != Some(false) {
             return None;

@@ -1,7 +1,10 @@
 //! Commands with real names, each made in one place.
 
-use super::scene::Scene;
-use crate::{explanation::Command, world::ObjectRef};
+use super::{docs, scene::Scene};
+use crate::{
+    explanation::Command,
+    world::{ContainerState, ObjectRef, PodView},
+};
 
 /// ` -n team`, or nothing for an object of the cluster.
 fn namespace(object: &ObjectRef) -> String {
@@ -10,9 +13,10 @@ fn namespace(object: &ObjectRef) -> String {
 }
 
 /// What kubectl calls a kind. Our own go by short names: others have a `taskrun`, too.
-fn resource(kind: &str) -> String {
+pub(super) fn resource(kind: &str) -> String {
     match kind {
         "TaskRun" => "otr".to_owned(),
+        "DocsRun" => "odr".to_owned(),
         "Agent" => "oag".to_owned(),
         "PersistentVolumeClaim" => "pvc".to_owned(),
         other => other.to_lowercase(),
@@ -107,10 +111,21 @@ pub(super) fn edit_agent(scene: Scene<'_>, purpose: &str) -> Command {
 
 /// The run's agent again, with the same files.
 pub(super) fn retry(scene: Scene<'_>) -> Command {
-    Command::new(
-        format!("orc retry {} -n {}", scene.run.meta.name, scene.namespace()),
-        "run it again with the same files",
-    )
+    let purpose = match &scene.run.docs {
+        Some(_) => "run it again: another DocsRun with the same spec and branch",
+        None => "run it again with the same files",
+    };
+    orc(scene, "retry", "", purpose)
+}
+
+/// A command of our own about the run.
+pub(super) fn orc(scene: Scene<'_>, verb: &str, flags: &str, purpose: &str) -> Command {
+    let run = format!(
+        "orc {verb} {} -n {}{flags}",
+        scene.argument(),
+        scene.namespace()
+    );
+    Command::new(run, purpose)
 }
 
 /// Again, but only if the Agent was changed: otherwise the run goes on by itself.
@@ -119,29 +134,44 @@ pub(super) fn retry_after_edit(scene: Scene<'_>) -> Command {
     Command::new(run, "only if you changed the Agent: run it again")
 }
 
-pub(super) fn logs(scene: Scene<'_>) -> Command {
-    Command::new(
-        format!("orc logs {} -n {}", scene.run.meta.name, scene.namespace()),
-        "what the agent wrote",
-    )
+/// The log of the container that counts.
+pub(super) fn logs(scene: Scene<'_>, pod: &PodView) -> Command {
+    let is_well = matches!(pod.state(), ContainerState::Ended { code: 0, .. });
+    match docs::step_of(scene, pod).filter(|_| !is_well) {
+        Some(step) => orc(
+            scene,
+            "logs",
+            &format!(" -c {}", step.container()),
+            &format!("what '{}' wrote", step.container()),
+        ),
+        None => orc(scene, "logs", "", "what the agent wrote"),
+    }
 }
 
-pub(super) fn follow(scene: Scene<'_>) -> Command {
-    Command::new(
-        format!(
-            "orc logs {} -n {} -f",
-            scene.run.meta.name,
-            scene.namespace()
+pub(super) fn follow(scene: Scene<'_>, pod: &PodView) -> Command {
+    match docs::step_of(scene, pod) {
+        Some(step) => orc(
+            scene,
+            "logs",
+            &format!(" -c {} -f", step.container()),
+            &format!("what '{}' writes, as it writes it", step.container()),
         ),
-        "what the agent writes, as it writes it",
-    )
+        None => orc(
+            scene,
+            "logs",
+            " -f",
+            "what the agent writes, as it writes it",
+        ),
+    }
 }
 
 pub(super) fn wait(scene: Scene<'_>) -> Command {
-    Command::new(
-        format!("orc wait {} -n {}", scene.run.meta.name, scene.namespace()),
-        "wait for the end",
-    )
+    orc(scene, "wait", "", "wait for the end")
+}
+
+/// The same question about the run again.
+pub(super) fn look_again(scene: Scene<'_>) -> Command {
+    again(scene.kind(), &scene.run.meta.name, scene.namespace())
 }
 
 /// The same question again.

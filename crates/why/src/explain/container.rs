@@ -6,7 +6,7 @@ use api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{Finding, commands, scene::Scene};
+use super::{Finding, commands, docs, scene::Scene};
 use crate::{
     explanation::{Health, Link, State},
     world::PodView,
@@ -68,7 +68,7 @@ pub(super) struct Words<'a> {
 }
 
 fn container(pod: &PodView) -> &str {
-    pod.agent().map_or("agent", |agent| agent.name.as_str())
+    pod.current().map_or("agent", |agent| agent.name.as_str())
 }
 
 /// A container's state has no time: that of the newest warning about the Pod, or the Pod's.
@@ -83,7 +83,7 @@ fn seen_last<'a>(scene: Scene<'a>, pod: &'a PodView) -> Option<&'a Time> {
 }
 
 pub(super) fn image(scene: Scene<'_>, pod: &PodView, reason: &str, words: &Words<'_>) -> Finding {
-    let name = pod.agent().map_or("?", |agent| agent.image.as_str());
+    let name = pod.current().map_or("?", |agent| agent.image.as_str());
     let lower = words.message.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
     let (why, advice) = if reason == "ErrImageNeverPull" {
@@ -137,6 +137,10 @@ pub(super) fn image(scene: Scene<'_>, pod: &PodView, reason: &str, words: &Words
             "Check the Agent's 'image' and 'imagePullSecrets'.",
         )
     };
+    if docs::step_of(scene, pod).is_some() {
+        let sentence = format!("image '{name}' cannot be pulled{}: {why}", on(pod));
+        return docs::toolbox(scene, pod, Reason::ImagePullFailed, &sentence, words);
+    }
     let link = Link::new(
         pod.object(),
         Health::Wrong,
@@ -186,7 +190,7 @@ fn on(pod: &PodView) -> String {
 }
 
 pub(super) fn root(scene: Scene<'_>, pod: &PodView, words: &Words<'_>) -> Finding {
-    let name = pod.agent().map_or("?", |agent| agent.image.as_str());
+    let name = pod.current().map_or("?", |agent| agent.image.as_str());
     let user = scene.world.agent.as_ref().map(|agent| agent.user);
     let user = user.map_or_else(String::new, |user| format!(" {user}"));
     let why = if is_permission(words.message) {
@@ -199,6 +203,10 @@ pub(super) fn root(scene: Scene<'_>, pod: &PodView, words: &Words<'_>) -> Findin
             None => "it runs as root".to_owned(),
         }
     };
+    if docs::step_of(scene, pod).is_some() {
+        let sentence = format!("image '{name}' cannot run as it must");
+        return docs::toolbox(scene, pod, Reason::ImageNeedsRoot, &sentence, words);
+    }
     let link = Link::new(
         pod.object(),
         Health::Wrong,
@@ -287,8 +295,13 @@ pub(super) fn secret(
     let role = needs
         .filter(|need| need.kind == kind && need.name == name)
         .map(|need| format!(" (the Agent's '{}')", need.role))
-        .next()
-        .unwrap_or_default();
+        .next();
+    let is_of_docs = kind == "Secret" && docs::secret(scene) == Some(name.as_str());
+    let role = if is_of_docs {
+        " (the DocsRun's 'credentialsSecretRef')".to_owned()
+    } else {
+        role.unwrap_or_default()
+    };
     let exists = scene.exists(kind, &name);
     let (sentence, reason) = match (&key, exists) {
         (Some(key), _) => (
@@ -350,11 +363,7 @@ pub(super) fn secret(
         finding.advice = format!(
             "Wait: {kind} '{name}' exists by now, and the kubelet tries again within two minutes."
         );
-        return finding.newer().then(commands::again(
-            "TaskRun",
-            &scene.run.meta.name,
-            scene.namespace(),
-        ));
+        return finding.newer().then(commands::look_again(scene));
     }
     if scene.status().config_map_name.as_deref() == Some(name.as_str()) {
         let age = words.since.map_or(0, |at| scene.age(at));
@@ -370,11 +379,10 @@ pub(super) fn secret(
         };
         return finding
             .maybe(super::operator::log(scene.world))
-            .then(commands::again(
-                "TaskRun",
-                &scene.run.meta.name,
-                scene.namespace(),
-            ));
+            .then(commands::look_again(scene));
+    }
+    if is_of_docs {
+        return docs::with_secret_commands(scene, &name, finding);
     }
     let agent_key = scene
         .world
@@ -401,15 +409,20 @@ pub(super) fn secret(
 }
 
 fn not_startable(scene: Scene<'_>, pod: &PodView, words: &Words<'_>) -> Finding {
+    let sentence = format!(
+        "{} cannot be started{}{}",
+        docs::container_words(scene, pod),
+        on(pod),
+        last_words(words.message)
+    );
+    if docs::step_of(scene, pod).is_some() {
+        return docs::toolbox(scene, pod, Reason::ContainerNotStartable, &sentence, words);
+    }
     let link = Link::new(
         pod.object(),
         Health::Wrong,
         Reason::ContainerNotStartable,
-        format!(
-            "the container cannot be started{}{}",
-            on(pod),
-            last_words(words.message)
-        ),
+        sentence,
     )
     .since(words.since)
     .seen(words.source.clone(), words.message, words.at);

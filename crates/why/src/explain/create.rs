@@ -85,11 +85,7 @@ fn nothing_said(scene: Scene<'_>, job: &JobView) -> Finding {
         .seen("looked for Pods of it", "none", Some(&scene.world.now));
         return Finding::new(State::Waiting, "Wait: this takes a second or two.")
             .link(link)
-            .then(commands::again(
-                "TaskRun",
-                &scene.run.meta.name,
-                scene.namespace(),
-            ));
+            .then(commands::look_again(scene));
     }
     let link = Link::new(
         job.object(),
@@ -269,11 +265,7 @@ fn quota(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
         );
         return finding
             .newer()
-            .then(commands::again(
-                "TaskRun",
-                &scene.run.meta.name,
-                scene.namespace(),
-            ))
+            .then(commands::look_again(scene))
             .then(commands::describe(&object, "what is used of it now"));
     }
     finding = finding.then(commands::describe(
@@ -447,11 +439,7 @@ fn unanswered(scene: Scene<'_>, refusal: &Refusal<'_>, above: Link) -> Finding {
         "Wait: the Job controller tries again by itself. If it stays so for minutes, check the control plane.",
     )
     .link(seen(above, refusal))
-    .then(commands::again(
-        "TaskRun",
-        &scene.run.meta.name,
-        scene.namespace(),
-    ))
+    .then(commands::look_again(scene))
     .then(Command::new(
         "kubectl get --raw '/readyz?verbose'",
         "the API server's state",

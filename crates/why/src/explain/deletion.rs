@@ -14,7 +14,13 @@ use crate::{
 };
 
 /// The finalizer that holds a run until its Job has stopped.
-const FINALIZER: &str = "taskruns.orchestrator.io/finalizer";
+fn finalizer(scene: Scene<'_>) -> &'static str {
+    match &scene.run.docs {
+        Some(_) => "docsruns.orchestrator.io/finalizer",
+        None => "taskruns.orchestrator.io/finalizer",
+    }
+}
+
 /// After this long the operator calls a deletion blocked.
 const STOP_WAIT: i64 = 600;
 
@@ -25,9 +31,9 @@ pub(super) fn of_run(scene: Scene<'_>) -> Option<Finding> {
     let foreign: Vec<&str> = held
         .iter()
         .map(String::as_str)
-        .filter(|name| *name != FINALIZER)
+        .filter(|name| *name != finalizer(scene))
         .collect();
-    let is_ours = held.iter().any(|name| name == FINALIZER);
+    let is_ours = held.iter().any(|name| name == finalizer(scene));
     let mut finding = if is_ours && operator::is_down(scene.world) {
         operator::down(scene.world)
     } else if is_ours {
@@ -42,7 +48,8 @@ pub(super) fn of_run(scene: Scene<'_>) -> Option<Finding> {
         finding.next.truncate(2);
         finding = finding.then(Command::new(
             format!(
-                "kubectl annotate otr {} -n {} orchestrator.io/force-delete=true",
+                "kubectl annotate {} {} -n {} orchestrator.io/force-delete=true",
+                commands::resource(scene.kind()),
                 scene.run.meta.name,
                 scene.namespace()
             ),
@@ -77,7 +84,7 @@ fn others(scene: Scene<'_>, foreign: &[&str]) -> Finding {
     );
     Finding::new(
         State::Deleting,
-        format!("Find out what set '{names}' on TaskRun '{}' and let it finish. Take it off by hand (delete its line under 'metadata.finalizers') only if that is gone for good.", scene.run.meta.name),
+        format!("Find out what set '{names}' on {} '{}' and let it finish. Take it off by hand (delete its line under 'metadata.finalizers') only if that is gone for good.", scene.kind(), scene.run.meta.name),
     )
     .link(link)
     .newer()

@@ -8,7 +8,7 @@ use api::{
 use super::{
     Finding, agent, commands,
     container::{self, AFTER_EDIT, THEN_AGAIN, Words},
-    create,
+    create, docs,
     outcome::{Told, tell},
     plain,
     scene::Scene,
@@ -96,8 +96,8 @@ fn succeeded(scene: Scene<'_>) -> Finding {
     if let Some(node) = &result.node {
         link = link.seen("node", node, None);
     }
-    with_logs(scene, result, finding.link(link))
-        .then(commands::yaml(&scene.object(), "all of the evidence"))
+    let finding = finding.link(link).links(docs::proof(scene));
+    with_logs(scene, result, finding).then(commands::yaml(&scene.object(), "all of the evidence"))
 }
 
 fn code(result: &RunResult) -> String {
@@ -147,7 +147,7 @@ fn with_logs(scene: Scene<'_>, result: &RunResult, finding: Finding) -> Finding 
                 ContainerState::Unknown | ContainerState::Waiting { .. }
             ) =>
         {
-            finding.then(commands::logs(scene))
+            finding.then(commands::logs(scene, pod))
         }
         Some(_) => finding,
         None if result.pod_name.is_some() && result.started_at.is_some() => {
@@ -179,6 +179,8 @@ fn failed(scene: Scene<'_>) -> Finding {
         cancelled(scene, result)
     } else if needs_agent && never_ran {
         never_started(scene, reason)
+    } else if let Some(finding) = docs::failed(scene, result, reason) {
+        finding
     } else {
         outcome(scene, result, reason).then(commands::retry(scene))
     };
@@ -213,9 +215,15 @@ fn cancelled(scene: Scene<'_>, result: &RunResult) -> Finding {
             result.finished_at.as_ref(),
         );
     }
+    let again = match &scene.run.docs {
+        Some(_) => {
+            "To run it after all, run it again (orc retry): another DocsRun with the same spec."
+        }
+        None => "A cancelled run cannot be run again: submit another TaskRun.",
+    };
     let finding = Finding::new(
         State::Failed,
-        "Nothing: someone asked for it, and it cannot be taken back. A cancelled run cannot be run again: submit another TaskRun.",
+        format!("Nothing: someone asked for it, and it cannot be taken back. {again}"),
     );
     with_logs(scene, result, finding.link(link)).then(commands::who(
         &scene.object(),
@@ -284,7 +292,9 @@ fn start_timeout(scene: Scene<'_>, result: &RunResult) -> Finding {
             .then(commands::retry(scene))
             .then(commands::edit_agent(scene, "raise 'startTimeout'"));
     };
-    let mut finding = if matches!(
+    let mut finding = if reason == Reason::Cloning {
+        docs::cloned_too_long(scene, pod_object(scene, result))
+    } else if matches!(
         reason,
         Reason::QuotaExceeded
             | Reason::AdmissionDenied
@@ -355,7 +365,7 @@ fn past(advice: &str) -> String {
 }
 
 /// The Pod's link for an attempt that ended so, with advice.
-fn outcome(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Finding {
+pub(super) fn outcome(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Finding {
     let Told {
         sentence,
         advice,
@@ -457,11 +467,7 @@ pub(super) fn between(scene: Scene<'_>) -> Option<Finding> {
     .since(result.finished_at.as_ref())
     .seen("status.deadlineAt", "", due);
     finding = finding.link(next);
-    Some(finding.then(commands::again(
-        "TaskRun",
-        &scene.run.meta.name,
-        scene.namespace(),
-    )))
+    Some(finding.then(commands::look_again(scene)))
 }
 
 /// Whether the attempt was stopped from outside, which uses none.
@@ -507,7 +513,10 @@ pub(super) fn settling(scene: Scene<'_>, pod: &PodView) -> Finding {
                 format!(": \"{message}\"")
             };
             (
-                format!("the container ended with exit code {code} ({reason}){words}"),
+                format!(
+                    "{} ended with exit code {code} ({reason}){words}",
+                    docs::container_words(scene, pod)
+                ),
                 finished.clone(),
             )
         }
@@ -544,12 +553,8 @@ pub(super) fn settling(scene: Scene<'_>, pod: &PodView) -> Finding {
     };
     Finding::new(State::Waiting, advice)
         .link(link)
-        .then(commands::logs(scene))
-        .then(commands::again(
-            "TaskRun",
-            &scene.run.meta.name,
-            scene.namespace(),
-        ))
+        .then(commands::logs(scene, pod))
+        .then(commands::look_again(scene))
         .then(Command::new(
             "kubectl get lease kube-controller-manager -n kube-system -o yaml",
             "is 'renewTime' seconds old?",

@@ -3,7 +3,7 @@
 
 use api::{Reason, tasks::CONTEXT_LIMIT};
 
-use super::{Finding, commands, create, operator, scene::Scene};
+use super::{Finding, commands, create, docs, operator, scene::Scene};
 use crate::{
     explanation::{Command, Health, Link, State},
     said,
@@ -149,11 +149,7 @@ fn invalid(scene: Scene<'_>) -> Finding {
     )
     .link(link)
     .then(commands::edit_agent(scene, &format!("change {field}")))
-    .then(commands::again(
-        "TaskRun",
-        &scene.run.meta.name,
-        scene.namespace(),
-    ))
+    .then(commands::look_again(scene))
 }
 
 fn unavailable(scene: Scene<'_>) -> Finding {
@@ -217,8 +213,10 @@ fn taken(scene: Scene<'_>) -> Finding {
     let whose = match other.map(|other| (&other.meta.owner, &other.meta.created)) {
         Some((Some(owner), _)) => format!("it belongs to {} '{}'", owner.kind, owner.name),
         Some((None, _)) if said::is_left_over(message) => {
-            "an earlier TaskRun of this name left it, and it has no owner that would take it along"
-                .to_owned()
+            format!(
+                "an earlier {} of this name left it, and it has no owner that would take it along",
+                scene.kind()
+            )
         }
         Some((None, _)) => {
             "it belongs to nobody (no controller owner): someone created it by hand or with a tool"
@@ -248,7 +246,13 @@ fn taken(scene: Scene<'_>) -> Finding {
     }
     Finding::new(
         State::Blocked,
-        format!("Check whether {kind} '{name}' is in use; delete it only if nobody needs it (it cannot be renamed). The run goes on by itself within a minute. Otherwise submit the run with another 'serviceName' or 'taskId'."),
+        format!(
+            "Check whether {kind} '{name}' is in use; delete it only if nobody needs it (it cannot be renamed). The run goes on by itself within a minute. Otherwise submit the run with another {}.",
+            match &scene.run.docs {
+                Some(_) => "name",
+                None => "'serviceName' or 'taskId'",
+            }
+        ),
     )
     .link(link)
     .then(commands::describe(&object, "what it is, and whether it runs"))
@@ -269,6 +273,10 @@ fn too_large(scene: Scene<'_>) -> Finding {
         .take(3)
         .map(|(name, bytes)| format!("{name} {bytes}"))
         .collect();
+    let field = match &scene.run.docs {
+        Some(_) => "spec.instructions",
+        None => "spec.markdownFiles",
+    };
     let largest = files.first().map_or("?", |(name, _)| name.as_str());
     let link = Link::new(
         scene.object(),
@@ -277,7 +285,10 @@ fn too_large(scene: Scene<'_>) -> Finding {
         format!("its files have {own} bytes and the Agent's instructions {agents}; {CONTEXT_LIMIT} fit together. The largest is '{largest}'"),
     )
     .since(scene.run.changed.as_ref())
-    .seen("spec.markdownFiles, the largest (bytes)", shown.join(", "), scene.run.changed.as_ref());
+    .seen(format!("{field}, the largest (bytes)"), shown.join(", "), scene.run.changed.as_ref());
+    if scene.run.docs.is_some() {
+        return docs::too_large(scene, largest, link);
+    }
     let name = &scene.run.meta.name;
     let within = scene.namespace();
     let finding = Finding::new(

@@ -3,7 +3,7 @@
 use api::Reason;
 
 use super::{
-    Finding, commands, container, create, ended, place,
+    Finding, commands, container, create, docs, ended, place,
     scene::Scene,
     stop::{Stop, lost_node, on_lost_node, replaced, stopping},
     volume,
@@ -24,7 +24,7 @@ pub(super) fn find(scene: Scene<'_>) -> Finding {
 
 /// No Job: something has to end first, the Job is lost, or it is about to be made.
 fn without_job(scene: Scene<'_>) -> Finding {
-    let again = commands::again("TaskRun", &scene.run.meta.name, scene.namespace());
+    let again = commands::look_again(scene);
     let left: Vec<&PodView> = scene
         .world
         .pods
@@ -53,6 +53,9 @@ fn without_job(scene: Scene<'_>) -> Finding {
         })
         .then(again)
         .then(commands::describe(&job.object(), "what holds it"));
+    }
+    if let Some(finding) = docs::asking(scene) {
+        return finding;
     }
     if let Some(name) = &scene.status().job_name {
         let is_late = scene.written().is_some_and(|at| scene.age(at) > 30);
@@ -161,11 +164,7 @@ fn unread(scene: Scene<'_>, job: &JobView) -> Finding {
         "The run is about to end as EvidenceLost. Find out what deletes finished Pods here. Running it again repeats what the agent did, side effects included.",
     )
     .link(link)
-    .then(commands::again(
-        "TaskRun",
-        &scene.run.meta.name,
-        scene.namespace(),
-    ))
+    .then(commands::look_again(scene))
     .then(commands::retry(scene))
 }
 
@@ -210,11 +209,7 @@ fn suspended(scene: Scene<'_>, job: &JobView) -> Finding {
         &job.object(),
         "'metadata.managedFields' names who set 'suspend'",
     ))
-    .then(commands::again(
-        "TaskRun",
-        &scene.run.meta.name,
-        scene.namespace(),
-    ))
+    .then(commands::look_again(scene))
 }
 
 /// How a Pod of a Job stands.
@@ -230,7 +225,8 @@ fn pod_stand(scene: Scene<'_>, pod: &PodView) -> Finding {
         return on_lost_node(scene, pod, node);
     }
     match pod.state() {
-        ContainerState::Running { since } => running(scene, pod, since.as_ref()),
+        ContainerState::Running { since } => docs::step_runs(scene, pod, since.as_ref())
+            .unwrap_or_else(|| running(scene, pod, since.as_ref())),
         ContainerState::Ended { .. } => ended::settling(scene, pod),
         ContainerState::Waiting { reason, message } => {
             container::waiting(scene, pod, reason, message).unwrap_or_else(|| starting(scene, pod))
@@ -314,11 +310,7 @@ fn starting(scene: Scene<'_>, pod: &PodView) -> Finding {
     )
     .link(link)
     .then(commands::describe(&pod.object(), "the Pod's Events"))
-    .then(commands::again(
-        "TaskRun",
-        &scene.run.meta.name,
-        scene.namespace(),
-    ))
+    .then(commands::look_again(scene))
 }
 
 fn running(
@@ -362,9 +354,9 @@ fn running(
     .seen(
         format!(
             "container '{}' running",
-            pod.agent().map_or("agent", |agent| agent.name.as_str())
+            pod.current().map_or("agent", |agent| agent.name.as_str())
         ),
-        pod.agent().map_or("", |agent| agent.image.as_str()),
+        pod.current().map_or("", |agent| agent.image.as_str()),
         since,
     );
     Finding::new(
@@ -372,6 +364,6 @@ fn running(
         "Nothing is wrong: wait for its end, or follow what it writes.",
     )
     .link(link)
-    .then(commands::follow(scene))
+    .then(commands::follow(scene, pod))
     .then(commands::wait(scene))
 }

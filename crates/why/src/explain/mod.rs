@@ -5,10 +5,12 @@
 
 mod admission;
 mod agent;
+mod blame;
 mod commands;
 mod container;
 mod create;
 mod deletion;
+mod docs;
 mod ended;
 mod faults;
 mod going;
@@ -19,6 +21,7 @@ mod place;
 mod quantity;
 mod run;
 mod scene;
+mod shell;
 mod stop;
 mod volume;
 
@@ -94,6 +97,13 @@ impl Finding {
             kind,
             text: text.into(),
         });
+        self
+    }
+
+    /// Puts these at the end.
+    #[must_use]
+    fn links(mut self, more: impl IntoIterator<Item = Link>) -> Self {
+        self.links.extend(more);
         self
     }
 

@@ -261,6 +261,19 @@ pub(super) fn log(world: &World) -> Option<Command> {
     }
 }
 
+/// The operator's configuration, if it is known where it runs.
+pub(super) fn config(world: &World, purpose: &str) -> Option<Command> {
+    let place = match leader(world) {
+        Leader::Leads(lease) | Leader::Stale(lease) => format!("-n {}", lease.namespace),
+        Leader::Absent => "-A".to_owned(),
+        Leader::Unknown => return None,
+    };
+    Some(Command::new(
+        format!("kubectl get configmap {place} {PODS} -o yaml"),
+        purpose,
+    ))
+}
+
 /// Something that goes on by itself needs somebody who does it: without, that is the blocker.
 pub(super) fn needed(world: &World, mut finding: Finding) -> Finding {
     if !is_down(world) {

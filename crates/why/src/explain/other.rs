@@ -16,14 +16,16 @@ pub(super) fn explain(world: &World) -> Explanation {
         .find(|(kind, meta)| *kind == target.kind && meta.name == target.name)
         .map(|(_, meta)| meta);
     let run = meta.and_then(|meta| meta.run_name.as_deref());
+    let kind = meta.and_then(|meta| meta.run_kind.as_deref());
+    let kind = kind.unwrap_or("TaskRun");
     let within = target.namespace.as_deref().unwrap_or_default();
     let (sentence, advice) = match run {
         Some(run) => (
-            format!("carries the labels of TaskRun '{run}', which does not exist any more"),
+            format!("carries the labels of {kind} '{run}', which does not exist any more"),
             "The garbage collector removes it soon if the run was its owner; otherwise its labels were copied.",
         ),
         None => (
-            "does not belong to Orchestrator: no TaskRun owns it".to_owned(),
+            "does not belong to Orchestrator: no run owns it".to_owned(),
             "Nothing owns it: its own Events say more.",
         ),
     };

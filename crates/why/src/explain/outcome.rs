@@ -2,7 +2,7 @@
 
 use api::{Reason, tasks::Evidence as RunResult};
 
-use super::{commands, ended::took, plain, scene::Scene};
+use super::{commands, docs, ended::took, plain, scene::Scene};
 use crate::{explanation::Command, times};
 
 /// What is said of an end: the sentence, the advice, and what to type to change it, if anything.
@@ -42,6 +42,9 @@ pub(super) fn tell(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Told
         );
     }
     if reason == Reason::DeadlineExceeded {
+        if let Some(told) = docs::late(scene, result) {
+            return told;
+        }
         return late(scene, result);
     }
     if reason == Reason::ResultMissing {
@@ -109,6 +112,9 @@ pub(super) fn tell(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Told
     if reason == Reason::JobLost {
         return told("was deleted from outside".to_owned(), plain(reason), None);
     }
+    if let Some(told) = docs::told(scene, result, reason) {
+        return told;
+    }
     let sentence = match &result.message {
         Some(message) if !scene.message().contains(message.as_str()) => message.clone(),
         Some(_) | None => "ended so; the first lines say why".to_owned(),
@@ -172,17 +178,18 @@ fn of(scene: Scene<'_>, limit: &str) -> String {
 /// The run's own limit counts before the Agent's.
 fn late(scene: Scene<'_>, result: &RunResult) -> Told {
     let words = |seconds: u64| times::span(i64::try_from(seconds).unwrap_or(i64::MAX));
-    let name = &scene.run.meta.name;
+    let (kind, name) = (scene.kind(), &scene.run.meta.name);
     let find = "or find out what the agent waited for";
     let (limit, advice, change) = match (scene.run.timeout_seconds, &scene.world.agent) {
         (Some(own), _) => (
             format!("this run's own 'timeout'{}", of(scene, &words(own))),
             format!(
-                "Raise 'timeout' of TaskRun '{name}' (it overrides the Agent's), {find}; then run it again (orc retry)."
+                "Raise 'timeout' of {kind} '{name}' (it overrides the Agent's), {find}; then run it again (orc retry)."
             ),
             Some(Command::new(
                 format!(
-                    "kubectl patch otr {name} -n {} --type=merge -p '{{\"spec\":{{\"timeout\":\"<DURATION>\"}}}}'",
+                    "kubectl patch {} {name} -n {} --type=merge -p '{{\"spec\":{{\"timeout\":\"<DURATION>\"}}}}'",
+                    commands::resource(kind),
                     scene.namespace()
                 ),
                 format!("raise this run's 'timeout' above {}", words(own)),

@@ -3,7 +3,7 @@
 use api::{Reason, status::condition, tasks::RunPhase};
 
 use super::{
-    Finding, Headline, agent, commands, conclude, deletion, ended, faults, going,
+    Finding, Headline, agent, commands, conclude, deletion, docs, ended, faults, going,
     operator::{self, Looked},
     scene::Scene,
     stop::{Stop, stopping},
@@ -24,6 +24,7 @@ pub(super) fn explain(scene: Scene<'_>) -> Explanation {
         .or_else(|| cancelling(scene))
         .or_else(|| held(scene))
         .or_else(|| faults::find(scene))
+        .or_else(|| docs::waiting(scene))
         .or_else(|| agent::blocking(scene))
         .or_else(|| between(scene))
         .unwrap_or_else(|| going::find(scene));
@@ -34,9 +35,14 @@ pub(super) fn explain(scene: Scene<'_>) -> Explanation {
     conclude(scene.world, &scene.object(), headline(scene), finding)
 }
 
-/// A cancelled run cannot be run again, whatever a topic proposes.
+/// A cancelled TaskRun cannot be run again, whatever a topic proposes; a DocsRun only when it has
+/// ended.
 fn not_again(scene: Scene<'_>, mut finding: Finding) -> Finding {
-    if scene.run.cancel {
+    if scene.run.docs.is_some() {
+        if !scene.is_over() {
+            finding = docs::cancel_first(scene, finding);
+        }
+    } else if scene.run.cancel {
         finding
             .next
             .retain(|command| !command.run.starts_with("orc retry "));
@@ -115,8 +121,11 @@ fn with_own_link(scene: Scene<'_>, finding: Finding) -> Finding {
         State::Held => (Health::Waiting, "is held".to_owned()),
         State::Waiting | State::Blocked | State::Ready | State::NotOurs => {
             let result = scene.status().result.as_ref();
-            let ended = result
-                .filter(|result| result.finished_at.is_some() && scene.unrecorded_job().is_none());
+            let ended = result.filter(|result| {
+                result.finished_at.is_some()
+                    && scene.unrecorded_job().is_none()
+                    && !docs::is_pushed(scene)
+            });
             let sentence = match ended {
                 Some(result) if ended::was_disrupted(result) => {
                     format!(
@@ -206,7 +215,7 @@ fn undecodable(scene: Scene<'_>) -> Option<Finding> {
     Some(
         Finding::new(
             State::Blocked,
-            format!("Look in TaskRun '{}' for the value that the words above name, and correct it, or delete the run. It was probably stored through another version of the CRD.", scene.run.meta.name),
+            format!("Look in {} '{}' for the value that the words above name, and correct it, or delete the run. It was probably stored through another version of the CRD.", scene.kind(), scene.run.meta.name),
         )
         .link(link)
         .then(commands::yaml(&scene.object(), "the run as it is stored"))
@@ -216,7 +225,7 @@ fn undecodable(scene: Scene<'_>) -> Option<Finding> {
 
 fn not_seen(scene: Scene<'_>) -> Option<Finding> {
     let looked = Looked {
-        kind: "TaskRun",
+        kind: scene.kind(),
         meta: &scene.run.meta,
         observed: scene.status().progress.observed_generation,
         changed: scene.run.changed.as_ref(),
@@ -239,8 +248,13 @@ fn cancelling(scene: Scene<'_>) -> Option<Finding> {
     };
     finding = finding.below(stopped_job(job, Reason::Cancelled, "the run was cancelled"));
     if finding.state != State::Blocked {
-        "Wait: someone cancelled the run; it ends as soon as its Pod has stopped. It cannot be run again: submit another TaskRun."
-            .clone_into(&mut finding.advice);
+        let after = match &scene.run.docs {
+            Some(_) => "To run it after all, type 'orc retry' when it has ended.",
+            None => "It cannot be run again: submit another TaskRun.",
+        };
+        finding.advice = format!(
+            "Wait: someone cancelled the run; it ends as soon as its Pod has stopped. {after}"
+        );
     }
     Some(
         finding
@@ -251,11 +265,7 @@ fn cancelling(scene: Scene<'_>) -> Option<Finding> {
                     scene.ago(scene.run.changed.as_ref())
                 ),
             )
-            .then(commands::again(
-                "TaskRun",
-                &scene.run.meta.name,
-                scene.namespace(),
-            )),
+            .then(commands::look_again(scene)),
     )
 }
 
@@ -308,17 +318,16 @@ fn held(scene: Scene<'_>) -> Option<Finding> {
     }
     finding.state = State::Held;
     finding.advice = format!(
-        "Check that TaskRun '{name}' was not held on purpose, then resume it. An attempt that was stopped runs again from its start."
+        "Check that {} '{name}' was not held on purpose, then resume it. An attempt that was stopped runs again from its start.",
+        scene.kind()
     );
     finding.next = vec![
         commands::who(&scene.object(), "who set 'suspend'"),
-        Command::new(
-            format!("orc resume {name} -n {}", scene.namespace()),
-            "let it go on",
-        ),
+        commands::orc(scene, "resume", "", "let it go on"),
         Command::new(
             format!(
-                "kubectl patch otr {name} -n {} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'",
+                "kubectl patch {} {name} -n {} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'",
+                commands::resource(scene.kind()),
                 scene.namespace()
             ),
             "the same without orc",
@@ -360,6 +369,14 @@ const CAUSES: &[Reason] = &[
     Reason::AdmissionDenied,
     Reason::SecretNotFound,
     Reason::VolumeNotReady,
+    Reason::RepositoryUnreachable,
+    Reason::RepositoryNotFound,
+    Reason::CredentialsRefused,
+    Reason::CredentialsInvalid,
+    Reason::CertificateNotTrusted,
+    Reason::HostKeyUnknown,
+    Reason::AddressRefused,
+    Reason::BranchNotFound,
 ];
 
 /// The status names a cause that the cluster does not show any more, or none although something
@@ -398,7 +415,11 @@ fn is_outdated(scene: Scene<'_>, finding: &Finding) -> bool {
     let is_over = CAUSES.contains(&said);
     // A message of this reason may name a trouble that has no reason of its own.
     let names_nothing = said != Reason::Progressing || crate::said::is_calm(scene.message());
-    let is_vague = said == Reason::Progressing && names_nothing && deepest.health == Health::Wrong;
+    let is_ordinary = matches!(
+        said,
+        Reason::Progressing | Reason::Cloning | Reason::Publishing | Reason::Verifying
+    );
+    let is_vague = is_ordinary && names_nothing && deepest.health == Health::Wrong;
     let is_ahead = scene.phase() == RunPhase::Running
         && names_nothing
         && scene.status().result.is_none()

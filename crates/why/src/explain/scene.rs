@@ -36,7 +36,28 @@ impl<'a> Scene<'a> {
     }
 
     pub(super) fn object(self) -> ObjectRef {
-        ObjectRef::namespaced("TaskRun", self.namespace(), &self.run.meta.name)
+        ObjectRef::namespaced(self.kind(), self.namespace(), &self.run.meta.name)
+    }
+
+    /// The run's kind.
+    pub(super) fn kind(self) -> &'static str {
+        match &self.run.docs {
+            Some(_) => "DocsRun",
+            None => "TaskRun",
+        }
+    }
+
+    /// What `orc` calls the run: a name alone is a TaskRun's.
+    pub(super) fn argument(self) -> String {
+        match &self.run.docs {
+            Some(_) => format!("docsrun/{}", self.run.meta.name),
+            None => self.run.meta.name.clone(),
+        }
+    }
+
+    /// Whether the run's end is recorded.
+    pub(super) fn is_over(self) -> bool {
+        matches!(self.phase(), RunPhase::Succeeded | RunPhase::Failed)
     }
 
     pub(super) fn here(self, kind: &str, name: &str) -> ObjectRef {
@@ -99,7 +120,7 @@ impl<'a> Scene<'a> {
         self.jobs()
             .filter(|job| named.is_none() || (is_between && job.end().is_none()))
             .filter(|job| Some(job.meta.name.as_str()) != named)
-            .filter(|job| job.version.as_ref() == Some(&version))
+            .filter(|job| self.run.docs.is_some() || job.version.as_ref() == Some(&version))
             .max_by_key(|job| job.meta.created.clone())
     }
 
@@ -221,13 +242,13 @@ impl PodView {
         self.conditions.iter().find(|known| known.kind == kind)
     }
 
-    /// The container of the agent.
-    pub(super) fn agent(&self) -> Option<&ContainerView> {
+    /// The container that counts now.
+    pub(super) fn current(&self) -> Option<&ContainerView> {
         self.containers.first()
     }
 
     pub(super) fn state(&self) -> &ContainerState {
-        self.agent()
+        self.current()
             .map_or(&ContainerState::Unknown, |container| &container.state)
     }
 

@@ -104,12 +104,8 @@ pub(super) fn replaced(scene: Scene<'_>, pod: &PodView) -> Finding {
         ),
     )
     .link(link)
-    .then(commands::logs(scene))
-    .then(commands::again(
-        "TaskRun",
-        &scene.run.meta.name,
-        scene.namespace(),
-    ))
+    .then(commands::logs(scene, pod))
+    .then(commands::look_again(scene))
 }
 
 /// The Pod's own link.

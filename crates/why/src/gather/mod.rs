@@ -16,7 +16,7 @@ use std::{fmt, time::Duration};
 use api::{
     Reason, Timestamp,
     status::condition,
-    tasks::{Agent, TaskRun},
+    tasks::{Agent, DocsRun, TaskRun},
 };
 use futures::future::join_all;
 use k8s_openapi::{
@@ -70,8 +70,10 @@ pub struct Target {
 /// The kinds that can be explained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetKind {
-    /// A run.
+    /// A run of a task.
     TaskRun,
+    /// A run that writes documentation.
+    DocsRun,
     /// An Agent.
     Agent,
     /// A Job, of a run or not.
@@ -86,6 +88,7 @@ impl TargetKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::TaskRun => "TaskRun",
+            Self::DocsRun => "DocsRun",
             Self::Agent => "Agent",
             Self::Job => "Job",
             Self::Pod => "Pod",
@@ -169,9 +172,9 @@ pub async fn gather(
         timeout: options.timeout,
     };
     match target.kind {
-        TargetKind::TaskRun => {
-            let run = ours::<TaskRun>(&reader, &target.name).await?;
-            world.run = Some(RunView::read(&run.ok_or(GatherError::NotFound(object))?));
+        TargetKind::TaskRun | TargetKind::DocsRun => {
+            let run = run(&reader, target.kind.name(), &target.name).await?;
+            world.run = Some(run.ok_or(GatherError::NotFound(object))?);
         }
         TargetKind::Agent => {
             let agent = ours::<Agent>(&reader, &target.name).await?;
@@ -229,14 +232,39 @@ async fn ours<K: Resource<DynamicType = ()>>(
     }
 }
 
+/// A run of this kind; none if there is no such run, or no such kind of run.
+async fn run(reader: &Reader, kind: &str, name: &str) -> Result<Option<RunView>, GatherError> {
+    Ok(match kind {
+        "TaskRun" => ours::<TaskRun>(reader, name)
+            .await?
+            .map(|run| RunView::read(&run)),
+        "DocsRun" => ours::<DocsRun>(reader, name)
+            .await?
+            .map(|run| RunView::read_docs(&run)),
+        _ => None,
+    })
+}
+
+/// The run of this UID that something names. Where its kind is not installed, there is none.
+async fn named(
+    reader: &Reader,
+    kind: &str,
+    name: &str,
+    uid: &str,
+) -> Result<Option<RunView>, GatherError> {
+    match run(reader, kind, name).await {
+        Ok(found) => Ok(found.filter(|run| run.meta.uid == uid)),
+        Err(GatherError::NotInstalled(_)) => Ok(None),
+        Err(error @ (GatherError::NotFound(_) | GatherError::Unreadable(_))) => Err(error),
+    }
+}
+
 /// The run that a Job belongs to, by the owner's UID.
 async fn run_of(reader: &Reader, job: &Meta) -> Result<Option<RunView>, GatherError> {
-    let Some(owner) = job.owner.as_ref().filter(|owner| owner.kind == "TaskRun") else {
-        return Ok(None);
-    };
-    let run = ours::<TaskRun>(reader, &owner.name).await?;
-    let run = run.map(|run| RunView::read(&run));
-    Ok(run.filter(|run| run.meta.uid == owner.uid))
+    match &job.owner {
+        Some(owner) => named(reader, &owner.kind, &owner.name, &owner.uid).await,
+        None => Ok(None),
+    }
 }
 
 /// The run that a Pod belongs to: by its Job, or by its label when that is gone.
@@ -251,9 +279,8 @@ async fn run_of_pod(reader: &Reader, pod: &PodView) -> Result<Option<RunView>, G
     let (Some(name), Some(uid)) = (&pod.meta.run_name, &pod.meta.run_uid) else {
         return Ok(None);
     };
-    let run = ours::<TaskRun>(reader, name).await?;
-    let run = run.map(|run| RunView::read(&run));
-    Ok(run.filter(|run| run.meta.uid == *uid))
+    let kind = pod.meta.run_kind.as_deref().unwrap_or("TaskRun");
+    named(reader, kind, name, uid).await
 }
 
 /// Takes what was read, or notes that it could not be.
@@ -469,6 +496,9 @@ async fn needs(reader: &Reader, world: &mut World) {
         .as_ref()
         .and_then(|run| run.status.config_map_name.clone());
     things.extend(files.map(|name| ("ConfigMap".to_owned(), name)));
+    let docs = world.run.as_ref().and_then(|run| run.docs.as_ref());
+    let secret = docs.and_then(|docs| docs.secret.clone());
+    things.extend(secret.map(|name| ("Secret".to_owned(), name)));
     things.sort();
     things.dedup();
     things.retain(|(kind, _)| kind != "StorageClass");

@@ -68,22 +68,19 @@ impl From<&Pod> for PodView {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
         let volumes = spec.volumes.iter().flat_map(|all| all.iter().take(LIST));
-        let states: BTreeMap<&str, (&State, &str)> = status
-            .container_statuses
-            .iter()
+        let of_init = status.init_container_statuses.iter();
+        let states: BTreeMap<&str, (&State, &str)> = of_init
+            .chain(&status.container_statuses)
             .flat_map(|all| all.iter())
             .filter_map(|one| {
                 let state = one.state.as_ref()?;
                 Some((one.name.as_str(), (state, one.image_id.as_str())))
             })
             .collect();
-        let mut containers: Vec<ContainerView> = spec
-            .containers
-            .iter()
+        let containers = sequence(spec)
             .take(LIST)
             .map(|one| container(one, states.get(one.name.as_str()).copied()))
             .collect();
-        containers.sort_by_key(|container| container.name != "agent");
         Self {
             meta: Meta::from(&pod.metadata),
             phase: optional(status.phase.as_ref()),
@@ -95,12 +92,44 @@ impl From<&Pod> for PodView {
                 .take(LIST)
                 .map(|one| condition!(one))
                 .collect(),
-            containers,
+            containers: in_order(containers),
             claims: volumes.filter_map(|volume| claim(name, volume)).collect(),
             needs: needs(spec),
             node_selector: spec.node_selector.clone().unwrap_or_default(),
         }
     }
+}
+
+/// The agent's name for its container.
+const AGENT: &str = "agent";
+
+/// The containers that an explanation is about. Init containers count where the agent is one of
+/// them: then they run one after the other. One that is always restarted runs beside them.
+fn sequence(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+    let init = || spec.init_containers.iter().flat_map(|all| all.iter());
+    let is_in_steps = init().any(|one| one.name == AGENT);
+    init()
+        .filter(move |one| is_in_steps && one.restart_policy.as_deref() != Some("Always"))
+        .chain(&spec.containers)
+}
+
+fn in_order(mut containers: Vec<ContainerView>) -> Vec<ContainerView> {
+    let ended_well =
+        |one: &ContainerView| matches!(one.state, ContainerState::Ended { code: 0, .. });
+    let agent = containers.iter().position(|one| one.name == AGENT);
+    let publish = containers.iter().position(|one| one.name == "publish");
+    let first = match (agent, publish) {
+        (Some(agent), Some(publish)) if agent < publish => containers
+            .iter()
+            .take(publish)
+            .position(|one| !ended_well(one))
+            .unwrap_or(publish),
+        (Some(_), _) | (None, _) => agent.unwrap_or_default(),
+    };
+    if let Some(part) = containers.get_mut(..=first) {
+        part.rotate_right(1);
+    }
+    containers
 }
 
 /// The name of a volume's claim; that of an ephemeral one is made from the Pod's.

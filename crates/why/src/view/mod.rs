@@ -51,6 +51,7 @@ impl From<&ObjectMeta> for Meta {
                 .next(),
             run_uid: label(names::UID),
             run_name: label(names::NAME),
+            run_kind: label(names::KIND),
         }
     }
 }

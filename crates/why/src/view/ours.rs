@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 
 use api::{
     MANAGER, names,
-    tasks::{AgentSpec, Amount, TaskRunSpec},
+    tasks::{
+        AgentSpec, Amount, DocsRun, DocsRunSpec, DocsRunStatus, File, TaskRunSpec, TaskRunStatus,
+    },
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::text;
-use crate::world::{AgentView, LIST, Meta, Need, RunView};
+use crate::world::{AgentView, DocsView, LIST, Meta, Need, RunView};
 
 impl RunView {
     /// Reads a `TaskRun`.
@@ -21,12 +23,9 @@ impl RunView {
         let meta: ObjectMeta = part(object, "metadata").unwrap_or_default();
         let (status, undecodable) = status(object);
         let mut view = Self {
-            meta: Meta::from(&meta),
-            changed: changed(&meta),
             undecodable,
             status,
-            force_delete: annotation(&meta, names::FORCE_DELETE) == Some("true"),
-            ..Self::default()
+            ..Self::of_meta(&meta)
         };
         match part::<TaskRunSpec>(object, "spec") {
             Ok(spec) => {
@@ -38,17 +37,113 @@ impl RunView {
                     .timeout
                     .map(|timeout| std::time::Duration::from(timeout).as_secs());
                 view.max_attempts = spec.retry.map(|retry| retry.max_attempts);
-                view.files = spec
-                    .markdown_files
-                    .iter()
-                    .take(LIST)
-                    .map(|file| (text(&file.filename), file.content.len()))
-                    .collect();
+                view.files = sizes(&spec.markdown_files);
             }
             Err(error) => view.undecodable = Some(error),
         }
         view
     }
+
+    /// Reads a `DocsRun`.
+    #[must_use]
+    pub fn read_docs(object: &Value) -> Self {
+        let meta: ObjectMeta = part(object, "metadata").unwrap_or_default();
+        let (status, undecodable) = status::<DocsRunStatus>(object);
+        let mut docs = DocsView {
+            base_commit: status.base_commit.as_deref().map(text),
+            branch_head: status.branch_head.as_deref().map(text),
+            commit: status.commit.as_deref().map(text),
+            changed_files: status.changed_files.as_ref().map(|files| files.count),
+            ..DocsView::default()
+        };
+        let mut view = Self {
+            undecodable,
+            status: common(status),
+            version: ONLY_VERSION,
+            ..Self::of_meta(&meta)
+        };
+        match part::<DocsRunSpec>(object, "spec") {
+            Ok(spec) => {
+                view.agent_name.clone_from(&spec.agent_name);
+                view.suspend = spec.suspend;
+                view.cancel = spec.cancel;
+                view.timeout_seconds = spec
+                    .timeout
+                    .map(|timeout| std::time::Duration::from(timeout).as_secs());
+                view.files = sizes(&spec.instructions);
+                docs.repository = text(&spec.repository_url);
+                docs.source_branch = text(&spec.source_branch);
+                docs.working_directory = text(&spec.working_directory);
+                docs.output_path = text(&spec.output.path);
+                docs.secret = spec
+                    .credentials_secret_ref
+                    .as_ref()
+                    .map(|secret| text(&secret.name));
+                docs.output_branch = text(&DocsRun::new(&view.meta.name, spec).output_branch());
+            }
+            Err(error) => view.undecodable = Some(error),
+        }
+        view.docs = Some(docs);
+        view
+    }
+
+    fn of_meta(meta: &ObjectMeta) -> Self {
+        Self {
+            meta: Meta::from(meta),
+            changed: changed(meta),
+            force_delete: annotation(meta, names::FORCE_DELETE) == Some("true"),
+            ..Self::default()
+        }
+    }
+}
+
+/// A kind without versions has always this one.
+const ONLY_VERSION: i64 = 1;
+
+/// What both kinds of runs have.
+fn common(status: DocsRunStatus) -> TaskRunStatus {
+    let DocsRunStatus {
+        phase,
+        base_commit: _,
+        left_out: _,
+        publisher: _,
+        branch: _,
+        branch_head: _,
+        commit: _,
+        changed_files: _,
+        job_name,
+        config_map_name,
+        attempts,
+        disruptions,
+        pod,
+        started_at,
+        finished_at,
+        deadline_at,
+        result,
+        progress,
+    } = status;
+    TaskRunStatus {
+        phase,
+        context_version: Some(ONLY_VERSION),
+        job_name,
+        config_map_name,
+        attempts,
+        disruptions,
+        pod,
+        started_at,
+        finished_at,
+        deadline_at,
+        result,
+        history: Vec::new(),
+        progress,
+    }
+}
+
+fn sizes(files: &[File]) -> BTreeMap<String, usize> {
+    let files = files.iter().take(LIST);
+    files
+        .map(|file| (text(&file.filename), file.content.len()))
+        .collect()
 }
 
 impl AgentView {

@@ -5,6 +5,10 @@
 #[cfg(test)]
 mod build;
 #[cfg(test)]
+mod docs;
+#[cfg(test)]
+mod docs_ends;
+#[cfg(test)]
 mod ends;
 #[cfg(test)]
 mod files;
@@ -44,6 +48,7 @@ pub(crate) fn all() -> Vec<Case> {
     let mut all = waits::cases();
     all.extend(goes::cases());
     all.extend(ends::cases());
+    all.extend(docs::cases());
     all
 }
 

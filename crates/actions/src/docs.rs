@@ -1,0 +1,297 @@
+//! Documentation for a repository: submit a `DocsRun`, or run one again as another.
+
+use std::time::Duration;
+
+use api::{
+    Phase, names,
+    tasks::{DocsRun, DocsRunSpec, NamedRef, Output, RunPhase},
+};
+use kube::{Api, Client};
+
+use crate::{
+    Error, Files, Request, Run, RunKind, outcome,
+    submit::{Trial, create},
+};
+
+/// The longest name of an object.
+const NAME_LIMIT: usize = 253;
+
+/// Documentation to be written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Docs {
+    /// The run's name.
+    pub name: String,
+    /// The repository.
+    pub repository_url: String,
+    /// The branch that the agent reads.
+    pub source_branch: String,
+    /// The folder that the agent works in; without it, the root.
+    pub working_directory: Option<String>,
+    /// The Agent that writes.
+    pub agent_name: String,
+    /// The model that the agent should ask.
+    pub model: Option<String>,
+    /// Files for the agent.
+    pub instructions: Option<Files>,
+    /// Whether the agent sees the whole checkout.
+    pub include_codebase: bool,
+    /// The Secret with what the Git server asks for.
+    pub credentials_secret: Option<String>,
+    /// The branch that is pushed; without it, `docs/` and the run's name.
+    pub output_branch: Option<String>,
+    /// The folder that is taken over from the agent; without it, `docs/`.
+    pub output_path: Option<String>,
+    /// Whether a run that changes nothing fails.
+    pub require_changes: bool,
+    /// The commit's message.
+    pub commit_message: Option<String>,
+    /// How long the agent may write; without it, as the Agent says.
+    pub timeout: Option<Duration>,
+}
+
+impl Docs {
+    /// The run, as it is sent.
+    #[must_use]
+    pub fn run(&self, namespace: &str) -> DocsRun {
+        let usual = Output::default();
+        let instructions = self.instructions.as_ref().map(Files::as_slice);
+        let spec = DocsRunSpec {
+            repository_url: self.repository_url.clone(),
+            source_branch: self.source_branch.clone(),
+            working_directory: self
+                .working_directory
+                .clone()
+                .unwrap_or_else(|| ".".to_owned()),
+            agent_name: self.agent_name.clone(),
+            model: self.model.clone(),
+            instructions: instructions.unwrap_or_default().to_vec(),
+            include_codebase: self.include_codebase,
+            credentials_secret_ref: self
+                .credentials_secret
+                .clone()
+                .map(|name| NamedRef { name }),
+            output: Output {
+                branch: self.output_branch.clone(),
+                path: self.output_path.clone().unwrap_or(usual.path),
+                require_changes: self.require_changes,
+                commit_message: self.commit_message.clone(),
+            },
+            timeout: self.timeout.map(Into::into),
+            suspend: false,
+            cancel: false,
+            keep_children: None,
+        };
+        let mut run = DocsRun::new(&self.name, spec);
+        run.metadata.namespace = Some(namespace.to_owned());
+        run
+    }
+}
+
+/// Creates the run.
+///
+/// # Guarantees
+/// Of any number of submissions of one name at once, exactly one succeeds: the server decides, and
+/// nobody asks first whether it is there.
+///
+/// # Errors
+/// [`Error::Exists`] for a name that is taken; otherwise what the server says.
+pub async fn submit_docs(
+    client: &Client,
+    namespace: &str,
+    docs: &Docs,
+    trial: Trial,
+) -> Result<DocsRun, Error> {
+    create(client, namespace, &docs.run(namespace), trial).await
+}
+
+/// Runs a `DocsRun` again that has ended: another one with the same spec, named after it with `-r2`,
+/// or one more where it has such an ending already.
+///
+/// # Guarantees
+/// - The new run pushes to the branch of the old one, also where the old one's name gave it: what
+///   was pushed before gets one commit more, and readers of the branch need not look elsewhere.
+/// - It is neither held nor cancelled, whatever the old one was.
+/// - Of any number of retries at once exactly one succeeds: the new name follows from the old one,
+///   and the server decides.
+///
+/// # Errors
+/// [`Error::NotFinished`]: two runs would push to one branch. [`Error::Deleting`], [`Error::Exists`]
+/// if it was run again before, or what the server says.
+pub async fn run_docs_again(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<DocsRun, Error> {
+    let runs: Api<DocsRun> = Api::namespaced(client.clone(), namespace);
+    let old = runs
+        .get(name)
+        .await
+        .map_err(|error| Request::of_kind(RunKind::Docs, "get", namespace, name).failed(error))?;
+    create(client, namespace, &again(&old, name)?, Trial::Real).await
+}
+
+fn again(old: &DocsRun, name: &str) -> Result<DocsRun, Error> {
+    if old.metadata.deletion_timestamp.is_some() {
+        return Err(Error::Deleting {
+            kind: RunKind::Docs,
+            name: name.to_owned(),
+        });
+    }
+    if outcome(old).is_none() {
+        let phase = old.stand().and_then(|stand| stand.phase);
+        return Err(Error::NotFinished {
+            kind: RunKind::Docs,
+            name: name.to_owned(),
+            version: None,
+            phase: phase.unwrap_or(RunPhase::Pending).name(),
+        });
+    }
+    let mut spec = old.spec.clone();
+    spec.output.branch = Some(old.output_branch());
+    spec.suspend = false;
+    spec.cancel = false;
+    let mut run = DocsRun::new(&next_name(name), spec);
+    run.metadata.namespace.clone_from(&old.metadata.namespace);
+    Ok(run)
+}
+
+/// `guide-r2` after `guide`, `guide-r3` after `guide-r2`.
+fn next_name(name: &str) -> String {
+    let (base, number) = match name.rsplit_once("-r") {
+        Some((base, digits)) if !base.is_empty() => match digits.parse::<u32>() {
+            Ok(number) if number > 1 && !digits.starts_with(['0', '+']) => (base, number),
+            Ok(_) | Err(_) => (name, 1),
+        },
+        Some(_) | None => (name, 1),
+    };
+    let suffix = format!("-r{}", number.saturating_add(1));
+    if base.len() + suffix.len() <= NAME_LIMIT {
+        format!("{base}{suffix}")
+    } else {
+        names::child(base, &suffix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn run(spec: Value, status: Value) -> DocsRun {
+        let mut all = json!({
+            "repositoryUrl": "https://git.example/team/shop", "sourceBranch": "main",
+            "agentName": "writer", "model": "m", "timeout": "5m",
+        });
+        for (key, value) in spec.as_object().unwrap() {
+            all[key] = value.clone();
+        }
+        serde_json::from_value(json!({
+            "apiVersion": "orchestrator.io/v1alpha1", "kind": "DocsRun",
+            "metadata": { "name": "guide", "namespace": "team", "uid": "u", "resourceVersion": "7",
+                "finalizers": ["f"] },
+            "spec": all, "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn ended(reason: &str) -> Value {
+        let condition = |kind: &str, value: &str| {
+            json!({ "type": kind, "status": value, "reason": reason, "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z" })
+        };
+        json!({ "phase": "Failed", "conditions":
+            [condition("Finished", "True"), condition("Succeeded", "False")] })
+    }
+
+    #[test]
+    fn the_next_name_counts_on() {
+        let long = "x".repeat(253);
+        for (name, wanted) in [
+            ("guide", "guide-r2"),
+            ("guide-r2", "guide-r3"),
+            ("guide-r9", "guide-r10"),
+            ("guide-r1", "guide-r1-r2"),
+            ("guide-r02", "guide-r02-r2"),
+            ("guide-r+2", "guide-r+2-r2"),
+            ("guide-runner", "guide-runner-r2"),
+            ("a.b", "a.b-r2"),
+            ("-r2", "-r2-r2"),
+        ] {
+            assert_eq!(next_name(name), wanted);
+        }
+        let cut = next_name(&long);
+        assert!(cut.len() <= 63 && cut.ends_with("-r2"), "{cut}");
+        assert_ne!(cut, next_name(&format!("{}y", "x".repeat(252))));
+        assert_eq!(next_name(&cut), cut.replace("-r2", "-r3"));
+    }
+
+    #[test]
+    fn another_run_goes_on_on_the_branch_of_the_first() {
+        let cases = [
+            (json!({}), "docs/guide"),
+            (json!({ "output": { "branch": "api" } }), "api"),
+            (json!({ "suspend": true, "cancel": true }), "docs/guide"),
+        ];
+        for (spec, branch) in cases {
+            let old = run(spec, ended("Cancelled"));
+            let new = again(&old, "guide").unwrap();
+            let mut wanted = old.spec.clone();
+            wanted.output.branch = Some(branch.to_owned());
+            wanted.suspend = false;
+            wanted.cancel = false;
+            assert_eq!(new.spec, wanted);
+            assert_eq!(new.metadata.name.as_deref(), Some("guide-r2"));
+            assert_eq!(new.metadata.namespace.as_deref(), Some("team"));
+            assert_eq!((new.metadata.uid, new.metadata.finalizers), (None, None));
+            assert_eq!(new.status, None);
+        }
+    }
+
+    #[test]
+    fn what_goes_on_is_not_run_again() {
+        let waiting = json!({ "phase": "Pending", "conditions": [{ "type": "Succeeded",
+            "status": "Unknown", "reason": "CredentialsRefused", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z" }] });
+        for (status, phase) in [
+            (json!({}), "Pending"),
+            (waiting, "Pending"),
+            (json!({ "phase": "Running" }), "Running"),
+        ] {
+            let refused = again(&run(json!({}), status), "guide").unwrap_err();
+            assert_eq!(
+                refused.to_string(),
+                format!("DocsRun 'guide' has not finished: it is {phase}")
+            );
+        }
+        let mut going = run(json!({}), ended("NoChanges"));
+        going.metadata.deletion_timestamp =
+            Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+        let refused = again(&going, "guide").unwrap_err();
+        assert_eq!(refused.to_string(), "DocsRun 'guide' is being deleted");
+    }
+
+    #[test]
+    fn what_is_not_said_is_the_kinds_default() {
+        let docs = Docs {
+            name: "guide".to_owned(),
+            repository_url: "https://git.example/team/shop".to_owned(),
+            source_branch: "main".to_owned(),
+            working_directory: None,
+            agent_name: "writer".to_owned(),
+            model: None,
+            instructions: None,
+            include_codebase: false,
+            credentials_secret: None,
+            output_branch: None,
+            output_path: None,
+            require_changes: true,
+            commit_message: None,
+            timeout: None,
+        };
+        let plain = json!({ "repositoryUrl": "https://git.example/team/shop",
+            "sourceBranch": "main", "agentName": "writer" });
+        let plain: DocsRunSpec = serde_json::from_value(plain).unwrap();
+        assert_eq!(docs.run("team").spec, plain);
+    }
+}

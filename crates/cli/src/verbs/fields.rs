@@ -1,0 +1,144 @@
+//! What `describe` shows of a run's spec and of what became of it, as labels and values. Pure.
+
+use api::tasks::{ChangedFiles, DocsRun, File, TaskRun};
+
+use crate::text::{bytes, span};
+
+/// Label and value; values that are empty are left out.
+pub(super) type Field = (&'static str, String);
+
+pub(super) fn task(run: &TaskRun) -> Vec<Field> {
+    let spec = &run.spec;
+    vec![
+        ("Task", spec.task_id.to_string()),
+        ("Service", spec.service_name.clone()),
+        ("Agent", spec.agent_name.clone()),
+        ("Version", spec.context_version.to_string()),
+        ("Files", file_words(&spec.markdown_files)),
+        ("Timeout", spec.timeout.map_or_else(String::new, duration)),
+        (
+            "Attempts",
+            spec.retry.as_ref().map_or_else(String::new, |retry| {
+                format!("at most {}", retry.max_attempts)
+            }),
+        ),
+        ("Suspended", yes(spec.suspend)),
+        ("Cancelled", yes(spec.cancel)),
+    ]
+}
+
+fn yes(is_so: bool) -> String {
+    if is_so {
+        "yes".to_owned()
+    } else {
+        String::new()
+    }
+}
+
+fn file_words(files: &[File]) -> String {
+    let size = files.iter().map(|file| file.content.len()).sum();
+    let names: Vec<&str> = files.iter().map(|file| file.filename.as_str()).collect();
+    format!("{}, {}: {}", files.len(), bytes(size), names.join(", "))
+}
+
+pub(super) fn documentation(run: &DocsRun) -> Vec<Field> {
+    let spec = &run.spec;
+    let files = &spec.instructions;
+    let secret = spec.credentials_secret_ref.as_ref();
+    vec![
+        ("Repository", spec.repository_url.clone()),
+        ("Reads branch", spec.source_branch.clone()),
+        ("Works in", spec.working_directory.clone()),
+        (
+            "Agent sees",
+            match spec.include_codebase {
+                true => "the whole checkout".to_owned(),
+                false => "that folder only".to_owned(),
+            },
+        ),
+        ("Agent", spec.agent_name.clone()),
+        ("Model", spec.model.clone().unwrap_or_default()),
+        (
+            "Instructions",
+            match files.is_empty() {
+                true => String::new(),
+                false => file_words(files),
+            },
+        ),
+        (
+            "Secret",
+            secret.map(|secret| secret.name.clone()).unwrap_or_default(),
+        ),
+        ("Pushes to", run.output_branch()),
+        ("Takes over", spec.output.path.clone()),
+        (
+            "No changes",
+            match spec.output.require_changes {
+                true => String::new(),
+                false => "allowed".to_owned(),
+            },
+        ),
+        (
+            "Message",
+            spec.output.commit_message.clone().unwrap_or_default(),
+        ),
+        ("Timeout", spec.timeout.map_or_else(String::new, duration)),
+        ("Suspended", yes(spec.suspend)),
+        ("Cancelled", yes(spec.cancel)),
+    ]
+}
+
+/// What became of the repository.
+pub(super) fn pushed(run: &DocsRun) -> Vec<Field> {
+    let Some(status) = &run.status else {
+        return Vec::new();
+    };
+    let before = match (&status.branch, &status.branch_head) {
+        (Some(_), Some(head)) => head.clone(),
+        (Some(_), None) => "there was no such branch".to_owned(),
+        (None, _) => String::new(),
+    };
+    let listed = |files: &Option<ChangedFiles>| {
+        files.as_ref().map_or_else(String::new, |files| {
+            let more = match usize::try_from(files.count) {
+                Ok(count) if count > files.first.len() => ", …",
+                Ok(_) | Err(_) => "",
+            };
+            format!("{}: {}{more}", files.count, files.first.join(", "))
+        })
+    };
+    vec![
+        (
+            "Base commit",
+            status.base_commit.clone().unwrap_or_default(),
+        ),
+        ("Branch", status.branch.clone().unwrap_or_default()),
+        ("Before", before),
+        ("Commit", status.commit.clone().unwrap_or_default()),
+        ("Changed files", listed(&status.changed_files)),
+        ("Left out", listed(&status.left_out)),
+    ]
+}
+
+pub(super) fn duration(duration: kube::core::Duration) -> String {
+    span(i64::try_from(std::time::Duration::from(duration).as_secs()).unwrap_or(i64::MAX))
+}
+
+pub(super) fn result_fields(result: &api::tasks::Evidence) -> Vec<Field> {
+    let number = |number: Option<i32>| number.map_or_else(String::new, |it| it.to_string());
+    let results: Vec<String> = result
+        .results
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    vec![
+        ("Reason", result.reason.clone().unwrap_or_default()),
+        ("Exit code", number(result.exit_code)),
+        ("Signal", number(result.signal)),
+        ("Message", result.message.clone().unwrap_or_default()),
+        ("Results", results.join(", ")),
+        ("Image", result.image_id.clone().unwrap_or_default()),
+        ("Pod", result.pod_name.clone().unwrap_or_default()),
+        ("Node", result.node.clone().unwrap_or_default()),
+    ]
+}

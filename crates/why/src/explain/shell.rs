@@ -1,0 +1,64 @@
+//! Words of a command line that come from a spec: whoever wrote it must not write the command.
+
+/// `text` as one word of a shell.
+pub(super) fn word(text: &str) -> String {
+    let is_plain = |letter: char| {
+        letter.is_ascii_alphanumeric()
+            || matches!(letter, '-' | '_' | '.' | '/' | ':' | '@' | '+' | ',')
+    };
+    if !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
+/// Host and port of an ssh address.
+pub(super) fn server(url: &str) -> Option<(&str, &str)> {
+    let rest = url.strip_prefix("ssh://")?;
+    let place = rest.split('/').next()?;
+    let place = place.rsplit('@').next()?;
+    let (host, after) = match place.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => place.find(':').map_or((place, ""), |at| place.split_at(at)),
+    };
+    let port = match after.strip_prefix(':') {
+        Some(port) if !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit()) => port,
+        Some(_) | None => "22",
+    };
+    (!host.is_empty()).then_some((host, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_stays_one_word() {
+        for (text, wanted) in [
+            ("https://git.example/a/b.git", "https://git.example/a/b.git"),
+            ("refs/heads/docs/x", "refs/heads/docs/x"),
+            ("refs/heads/a#1", "'refs/heads/a#1'"),
+            ("https://a/$(reboot)", "'https://a/$(reboot)'"),
+            ("https://a/';reboot", "'https://a/'\\'';reboot'"),
+            ("-o", "'-o'"),
+            ("", "''"),
+        ] {
+            assert_eq!(word(text), wanted);
+        }
+    }
+
+    #[test]
+    fn the_server_of_an_ssh_address() {
+        for (url, wanted) in [
+            ("ssh://git@git.example/a/b", Some(("git.example", "22"))),
+            ("ssh://git.example:2222/a", Some(("git.example", "2222"))),
+            ("ssh://git@[fd00::1]:2222/a", Some(("fd00::1", "2222"))),
+            ("ssh://git@[fd00::1]/a", Some(("fd00::1", "22"))),
+            ("https://git.example/a", None),
+            ("ssh:///a", None),
+        ] {
+            assert_eq!(server(url), wanted, "{url}");
+        }
+    }
+}
