@@ -13,9 +13,20 @@ use crate::testbed::announce;
 /// Runs all cases, or those whose names are given; clusters are named after `suite`.
 pub(crate) async fn run(
     suite: &str,
+    cases: Vec<Case>,
+    only: &[String],
+    parallel: usize,
+) -> Result<ExitCode> {
+    run_prepared(suite, cases, only, parallel, async |_| Ok(())).await
+}
+
+/// The same, on clusters of ours to which something is done first.
+pub(crate) async fn run_prepared(
+    suite: &str,
     mut cases: Vec<Case>,
     only: &[String],
     parallel: usize,
+    prepare: impl AsyncFn(&Cluster) -> Result<()>,
 ) -> Result<ExitCode> {
     if let Some(unknown) = only
         .iter()
@@ -26,6 +37,11 @@ pub(crate) async fn run(
     }
     cases.retain(|case| only.is_empty() || only.iter().any(|name| name == case.name));
     let places = places(suite, &cases).await?;
+    for place in places.values() {
+        if let Place::Testbed(cluster) = place {
+            prepare(cluster).await?;
+        }
+    }
     let summary = suite::run(cases, &places, parallel, &mut |line| println!("{line}")).await;
     let stopped = stop(places).await;
     println!("{summary}");

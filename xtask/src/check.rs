@@ -58,6 +58,7 @@ const CLUSTER: &[Stage] = &[
     ("testbed build", || xtask(&["testbed", "build"])),
     ("cluster tests", || xtask(&["test"])),
     ("e2e tasks", || xtask(&["e2e", "tasks"])),
+    ("e2e docs", || xtask(&["e2e", "docs"])),
     ("e2e budget", || xtask(&["e2e", "budget"])),
     ("e2e install", || xtask(&["e2e", "install"])),
     ("prove", || xtask(&["testbed", "prove"])),
@@ -65,7 +66,7 @@ const CLUSTER: &[Stage] = &[
 ];
 
 /// Crates whose thinking must not need an async runtime or a client.
-const PURE: &[&str] = &["api", "tasks", "why"];
+const PURE: &[&str] = &["api", "git", "tasks", "why"];
 
 /// Decisions compile without an async runtime and without a client: what they need is in their
 /// arguments.

@@ -1,4 +1,5 @@
-//! `cargo xtask image`: the operator as an image archive, without Docker and without a registry.
+//! `cargo xtask image`: the operator as an image archive, without Docker and without a registry; and
+//! the image that clones and pushes for it, for tests.
 
 use std::{
     fs,
@@ -9,6 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use testkit::{
+    cluster::Cluster,
     images::{self, DECLARATION, Image},
     layout,
     lock::Lock,
@@ -22,6 +24,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const REGISTRY: &str = "localhost";
 /// Where people and the README find the newest one, from the repository.
 const ARCHIVE: &str = "target/image/orchestrator.tar";
+const TOOLBOX_ARCHIVE: &str = "target/image/orchestrator-toolbox.tar";
 
 /// From nothing it is six minutes of a core's time; seen on two busy cores: twelve minutes.
 const BUILD_LIMIT: Duration = Duration::from_secs(30 * 60);
@@ -35,28 +38,78 @@ pub(crate) struct Built {
 }
 
 /// Builds and says where it is.
-pub(crate) fn run() -> Result<()> {
+pub(crate) fn run(toolbox: bool) -> Result<()> {
     let start = Instant::now();
-    let Built { archive, reference } = build()?;
+    let (Built { archive, reference }, place) = if toolbox {
+        (build_toolbox()?, TOOLBOX_ARCHIVE)
+    } else {
+        (build()?, ARCHIVE)
+    };
     let megabytes = fs::metadata(archive)?.len() as f64 / 1e6;
     println!(
-        "image {reference}: {megabytes:.1} MB in '{ARCHIVE}', {:.0} s",
+        "image {reference}: {megabytes:.1} MB in '{place}', {:.0} s",
         start.elapsed().as_secs_f64()
     );
     Ok(())
 }
 
-/// Builds the operator's image, as much of it as changed.
-pub(crate) fn build() -> Result<Built> {
+/// Builds the toolbox and loads it on a cluster's node; the name that Pods use it under.
+pub(crate) async fn load_toolbox(cluster: &Cluster) -> Result<String> {
+    let Built { archive, reference } = tokio::task::spawn_blocking(build_toolbox).await??;
+    cluster.load_image(&archive).await?;
+    Ok(reference)
+}
+
+/// Builds the image of the steps around a DocsRun's agent, as much of it as changed: the testbed's
+/// toolbox with the program `step`. Not one of the testbed's own images: those are loaded at each
+/// start of a cluster, and this one must be compiled first.
+///
+/// Caveats: needs root and the network, 25 s whenever the program changed. Its packages are those
+/// of a test: it is not to be published.
+pub(crate) fn build_toolbox() -> Result<Built> {
+    let (folder, _lock) = work_folder()?;
+    let program = compile(&folder, "step", "step")?;
+    let image = declare_toolbox(&folder.join("declaration/orchestrator-toolbox"))?;
+    let archive = images::build(
+        &image,
+        &folder.join("archives"),
+        &|_source| Ok(program.clone()),
+        &|step| eprintln!("{step}"),
+    )?;
+    Ok(Built {
+        archive: placed(&archive, TOOLBOX_ARCHIVE)?,
+        reference: image.reference(),
+    })
+}
+
+/// Copies an archive to where it is told to be. Aside first: a reader sees the whole old one or the
+/// whole new one.
+fn placed(built: &Path, place: &str) -> Result<PathBuf> {
+    let archive = layout::repository().join(place);
+    let aside = archive.with_extension("new");
+    fs::copy(built, &aside)
+        .and_then(|_| fs::rename(&aside, &archive))
+        .with_context(|| format!("cannot write '{}'", archive.display()))?;
+    Ok(archive)
+}
+
+/// Where images are built, by one at a time.
+fn work_folder() -> Result<(PathBuf, Lock)> {
     let archive = layout::repository().join(ARCHIVE);
     let folder = archive
         .parent()
         .with_context(|| format!("'{ARCHIVE}' has no folder"))?;
     fs::create_dir_all(folder)?;
-    let _lock = Lock::take(&folder.join("lock"), BUILD_LIMIT, &mut |holder| {
+    let lock = Lock::take(&folder.join("lock"), BUILD_LIMIT, &mut |holder| {
         eprintln!("waiting: {holder} is building the image")
     })?;
-    let program = compile(folder)?;
+    Ok((folder.to_owned(), lock))
+}
+
+/// Builds the operator's image, as much of it as changed.
+pub(crate) fn build() -> Result<Built> {
+    let (folder, _lock) = work_folder()?;
+    let program = compile(&folder, "operator", "orchestrator")?;
     let image = declare(&folder.join("declaration/orchestrator"))?;
     let built = images::build(
         &image,
@@ -64,37 +117,81 @@ pub(crate) fn build() -> Result<Built> {
         &|_source| Ok(program.clone()),
         &|_step| (),
     )?;
-    // Aside first: a reader of the archive sees the whole old one or the whole new one.
-    let aside = archive.with_extension("new");
-    fs::copy(&built, &aside)
-        .and_then(|_| fs::rename(&aside, &archive))
-        .with_context(|| format!("cannot write '{}'", archive.display()))?;
     Ok(Built {
-        archive,
+        archive: placed(&built, ARCHIVE)?,
         reference: image.reference(),
     })
 }
 
-/// One static program and `/etc/passwd`; the tag is the version, hence no file in the repository.
+/// One static program, `/etc/passwd`, and the authorities that it trusts for public Git servers; the
+/// tag is the version, hence no file in the repository.
 fn declare(folder: &Path) -> Result<Image> {
     let declaration = format!(
         r#"tag = "{VERSION}"
-files = [{{ from = "cargo:orchestrator", to = "/orchestrator" }}]
+files = [
+  {{ from = "cargo:orchestrator", to = "/orchestrator" }},
+  {{ from = "authorities.crt", to = "/etc/ssl/certs/ca-certificates.crt" }},
+]
 entrypoint = ["/orchestrator"]
 user = 65532
 "#
     );
     fs::create_dir_all(folder)?;
+    fs::write(folder.join("authorities.crt"), authorities()?)?;
     fs::write(folder.join(DECLARATION), declaration)?;
     Ok(Image::load(folder)?.in_registry(REGISTRY))
 }
 
-/// The operator as a program that needs no library of the image.
+/// Debian's list as its package has it: not this machine's, which may trust more.
+fn authorities() -> Result<Vec<u8>> {
+    let folder = Path::new("/usr/share/ca-certificates/mozilla");
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            files.push(entry?.path());
+        }
+        files.sort();
+        let mut bundle = Vec::new();
+        for file in files {
+            bundle.extend(fs::read(file)?);
+        }
+        Ok(bundle)
+    };
+    let bundle = read().with_context(|| {
+        format!(
+            "cannot read '{}' (package ca-certificates)",
+            folder.display()
+        )
+    })?;
+    ensure!(!bundle.is_empty(), "'{}' is empty", folder.display());
+    Ok(bundle)
+}
+
+/// The testbed's toolbox under the tag of this version, and one file more.
+fn declare_toolbox(folder: &Path) -> Result<Image> {
+    let toolbox = layout::testbed().join("images/toolbox");
+    fs::create_dir_all(folder)?;
+    for entry in fs::read_dir(&toolbox)? {
+        let entry = entry?;
+        fs::copy(entry.path(), folder.join(entry.file_name()))?;
+    }
+    let declaration = fs::read_to_string(toolbox.join(DECLARATION))?;
+    let (tag, file) = (
+        "tag = \"1\"\n",
+        r#"files = [{ from = "cargo:step", to = "/usr/local/bin/step" }]"#,
+    );
+    ensure!(declaration.contains(tag), "the toolbox has another tag");
+    let declaration = declaration.replace(tag, &format!("tag = \"{VERSION}\"\n"));
+    fs::write(folder.join(DECLARATION), format!("{declaration}{file}\n"))?;
+    Ok(Image::load(folder)?.in_registry(REGISTRY))
+}
+
+/// A binary of the workspace as a program that needs no library of the image.
 ///
 /// In a target folder of its own: other flags in the ordinary one would throw away what is there.
 /// The target is named, though it is this machine's, because flags then do not reach build scripts
 /// and macros, which cannot be static.
-fn compile(folder: &Path) -> Result<PathBuf> {
+fn compile(folder: &Path, package: &str, binary: &str) -> Result<PathBuf> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let build = match std::env::var_os("CARGO_TARGET_DIR") {
         Some(shared) => PathBuf::from(shared).join("image"),
@@ -102,12 +199,7 @@ fn compile(folder: &Path) -> Result<PathBuf> {
     };
     let mut command = Command::new(env!("CARGO"));
     command
-        .args([
-            "build",
-            "--locked",
-            "--package=operator",
-            "--bin=orchestrator",
-        ])
+        .args(["build", "--locked", "--package", package, "--bin", binary])
         .args(["--profile=image", "--target", &target, "--target-dir"])
         .arg(&build)
         .env("CARGO_ENCODED_RUSTFLAGS", flags()?.join("\u{1f}"))
@@ -119,7 +211,7 @@ fn compile(folder: &Path) -> Result<PathBuf> {
             eprintln!("image: compiling for {} s", elapsed.as_secs());
         }
     })?;
-    let program = build.join(target).join("image/orchestrator");
+    let program = build.join(target).join("image").join(binary);
     ensure!(
         program.is_file(),
         "cargo built no '{}'; see '{}'",
@@ -168,6 +260,15 @@ mod tests {
         let chart = read("charts/orchestrator/Chart.yaml");
         let wanted = format!("\nappVersion: \"{VERSION}\"\n");
         assert!(chart.contains(&wanted), "{chart}");
+    }
+
+    #[test]
+    fn the_toolbox_of_this_version_has_the_step_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = declare_toolbox(&folder.path().join("orchestrator-toolbox")).unwrap();
+        let wanted = format!("localhost/orchestrator-toolbox:{VERSION}");
+        assert_eq!(image.reference(), wanted);
+        assert_eq!(image.sources().collect::<Vec<_>>(), ["cargo:step"]);
     }
 
     /// The other way to build it uses the compiler that the project asks for.

@@ -47,7 +47,11 @@ enum Chore {
         filter: Option<String>,
     },
     /// The operator's image, as an archive for a cluster's nodes; needs no Docker
-    Image,
+    Image {
+        /// Instead, the image of the steps around a DocsRun's agent; needs root and the network
+        #[arg(long)]
+        toolbox: bool,
+    },
     /// The product as its users have it, on a real cluster
     #[command(subcommand)]
     E2e(e2e::Command),
@@ -63,7 +67,7 @@ fn main() -> ExitCode {
         Chore::Ci => check::ci(),
         Chore::Generate { check } => generate::run(check),
         Chore::Test { filter } => cluster_tests::run(filter.as_deref()),
-        Chore::Image => image::run().map(|()| ExitCode::SUCCESS),
+        Chore::Image { toolbox } => image::run(toolbox).map(|()| ExitCode::SUCCESS),
         Chore::E2e(command) => e2e::run(command),
         Chore::Testbed(command) => testbed::run(command),
     };

@@ -60,6 +60,7 @@ async fn budget(env: Env) -> Result<String> {
         watched: vec![env.namespace.clone()],
         config: "tasks: {cleanup: {completedJobDelayMinutes: 0}}".to_owned(),
         permissions: api::rbac::tasks(),
+        network: None,
     };
     let operator = Operator::start(&env.client, &env.config, &plan).await?;
     ready_agent(&env).await?;

@@ -2,15 +2,23 @@
 
 mod budget;
 mod chart;
+mod docs;
+mod events;
 mod install;
 mod quickstart;
+mod reading;
 mod shell;
+mod sight;
 mod tasks;
+mod why;
 
 use std::{process::ExitCode, time::Instant};
 
 use anyhow::{Result, ensure};
+use api::names;
 use clap::Subcommand;
+use kube::api::ListParams;
+use serde_json::Value;
 use testkit::suite::{Place, Summary};
 
 use crate::testbed::{build_driver, require_root, runtime};
@@ -19,6 +27,11 @@ use crate::testbed::{build_driver, require_root, runtime};
 pub(crate) enum Command {
     /// What 500 runs cost the API server, on fake nodes
     Budget,
+    /// DocsRuns from creation to every end, on the real node, with real Git servers
+    Docs {
+        /// Only these cases
+        cases: Vec<String>,
+    },
     /// The chart as it is rendered and, by the README's own commands, as it is installed and used
     Install,
     /// TaskRuns from creation to every end, on the real node
@@ -45,6 +58,12 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             build_operator()?;
             runtime()?.block_on(budget::run())
         }
+        Command::Docs { cases } => {
+            build_driver()?;
+            build_operator()?;
+            build("cli")?;
+            runtime()?.block_on(docs::run(&cases))
+        }
         Command::Tasks { cases } => {
             build_driver()?;
             build_operator()?;
@@ -55,12 +74,27 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
 
 /// The operator as tests run it, beside this program.
 fn build_operator() -> Result<()> {
+    build("operator")
+}
+
+fn build(package: &str) -> Result<()> {
     let status = std::process::Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package", "operator"])
+        .args(["build", "--quiet", "--package", package])
         .current_dir(testkit::layout::repository())
         .status()?;
-    ensure!(status.success(), "the operator cannot be built");
+    ensure!(status.success(), "'{package}' cannot be built");
     Ok(())
+}
+
+/// All that belongs to this run.
+fn children(uid: &str) -> ListParams {
+    ListParams::default().labels(&[names::UID, "=", uid].concat())
+}
+
+fn merge(into: &mut Value, more: Value) {
+    if let (Value::Object(into), Value::Object(more)) = (into, more) {
+        into.extend(more);
+    }
 }
 
 /// Lines of cases as they end, and their sum.

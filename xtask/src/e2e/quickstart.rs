@@ -131,11 +131,13 @@ fn normal(line: &str) -> String {
     for (index, word) in words.iter().enumerate() {
         let unit = words.get(index + 1).map_or("", |next| bare(next));
         let is_measured = matches!(unit, "s" | "MB") && is_number(word);
-        normal.push(if is_measured || is_age(word) {
-            "N".to_owned()
-        } else {
-            without_random_end(word)
-        });
+        normal.push(
+            if is_measured || is_age(word) || is_time(word) || is_commit(word) {
+                "N".to_owned()
+            } else {
+                without_random_end(word)
+            },
+        );
     }
     normal.join(" ")
 }
@@ -158,6 +160,23 @@ fn is_age(word: &str) -> bool {
             part.strip_suffix(['s', 'm', 'h', 'd'])
                 .is_some_and(|number| !number.is_empty() && number.parse::<f64>().is_ok())
         })
+}
+
+/// `2026-03-01T08:00:00Z`, or `08:00:00Z`.
+fn is_time(word: &str) -> bool {
+    let is_like = |shape: &str| {
+        let word = bare(word);
+        word.len() == shape.len()
+            && word.bytes().zip(shape.bytes()).all(|(letter, wanted)| {
+                letter == wanted || (wanted == b'0' && letter.is_ascii_digit())
+            })
+    };
+    is_like("0000-00-00T00:00:00Z") || is_like("00:00:00Z")
+}
+
+fn is_commit(word: &str) -> bool {
+    let word = bare(word);
+    word.len() == 40 && word.bytes().all(|letter| letter.is_ascii_hexdigit())
 }
 
 /// Kubernetes makes names unique by five letters, and a Deployment's Pods by up to ten before
@@ -239,6 +258,14 @@ mod tests {
                 "Pod 'shop-2-v1-vt8tn' on node '…': exit code 3",
                 "Pod 'shop-2-v1-9kq2z' on node 'node-0': exit code 3",
             ),
+            (
+                "2026-03-01T08:00:00Z until 08:00:01Z",
+                "2027-12-31T23:59:59Z until 11:22:33Z",
+            ),
+            (
+                "commit 0123456789012345678901234567890123456789 is there",
+                "commit 426a58a013ba7502076dc8da1d103ab62d3d9898 is there",
+            ),
             ("a …\n…\nz", "a b c\nd\ne\n\nz"),
             ("a\n…", "a"),
         ] {
@@ -254,6 +281,11 @@ mod tests {
             ("first-run", "first-run\nsecond-run"),
             ("first-run\nsecond-run", "first-run"),
             ("words: 6", "words: 7"),
+            ("until 2026-03-01T08:00:00Z", "until 2026-03-01"),
+            (
+                "commit 0123456789012345678901234567890123456789",
+                "commit 012345678901",
+            ),
             ("shop-1-tasks", "shop-1-trees"),
             ("exit code …, gone", "exit code 3"),
             ("a\n…\nz", "a\nb"),

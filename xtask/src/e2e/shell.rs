@@ -19,6 +19,7 @@ pub(crate) struct Shell {
     path: OsString,
     kubeconfig: PathBuf,
     cache: PathBuf,
+    variables: Vec<(String, String)>,
 }
 
 /// What a command left.
@@ -43,7 +44,17 @@ impl Shell {
             path: std::env::join_paths(folders)?,
             kubeconfig: kubeconfig.to_owned(),
             cache: cache.to_owned(),
+            variables: Vec::new(),
         })
+    }
+
+    /// With programs of this folder, too, and these variables.
+    pub(crate) fn with(mut self, programs: &Path, variables: &[(&str, &str)]) -> Result<Self> {
+        let known = std::env::split_paths(&self.path).collect::<Vec<_>>();
+        self.path = std::env::join_paths([programs.to_owned()].into_iter().chain(known))?;
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        self.variables.extend(variables.iter().map(own));
+        Ok(self)
     }
 
     /// For commands that need no cluster.
@@ -59,6 +70,7 @@ impl Shell {
             .env("PATH", &self.path)
             .env("KUBECONFIG", &self.kubeconfig)
             .env("KUBECACHEDIR", &self.cache)
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output();

@@ -2,7 +2,7 @@
 
 use api::{
     Phase, PhaseRow, Progress, Reason, Shape, State, Status, Timestamp, Verdict,
-    tasks::{AgentStatus, TaskRunStatus},
+    tasks::{AgentStatus, DocsRunStatus, TaskRunStatus},
 };
 
 use super::{
@@ -50,16 +50,15 @@ fn states() -> String {
         &[State::Working, State::Stalled, State::Ready],
         &[],
     ));
-    text.push_str(&kind::<TaskRunStatus>(
-        "TaskRun",
-        &[
-            State::Working,
-            State::Stalled,
-            State::Succeeded,
-            State::Failed,
-        ],
-        api::tasks::condition::MEANINGS,
-    ));
+    let of_runs = [
+        State::Working,
+        State::Stalled,
+        State::Succeeded,
+        State::Failed,
+    ];
+    let own = api::tasks::condition::MEANINGS;
+    text.push_str(&kind::<TaskRunStatus>("TaskRun", &of_runs, own));
+    text.push_str(&kind::<DocsRunStatus>("DocsRun", &of_runs, own));
     text
 }
 

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use ::why::gather::TargetKind;
 use anyhow::{Context, Result, ensure};
 use api::{
     names,
@@ -11,11 +12,10 @@ use api::{
 use k8s_openapi::api::{
     batch::v1::Job,
     core::v1::{ConfigMap, Pod},
-    events::v1::Event,
 };
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use testkit::{
@@ -24,9 +24,11 @@ use testkit::{
     wait::until,
 };
 
-use super::reading::sane;
-pub(super) use super::reading::{brief, phase_of, reason_of, says_all};
-use super::{sight::Sight, why};
+pub(super) use super::super::{
+    children,
+    reading::{brief, phase_of, reason_of, says_all},
+};
+use super::super::{events, merge, reading::sane, sight::Sight, why};
 
 /// The image of most agents.
 pub(super) const BUSYBOX: &str = "testbed.local/busybox:1";
@@ -150,6 +152,7 @@ impl Bench {
             watched,
             config: config.to_owned(),
             permissions: api::rbac::tasks(),
+            network: None,
         };
         Down { env, plan, sight }.up().await
     }
@@ -320,7 +323,7 @@ impl Bench {
         let runs = self.runs();
         let seen = until(&format!("{name}: {what}"), within, async || {
             let seen = runs.get(name).await?;
-            sane(&seen)?;
+            sane(seen.status.as_ref(), seen.metadata.generation)?;
             let status = seen.status.clone().unwrap_or_default();
             Ok(if wanted(&status) {
                 Ok(seen)
@@ -332,6 +335,7 @@ impl Bench {
         let status = seen.status.clone().unwrap_or_default();
         why::ask(
             &self.env.client,
+            TargetKind::TaskRun,
             &self.env.namespace,
             name,
             reason_of(&status),
@@ -515,7 +519,7 @@ impl Bench {
 
     /// What the Events of one reason say about an object.
     pub(super) async fn notes(&self, run: &TaskRun, reason: &str) -> Result<String> {
-        let events = self.our_events(&run.uid().unwrap_or_default()).await?;
+        let events = events::ours(&self.env, &run.uid().unwrap_or_default()).await?;
         let notes = events.into_iter().filter_map(|event| {
             let is_it = event.reason.as_deref() == Some(reason);
             event.note.filter(|_| is_it)
@@ -523,45 +527,9 @@ impl Bench {
         Ok(notes.collect::<Vec<String>>().join("; "))
     }
 
-    async fn our_events(&self, uid: &str) -> Result<Vec<Event>> {
-        let events: Api<Event> = self.env.api();
-        let mut all = events.list(&ListParams::default()).await?.items;
-        all.retain(|event| {
-            let regarding = event.regarding.as_ref();
-            regarding.and_then(|object| object.uid.as_deref()) == Some(uid)
-                && event.reporting_controller.as_deref() == Some("orchestrator.io/controller")
-        });
-        Ok(all)
-    }
-
     /// The reasons of the Events about an object; each transition once.
     pub(super) async fn events(&self, uid: &str) -> Result<Vec<String>> {
-        let mut reasons = Vec::new();
-        for event in self.our_events(uid).await? {
-            ensure!(
-                event.note.as_ref().is_some_and(|note| !note.is_empty()),
-                "an Event without words"
-            );
-            ensure!(event.action.is_some(), "an Event without an action");
-            let reason = event.reason.clone().unwrap_or_default();
-            let is_calm = [
-                "Pending",
-                "Running",
-                "Succeeded",
-                "Suspended",
-                "Cancelled",
-                "Deleting",
-            ]
-            .contains(&reason.as_str());
-            let wanted = if is_calm { "Normal" } else { "Warning" };
-            ensure!(
-                event.type_.as_deref() == Some(wanted),
-                "{reason}: {:?}",
-                event.type_
-            );
-            reasons.extend(event.reason.clone());
-        }
-        Ok(reasons)
+        events::reasons(&self.env, uid).await
     }
 
     /// Ends the operator well: it must not have panicked or met a bug. What others made of the runs
@@ -576,15 +544,5 @@ impl Bench {
             self.sight.judge().await?;
         }
         Ok(())
-    }
-}
-
-pub(super) fn children(uid: &str) -> ListParams {
-    ListParams::default().labels(&[names::UID, "=", uid].concat())
-}
-
-fn merge(into: &mut Value, more: Value) {
-    if let (Value::Object(into), Value::Object(more)) = (into, more) {
-        into.extend(more);
     }
 }

@@ -9,11 +9,8 @@ mod fleet;
 mod hold;
 mod kit;
 mod odd;
-mod reading;
-mod sight;
 mod start;
 mod version;
-mod why;
 
 use std::{process::ExitCode, time::Duration};
 

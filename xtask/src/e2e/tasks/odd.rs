@@ -15,8 +15,8 @@ use serde_json::json;
 use testkit::{suite::Env, wait::until};
 
 use super::{
+    super::sight,
     kit::{Bench, Expect, LIMIT, UNTIL, brief, busy, lasts, phase_of, reason_of, says_all},
-    sight,
 };
 
 /// The Pod goes unread while no operator is there: nobody knows what it returned.

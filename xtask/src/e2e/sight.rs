@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use api::tasks::TaskRun;
+use api::tasks::{DocsRun, TaskRun};
 use futures::{StreamExt, TryStreamExt};
 use kube::{
     Api, Client, ResourceExt,
@@ -35,10 +35,17 @@ impl Sight {
     pub(super) async fn new(client: &Client, namespaces: &[String]) -> Result<Self> {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let mut watches = JoinSet::new();
-        for namespace in namespaces {
-            let resource = ApiResource::erase::<TaskRun>(&());
+        let kinds = [
+            ApiResource::erase::<TaskRun>(&()),
+            ApiResource::erase::<DocsRun>(&()),
+        ];
+        let places: Vec<(&String, &ApiResource)> = namespaces
+            .iter()
+            .flat_map(|namespace| kinds.iter().map(move |kind| (namespace, kind)))
+            .collect();
+        for (namespace, resource) in places {
             let runs: Api<DynamicObject> =
-                Api::namespaced_with(client.clone(), namespace, &resource);
+                Api::namespaced_with(client.clone(), namespace, resource);
             let now = runs.list(&ListParams::default().limit(1)).await?;
             let version = now.metadata.resource_version.unwrap_or_default();
             watches.spawn(follow(runs, version, Arc::clone(&seen)));

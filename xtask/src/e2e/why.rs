@@ -12,38 +12,68 @@ const RECORD: &str = "ORCHESTRATOR_RECORD_WORLDS";
 
 /// Which object is the deepest, for each reason of a run that waits or failed.
 const DEEPEST: &[(&str, &[&str])] = &[
-    ("AdmissionDenied", &["Namespace", "AdmissionPolicy", "Job"]),
+    ("AddressRefused", &["Configuration"]),
+    (
+        "AdmissionDenied",
+        &["Namespace", "ValidatingAdmissionPolicy", "Job"],
+    ),
     ("AgentNotFound", &["Agent"]),
     ("AgentNotReady", &["ServiceAccount"]),
-    ("Cancelled", &["TaskRun"]),
+    ("BranchMoved", &["Repository"]),
+    ("BranchNotFound", &["Repository"]),
+    ("Cancelled", &["TaskRun", "DocsRun"]),
+    ("CertificateNotTrusted", &["Secret", "Repository"]),
     ("ChildNameTaken", &["ConfigMap", "Job"]),
+    ("CloneFailed", &["Repository", "Pod"]),
+    ("Cloning", &["Pod"]),
     ("ContextTooLarge", &["TaskRun"]),
+    ("CredentialsInvalid", &["Secret"]),
+    ("CredentialsRefused", &["Secret", "Repository"]),
     ("DeadlineExceeded", &["Pod"]),
-    ("Deleting", &["Job", "Pod", "TaskRun"]),
+    ("Deleting", &["Job", "Pod", "TaskRun", "DocsRun"]),
     ("Disrupted", &["Node", "Pod"]),
     ("EvidenceLost", &["Job", "Pod"]),
+    ("HostKeyUnknown", &["Secret", "Repository"]),
     ("ImageNeedsRoot", &["Pod"]),
-    ("ImagePullFailed", &["Pod"]),
+    ("ImagePullFailed", &["Configuration", "Pod"]),
+    ("InvalidChild", &["Job", "Agent", "DocsRun"]),
     ("JobLost", &["Job"]),
-    ("NonZeroExit", &["Attempt", "Pod", "TaskRun"]),
+    ("NoChanges", &["Agent", "Pod"]),
+    ("NonZeroExit", &["Attempt", "Pod", "TaskRun", "DocsRun"]),
+    ("NotVerified", &["Repository"]),
+    ("OutputTooLarge", &["Agent", "Pod"]),
+    ("PathNotFound", &["DocsRun", "Repository"]),
+    ("PublishFailed", &["Repository", "Pod"]),
+    ("Publishing", &["Pod", "Repository"]),
+    ("PushRefused", &["Repository"]),
     ("QuotaExceeded", &["ResourceQuota"]),
+    ("RepositoryNotFound", &["Repository"]),
+    ("RepositoryTooLarge", &["Repository"]),
+    ("RepositoryUnreachable", &["Repository"]),
     ("ResultInvalid", &["Pod"]),
     ("ResultMissing", &["Pod"]),
     ("ResultTooLarge", &["Pod"]),
     ("SecretNotFound", &["Secret"]),
     ("StepOOM", &["Pod"]),
-    ("Suspended", &["TaskRun"]),
-    ("TooManyDisruptions", &["Pod", "TaskRun"]),
+    ("Suspended", &["TaskRun", "DocsRun"]),
+    ("TooManyDisruptions", &["Pod", "TaskRun", "DocsRun"]),
     ("Unschedulable", &["Node", "Pod"]),
+    ("Verifying", &["Repository"]),
 ];
 
 /// Asks about a run that says `reason`, and looks at the answer.
-pub(super) async fn ask(client: &Client, namespace: &str, name: &str, reason: &str) -> Result<()> {
+pub(super) async fn ask(
+    client: &Client,
+    kind: TargetKind,
+    namespace: &str,
+    name: &str,
+    reason: &str,
+) -> Result<()> {
     if ["", "Progressing", "Succeeded"].contains(&reason) {
         return Ok(());
     }
     let target = Target {
-        kind: TargetKind::TaskRun,
+        kind,
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     };

@@ -1,17 +1,14 @@
 //! What a run's status says.
 
 use anyhow::{Result, ensure};
-use api::{
-    status::condition,
-    tasks::{TaskRun, TaskRunStatus},
-};
+use api::{Phase, Status, status::condition};
 
 /// What holds at every instant.
-pub(super) fn sane(run: &TaskRun) -> Result<()> {
-    let Some(status) = &run.status else {
+pub(super) fn sane<S: Status>(status: Option<&S>, generation: Option<i64>) -> Result<()> {
+    let Some(status) = status else {
         return Ok(());
     };
-    let progress = &status.progress;
+    let progress = status.progress();
     if progress.observed_generation == -1 {
         let is_unseen = phase_of(status) == "Pending" && progress.conditions.is_empty();
         ensure!(is_unseen, "not as before the first look: {}", brief(status));
@@ -23,9 +20,8 @@ pub(super) fn sane(run: &TaskRun) -> Result<()> {
         "Reconciling and Stalled: {}",
         brief(status)
     );
-    let generation = run.metadata.generation.unwrap_or(0);
     ensure!(
-        progress.observed_generation <= generation,
+        progress.observed_generation <= generation.unwrap_or(0),
         "observedGeneration from the future"
     );
     let phase = phase_of(status);
@@ -58,27 +54,27 @@ pub(super) fn sane(run: &TaskRun) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn phase_of(status: &TaskRunStatus) -> String {
+pub(super) fn phase_of<S: Status>(status: &S) -> String {
     status
-        .phase
-        .map_or(String::new(), |phase| format!("{phase:?}"))
+        .phase()
+        .map_or(String::new(), |phase| phase.name().to_owned())
 }
 
-pub(super) fn reason_of(status: &TaskRunStatus) -> &str {
+pub(super) fn reason_of<S: Status>(status: &S) -> &str {
     status
-        .progress
+        .progress()
         .condition(condition::SUCCEEDED)
         .map_or("", |one| one.reason.as_str())
 }
 
 /// A status in one line.
-pub(super) fn brief(status: &TaskRunStatus) -> String {
-    let message = status.progress.message.as_deref().unwrap_or("no message");
+pub(super) fn brief<S: Status>(status: &S) -> String {
+    let message = status.progress().message.as_deref().unwrap_or("no message");
     format!("{} {}: {message}", phase_of(status), reason_of(status))
 }
 
-pub(super) fn says_all(status: &TaskRunStatus, words: &[&str]) -> Result<()> {
-    let message = status.progress.message.as_deref().unwrap_or_default();
+pub(super) fn says_all<S: Status>(status: &S, words: &[&str]) -> Result<()> {
+    let message = status.progress().message.as_deref().unwrap_or_default();
     for word in words {
         ensure!(message.contains(word), "'{word}' is not in '{message}'");
     }

@@ -1,0 +1,211 @@
+//! What becomes of a run's children after its end, and what does not become of others'.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use api::{names, status::condition, tasks::DocsRun};
+use kube::ResourceExt;
+use serde_json::json;
+use testkit::{suite::Env, wait::until};
+use tokio::time::Instant;
+
+use super::{
+    held::{Step, held, held_with, writer},
+    kit::{Bench, Expect, LIMIT, one_commit, phase_of},
+};
+
+/// How many Jobs, Pods and ConfigMaps are left.
+async fn left(bench: &Bench, run: &DocsRun) -> Result<(usize, usize, usize)> {
+    let jobs = bench.jobs_of(run).await?.len();
+    let pods = bench.pods_of(run).await?.len();
+    Ok((jobs, pods, bench.maps_of(run).await?.len()))
+}
+
+/// Waits until exactly these are left.
+async fn until_left(bench: &Bench, run: &DocsRun, wanted: (usize, usize, usize)) -> Result<()> {
+    let what = format!("{wanted:?} children of {}", run.name_any());
+    until(&what, LIMIT, async || {
+        let seen = left(bench, run).await?;
+        Ok(if seen == wanted {
+            Ok(())
+        } else {
+            Err(format!("{seen:?} Jobs, Pods, ConfigMaps"))
+        })
+    })
+    .await
+}
+
+/// These are left, and stay so for a while.
+async fn keeps(bench: &Bench, run: &DocsRun, wanted: (usize, usize, usize)) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < end {
+        let seen = left(bench, run).await?;
+        ensure!(seen == wanted, "{seen:?}, wanted {wanted:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
+
+/// Nothing of what is known of a run went with its children.
+async fn same_status(bench: &Bench, before: &DocsRun) -> Result<()> {
+    let after = bench.runs().get(&before.name_any()).await?;
+    ensure!(
+        after.status == before.status,
+        "{:?} was {:?}",
+        after.status,
+        before.status
+    );
+    Ok(())
+}
+
+/// A run that succeeds under whatever is configured: its Job was made.
+async fn succeeds(bench: &Bench, name: &str) -> Result<DocsRun> {
+    let repository = bench.repository(name).await?;
+    bench.agent(name, &writer(1), json!({})).await?;
+    bench.submit(name, json!({})).await?;
+    let run = bench
+        .until(name, LIMIT, "finished", |status| {
+            status.progress.is_true(condition::FINISHED)
+        })
+        .await?;
+    let status = run.status.clone().unwrap_or_default();
+    ensure!(phase_of(&status) == "Succeeded", "{status:?}");
+    one_commit(&run, &repository)?;
+    Ok(run)
+}
+
+/// S0.5, S0.9: enabled, disabled, and changed in between.
+pub(super) async fn configured(env: Env) -> Result<String> {
+    let lines = |cleanup: &str| {
+        format!(
+            "    allowedNetworks: [198.18.0.0/24]\n  cleanup: {{ completedJobDelayMinutes: 0, failedJobDelayMinutes: 0, {cleanup} }}\n"
+        )
+    };
+    let bench = Bench::configured(env, &lines("enabled: true")).await?;
+    let with = bench.plan.config.clone();
+    let other = |to: &str| with.replace("enabled: true", to);
+    let first = succeeds(&bench, "first").await?;
+    until_left(&bench, &first, (0, 0, 0)).await?;
+    same_status(&bench, &first).await?;
+
+    let mut down = bench.stopped().await?;
+    down.plan.config = other("enabled: false");
+    let bench = down.up().await?;
+    let second = succeeds(&bench, "second").await?;
+    keeps(&bench, &second, (1, 1, 1)).await?;
+
+    let mut down = bench.stopped().await?;
+    down.plan.config = other("deleteConfigMap: false");
+    let bench = down.up().await?;
+    let third = succeeds(&bench, "third").await?;
+    for run in [&second, &third] {
+        until_left(&bench, run, (0, 0, 1)).await?;
+    }
+    keeps(&bench, &third, (0, 0, 1)).await?;
+
+    let mut down = bench.stopped().await?;
+    down.plan.config.clone_from(&with);
+    let bench = down.up().await?;
+    let fourth = succeeds(&bench, "fourth").await?;
+    for run in [&second, &third, &fourth] {
+        until_left(&bench, run, (0, 0, 0)).await?;
+    }
+    for run in [&first, &second, &third, &fourth] {
+        same_status(&bench, run).await?;
+        bench.deletes(run).await?;
+    }
+    bench.done().await?;
+    Ok("enabled, disabled, without ConfigMaps, enabled: each run had its Job".to_owned())
+}
+
+/// R03: nothing of another run goes with those of the first.
+pub(super) async fn others(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let second = held(&bench, "second", Step::Writing(30)).await?;
+    let before = children_of(&bench, &second.run).await?;
+    ensure!(before.len() == 3, "{before:?}");
+    // Cleaned up, and deleted, while the other one is at work.
+    let keep = json!({ "keepChildren": { "succeeded": "1s" } });
+    let cleaned = held_with(&bench, "cleaned", Step::Writing(1), keep).await?;
+    let done = bench
+        .until("cleaned", LIMIT, "finished", |status| {
+            status.progress.is_true(condition::SUCCEEDED)
+        })
+        .await?;
+    one_commit(&done, &cleaned.repository)?;
+    until_left(&bench, &done, (0, 0, 0)).await?;
+    bench.deletes(&done).await?;
+    let deleted = held(&bench, "deleted", Step::Writing(600)).await?;
+    bench.deletes(&deleted.run).await?;
+    let seen = bench.runs().get("second").await?.status;
+    let seen = seen.unwrap_or_default();
+    ensure!(phase_of(&seen) == "Running", "{seen:?}");
+    let after = children_of(&bench, &second.run).await?;
+    ensure!(after == before, "{after:?} was {before:?}");
+    let run = bench
+        .pushed("second", &second.repository, &Expect::default())
+        .await?;
+    bench.deletes(&run).await?;
+    bench.done().await?;
+    Ok("one cleaned up, one deleted, the third untouched".to_owned())
+}
+
+/// Names and UIDs of a run's Jobs, Pods and ConfigMaps.
+async fn children_of(bench: &Bench, run: &DocsRun) -> Result<Vec<(String, Option<String>)>> {
+    let mut all = Vec::new();
+    for job in bench.jobs_of(run).await? {
+        all.push((job.name_any(), job.uid()));
+    }
+    for pod in bench.pods_of(run).await? {
+        all.push((pod.name_any(), pod.uid()));
+    }
+    for map in bench.maps_of(run).await? {
+        all.push((map.name_any(), map.uid()));
+    }
+    Ok(all)
+}
+
+pub(super) async fn kept(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let repository = bench.repository("good").await?;
+    bench.agent("good", &writer(1), json!({})).await?;
+    bench.agent("bad", "exit 3", json!({})).await?;
+    // Long enough to be seen.
+    let mut keep = json!({ "keepChildren": { "succeeded": "8s", "failed": "8s" } });
+    bench.submit("good", keep.clone()).await?;
+    let good = bench
+        .pushed("good", &repository, &Expect::default())
+        .await?;
+    keep["repositoryUrl"] = json!(bench.git.https_url("good"));
+    bench.submit("bad", keep).await?;
+    let bad = bench.ended("bad", &Expect::failure("NonZeroExit")).await?;
+    for run in [&good, &bad] {
+        until_left(&bench, run, (0, 0, 0)).await?;
+        keeps(&bench, run, (0, 0, 0)).await?;
+        same_status(&bench, run).await?;
+    }
+    let result = bad.status.clone().and_then(|status| status.result);
+    let result = result.context("no result")?;
+    ensure!(result.exit_code == Some(3), "{result:?}");
+    for run in [&good, &bad] {
+        bench.deletes(run).await?;
+    }
+    // One that is dear stays until it is not.
+    let repository = bench.repository("dear").await?;
+    bench.agent("dear", &writer(1), json!({})).await?;
+    let mark =
+        |value: Option<&str>| json!({ "metadata": { "annotations": { names::PRESERVE: value } } });
+    let keep = json!({ "keepChildren": { "succeeded": "1s" } });
+    bench.submit("dear", keep).await?;
+    bench.patch("dear", mark(Some("true"))).await?;
+    let dear = bench
+        .pushed("dear", &repository, &Expect::default())
+        .await?;
+    keeps(&bench, &dear, (1, 1, 1)).await?;
+    bench.patch("dear", mark(None)).await?;
+    until_left(&bench, &dear, (0, 0, 0)).await?;
+    same_status(&bench, &dear).await?;
+    bench.deletes(&dear).await?;
+    bench.done().await?;
+    Ok("children gone, evidence kept; with 'preserve' they stay".to_owned())
+}
