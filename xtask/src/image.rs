@@ -130,7 +130,7 @@ fn declare(folder: &Path) -> Result<Image> {
         r#"tag = "{VERSION}"
 files = [
   {{ from = "cargo:orchestrator", to = "/orchestrator" }},
-  {{ from = "authorities.crt", to = "/etc/ssl/certs/ca-certificates.crt" }},
+  {{ from = "./authorities.crt", to = "/etc/ssl/certs/ca-certificates.crt" }},
 ]
 entrypoint = ["/orchestrator"]
 user = 65532

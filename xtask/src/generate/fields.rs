@@ -71,6 +71,9 @@ fn kind(
         crd.spec.names.kind,
         short.join(", "),
     );
+    for rule in &root.rules {
+        text.push_str(&format!("\n- {rule}\n"));
+    }
     for section in &sections {
         text.push_str(&section.text());
     }
