@@ -202,6 +202,9 @@ fn compile(folder: &Path, package: &str, binary: &str) -> Result<PathBuf> {
         .args(["build", "--locked", "--package", package, "--bin", binary])
         .args(["--profile=image", "--target", &target, "--target-dir"])
         .arg(&build)
+        // The compiler of this very cargo: one found by the path may obey a file in a dependency's
+        // own folder that asks for another release.
+        .env("RUSTC", Path::new(env!("CARGO")).with_file_name("rustc"))
         .env("CARGO_ENCODED_RUSTFLAGS", flags()?.join("\u{1f}"))
         .current_dir(layout::repository());
     let log = folder.join("build.log");
