@@ -44,7 +44,7 @@ async fn goes_on(
     has_pushed: bool,
 ) -> Result<DocsRun> {
     let name = held.run.name_any();
-    let events = ["Running", event, "Succeeded"];
+    let events = [event, "Succeeded"];
     let expect = Expect {
         events: &events,
         disruptions: 1,

@@ -89,7 +89,7 @@ async fn suspends(bench: &Bench, name: &str, words: &str) -> Result<DocsRun> {
 
 async fn ends_well(bench: &Bench, run: &DocsRun, repository: &Repository) -> Result<()> {
     let expect = Expect {
-        events: &["Suspended", "Running", "Succeeded"],
+        events: &["Suspended", "Succeeded"],
         ..Expect::default()
     };
     let name = run.name_any();

@@ -194,7 +194,7 @@ echo page > page.md"#;
     let expect = Expect {
         attempts: 2,
         jobs: 2,
-        events: &["NonZeroExit", "Running", "Succeeded"],
+        events: &["NonZeroExit", "Succeeded"],
         ..Expect::default()
     };
     bench.pushed("mended", &repository, &expect).await?;

@@ -244,7 +244,7 @@ pub(super) async fn job_quota(env: Env) -> Result<String> {
     };
     let took = is_told(&bench, "quota", &refusal).await?;
     quotas.delete("no-jobs", &DeleteParams::default()).await?;
-    let expect = goes_on(&["QuotaExceeded", "Running", "Succeeded"]);
+    let expect = goes_on(&["QuotaExceeded", "Succeeded"]);
     bench.pushed("quota", &repository, &expect).await?;
     bench.done().await?;
     Ok(told(took))
@@ -329,7 +329,7 @@ pub(super) async fn job_admission(env: Env) -> Result<String> {
     bindings.delete(&name, &params).await?;
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(bench.env.client.clone());
     policies.delete(&name, &params).await?;
-    let expect = goes_on(&["AdmissionDenied", "Running", "Succeeded"]);
+    let expect = goes_on(&["AdmissionDenied", "Succeeded"]);
     bench.pushed("policy", &repository, &expect).await?;
     bench.done().await?;
     Ok(told(took))
@@ -358,7 +358,7 @@ pub(super) async fn job_invalid(env: Env) -> Result<String> {
     agents
         .patch("template", &PatchParams::default(), &Patch::Merge(patch))
         .await?;
-    let expect = goes_on(&["InvalidChild", "Running", "Succeeded"]);
+    let expect = goes_on(&["InvalidChild", "Succeeded"]);
     bench.pushed("template", &repository, &expect).await?;
     bench.done().await?;
     Ok(told(took))
