@@ -162,8 +162,8 @@ fn is_ordinary(writes: &[String]) -> bool {
     };
     writes[..head.len()] == head
         && last == "patch docsruns"
-        // Job, clone, agent, publish, verify, end; a quick clone is not seen.
-        && (5..=6).contains(&records.len())
+        // Job, clone, agent, publish, verify, end; a quick clone or push is not seen.
+        && (4..=6).contains(&records.len())
         && records.iter().all(|record| record == "patch docsruns/status")
 }
 
