@@ -2,6 +2,7 @@
 
 mod budget;
 mod chart;
+mod children;
 mod docs;
 mod events;
 mod install;

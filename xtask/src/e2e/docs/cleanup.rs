@@ -1,50 +1,16 @@
 //! What becomes of a run's children after its end, and what does not become of others'.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use api::{names, status::condition, tasks::DocsRun};
 use kube::ResourceExt;
 use serde_json::json;
-use testkit::{suite::Env, wait::until};
-use tokio::time::Instant;
+use testkit::suite::Env;
 
 use super::{
+    super::children::{keeps, until_left},
     held::{Step, held, held_with, writer},
     kit::{Bench, Expect, LIMIT, one_commit, phase_of},
 };
-
-/// How many Jobs, Pods and ConfigMaps are left.
-async fn left(bench: &Bench, run: &DocsRun) -> Result<(usize, usize, usize)> {
-    let jobs = bench.jobs_of(run).await?.len();
-    let pods = bench.pods_of(run).await?.len();
-    Ok((jobs, pods, bench.maps_of(run).await?.len()))
-}
-
-/// Waits until exactly these are left.
-async fn until_left(bench: &Bench, run: &DocsRun, wanted: (usize, usize, usize)) -> Result<()> {
-    let what = format!("{wanted:?} children of {}", run.name_any());
-    until(&what, LIMIT, async || {
-        let seen = left(bench, run).await?;
-        Ok(if seen == wanted {
-            Ok(())
-        } else {
-            Err(format!("{seen:?} Jobs, Pods, ConfigMaps"))
-        })
-    })
-    .await
-}
-
-/// These are left, and stay so for a while.
-async fn keeps(bench: &Bench, run: &DocsRun, wanted: (usize, usize, usize)) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(4);
-    while Instant::now() < end {
-        let seen = left(bench, run).await?;
-        ensure!(seen == wanted, "{seen:?}, wanted {wanted:?}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    Ok(())
-}
 
 /// Nothing of what is known of a run went with its children.
 async fn same_status(bench: &Bench, before: &DocsRun) -> Result<()> {
@@ -85,30 +51,30 @@ pub(super) async fn configured(env: Env) -> Result<String> {
     let with = bench.plan.config.clone();
     let other = |to: &str| with.replace("enabled: true", to);
     let first = succeeds(&bench, "first").await?;
-    until_left(&bench, &first, (0, 0, 0)).await?;
+    until_left(&bench.env, &first, (0, 0, 0), LIMIT).await?;
     same_status(&bench, &first).await?;
 
     let mut down = bench.stopped().await?;
     down.plan.config = other("enabled: false");
     let bench = down.up().await?;
     let second = succeeds(&bench, "second").await?;
-    keeps(&bench, &second, (1, 1, 1)).await?;
+    keeps(&bench.env, &second, (1, 1, 1)).await?;
 
     let mut down = bench.stopped().await?;
     down.plan.config = other("deleteConfigMap: false");
     let bench = down.up().await?;
     let third = succeeds(&bench, "third").await?;
     for run in [&second, &third] {
-        until_left(&bench, run, (0, 0, 1)).await?;
+        until_left(&bench.env, run, (0, 0, 1), LIMIT).await?;
     }
-    keeps(&bench, &third, (0, 0, 1)).await?;
+    keeps(&bench.env, &third, (0, 0, 1)).await?;
 
     let mut down = bench.stopped().await?;
     down.plan.config.clone_from(&with);
     let bench = down.up().await?;
     let fourth = succeeds(&bench, "fourth").await?;
     for run in [&second, &third, &fourth] {
-        until_left(&bench, run, (0, 0, 0)).await?;
+        until_left(&bench.env, run, (0, 0, 0), LIMIT).await?;
     }
     for run in [&first, &second, &third, &fourth] {
         same_status(&bench, run).await?;
@@ -133,7 +99,7 @@ pub(super) async fn others(env: Env) -> Result<String> {
         })
         .await?;
     one_commit(&done, &cleaned.repository)?;
-    until_left(&bench, &done, (0, 0, 0)).await?;
+    until_left(&bench.env, &done, (0, 0, 0), LIMIT).await?;
     bench.deletes(&done).await?;
     let deleted = held(&bench, "deleted", Step::Writing(600)).await?;
     bench.deletes(&deleted.run).await?;
@@ -180,8 +146,8 @@ pub(super) async fn kept(env: Env) -> Result<String> {
     bench.submit("bad", keep).await?;
     let bad = bench.ended("bad", &Expect::failure("NonZeroExit")).await?;
     for run in [&good, &bad] {
-        until_left(&bench, run, (0, 0, 0)).await?;
-        keeps(&bench, run, (0, 0, 0)).await?;
+        until_left(&bench.env, run, (0, 0, 0), LIMIT).await?;
+        keeps(&bench.env, run, (0, 0, 0)).await?;
         same_status(&bench, run).await?;
     }
     let result = bad.status.clone().and_then(|status| status.result);
@@ -201,9 +167,9 @@ pub(super) async fn kept(env: Env) -> Result<String> {
     let dear = bench
         .pushed("dear", &repository, &Expect::default())
         .await?;
-    keeps(&bench, &dear, (1, 1, 1)).await?;
+    keeps(&bench.env, &dear, (1, 1, 1)).await?;
     bench.patch("dear", mark(None)).await?;
-    until_left(&bench, &dear, (0, 0, 0)).await?;
+    until_left(&bench.env, &dear, (0, 0, 0), LIMIT).await?;
     same_status(&bench, &dear).await?;
     bench.deletes(&dear).await?;
     bench.done().await?;

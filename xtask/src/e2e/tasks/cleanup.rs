@@ -10,45 +10,16 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::json;
-use testkit::{suite::Env, wait::until};
+use testkit::suite::Env;
 use tokio::time::Instant;
 
-use super::kit::{Bench, Expect, LIMIT, brief};
+use super::{
+    super::children::{keeps, left, until_left},
+    kit::{Bench, Expect, LIMIT, brief},
+};
 
 /// Returns something, so that it can be seen to stay.
 const ANSWERS: &str = "echo '{\"answer\": \"42\"}' > /dev/termination-log; sleep 1";
-
-/// How many Jobs, Pods and ConfigMaps are left.
-async fn left(bench: &Bench, run: &TaskRun) -> Result<(usize, usize, usize)> {
-    let jobs = bench.jobs_of(run).await?.len();
-    let pods = bench.pods_of(run).await?.len();
-    Ok((jobs, pods, bench.maps_of(run).await?.len()))
-}
-
-/// Waits until exactly these are left.
-async fn until_left(bench: &Bench, run: &TaskRun, wanted: (usize, usize, usize)) -> Result<()> {
-    let what = format!("{wanted:?} children of {}", run.name_any());
-    until(&what, LIMIT, async || {
-        let seen = left(bench, run).await?;
-        Ok(if seen == wanted {
-            Ok(())
-        } else {
-            Err(format!("{seen:?} Jobs, Pods, ConfigMaps"))
-        })
-    })
-    .await
-}
-
-/// These are left, and stay so for a while.
-async fn keeps(bench: &Bench, run: &TaskRun, wanted: (usize, usize, usize)) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(4);
-    while Instant::now() < end {
-        let seen = left(bench, run).await?;
-        ensure!(seen == wanted, "{seen:?}, wanted {wanted:?}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    Ok(())
-}
 
 /// Nothing of what is known of a run went with its children.
 async fn same_status(bench: &Bench, before: &TaskRun) -> Result<()> {
@@ -79,8 +50,8 @@ pub(super) async fn kept_for_seconds(env: Env) -> Result<String> {
     };
     let bad = bench.ended("wrong", &expect).await?;
     for run in [&good, &bad] {
-        until_left(&bench, run, (0, 0, 0)).await?;
-        keeps(&bench, run, (0, 0, 0)).await?;
+        until_left(&bench.env, run, (0, 0, 0), LIMIT).await?;
+        keeps(&bench.env, run, (0, 0, 0)).await?;
         same_status(&bench, run).await?;
     }
     let result = good.status.clone().and_then(|status| status.result);
@@ -100,10 +71,16 @@ pub(super) async fn restarted(env: Env) -> Result<String> {
     bench.submit("patient", keep).await?;
     let run = bench.ended("patient", &Expect::default()).await?;
     let end = Instant::now();
-    ensure!(left(&bench, &run).await? == (1, 1, 1), "kept for a while");
+    ensure!(
+        left(&bench.env, &run).await? == (1, 1, 1),
+        "kept for a while"
+    );
     let bench = bench.stopped().await?.up().await?;
-    ensure!(left(&bench, &run).await? == (1, 1, 1), "kept for a while");
-    until_left(&bench, &run, (0, 0, 0)).await?;
+    ensure!(
+        left(&bench.env, &run).await? == (1, 1, 1),
+        "kept for a while"
+    );
+    until_left(&bench.env, &run, (0, 0, 0), LIMIT).await?;
     let took = end.elapsed();
     ensure!(took > Duration::from_secs(5), "too early: {took:?}");
     same_status(&bench, &run).await?;
@@ -120,16 +97,16 @@ pub(super) async fn reconfigured(env: Env) -> Result<String> {
     bench.agent("kept", ANSWERS, json!({})).await?;
     bench.submit("kept", json!({})).await?;
     let run = bench.ended("kept", &Expect::default()).await?;
-    keeps(&bench, &run, (1, 1, 1)).await?;
+    keeps(&bench.env, &run, (1, 1, 1)).await?;
     let mut down = bench.stopped().await?;
     down.plan.config = config(&format!("deleteConfigMap: false, {at_once}"));
     let bench = down.up().await?;
-    until_left(&bench, &run, (0, 0, 1)).await?;
-    keeps(&bench, &run, (0, 0, 1)).await?;
+    until_left(&bench.env, &run, (0, 0, 1), LIMIT).await?;
+    keeps(&bench.env, &run, (0, 0, 1)).await?;
     let mut down = bench.stopped().await?;
     down.plan.config = config(at_once);
     let bench = down.up().await?;
-    until_left(&bench, &run, (0, 0, 0)).await?;
+    until_left(&bench.env, &run, (0, 0, 0), LIMIT).await?;
     same_status(&bench, &run).await?;
     bench.deletes(&run).await?;
     bench.done().await?;
@@ -145,9 +122,9 @@ pub(super) async fn preserved(env: Env) -> Result<String> {
         |value: Option<&str>| json!({ "metadata": { "annotations": { names::PRESERVE: value } } });
     bench.patch("dear", mark(Some("true"))).await?;
     let run = bench.ended("dear", &Expect::default()).await?;
-    keeps(&bench, &run, (1, 1, 1)).await?;
+    keeps(&bench.env, &run, (1, 1, 1)).await?;
     bench.patch("dear", mark(None)).await?;
-    until_left(&bench, &run, (0, 0, 0)).await?;
+    until_left(&bench.env, &run, (0, 0, 0), LIMIT).await?;
     same_status(&bench, &run).await?;
     bench.deletes(&run).await?;
     bench.done().await?;
@@ -166,7 +143,10 @@ pub(super) async fn runs_deleted(env: Env) -> Result<String> {
     let run = bench.ended("brief", &Expect::default()).await?;
     let end = Instant::now();
     tokio::time::sleep(Duration::from_secs(50)).await;
-    ensure!(left(&bench, &run).await? == (1, 1, 1), "its children stay");
+    ensure!(
+        left(&bench.env, &run).await? == (1, 1, 1),
+        "its children stay"
+    );
     same_status(&bench, &run).await?;
     bench.is_gone(&run, LIMIT).await?;
     let took = end.elapsed();
@@ -188,8 +168,8 @@ pub(super) async fn vanished(env: Env) -> Result<String> {
     let jobs: Api<Job> = bench.env.api();
     jobs.delete("robbed-7-v1", &DeleteParams::background())
         .await?;
-    until_left(&bench, &run, (0, 0, 1)).await?;
-    keeps(&bench, &run, (0, 0, 1)).await?;
+    until_left(&bench.env, &run, (0, 0, 1), LIMIT).await?;
+    keeps(&bench.env, &run, (0, 0, 1)).await?;
     // Nor does a look that somebody asks for.
     let ask = json!({ "metadata": { "annotations": { names::RECONCILE_AT: "now" } } });
     let params = PatchParams::default();
@@ -197,7 +177,7 @@ pub(super) async fn vanished(env: Env) -> Result<String> {
         .runs()
         .patch("robbed", &params, &Patch::Merge(ask))
         .await?;
-    keeps(&bench, &run, (0, 0, 1)).await?;
+    keeps(&bench.env, &run, (0, 0, 1)).await?;
     same_status(&bench, &run).await?;
     let said = brief(&run.status.clone().unwrap_or_default());
     bench.deletes(&run).await?;
