@@ -421,13 +421,15 @@ impl Bench {
         ensure!(known == evidence.unwrap_or(reason), "{:?}", status.result);
 
         let runs = self.runs();
-        let freed = until("the finalizer to go", Duration::from_secs(5), async || {
+        // A run that ended before it got a finalizer has none to wait for: its outcome is
+        // written after its status, too.
+        let freed = until("the outcome to be told", Duration::from_secs(5), async || {
             let seen = runs.get(name).await?;
-            let is_free = seen.finalizers().is_empty();
-            Ok(if is_free {
+            let is_told = seen.annotations().contains_key(names::OUTCOME);
+            Ok(if is_told && seen.finalizers().is_empty() {
                 Ok(seen)
             } else {
-                Err(format!("{:?}", seen.finalizers()))
+                Err(format!("{:?}, told: {is_told}", seen.finalizers()))
             })
         })
         .await?;
