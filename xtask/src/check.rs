@@ -59,6 +59,21 @@ const CLUSTER: &[Stage] = &[
     ("cluster tests", || xtask(&["test"])),
     ("e2e tasks", || xtask(&["e2e", "tasks"])),
     ("e2e docs", || xtask(&["e2e", "docs"])),
+    ("faults", || {
+        // Shares: the wholes take an hour together.
+        xtask(&["faults", "tasks", "--share"])?;
+        xtask(&[
+            "faults",
+            "replicas",
+            "--kills",
+            "2",
+            "--terms",
+            "2",
+            "--freezes",
+            "1",
+        ])?;
+        xtask(&["faults", "transitions", "--count", "300"])
+    }),
     ("e2e budget", || xtask(&["e2e", "budget"])),
     ("e2e install", || xtask(&["e2e", "install"])),
     ("prove", || xtask(&["testbed", "prove"])),

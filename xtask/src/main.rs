@@ -10,6 +10,7 @@ mod cases;
 mod check;
 mod cluster_tests;
 mod e2e;
+mod faults;
 mod generate;
 mod image;
 mod isolation;
@@ -55,6 +56,17 @@ enum Chore {
     /// The product as its users have it, on a real cluster
     #[command(subcommand)]
     E2e(e2e::Command),
+    /// Crashes at every write, lost answers, refusals and old caches, judged by oracles
+    #[command(subcommand)]
+    Faults(faults::Command),
+    /// Puts one bug at a time into the operator, and looks whether the suites see it
+    Mutants {
+        /// Only these
+        names: Vec<String>,
+        /// Write the page of the docs
+        #[arg(long)]
+        report: bool,
+    },
     /// The real cluster for tests: build its parts, start it, prove that it works
     #[command(subcommand)]
     Testbed(testbed::Command),
@@ -69,6 +81,8 @@ fn main() -> ExitCode {
         Chore::Test { filter } => cluster_tests::run(filter.as_deref()),
         Chore::Image { toolbox } => image::run(toolbox).map(|()| ExitCode::SUCCESS),
         Chore::E2e(command) => e2e::run(command),
+        Chore::Faults(command) => faults::run(&command),
+        Chore::Mutants { names, report } => faults::mutants::run(&names, report),
         Chore::Testbed(command) => testbed::run(command),
     };
     match result {

@@ -9,6 +9,7 @@ use api::{
 };
 use http::Method;
 use kube::{Client, Error};
+use mutant::Mutant;
 use serde_json::{Value, json};
 
 use crate::{
@@ -115,11 +116,17 @@ impl Hands {
             "{}?fieldManager={MANAGER}&fieldValidation=Strict",
             place.collection()
         );
+        if mutant::on(Mutant::BodyLogged) {
+            tracing::info!("create {}", manifest.body);
+        }
         let created = self.send(Method::POST, uri, Some(&manifest.body)).await;
         match created {
             Ok(object) => {
                 self.keep(place, object);
                 Ok(())
+            }
+            Err(Failed::Api(error)) if is(&error, 409) && mutant::on(Mutant::TakenNameSuffixed) => {
+                self.create_another(manifest).await
             }
             Err(Failed::Api(error)) if is(&error, 409) => {
                 let found = self.get(place).await?;
@@ -127,8 +134,25 @@ impl Hands {
                 self.keep(place, found);
                 Ok(())
             }
-            Err(failed) => Err(failed.fault("create", place)),
+            Err(failed) => {
+                let fault = failed.fault("create", place);
+                if mutant::on(Mutant::LostAnswerRepeated) && fault.class == Class::Transient {
+                    return self.create_another(manifest).await;
+                }
+                Err(fault)
+            }
         }
+    }
+
+    /// For mutants: the same object under a name of its own.
+    async fn create_another(&self, manifest: &Manifest) -> Result<(), Fault> {
+        let place = Place::from(manifest);
+        let mut body = manifest.body.clone();
+        body["metadata"]["generateName"] = json!([place.name, "-"].concat());
+        body["metadata"]["name"] = Value::Null;
+        let created = self.send(Method::POST, place.collection(), Some(&body));
+        let another = created.await;
+        another.map_or_else(|failed| Err(failed.fault("create", place)), |_| Ok(()))
     }
 
     /// Applies the fields that we own.
@@ -160,10 +184,15 @@ impl Hands {
         if let Some(version) = &target.version {
             preconditions["resourceVersion"] = json!(version);
         }
+        let policy = if mutant::on(Mutant::PodsOrphaned) {
+            "Orphan"
+        } else {
+            "Foreground"
+        };
         let body = json!({
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "propagationPolicy": "Foreground",
+            "propagationPolicy": policy,
             "preconditions": preconditions,
         });
         match self.send(Method::DELETE, place.object(), Some(&body)).await {
@@ -362,6 +391,9 @@ fn ours(wanted: &Manifest, found: &Value) -> Result<(), Fault> {
             Reason::Progressing,
             format!("an earlier {what} is still being deleted; waiting until it is gone"),
         ));
+    }
+    if mutant::on(Mutant::ForeignChildAdopted) {
+        return Ok(());
     }
     let label = |object: &Value, name: &str| {
         let value = object.pointer("/metadata/labels")?.get(name)?.as_str()?;

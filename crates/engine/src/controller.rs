@@ -14,11 +14,8 @@ use std::{
 
 use api::{decide::Class, names};
 use kube::{Client, Resource, ResourceExt};
-use tokio::{
-    sync::{Notify, watch},
-    task::JoinSet,
-    time::Instant,
-};
+use mutant::Mutant;
+use tokio::{sync::Notify, task::JoinSet, time::Instant};
 
 use self::worker::Worker;
 use crate::{
@@ -29,6 +26,7 @@ use crate::{
     health::Health,
     key::Key,
     kind::Kind,
+    leader::Leading,
     metrics::Metrics,
     pass::Eyes,
     queue::{Next, Queue},
@@ -59,7 +57,7 @@ pub struct Context {
     /// The time.
     pub clock: Clock,
     /// Whether this process may write.
-    pub leading: watch::Receiver<bool>,
+    pub leading: Leading,
     /// Who we are, in Events.
     pub identity: String,
     /// How many objects of a kind are looked at at once.
@@ -212,6 +210,9 @@ impl<K: Kind> Controller<K> {
 /// Queues the first looks, spread so that a restart is no stampede. A few objects need no spreading.
 fn open<T: Send + Sync + 'static>(handle: &Handle, objects: &Cache<T>, seed: u64) {
     handle.0.is_open.store(true, Ordering::SeqCst);
+    if mutant::on(Mutant::StartUnseen) {
+        return;
+    }
     let keys = objects.keys();
     let count = u32::try_from(keys.len()).unwrap_or(u32::MAX);
     let window = Duration::from_millis(5).saturating_mul(count).min(SPREAD);
@@ -234,7 +235,7 @@ async fn dispatch<K: Kind>(
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        let is_leading = *leading.borrow_and_update();
+        let is_leading = leading.is_on();
         while is_leading && turns.len() < context.concurrency {
             let Some(key) = handle.queue().start(Instant::now()) else {
                 break;

@@ -7,6 +7,7 @@ use api::{
 };
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::ObjectMeta;
+use mutant::Mutant;
 use serde_json::json;
 
 use crate::{act::Place, key::Key, kind::Kind, pass::Eyes};
@@ -52,9 +53,12 @@ impl<K: Kind> Eyes<K> {
             verdict.reason.name()
         };
         let generation = meta.generation.unwrap_or(0);
-        let which = names::hash(&format!(
+        let mut which = names::hash(&format!(
             "{uid}/{generation}/{attempt}/{disruptions}/{phase}/{reason}/{since:?}"
         ));
+        if mutant::on(Mutant::EventRenamed) {
+            which = names::hash(&[which, now.to_string()].concat());
+        }
         let name = event_name(meta.name.as_deref().unwrap_or_default(), &which);
         let regarding = ObjectReference {
             api_version: Some(K::RESOURCE.api_version()),
@@ -84,6 +88,11 @@ impl<K: Kind> Eyes<K> {
             name: &name,
             subresource: None,
         };
+        while mutant::on(Mutant::EventAwaited)
+            && self.hands.create_once(place, &body).await.is_err()
+        {
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        }
         if let Err(fault) = self.hands.create_once(place, &body).await {
             self.metrics.error(K::RESOURCE.kind, fault.class.name());
             tracing::warn!(object = %Key::of(meta), manager = MANAGER, "an Event could not be sent: {fault}");

@@ -6,12 +6,13 @@
 //! - A Lease is expired when its record did not change for its duration *by our own monotonic
 //!   clock*; the times in it, written by other machines, are never compared with ours.
 //! - A leader that could not renew stops leading at two thirds of the duration, counted from
-//!   before its last successful request was sent.
+//!   before its last successful request was sent. [`Leading`] carries that moment, so that this
+//!   holds for a process that was frozen, too: it need not have noticed.
 //! - A stop hands over at once: the Lease is released, and candidates watch it.
 //!
 //! # Caveats
-//! A process that was frozen may believe that it leads until its timers run again, and requests
-//! that are on their way arrive. Writes must therefore be harmless when repeated.
+//! Requests that are on their way when the Lease is lost arrive. Writes must therefore be harmless
+//! when repeated.
 
 use std::{future::pending, pin::pin, time::Duration};
 
@@ -32,10 +33,12 @@ use tokio::{
 
 use crate::{clock::Clock, fault::words, health::Health, metrics::Metrics, supervise::Shutdown};
 
+mod leading;
 mod standing;
 #[cfg(test)]
 mod tests;
 
+pub use leading::Leading;
 pub use standing::Durations;
 use standing::{Act, Sight, Standing};
 
@@ -78,7 +81,8 @@ pub struct Leader {
     conflicts: u32,
     /// A write was sent whose answer never came: the Lease may be ours.
     is_unsure: bool,
-    is_leading: watch::Sender<bool>,
+    /// Until when we lead, if we do.
+    until: watch::Sender<Option<Instant>>,
     clock: Clock,
     metrics: Metrics,
     health: Health,
@@ -119,7 +123,7 @@ impl Leader {
             failures: 0,
             conflicts: 0,
             is_unsure: false,
-            is_leading: watch::Sender::new(false),
+            until: watch::Sender::new(None),
             clock,
             metrics,
             health,
@@ -128,8 +132,8 @@ impl Leader {
 
     /// Whether this process leads now, and news of it.
     #[must_use]
-    pub fn status(&self) -> watch::Receiver<bool> {
-        self.is_leading.subscribe()
+    pub fn status(&self) -> Leading {
+        Leading::new(self.until.subscribe())
     }
 
     /// Competes, leads, and competes again after a loss, until shutdown; then releases the Lease.
@@ -144,7 +148,7 @@ impl Leader {
         while !shutdown.is_on() {
             let act = self.standing.next(Instant::now());
             if !matches!(act, Act::StepDown(_)) {
-                self.announce(self.standing.held.is_some());
+                self.announce(self.standing.until());
             }
             match act {
                 Act::StepDown(why) => self.step_down(&why),
@@ -165,16 +169,13 @@ impl Leader {
                 }
             }
         }
-        self.announce(false);
+        self.announce(None);
         self.release().await
     }
 
     async fn ask(&mut self, act: &Act) -> Answer {
-        let limit = match self.standing.held {
-            Some(renewed) => {
-                let until = renewed + self.standing.durations.give_up;
-                until.saturating_duration_since(Instant::now())
-            }
+        let limit = match self.standing.until() {
+            Some(until) => until.saturating_duration_since(Instant::now()),
             None => Duration::MAX,
         };
         let limit = limit.min(self.standing.durations.request);
@@ -270,15 +271,21 @@ impl Leader {
 
     fn step_down(&mut self, why: &str) {
         tracing::warn!(lease = self.label, "lost the Lease: {why}");
-        self.announce(false);
+        self.announce(None);
         self.standing.held = None;
     }
 
-    fn announce(&self, is_leading: bool) {
-        if self
-            .is_leading
-            .send_if_modified(|before| std::mem::replace(before, is_leading) != is_leading)
-        {
+    fn announce(&self, until: Option<Instant>) {
+        let (now, is_leading) = (Instant::now(), until.is_some());
+        let mut has_turned = false;
+        self.until.send_if_modified(|known| {
+            let was_over = known.is_none_or(|known| known <= now);
+            has_turned = known.is_some() != is_leading;
+            *known = until;
+            // Who asked after the time was over found that we do not lead, and waits for news.
+            has_turned || (was_over && is_leading)
+        });
+        if has_turned {
             self.metrics.leading(is_leading);
             self.health.leading(is_leading);
             let identity = &self.standing.identity;

@@ -9,8 +9,8 @@ use api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Resource, ResourceExt, core::ObjectMeta};
+use mutant::Mutant;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
 use crate::{
     act::{Hands, Place},
@@ -18,6 +18,7 @@ use crate::{
     events::Transition,
     key::Key,
     kind::Kind,
+    leader::Leading,
     metrics::Metrics,
     record,
 };
@@ -28,7 +29,7 @@ pub(crate) struct Eyes<K: Kind> {
     pub(crate) hands: Hands,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
-    pub(crate) leading: watch::Receiver<bool>,
+    pub(crate) leading: Leading,
     /// Who we are, in Events.
     pub(crate) identity: String,
 }
@@ -79,6 +80,13 @@ impl<K: Kind> Eyes<K> {
 
         let mut fault: Option<Fault> = None;
         let mut version = meta.resource_version.clone().unwrap_or_default();
+        if mutant::on(Mutant::GenerationAcknowledged) {
+            let mut claimed = stored.clone();
+            claimed.progress_mut().observed_generation = meta.generation.unwrap_or(0);
+            let said = Verdict::working(Reason::Progressing, "acknowledged");
+            let record = self.record(object, &version, &stored, &claimed, &said, now);
+            version = record.await?.unwrap_or(version);
+        }
         let decision = loop {
             let input = Input {
                 object: &**object,
@@ -94,6 +102,12 @@ impl<K: Kind> Eyes<K> {
                 && !is_deleting
             {
                 version = self.hold(object, &version).await?;
+            }
+            if mutant::on(Mutant::StatusFirst) && !decision.effects.is_empty() {
+                let status = decision.settled(&stored, meta.generation.unwrap_or(0), now);
+                let said = &decision.verdict;
+                let record = self.record(object, &version, &stored, &status, said, now);
+                version = record.await?.unwrap_or(version);
             }
             match self.act(object, &decision.effects).await {
                 Ok(()) => break decision,
@@ -125,8 +139,13 @@ impl<K: Kind> Eyes<K> {
         {
             version = written;
         }
-        if let Hold::Release { annotations } = &decision.hold {
-            self.release(object, &version, annotations).await?;
+        if let Hold::Release { annotations } = &decision.hold
+            && !mutant::on(Mutant::FinalizerKept)
+        {
+            let released = self.release(object, &version, annotations).await;
+            if !mutant::on(Mutant::ReleaseFaultSwallowed) {
+                released?;
+            }
         }
         Ok(Looked::Completed(decision.wake))
     }
@@ -174,15 +193,17 @@ impl<K: Kind> Eyes<K> {
             ..self.place(meta)
         };
         let body = json!({ "status": patch });
-        let written = self
-            .hands
-            .patch(
-                place,
-                &meta.uid.clone().unwrap_or_default(),
-                Some(version),
-                body,
-            )
-            .await?;
+        let uid = meta.uid.clone().unwrap_or_default();
+        let version = Some(version).filter(|_| !mutant::on(Mutant::StatusUnversioned));
+        let written = self.led(self.hands.patch(place, &uid, version, body)).await;
+        let written = match written {
+            Err(Stop::Fault(fault))
+                if fault.class == Class::Conflict && mutant::on(Mutant::ConflictSwallowed) =>
+            {
+                return Ok(None);
+            }
+            answer => answer?,
+        };
         self.count(stored, status, now);
         let version = written
             .pointer("/metadata/resourceVersion")
@@ -203,7 +224,7 @@ impl<K: Kind> Eyes<K> {
         let verdict = record::verdict_of(fault);
         let Some(status) = record::failed(&stored, fault, retry, generation, now) else {
             // The object's work is over, and its status says so; the Event is what is left to say.
-            if *self.leading.borrow() {
+            if self.leading.is_on() {
                 let transition = Transition {
                     meta: object.meta(),
                     since: since(&stored),
@@ -230,9 +251,9 @@ impl<K: Kind> Eyes<K> {
         for effect in effects {
             self.must_lead()?;
             match effect {
-                Effect::Ensure(manifest) => self.hands.ensure(manifest).await?,
-                Effect::Apply(manifest) => self.hands.apply(manifest).await?,
-                Effect::Delete(target) => self.hands.delete(target).await?,
+                Effect::Ensure(manifest) => self.led(self.hands.ensure(manifest)).await?,
+                Effect::Apply(manifest) => self.led(self.hands.apply(manifest)).await?,
+                Effect::Delete(target) => self.led(self.hands.delete(target)).await?,
                 Effect::Patch {
                     target,
                     subresource,
@@ -243,8 +264,8 @@ impl<K: Kind> Eyes<K> {
                         ..Place::from(target)
                     };
                     let version = target.version.as_deref();
-                    self.hands
-                        .patch(place, &target.uid, version, patch.clone())
+                    let patch = patch.clone();
+                    self.led(self.hands.patch(place, &target.uid, version, patch))
                         .await?;
                 }
                 Effect::External {
@@ -307,9 +328,9 @@ impl<K: Kind> Eyes<K> {
         let meta = object.meta();
         let uid = meta.uid.clone().unwrap_or_default();
         let patch = json!({ "metadata": metadata });
+        let place = self.place(meta);
         let written = self
-            .hands
-            .patch(self.place(meta), &uid, Some(version), patch)
+            .led(self.hands.patch(place, &uid, Some(version), patch))
             .await?;
         let version = written
             .pointer("/metadata/resourceVersion")
@@ -328,10 +349,22 @@ impl<K: Kind> Eyes<K> {
 
     /// After the Lease is lost no write may begin; those on their way are harmless.
     fn must_lead(&self) -> Result<(), Stop> {
-        if *self.leading.borrow() {
+        if self.leading.is_on() || mutant::on(Mutant::LeaseLossIgnored) {
             Ok(())
         } else {
             Err(Stop::NotLeading)
+        }
+    }
+
+    /// A write, given up when the Lease ends: one that still waits for a connection never begins.
+    async fn led<T>(&self, write: impl Future<Output = Result<T, Fault>>) -> Result<T, Stop> {
+        if mutant::on(Mutant::LeaseLossIgnored) {
+            return Ok(write.await?);
+        }
+        tokio::select! {
+            biased;
+            () = self.leading.ended() => Err(Stop::NotLeading),
+            written = write => Ok(written?),
         }
     }
 
@@ -426,7 +459,9 @@ fn check<K: Kind>(
     }
     for effect in &decision.effects {
         match (effect, irreversible(effect)) {
-            (_, Some(intent)) if !stored.has_intent(intent) => {
+            (_, Some(intent))
+                if !stored.has_intent(intent) && !mutant::on(Mutant::IntentUnstored) =>
+            {
                 return Err(Fault::bug(format!(
                     "an irreversible effect was refused: the stored status does not carry its intent '{intent}'"
                 )));

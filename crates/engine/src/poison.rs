@@ -25,9 +25,6 @@ impl<K: Kind> Eyes<K> {
         key: &Key,
         poison: &Poison,
     ) -> Result<Looked, api::decide::Fault> {
-        if !*self.leading.borrow() {
-            return Ok(Looked::Abandoned);
-        }
         let now = self.clock.now();
         let place = Place {
             resource: K::RESOURCE,
@@ -36,6 +33,10 @@ impl<K: Kind> Eyes<K> {
             subresource: None,
         };
         let known = self.hands.get(place).await?;
+        // Asked after the read: it took its time.
+        if !self.leading.is_on() {
+            return Ok(Looked::Abandoned);
+        }
         let text = |pointer: &str| known.pointer(pointer).and_then(Value::as_str);
         // Another object of this name: the watch will bring it.
         if text("/metadata/uid") != Some(poison.uid.as_str()) {
@@ -99,7 +100,7 @@ impl<K: Kind> Eyes<K> {
         if stored.is_some_and(|all| all.iter().any(is_finished)) {
             return Ok(Looked::Completed(None));
         }
-        if !*self.leading.borrow() {
+        if !self.leading.is_on() {
             return Ok(Looked::Abandoned);
         }
         let mut progress = api::Progress::default();

@@ -21,6 +21,7 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
+use mutant::Mutant;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -360,6 +361,10 @@ where
             let event = match event {
                 None => return Err("its stream ended".to_owned()),
                 Some(Ok(event)) => event,
+                Some(Err(_)) if mutant::on(Mutant::WatchErrorSilent) => {
+                    shutdown.wait().await;
+                    return Ok(());
+                }
                 Some(Err(error)) => {
                     self.interrupted(&error);
                     continue;
@@ -385,7 +390,9 @@ where
                     self.health.feeds().came(self.number);
                 }
                 Event::InitDone => {
-                    self.cache.listed(self.namespace.as_deref(), round, &poison);
+                    if !mutant::on(Mutant::RelistAddsOnly) {
+                        self.cache.listed(self.namespace.as_deref(), round, &poison);
+                    }
                     self.health.feeds().synced(self.number);
                 }
             }

@@ -7,10 +7,11 @@ use engine::{
     client,
     clock::Clock,
     health::Health,
-    leader::{Candidacy, Durations, Leader, NotReleased},
+    leader::{Candidacy, Durations, Leader, Leading, NotReleased},
     metrics::Metrics,
     supervise::{Shutdown, Trigger},
 };
+use futures::FutureExt;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::{
     Api, Config,
@@ -22,7 +23,6 @@ use testkit::{
     suite::{self, Env},
 };
 use tokio::{
-    sync::watch,
     task::JoinSet,
     time::{Instant, sleep, timeout},
 };
@@ -32,7 +32,7 @@ const NAME: &str = "family";
 const SOON: Duration = Duration::from_secs(10);
 
 struct Candidate {
-    is_leading: watch::Receiver<bool>,
+    leading: Leading,
     stop: Trigger,
     metrics: Metrics,
     task: JoinSet<Result<(), NotReleased>>,
@@ -61,11 +61,11 @@ impl Candidate {
             Health::default(),
         );
         let (stop, shutdown) = Shutdown::pair();
-        let is_leading = leader.status();
+        let leading = leader.status();
         let mut task = JoinSet::new();
         task.spawn(leader.run(shutdown));
         Ok(Self {
-            is_leading,
+            leading,
             stop,
             metrics,
             task,
@@ -73,13 +73,18 @@ impl Candidate {
     }
 
     fn leads(&self) -> bool {
-        *self.is_leading.borrow()
+        self.leading.is_on()
     }
 
     /// How long it took.
     async fn becomes(&mut self, wanted: bool, limit: Duration) -> Result<Duration> {
         let start = Instant::now();
-        let change = self.is_leading.wait_for(|is_leading| *is_leading == wanted);
+        let change = async {
+            while self.leading.is_on() != wanted {
+                self.leading.changed().await?;
+            }
+            anyhow::Ok(())
+        };
         let changed = timeout(limit, change).await;
         changed.with_context(|| format!("not {wanted} within {limit:?}"))??;
         Ok(start.elapsed())
@@ -270,7 +275,7 @@ async fn what_others_write_into_the_lease_does_not_end_the_leadership() -> Resul
                 .await?;
             sleep(Duration::from_millis(150)).await;
             ensure!(
-                leader.leads() && !leader.is_leading.has_changed()?,
+                leader.leads() && leader.leading.changed().now_or_never().is_none(),
                 "lost by a note"
             );
         }

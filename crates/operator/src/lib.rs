@@ -9,6 +9,8 @@ pub mod arguments;
 pub mod config;
 pub mod http;
 pub mod logging;
+#[cfg(feature = "mutants")]
+mod mutants;
 pub mod run;
 
 use arguments::Arguments;
@@ -37,6 +39,8 @@ pub fn main() -> ExitCode {
 }
 
 fn prepare(arguments: &Arguments) -> Result<Config> {
+    #[cfg(feature = "mutants")]
+    mutants::choose()?;
     let config = Config::load(&arguments.config)?;
     if !arguments.check_config {
         let format = arguments.log_format.unwrap_or_else(|| {
@@ -47,6 +51,8 @@ fn prepare(arguments: &Arguments) -> Result<Config> {
             }
         });
         logging::start(format, &config.log.filter)?;
+        #[cfg(feature = "mutants")]
+        mutants::warn();
     }
     Ok(config)
 }

@@ -26,6 +26,8 @@ async fn start(env: &Env) -> Result<Operator> {
         config: String::new(),
         permissions: api::rbac::tasks(),
         network: None,
+        endpoint: None,
+        environment: Vec::new(),
     };
     Operator::start(&env.client, &env.config, &plan).await
 }

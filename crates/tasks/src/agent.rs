@@ -5,6 +5,7 @@ use api::{
     decide::{Decision, Input, NoExternal},
     tasks::{Agent, AgentPhase, AgentStatus},
 };
+use mutant::Mutant;
 
 /// What was observed of the things that an Agent names. Each is true if the thing exists or is
 /// not named. Secrets are not read: a missing one shows on the run.
@@ -27,7 +28,11 @@ pub struct AgentWorld {
 #[must_use]
 pub fn decide(input: &Input<'_, Agent, AgentWorld>) -> Decision<AgentStatus, NoExternal> {
     let status = input.object.status.clone().unwrap_or_default();
-    let missing = missing(input.object, input.world);
+    let was_ready = status.phase == Some(AgentPhase::Ready);
+    let mut missing = missing(input.object, input.world);
+    if mutant::on(Mutant::ReadyForEver) && was_ready {
+        missing.clear();
+    }
     let decision = if missing.is_empty() {
         let verdict = Verdict::ready("everything that the Agent names exists");
         Decision::say(status, AgentPhase::Ready, verdict)

@@ -17,6 +17,7 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 use kube::{Resource, ResourceExt};
+use mutant::Mutant;
 
 use crate::{
     agent::{self, AgentWorld},
@@ -56,9 +57,13 @@ pub fn start(
     context: Context,
     scope: Scope,
     defaults: Defaults,
-    settings: Settings,
+    mut settings: Settings,
     supervisor: &mut Supervisor,
 ) {
+    if mutant::on(Mutant::InsideAllowed) {
+        settings.allowed_networks = ["0.0.0.0/0", "::/0"].map(str::to_owned).to_vec();
+        settings.plain_http = true;
+    }
     let (client, metrics, health) = (
         context.client.clone(),
         context.metrics.clone(),
@@ -182,7 +187,7 @@ fn wake_runs_of_agents<R: Send + Sync + 'static>(
     agents.on_change(move |change| {
         let word = word("agent", change.key.namespace.as_deref(), &change.key.name);
         for (key, run) in runs.find_keyed(&word) {
-            if !is_over(&run) {
+            if !is_over(&run) && !mutant::on(Mutant::AgentUnheard) {
                 handle.touch(&key);
             }
         }
@@ -239,6 +244,9 @@ impl Classes {
         ] {
             let (agents, handle, kind) = (agents.clone(), handle.clone(), cache.name());
             cache.on_change(move |change| {
+                if mutant::on(Mutant::ReferenceUnheard) {
+                    return;
+                }
                 let word = word(kind, change.key.namespace.as_deref(), &change.key.name);
                 for (key, _) in agents.find_keyed(&word) {
                     handle.touch(&key);

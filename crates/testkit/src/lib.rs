@@ -11,6 +11,7 @@
 pub mod audit;
 mod cache;
 pub mod cluster;
+pub mod faults;
 pub mod git;
 pub mod image_cache;
 pub mod images;

@@ -6,7 +6,10 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -31,16 +34,19 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 
-use crate::{cluster, git::Network, wait::until};
+use crate::{cluster, faults::proxy::Endpoint, git::Network, wait::until};
 
 /// The name of the ServiceAccount and its bindings.
 const ACCOUNT: &str = "operator-under-test";
+
+/// Names another binary of the operator, to see whether a suite notices the difference.
+pub const BINARY_VARIABLE: &str = "ORCHESTRATOR_TEST_BINARY";
 
 /// How an operator is started.
 #[derive(Debug, Clone)]
@@ -57,6 +63,19 @@ pub struct Plan {
     pub permissions: &'static [Permission],
     /// The cluster's own network, if it must reach more there than the API server.
     pub network: Option<Arc<Network>>,
+    /// Another way to the API server than the direct one.
+    pub endpoint: Option<Endpoint>,
+    /// More of its environment.
+    pub environment: Vec<(String, String)>,
+}
+
+/// All that an operator needs to be started, as often as one likes.
+pub struct Launch {
+    plan: Plan,
+    /// Its user, as the audit log names it.
+    pub user: String,
+    folder: Arc<tempfile::TempDir>,
+    starts: AtomicU32,
 }
 
 /// A running operator. Dropping it kills it.
@@ -69,7 +88,7 @@ pub struct Operator {
     /// Its user, as the audit log names it.
     pub user: String,
     /// Holds what it reads and writes until it is gone.
-    _folder: tempfile::TempDir,
+    _folder: Arc<tempfile::TempDir>,
     network: Option<Arc<Network>>,
 }
 
@@ -82,39 +101,48 @@ impl Drop for Operator {
     }
 }
 
-impl Operator {
-    /// Starts it and waits until it is ready (it need not lead).
+impl Launch {
+    /// Grants what the plan permits, and writes configuration and kubeconfig.
     ///
     /// # Errors
-    /// When it cannot be started, or is not ready within 30 s; with the end of its log.
-    pub async fn start(client: &Client, config: &Config, plan: &Plan) -> Result<Self> {
+    /// When the API server refuses something, or a file cannot be written.
+    pub async fn new(client: &Client, config: &Config, plan: &Plan) -> Result<Self> {
         let folder = tempfile::tempdir().context("cannot make a folder")?;
         let user = grant(client, plan).await?;
-        let kubeconfig = folder.path().join("kubeconfig");
-        fs::write(&kubeconfig, kubeconfig_of(client, config, plan).await?)?;
-        let settings = folder.path().join("config.yaml");
+        let kubeconfig = kubeconfig_of(client, config, plan).await?;
+        fs::write(folder.path().join("kubeconfig"), kubeconfig)?;
         let watched = json!(plan.watched);
-        fs::write(
-            &settings,
-            format!("watchNamespaces: {watched}\n{}", plan.config),
-        )?;
-        let log = folder.path().join("log");
+        let settings = format!("watchNamespaces: {watched}\n{}", plan.config);
+        fs::write(folder.path().join("config.yaml"), settings)?;
+        Ok(Self {
+            plan: plan.clone(),
+            user,
+            folder: Arc::new(folder),
+            starts: AtomicU32::new(0),
+        })
+    }
+
+    /// Starts a process; it need not be ready yet. Its log is a file of its own.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn(&self) -> Result<Operator> {
+        let Self {
+            plan, user, folder, ..
+        } = self;
+        let nth = self.starts.fetch_add(1, Ordering::Relaxed);
+        let log = folder.path().join(format!("log-{nth}"));
         let address = free_address(plan.network.as_deref())?;
         let mut command = Command::new(&plan.binary);
         command
             .arg("--config")
-            .arg(&settings)
+            .arg(folder.path().join("config.yaml"))
             .arg("--kubeconfig")
-            .arg(&kubeconfig)
-            .args([
-                "--family",
-                "tasks",
-                "--namespace",
-                &plan.home,
-                "--log-format",
-                "json",
-            ])
-            .args(["--address", &address.to_string()]);
+            .arg(folder.path().join("kubeconfig"))
+            .args(["--family", "tasks", "--namespace", &plan.home])
+            .args(["--log-format", "json"])
+            .args(["--address", &address.to_string()])
+            .envs(plan.environment.iter().map(|(name, value)| (name, value)));
         let child = match &plan.network {
             Some(network) => network.spawn(command, &log)?,
             None => command
@@ -124,14 +152,24 @@ impl Operator {
                 .spawn()
                 .with_context(|| format!("cannot start '{}'", plan.binary.display()))?,
         };
-        let mut operator = Self {
+        Ok(Operator {
             child,
             address,
             log,
-            user,
-            _folder: folder,
+            user: user.clone(),
+            _folder: Arc::clone(folder),
             network: plan.network.clone(),
-        };
+        })
+    }
+}
+
+impl Operator {
+    /// Starts it and waits until it is ready (it need not lead).
+    ///
+    /// # Errors
+    /// When it cannot be started, or is not ready within 30 s; with the end of its log.
+    pub async fn start(client: &Client, config: &Config, plan: &Plan) -> Result<Self> {
+        let mut operator = Launch::new(client, config, plan).await?.spawn()?;
         let ready = until("the operator", Duration::from_secs(30), async || {
             Ok(match operator.page("/readyz").await {
                 Ok((200, _)) => Ok(()),
@@ -150,7 +188,148 @@ impl Operator {
         Ok(operator)
     }
 
-    /// Gets one of its pages: code and text.
+    /// Its process.
+    ///
+    /// # Errors
+    /// Never on Linux, where a process number fits.
+    pub fn pid(&self) -> Result<i32> {
+        Ok(i32::try_from(self.child.id())?)
+    }
+
+    /// The id of its token, as the audit log names it; each [`Launch`] has a token of its own.
+    ///
+    /// # Errors
+    /// When its kubeconfig cannot be read, or its token is of another kind than the API server's.
+    pub fn credential(&self) -> Result<String> {
+        let text = fs::read_to_string(self.log.with_file_name("kubeconfig"))?;
+        let kubeconfig: Value = serde_json::from_str(&text)?;
+        let token = kubeconfig["users"][0]["user"]["token"].as_str();
+        let payload = token.and_then(|token| token.split('.').nth(1));
+        let mut payload = payload
+            .context("no token")?
+            .replace('-', "+")
+            .replace('_', "/");
+        while !payload.len().is_multiple_of(4) {
+            payload.push('=');
+        }
+        let k8s_openapi::ByteString(claims) = serde_json::from_value(json!(payload))?;
+        let claims: Value = serde_json::from_slice(&claims)?;
+        let id = claims["jti"].as_str().context("a token without an id")?;
+        Ok(format!("JTI={id}"))
+    }
+
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// When the process cannot be asked.
+    pub fn has_ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Its pages, for who cannot hold on to it.
+    #[must_use]
+    pub fn pages(&self) -> Pages {
+        Pages {
+            address: self.address,
+            network: self.network.clone(),
+        }
+    }
+
+    /// As [`Pages::page`].
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn page(&self, path: &str) -> Result<(u16, String)> {
+        self.pages().page(path).await
+    }
+
+    /// As [`Pages::metrics`].
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn metrics(&self) -> Result<String> {
+        self.pages().metrics().await
+    }
+
+    /// As [`Pages::metric`].
+    ///
+    /// # Errors
+    /// When it does not answer, or says no number.
+    pub async fn metric(&self, series: &str) -> Result<f64> {
+        self.pages().metric(series).await
+    }
+
+    /// As [`Pages::is_leading`].
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn is_leading(&self) -> Result<bool> {
+        self.pages().is_leading().await
+    }
+
+    /// All that it wrote.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn log_text(&self) -> Result<String> {
+        Ok(fs::read_to_string(&self.log)?)
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// When it has ended already.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        kill(Pid::from_raw(self.pid()?), signal).context("the operator has ended")?;
+        Ok(())
+    }
+
+    /// Asks it to stop; it must do so well, within 5 s.
+    ///
+    /// # Errors
+    /// When it does not stop, or not with code 0; with the end of its log.
+    pub async fn stop(mut self) -> Result<()> {
+        self.signal(Signal::SIGTERM)?;
+        let ended = self.ended(Duration::from_secs(5)).await?;
+        ensure!(
+            ended.success(),
+            "the operator ended with {ended}: {}",
+            self.log_text()?
+        );
+        Ok(())
+    }
+
+    async fn ended(&mut self, within: Duration) -> Result<ExitStatus> {
+        let end = Instant::now() + within;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            ensure!(Instant::now() < end, "the operator does not stop");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Kills it at once.
+    ///
+    /// # Errors
+    /// When it has ended already.
+    pub async fn kill(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.ended(Duration::from_secs(5)).await?;
+        Ok(())
+    }
+}
+
+/// What an operator shows by HTTP.
+#[derive(Debug, Clone)]
+pub struct Pages {
+    address: SocketAddr,
+    network: Option<Arc<Network>>,
+}
+
+impl Pages {
+    /// Gets one: code and text.
     ///
     /// # Errors
     /// When it does not answer.
@@ -209,60 +388,6 @@ impl Operator {
     /// When it does not answer.
     pub async fn is_leading(&self) -> Result<bool> {
         Ok(self.metric("orchestrator_leader").await? > 0.5)
-    }
-
-    /// All that it wrote.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub fn log_text(&self) -> Result<String> {
-        Ok(fs::read_to_string(&self.log)?)
-    }
-
-    /// Sends a signal.
-    ///
-    /// # Errors
-    /// When it has ended already.
-    pub fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = self.child.id();
-        kill(Pid::from_raw(i32::try_from(pid)?), signal).context("the operator has ended")?;
-        Ok(())
-    }
-
-    /// Asks it to stop; it must do so well, within 5 s.
-    ///
-    /// # Errors
-    /// When it does not stop, or not with code 0; with the end of its log.
-    pub async fn stop(mut self) -> Result<()> {
-        self.signal(Signal::SIGTERM)?;
-        let ended = self.ended(Duration::from_secs(5)).await?;
-        ensure!(
-            ended.success(),
-            "the operator ended with {ended}: {}",
-            self.log_text()?
-        );
-        Ok(())
-    }
-
-    async fn ended(&mut self, within: Duration) -> Result<ExitStatus> {
-        let end = Instant::now() + within;
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(status);
-            }
-            ensure!(Instant::now() < end, "the operator does not stop");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    }
-
-    /// Kills it at once.
-    ///
-    /// # Errors
-    /// When it has ended already.
-    pub async fn kill(mut self) -> Result<()> {
-        self.child.kill()?;
-        self.ended(Duration::from_secs(5)).await?;
-        Ok(())
     }
 }
 
@@ -342,6 +467,12 @@ fn rules(permissions: &[Permission], scopes: &[Scope]) -> Vec<PolicyRule> {
         .collect()
 }
 
+/// The ClusterRole of an operator, and its binding.
+#[must_use]
+pub fn cluster_name(home: &str) -> String {
+    format!("{ACCOUNT}-{home}")
+}
+
 /// Makes the account and gives it exactly the family's permissions; the account's user name.
 async fn grant(client: &Client, plan: &Plan) -> Result<String> {
     let home = plan.home.as_str();
@@ -384,7 +515,7 @@ async fn grant(client: &Client, plan: &Plan) -> Result<String> {
         .patch(ACCOUNT, &params, &Patch::Apply(&binding))
         .await?;
     // Cluster-wide, as the chart does: a namespace that is deleted must not take our rights with it.
-    let name = format!("{ACCOUNT}-{home}");
+    let name = cluster_name(home);
     let role = ClusterRole {
         metadata: meta(&name),
         rules: Some(rules(plan.permissions, &[Scope::Watched, Scope::Cluster])),
@@ -416,11 +547,19 @@ async fn kubeconfig_of(client: &Client, config: &Config, plan: &Plan) -> Result<
         .create_token_request(ACCOUNT, &PostParams::default(), &request)
         .await?;
     let token = token.status.context("no token")?.token;
-    let authorities = authorities(config)?;
-    let name = &config.tls_server_name;
-    let server = match plan.network {
-        Some(_) => format!("https://{}", cluster::API_SERVER),
-        None => config.cluster_url.to_string(),
+    let (server, authorities, name) = match (&plan.endpoint, &plan.network) {
+        (Some(endpoint), _) => {
+            let authority = base64(endpoint.authority.as_bytes());
+            (endpoint.server.clone(), authority, None)
+        }
+        (None, network) => {
+            let server = match network {
+                Some(_) => format!("https://{}", cluster::API_SERVER),
+                None => config.cluster_url.to_string(),
+            };
+            let name = config.tls_server_name.clone();
+            (server, authorities(config)?, name)
+        }
     };
     let mut cluster = json!({ "server": server, "certificate-authority-data": authorities });
     if let Some(name) = name {
@@ -465,12 +604,16 @@ fn base64(bytes: &[u8]) -> String {
     encoded.as_str().unwrap_or_default().to_owned()
 }
 
-/// The binary that `cargo build` made for the tests that run now.
+/// The binary that `cargo build` made for the tests that run now, or the one that
+/// [`BINARY_VARIABLE`] names.
 ///
 /// # Errors
 /// When it is not there.
 pub fn built(target: &Path) -> Result<PathBuf> {
-    let binary = target.join("orchestrator");
+    let binary = match std::env::var_os(BINARY_VARIABLE) {
+        Some(binary) => PathBuf::from(binary),
+        None => target.join("orchestrator"),
+    };
     ensure!(
         binary.is_file(),
         "'{}' is not there; run 'cargo build -p operator'",

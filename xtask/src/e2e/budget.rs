@@ -61,6 +61,8 @@ async fn budget(env: Env) -> Result<String> {
         config: "tasks: {cleanup: {completedJobDelayMinutes: 0}}".to_owned(),
         permissions: api::rbac::tasks(),
         network: None,
+        endpoint: None,
+        environment: Vec::new(),
     };
     let operator = Operator::start(&env.client, &env.config, &plan).await?;
     ready_agent(&env).await?;

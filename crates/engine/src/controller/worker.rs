@@ -17,6 +17,7 @@ use api::{
 use futures::FutureExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Resource;
+use mutant::Mutant;
 use tokio::time::Instant;
 
 use super::{Context, Handle};
@@ -108,6 +109,7 @@ impl<K: Kind> Worker<K> {
             Looked::Completed(wake) => {
                 self.memory().remove(key);
                 match wake {
+                    Some(_) if mutant::on(Mutant::WakeForgotten) => ("Waiting", Next::Idle),
                     Some(at) => ("Waiting", Next::At(self.instant(at))),
                     None => ("Completed", Next::Idle),
                 }
@@ -166,6 +168,7 @@ impl<K: Kind> Worker<K> {
             Class::Transient | Class::Conflict => {
                 lasts > SHOWN_AFTER && fault.reason != Reason::NamespaceTerminating
             }
+            Class::Denied if mutant::on(Mutant::DenialUnshown) => false,
             Class::Invalid | Class::Denied | Class::Failed | Class::Bug => true,
         };
         if is_shown {
@@ -238,7 +241,10 @@ impl<K: Kind> Worker<K> {
             generation,
             since: known.map_or(now, |known| known.since),
         };
-        let delay = backoff::delay(self.seed, key, class, entry.attempt);
+        let mut delay = backoff::delay(self.seed, key, class, entry.attempt);
+        if mutant::on(Mutant::RetryAtOnce) {
+            delay = Duration::ZERO;
+        }
         memory.insert(key.clone(), entry.clone());
         (entry, delay)
     }
@@ -269,7 +275,10 @@ impl<K: Kind> Worker<K> {
         };
         memory.insert(key.clone(), entry);
         // Whoever stored it may have had another clock.
-        let longest = backoff::ceiling(*class, retry.attempt);
+        let mut longest = backoff::ceiling(*class, retry.attempt);
+        if mutant::on(Mutant::ForeignClockBelieved) {
+            longest = Duration::from_secs(24 * 60 * 60);
+        }
         let at = retry.next_at.0.min(now.checked_add(longest).unwrap_or(now));
         (at > now).then(|| self.instant(at))
     }
@@ -287,7 +296,8 @@ impl<K: Kind> Worker<K> {
         } else {
             // Without the Lease nothing is looked at, so keys of objects that are gone would stay.
             let known: HashSet<Key> = self.objects.keys().into_iter().collect();
-            handle.queue().retain(|key| known.contains(key));
+            let forgets = mutant::on(Mutant::StandbyForgets);
+            handle.queue().retain(|key| known.contains(key) && !forgets);
             // Another leads now, and knows better how often something failed.
             self.memory().clear();
             (0, Duration::ZERO)
@@ -357,7 +367,7 @@ pub(super) fn retry_to_store<S: Status>(
     {
         return known;
     }
-    (delay >= backoff::STORED).then(|| Retry {
+    (delay >= backoff::STORED && !mutant::on(Mutant::BackoffUnstored)).then(|| Retry {
         attempt,
         class: class.name().to_owned(),
         next_at: Time(now.checked_add(delay).unwrap_or(now)),

@@ -136,6 +136,11 @@ impl Standing {
         }
     }
 
+    /// Until when we may lead, if we do.
+    pub(super) fn until(&self) -> Option<Instant> {
+        self.held.map(|renewed| renewed + self.durations.give_up)
+    }
+
     /// What to do now.
     pub(super) fn next(&self, now: Instant) -> Act {
         let (act, due) = match self.held {

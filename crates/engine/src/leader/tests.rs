@@ -1,8 +1,11 @@
 //! The decisions of an election, and its arithmetic.
 
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
-use kube::api::ObjectMeta;
+use kube::{api::ObjectMeta, client::Body};
 
 use super::*;
 
@@ -272,4 +275,89 @@ fn times_keep_two_from_leading_at_once() {
     ] {
         assert!(of(lease, renew).is_err(), "{lease} {renew}");
     }
+}
+
+/// A server that knows one Lease, takes its time, and never has news.
+fn server(takes: Duration) -> Client {
+    let stored: Arc<Mutex<Option<Vec<u8>>>> = Arc::default();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let stored = Arc::clone(&stored);
+        async move {
+            let is_read = request.method() == Method::GET;
+            if is_read && request.uri().path().ends_with("/leases") {
+                return pending().await;
+            }
+            tokio::time::sleep(takes).await;
+            let body = request.into_body().collect_bytes().await?;
+            let mut stored = stored.lock().unwrap();
+            if !is_read {
+                *stored = Some(body.to_vec());
+            }
+            let none = br#"{"kind": "Status", "code": 404, "reason": "NotFound"}"#;
+            let (code, answer) = match &*stored {
+                Some(lease) => (200, lease.clone()),
+                None => (404, none.to_vec()),
+            };
+            let response = Response::builder().status(code).body(Body::from(answer));
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(response?)
+        }
+    });
+    Client::new(service, "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_leader_does_not_lead_before_its_timers_run() {
+    let takes = Duration::from_millis(400);
+    let candidacy = Candidacy {
+        namespace: "n".to_owned(),
+        name: "tasks".to_owned(),
+        identity: ME.to_owned(),
+        durations: Durations::default(),
+    };
+    let leader = Leader::new(
+        server(takes),
+        candidacy,
+        Clock::fake(Timestamp::UNIX_EPOCH),
+        Metrics::default(),
+        Health::default(),
+    );
+    let mut status = leader.status();
+    let (stop, shutdown) = Shutdown::pair();
+    let mut running = pin!(leader.run(shutdown));
+    // Who polls it runs it; who does not, freezes it. The answer: whether there were news in time.
+    macro_rules! run_for {
+        ($time:expr) => {
+            tokio::select! {
+                _ = &mut running => panic!("ended"),
+                changed = status.changed() => changed.is_ok(),
+                () = tokio::time::sleep($time) => false,
+            }
+        };
+    }
+    let begin = Instant::now();
+    assert!(run_for!(seconds(10)) && status.is_on());
+    let until = begin + takes + seconds(10);
+    assert_eq!(
+        *status.0.borrow(),
+        Some(until),
+        "from before the create was sent; it took {takes:?}, as the look before it"
+    );
+    assert!(!run_for!(seconds(60)), "a renewal is no news");
+    assert!(status.is_on());
+
+    let until = status.0.borrow().unwrap();
+    assert!(until > Instant::now() + seconds(4), "it was renewed");
+    let moment = Duration::from_millis(1);
+    tokio::time::advance(until - Instant::now() - moment).await;
+    assert!(status.is_on());
+    tokio::time::advance(moment).await;
+    assert!(!status.is_on(), "its time is over");
+    assert!(!status.0.has_changed().unwrap(), "it was not told");
+
+    assert!(run_for!(seconds(1)) && !status.is_on(), "it has noticed");
+    assert_eq!(*status.0.borrow(), None);
+    assert!(run_for!(seconds(1)) && status.is_on(), "nobody took it");
+    stop.pull();
+    running.await.unwrap();
+    assert!(!status.is_on());
 }

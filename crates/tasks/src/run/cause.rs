@@ -9,6 +9,8 @@ use api::{
     kubelet::{is_missing, is_permission, needs_root},
 };
 
+use mutant::Mutant;
+
 use super::{disruption, world::pod_words};
 use crate::view::{CLONING, Container, JobView, PodView, Warning};
 
@@ -34,6 +36,9 @@ pub(super) fn find(
     now: Timestamp,
 ) -> Option<Cause> {
     let Some(pod) = pod else {
+        if mutant::on(Mutant::QuotaUnsaid) {
+            return None;
+        }
         return newest(warnings, &job.uid, job.created, from_job_warning);
     };
     stopped(pod, now)
@@ -68,13 +73,17 @@ fn container(pod: &PodView, user: Option<i64>) -> Option<Cause> {
         | "ErrImageNeverPull"
         | "RegistryUnavailable"
         | "ImageInspectError"
-        | "SignatureValidationFailed" => Some(Cause::new(
-            Reason::ImagePullFailed,
-            format!(
-                "{pod}: the image cannot be pulled{}",
-                after_colon(pull_error(message))
-            ),
-        )),
+        | "SignatureValidationFailed"
+            if !mutant::on(Mutant::PullUnsaid) =>
+        {
+            Some(Cause::new(
+                Reason::ImagePullFailed,
+                format!(
+                    "{pod}: the image cannot be pulled{}",
+                    after_colon(pull_error(message))
+                ),
+            ))
+        }
         "CreateContainerConfigError" if needs_root(message) => Some(Cause::new(
             Reason::ImageNeedsRoot,
             format!("{pod}: {message}"),
@@ -112,6 +121,9 @@ pub(super) fn not_executable(pod: &str, message: &str, user: Option<i64>) -> Cau
 }
 
 fn unschedulable(pod: &PodView) -> Option<Cause> {
+    if mutant::on(Mutant::UnschedulableUnsaid) {
+        return None;
+    }
     let message = pod.unschedulable.as_deref()?;
     let lower = message.to_lowercase();
     let reason = if lower.contains("persistentvolumeclaim") || lower.contains("volume") {

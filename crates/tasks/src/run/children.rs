@@ -20,6 +20,7 @@ use k8s_openapi::{
         apis::meta::v1::{ObjectMeta, OwnerReference},
     },
 };
+use mutant::Mutant;
 use serde_json::Value;
 
 use super::{
@@ -127,9 +128,13 @@ pub(super) fn job(making: &Making<'_>) -> Result<Manifest, serde_json::Error> {
 }
 
 fn manifest(resource: ResourceType, order: &Order<'_>, name: &str, body: Value) -> Manifest {
+    let mut namespace = order.metadata.namespace.as_deref();
+    if mutant::on(Mutant::CrossNamespaceOwner) {
+        namespace = Some("default");
+    }
     Manifest::new(
         resource,
-        order.metadata.namespace.as_deref(),
+        namespace,
         name,
         order.metadata.uid.as_deref().unwrap_or_default(),
         labels(order),
@@ -163,7 +168,11 @@ fn labels(order: &Order<'_>) -> BTreeMap<String, String> {
         (names::SERVICE_NAME, run.spec.service_name.clone()),
         (names::CONTEXT_VERSION, run.spec.context_version.to_string()),
     ] {
-        labels.insert(key.to_owned(), names::label_value(&value));
+        let mut label = names::label_value(&value);
+        if mutant::on(Mutant::RawLabel) {
+            label = value;
+        }
+        labels.insert(key.to_owned(), label);
     }
     labels
 }
@@ -209,7 +218,9 @@ fn pod(making: &Making<'_>) -> core::PodSpec {
         restart_policy: Some("Never".to_owned()),
         termination_grace_period_seconds: Some(contract::GRACE_SECONDS),
         service_account_name: Some(agent.service_account_name.clone()),
-        automount_service_account_token: Some(agent.automount_token),
+        automount_service_account_token: Some(
+            agent.automount_token || mutant::on(Mutant::TokenMounted),
+        ),
         // One variable per Service of the namespace would leak its neighbours into the agent.
         enable_service_links: Some(false),
         security_context: Some(core::PodSecurityContext {

@@ -14,6 +14,7 @@ use api::{
     tasks::{Backoff, Evidence, RunPhase, TaskRunStatus},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use mutant::Mutant;
 
 use super::{
     RunDecision, STOP_WAIT, disruption, going,
@@ -32,7 +33,7 @@ const INNER: usize = MESSAGE - 200;
 /// An attempt ended: it is the run's end, or the next one gets its time.
 pub(super) fn conclude(run: &Run<'_>, judgement: Judgement) -> RunDecision {
     let reason = judgement.reason;
-    if disruption::is_one(reason) {
+    if disruption::is_one(reason) && !mutant::on(Mutant::EvictionCounted) {
         return disrupted(run, judgement);
     }
     let is_done = run.order.is_done(&judgement.evidence);
@@ -160,6 +161,7 @@ pub(super) fn between(run: &Run<'_>, result: &Evidence) -> RunDecision {
         return end(run, status, RunPhase::Failed, verdict);
     }
     match run.deadline() {
+        Some(_) if mutant::on(Mutant::RetryWaitForgotten) => start::start(run),
         Some(due) if run.now < due && !is_held(run) => wait_for_next(run, status, due),
         Some(_) | None => start::start(run),
     }
@@ -217,7 +219,11 @@ pub(super) fn give_up(run: &Run<'_>, job: &JobView, reason: Reason, message: &st
     status.deadline_at = Some(Time(run.after(STOP_WAIT)));
     let verdict = stopping_words(&result, &job.name);
     status.result = Some(result);
-    Decision::say(status, run.phase(), verdict).wake_at(run.now)
+    let decision = Decision::say(status, run.phase(), verdict).wake_at(run.now);
+    if mutant::on(Mutant::EvidenceAfterStop) {
+        return decision.with(run.delete(job));
+    }
+    decision
 }
 
 fn stopping_words(result: &Evidence, job: &str) -> Verdict {
@@ -232,6 +238,19 @@ fn stopping_words(result: &Evidence, job: &str) -> Verdict {
 pub(super) fn lost(run: &Run<'_>, job_name: &str) -> RunDecision {
     let message = format!("Job '{job_name}' was deleted from outside before its end was read");
     let judgement = Judgement::new(Reason::JobLost, message, Evidence::default());
+    if mutant::on(Mutant::LostAtOnce) {
+        return conclude(run, judgement);
+    }
+    if mutant::on(Mutant::JobLossIsSuccess) {
+        let reason = Reason::Succeeded;
+        return conclude(
+            run,
+            Judgement {
+                reason,
+                ..judgement
+            },
+        );
+    }
     let deadline = run.after(LOST_WAIT);
     let mut status = run.next();
     status.deadline_at = Some(Time(deadline));

@@ -1,6 +1,7 @@
 //! A run that is being deleted: what it started is stopped first.
 
 use api::{Reason, Timestamp, Verdict, decide::Decision, names};
+use mutant::Mutant;
 
 use super::{
     RunDecision, STOP_WAIT, outcome,
@@ -20,7 +21,8 @@ pub(super) fn decide(run: &Run<'_>, since: Timestamp) -> RunDecision {
         let message = "let go without waiting, as the annotation asks";
         return say(Verdict::working(Reason::Deleting, message)).release();
     }
-    if left.is_empty() {
+    let is_asked = || run.jobs().all(|job| job.deleting.is_some());
+    if left.is_empty() || (mutant::on(Mutant::FinalizerEarly) && is_asked()) {
         let message = "nothing is left of the run";
         return say(Verdict::working(Reason::Deleting, message)).release();
     }

@@ -8,6 +8,7 @@ use api::{
     tasks::RunPhase,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use mutant::Mutant;
 use serde_json::json;
 
 use super::{
@@ -30,6 +31,9 @@ const QUIET: Duration = Duration::from_secs(30);
 /// The attempt with this Job goes on, as far as the status says.
 pub(super) fn decide(run: &Run<'_>, job_name: &str) -> RunDecision {
     let Some(job) = run.job(job_name) else {
+        if mutant::on(Mutant::JobLossUnseen) {
+            return Decision::say(run.next(), run.phase(), created(job_name));
+        }
         return conclude::lost(run, job_name);
     };
     match attempt::read(run, job) {
@@ -184,7 +188,7 @@ fn running(run: &Run<'_>, job: &JobView, pod: &PodView, since: Option<Timestamp>
     let mut wake = deadline;
     let verdict = match attempt::being_deleted(job) {
         Some(cause) => Verdict::working(cause.reason, cause.message),
-        None if disruption::is_stopped(pod) => {
+        None if disruption::is_stopped(pod) && !mutant::on(Mutant::StoppingUnsaid) => {
             let overdue = disruption::given_up_at(pod).filter(|at| run.now < *at);
             wake = overdue.map_or(wake, |at| at.min(wake));
             Verdict::working(Reason::Disrupted, disruption::words(pod, run.now))

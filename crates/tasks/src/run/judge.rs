@@ -10,6 +10,7 @@ use api::{
 };
 use git::Report;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use mutant::Mutant;
 use serde_json::Value;
 
 use super::{
@@ -79,11 +80,17 @@ pub(super) fn judge(
     match &pod.container {
         // A Job is complete by a Pod that ended with 0: another one is no evidence for it.
         Container::Ended(exit) if is_complete && exit.code != 0 => None,
-        Container::Ended(exit) if was_seen_stopping || was_asked_to_stop(pod, exit) => {
+        Container::Ended(exit)
+            if (was_seen_stopping || was_asked_to_stop(pod, exit))
+                && !mutant::on(Mutant::StoppedIsSuccess) =>
+        {
             Some(disrupted(pod))
         }
         Container::Ended(exit) => Some(match end {
             JobEnd::Complete { .. } => ended_well(pod, exit, terms),
+            JobEnd::Failed { .. } if mutant::on(Mutant::ExitCodeIgnored) => {
+                ended_well(pod, exit, terms)
+            }
             JobEnd::Failed { message, .. } => failed(pod, exit, message, terms),
         }),
         Container::Unknown | Container::Waiting(_) | Container::Running { .. } => {
@@ -116,6 +123,9 @@ pub(super) fn unread(job: &JobView, end: &JobEnd, pod: Option<&PodView>) -> Judg
             format!("Job '{}' failed, but {what}", job.name),
             evidence(pod),
         ),
+        JobEnd::Complete { .. } if mutant::on(Mutant::CompleteIsEnough) => {
+            Judgement::new(Reason::Succeeded, "the Job is complete", evidence(pod))
+        }
         JobEnd::Complete { .. } => Judgement::new(
             Reason::EvidenceLost,
             format!("Job '{}' is complete, but {what}", job.name),
@@ -199,7 +209,12 @@ fn results(message: &str) -> Result<BTreeMap<String, String>, (Reason, String)> 
     if message.is_empty() {
         return Ok(BTreeMap::new());
     }
-    match serde_json::from_str::<Value>(message) {
+    let read = serde_json::from_str::<Value>(message);
+    assert!(
+        read.is_ok() || !mutant::on(Mutant::PanicOnOddResult),
+        "a result is JSON"
+    );
+    match read {
         Ok(Value::Object(object)) => Ok(object
             .into_iter()
             .filter_map(|(name, value)| match value {

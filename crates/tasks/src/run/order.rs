@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use api::{
     decide::ResourceType,
+    names::{LABEL_LIMIT, cut},
     tasks::{
-        DocsRun, DocsRunStatus, Evidence, File, KeepChildren, Retry, TaskRun, docs_names, names,
-        push_intent,
+        DocsRun, DocsRunStatus, Evidence, File, KeepChildren, Retry, TaskRun, TaskRunSpec,
+        docs_names, names, push_intent,
     },
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use mutant::Mutant;
 
 use super::docs::{self, Settings};
 
@@ -104,6 +106,13 @@ impl<'a> Order<'a> {
 
     pub(super) fn job_name(&self, attempt: u32, replaced_after: Option<u32>) -> String {
         match self.work {
+            Work::Task(run) if mutant::on(Mutant::NameCut) => {
+                let TaskRunSpec { service_name, .. } = &run.spec;
+                let mut plain = run.spec.clone();
+                plain.service_name = "x".to_owned();
+                let name = names::job(&plain, attempt, replaced_after);
+                cut(&name.replacen('x', service_name, 1), LABEL_LIMIT).to_owned()
+            }
             Work::Task(run) => names::job(&run.spec, attempt, replaced_after),
             Work::Docs(_) => docs_names::job(self.name(), attempt, replaced_after),
         }

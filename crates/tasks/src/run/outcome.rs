@@ -7,6 +7,7 @@ use api::{
     names,
     tasks::{RunPhase, TaskRunStatus},
 };
+use mutant::Mutant;
 use serde::{Deserialize, Serialize};
 
 use super::{RunDecision, cleanup, version, world::Run};
@@ -65,6 +66,7 @@ pub(super) fn release(
         uid: run.uid.to_owned(),
     };
     let annotations = match serde_json::to_string(&outcome) {
+        Ok(_) if mutant::on(Mutant::OutcomeUnwritten) => std::collections::BTreeMap::new(),
         Ok(text) => [(names::OUTCOME.to_owned(), text)].into(),
         Err(_) => std::collections::BTreeMap::new(),
     };
@@ -74,7 +76,7 @@ pub(super) fn release(
 /// An object without status whose annotation says that this version has ended already.
 pub(super) fn restored(run: &Run<'_>) -> Option<RunDecision> {
     // Without a version, the most that the status can hold is an error of an earlier pass.
-    if run.status.context_version.is_some() {
+    if run.status.context_version.is_some() || mutant::on(Mutant::OutcomeIgnored) {
         return None;
     }
     let text = run.annotation(names::OUTCOME)?;

@@ -9,6 +9,7 @@ use api::{
     tasks::{Agent, CONTEXT_LIMIT, RunPhase, TaskRunStatus},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use mutant::Mutant;
 
 use super::{
     RunDecision, START_WAIT, STOP_WAIT, attempt,
@@ -42,7 +43,7 @@ pub(super) fn ready<'a>(run: &Run<'a>, name: &str) -> Result<&'a Agent, Box<RunD
     if let Some((begun, job)) = unrecorded(run) {
         return Err(Box::new(adopt(run, &begun, job)));
     }
-    if run.order.cancel {
+    if run.order.cancel && !mutant::on(Mutant::CancelUnheard) {
         return Err(Box::new(conclude::cancelled(run)));
     }
     if run.order.suspend {
@@ -170,6 +171,9 @@ fn missing(
     making: &Making<'_>,
 ) -> Result<Vec<Effect<NoExternal>>, serde_json::Error> {
     let mut effects = Vec::new();
+    if mutant::on(Mutant::PartialWriteBelieved) && run.files().is_some() && making.attempt == 1 {
+        return Ok(effects);
+    }
     if run.files().is_none() {
         effects.push(Effect::Ensure(Box::new(children::config_map(making)?)));
     }
@@ -255,6 +259,9 @@ fn leftovers(run: &Run<'_>, next: &str) -> Option<RunDecision> {
 
 /// More files than a ConfigMap holds. Those that are stored already fit.
 fn too_large(run: &Run<'_>) -> Option<RunDecision> {
+    if mutant::on(Mutant::SizeUnchecked) {
+        return None;
+    }
     let agent = run.world.agent.as_ref().map(|agent| &agent.spec);
     let (own, instructions) = children::sizes(run.order.files, agent);
     if run.files().is_some() || own.saturating_add(instructions) <= CONTEXT_LIMIT {
@@ -286,7 +293,10 @@ fn usable<'a>(run: &Run<'a>) -> Result<&'a Agent, (Reason, String)> {
     };
     let status = agent.status.as_ref().map(|status| &status.progress);
     let generation = agent.metadata.generation.unwrap_or(0);
-    let Some(progress) = status.filter(|known| known.observed_generation >= generation) else {
+    let is_newest = |observed: i64| {
+        observed >= generation || (observed > 0 && mutant::on(Mutant::OldReadinessBelieved))
+    };
+    let Some(progress) = status.filter(|known| is_newest(known.observed_generation)) else {
         // A condition about an older spec says nothing about this one. It will be looked at in a
         // moment, so this is nothing to warn of.
         return Err((

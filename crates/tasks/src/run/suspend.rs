@@ -8,6 +8,7 @@ use api::{
     tasks::RunPhase,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use mutant::Mutant;
 use serde_json::{Value, json};
 
 use super::{
@@ -47,7 +48,7 @@ pub(super) fn during(run: &Run<'_>, job: &JobView) -> RunDecision {
         format!("suspended: waiting for {} to stop", some_of(&left))
     };
     let mut decision = held(run, message);
-    if !job.suspended || !job.suspended_by_us {
+    if (!job.suspended || !job.suspended_by_us) && !mutant::on(Mutant::SuspendUnenforced) {
         decision = decision.with(set(run, job, json!({ "suspend": true })));
     }
     decision
@@ -85,6 +86,10 @@ pub(super) fn resume(run: &Run<'_>, job: &JobView) -> RunDecision {
     status.started_at = None;
     status.pod = None;
     status.deadline_at = Some(Time(deadline));
+    if mutant::on(Mutant::ResumeStartsAnother) {
+        status.job_name = None;
+        return Decision::say(status, RunPhase::Pending, going::created("")).wake_at(run.now);
+    }
     // Not every release of Kubernetes begins the Job's own limit anew.
     let mut spec = json!({ "suspend": false });
     if let Some(limit) = going::limit(job, time::after(deadline, run.pod_time(job))) {

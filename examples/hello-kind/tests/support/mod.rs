@@ -12,6 +12,7 @@ use engine::{
     Context, Controller, Hub, Kind, Scope, Watch,
     clock::Clock,
     health::Health,
+    leader::Leading,
     metrics::Metrics,
     supervise::{Supervisor, TaskEnded},
 };
@@ -96,13 +97,15 @@ impl Running {
         );
         // ANCHOR_END: watches
         // ANCHOR: controller
-        let (leader, leading) = watch::channel(true);
+        // Without a rival: for as long as a test takes.
+        let until = tokio::time::Instant::now() + Duration::from_secs(3600);
+        let (leader, leading) = watch::channel(Some(until));
         let context = Context {
             client,
             metrics: metrics.clone(),
             health: health.clone(),
             clock: Clock::system(),
-            leading,
+            leading: Leading::new(leading),
             identity: "hello".to_owned(),
             concurrency: 8,
             limit,

@@ -170,6 +170,8 @@ impl Bench {
             config,
             permissions: api::rbac::tasks(),
             network: Some(network),
+            endpoint: None,
+            environment: Vec::new(),
         };
         let down = Down {
             env,
@@ -381,15 +383,19 @@ impl Bench {
         let runs = self.runs();
         // A run that ended before it got a finalizer has none to wait for: its outcome is
         // written after its status, too.
-        let freed = until("the outcome to be told", Duration::from_secs(5), async || {
-            let seen = runs.get(name).await?;
-            let is_told = seen.annotations().contains_key(names::OUTCOME);
-            Ok(if is_told && seen.finalizers().is_empty() {
-                Ok(seen)
-            } else {
-                Err(format!("{:?}, told: {is_told}", seen.finalizers()))
-            })
-        })
+        let freed = until(
+            "the outcome to be told",
+            Duration::from_secs(5),
+            async || {
+                let seen = runs.get(name).await?;
+                let is_told = seen.annotations().contains_key(names::OUTCOME);
+                Ok(if is_told && seen.finalizers().is_empty() {
+                    Ok(seen)
+                } else {
+                    Err(format!("{:?}, told: {is_told}", seen.finalizers()))
+                })
+            },
+        )
         .await?;
         let outcome = freed
             .annotations()

@@ -4,6 +4,7 @@ use api::{
     decide::Input,
     tasks::{DocsRun, RunPhase},
 };
+use mutant::Mutant;
 
 use super::{DocsDecision, DocsWorld, doubt, resolve, status, verify};
 use crate::run::{
@@ -51,7 +52,16 @@ pub fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> DocsDecision {
     if is_new && run.fault.is_none() {
         let (_, name) = run.next_attempt();
         return match start::ready(&run, &name) {
-            Ok(agent) => resolve::decide(&run, &docs, agent, answer),
+            Ok(agent) => {
+                let resolved = resolve::decide(&run, &docs, agent, answer);
+                if mutant::on(Mutant::IntentUnstored) && resolved.status.base_commit.is_some() {
+                    let mut object = input.object.clone();
+                    object.status = Some(resolved.status);
+                    let object = &object;
+                    return decide(&Input { object, ..*input });
+                }
+                resolved
+            }
             Err(wait) => status::of_docs(with_facts(*wait), &stored),
         };
     }

@@ -367,8 +367,12 @@ fn keep(rng: &mut Rng) -> Duration {
 /// Any scene at all, and sometimes the fault that an effect ended with.
 pub(in crate::run) fn anything(seed: u64) -> (Scene, Option<Fault>) {
     let mut rng = Rng::new(seed);
-    let rng = &mut rng;
-    let mut run = rng.pick(runs()).clone();
+    let run = rng.pick(runs()).clone();
+    around(&mut rng, run)
+}
+
+/// Any scene around this run.
+pub(in crate::run) fn around(rng: &mut Rng, mut run: TaskRun) -> (Scene, Option<Fault>) {
     run.status = rng.maybe(|rng| status(rng, &run));
     run.spec.suspend = rng.one_in(5);
     run.spec.cancel = rng.one_in(6);

@@ -6,6 +6,7 @@ mod cleaning;
 mod cluster;
 mod deletion;
 mod disruptions;
+pub(super) mod fuzz;
 pub(super) mod generator;
 mod judging;
 mod lifecycle;

@@ -164,10 +164,14 @@ fn answer(rng: &mut Rng, asked: &Question, now: Timestamp) -> Answer {
 
 /// Any scene at all, and sometimes the fault that an effect ended with.
 pub(super) fn anything(seed: u64) -> (Scene, Option<Fault>) {
-    let (around, fault) = generator::anything(seed);
     let mut rng = Rng::new(seed ^ 0xd0c5);
-    let rng = &mut rng;
-    let mut run = rng.pick(runs()).clone();
+    let run = rng.pick(runs()).clone();
+    about(seed, &mut rng, run)
+}
+
+/// Any scene around this run.
+pub(super) fn about(seed: u64, rng: &mut Rng, mut run: DocsRun) -> (Scene, Option<Fault>) {
+    let (around, fault) = generator::anything(seed);
     run.metadata.deletion_timestamp = around.run.metadata.deletion_timestamp.clone();
     run.metadata.creation_timestamp = around.run.metadata.creation_timestamp.clone();
     run.metadata.annotations = around.run.metadata.annotations.clone();

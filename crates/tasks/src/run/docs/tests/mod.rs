@@ -5,6 +5,7 @@ mod children;
 mod cleaning;
 mod disruptions;
 mod doubting;
+mod fuzz;
 mod generator;
 mod judging;
 mod lifecycle;

@@ -1,0 +1,61 @@
+//! What a controller does without the Lease: nothing.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_without_the_lease_and_everything_is_looked_at_with_it() {
+    let room = room(&["play"]);
+    room.leading.send_replace(None);
+    put(&room.objects, "play", 5, 2, None);
+    pass(60 * SECOND).await;
+    assert!(room.server.requests.lock().unwrap().is_empty());
+    room.leading.send_replace(later(DAY));
+    pass(SECOND).await;
+    assert_eq!(room.server.statuses("play").len(), 1);
+    room.end().await;
+}
+
+/// As after a freeze: the Lease's time is over, and the election did not notice yet.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_begun_when_the_time_is_over_though_nobody_said_so() {
+    let room = room(&[]);
+    pass(SECOND).await;
+    room.leading.send_replace(later(2 * SECOND));
+    pass(2 * SECOND).await;
+    put(&room.objects, "play", 5, 2, None);
+    pass(60 * SECOND).await;
+    assert!(room.looks("play").is_empty());
+    assert!(room.server.requests.lock().unwrap().is_empty());
+    room.leading.send_replace(later(DAY));
+    pass(SECOND).await;
+    assert_eq!(room.server.statuses("play").len(), 1);
+    room.end().await;
+}
+
+/// Every write of a pass is asked for on its own: the one before it took its time.
+#[tokio::test(start_paused = true)]
+async fn a_pass_whose_lease_ends_during_a_request_begins_no_other() {
+    let requests = |room: &Room| -> Vec<String> {
+        let requests = room.server.requests.lock().unwrap();
+        let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        requests.iter().map(|(_, path, _)| last(path)).collect()
+    };
+    // The Event is sent, then the status; the finalizer, then a ConfigMap, an Event, the status.
+    for (toy, before) in [("play", vec!["events"]), ("refused", vec!["refused"])] {
+        for is_said in [true, false] {
+            let room = room(&[]);
+            pass(SECOND).await;
+            *room.server.delay.lock().unwrap() = 2 * SECOND;
+            put(&room.objects, toy, 1, 1, None);
+            room.leading.send_replace(later(SECOND));
+            pass(SECOND / 2).await;
+            assert_eq!(requests(&room), before, "on its way");
+            if is_said {
+                room.leading.send_replace(None);
+            }
+            pass(30 * SECOND).await;
+            assert_eq!(requests(&room), before, "{toy}, said: {is_said}");
+            room.end().await;
+        }
+    }
+}

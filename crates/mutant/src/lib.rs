@@ -1,0 +1,170 @@
+//! Bugs that a test build can be told to have: who tests the promises is tested with them.
+//!
+//! The code asks `mutant::on(Mutant::X)` where bug X would be. Without the feature `switches`, which
+//! no release has, the answer is a constant `false` and the compiler removes the bug.
+
+mod table;
+
+#[cfg(feature = "switches")]
+use std::sync::OnceLock;
+
+pub use table::Mutant;
+
+/// What is known of a mutant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct About {
+    /// Its name, as it is chosen.
+    pub id: &'static str,
+    /// The class of bugs that it stands for.
+    pub class: &'static str,
+    /// What goes wrong with it.
+    pub words: &'static str,
+    /// The plays that can see it, the cheapest first, with `; ` between them: a scenario and what it
+    /// is hit with, or a case of `cargo xtask e2e`.
+    pub seen_by: &'static str,
+}
+
+impl Mutant {
+    /// The mutant of this name.
+    #[must_use]
+    pub fn named(id: &str) -> Option<Self> {
+        let mut all = Self::ALL.iter().copied();
+        all.find(|mutant| mutant.about().id == id)
+    }
+}
+
+/// Whether this process has the bug.
+#[cfg(not(feature = "switches"))]
+#[must_use]
+pub const fn on(_mutant: Mutant) -> bool {
+    false
+}
+
+#[cfg(feature = "switches")]
+static CHOSEN: OnceLock<Mutant> = OnceLock::new();
+
+/// Whether this process has the bug.
+#[cfg(feature = "switches")]
+#[must_use]
+pub fn on(mutant: Mutant) -> bool {
+    chosen() == Some(mutant)
+}
+
+/// The bug that this process has, if one was chosen.
+#[cfg(feature = "switches")]
+#[must_use]
+pub fn chosen() -> Option<Mutant> {
+    CHOSEN.get().copied()
+}
+
+/// Gives this process the bug of this name, until its end.
+///
+/// # Errors
+/// When there is none of this name, or one was chosen before.
+#[cfg(feature = "switches")]
+pub fn choose(name: &str) -> Result<(), String> {
+    let Some(mutant) = Mutant::named(name) else {
+        let known: Vec<&str> = Mutant::ALL.iter().map(|known| known.about().id).collect();
+        return Err(format!(
+            "there is no mutant '{name}'; there are: {}",
+            known.join(", ")
+        ));
+    };
+    CHOSEN
+        .set(mutant)
+        .map_err(|_refused| "a mutant was chosen before".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The catalogue's classes that code of the engine or of the tasks can break; the last two are
+    /// promises that no class of the catalogue names.
+    const CLASSES: &[&str] = &[
+        "double create from a stale cache",
+        "duplicate after a lost answer",
+        "partial multi-write",
+        "name reused with a new UID",
+        "dependence on an edge",
+        "finalizer leak",
+        "finalizer too early",
+        "status conflict lost",
+        "observedGeneration lies",
+        "terminal regresses",
+        "write after lease loss",
+        "clock skew",
+        "410 mishandled",
+        "restart herd",
+        "63-character collision",
+        "ConfigMap over 1 MiB",
+        "cross-namespace owner",
+        "hot loop",
+        "Event spam",
+        "namespace terminating",
+        "quota",
+        "PVC pending",
+        "eviction",
+        "node loss",
+        "image pull failure",
+        "child deleted",
+        "429 starvation",
+        "RBAC revoked",
+        "TTL deletes the Job before its result is read",
+        "poison object",
+        "restore of objects without status",
+        "Git URL that is an option or points inside",
+        "label and template injection",
+        "secret leakage",
+        "escalation through the pod template",
+        "false success",
+        "an order lost",
+    ];
+
+    #[test]
+    fn every_class_has_a_mutant_and_every_mutant_a_class() {
+        let known: BTreeSet<&str> = CLASSES.iter().copied().collect();
+        let found: BTreeSet<&str> = Mutant::ALL.iter().map(|one| one.about().class).collect();
+        assert_eq!(found, known);
+    }
+
+    #[test]
+    fn names_are_unique_and_can_be_typed() {
+        let mut seen = BTreeSet::new();
+        for mutant in Mutant::ALL {
+            let About {
+                id, words, seen_by, ..
+            } = mutant.about();
+            let fits = |letter: char| letter.is_ascii_lowercase() || letter == '-';
+            assert!(id.chars().all(fits) && !id.starts_with('-'), "{id}");
+            assert!(seen.insert(id), "'{id}' twice");
+            assert_eq!(Mutant::named(id), Some(*mutant));
+            assert!(!words.is_empty() && !seen_by.is_empty(), "{id}");
+        }
+        assert_eq!(Mutant::named("none-such"), None);
+    }
+
+    #[cfg(not(feature = "switches"))]
+    #[test]
+    fn none_is_on_where_none_can_be_chosen() {
+        assert!(Mutant::ALL.iter().all(|mutant| !on(*mutant)));
+    }
+
+    #[cfg(feature = "switches")]
+    #[test]
+    fn one_is_chosen_once() {
+        assert!(Mutant::ALL.iter().all(|mutant| !on(*mutant)));
+        let unknown = choose("none-such").unwrap_err();
+        assert!(
+            unknown.contains("'none-such'") && unknown.contains("hot-loop"),
+            "{unknown}"
+        );
+        choose("hot-loop").unwrap();
+        assert!(choose("event-renamed").is_err());
+        for mutant in Mutant::ALL {
+            assert_eq!(on(*mutant), *mutant == Mutant::HotLoop, "{mutant:?}");
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! All mutants. Each has one place in the code, where the bug would be; some need a second one,
+//! because the engine would refuse the first.
+
+use super::About;
+
+macro_rules! mutants {
+    ($($name:ident { id: $id:literal, class: $class:literal, words: $words:literal, seen_by: $seen_by:literal $(,)? })*) => {
+        /// A bug.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Mutant {
+            $(#[doc = $words] $name,)*
+        }
+
+        impl Mutant {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// What is known of it.
+            #[must_use]
+            pub const fn about(self) -> About {
+                match self {
+                    $(Self::$name => About { id: $id, class: $class, words: $words, seen_by: $seen_by },)*
+                }
+            }
+        }
+    };
+}
+
+mutants! {
+    TakenNameSuffixed {
+        id: "taken-name-suffixed",
+        class: "double create from a stale cache",
+        words: "A create that is answered with 409 is repeated under another name.",
+        seen_by: "success, create-jobs=409; success, create-jobs=lost-504 with watch-jobs=stale-2000",
+    }
+    LostAtOnce {
+        id: "lost-at-once",
+        class: "double create from a stale cache",
+        words: "A Job that the cache does not have is lost at once, and another is started.",
+        seen_by: "replicas, watch-jobs=stale-3000",
+    }
+    LostAnswerRepeated {
+        id: "lost-answer-repeated",
+        class: "duplicate after a lost answer",
+        words: "A create without an answer is repeated under a generated name.",
+        seen_by: "success, create-jobs=lost-reset; success, create-jobs=lost-504",
+    }
+    PartialWriteBelieved {
+        id: "partial-write-believed",
+        class: "partial multi-write",
+        words: "A ConfigMap that is there is taken for the Job that comes after it.",
+        seen_by: "success, create-jobs=500; success, create-configmaps=kill-after",
+    }
+    StatusFirst {
+        id: "status-first",
+        class: "partial multi-write",
+        words: "The status names a Job before it is created.",
+        seen_by: "success, create-jobs=kill-before",
+    }
+    EvidenceAfterStop {
+        id: "evidence-after-stop",
+        class: "partial multi-write",
+        words: "A Job is deleted in the pass that gives its attempt up, before the evidence is stored.",
+        seen_by: "cancel, delete-jobs=kill-after",
+    }
+    IntentUnstored {
+        id: "intent-unstored",
+        class: "partial multi-write",
+        words: "A DocsRun's Job is created before the status announces its push.",
+        seen_by: "docs, create-jobs=kill-after; e2e docs: kill-job",
+    }
+    ForeignChildAdopted {
+        id: "foreign-child-adopted",
+        class: "name reused with a new UID",
+        words: "An object that has a child's name is taken for ours, whoever owns it.",
+        seen_by: "e2e tasks: name-taken",
+    }
+    WakeForgotten {
+        id: "wake-forgotten",
+        class: "dependence on an edge",
+        words: "The time at which a decision wants to be asked again is forgotten.",
+        seen_by: "retry",
+    }
+    StartUnseen {
+        id: "start-unseen",
+        class: "dependence on an edge",
+        words: "What is there at the start is not looked at before it changes.",
+        seen_by: "success, patch-taskruns.status=kill-relayed; restart",
+    }
+    StandbyForgets {
+        id: "standby-forgets",
+        class: "dependence on an edge",
+        words: "A process that takes over looks only at what changes after that.",
+        seen_by: "replicas; replicas, patch-taskruns.status=kill-before",
+    }
+    AgentUnheard {
+        id: "agent-unheard",
+        class: "dependence on an edge",
+        words: "A run is not looked at when its Agent changes.",
+        seen_by: "agent; e2e tasks: agent-missing",
+    }
+    ReferenceUnheard {
+        id: "reference-unheard",
+        class: "dependence on an edge",
+        words: "An Agent is not looked at when something that it names appears or goes.",
+        seen_by: "agent; e2e tasks: agent-not-ready",
+    }
+    FinalizerKept {
+        id: "finalizer-kept",
+        class: "finalizer leak",
+        words: "The finalizer stays on a run that has ended.",
+        seen_by: "success; e2e tasks: delete-finished",
+    }
+    ReleaseFaultSwallowed {
+        id: "release-fault-swallowed",
+        class: "finalizer leak",
+        words: "That the finalizer could not be taken off is nobody's concern.",
+        seen_by: "success, patch-taskruns=500",
+    }
+    PodsOrphaned {
+        id: "pods-orphaned",
+        class: "finalizer leak",
+        words: "A Job is deleted without its Pods, and the run waits for them.",
+        seen_by: "delete; supersede",
+    }
+    FinalizerEarly {
+        id: "finalizer-early",
+        class: "finalizer too early",
+        words: "A run in deletion is let go when its Jobs were told to stop, before they have.",
+        seen_by: "delete; e2e tasks: delete-running",
+    }
+    ConflictSwallowed {
+        id: "conflict-swallowed",
+        class: "status conflict lost",
+        words: "A status that is refused with 409 counts as recorded.",
+        seen_by: "agent, patch-agents.status=409",
+    }
+    StatusUnversioned {
+        id: "status-unversioned",
+        class: "status conflict lost",
+        words: "A status is written over whatever is stored by now.",
+        seen_by: "success, patch-taskruns.status=lost-504 with watch-taskruns=stale-3000; suspend, watch-taskruns=stale-3000",
+    }
+    GenerationAcknowledged {
+        id: "generation-acknowledged",
+        class: "observedGeneration lies",
+        words: "A new generation is acknowledged before it is looked at.",
+        seen_by: "supersede; agent",
+    }
+    OldReadinessBelieved {
+        id: "old-readiness-believed",
+        class: "observedGeneration lies",
+        words: "An Agent's readiness counts although it is that of an older spec.",
+        seen_by: "agent, patch-agents.status=500",
+    }
+    FaultAfterEnd {
+        id: "fault-after-end",
+        class: "terminal regresses",
+        words: "A fault is recorded on a run that has ended.",
+        seen_by: "success, patch-taskruns=403",
+    }
+    LeaseLossIgnored {
+        id: "lease-loss-ignored",
+        class: "write after lease loss",
+        words: "A pass goes on writing when the Lease is lost.",
+        seen_by: "freeze",
+    }
+    ForeignClockBelieved {
+        id: "foreign-clock-believed",
+        class: "clock skew",
+        words: "A stored retry is waited for, however far ahead the clock of whoever stored it was.",
+        seen_by: "backoff",
+    }
+    RelistAddsOnly {
+        id: "relist-adds-only",
+        class: "410 mishandled",
+        words: "A second listing does not remove what is gone.",
+        seen_by: "delete, watch-jobs=gone-2; success, watch-pods=gone-2",
+    }
+    WatchErrorSilent {
+        id: "watch-error-silent",
+        class: "410 mishandled",
+        words: "A watch that ends with an error is not opened again.",
+        seen_by: "success, watch-pods=gone-1",
+    }
+    BackoffUnstored {
+        id: "backoff-unstored",
+        class: "restart herd",
+        words: "How long an object has to wait after a fault is not stored.",
+        seen_by: "backoff",
+    }
+    RetryWaitForgotten {
+        id: "retry-wait-forgotten",
+        class: "restart herd",
+        words: "The next attempt does not wait for its time.",
+        seen_by: "retry; e2e tasks: retry",
+    }
+    NameCut {
+        id: "name-cut",
+        class: "63-character collision",
+        words: "A Job's name is the raw one, cut.",
+        seen_by: "e2e tasks: names",
+    }
+    SizeUnchecked {
+        id: "size-unchecked",
+        class: "ConfigMap over 1 MiB",
+        words: "Nobody counts the bytes of the files.",
+        seen_by: "e2e tasks: too-large",
+    }
+    CrossNamespaceOwner {
+        id: "cross-namespace-owner",
+        class: "cross-namespace owner",
+        words: "Children are made in the namespace 'default'.",
+        seen_by: "success",
+    }
+    HotLoop {
+        id: "hot-loop",
+        class: "hot loop",
+        words: "Every pass writes the status, if only its time.",
+        seen_by: "success; e2e tasks: quiet",
+    }
+    EventRenamed {
+        id: "event-renamed",
+        class: "Event spam",
+        words: "An Event's name has the time in it.",
+        seen_by: "success, create-events=kill-after; success, create-events=lost-reset",
+    }
+    EventAwaited {
+        id: "event-awaited",
+        class: "namespace terminating",
+        words: "Nothing is recorded before its Event was sent.",
+        seen_by: "success, create-events=403x100; e2e tasks: delete-ns",
+    }
+    QuotaUnsaid {
+        id: "quota-unsaid",
+        class: "quota",
+        words: "What the Job controller was refused is not read.",
+        seen_by: "e2e tasks: quota; e2e tasks: pod-security",
+    }
+    UnschedulableUnsaid {
+        id: "unschedulable-unsaid",
+        class: "PVC pending",
+        words: "Why a Pod has no node is not read.",
+        seen_by: "e2e tasks: no-node",
+    }
+    EvictionCounted {
+        id: "eviction-counted",
+        class: "eviction",
+        words: "An eviction uses an attempt.",
+        seen_by: "e2e tasks: evicted",
+    }
+    StoppedIsSuccess {
+        id: "stopped-is-success",
+        class: "eviction",
+        words: "What a Pod returns after it was told to stop counts as its result.",
+        seen_by: "e2e tasks: pod-deleted",
+    }
+    StoppingUnsaid {
+        id: "stopping-unsaid",
+        class: "node loss",
+        words: "A Pod that was told to stop and cannot is said to run.",
+        seen_by: "e2e tasks: node-lost",
+    }
+    PullUnsaid {
+        id: "pull-unsaid",
+        class: "image pull failure",
+        words: "That an image cannot be pulled is not read.",
+        seen_by: "e2e tasks: unknown-image",
+    }
+    JobLossUnseen {
+        id: "job-loss-unseen",
+        class: "child deleted",
+        words: "A Job that is gone is waited for.",
+        seen_by: "e2e tasks: job-deleted",
+    }
+    JobLossIsSuccess {
+        id: "job-loss-is-success",
+        class: "TTL deletes the Job before its result is read",
+        words: "A Job that is gone has succeeded.",
+        seen_by: "e2e tasks: job-deleted",
+    }
+    CompleteIsEnough {
+        id: "complete-is-enough",
+        class: "TTL deletes the Job before its result is read",
+        words: "A complete Job is a success, whatever became of its Pod.",
+        seen_by: "e2e tasks: evidence-lost",
+    }
+    RetryAtOnce {
+        id: "retry-at-once",
+        class: "429 starvation",
+        words: "What failed is repeated without a wait.",
+        seen_by: "success, create-jobs=429x50",
+    }
+    DenialUnshown {
+        id: "denial-unshown",
+        class: "RBAC revoked",
+        words: "That something is not permitted is not said on the object.",
+        seen_by: "success, create-jobs=403x9; e2e tasks: job-refused",
+    }
+    PanicOnOddResult {
+        id: "panic-on-odd-result",
+        class: "poison object",
+        words: "A result that is no JSON object is a panic.",
+        seen_by: "e2e tasks: result-invalid",
+    }
+    OutcomeUnwritten {
+        id: "outcome-unwritten",
+        class: "restore of objects without status",
+        words: "How a run ended is not left on it.",
+        seen_by: "e2e tasks: restored",
+    }
+    OutcomeIgnored {
+        id: "outcome-ignored",
+        class: "restore of objects without status",
+        words: "How a run ended before it was restored is not read.",
+        seen_by: "e2e tasks: restored",
+    }
+    InsideAllowed {
+        id: "inside-allowed",
+        class: "Git URL that is an option or points inside",
+        words: "Repositories may be at any address, by any protocol.",
+        seen_by: "e2e docs: addresses",
+    }
+    RawLabel {
+        id: "raw-label",
+        class: "label and template injection",
+        words: "A service's name is a label as it is.",
+        seen_by: "e2e tasks: names",
+    }
+    BodyLogged {
+        id: "body-logged",
+        class: "secret leakage",
+        words: "What is created is logged.",
+        seen_by: "success; e2e tasks: canary",
+    }
+    TokenMounted {
+        id: "token-mounted",
+        class: "escalation through the pod template",
+        words: "Every agent gets its ServiceAccount's token.",
+        seen_by: "e2e tasks: contract",
+    }
+    ExitCodeIgnored {
+        id: "exit-code-ignored",
+        class: "false success",
+        words: "A program that ended has succeeded, whatever its exit code.",
+        seen_by: "retry; e2e tasks: exit-3",
+    }
+    OldResultCounts {
+        id: "old-result-counts",
+        class: "false success",
+        words: "The Job of the old version counts for the new one.",
+        seen_by: "supersede",
+    }
+    PushUnconfirmed {
+        id: "push-unconfirmed",
+        class: "false success",
+        words: "A push that was reported is not looked for on the server.",
+        seen_by: "docs; e2e docs: cancel-verify",
+    }
+    ReadyForEver {
+        id: "ready-for-ever",
+        class: "false success",
+        words: "An Agent that was ready once is not looked at again.",
+        seen_by: "agent",
+    }
+    SuspendUnenforced {
+        id: "suspend-unenforced",
+        class: "an order lost",
+        words: "A run is said to be suspended, and its Pod runs on.",
+        seen_by: "suspend; e2e tasks: suspend-during",
+    }
+    ResumeStartsAnother {
+        id: "resume-starts-another",
+        class: "an order lost",
+        words: "A run that is resumed gets another Job, by another attempt.",
+        seen_by: "suspend",
+    }
+    CancelUnheard {
+        id: "cancel-unheard",
+        class: "an order lost",
+        words: "A run that is cancelled before its start is started.",
+        seen_by: "e2e tasks: cancel-first",
+    }
+}

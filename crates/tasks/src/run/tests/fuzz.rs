@@ -1,0 +1,433 @@
+//! Specs that the CRDs' schemas and chance make, with odd Agents, worlds and statuses around them:
+//! what the types can read is decided, and what is built of it is a child that can be.
+//!
+//! A fixed share by default; `ORCHESTRATOR_FUZZ=200000` decides so many. A failure prints its seed.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use api::decide::Manifest;
+use serde::{Serialize, de::DeserializeOwned};
+use testkit::faults::specs::{self, Catalogue, Random};
+
+use super::{
+    generator::{Rng, around, text},
+    properties::{check, in_parallel},
+    *,
+};
+use crate::agent::AgentWorld;
+
+/// How many are decided by default, of all kinds.
+const SHARE: u64 = 5_000;
+
+/// This part of all, in hundredths.
+pub(in crate::run) fn cases(hundredths: u64) -> u64 {
+    let all = match std::env::var("ORCHESTRATOR_FUZZ") {
+        Ok(count) => count.parse().expect("ORCHESTRATOR_FUZZ is a number"),
+        Err(_) => SHARE,
+    };
+    all * hundredths / 100
+}
+
+/// What became of the cases.
+#[derive(Default)]
+pub(in crate::run) struct Tally {
+    decided: AtomicU64,
+    refused: AtomicU64,
+    built: AtomicU64,
+}
+
+impl Tally {
+    /// Says the figures; too few are a generator that no longer fits the types.
+    pub(in crate::run) fn print(&self, kind: &str, cases: u64, has_children: bool) {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let (decided, refused) = (read(&self.decided), read(&self.refused));
+        let built = read(&self.built);
+        println!("{kind}: {decided} decided, {refused} refused by the types, {built} built");
+        assert!(decided * 10 > cases * 9, "most are decided");
+        assert!(!has_children || built * 10 > decided, "some are built");
+    }
+
+    /// What is built can be: its type reads it, its name and labels are ones, it fits into etcd, and
+    /// its containers have no more than a run may have.
+    pub(in crate::run) fn check_built(&self, effects: &[Effect<NoExternal>]) {
+        for effect in effects {
+            if let Effect::Ensure(manifest) = effect {
+                self.built.fetch_add(1, Ordering::Relaxed);
+                check_manifest(manifest);
+            }
+        }
+    }
+}
+
+fn check_manifest(manifest: &Manifest) {
+    let Manifest {
+        resource,
+        name,
+        body,
+        ..
+    } = manifest;
+    let is_plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    let is_name = name.len() <= 63
+        && name.starts_with(is_plain)
+        && name.ends_with(is_plain)
+        && name.chars().all(|letter| is_plain(letter) || letter == '-');
+    assert!(is_name, "the name '{name}'");
+    check_labels(&body["metadata"]["labels"]);
+    match resource.kind {
+        "ConfigMap" => {
+            let map: ConfigMap = serde_json::from_value(body.clone()).unwrap();
+            let data = map.data.unwrap_or_default();
+            let bytes: usize = data
+                .iter()
+                .map(|(name, text)| name.len() + text.len())
+                .sum();
+            assert!(bytes < 1024 * 1024, "{bytes} bytes");
+        }
+        "Job" => {
+            let job: Job = serde_json::from_value(body.clone()).unwrap();
+            assert!(JobView::from(&job).terms.is_some(), "{body}");
+            check_labels(&body["spec"]["template"]["metadata"]["labels"]);
+            check_pod(&body["spec"]["template"]["spec"]);
+        }
+        other => panic!("builds a {other}"),
+    }
+}
+
+fn check_labels(labels: &Value) {
+    let Some(labels) = labels.as_object() else {
+        return;
+    };
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric();
+    for (key, value) in labels {
+        let value = value.as_str().expect("a label is a text");
+        let is_label = value.len() <= 63
+            && value
+                .chars()
+                .all(|one| is_plain(one) || "-_.".contains(one))
+            && (value.is_empty() || value.starts_with(is_plain) && value.ends_with(is_plain));
+        assert!(is_label, "{key}: '{value}'");
+    }
+}
+
+/// No root, no privileges, nothing of the node.
+fn check_pod(pod: &Value) {
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(pod["restartPolicy"], "Never");
+    for key in ["hostNetwork", "hostPID", "hostIPC", "nodeName"] {
+        assert!(pod[key].is_null(), "{key}");
+    }
+    let lists = ["initContainers", "containers"].map(|key| pod[key].as_array());
+    for container in lists
+        .iter()
+        .flat_map(|list| list.iter().flat_map(|list| list.iter()))
+    {
+        let context = &container["securityContext"];
+        assert_eq!(context["allowPrivilegeEscalation"], false);
+        assert_eq!(context["capabilities"], json!({"drop": ["ALL"]}));
+        assert!(context["privileged"].is_null(), "{context}");
+        assert_ne!(context["runAsUser"], 0);
+    }
+    let volumes = pod["volumes"].as_array();
+    for volume in volumes.into_iter().flat_map(|list| list.iter()) {
+        assert!(volume["hostPath"].is_null(), "{volume}");
+    }
+}
+
+fn catalogues(kind: &str) -> &'static [Catalogue] {
+    static ALL: OnceLock<BTreeMap<String, Vec<Catalogue>>> = OnceLock::new();
+    let all = ALL.get_or_init(|| {
+        let mut kinds: BTreeMap<String, Vec<Catalogue>> = BTreeMap::new();
+        for catalogue in specs::tasks().unwrap() {
+            let list = kinds.entry(catalogue.kind.clone()).or_default();
+            list.push(catalogue);
+        }
+        kinds
+    });
+    &all[kind]
+}
+
+/// Any spec of a kind.
+fn any_spec(kind: &str, rng: &mut Rng) -> Value {
+    let catalogue = rng.pick(catalogues(kind));
+    let mut random = Random::new(rng.next());
+    let mut spec = catalogue.any(&mut random).expect("it has changes").spec;
+    for _ in 0..rng.below(3) {
+        mutate(&mut spec, rng);
+    }
+    spec
+}
+
+const TIMES: &[&str] = &[
+    "1970-01-01T00:00:00Z",
+    "2030-01-01T00:00:00Z",
+    "2030-01-01T00:00:10.999999999Z",
+    "9999-12-30T22:00:00Z",
+    "0001-01-01T00:00:00Z",
+    "-009999-01-02T01:59:59Z",
+];
+const DURATIONS: &[&str] = &[
+    "0s", "1ms", "1s", "59m", "168h", "999999h", "2562047h", "1h1m1s", "-1s", "0.001s", "",
+];
+const NUMBERS: &[i64] = &[
+    0,
+    1,
+    2,
+    6,
+    -1,
+    10,
+    4096,
+    i32::MAX as i64,
+    u32::MAX as i64,
+    i64::MAX,
+    i64::MIN,
+];
+
+/// Changes something of it, mostly to something of the same type.
+fn mutate(value: &mut Value, rng: &mut Rng) {
+    match value {
+        Value::Object(fields) => {
+            let keys: Vec<String> = fields.keys().cloned().collect();
+            if keys.is_empty() {
+                return;
+            }
+            let key = rng.pick(&keys).clone();
+            if rng.one_in(12) {
+                fields.remove(&key);
+            } else if let Some(field) = fields.get_mut(&key) {
+                mutate(field, rng);
+            }
+        }
+        Value::Array(entries) => match (entries.is_empty(), rng.below(8)) {
+            (true, _) => {}
+            (false, 0) => entries.clear(),
+            (false, 1) => entries.reverse(),
+            (false, 2) => {
+                let first = entries[0].clone();
+                entries.push(first);
+            }
+            (false, _) => {
+                let index = rng.below(entries.len() as u64);
+                mutate(&mut entries[usize::try_from(index).unwrap()], rng);
+            }
+        },
+        Value::String(old) => {
+            let is_duration = old.starts_with(|first: char| first.is_ascii_digit())
+                && old.ends_with(['s', 'm', 'h']);
+            let is_time = old.ends_with('Z') && old.contains('T');
+            *old = match (is_time, is_duration, rng.below(12)) {
+                (_, _, 0) => text(rng),
+                (true, _, _) => (*rng.pick(TIMES)).to_owned(),
+                (_, true, _) => (*rng.pick(DURATIONS)).to_owned(),
+                // Not end to end: the reader of durations in kube 5.0 panics on "-1s-1s".
+                (false, false, 1) => format!("{old}.{old}"),
+                (false, false, 2) => old.chars().rev().collect(),
+                (false, false, 3) => "ü".repeat(300),
+                (false, false, _) => text(rng),
+            };
+        }
+        Value::Number(_) => *value = json!(rng.pick(NUMBERS)),
+        Value::Bool(is_so) => *is_so = !*is_so,
+        Value::Null => {}
+    }
+}
+
+/// The same object with any spec that the types take.
+pub(in crate::run) fn any_object<T: Serialize + DeserializeOwned>(
+    object: &T,
+    kind: &str,
+    rng: &mut Rng,
+    tally: &Tally,
+) -> Option<T> {
+    let mut json = serde_json::to_value(object).unwrap();
+    for _ in 0..8 {
+        json["spec"] = any_spec(kind, rng);
+        match serde_json::from_value(json.clone()) {
+            Ok(object) => {
+                tally.decided.fetch_add(1, Ordering::Relaxed);
+                return Some(object);
+            }
+            Err(_refused) => tally.refused.fetch_add(1, Ordering::Relaxed),
+        };
+    }
+    None
+}
+
+/// The same with something of it changed; as it was, if JSON or the types cannot hold it.
+pub(in crate::run) fn odd<T: Serialize + DeserializeOwned + Clone>(value: &T, rng: &mut Rng) -> T {
+    let Ok(mut json) = serde_json::to_value(value) else {
+        return value.clone();
+    };
+    for _ in 0..=rng.below(4) {
+        mutate(&mut json, rng);
+    }
+    serde_json::from_value(json).unwrap_or_else(|_| value.clone())
+}
+
+/// An Agent with any spec that the types take, and a secret in it; often ready.
+pub(in crate::run) fn any_agent(rng: &mut Rng) -> Agent {
+    let plain = agent(json!({}));
+    let found = any_object(&plain, "Agent", rng, &Tally::default());
+    let mut agent = found.unwrap_or_else(|| plain.clone());
+    agent.spec.env.extend(plain.spec.env);
+    if rng.one_in(6) {
+        agent.status = agent.status.map(|status| odd(&status, rng));
+    }
+    agent
+}
+
+/// Whether every limit is one that the CRDs allow. The rules of decisions speak of those: a wait of
+/// no time ends when it begins.
+pub(in crate::run) fn has_time(
+    agent: &Agent,
+    timeout: Option<api::Duration>,
+    retry: Option<&api::tasks::Retry>,
+) -> bool {
+    let spec = &agent.spec;
+    let backoffs = [Some(&spec.retry), retry].map(|retry| retry.map(|retry| &retry.backoff));
+    let waits = backoffs
+        .iter()
+        .filter_map(|backoff| backoff.map(|backoff| [backoff.initial, backoff.max]))
+        .flat_map(|waits| waits.into_iter());
+    let limits = [Some(spec.start_timeout), Some(spec.timeout), timeout];
+    let limits = limits.iter().filter_map(|limit| *limit);
+    let mut all = waits.chain(limits);
+    all.all(|limit| !limit.is_negative() && Duration::from(limit) >= Duration::from_secs(1))
+}
+
+/// The rules of the cleanup are written down in whole seconds.
+fn has_whole_seconds(keep: Option<api::tasks::KeepChildren>) -> bool {
+    let waits = keep.map(|keep| [keep.succeeded, keep.failed]);
+    let mut waits = waits
+        .iter()
+        .flat_map(|waits| waits.iter().filter_map(|wait| *wait));
+    waits.all(|wait| !wait.is_negative() && Duration::from(wait).subsec_nanos() == 0)
+}
+
+/// From its start to its end, in a world with nothing else in it.
+fn live(mut scene: Scene, is_lawful: bool, rng: &mut Rng, tally: &Tally) {
+    let pass = |scene: &mut Scene| {
+        let decision = scene.decide();
+        if is_lawful {
+            check(scene, &decision);
+        }
+        tally.check_built(&decision.effects);
+        scene.pass();
+    };
+    pass(&mut scene);
+    for second in [11, 30, 60] {
+        scene.now = at(second);
+        if scene.world.jobs.is_empty() {
+            pass(&mut scene);
+            continue;
+        }
+        match rng.below(3) {
+            0 => {
+                scene.pod(running(10));
+            }
+            1 => {
+                scene.pod(ended(0, second - 1, &text(rng)));
+                scene.complete();
+            }
+            _ => {
+                scene.pod(ended(1, second - 1, &text(rng)));
+                scene.fail();
+            }
+        }
+        pass(&mut scene);
+    }
+}
+
+#[test]
+fn whatever_a_run_asks_for_is_decided() {
+    let tally = Tally::default();
+    in_parallel(cases(45), |seed| {
+        let mut rng = Rng::new(seed ^ 0xf0_22);
+        let rng = &mut rng;
+        let Some(run) = any_object(&run(json!({})), "TaskRun", rng, &tally) else {
+            return;
+        };
+        let agent = any_agent(rng);
+        let is_lawful = has_time(&agent, run.spec.timeout, run.spec.retry.as_ref())
+            && has_whole_seconds(run.spec.keep_children)
+            && run.spec.context_version >= 1;
+        if rng.one_in(2) {
+            return live(Scene::new(run, Some(agent)), is_lawful, rng, &tally);
+        }
+        let spec = run.spec.clone();
+        let (mut scene, fault) = around(rng, run);
+        if rng.one_in(2) {
+            scene.run.spec = spec;
+        }
+        scene.world.agent = rng.maybe(|_| Arc::new(agent));
+        let is_odd = rng.one_in(2);
+        if is_odd {
+            scene.run.status = scene.run.status.map(|status| odd(&status, rng));
+        }
+        let decision = scene.decide_with(fault.as_ref());
+        // The rules speak of statuses that we write.
+        if is_lawful && !is_odd {
+            check(&scene, &decision);
+        }
+        tally.check_built(&decision.effects);
+        assert_eq!(scene.decide_with(fault.as_ref()), decision);
+        let stored = scene.run.status.clone().unwrap_or_default();
+        let status = decision.settled(&stored, 2, scene.now);
+        assert_eq!(status.progress.observed_generation, 2);
+    });
+    tally.print("TaskRun", cases(45), true);
+}
+
+#[test]
+fn whatever_an_agent_is_it_is_decided() {
+    let tally = Tally::default();
+    in_parallel(cases(20), |seed| {
+        let mut rng = Rng::new(seed ^ 0xa6e7);
+        let rng = &mut rng;
+        let Some(mut agent) = any_object(&agent(json!({})), "Agent", rng, &tally) else {
+            return;
+        };
+        agent.status = rng.maybe(|rng| odd(&agent.status.unwrap_or_default(), rng));
+        let world = AgentWorld {
+            service_account: rng.one_in(2),
+            runtime_class: rng.one_in(2),
+            priority_class: rng.one_in(2),
+            storage_class: rng.one_in(2),
+        };
+        let input = Input {
+            object: &agent,
+            world: &world,
+            now: rng.time(),
+            fault: None,
+        };
+        let decision = crate::agent::decide(&input);
+        assert_eq!(crate::agent::decide(&input), decision);
+        assert!(decision.effects.is_empty());
+        let message = &decision.verdict.message;
+        assert!(!message.is_empty() && message.chars().count() <= api::status::MESSAGE);
+        assert!(!message.chars().any(char::is_control), "{message:?}");
+        let stored = agent.status.clone().unwrap_or_default();
+        let status = decision.settled(&stored, 2, start());
+        assert_eq!(status.progress.observed_generation, 2);
+        let spec = &agent.spec;
+        let misses = [
+            (world.service_account, true),
+            (world.runtime_class, spec.runtime_class_name.is_some()),
+            (world.priority_class, spec.priority_class_name.is_some()),
+            (
+                world.storage_class,
+                spec.workspace.storage_class_name.is_some(),
+            ),
+        ];
+        let is_missing = misses
+            .iter()
+            .any(|(is_there, is_named)| *is_named && !is_there);
+        assert_eq!(decision.phase == AgentPhase::Pending, is_missing);
+    });
+    tally.print("Agent", cases(20), false);
+}

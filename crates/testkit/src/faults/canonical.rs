@@ -1,0 +1,336 @@
+//! What is left of a play, in words that are the same each time it is played.
+
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use api::names;
+use serde_json::{Map, Value, json};
+
+use super::witness::{Change, Seen, present};
+
+/// Not part of any state that was asked for.
+const LEFT_OUT: [&str; 4] = ["endpoints", "endpointslices", "events", "leases"];
+/// In each namespace, by Kubernetes itself.
+const AUTHORITY: &str = "kube-root-ca.crt";
+/// What an end state says in the status of one of our kinds. The rest is when, where and how often
+/// it was tried.
+const KEPT: [&str; 15] = [
+    "attempts",
+    "baseCommit",
+    "branch",
+    "branchHead",
+    "changedFiles",
+    "commit",
+    "conditions",
+    "configMapName",
+    "contextVersion",
+    "disruptions",
+    "history",
+    "jobName",
+    "leftOut",
+    "message",
+    "phase",
+];
+/// The same of what a container left behind.
+const KEPT_RESULT: [&str; 5] = ["exitCode", "message", "reason", "results", "signal"];
+/// The same of a version before.
+const KEPT_VERSION: [&str; 5] = [
+    "attempts",
+    "contextVersion",
+    "disruptions",
+    "phase",
+    "reason",
+];
+/// The same of a Job.
+const KEPT_JOB: [&str; 4] = ["active", "conditions", "failed", "succeeded"];
+/// What a difference shows of a value.
+const SHOWN: usize = 300;
+/// The most differences that are named.
+const DIFFERENCES: usize = 40;
+
+/// The end state of a namespace.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Canonical {
+    /// What is there, by `resource/name`. A Pod has the name of its Job and a number.
+    pub objects: BTreeMap<String, Value>,
+    /// What was there once, and is not any more.
+    pub gone: BTreeSet<String>,
+}
+
+impl Canonical {
+    /// Of everything that was seen of one namespace.
+    #[must_use]
+    pub fn of(seen: &[Seen]) -> Self {
+        let words = Words::of(seen);
+        let objects: BTreeMap<String, Value> = present(seen)
+            .into_iter()
+            .filter(|one| is_state(one))
+            .map(|one| (words.key(one), object(&words, one)))
+            .collect();
+        let gone = seen
+            .iter()
+            .filter(|one| is_state(one))
+            .map(|one| words.key(one))
+            .filter(|key| !objects.contains_key(key))
+            .collect();
+        Self { objects, gone }
+    }
+}
+
+/// How `found` differs from `wanted`, in words; nothing if it does not.
+#[must_use]
+pub fn difference(wanted: &Canonical, found: &Canonical) -> Vec<String> {
+    let mut words = Vec::new();
+    for (key, value) in &wanted.objects {
+        match found.objects.get(key) {
+            Some(other) => compare(key, Some(value), Some(other), &mut words),
+            None => words.push(format!("{key} is missing")),
+        }
+    }
+    for key in found.objects.keys() {
+        if !wanted.objects.contains_key(key) {
+            words.push(format!("{key} is there, and should not be"));
+        }
+    }
+    let more = words.len().saturating_sub(DIFFERENCES);
+    words.truncate(DIFFERENCES);
+    if more > 0 {
+        words.push(format!("and {more} differences more"));
+    }
+    words
+}
+
+fn compare(path: &str, wanted: Option<&Value>, found: Option<&Value>, words: &mut Vec<String>) {
+    match (wanted, found) {
+        (Some(Value::Object(wanted)), Some(Value::Object(found))) => {
+            let names: BTreeSet<&String> = wanted.keys().chain(found.keys()).collect();
+            for name in names {
+                let path = format!("{path} {name}");
+                compare(&path, wanted.get(name), found.get(name), words);
+            }
+        }
+        (Some(Value::Array(wanted)), Some(Value::Array(found))) => {
+            for index in 0..wanted.len().max(found.len()) {
+                let path = format!("{path} {index}");
+                compare(&path, wanted.get(index), found.get(index), words);
+            }
+        }
+        (wanted, found) if wanted == found => {}
+        (wanted, found) => {
+            let show = |value: Option<&Value>| {
+                value.map_or_else(
+                    || "nothing".to_owned(),
+                    |value| api::status::bounded(&value.to_string(), SHOWN),
+                )
+            };
+            words.push(format!("{path}: {}, wanted {}", show(found), show(wanted)));
+        }
+    }
+}
+
+fn is_state(seen: &Seen) -> bool {
+    let is_authority = seen.resource == "configmaps" && seen.name == AUTHORITY;
+    !LEFT_OUT.contains(&seen.resource.as_str()) && !is_authority
+}
+
+/// What changes from play to play, and the words for it.
+struct Words {
+    /// By UID.
+    pods: HashMap<String, String>,
+    /// Longest first: one may be part of another.
+    replaced: Vec<(String, String)>,
+}
+
+impl Words {
+    fn of(seen: &[Seen]) -> Self {
+        let pods = numbered(seen);
+        let mut words = Self {
+            pods,
+            replaced: Vec::new(),
+        };
+        let mut replaced: BTreeMap<String, String> = BTreeMap::new();
+        for one in seen {
+            let key = words.key(one);
+            if let Some(name) = words.pods.get(&one.uid) {
+                replaced.insert(one.name.clone(), name.clone());
+            }
+            replaced.insert(one.uid.clone(), format!("uid({key})"));
+            if let Some(namespace) = one.object["metadata"]["namespace"].as_str() {
+                replaced.insert(namespace.to_owned(), "namespace".to_owned());
+            }
+        }
+        words.replaced = replaced
+            .into_iter()
+            .filter(|(from, _)| !from.is_empty())
+            .collect();
+        words
+            .replaced
+            .sort_by_key(|(from, _)| std::cmp::Reverse(from.len()));
+        words
+    }
+
+    fn key(&self, seen: &Seen) -> String {
+        let name = self.pods.get(&seen.uid).unwrap_or(&seen.name);
+        format!("{}/{name}", seen.resource)
+    }
+
+    fn text(&self, text: &str, has_durations: bool) -> String {
+        let mut text = text.to_owned();
+        for (from, to) in &self.replaced {
+            if text.contains(from) {
+                text = text.replace(from, to);
+            }
+        }
+        text::settled(&text, has_durations)
+    }
+
+    /// Strings in these words, conditions by their type.
+    fn value(&self, name: &str, value: &Value) -> Value {
+        match value {
+            Value::String(text) => {
+                let is_message = matches!(name, "message" | "note");
+                Value::String(self.text(text, is_message))
+            }
+            Value::Array(list) => {
+                let mut list: Vec<Value> = list.iter().map(|one| self.value(name, one)).collect();
+                if name == "conditions" {
+                    list.sort_by_key(|one| one["type"].to_string());
+                    for one in &mut list {
+                        *one = kept(one, &["message", "reason", "status", "type"]);
+                    }
+                }
+                Value::Array(list)
+            }
+            Value::Object(fields) => fields
+                .iter()
+                .map(|(name, value)| (name.clone(), self.value(name, value)))
+                .collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        }
+    }
+}
+
+/// Each Pod by its Job and its number among that Job's, in the order of their creation.
+fn numbered(seen: &[Seen]) -> HashMap<String, String> {
+    let mut pods: Vec<&Seen> = seen
+        .iter()
+        .filter(|one| one.resource == "pods" && one.change == Change::Added)
+        .collect();
+    pods.sort_by_key(|one| one.version);
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    let mut names = HashMap::new();
+    for pod in pods {
+        let owner = &pod.object["metadata"]["ownerReferences"][0]["name"];
+        if let Some(owner) = owner.as_str()
+            && !names.contains_key(&pod.uid)
+        {
+            let count = counts.entry(owner.to_owned()).or_default();
+            *count += 1;
+            names.insert(pod.uid.clone(), format!("{owner}#{count}"));
+        }
+    }
+    names
+}
+
+fn object(words: &Words, seen: &Seen) -> Value {
+    let whole = &*seen.object;
+    let is_ours = whole["apiVersion"]
+        .as_str()
+        .is_some_and(|version| version.starts_with(&format!("{}/", api::GROUP)));
+    let mut fields = Map::new();
+    fields.insert("metadata".to_owned(), metadata(words, &whole["metadata"]));
+    match seen.resource.as_str() {
+        "pods" => {
+            fields.insert("status".to_owned(), pod(&whole["status"]));
+        }
+        resource => {
+            for (name, value) in whole.as_object().into_iter().flat_map(Map::iter) {
+                let value = match name.as_str() {
+                    "apiVersion" | "kind" | "metadata" => continue,
+                    "status" if is_ours => run_status(whole),
+                    "status" if resource == "jobs" => kept(value, &KEPT_JOB),
+                    "spec" => spec(resource, value),
+                    _ => value.clone(),
+                };
+                fields.insert(name.clone(), words.value(name, &value));
+            }
+        }
+    }
+    Value::Object(fields)
+}
+
+fn metadata(words: &Words, metadata: &Value) -> Value {
+    let names = ["annotations", "finalizers", "labels", "ownerReferences"];
+    let mut metadata_kept = words.value("metadata", &kept(metadata, &names));
+    // A hash of all that was wanted, the owner's UID included.
+    if let Some(intent) = metadata_kept.pointer_mut(&pointer("annotations", names::INTENT)) {
+        *intent = json!("a hash");
+    }
+    if !metadata["deletionTimestamp"].is_null() {
+        metadata_kept["deleting"] = json!(true);
+    }
+    metadata_kept
+}
+
+fn pointer(field: &str, name: &str) -> String {
+    format!("/{field}/{}", name.replace('/', "~1"))
+}
+
+fn spec(resource: &str, spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    // Of a Job that was resumed, or whose Pod was replaced, it depends on when that was.
+    if resource == "jobs" && !spec["activeDeadlineSeconds"].is_null() {
+        spec["activeDeadlineSeconds"] = json!("a limit");
+    }
+    spec
+}
+
+/// A Pod's spec is in its Job; where and when it ran is not said.
+fn pod(status: &Value) -> Value {
+    let ends = |field: &str| -> Value {
+        let containers = status[field].as_array().map_or(&[][..], Vec::as_slice);
+        containers
+            .iter()
+            .filter_map(|one| {
+                let end = &one["state"]["terminated"];
+                let name = one["name"].as_str()?;
+                Some((name.to_owned(), kept(end, &["exitCode", "reason"])))
+            })
+            .collect()
+    };
+    json!({
+        "phase": status["phase"],
+        "before": ends("initContainerStatuses"),
+        "containers": ends("containerStatuses"),
+    })
+}
+
+fn run_status(whole: &Value) -> Value {
+    let status = &whole["status"];
+    let mut end = kept(status, &KEPT);
+    if let Some(result) = status.get("result") {
+        end["result"] = kept(result, &KEPT_RESULT);
+    }
+    let history = end.get_mut("history").and_then(Value::as_array_mut);
+    for version in history.into_iter().flat_map(|list| list.iter_mut()) {
+        let mut past = kept(version, &KEPT_VERSION);
+        if let Some(result) = version.get("result") {
+            past["result"] = kept(result, &KEPT_RESULT);
+        }
+        *version = past;
+    }
+    let generation = &whole["metadata"]["generation"];
+    end["isObserved"] = json!(status["observedGeneration"] == *generation);
+    end
+}
+
+fn kept(value: &Value, names: &[&str]) -> Value {
+    let fields = value.as_object().into_iter().flat_map(Map::iter);
+    fields
+        .filter(|(name, _)| names.contains(&name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}

@@ -1,0 +1,287 @@
+//! The operators of one play: each behind a proxy of its own, and started again when it ends.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, TcpListener},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use kube::{Client, Config};
+use nix::sys::signal::Signal;
+use tokio::task::JoinSet;
+
+use super::{
+    point::Injection,
+    proxy::{Proxy, Traced, Victim},
+};
+use crate::operator::{Launch, Operator, Plan};
+
+/// How often it is looked whether a process has ended.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A crew that starts more often than this is not asked any more what is wrong.
+const MOST_STARTS: usize = 40;
+
+/// One operator and its way to the API server.
+struct Member {
+    proxy: Proxy,
+    victim: Victim,
+    shared: Arc<Shared>,
+    /// Starts it again; ends with the crew.
+    _keeper: JoinSet<()>,
+}
+
+impl Member {
+    /// Kills it for good, and waits until it is dead.
+    async fn fell(&self) -> Result<()> {
+        self.shared.is_kept.store(false, Ordering::Relaxed);
+        // One that was killed by a fault a moment ago is not there.
+        let (true | false) = self.victim.kill();
+        let begin = Instant::now();
+        loop {
+            self.shared.look(&self.victim)?;
+            if self.shared.state().operator.is_none() {
+                return Ok(());
+            }
+            anyhow::ensure!(
+                begin.elapsed() < Duration::from_secs(5),
+                "an operator does not die"
+            );
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+/// What a member's keeper and the crew know of it.
+struct Shared {
+    launch: Launch,
+    /// Whether it is started again when it ends.
+    is_kept: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    operator: Option<Operator>,
+    /// What ended processes wrote.
+    logs: Vec<String>,
+    starts: usize,
+    /// Why it cannot be kept running.
+    broken: Option<String>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a process if there is none, and notices one that has ended.
+    fn look(&self, victim: &Victim) -> Result<()> {
+        let mut state = self.state();
+        if let Some(operator) = &mut state.operator {
+            if operator.has_ended()?.is_none() {
+                return Ok(());
+            }
+            victim.set(None);
+            let log = operator.log_text()?;
+            state.logs.push(log);
+            state.operator = None;
+        }
+        if self.is_kept.load(Ordering::Relaxed) {
+            anyhow::ensure!(state.starts < MOST_STARTS, "started {MOST_STARTS} times");
+            let operator = self.launch.spawn()?;
+            victim.set(Some(operator.pid()?));
+            state.starts += 1;
+            state.operator = Some(operator);
+        }
+        Ok(())
+    }
+}
+
+/// All operators of one play. Dropping it kills them.
+pub struct Crew {
+    members: Vec<Member>,
+}
+
+impl Crew {
+    /// Starts as many as asked for; each gets the script.
+    ///
+    /// # Errors
+    /// When rights cannot be granted, or a process cannot be started.
+    pub async fn start(
+        client: &Client,
+        config: &Config,
+        plan: &Plan,
+        size: usize,
+        script: &[Injection],
+    ) -> Result<Self> {
+        let mut members = Vec::new();
+        for _ in 0..size {
+            let bind = || TcpListener::bind((IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
+            let listener = match &plan.network {
+                Some(network) => network.run(bind)??,
+                None => bind()?,
+            };
+            let victim = Victim::default();
+            let proxy = Proxy::start(listener, config, victim.clone(), script.to_vec()).await?;
+            let plan = Plan {
+                endpoint: Some(proxy.endpoint().clone()),
+                ..plan.clone()
+            };
+            let launch = Launch::new(client, config, &plan).await?;
+            let shared = Arc::new(Shared {
+                launch,
+                is_kept: AtomicBool::new(true),
+                state: Mutex::new(State::default()),
+            });
+            shared.look(&victim)?;
+            let mut keeper = JoinSet::new();
+            keeper.spawn(keep(Arc::clone(&shared), victim.clone()));
+            members.push(Member {
+                proxy,
+                victim,
+                shared,
+                _keeper: keeper,
+            });
+        }
+        Ok(Self { members })
+    }
+
+    /// Who they are to the audit log.
+    ///
+    /// # Errors
+    /// When there is nobody.
+    pub fn user(&self) -> Result<String> {
+        let first = self.members.first().context("an empty crew")?;
+        Ok(first.shared.launch.user.clone())
+    }
+
+    /// Sends a signal to the process of one.
+    ///
+    /// # Errors
+    /// When there is no such one, or it is not running.
+    pub fn signal(&self, place: usize, signal: Signal) -> Result<()> {
+        let member = self.members.get(place).context("no such operator")?;
+        let state = member.shared.state();
+        let operator = state.operator.as_ref().context("it is not running")?;
+        operator.signal(signal)
+    }
+
+    /// Kills one, which stays so until [`Crew::raise`].
+    ///
+    /// # Errors
+    /// When there is no such one, or it does not die.
+    pub async fn fell(&self, place: usize) -> Result<()> {
+        let member = self.members.get(place).context("no such operator")?;
+        member.fell().await
+    }
+
+    /// Starts one again.
+    ///
+    /// # Errors
+    /// When there is no such one.
+    pub fn raise(&self, place: usize) -> Result<()> {
+        let member = self.members.get(place).context("no such operator")?;
+        member.shared.is_kept.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The place of the one that leads by its own metric, if any does.
+    pub async fn leader(&self) -> Option<usize> {
+        for (place, member) in self.members.iter().enumerate() {
+            let page = member.shared.state().operator.as_ref().map(Operator::pages);
+            if let Some(page) = page
+                && let Ok(true) = page.is_leading().await
+            {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    /// All requests of all of them.
+    #[must_use]
+    pub fn trace(&self) -> Vec<Traced> {
+        self.members
+            .iter()
+            .flat_map(|member| member.proxy.trace())
+            .collect()
+    }
+
+    /// When the last write was sent, Leases excepted.
+    #[must_use]
+    pub fn last_write(&self) -> Option<Instant> {
+        let trace = self.trace();
+        let writes = trace.iter().filter(|traced| {
+            traced.point.route.is_write() && traced.point.route.resource != "leases"
+        });
+        writes.map(|traced| traced.at).max()
+    }
+
+    /// Which injections have hit, with any of them.
+    #[must_use]
+    pub fn hits(&self) -> Vec<bool> {
+        let mut sum: Vec<bool> = Vec::new();
+        for member in &self.members {
+            for (place, hit) in member.proxy.hits().into_iter().enumerate() {
+                match sum.get_mut(place) {
+                    Some(known) => *known |= hit,
+                    None => sum.push(hit),
+                }
+            }
+        }
+        sum
+    }
+
+    /// From now on nothing is injected.
+    pub fn calm(&self) {
+        for member in &self.members {
+            member.proxy.calm();
+        }
+    }
+
+    /// The metrics of all that answer.
+    pub async fn metrics(&self) -> String {
+        let mut text = String::new();
+        for member in &self.members {
+            let page = member.shared.state().operator.as_ref().map(Operator::pages);
+            if let Some(page) = page
+                && let Ok(metrics) = page.metrics().await
+            {
+                text.push_str(&metrics);
+            }
+        }
+        text
+    }
+
+    /// Ends all of them; everything that they wrote.
+    ///
+    /// # Errors
+    /// When one could not be kept running.
+    pub async fn dismiss(self) -> Result<Vec<String>> {
+        let mut logs = Vec::new();
+        for member in &self.members {
+            member.fell().await?;
+            let mut state = member.shared.state();
+            logs.append(&mut state.logs);
+            if let Some(why) = state.broken.take() {
+                anyhow::bail!("an operator could not be kept running: {why}");
+            }
+        }
+        Ok(logs)
+    }
+}
+
+async fn keep(shared: Arc<Shared>, victim: Victim) {
+    loop {
+        if let Err(error) = shared.look(&victim) {
+            shared.state().broken = Some(format!("{error:#}"));
+            return;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}

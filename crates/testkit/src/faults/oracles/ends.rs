@@ -1,0 +1,292 @@
+//! O1 to O5 and O7: what came of a play.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use api::{GROUP, names, status::condition};
+use serde_json::Value;
+
+use super::{DONE, Evidence, Outcome, is_run};
+use crate::{
+    audit::Entry,
+    faults::{
+        canonical::difference,
+        ledger::Effect,
+        witness::{Seen, present},
+    },
+};
+
+/// What is counted by its UIDs.
+const COUNTED: [&str; 3] = ["configmaps", "jobs", "pods"];
+
+pub(super) fn other_end(found: &Outcome, baseline: &Outcome) -> Vec<String> {
+    difference(&baseline.canonical, &found.canonical)
+}
+
+/// An Event is a hint, and a Lease nobody's object; a review is a question.
+fn is_object(resource: &str) -> bool {
+    let group = resource.split_once('.').map_or("", |(_, group)| group);
+    let plural = resource.split('.').next().unwrap_or_default();
+    let is_review = matches!(group, "authorization.k8s.io" | "authentication.k8s.io");
+    !resource.contains('/') && !matches!(plural, "events" | "leases") && !is_review
+}
+
+fn was_done(entry: &Entry) -> bool {
+    (200..300).contains(&entry.code)
+}
+
+pub(super) fn creates(audit: &[Entry]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for entry in audit.iter().filter(|entry| was_done(entry)) {
+        let request = &entry.request;
+        // A patch that applies is answered so, if there was nothing.
+        let is_create = request.verb == "create" || (request.verb == "patch" && entry.code == 201);
+        if is_create && is_object(&request.resource) {
+            *counts.entry(request.resource.clone()).or_default() += 1;
+        }
+    }
+    counts
+}
+
+pub(super) fn deletes(audit: &[Entry]) -> BTreeMap<String, usize> {
+    let deleted: BTreeSet<(&str, &str)> = audit
+        .iter()
+        .filter(|entry| was_done(entry) && entry.request.verb.starts_with("delete"))
+        .filter(|entry| is_object(&entry.request.resource))
+        .map(|entry| (entry.request.resource.as_str(), entry.name.as_str()))
+        .collect();
+    let mut counts = BTreeMap::new();
+    for (resource, _) in deleted {
+        *counts.entry(resource.to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+pub(super) fn objects(seen: &[Seen]) -> BTreeMap<String, usize> {
+    let uids: BTreeSet<(&str, &str)> = seen
+        .iter()
+        .filter(|one| COUNTED.contains(&one.resource.as_str()))
+        .map(|one| (one.resource.as_str(), one.uid.as_str()))
+        .collect();
+    let mut counts = BTreeMap::new();
+    for (resource, _) in uids {
+        *counts.entry(resource.to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+pub(super) fn other_objects(found: &Outcome, baseline: &Outcome) -> Vec<String> {
+    let mut words = unequal("creates of", &baseline.creates, &found.creates);
+    words.extend(unequal("deletes of", &baseline.deletes, &found.deletes));
+    words.extend(unequal("different", &baseline.objects, &found.objects));
+    words
+}
+
+fn unequal(
+    what: &str,
+    wanted: &BTreeMap<String, usize>,
+    found: &BTreeMap<String, usize>,
+) -> Vec<String> {
+    let names: BTreeSet<&String> = wanted.keys().chain(found.keys()).collect();
+    let count = |counts: &BTreeMap<String, usize>, name| counts.get(name).copied().unwrap_or(0);
+    names
+        .into_iter()
+        .map(|name| (name, count(wanted, name), count(found, name)))
+        .filter(|(_, wanted, found)| wanted != found)
+        .map(|(name, wanted, found)| format!("{found} {what} {name}, wanted {wanted}"))
+        .collect()
+}
+
+/// `resource/name` of each run, by its UID.
+fn runs(seen: &[Seen]) -> HashMap<&str, String> {
+    seen.iter()
+        .filter(|one| is_run(one))
+        .map(|one| (one.uid.as_str(), format!("{}/{}", one.resource, one.name)))
+        .collect()
+}
+
+pub(super) fn effects(evidence: &Evidence<'_>) -> BTreeMap<String, usize> {
+    let runs = runs(evidence.seen);
+    let mut counts = BTreeMap::new();
+    for Effect { uid, what, .. } in evidence.effects {
+        if what == DONE {
+            let run = runs.get(uid.as_str());
+            let name = run.map_or_else(|| "a run that was not seen".to_owned(), String::clone);
+            *counts.entry(name).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// As many effects as without faults; more only as often as Kubernetes stopped the Pod, which the
+/// run's status says. And one end.
+pub(super) fn other_effects(
+    evidence: &Evidence<'_>,
+    found: &Outcome,
+    baseline: &Outcome,
+) -> Vec<String> {
+    let mut words = Vec::new();
+    let disrupted = disruptions(evidence.seen);
+    let names: BTreeSet<&String> = baseline
+        .effects
+        .keys()
+        .chain(found.effects.keys())
+        .collect();
+    for name in names {
+        let wanted = baseline.effects.get(name).copied().unwrap_or(0);
+        let told = found.effects.get(name).copied().unwrap_or(0);
+        let again = disrupted.get(name).copied().unwrap_or(0);
+        if told < wanted || told > wanted + again {
+            words.push(format!(
+                "{name} told '{DONE}' {told} times, wanted {wanted}"
+            ));
+        }
+    }
+    words.extend(second_ends(evidence.seen));
+    words
+}
+
+/// The most disruptions that any version of a run says.
+fn disruptions(seen: &[Seen]) -> HashMap<String, usize> {
+    let mut most: HashMap<String, usize> = HashMap::new();
+    for one in seen.iter().filter(|one| is_run(one)) {
+        let said = one.object["status"]["disruptions"].as_u64().unwrap_or(0);
+        let said = usize::try_from(said).unwrap_or(usize::MAX);
+        let known = most
+            .entry(format!("{}/{}", one.resource, one.name))
+            .or_default();
+        *known = said.max(*known);
+    }
+    most
+}
+
+fn second_ends(seen: &[Seen]) -> Vec<String> {
+    let mut ends: BTreeMap<(&str, &str, i64), BTreeSet<String>> = BTreeMap::new();
+    for one in seen.iter().filter(|one| is_run(one)) {
+        if !one.is_true(condition::FINISHED) {
+            continue;
+        }
+        let status = &one.object["status"];
+        let reason = one
+            .condition(condition::SUCCEEDED)
+            .map_or(&Value::Null, |known| &known["reason"]);
+        let end = format!(
+            "{} for {reason} at {}",
+            status["phase"], status["finishedAt"]
+        );
+        let key = (one.uid.as_str(), one.name.as_str(), epoch(one));
+        ends.entry(key).or_default().insert(end);
+    }
+    ends.into_iter()
+        .filter(|(_, ends)| ends.len() > 1)
+        .map(|((_, name, epoch), ends)| {
+            let ends: Vec<String> = ends.into_iter().collect();
+            format!(
+                "'{name}' ended more than once in version {epoch}: {}",
+                ends.join("; ")
+            )
+        })
+        .collect()
+}
+
+/// A terminal phase may be left only when this grows.
+pub(super) fn epoch(run: &Seen) -> i64 {
+    run.object["status"]["contextVersion"].as_i64().unwrap_or(0)
+}
+
+pub(super) fn left(evidence: &Evidence<'_>, found: &Outcome, baseline: &Outcome) -> Vec<String> {
+    let mut words: Vec<String> = found
+        .canonical
+        .objects
+        .keys()
+        .filter(|key| baseline.canonical.gone.contains(*key))
+        .map(|key| format!("{key} is still there"))
+        .collect();
+    let now = present(evidence.seen);
+    let there: BTreeSet<&str> = now.iter().map(|one| one.uid.as_str()).collect();
+    let runs = runs(evidence.seen);
+    let ours = format!(".{GROUP}/finalizer");
+    for one in now.into_iter().filter(|one| is_object(&one.resource)) {
+        let what = format!("{}/{}", one.resource, one.name);
+        let metadata = &one.object["metadata"];
+        if !metadata["deletionTimestamp"].is_null() {
+            words.push(format!("{what} is being deleted, and stays"));
+        }
+        let finalizers = metadata["finalizers"].as_array();
+        let is_held = finalizers.is_some_and(|list| {
+            list.iter()
+                .any(|name| name.as_str().is_some_and(|name| name.ends_with(&ours)))
+        });
+        if is_run(one) && one.is_true(condition::FINISHED) && is_held {
+            words.push(format!("{what} is finished, and has its finalizer still"));
+        }
+        if let Some(owner) = one.label(names::UID)
+            && let Some(run) = runs.get(owner)
+            && !there.contains(owner)
+        {
+            words.push(format!("{what} is there, but its owner {run} is not"));
+        }
+    }
+    words
+}
+
+pub(super) fn noise(evidence: &Evidence<'_>) -> Vec<String> {
+    let written = |entry: &&Entry| {
+        let resource = &entry.request.resource;
+        let is_event = resource.split(['.', '/']).next() == Some("events");
+        let plain = resource.split('/').next().unwrap_or_default();
+        entry.request.is_write() && (is_event || is_object(plain))
+    };
+    let entries = evidence.quiet.unwrap_or_default().iter();
+    entries
+        .filter(written)
+        .map(|entry| {
+            let Entry {
+                request,
+                name,
+                code,
+                ..
+            } = entry;
+            format!(
+                "{} {} '{name}' ({code}) after all was done",
+                request.verb, request.resource
+            )
+        })
+        .collect()
+}
+
+pub(super) fn leaks(evidence: &Evidence<'_>) -> Vec<String> {
+    let mut words = Vec::new();
+    for line in evidence.logs {
+        if line.to_ascii_lowercase().contains("panic") {
+            words.push(format!("the log says: {line}"));
+        }
+    }
+    // The texts themselves are not repeated: reports are read by everybody, too.
+    for (number, canary) in evidence.canaries.iter().enumerate() {
+        let mut say = |place: String| words.push(format!("secret {number} is in {place}"));
+        if let Some(line) = evidence.logs.iter().position(|line| line.contains(canary)) {
+            say(format!("line {} of the log", line + 1));
+        }
+        if evidence.metrics.contains(canary) {
+            say("the metrics".to_owned());
+        }
+        for one in evidence.seen.iter().filter(|one| one.resource != "secrets") {
+            if holds(&one.object, canary) {
+                say(format!("{}/{}", one.resource, one.name));
+            }
+        }
+    }
+    words
+}
+
+/// Whether a name or a text anywhere in it has this in it.
+fn holds(value: &Value, canary: &str) -> bool {
+    match value {
+        Value::String(text) => text.contains(canary),
+        Value::Array(list) => list.iter().any(|one| holds(one, canary)),
+        Value::Object(fields) => fields
+            .iter()
+            .any(|(name, value)| name.contains(canary) || holds(value, canary)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}

@@ -1,0 +1,417 @@
+//! From what a fault-free play showed to the plans that hit it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    point::{Fault, Injection, Point, Route, WatchFault},
+    proxy::Traced,
+};
+
+/// The election's own object: the same in every scenario, so it is hit in the first alone.
+const LEASES: &str = "leases";
+
+/// How late a stale watch is, and how long events are kept together, in milliseconds.
+const LATE: u32 = 2500;
+
+/// Renewals of a Lease are many and all alike: these are hit.
+const RENEWALS: u32 = 2;
+
+/// What a fault-free play of a scenario showed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Learned {
+    /// Each state-changing request.
+    pub writes: BTreeSet<Point>,
+    /// Each kind of request.
+    pub routes: BTreeSet<Route>,
+    /// The plurals of what is watched and changed.
+    pub watched: BTreeSet<String>,
+}
+
+impl Learned {
+    /// From the requests of one play, and the resources of which something was seen to change.
+    #[must_use]
+    pub fn of(trace: &[Traced], changed: &BTreeSet<String>) -> Self {
+        let mut learned = Self::default();
+        for Traced { point, .. } in trace {
+            let route = &point.route;
+            // A watch that tells nothing cannot be late.
+            let has_news = route.resource == LEASES || changed.contains(&route.resource);
+            if route.verb == "watch" && has_news {
+                learned.watched.insert(route.resource.clone());
+            }
+            learned.routes.insert(route.clone());
+            let is_renewal = route.resource == LEASES && point.nth > RENEWALS;
+            if route.is_write() && !is_renewal {
+                learned.writes.insert(point.clone());
+            }
+        }
+        learned
+    }
+
+    /// Without what another scenario shows as well.
+    #[must_use]
+    pub fn without_election(mut self) -> Self {
+        self.writes.retain(|point| point.route.resource != LEASES);
+        self.watched.remove(LEASES);
+        self
+    }
+
+    /// What either showed.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.writes.extend(other.writes);
+        self.routes.extend(other.routes);
+        self.watched.extend(other.watched);
+        self
+    }
+}
+
+/// Which part of the catalogue a plan belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// A write, hit by a crash or a lost answer.
+    Write,
+    /// A kind of request, refused or broken.
+    Route,
+    /// A watch that is late, cut, or too old.
+    Watch,
+    /// Several at once, by a seed.
+    Compound,
+}
+
+impl Class {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Write, Self::Route, Self::Watch, Self::Compound];
+
+    /// In a report.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Write => "writes × crash before, after, relayed, lost answer",
+            Self::Route => "kinds of requests × refusals and broken answers",
+            Self::Watch => "watches × late, together, cut, 410",
+            Self::Compound => "seeded compound schedules",
+        }
+    }
+}
+
+/// One play with faults.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Which scenario is played.
+    pub scenario: &'static str,
+    /// Of which part of the catalogue it is.
+    pub class: Class,
+    /// What is hit.
+    pub script: Vec<Injection>,
+    /// The seed of a compound one.
+    pub seed: Option<u64>,
+}
+
+impl Plan {
+    /// What reproduces it: `SCENARIO/…`.
+    #[must_use]
+    pub fn id(&self) -> String {
+        let what = match self.seed {
+            Some(seed) => format!("seed-{seed}"),
+            None => {
+                let parts: Vec<String> = self.script.iter().map(ToString::to_string).collect();
+                parts.join("+")
+            }
+        };
+        format!("{}/{what}", self.scenario)
+    }
+}
+
+/// Every write of a scenario × crash before, after and relayed, and an answer that is lost.
+///
+/// An answer is lost in two ways; neighbouring points take turns.
+#[must_use]
+pub fn of_writes(scenario: &'static str, learned: &Learned) -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for (place, point) in learned.writes.iter().enumerate() {
+        let lost = match place % 2 {
+            0 => Fault::LostByReset,
+            _ => Fault::LostByTimeout,
+        };
+        for fault in [
+            Fault::KillBefore,
+            Fault::KillAfter,
+            Fault::KillRelayed,
+            lost,
+        ] {
+            plans.push(Plan {
+                scenario,
+                class: Class::Write,
+                script: vec![hit(point.clone(), fault, 1)],
+                seed: None,
+            });
+        }
+    }
+    plans
+}
+
+/// Every kind of request × refusals and broken answers, in the first scenario that has it.
+#[must_use]
+pub fn of_routes(learned: &[(&'static str, Learned)]) -> Vec<Plan> {
+    let mut first: BTreeMap<&Route, &'static str> = BTreeMap::new();
+    for (scenario, learned) in learned {
+        for route in &learned.routes {
+            first.entry(route).or_insert(scenario);
+        }
+    }
+    let mut plans = Vec::new();
+    for (route, scenario) in first {
+        for fault in Fault::AT_ROUTES {
+            plans.push(Plan {
+                scenario,
+                class: Class::Route,
+                script: vec![hit(any(route), fault, 2)],
+                seed: None,
+            });
+        }
+    }
+    plans
+}
+
+/// Every watched resource of a scenario × late, together, cut, and too old.
+#[must_use]
+pub fn of_watches(scenario: &'static str, learned: &Learned) -> Vec<Plan> {
+    let faults = [
+        WatchFault::Stale(LATE),
+        WatchFault::Collapsed(LATE),
+        WatchFault::Cut(1),
+        WatchFault::Gone(1),
+    ];
+    let pairs = learned
+        .watched
+        .iter()
+        .flat_map(|resource| faults.map(|fault| (resource.clone(), fault)));
+    pairs
+        .map(|(resource, fault)| Plan {
+            scenario,
+            class: Class::Watch,
+            script: vec![Injection::Watch { resource, fault }],
+            seed: None,
+        })
+        .collect()
+}
+
+/// A schedule of two to four faults, by its seed.
+#[must_use]
+pub fn compound(scenario: &'static str, learned: &Learned, seed: u64) -> Plan {
+    let mut dice = Dice(seed);
+    let writes: Vec<&Point> = learned.writes.iter().collect();
+    let routes: Vec<&Route> = learned.routes.iter().collect();
+    let watched: Vec<&String> = learned.watched.iter().collect();
+    let mut script = Vec::new();
+    for _ in 0..2 + dice.below(3) {
+        let injection = match dice.below(4) {
+            0 | 1 => dice.of(&writes).map(|point| {
+                let fault = dice.of(&Fault::AT_WRITES).copied();
+                hit((*point).clone(), fault.unwrap_or(Fault::KillAfter), 1)
+            }),
+            2 => dice.of(&routes).map(|route| {
+                let fault = dice.of(&Fault::AT_ROUTES).copied();
+                let mut point = any(route);
+                point.nth = 1 + dice.below(3);
+                hit(point, fault.unwrap_or(Fault::Reset), 1 + dice.below(2))
+            }),
+            _ => dice.of(&watched).map(|resource| {
+                let fault = match dice.below(4) {
+                    0 => WatchFault::Stale(500 + dice.below(LATE)),
+                    1 => WatchFault::Collapsed(500 + dice.below(LATE)),
+                    2 => WatchFault::Cut(1 + dice.below(5)),
+                    _ => WatchFault::Gone(1 + dice.below(5)),
+                };
+                let resource = (*resource).clone();
+                Injection::Watch { resource, fault }
+            }),
+        };
+        script.extend(injection);
+    }
+    Plan {
+        scenario,
+        class: Class::Compound,
+        script,
+        seed: Some(seed),
+    }
+}
+
+/// A share of `plans` of this size, the same for the same seed, of all classes and scenarios.
+#[must_use]
+pub fn share(mut plans: Vec<Plan>, size: usize, seed: u64) -> Vec<Plan> {
+    let mut dice = Dice(seed);
+    for place in (1..plans.len()).rev() {
+        let limit = u32::try_from(place + 1).unwrap_or(u32::MAX);
+        plans.swap(place, dice.below(limit) as usize);
+    }
+    // One after the other from each group: none is left out while another has many.
+    let mut groups: BTreeMap<(Class, &'static str), Vec<Plan>> = BTreeMap::new();
+    for plan in plans {
+        groups
+            .entry((plan.class, plan.scenario))
+            .or_default()
+            .push(plan);
+    }
+    let mut chosen = Vec::new();
+    while chosen.len() < size && groups.values().any(|group| !group.is_empty()) {
+        for group in groups.values_mut() {
+            if chosen.len() < size {
+                chosen.extend(group.pop());
+            }
+        }
+    }
+    chosen
+}
+
+fn hit(point: Point, fault: Fault, times: u32) -> Injection {
+    Injection::Request {
+        point,
+        fault,
+        times,
+    }
+}
+
+fn any(route: &Route) -> Point {
+    Point {
+        route: route.clone(),
+        name: String::new(),
+        nth: 1,
+    }
+}
+
+/// SplitMix64: the same numbers for the same seed, on every machine and for ever.
+#[derive(Debug)]
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Less than `limit`, which is not 0.
+    fn below(&mut self, limit: u32) -> u32 {
+        u32::try_from(self.roll() % u64::from(limit.max(1))).unwrap_or_default()
+    }
+
+    fn of<'a, T>(&mut self, choices: &'a [T]) -> Option<&'a T> {
+        let count = u32::try_from(choices.len()).unwrap_or(u32::MAX);
+        choices.get(self.below(count) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(verb: &str, resource: &str, name: &str, nth: u32) -> Point {
+        Point {
+            route: Route::new(verb, resource),
+            name: name.to_owned(),
+            nth,
+        }
+    }
+
+    fn learned() -> Learned {
+        Learned {
+            writes: BTreeSet::from([
+                point("create", "jobs", "work-1", 1),
+                point("patch", "taskruns/status", "work", 1),
+                point("patch", "taskruns/status", "work", 2),
+            ]),
+            routes: BTreeSet::from([
+                Route::new("create", "jobs"),
+                Route::new("patch", "taskruns/status"),
+                Route::new("watch", "jobs"),
+            ]),
+            watched: BTreeSet::from(["jobs".to_owned(), "pods".to_owned()]),
+        }
+    }
+
+    #[test]
+    fn every_write_is_hit_in_four_ways() {
+        let plans = of_writes("success", &learned());
+        assert_eq!(plans.len(), 3 * 4);
+        let ids: BTreeSet<String> = plans.iter().map(Plan::id).collect();
+        assert_eq!(ids.len(), plans.len(), "ids are unique");
+        assert!(
+            ids.contains("success/create-jobs:work-1#1=kill-before"),
+            "{ids:?}"
+        );
+        for lost in ["lost-reset", "lost-504"] {
+            assert!(ids.iter().any(|id| id.ends_with(lost)), "{ids:?}");
+        }
+    }
+
+    #[test]
+    fn every_route_is_hit_once_with_each_answer_in_the_first_scenario_that_has_it() {
+        let mut second = learned();
+        second.routes.insert(Route::new("delete", "jobs"));
+        let plans = of_routes(&[("success", learned()), ("delete", second)]);
+        assert_eq!(plans.len(), 4 * 8);
+        let elsewhere = plans.iter().filter(|plan| plan.scenario == "delete");
+        assert_eq!(elsewhere.count(), 8);
+    }
+
+    #[test]
+    fn every_watched_resource_is_late_cut_and_too_old() {
+        assert_eq!(of_watches("success", &learned()).len(), 2 * 4);
+    }
+
+    #[test]
+    fn a_seed_is_a_schedule() {
+        let one = compound("success", &learned(), 7);
+        assert_eq!(one, compound("success", &learned(), 7));
+        assert_eq!(one.id(), "success/seed-7");
+        let others: BTreeSet<String> = (0..50)
+            .map(|seed| format!("{:?}", compound("success", &learned(), seed).script))
+            .collect();
+        assert!(others.len() > 45, "{} different ones", others.len());
+        for seed in 0..200 {
+            let count = compound("success", &learned(), seed).script.len();
+            assert!((2..=4).contains(&count), "{count} faults");
+        }
+    }
+
+    #[test]
+    fn a_share_is_fixed_and_leaves_no_group_out() {
+        let mut all = of_writes("success", &learned());
+        all.extend(of_watches("success", &learned()));
+        all.push(compound("retry", &learned(), 1));
+        let some = share(all.clone(), 6, 3);
+        assert_eq!(some, share(all.clone(), 6, 3));
+        assert_eq!(some.len(), 6);
+        assert!(some.iter().any(|plan| plan.scenario == "retry"));
+        for class in [Class::Write, Class::Watch, Class::Compound] {
+            assert!(some.iter().any(|plan| plan.class == class), "{class:?}");
+        }
+        assert_eq!(share(all.clone(), 1000, 3).len(), all.len());
+    }
+
+    #[test]
+    fn only_the_first_renewals_of_a_lease_are_points() {
+        let traced = |point: Point| Traced {
+            at: std::time::Instant::now(),
+            point,
+            namespace: String::new(),
+            code: Some(200),
+            fault: None,
+        };
+        let mut trace: Vec<Traced> = (1..=9)
+            .map(|nth| traced(point("update", "leases", "tasks", nth)))
+            .collect();
+        trace.push(traced(point("watch", "jobs", "", 1)));
+        trace.push(traced(point("watch", "nodes", "", 1)));
+        trace.push(traced(point("create", "jobs", "work-1", 1)));
+        let learned = Learned::of(&trace, &BTreeSet::from(["jobs".to_owned()]));
+        assert_eq!(learned.writes.len(), 3);
+        assert_eq!(learned.watched, BTreeSet::from(["jobs".to_owned()]));
+        assert_eq!(learned.routes.len(), 4);
+        assert_eq!(learned.without_election().writes.len(), 1);
+    }
+}

@@ -1,0 +1,429 @@
+//! One play of a scenario: a namespace, a crew, a script, and what came of it.
+
+use std::{
+    fs,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use futures::future::BoxFuture;
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{Namespace, ServiceAccount},
+    rbac::v1::{ClusterRole, ClusterRoleBinding},
+};
+use kube::{
+    Api, Client, Config,
+    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+    core::{ApiResource, DynamicObject},
+};
+use serde_json::json;
+
+use super::{
+    canonical::{self, Canonical},
+    crew::Crew,
+    ledger::Ledger,
+    oracles::{self, Evidence, Oracle, Outcome, Violation},
+    plan::Learned,
+    point::Injection,
+    proxy::Traced,
+    witness::{Seen, Witness},
+};
+use crate::{audit::AuditLog, git::Network, operator, wait::until};
+
+/// The Lease of the operators: short, or each crash would cost its length.
+const ELECTION: &str = "leaderElection: {leaseDurationSeconds: 3, renewSeconds: 1}\n";
+
+/// The longest way of a scenario to its end, with faults.
+const PLAY: Duration = Duration::from_secs(120);
+
+/// The longest time from a scenario's end to the state of the fault-free play.
+const CONVERGE: Duration = Duration::from_secs(45);
+
+/// Without a write for this long, a play is over.
+const STILL: Duration = Duration::from_millis(1500);
+
+/// The same where nothing says what the end is, because it is being learned.
+const STILL_WHEN_LEARNING: Duration = Duration::from_millis(4000);
+
+/// After that, nothing may be written for this long.
+const QUIET: Duration = Duration::from_millis(2000);
+
+/// Says whether what an object claims is so; of what only the scenario can know.
+pub type Proof = Box<dyn Fn(&Seen) -> Result<(), String> + Send + Sync>;
+
+/// What a family adds to the suite.
+pub trait Scenario: Send + Sync {
+    /// Short, letters and hyphens; part of a namespace's name.
+    fn name(&self) -> &'static str;
+
+    /// How many operators there are.
+    fn replicas(&self) -> usize {
+        1
+    }
+
+    /// More lines of the operators' configuration.
+    fn config(&self) -> String {
+        String::new()
+    }
+
+    /// Does what users do, and waits until all is over. What it waits for must stay: a state that
+    /// passes may pass unseen.
+    fn play<'a>(&'a self, stage: &'a Stage) -> BoxFuture<'a, Result<Proof>>;
+}
+
+/// Where plays take place: one cluster, and who looks at it.
+pub struct Theatre {
+    /// The cluster's administrator.
+    pub client: Client,
+    /// The same.
+    pub config: Config,
+    /// The cluster's own network.
+    pub network: Arc<Network>,
+    /// What the witness watches.
+    pub watched: Vec<ApiResource>,
+    /// Sees every version of every object.
+    pub witness: Arc<Witness>,
+    /// What agents tell.
+    pub ledger: Arc<Ledger>,
+    /// What the API server was asked.
+    pub audit: AuditLog,
+    /// Where the logs of plays that went wrong are kept.
+    pub logs: PathBuf,
+    /// How operators are started; home and watched namespaces are set for each play.
+    pub operator: operator::Plan,
+}
+
+/// The place of one play.
+pub struct Stage {
+    /// The cluster's administrator, not through a proxy.
+    pub client: Client,
+    /// The play's own.
+    pub namespace: String,
+    /// The cluster's own network.
+    pub network: Arc<Network>,
+    /// What agents tell, and where they wait.
+    pub ledger: Arc<Ledger>,
+    /// The operators.
+    pub crew: Crew,
+    witness: Arc<Witness>,
+    canaries: Mutex<Vec<String>>,
+}
+
+impl Stage {
+    /// A namespaced API of the play.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// A text that may be in Secrets and nowhere else.
+    pub fn canary(&self, text: &str) {
+        let mut canaries = self.canaries.lock().unwrap_or_else(PoisonError::into_inner);
+        canaries.push(text.to_owned());
+    }
+
+    /// Waits for what the witness sees: the last version of everything that is there.
+    ///
+    /// # Errors
+    /// When it is not so within the limit; with what `look` said last.
+    pub async fn until<T>(
+        &self,
+        what: &str,
+        limit: Duration,
+        look: impl Fn(&[Seen]) -> Result<T, String>,
+    ) -> Result<T> {
+        until(what, limit, async || {
+            Ok(look(&self.witness.now(&self.namespace)))
+        })
+        .await
+    }
+}
+
+/// What is played.
+#[derive(Clone, Copy)]
+pub struct Piece<'a> {
+    /// The course.
+    pub scenario: &'a dyn Scenario,
+    /// The faults; none, to learn it.
+    pub script: &'a [Injection],
+    /// How it ended without faults, if that is known.
+    pub baseline: Option<&'a Outcome>,
+    /// More of the operators' environment.
+    pub environment: &'a [(String, String)],
+}
+
+/// What came of a play.
+pub struct Played {
+    /// The requests of the operators.
+    pub learned: Learned,
+    /// What can be compared with another play.
+    pub outcome: Outcome,
+    /// What the oracles say.
+    pub violations: Vec<Violation>,
+    /// Which injections have hit.
+    pub hits: Vec<bool>,
+    /// How long it took.
+    pub took: Duration,
+    /// What there is to read about one that went wrong.
+    pub kept: Option<PathBuf>,
+}
+
+impl Theatre {
+    /// Plays a scenario with a script, and judges it by a fault-free play if there was one.
+    ///
+    /// # Errors
+    /// When the play could not be judged; a play that went wrong is a violation.
+    pub async fn play(&self, piece: Piece<'_>) -> Result<Played> {
+        let begin = Instant::now();
+        let namespace = self.namespace(piece.scenario.name()).await?;
+        let result = self.played(piece, &namespace).await;
+        self.clean(&namespace).await?;
+        let mut played = result.with_context(|| format!("in namespace '{namespace}'"))?;
+        played.took = begin.elapsed();
+        Ok(played)
+    }
+
+    async fn played(&self, piece: Piece<'_>, namespace: &str) -> Result<Played> {
+        let Piece {
+            scenario,
+            script,
+            baseline,
+            environment,
+        } = piece;
+        let start = self.audit.mark(&self.client).await?;
+        let plan = operator::Plan {
+            home: namespace.to_owned(),
+            watched: vec![namespace.to_owned()],
+            config: format!("{ELECTION}{}", scenario.config()),
+            network: Some(Arc::clone(&self.network)),
+            environment: environment.to_vec(),
+            ..self.operator.clone()
+        };
+        let crew = Crew::start(
+            &self.client,
+            &self.config,
+            &plan,
+            scenario.replicas(),
+            script,
+        )
+        .await?;
+        let stage = Stage {
+            client: self.client.clone(),
+            namespace: namespace.to_owned(),
+            network: Arc::clone(&self.network),
+            ledger: Arc::clone(&self.ledger),
+            crew,
+            witness: Arc::clone(&self.witness),
+            canaries: Mutex::new(Vec::new()),
+        };
+        let begin = Instant::now();
+        let mut violations = Vec::new();
+        let went = |error: &anyhow::Error| Violation {
+            oracle: Oracle::SameEnd,
+            words: format!("it did not come to its end: {error:#}"),
+        };
+        let proof = match tokio::time::timeout(PLAY, scenario.play(&stage)).await {
+            Ok(Ok(proof)) => Some(proof),
+            Ok(Err(error)) => {
+                violations.push(went(&error));
+                None
+            }
+            Err(_elapsed) => {
+                violations.push(went(&anyhow::anyhow!("it took longer than {PLAY:?}")));
+                None
+            }
+        };
+        if proof.is_some() {
+            self.converged(&stage, baseline).await?;
+        }
+        stage.crew.calm();
+        let end = self.audit.mark(&self.client).await?;
+        tokio::time::sleep(QUIET).await;
+        let metrics = stage.crew.metrics().await;
+        self.witness.caught_up(&self.client).await?;
+        self.witness.check()?;
+        self.ledger.check()?;
+        let user = stage.crew.user()?;
+        let mine = |entries: Vec<crate::audit::Entry>| -> Vec<crate::audit::Entry> {
+            let of_user = entries.into_iter();
+            of_user.filter(|entry| entry.request.user == user).collect()
+        };
+        let audit = mine(self.audit.entries(&self.client, start).await?);
+        let late = mine(self.audit.entries(&self.client, end).await?);
+        let (trace, hits) = (stage.crew.trace(), stage.crew.hits());
+        let Stage { crew, canaries, .. } = stage;
+        let logs = match crew.dismiss().await {
+            Ok(logs) => logs,
+            Err(error) => {
+                violations.push(went(&error));
+                Vec::new()
+            }
+        };
+        let seen = self.witness.of(namespace);
+        let news = seen.iter().filter(|one| one.at > begin);
+        let changed = news.map(|one| one.resource.clone()).collect();
+        let learned = Learned::of(&trace, &changed);
+        let effects = self.ledger.effects(namespace);
+        let canaries = canaries
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        let trusting = |_: &Seen| Ok(());
+        let evidence = Evidence {
+            seen: &seen,
+            audit: &audit,
+            quiet: proof.is_some().then_some(late.as_slice()),
+            effects: &effects,
+            logs: &logs,
+            metrics: &metrics,
+            canaries: &canaries,
+            bears_out: match &proof {
+                Some(proof) => proof.as_ref(),
+                None => &trusting,
+            },
+        };
+        let outcome = Outcome::of(&evidence);
+        violations.extend(oracles::judge(&evidence, baseline.unwrap_or(&outcome)));
+        let kept = match violations.is_empty() {
+            true => None,
+            false => Some(self.keep(namespace, &trace, &logs)?),
+        };
+        Ok(Played {
+            learned,
+            outcome,
+            violations,
+            hits,
+            took: Duration::ZERO,
+            kept,
+        })
+    }
+
+    /// Writes what the operators asked for and what they said into a file.
+    fn keep(&self, namespace: &str, trace: &[Traced], logs: &[String]) -> Result<PathBuf> {
+        fs::create_dir_all(&self.logs)?;
+        let path = self.logs.join(format!("{namespace}.log"));
+        let mut text = String::new();
+        let begin = trace.first().map(|first| first.at);
+        for one in trace {
+            let at = begin.map_or(Duration::ZERO, |begin| {
+                one.at.saturating_duration_since(begin)
+            });
+            let answer = one
+                .code
+                .map_or_else(|| "-".to_owned(), |code| code.to_string());
+            let fault = one
+                .fault
+                .map_or_else(String::new, |fault| fault.to_string());
+            let seconds = at.as_secs_f64();
+            text.push_str(&format!(
+                "{seconds:>8.3} {answer:>4} {} {fault}\n",
+                one.point
+            ));
+        }
+        for log in logs {
+            text.push_str("\n== a process\n");
+            text.push_str(log);
+        }
+        fs::write(&path, text)?;
+        Ok(path)
+    }
+
+    /// Waits until the state is that of the fault-free play and nothing is written for a while;
+    /// no longer than the limit, because the oracles judge what there is then.
+    async fn converged(&self, stage: &Stage, baseline: Option<&Outcome>) -> Result<()> {
+        let begin = Instant::now();
+        let still = match baseline {
+            Some(_) => STILL,
+            None => STILL_WHEN_LEARNING,
+        };
+        let mut is_there = baseline.is_none();
+        while begin.elapsed() < CONVERGE {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            if let (false, Some(baseline)) = (is_there, baseline) {
+                let now: Canonical = Canonical::of(&self.witness.of(&stage.namespace));
+                is_there = canonical::difference(&baseline.canonical, &now).is_empty();
+            }
+            let last = stage.crew.last_write().unwrap_or(begin).max(begin);
+            if is_there && last.elapsed() >= still {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn namespace(&self, scenario: &str) -> Result<String> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let wanted = Namespace {
+            metadata: ObjectMeta {
+                generate_name: Some(format!("f-{scenario}-")),
+                ..ObjectMeta::default()
+            },
+            ..Namespace::default()
+        };
+        let made = namespaces.create(&PostParams::default(), &wanted).await?;
+        let namespace = made.metadata.name.context("a namespace without a name")?;
+        ensure!(namespace.len() <= 63, "'{namespace}' is too long");
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &namespace);
+        until(
+            "the namespace's ServiceAccount",
+            Duration::from_secs(60),
+            async || {
+                Ok(accounts
+                    .get_opt("default")
+                    .await?
+                    .ok_or_else(|| "not there".to_owned()))
+            },
+        )
+        .await?;
+        Ok(namespace)
+    }
+
+    /// Nothing of a play stays that works: what runs on the node, and what the API server has to
+    /// read at each request. The empty namespace goes with the cluster; to delete it costs as much as
+    /// the play.
+    async fn clean(&self, namespace: &str) -> Result<()> {
+        self.release(namespace).await?;
+        let params = DeleteParams::background();
+        Api::<Job>::namespaced(self.client.clone(), namespace)
+            .delete_collection(&params, &ListParams::default())
+            .await?;
+        let name = operator::cluster_name(namespace);
+        Api::<ClusterRoleBinding>::all(self.client.clone())
+            .delete(&name, &params)
+            .await?;
+        Api::<ClusterRole>::all(self.client.clone())
+            .delete(&name, &params)
+            .await?;
+        self.witness.forget(namespace);
+        Ok(())
+    }
+
+    /// Takes all finalizers off: nobody is there any more to do it.
+    async fn release(&self, namespace: &str) -> Result<()> {
+        for seen in self.witness.now(namespace) {
+            if seen.object["metadata"]["finalizers"].as_array().is_none() {
+                continue;
+            }
+            let Some(resource) = self.watched.iter().find(|one| one.plural == seen.resource) else {
+                continue;
+            };
+            let objects: Api<DynamicObject> =
+                Api::namespaced_with(self.client.clone(), namespace, resource);
+            let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+            match objects
+                .patch(&seen.name, &PatchParams::default(), &patch)
+                .await
+            {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}

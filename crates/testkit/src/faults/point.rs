@@ -1,0 +1,187 @@
+//! What can be hit, and with what.
+
+use std::fmt;
+
+/// A kind of request, in the words of RBAC.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Route {
+    /// `create`, `patch`, `update`, `delete`, `get`, `list`, `watch` …
+    pub verb: String,
+    /// The plural; its subresource after a slash.
+    pub resource: String,
+}
+
+impl Route {
+    /// Of these two.
+    pub fn new(verb: impl Into<String>, resource: impl Into<String>) -> Self {
+        Self {
+            verb: verb.into(),
+            resource: resource.into(),
+        }
+    }
+
+    /// Whether it changes what is stored.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        matches!(
+            self.verb.as_str(),
+            "create" | "patch" | "update" | "delete" | "deletecollection"
+        )
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}-{}", self.verb, self.resource.replace('/', "."))
+    }
+}
+
+/// One request of a scenario.
+///
+/// The name is the object's, where it is the same each time the scenario is played; that of an
+/// Event is not, and is left empty.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Point {
+    /// What it asks for.
+    pub route: Route,
+    /// Whose; empty for any.
+    pub name: String,
+    /// The how manieth of its like, from 1, over all processes of one play.
+    pub nth: u32,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { route, name, nth } = self;
+        write!(out, "{route}:{name}#{nth}")
+    }
+}
+
+/// What happens to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Fault {
+    /// The operator is killed before the request is forwarded; it is not forwarded.
+    KillBefore,
+    /// Killed when the server has answered, before the answer is relayed.
+    KillAfter,
+    /// Killed when the answer is relayed.
+    KillRelayed,
+    /// Carried out; instead of the answer the connection is reset.
+    LostByReset,
+    /// Carried out; answered with 504.
+    LostByTimeout,
+    /// Not carried out; answered with this code (429 with `Retry-After: 1`).
+    Refused(u16),
+    /// Carried out; half of the answer comes, then the connection ends.
+    Truncated,
+    /// Not carried out; the connection is reset.
+    Reset,
+}
+
+impl Fault {
+    /// What a write is hit with at each of its points.
+    pub const AT_WRITES: [Self; 5] = [
+        Self::KillBefore,
+        Self::KillAfter,
+        Self::KillRelayed,
+        Self::LostByReset,
+        Self::LostByTimeout,
+    ];
+
+    /// What each route is hit with.
+    pub const AT_ROUTES: [Self; 8] = [
+        Self::Refused(403),
+        Self::Refused(409),
+        Self::Refused(429),
+        Self::Refused(500),
+        Self::Refused(503),
+        Self::Refused(504),
+        Self::Truncated,
+        Self::Reset,
+    ];
+
+    /// Whether it ends the operator.
+    #[must_use]
+    pub fn kills(self) -> bool {
+        matches!(self, Self::KillBefore | Self::KillAfter | Self::KillRelayed)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KillBefore => out.write_str("kill-before"),
+            Self::KillAfter => out.write_str("kill-after"),
+            Self::KillRelayed => out.write_str("kill-relayed"),
+            Self::LostByReset => out.write_str("lost-reset"),
+            Self::LostByTimeout => out.write_str("lost-504"),
+            Self::Refused(code) => write!(out, "{code}"),
+            Self::Truncated => out.write_str("truncated"),
+            Self::Reset => out.write_str("reset"),
+        }
+    }
+}
+
+/// What happens to the watches of one resource. None of it loses a single event of a live stream,
+/// and a LIST is always true: a real server cannot do otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WatchFault {
+    /// Every event comes so many milliseconds late.
+    Stale(u32),
+    /// Events are kept and come together, so many milliseconds after the first of them.
+    Collapsed(u32),
+    /// The stream ends after so many events; what follows comes by a new one.
+    Cut(u32),
+    /// After so many events the stream ends, and the next watch is answered with 410.
+    Gone(u32),
+}
+
+impl fmt::Display for WatchFault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stale(time) => write!(out, "stale-{time}"),
+            Self::Collapsed(time) => write!(out, "collapsed-{time}"),
+            Self::Cut(after) => write!(out, "cut-{after}"),
+            Self::Gone(after) => write!(out, "gone-{after}"),
+        }
+    }
+}
+
+/// One thing that a script does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Injection {
+    /// Hits a request, and so many less one of its like that follow it.
+    Request {
+        /// The first one; an empty name means any.
+        point: Point,
+        /// With this.
+        fault: Fault,
+        /// How many requests are hit.
+        times: u32,
+    },
+    /// Hits all watches of a resource (its plural).
+    Watch {
+        /// The plural.
+        resource: String,
+        /// With this.
+        fault: WatchFault,
+    },
+}
+
+impl fmt::Display for Injection {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request {
+                point,
+                fault,
+                times: 1,
+            } => write!(out, "{point}={fault}"),
+            Self::Request {
+                point,
+                fault,
+                times,
+            } => write!(out, "{point}={fault}x{times}"),
+            Self::Watch { resource, fault } => write!(out, "watch-{resource}={fault}"),
+        }
+    }
+}

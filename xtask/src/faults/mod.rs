@@ -1,0 +1,296 @@
+//! `cargo xtask faults …`: crashes, lost answers, refusals and old caches, on the real node.
+
+pub(crate) mod mutants;
+mod replicas;
+mod report;
+mod tasks;
+mod transitions;
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Subcommand};
+use testkit::{
+    cluster::{Cluster, Tier},
+    faults::{
+        campaign::{self, Lesson, Manner, Tally, Verdict},
+        ledger::Ledger,
+        plan::{self, Plan},
+        play::{Scenario, Theatre},
+        witness::Witness,
+    },
+    git::{Network, Server},
+    layout, operator,
+};
+
+use crate::{
+    image,
+    testbed::{announce, build_driver, require_root, runtime},
+};
+
+/// Plays wait more than they work.
+const PARALLEL: usize = 10;
+
+/// What CI plays, and by which seed.
+const SHARE: (usize, u64) = (110, 7);
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Every plan of the tasks family, or some of them
+    Tasks(Arguments),
+    /// Two operators with one Lease: the leader is killed, stopped and frozen, again and again
+    Replicas {
+        /// How often it is killed
+        #[arg(long, default_value_t = 20)]
+        kills: usize,
+        /// How often it is asked to stop
+        #[arg(long, default_value_t = 20)]
+        terms: usize,
+        /// How often it is frozen
+        #[arg(long, default_value_t = 5)]
+        freezes: usize,
+    },
+    /// Specs made from the CRDs' schemas, on live objects: taken and acted upon, or refused
+    Transitions {
+        /// How many
+        #[arg(long, default_value_t = 2000)]
+        count: usize,
+        /// Which
+        #[arg(long, default_value_t = 7)]
+        seed: u64,
+        /// Only the one of this name
+        #[arg(long)]
+        only: Option<String>,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Only the plan of this id; may be repeated
+    #[arg(long = "plan")]
+    plans: Vec<String>,
+    /// Only plans of this scenario; may be repeated
+    #[arg(long = "scenario")]
+    scenarios: Vec<String>,
+    /// A fixed share of all plans, as CI plays it
+    #[arg(long)]
+    share: bool,
+    /// How many compound schedules there are, by seeds from 0
+    #[arg(long, default_value_t = 520)]
+    compound: u64,
+    /// How many plays there are at a time
+    #[arg(long, default_value_t = PARALLEL)]
+    parallel: usize,
+    /// Play nothing; print the plans
+    #[arg(long)]
+    list: bool,
+    /// Write the page of the docs
+    #[arg(long)]
+    report: bool,
+}
+
+/// Runs one of them.
+pub(crate) fn run(command: &Command) -> Result<ExitCode> {
+    require_root()?;
+    build_driver()?;
+    crate::e2e::build_operator()?;
+    match command {
+        Command::Tasks(arguments) => runtime()?.block_on(tasks_family(arguments)),
+        Command::Replicas {
+            kills,
+            terms,
+            freezes,
+        } => {
+            let report = runtime()?.block_on(replicas::run(*kills, *terms, *freezes))?;
+            print!("{report}");
+            Ok(ending(report.is_clean()))
+        }
+        Command::Transitions { count, seed, only } => {
+            let report = runtime()?.block_on(async {
+                match only {
+                    Some(name) => transitions::run_only(name).await,
+                    None => transitions::run(*count, *seed).await,
+                }
+            })?;
+            print!("{report}");
+            Ok(ending(report.is_clean()))
+        }
+    }
+}
+
+fn ending(is_clean: bool) -> ExitCode {
+    if is_clean {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+async fn tasks_family(arguments: &Arguments) -> Result<ExitCode> {
+    let stand = Stand::with(binary()?).await?;
+    let result = campaign(&stand, arguments).await;
+    stand.down().await?;
+    result
+}
+
+async fn campaign(stand: &Stand, arguments: &Arguments) -> Result<ExitCode> {
+    let wanted = &arguments.scenarios;
+    let asked = |name: &str| {
+        let is_planned = |id: &String| id.split('/').next() == Some(name);
+        (wanted.is_empty() && arguments.plans.is_empty())
+            || wanted.iter().any(|one| one == name)
+            || arguments.plans.iter().any(is_planned)
+    };
+    let scenarios: Vec<Arc<dyn Scenario>> = stand
+        .scenarios
+        .iter()
+        .filter(|one| asked(one.name()))
+        .cloned()
+        .collect();
+    ensure!(!scenarios.is_empty(), "there is no such scenario");
+    let lessons = campaign::learn(&stand.theatre, &scenarios, arguments.parallel).await?;
+    for lesson in &lessons {
+        println!(
+            "learned {:<12} {} writes, {} kinds of requests, {} watched resources",
+            lesson.scenario.name(),
+            lesson.learned.writes.len(),
+            lesson.learned.routes.len(),
+            lesson.learned.watched.len()
+        );
+    }
+    let mut plans = campaign::plans(&lessons, arguments.compound);
+    if !arguments.plans.is_empty() {
+        plans.retain(|plan| arguments.plans.contains(&plan.id()));
+        ensure!(
+            plans.len() == arguments.plans.len(),
+            "not all of these plans exist; --list prints those that do"
+        );
+    }
+    if arguments.share {
+        let (size, seed) = SHARE;
+        plans = plan::share(plans, size, seed);
+    }
+    if arguments.list {
+        for plan in &plans {
+            println!("{}", plan.id());
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let tally = play(stand, &lessons, plans, arguments.parallel).await?;
+    print!("{tally}");
+    if arguments.report {
+        let path = layout::repository().join("docs/reference/fault-report.md");
+        std::fs::write(path, report::page(&lessons, &tally))?;
+    }
+    Ok(ending(tally.is_clean()))
+}
+
+async fn play(
+    stand: &Stand,
+    lessons: &[Lesson],
+    plans: Vec<Plan>,
+    parallel: usize,
+) -> Result<Tally> {
+    let (all, mut done) = (plans.len(), 0);
+    campaign::run(
+        &stand.theatre,
+        lessons,
+        plans,
+        &Manner {
+            parallel,
+            stops_at_first: false,
+            environment: Vec::new(),
+        },
+        |id, verdict| {
+            done += 1;
+            println!("{done:>5}/{all} {}", line(id, verdict));
+        },
+    )
+    .await
+}
+
+/// How a plan ended, in one line.
+fn line(id: &str, verdict: &Result<Verdict>) -> String {
+    match verdict {
+        Err(error) => format!("BROKEN    {id}: {error:#}"),
+        Ok(verdict) => {
+            let took = verdict.took.as_secs_f64();
+            if verdict.violations.is_empty() && verdict.was_reached {
+                format!("ok        {took:>5.1} s  {id}")
+            } else if verdict.violations.is_empty() {
+                format!("unreached {took:>5.1} s  {id}")
+            } else {
+                let words = campaign::words(&verdict.violations);
+                let kept = verdict.kept.as_deref().unwrap_or(Path::new("no file"));
+                format!(
+                    "DIVERGES  {took:>5.1} s  {id}: {words}; see {}",
+                    kept.display()
+                )
+            }
+        }
+    }
+}
+
+/// A cluster with everything that plays need.
+struct Stand {
+    cluster: Cluster,
+    theatre: Arc<Theatre>,
+    scenarios: Vec<Arc<dyn Scenario>>,
+}
+
+impl Stand {
+    /// With operators of this binary.
+    async fn with(binary: PathBuf) -> Result<Self> {
+        let name = format!("faults-{}", std::process::id());
+        let cluster = Cluster::start(&name, Tier::Node).await?;
+        announce(&cluster);
+        image::load_toolbox(&cluster).await?;
+        let (client, config) = (cluster.client().await?, cluster.config().await?);
+        operator::install(&client, api::crd::tasks()).await?;
+        let network = Arc::new(Network::of(&cluster)?);
+        let address = network.address();
+        let listener = network.run(move || std::net::TcpListener::bind((address, 0)))??;
+        let theatre = Theatre {
+            witness: Arc::new(Witness::start(&client, tasks::watched()).await?),
+            ledger: Arc::new(Ledger::start(listener)?),
+            watched: tasks::watched(),
+            audit: cluster.audit(),
+            logs: cluster.folders.logs.join("plays"),
+            operator: operator::Plan {
+                binary,
+                home: String::new(),
+                watched: Vec::new(),
+                config: String::new(),
+                permissions: api::rbac::tasks(),
+                network: None,
+                endpoint: None,
+                environment: Vec::new(),
+            },
+            client,
+            config,
+            network,
+        };
+        let scenarios = tasks::scenarios(Server::in_cluster(&cluster)?);
+        Ok(Self {
+            cluster,
+            theatre: Arc::new(theatre),
+            scenarios,
+        })
+    }
+
+    async fn down(self) -> Result<()> {
+        drop(self.scenarios);
+        drop(self.theatre);
+        self.cluster.stop().await
+    }
+}
+
+fn binary() -> Result<PathBuf> {
+    let program = testkit::process::this_program()?;
+    let folder = program.parent().context("this program is in no folder")?;
+    operator::built(folder)
+}

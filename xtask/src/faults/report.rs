@@ -1,0 +1,60 @@
+//! The last campaign as a page of the docs.
+
+use std::fmt::Write;
+
+use testkit::faults::campaign::{Lesson, Tally, words};
+
+/// More of one sort are counted, not named.
+const NAMED: usize = 40;
+
+/// The page.
+pub(super) fn page(lessons: &[Lesson], tally: &Tally) -> String {
+    let mut text = String::from(
+        "<!-- Written by `cargo xtask faults tasks --report` -->\n\
+         # Fault campaign: the last report\n\n\
+         What it is and what it means: [what happens when things break](../concepts/faults.md).\n\n\
+         ```text\n",
+    );
+    text.push_str(&tally.to_string());
+    text.push_str("```\n\n| scenario | writes | kinds of requests | watched resources that change |\n|---|---|---|---|\n");
+    for lesson in lessons {
+        let (name, learned) = (lesson.scenario.name(), &lesson.learned);
+        let (writes, routes) = (learned.writes.len(), learned.routes.len());
+        let watched = learned.watched.len();
+        line(
+            &mut text,
+            format_args!("| `{name}` | {writes} | {routes} | {watched} |"),
+        );
+    }
+    let divergences = tally.divergences.iter();
+    let divergences = divergences.map(|(id, violations)| format!("`{id}`: {}", words(violations)));
+    let unjudged = tally.unjudged.iter();
+    let unjudged = unjudged.map(|(id, why)| format!("`{id}`: {why}"));
+    let unreached = tally.unreached.iter().map(|id| format!("`{id}`"));
+    list(&mut text, "Divergences", divergences.collect());
+    list(&mut text, "Not judged", unjudged.collect());
+    list(
+        &mut text,
+        "Not reached: the request did not come again in three plays",
+        unreached.collect(),
+    );
+    text
+}
+
+fn list(text: &mut String, title: &str, lines: Vec<String>) {
+    line(text, format_args!("\n## {title}\n"));
+    if lines.is_empty() {
+        line(text, format_args!("None."));
+    }
+    for one in lines.iter().take(NAMED) {
+        line(text, format_args!("- {one}"));
+    }
+    if lines.len() > NAMED {
+        line(text, format_args!("- and {} more", lines.len() - NAMED));
+    }
+}
+
+fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
+    // To a String nothing can fail.
+    let (Ok(()) | Err(_)) = writeln!(text, "{words}");
+}

@@ -1,0 +1,183 @@
+//! The scenarios of the tasks family.
+
+mod docs;
+mod runs;
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Result;
+use api::tasks::Agent;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{Api, api::PostParams};
+use serde_json::{Value, json};
+use testkit::{
+    faults::{
+        play::{Proof, Scenario, Stage},
+        witness::Seen,
+    },
+    git::Server,
+};
+
+/// The image of the agents.
+const BUSYBOX: &str = "testbed.local/busybox:1";
+
+/// The longest wait for a step, with an API server that refuses and an operator that is killed.
+const LIMIT: Duration = Duration::from_secs(100);
+
+/// All of them.
+pub(super) fn scenarios(git: Server) -> Vec<Arc<dyn Scenario>> {
+    let git = Arc::new(git);
+    let mut all = runs::scenarios();
+    all.extend(docs::scenarios(&git));
+    all
+}
+
+/// Those that are played for mutants only.
+pub(super) fn slow() -> Vec<Arc<dyn Scenario>> {
+    runs::slow()
+}
+
+/// What the family watches, for the witness.
+pub(super) fn watched() -> Vec<kube::core::ApiResource> {
+    use api::tasks::{DocsRun, TaskRun};
+    use k8s_openapi::api::{
+        batch::v1::Job,
+        core::v1::{ConfigMap, Pod, ServiceAccount},
+        events::v1::Event,
+    };
+    use kube::core::ApiResource;
+    vec![
+        ApiResource::erase::<Agent>(&()),
+        ApiResource::erase::<TaskRun>(&()),
+        ApiResource::erase::<DocsRun>(&()),
+        ApiResource::erase::<Job>(&()),
+        ApiResource::erase::<Pod>(&()),
+        ApiResource::erase::<ConfigMap>(&()),
+        ApiResource::erase::<Event>(&()),
+        ApiResource::erase::<ServiceAccount>(&()),
+    ]
+}
+
+/// A line of an agent's script: tells the ledger what was done.
+fn tells(stage: &Stage, what: &str) -> String {
+    let place = stage.ledger.address();
+    format!(
+        "wget -q -O /dev/null http://{place}/did/$ORCHESTRATOR_NAMESPACE/$ORCHESTRATOR_UID/{what}\n"
+    )
+}
+
+/// Lines of an agent's script: waits at a gate, and ends at once when it is told to.
+fn waits(stage: &Stage, gate: &str) -> String {
+    let place = stage.ledger.address();
+    format!(
+        "trap 'exit 143' TERM\n\
+         wget -q -O /dev/null http://{place}/gate/$ORCHESTRATOR_NAMESPACE/{gate} & wait $!\n"
+    )
+}
+
+/// A Secret whose content must show nowhere.
+async fn secret(stage: &Stage) -> Result<()> {
+    let canary = format!("canary-{}", stage.namespace);
+    stage.canary(&canary);
+    let mut secret = Secret::default();
+    secret.metadata.name = Some("canary".to_owned());
+    secret.data = Some([("token".to_owned(), ByteString(canary.into_bytes()))].into());
+    let secrets: Api<Secret> = stage.api();
+    secrets.create(&PostParams::default(), &secret).await?;
+    Ok(())
+}
+
+/// An Agent that runs a script and knows the secret; `more` is merged into its spec.
+async fn agent(stage: &Stage, script: &str, more: Value) -> Result<()> {
+    let mut spec = json!({
+        "image": BUSYBOX,
+        "command": ["/bin/sh", "-c", script],
+        "env": [{ "name": "TOKEN", "valueFrom": { "secretKeyRef": { "name": "canary", "key": "token" } } }],
+        "resources": { "requests": { "cpu": "1m", "memory": "4Mi" }, "limits": { "memory": "64Mi" } },
+    });
+    if let (Value::Object(spec), Value::Object(more)) = (&mut spec, more) {
+        spec.extend(more);
+    }
+    let agent: Agent = serde_json::from_value(json!({
+        "apiVersion": "orchestrator.io/v1alpha1", "kind": "Agent",
+        "metadata": { "name": "work" }, "spec": spec,
+    }))?;
+    let agents: Api<Agent> = stage.api();
+    agents.create(&PostParams::default(), &agent).await?;
+    Ok(())
+}
+
+/// The last version of the object of this resource and name.
+fn find<'a>(seen: &'a [Seen], resource: &str, name: &str) -> Option<&'a Seen> {
+    seen.iter()
+        .find(|one| one.resource == resource && one.name == name)
+}
+
+/// Phase and reason of a run, for waits.
+fn standing(seen: &[Seen], resource: &str) -> (String, String) {
+    let Some(run) = find(seen, resource, "work") else {
+        return ("gone".to_owned(), String::new());
+    };
+    let status = &run.object["status"];
+    let phase = status["phase"].as_str().unwrap_or("none").to_owned();
+    let conditions = status["conditions"].as_array();
+    let main = conditions.and_then(|all| all.iter().find(|one| one["type"] == "Succeeded"));
+    let reason = main.and_then(|one| one["reason"].as_str()).unwrap_or("");
+    (phase, reason.to_owned())
+}
+
+/// Waits until the run `work` stands so; an empty reason means any.
+async fn stands(stage: &Stage, resource: &str, phase: &str, reason: &str) -> Result<()> {
+    stage
+        .until(&format!("{phase} {reason}"), LIMIT, |seen| {
+            let (is, why) = standing(seen, resource);
+            if is == phase && (reason.is_empty() || why == reason) {
+                Ok(())
+            } else {
+                Err(format!("{is} {why}"))
+            }
+        })
+        .await
+}
+
+/// Waits until the run `work` and all its children are gone.
+async fn gone(stage: &Stage, resource: &str) -> Result<()> {
+    stage
+        .until("everything to be gone", LIMIT, |seen| {
+            let left: Vec<String> = seen
+                .iter()
+                .filter(|one| {
+                    let is_map = one.resource == "configmaps" && one.name != "kube-root-ca.crt";
+                    is_map || [resource, "jobs", "pods"].contains(&one.resource.as_str())
+                })
+                .map(|one| format!("{}/{}", one.resource, one.name))
+                .collect();
+            if left.is_empty() {
+                Ok(())
+            } else {
+                Err(left.join(", "))
+            }
+        })
+        .await
+}
+
+/// Waits until somebody is at this gate and the run `work` says that it runs.
+async fn at_gate(stage: &Stage, resource: &str, gate: &str) -> Result<()> {
+    let (ledger, namespace) = (&stage.ledger, &stage.namespace);
+    stage
+        .until("the agent at its gate", LIMIT, |seen| {
+            let count = ledger.waiting(namespace, gate);
+            let (phase, reason) = standing(seen, resource);
+            if count > 0 && phase == "Running" {
+                Ok(())
+            } else {
+                Err(format!("{count} at the gate, {phase} {reason}"))
+            }
+        })
+        .await
+}
+
+/// An Agent is ready if its ServiceAccount is there: the one that it names by default always is.
+fn proof() -> Proof {
+    Box::new(|_| Ok(()))
+}

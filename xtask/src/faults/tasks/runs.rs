@@ -1,0 +1,293 @@
+//! Scenarios of TaskRuns and Agents.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Result;
+use api::tasks::{Agent, TaskRun};
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::{
+    api::core::v1::{ResourceQuota, ServiceAccount},
+    jiff,
+};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use testkit::faults::play::{Proof, Scenario, Stage};
+
+use super::{agent, at_gate, find, gone, proof, secret, stands, tells, waits};
+
+const RUNS: &str = "taskruns";
+
+/// What users do in one scenario.
+type Play = for<'a> fn(&'a Stage) -> BoxFuture<'a, Result<()>>;
+
+/// One of TaskRuns.
+struct OfRuns {
+    name: &'static str,
+    replicas: usize,
+    play: Play,
+}
+
+impl Scenario for OfRuns {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn replicas(&self) -> usize {
+        self.replicas
+    }
+
+    fn play<'a>(&'a self, stage: &'a Stage) -> BoxFuture<'a, Result<Proof>> {
+        async move {
+            secret(stage).await?;
+            (self.play)(stage).await?;
+            Ok(proof())
+        }
+        .boxed()
+    }
+}
+
+pub(super) fn scenarios() -> Vec<Arc<dyn Scenario>> {
+    let one = |name, play| scenario(name, 1, play);
+    vec![
+        one("success", |stage| success(stage).boxed()),
+        one("retry", |stage| retry(stage).boxed()),
+        one("supersede", |stage| supersede(stage).boxed()),
+        one("suspend", |stage| suspend(stage).boxed()),
+        one("cancel", |stage| cancel(stage).boxed()),
+        one("delete", |stage| delete(stage).boxed()),
+        one("agent", |stage| change_of_agent(stage).boxed()),
+        one("restart", |stage| restart(stage).boxed()),
+        scenario("replicas", 2, |stage| failover(stage).boxed()),
+    ]
+}
+
+/// Those that take too long to be hit at each point: mutants are seen by them.
+pub(super) fn slow() -> Vec<Arc<dyn Scenario>> {
+    vec![scenario("backoff", 1, |stage| backoff(stage).boxed())]
+}
+
+fn scenario(name: &'static str, replicas: usize, play: Play) -> Arc<dyn Scenario> {
+    Arc::new(OfRuns {
+        name,
+        replicas,
+        play,
+    })
+}
+
+/// The run `work` of the Agent `work`; `more` is merged into its spec.
+async fn submit(stage: &Stage, more: Value) -> Result<()> {
+    let mut spec = json!({
+        "taskId": 7, "serviceName": "work", "agentName": "work",
+        "markdownFiles": [{ "filename": "task.md", "content": "the task\n" }],
+    });
+    if let (Value::Object(spec), Value::Object(more)) = (&mut spec, more) {
+        spec.extend(more);
+    }
+    let run: TaskRun = serde_json::from_value(json!({
+        "apiVersion": "orchestrator.io/v1", "kind": "TaskRun",
+        "metadata": { "name": "work" }, "spec": spec,
+    }))?;
+    let runs: Api<TaskRun> = stage.api();
+    runs.create(&PostParams::default(), &run).await?;
+    Ok(())
+}
+
+async fn patch(stage: &Stage, patch: Value) -> Result<()> {
+    let runs: Api<TaskRun> = stage.api();
+    let params = PatchParams::default();
+    runs.patch("work", &params, &Patch::Merge(patch)).await?;
+    Ok(())
+}
+
+/// A script that does its work, tells of it, and returns a result.
+fn works(stage: &Stage) -> String {
+    let done = tells(stage, "done");
+    format!("{done}printf '{{\"answer\":\"42\"}}' > $ORCHESTRATOR_RESULT_FILE\n")
+}
+
+/// Starts, succeeds, and its children are cleaned up soon.
+async fn success(stage: &Stage) -> Result<()> {
+    agent(
+        stage,
+        &works(stage),
+        json!({ "results": [{ "name": "answer", "required": true }] }),
+    )
+    .await?;
+    submit(stage, json!({ "keepChildren": { "succeeded": "1s" } })).await?;
+    stands(stage, RUNS, "Succeeded", "Succeeded").await
+}
+
+/// Fails once, and succeeds by its second attempt.
+async fn retry(stage: &Stage) -> Result<()> {
+    let script = format!("[ $ORCHESTRATOR_ATTEMPT != 1 ] || exit 3\n{}", works(stage));
+    agent(stage, &script, json!({})).await?;
+    let retry = json!({ "maxAttempts": 3, "backoff": { "initial": "1s", "max": "2s" } });
+    submit(stage, json!({ "retry": retry })).await?;
+    stands(stage, RUNS, "Succeeded", "Succeeded").await
+}
+
+/// A newer version of the context takes the place of one that runs.
+async fn supersede(stage: &Stage) -> Result<()> {
+    let script = waits(stage, "v$ORCHESTRATOR_CONTEXT_VERSION") + &works(stage);
+    agent(stage, &script, json!({})).await?;
+    submit(stage, json!({})).await?;
+    at_gate(stage, RUNS, "v1").await?;
+    let files = json!([{ "filename": "task.md", "content": "another task\n" }]);
+    patch(
+        stage,
+        json!({ "spec": { "contextVersion": 2, "markdownFiles": files } }),
+    )
+    .await?;
+    at_gate(stage, RUNS, "v2").await?;
+    stage.ledger.open(&stage.namespace, "v1");
+    stage.ledger.open(&stage.namespace, "v2");
+    stands(stage, RUNS, "Succeeded", "Succeeded").await
+}
+
+/// Held while its agent runs, and let go.
+async fn suspend(stage: &Stage) -> Result<()> {
+    agent(stage, &(waits(stage, "go") + &works(stage)), json!({})).await?;
+    submit(stage, json!({})).await?;
+    at_gate(stage, RUNS, "go").await?;
+    patch(stage, json!({ "spec": { "suspend": true } })).await?;
+    stage
+        .until("suspended, without a Pod", super::LIMIT, |seen| {
+            let (phase, reason) = super::standing(seen, RUNS);
+            let pods = seen.iter().filter(|one| one.resource == "pods").count();
+            if reason == "Suspended" && pods == 0 {
+                Ok(())
+            } else {
+                Err(format!("{phase} {reason}, {pods} Pods"))
+            }
+        })
+        .await?;
+    stage.ledger.open(&stage.namespace, "go");
+    patch(stage, json!({ "spec": { "suspend": false } })).await?;
+    stands(stage, RUNS, "Succeeded", "Succeeded").await
+}
+
+/// Cancelled while its agent runs.
+async fn cancel(stage: &Stage) -> Result<()> {
+    agent(stage, &(waits(stage, "go") + &works(stage)), json!({})).await?;
+    submit(stage, json!({})).await?;
+    at_gate(stage, RUNS, "go").await?;
+    patch(stage, json!({ "spec": { "cancel": true } })).await?;
+    stands(stage, RUNS, "Failed", "Cancelled").await
+}
+
+/// Deleted while its agent runs.
+async fn delete(stage: &Stage) -> Result<()> {
+    agent(stage, &(waits(stage, "go") + &works(stage)), json!({})).await?;
+    submit(stage, json!({})).await?;
+    at_gate(stage, RUNS, "go").await?;
+    let runs: Api<TaskRun> = stage.api();
+    runs.delete("work", &DeleteParams::default()).await?;
+    gone(stage, RUNS).await
+}
+
+/// A run waits for its Agent, the Agent for its ServiceAccount; then the Agent changes, which
+/// concerns no run that has begun.
+async fn change_of_agent(stage: &Stage) -> Result<()> {
+    submit(stage, json!({})).await?;
+    stands(stage, RUNS, "Pending", "AgentNotFound").await?;
+    let script = waits(stage, "go") + &works(stage);
+    agent(stage, &script, json!({ "serviceAccountName": "worker" })).await?;
+    ready(stage, "False").await?;
+    let mut account = ServiceAccount::default();
+    account.metadata.name = Some("worker".to_owned());
+    let accounts: Api<ServiceAccount> = stage.api();
+    accounts.create(&PostParams::default(), &account).await?;
+    ready(stage, "True").await?;
+    at_gate(stage, RUNS, "go").await?;
+    let agents: Api<Agent> = stage.api();
+    let other = json!({ "spec": { "args": ["changed"] } });
+    agents
+        .patch("work", &PatchParams::default(), &Patch::Merge(other))
+        .await?;
+    ready(stage, "True").await?;
+    stage.ledger.open(&stage.namespace, "go");
+    stands(stage, RUNS, "Succeeded", "Succeeded").await
+}
+
+/// Waits until the Agent says so of its present spec.
+async fn ready(stage: &Stage, wanted: &str) -> Result<()> {
+    stage
+        .until(&format!("the Agent Ready={wanted}"), super::LIMIT, |seen| {
+            let agent = find(seen, "agents", "work").ok_or("no Agent")?;
+            let object = &agent.object;
+            let status = &object["status"];
+            let conditions = status["conditions"].as_array();
+            let ready = conditions.and_then(|all| all.iter().find(|one| one["type"] == "Ready"));
+            let is_current = status["observedGeneration"] == object["metadata"]["generation"];
+            match ready {
+                Some(ready) if is_current && ready["status"] == wanted => Ok(()),
+                _ => Err(status.to_string()),
+            }
+        })
+        .await
+}
+
+/// The operator is asked to stop while an agent runs, and another takes its place.
+async fn restart(stage: &Stage) -> Result<()> {
+    agent(stage, &(waits(stage, "go") + &works(stage)), json!({})).await?;
+    submit(stage, json!({})).await?;
+    at_gate(stage, RUNS, "go").await?;
+    // It may be between two processes just now, by a fault.
+    while stage.crew.signal(0, Signal::SIGTERM).is_err() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    stage.ledger.open(&stage.namespace, "go");
+    stands(stage, RUNS, "Succeeded", "Succeeded").await
+}
+
+/// Two replicas; the one that leads is killed while an agent runs.
+async fn failover(stage: &Stage) -> Result<()> {
+    agent(stage, &(waits(stage, "go") + &works(stage)), json!({})).await?;
+    submit(stage, json!({})).await?;
+    at_gate(stage, RUNS, "go").await?;
+    loop {
+        if let Some(leader) = stage.crew.leader().await
+            && stage.crew.signal(leader, Signal::SIGKILL).is_ok()
+        {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    stage.ledger.open(&stage.namespace, "go");
+    stands(stage, RUNS, "Succeeded", "Succeeded").await
+}
+
+/// Nothing may be created until a quota goes. How long to wait for that is stored; then another's
+/// clock is an hour ahead, and the operator starts anew.
+async fn backoff(stage: &Stage) -> Result<()> {
+    let quota: ResourceQuota = serde_json::from_value(json!({
+        "metadata": { "name": "none" }, "spec": { "hard": { "count/jobs.batch": "0" } },
+    }))?;
+    let quotas: Api<ResourceQuota> = stage.api();
+    quotas.create(&PostParams::default(), &quota).await?;
+    agent(stage, &works(stage), json!({})).await?;
+    submit(stage, json!({})).await?;
+    stage
+        .until("a stored retry", super::LIMIT, |seen| {
+            let run = find(seen, RUNS, "work").ok_or("no run")?;
+            match &run.object["status"]["retry"] {
+                Value::Null => Err(run.object["status"]["message"].to_string()),
+                _ => Ok(()),
+            }
+        })
+        .await?;
+    stage.crew.fell(0).await?;
+    let ahead = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1);
+    let retry = json!({ "attempt": 1, "class": "Denied", "nextAt": ahead.to_string() });
+    let runs: Api<TaskRun> = stage.api();
+    let patch = Patch::Merge(json!({ "status": { "retry": retry } }));
+    runs.patch_status("work", &PatchParams::default(), &patch)
+        .await?;
+    quotas.delete("none", &DeleteParams::default()).await?;
+    stage.crew.raise(0)?;
+    stands(stage, RUNS, "Succeeded", "Succeeded").await
+}
