@@ -204,12 +204,22 @@ impl Hands {
                 }
                 Ok(())
             }
-            // Gone, or another object of the same name: not ours to delete.
             Err(Failed::Api(error)) if is(&error, 404) => {
                 self.forget(place, &target.uid);
                 Ok(())
             }
+            // The UID is another's by now, or two writes met: the answer does not say which.
             Err(Failed::Api(error)) if is(&error, 409) && target.version.is_none() => {
+                let found = match self.send(Method::GET, place.object(), None).await {
+                    Err(Failed::Api(error)) if is(&error, 404) => None,
+                    answer => Some(answer.map_err(|failed| failed.fault("get", place))?),
+                };
+                let uid = found
+                    .as_ref()
+                    .and_then(|found| found.pointer("/metadata/uid"));
+                if uid.and_then(Value::as_str) == Some(&target.uid) {
+                    return Err(Failed::Api(error).fault("delete", place));
+                }
                 self.forget(place, &target.uid);
                 Ok(())
             }
@@ -501,6 +511,47 @@ mod tests {
         let mut dying = wanted.body.clone();
         dying["metadata"]["deletionTimestamp"] = json!("2030-01-01T00:00:00Z");
         assert_eq!(ours(&wanted, &dying).unwrap_err().class, Class::Transient);
+    }
+
+    /// Found by the plans `success/delete-jobs:#1=409x2` and `success/delete-configmaps:#1=409x2`: what
+    /// was refused counted as deleted, and stayed.
+    #[tokio::test]
+    async fn a_delete_that_is_refused_with_409_is_done_only_if_the_object_is_another_or_gone() {
+        use crate::{Hub, Scope, health::Health, metrics::Metrics, supervise::Supervisor};
+        use kube::client::Body;
+        let hands = |found: Option<&'static str>| {
+            let answer = move |request: http::Request<Body>| async move {
+                let (code, body) = match (request.method().as_str(), found) {
+                    ("DELETE", _) => (
+                        409,
+                        json!({ "kind": "Status", "code": 409, "message": "met" }),
+                    ),
+                    (_, Some(uid)) => (200, json!({ "metadata": { "uid": uid } })),
+                    (_, None) => (
+                        404,
+                        json!({ "kind": "Status", "code": 404, "message": "gone" }),
+                    ),
+                };
+                let body = Body::from(body.to_string().into_bytes());
+                http::Response::builder().status(code).body(body)
+            };
+            let client = Client::new(tower::service_fn(answer), "default");
+            let (metrics, health) = (Metrics::default(), Health::default());
+            let hub = Hub::new(client.clone(), metrics, health.clone(), Scope::All);
+            let caches = hub.start(&mut Supervisor::new(health, Duration::from_secs(1)));
+            Hands::new(client, caches)
+        };
+        let target = Target {
+            resource: ResourceType::JOB,
+            namespace: Some("n".to_owned()),
+            name: "shop-7-v1".to_owned(),
+            uid: "uid-1".to_owned(),
+            version: None,
+        };
+        let fault = hands(Some("uid-1")).delete(&target).await.unwrap_err();
+        assert_eq!(fault.class, Class::Conflict);
+        assert_eq!(hands(Some("uid-2")).delete(&target).await, Ok(()));
+        assert_eq!(hands(None).delete(&target).await, Ok(()));
     }
 
     #[test]
