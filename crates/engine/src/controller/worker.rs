@@ -295,9 +295,7 @@ impl<K: Kind> Worker<K> {
             handle.queue().depth(Instant::now())
         } else {
             // Without the Lease nothing is looked at, so keys of objects that are gone would stay.
-            let known: HashSet<Key> = self.objects.keys().into_iter().collect();
-            let forgets = mutant::on(Mutant::StandbyForgets);
-            handle.queue().retain(|key| known.contains(key) && !forgets);
+            sweep(handle, || self.objects.keys());
             // Another leads now, and knows better how often something failed.
             self.memory().clear();
             (0, Duration::ZERO)
@@ -330,6 +328,17 @@ impl<K: Kind> Worker<K> {
     fn memory(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Drops the keys of objects that are gone.
+///
+/// The queue is locked before it is asked what there is: an object that appears in between would lose
+/// its only look.
+pub(super) fn sweep(handle: &Handle, known: impl FnOnce() -> Vec<Key>) {
+    let mut queue = handle.queue();
+    let known: HashSet<Key> = known().into_iter().collect();
+    let forgets = mutant::on(Mutant::StandbyForgets);
+    queue.retain(|key| known.contains(key) && !forgets);
 }
 
 /// A fault that keeps an object from being deleted names the way out.
