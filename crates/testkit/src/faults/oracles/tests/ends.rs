@@ -46,6 +46,19 @@ fn o2_another_number_of_creates_and_deletes_is_said() {
 }
 
 #[test]
+fn o2_a_create_whose_caller_died_is_no_difference() {
+    let baseline = Play::new().outcome();
+    let mut play = Play::new();
+    for one in &mut play.audit {
+        if one.request.verb == "create" {
+            one.code = 504;
+        }
+    }
+    let judged = play.judged(&baseline);
+    assert!(judged.is_empty(), "{judged:?}");
+}
+
+#[test]
 fn o2_a_second_object_is_seen_though_nobody_tells() {
     let baseline = Play::new().outcome();
     let mut play = Play::new();
