@@ -2,10 +2,14 @@
 
 use std::fmt::Write;
 
+use api::status::bounded;
 use testkit::faults::campaign::{Lesson, Tally, words};
 
 /// More of one sort are counted, not named.
 const NAMED: usize = 40;
+
+/// The most that is said of one divergence.
+const WORDS: usize = 240;
 
 /// The page.
 pub(super) fn page(lessons: &[Lesson], tally: &Tally) -> String {
@@ -27,7 +31,8 @@ pub(super) fn page(lessons: &[Lesson], tally: &Tally) -> String {
         );
     }
     let divergences = tally.divergences.iter();
-    let divergences = divergences.map(|(id, violations)| format!("`{id}`: {}", words(violations)));
+    let divergences = divergences
+        .map(|(id, violations)| format!("`{id}`: {}", bounded(&words(violations), WORDS)));
     let unjudged = tally.unjudged.iter();
     let unjudged = unjudged.map(|(id, why)| format!("`{id}`: {why}"));
     let unreached = tally.unreached.iter().map(|id| format!("`{id}`"));

@@ -69,6 +69,11 @@ pub trait Scenario: Send + Sync {
         String::new()
     }
 
+    /// Plurals of what it changes that the witness does not see: nothing of the play's namespace.
+    fn stirs(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Does what users do, and waits until all is over. What it waits for must stay: a state that
     /// passes may pass unseen.
     fn play<'a>(&'a self, stage: &'a Stage) -> BoxFuture<'a, Result<Proof>>;
@@ -266,8 +271,13 @@ impl Theatre {
             }
         };
         let seen = self.witness.of(namespace);
-        let news = seen.iter().filter(|one| one.at > begin);
-        let changed = news.map(|one| one.resource.clone()).collect();
+        // The operator watches the Events of others; the witness sees its own.
+        let news = seen
+            .iter()
+            .filter(|one| one.at > begin && one.resource != "events");
+        let stirred = scenario.stirs().iter().map(|one| (*one).to_owned());
+        let changed = news.map(|one| one.resource.clone()).chain(stirred);
+        let changed = changed.collect();
         let learned = Learned::of(&trace, &changed);
         let effects = self.ledger.effects(namespace);
         let canaries = canaries

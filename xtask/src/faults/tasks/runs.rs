@@ -6,7 +6,12 @@ use anyhow::Result;
 use api::tasks::{Agent, TaskRun};
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::{
-    api::core::v1::{ResourceQuota, ServiceAccount},
+    api::{
+        core::v1::{Event, ResourceQuota, ServiceAccount},
+        node::v1::RuntimeClass,
+        scheduling::v1::PriorityClass,
+        storage::v1::StorageClass,
+    },
     jiff,
 };
 use kube::{
@@ -28,6 +33,7 @@ type Play = for<'a> fn(&'a Stage) -> BoxFuture<'a, Result<()>>;
 struct OfRuns {
     name: &'static str,
     replicas: usize,
+    stirs: &'static [&'static str],
     play: Play,
 }
 
@@ -38,6 +44,10 @@ impl Scenario for OfRuns {
 
     fn replicas(&self) -> usize {
         self.replicas
+    }
+
+    fn stirs(&self) -> &'static [&'static str] {
+        self.stirs
     }
 
     fn play<'a>(&'a self, stage: &'a Stage) -> BoxFuture<'a, Result<Proof>> {
@@ -59,7 +69,17 @@ pub(super) fn scenarios() -> Vec<Arc<dyn Scenario>> {
         one("suspend", |stage| suspend(stage).boxed()),
         one("cancel", |stage| cancel(stage).boxed()),
         one("delete", |stage| delete(stage).boxed()),
-        one("agent", |stage| change_of_agent(stage).boxed()),
+        Arc::new(OfRuns {
+            name: "agent",
+            replicas: 1,
+            stirs: &[
+                "events",
+                "priorityclasses",
+                "runtimeclasses",
+                "storageclasses",
+            ],
+            play: |stage| change_of_agent(stage).boxed(),
+        }),
         one("restart", |stage| restart(stage).boxed()),
         scenario("replicas", 2, |stage| failover(stage).boxed()),
     ]
@@ -74,6 +94,7 @@ fn scenario(name: &'static str, replicas: usize, play: Play) -> Arc<dyn Scenario
     Arc::new(OfRuns {
         name,
         replicas,
+        stirs: &[],
         play,
     })
 }
@@ -209,8 +230,41 @@ async fn change_of_agent(stage: &Stage) -> Result<()> {
         .patch("work", &PatchParams::default(), &Patch::Merge(other))
         .await?;
     ready(stage, "True").await?;
+    stir(stage).await?;
     stage.ledger.open(&stage.namespace, "go");
     stands(stage, RUNS, "Succeeded", "Succeeded").await
+}
+
+/// Changes everything else that is watched, of which nothing concerns the run.
+async fn stir(stage: &Stage) -> Result<()> {
+    let name = format!("stir-{}", stage.namespace);
+    let params = PostParams::default();
+    let meta = json!({ "name": name });
+    let priority: PriorityClass = serde_json::from_value(json!({ "metadata": meta, "value": 1 }))?;
+    let runtime: RuntimeClass =
+        serde_json::from_value(json!({ "metadata": meta, "handler": "none" }))?;
+    let storage: StorageClass =
+        serde_json::from_value(json!({ "metadata": meta, "provisioner": "none.example" }))?;
+    let priorities: Api<PriorityClass> = Api::all(stage.client.clone());
+    let runtimes: Api<RuntimeClass> = Api::all(stage.client.clone());
+    let storages: Api<StorageClass> = Api::all(stage.client.clone());
+    priorities.create(&params, &priority).await?;
+    runtimes.create(&params, &runtime).await?;
+    storages.create(&params, &storage).await?;
+    let events: Api<Event> = stage.api();
+    for kind in ["Job", "Pod"] {
+        let event: Event = serde_json::from_value(json!({
+            "metadata": { "name": format!("stir-{}", kind.to_lowercase()) },
+            "involvedObject": { "kind": kind, "name": "none", "namespace": stage.namespace, "uid": "none" },
+            "type": "Warning", "reason": "Stirred", "message": "of nobody",
+        }))?;
+        events.create(&params, &event).await?;
+    }
+    let gone = DeleteParams::default();
+    priorities.delete(&name, &gone).await?;
+    runtimes.delete(&name, &gone).await?;
+    storages.delete(&name, &gone).await?;
+    Ok(())
 }
 
 /// Waits until the Agent says so of its present spec.
