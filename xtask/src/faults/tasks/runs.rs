@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use api::tasks::{Agent, TaskRun};
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::{
@@ -328,16 +328,19 @@ async fn backoff(stage: &Stage) -> Result<()> {
     stage
         .until("a stored retry", super::LIMIT, |seen| {
             let run = find(seen, RUNS, "work").ok_or("no run")?;
-            match &run.object["status"]["retry"] {
-                Value::Null => Err(run.object["status"]["message"].to_string()),
-                _ => Ok(()),
+            let status = &run.object["status"];
+            if status["retry"].is_null() {
+                return Err(status["message"].to_string());
             }
+            Ok(())
         })
         .await?;
     stage.crew.fell(0).await?;
-    let ahead = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1);
-    let retry = json!({ "attempt": 1, "class": "Denied", "nextAt": ahead.to_string() });
     let runs: Api<TaskRun> = stage.api();
+    let made = runs.get("work").await?.metadata.creation_timestamp;
+    let made = made.context("a run without a time")?.0;
+    let ahead = made + jiff::SignedDuration::from_hours(1);
+    let retry = json!({ "attempt": 1, "class": "Denied", "nextAt": ahead.to_string() });
     let patch = Patch::Merge(json!({ "status": { "retry": retry } }));
     runs.patch_status("work", &PatchParams::default(), &patch)
         .await?;
