@@ -489,8 +489,9 @@ impl Pair {
             other,
             tokens,
         } = self;
-        other.stop().await?;
-        leader.stop().await?;
+        // How they stop was judged before, under load; here nothing depends on it.
+        other.kill().await?;
+        leader.kill().await?;
         Ok(tokens)
     }
 }
