@@ -77,3 +77,21 @@ fn nothing_can_appear_between_the_list_and_the_sweep() {
     assert_eq!(handle.queue().start(now), Some(Key::new("n", "kept")));
     assert_eq!(handle.queue().start(now), None);
 }
+
+/// What waits for an answer when the Lease ends is given up, so that whoever leads next need not wait for
+/// it: here it is the same process, half a second later.
+#[tokio::test(start_paused = true)]
+async fn a_write_is_given_up_when_the_lease_ends() {
+    let room = room(&[]);
+    pass(SECOND).await;
+    *room.server.delay.lock().unwrap() = 2 * SECOND;
+    room.leading.send_replace(later(SECOND));
+    put(&room.objects, "refused", 1, 1, None);
+    pass(SECOND + SECOND / 4).await;
+    let sent = || room.server.requests.lock().unwrap().len();
+    assert_eq!(sent(), 1, "it holds the object first");
+    room.leading.send_replace(later(DAY));
+    pass(SECOND / 4).await;
+    assert_eq!(sent(), 2, "the first is not waited for");
+    room.end().await;
+}
