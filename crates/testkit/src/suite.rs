@@ -103,35 +103,41 @@ pub struct Env {
     place: Place,
 }
 
+/// A fresh namespace whose name begins so, when its default ServiceAccount is made.
+pub(crate) async fn namespace(client: &Client, prefix: &str) -> Result<String> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let wanted = Namespace {
+        metadata: ObjectMeta {
+            generate_name: Some(prefix.to_owned()),
+            ..ObjectMeta::default()
+        },
+        ..Namespace::default()
+    };
+    let made = namespaces
+        .create(&PostParams::default(), &wanted)
+        .await
+        .context("cannot create a namespace")?;
+    let namespace = made.metadata.name.context("a namespace without a name")?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
+    until(
+        "the namespace's ServiceAccount",
+        Duration::from_secs(30),
+        async || {
+            Ok(accounts
+                .get_opt("default")
+                .await?
+                .ok_or_else(|| "not there".to_owned()))
+        },
+    )
+    .await?;
+    Ok(namespace)
+}
+
 impl Env {
     async fn new(place: Place, case: &str) -> Result<Self> {
         let config = place.config().await?;
         let client = Client::try_from(config.clone())?;
-        let namespaces: Api<Namespace> = Api::all(client.clone());
-        let wanted = Namespace {
-            metadata: ObjectMeta {
-                generate_name: Some(format!("t-{case}-")),
-                ..ObjectMeta::default()
-            },
-            ..Namespace::default()
-        };
-        let made = namespaces
-            .create(&PostParams::default(), &wanted)
-            .await
-            .context("cannot create a namespace")?;
-        let namespace = made.metadata.name.context("a namespace without a name")?;
-        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
-        until(
-            "the namespace's ServiceAccount",
-            Duration::from_secs(30),
-            async || {
-                Ok(accounts
-                    .get_opt("default")
-                    .await?
-                    .ok_or_else(|| "not there".to_owned()))
-            },
-        )
-        .await?;
+        let namespace = namespace(&client, &format!("t-{case}-")).await?;
         Ok(Self {
             client,
             config,

@@ -1,7 +1,12 @@
 //! What a run's status says.
 
+use std::{fmt::Debug, time::Duration};
+
 use anyhow::{Result, ensure};
-use api::{Phase, Status, status::condition};
+use api::{Phase, Status, names, status::condition};
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use testkit::wait::until;
 
 /// What holds at every instant.
 pub(super) fn sane<S: Status>(status: Option<&S>, generation: Option<i64>) -> Result<()> {
@@ -79,4 +84,25 @@ pub(super) fn says_all<S: Status>(status: &S, words: &[&str]) -> Result<()> {
         ensure!(message.contains(word), "'{word}' is not in '{message}'");
     }
     Ok(())
+}
+
+/// Waits until a run that has ended has told its outcome and is held by nobody.
+///
+/// One that ended before it got a finalizer has none to wait for: its outcome is written after its
+/// status, too.
+pub(super) async fn freed<R>(runs: &Api<R>, name: &str) -> Result<R>
+where
+    R: Resource + Clone + Debug + DeserializeOwned,
+{
+    let limit = Duration::from_secs(5);
+    until("the outcome to be told", limit, async || {
+        let seen = runs.get(name).await?;
+        let is_told = seen.annotations().contains_key(names::OUTCOME);
+        Ok(if is_told && seen.finalizers().is_empty() {
+            Ok(seen)
+        } else {
+            Err(format!("{:?}, told: {is_told}", seen.finalizers()))
+        })
+    })
+    .await
 }

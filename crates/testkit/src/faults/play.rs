@@ -7,16 +7,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use futures::future::BoxFuture;
 use k8s_openapi::api::{
     batch::v1::Job,
-    core::v1::{Namespace, ServiceAccount},
     rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
 use kube::{
     Api, Client, Config,
-    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
     core::{ApiResource, DynamicObject},
 };
 use serde_json::json;
@@ -31,7 +30,7 @@ use super::{
     proxy::Traced,
     witness::{Seen, Witness},
 };
-use crate::{audit::AuditLog, git::Network, operator, wait::until};
+use crate::{audit::AuditLog, git::Network, operator, suite, wait::until};
 
 /// The Lease of the operators: short, or each crash would cost its length.
 const ELECTION: &str = "leaderElection: {leaseDurationSeconds: 3, renewSeconds: 1}\n";
@@ -186,7 +185,8 @@ impl Theatre {
     /// When the play could not be judged; a play that went wrong is a violation.
     pub async fn play(&self, piece: Piece<'_>) -> Result<Played> {
         let begin = Instant::now();
-        let namespace = self.namespace(piece.scenario.name()).await?;
+        let prefix = format!("f-{}-", piece.scenario.name());
+        let namespace = suite::namespace(&self.client, &prefix).await?;
         let result = self.played(piece, &namespace).await;
         self.clean(&namespace).await?;
         let mut played = result.with_context(|| format!("in namespace '{namespace}'"))?;
@@ -364,33 +364,6 @@ impl Theatre {
             }
         }
         Ok(())
-    }
-
-    async fn namespace(&self, scenario: &str) -> Result<String> {
-        let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let wanted = Namespace {
-            metadata: ObjectMeta {
-                generate_name: Some(format!("f-{scenario}-")),
-                ..ObjectMeta::default()
-            },
-            ..Namespace::default()
-        };
-        let made = namespaces.create(&PostParams::default(), &wanted).await?;
-        let namespace = made.metadata.name.context("a namespace without a name")?;
-        ensure!(namespace.len() <= 63, "'{namespace}' is too long");
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &namespace);
-        until(
-            "the namespace's ServiceAccount",
-            Duration::from_secs(60),
-            async || {
-                Ok(accounts
-                    .get_opt("default")
-                    .await?
-                    .ok_or_else(|| "not there".to_owned()))
-            },
-        )
-        .await?;
-        Ok(namespace)
     }
 
     /// Nothing of a play stays that works: what runs on the node, and what the API server has to

@@ -28,7 +28,12 @@ pub(super) use super::super::{
     children,
     reading::{brief, phase_of, reason_of, says_all},
 };
-use super::super::{events, merge, reading::sane, sight::Sight, why};
+use super::super::{
+    events, merge,
+    reading::{freed, sane},
+    sight::Sight,
+    why,
+};
 
 /// The image of most agents.
 pub(super) const BUSYBOX: &str = "testbed.local/busybox:1";
@@ -422,23 +427,7 @@ impl Bench {
             .map_or("", |result| result.reason.as_deref().unwrap_or("no reason"));
         ensure!(known == evidence.unwrap_or(reason), "{:?}", status.result);
 
-        let runs = self.runs();
-        // A run that ended before it got a finalizer has none to wait for: its outcome is
-        // written after its status, too.
-        let freed = until(
-            "the outcome to be told",
-            Duration::from_secs(5),
-            async || {
-                let seen = runs.get(name).await?;
-                let is_told = seen.annotations().contains_key(names::OUTCOME);
-                Ok(if is_told && seen.finalizers().is_empty() {
-                    Ok(seen)
-                } else {
-                    Err(format!("{:?}, told: {is_told}", seen.finalizers()))
-                })
-            },
-        )
-        .await?;
+        let freed = freed(&self.runs(), name).await?;
         let outcome = freed
             .annotations()
             .get(names::OUTCOME)
