@@ -1,6 +1,6 @@
 //! One look at one object: observe, decide, act, record.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use api::{
     Phase, Reason, State, Status, Timestamp, Verdict,
@@ -147,6 +147,9 @@ impl<K: Kind> Eyes<K> {
                 released?;
             }
         }
+        if mutant::on(Mutant::HotLoop) {
+            return Ok(Looked::Completed(Some(now + Duration::from_secs(1))));
+        }
         Ok(Looked::Completed(decision.wake))
     }
 
@@ -194,8 +197,8 @@ impl<K: Kind> Eyes<K> {
         };
         let body = json!({ "status": patch });
         let uid = meta.uid.clone().unwrap_or_default();
-        let version = Some(version).filter(|_| !mutant::on(Mutant::StatusUnversioned));
-        let written = self.led(self.hands.patch(place, &uid, version, body)).await;
+        let patch = self.hands.patch(place, &uid, Some(version), body);
+        let written = self.led(patch).await;
         let written = match written {
             Err(Stop::Fault(fault))
                 if fault.class == Class::Conflict && mutant::on(Mutant::ConflictSwallowed) =>

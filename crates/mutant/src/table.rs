@@ -37,7 +37,7 @@ mutants! {
         id: "lost-at-once",
         class: "double create from a stale cache",
         words: "A Job that the cache does not have is lost at once, and another is started.",
-        seen_by: "replicas, watch-jobs=stale-3000",
+        seen_by: "replicas, watch-jobs=stale-6000",
     }
     LostAnswerRepeated {
         id: "lost-answer-repeated",
@@ -85,7 +85,7 @@ mutants! {
         id: "start-unseen",
         class: "dependence on an edge",
         words: "What is there at the start is not looked at before it changes.",
-        seen_by: "success, patch-taskruns.status=kill-relayed; restart",
+        seen_by: "backoff; success, patch-taskruns.status=kill-relayed; restart",
     }
     StandbyForgets {
         id: "standby-forgets",
@@ -115,7 +115,7 @@ mutants! {
         id: "release-fault-swallowed",
         class: "finalizer leak",
         words: "That the finalizer could not be taken off is nobody's concern.",
-        seen_by: "success, patch-taskruns=500",
+        seen_by: "retry, patch-taskruns#2=500x5",
     }
     PodsOrphaned {
         id: "pods-orphaned",
@@ -135,29 +135,23 @@ mutants! {
         words: "A status that is refused with 409 counts as recorded.",
         seen_by: "agent, patch-agents.status=409",
     }
-    StatusUnversioned {
-        id: "status-unversioned",
-        class: "status conflict lost",
-        words: "A status is written over whatever is stored by now.",
-        seen_by: "success, patch-taskruns.status=lost-504 with watch-taskruns=stale-3000; suspend, watch-taskruns=stale-3000",
-    }
     GenerationAcknowledged {
         id: "generation-acknowledged",
         class: "observedGeneration lies",
         words: "A new generation is acknowledged before it is looked at.",
-        seen_by: "supersede; agent",
+        seen_by: "suspend; supersede; agent",
     }
     OldReadinessBelieved {
         id: "old-readiness-believed",
         class: "observedGeneration lies",
         words: "An Agent's readiness counts although it is that of an older spec.",
-        seen_by: "agent, patch-agents.status=500",
+        seen_by: "old-readiness, patch-agents.status#2=500x3",
     }
     FaultAfterEnd {
         id: "fault-after-end",
         class: "terminal regresses",
         words: "A fault is recorded on a run that has ended.",
-        seen_by: "success, patch-taskruns=403",
+        seen_by: "retry, patch-taskruns#2=403",
     }
     LeaseLossIgnored {
         id: "lease-loss-ignored",
@@ -175,7 +169,7 @@ mutants! {
         id: "relist-adds-only",
         class: "410 mishandled",
         words: "A second listing does not remove what is gone.",
-        seen_by: "delete, watch-jobs=gone-2; success, watch-pods=gone-2",
+        seen_by: "delete, watch-jobs#2=500x4 with watch-jobs=gone-1; delete, watch-pods#2=500x4 with watch-pods=gone-2",
     }
     WatchErrorSilent {
         id: "watch-error-silent",
@@ -193,7 +187,7 @@ mutants! {
         id: "retry-wait-forgotten",
         class: "restart herd",
         words: "The next attempt does not wait for its time.",
-        seen_by: "retry; e2e tasks: retry",
+        seen_by: "retry",
     }
     NameCut {
         id: "name-cut",
@@ -289,13 +283,13 @@ mutants! {
         id: "retry-at-once",
         class: "429 starvation",
         words: "What failed is repeated without a wait.",
-        seen_by: "success, create-jobs=429x50",
+        seen_by: "backoff",
     }
     DenialUnshown {
         id: "denial-unshown",
         class: "RBAC revoked",
         words: "That something is not permitted is not said on the object.",
-        seen_by: "success, create-jobs=403x9; e2e tasks: job-refused",
+        seen_by: "e2e tasks: job-refused",
     }
     PanicOnOddResult {
         id: "panic-on-odd-result",

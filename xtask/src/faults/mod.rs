@@ -7,9 +7,11 @@ mod tasks;
 mod transitions;
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
@@ -20,7 +22,7 @@ use testkit::{
         campaign::{self, Lesson, Manner, Tally, Verdict},
         ledger::Ledger,
         plan::{self, Plan},
-        play::{Scenario, Theatre},
+        play::{QUIET, Scenario, Theatre},
         witness::Witness,
     },
     git::{Network, Server},
@@ -34,6 +36,9 @@ use crate::{
 
 /// Plays wait more than they work.
 const PARALLEL: usize = 10;
+
+/// A whole campaign watches each scenario's end for so long, once.
+const LONG_QUIET: Duration = Duration::from_secs(60);
 
 /// What CI plays, and by which seed.
 const SHARE: (usize, u64) = (110, 7);
@@ -152,7 +157,9 @@ async fn campaign(stand: &Stand, arguments: &Arguments) -> Result<ExitCode> {
         .cloned()
         .collect();
     ensure!(!scenarios.is_empty(), "there is no such scenario");
-    let lessons = campaign::learn(&stand.theatre, &scenarios, arguments.parallel).await?;
+    let is_whole = arguments.plans.is_empty() && !arguments.share && !arguments.list;
+    let quiet = if is_whole { LONG_QUIET } else { QUIET };
+    let lessons = campaign::learn(&stand.theatre, &scenarios, arguments.parallel, quiet).await?;
     for lesson in &lessons {
         println!(
             "learned {:<12} {} writes, {} kinds of requests, {} watched resources",
@@ -164,11 +171,7 @@ async fn campaign(stand: &Stand, arguments: &Arguments) -> Result<ExitCode> {
     }
     let mut plans = campaign::plans(&lessons, arguments.compound);
     if !arguments.plans.is_empty() {
-        plans.retain(|plan| arguments.plans.contains(&plan.id()));
-        ensure!(
-            plans.len() == arguments.plans.len(),
-            "not all of these plans exist; --list prints those that do"
-        );
+        plans = chosen(&lessons, plans, &arguments.plans)?;
     }
     if arguments.share {
         let (size, seed) = SHARE;
@@ -187,6 +190,27 @@ async fn campaign(stand: &Stand, arguments: &Arguments) -> Result<ExitCode> {
         std::fs::write(path, report::page(&lessons, &tally))?;
     }
     Ok(ending(tally.is_clean()))
+}
+
+/// The plans of these ids: as they were made, or as they are written.
+fn chosen(lessons: &[Lesson], plans: Vec<Plan>, ids: &[String]) -> Result<Vec<Plan>> {
+    let mut known: BTreeMap<String, Plan> =
+        plans.into_iter().map(|plan| (plan.id(), plan)).collect();
+    let mut chosen = Vec::new();
+    for id in ids {
+        let plan = match known.remove(id) {
+            Some(plan) => plan,
+            None => {
+                let (scenario, words) = id.split_once('/').context("an id is SCENARIO/FAULTS")?;
+                let mut names = lessons.iter().map(|lesson| lesson.scenario.name());
+                let scenario = names.find(|name| *name == scenario);
+                plan::of_words(scenario.context("no such scenario")?, words)
+                    .with_context(|| format!("there is no plan '{id}'"))?
+            }
+        };
+        chosen.push(plan);
+    }
+    Ok(chosen)
 }
 
 async fn play(
@@ -219,15 +243,26 @@ fn line(id: &str, verdict: &Result<Verdict>) -> String {
         Err(error) => format!("BROKEN    {id}: {error:#}"),
         Ok(verdict) => {
             let took = verdict.took.as_secs_f64();
+            // A seed says little to who was not there.
+            let script: Vec<String> = match verdict.plan.seed {
+                Some(_) => verdict
+                    .plan
+                    .script
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect(),
+                None => Vec::new(),
+            };
+            let script = script.join("+");
             if verdict.violations.is_empty() && verdict.was_reached {
-                format!("ok        {took:>5.1} s  {id}")
+                format!("ok        {took:>5.1} s  {id} {script}")
             } else if verdict.violations.is_empty() {
-                format!("unreached {took:>5.1} s  {id}")
+                format!("unreached {took:>5.1} s  {id} {script}")
             } else {
                 let words = campaign::words(&verdict.violations);
                 let kept = verdict.kept.as_deref().unwrap_or(Path::new("no file"));
                 format!(
-                    "DIVERGES  {took:>5.1} s  {id}: {words}; see {}",
+                    "DIVERGES  {took:>5.1} s  {id} {script}: {words}; see {}",
                     kept.display()
                 )
             }

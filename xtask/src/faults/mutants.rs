@@ -1,6 +1,7 @@
 //! `cargo xtask mutants`: puts one bug at a time into the operator, and looks whether the suites see it.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
@@ -9,13 +10,13 @@ use std::{
 };
 
 use ::mutant::{About, Mutant};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use testkit::{
     faults::{
         campaign::{self, Lesson, Manner},
         plan::{Class, Plan},
-        play::Scenario,
-        point::{Fault, Injection, Point, Route, WatchFault},
+        play::{QUIET, Scenario},
+        point::Injection,
     },
     layout, operator,
 };
@@ -148,7 +149,9 @@ async fn plays(stand: &Stand, chosen: &[(About, Vec<Sight>)]) -> Result<Vec<Foun
     scenarios.extend(super::tasks::slow());
     scenarios.retain(used);
     // The control: the same build without a bug must be seen by nobody.
-    let lessons = Arc::new(campaign::learn(&stand.theatre, &scenarios, PLAYS).await?);
+    let lessons = campaign::learn(&stand.theatre, &scenarios, PLAYS, QUIET).await?;
+    let lessons = Arc::new(lessons);
+    control(stand, &lessons, chosen).await?;
     let gate = Arc::new(Semaphore::new(PLAYS));
     let mut hunts = JoinSet::new();
     for (place, (about, sights)) in chosen.iter().cloned().enumerate() {
@@ -167,7 +170,7 @@ async fn plays(stand: &Stand, chosen: &[(About, Vec<Sight>)]) -> Result<Vec<Foun
             anyhow::Ok((place, Found { about, killer }))
         });
     }
-    let mut found = std::collections::BTreeMap::new();
+    let mut found = BTreeMap::new();
     while let Some(ended) = hunts.join_next().await {
         let (place, one) = ended??;
         if one.killer.is_some() {
@@ -176,6 +179,40 @@ async fn plays(stand: &Stand, chosen: &[(About, Vec<Sight>)]) -> Result<Vec<Foun
         found.insert(place, one);
     }
     Ok(found.into_values().collect())
+}
+
+/// Plays each script once without a bug: what is red anyway sees nothing.
+async fn control(stand: &Stand, lessons: &[Lesson], chosen: &[(About, Vec<Sight>)]) -> Result<()> {
+    let mut plans: BTreeMap<String, Plan> = BTreeMap::new();
+    for sight in chosen.iter().flat_map(|(_, sights)| sights.iter()) {
+        if let Some(plan) = plan_of(sight, lessons) {
+            let plan = plan?;
+            if !plan.script.is_empty() {
+                plans.insert(plan.id(), plan);
+            }
+        }
+    }
+    let manner = Manner {
+        parallel: PLAYS,
+        stops_at_first: false,
+        environment: Vec::new(),
+    };
+    let plans = plans.into_values().collect();
+    let tally = campaign::run(&stand.theatre, lessons, plans, &manner, |_, _| {}).await?;
+    for (id, violations) in &tally.divergences {
+        println!("without a mutant {id}: {}", campaign::words(violations));
+    }
+    for (id, why) in &tally.unjudged {
+        println!("without a mutant {id}: {why}");
+    }
+    for id in &tally.unreached {
+        println!("without a mutant {id} hits nothing");
+    }
+    ensure!(
+        tally.divergences.is_empty() && tally.unjudged.is_empty() && tally.unreached.is_empty(),
+        "the plays above say nothing of mutants"
+    );
+    Ok(())
 }
 
 async fn seen(
@@ -191,8 +228,8 @@ async fn seen(
         environment: vec![(SWITCH.to_owned(), about.id.to_owned())],
     };
     let tally = campaign::run(theatre, lessons, vec![plan], &manner, |_, _| {}).await?;
-    if let Some((_, why)) = tally.unjudged.first() {
-        bail!("'{}' with {sight} was not judged: {why}", about.id);
+    for (id, why) in &tally.unjudged {
+        println!("not judged {} {id}: {why}", about.id);
     }
     let first = tally.divergences.first();
     Ok(first.and_then(|(_, violations)| {
@@ -299,11 +336,17 @@ async fn case(
     Ok(failed.map(|line| line.trim_start_matches("FAILED").trim().to_owned()))
 }
 
+/// What the frozen leader did that it must not.
 async fn freeze(binary: &Path, mutant: &str) -> Result<Option<String>> {
     let times = ["--kills", "0", "--terms", "0", "--freezes", "2"];
     let arguments = [&["faults", "replicas"], &times[..]].concat();
     let text = told(binary, Some(mutant), &arguments).await?;
     let failed = text.lines().find(|line| line.contains("MUST NOT BE"));
+    ensure!(
+        failed.is_some() || text.contains("no write begun without the Lease"),
+        "'{}' ended without a result: {text}",
+        arguments.join(" ")
+    );
     Ok(failed.map(|line| line.trim().to_owned()))
 }
 
@@ -375,52 +418,11 @@ fn sight(words: &str) -> Result<Sight> {
     let (scenario, script) = match words.split_once(", ") {
         None => (words, Vec::new()),
         Some((scenario, faults)) => {
-            let script: Result<_> = faults.split(" with ").map(injection).collect();
+            let script: Result<_> = faults.split(" with ").map(str::parse).collect();
             (scenario, script?)
         }
     };
     Ok(Sight::Play(scenario.to_owned(), script))
-}
-
-/// `watch-jobs=stale-2000`, `create-jobs=kill-after`, `create-jobs=403x9`, `patch-taskruns#2=500`.
-fn injection(words: &str) -> Result<Injection> {
-    let (what, how) = words.split_once('=').context("no '='")?;
-    if let Some(resource) = what.strip_prefix("watch-") {
-        let (name, number) = how.split_once('-').context("no number")?;
-        let number = number.parse()?;
-        let fault = match name {
-            "stale" => WatchFault::Stale(number),
-            "collapsed" => WatchFault::Collapsed(number),
-            "cut" => WatchFault::Cut(number),
-            "gone" => WatchFault::Gone(number),
-            other => bail!("no fault '{other}' of watches"),
-        };
-        let resource = resource.to_owned();
-        return Ok(Injection::Watch { resource, fault });
-    }
-    let (route, nth) = match what.split_once('#') {
-        Some((route, nth)) => (route, nth.parse()?),
-        None => (what, 1),
-    };
-    let (verb, resource) = route.split_once('-').context("no resource")?;
-    let (fault, times) = match how.split_once('x') {
-        Some((fault, times)) => (fault, times.parse()?),
-        None => (how, 1),
-    };
-    let known = Fault::AT_WRITES.into_iter().chain(Fault::AT_ROUTES);
-    let fault = known
-        .into_iter()
-        .find(|one| one.to_string() == fault)
-        .with_context(|| format!("no fault '{fault}'"))?;
-    Ok(Injection::Request {
-        point: Point {
-            route: Route::new(verb, resource.replace('.', "/")),
-            name: String::new(),
-            nth,
-        },
-        fault,
-        times,
-    })
 }
 
 #[cfg(test)]

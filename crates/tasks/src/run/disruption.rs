@@ -7,6 +7,7 @@ use api::{
     tasks::{Evidence, RunPod},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use mutant::Mutant;
 
 use super::{
     cause::after_colon,
@@ -105,6 +106,9 @@ pub(super) fn counted<'a>(run: &Run<'a>, job: &JobView) -> Run<'a> {
         run.status.pod = Some(named(pod, Some(run.now)));
     } else if is_another {
         run.status.pod = None;
+    }
+    if mutant::on(Mutant::EvictionCounted) {
+        run.status.attempts = run.status.attempts.saturating_add(count);
     }
     run.status.disruptions = run.status.disruptions.saturating_add(count).min(LIMIT);
     run

@@ -17,11 +17,14 @@ use tokio::{sync::Semaphore, task::JoinSet};
 use super::{
     oracles::{Oracle, Outcome, Violation},
     plan::{self, Class, Learned, Plan},
-    play::{Piece, Played, Scenario, Theatre},
+    play::{Piece, Played, QUIET, Scenario, Theatre},
 };
 
 /// A point that was not reached is tried so often: a scenario's requests are not the same each time.
 const TRIES: usize = 3;
+
+/// One plan in so many may miss its point; a suite that misses more tests something else.
+const MISSED: usize = 20;
 
 /// A fault-free play, twice.
 #[derive(Clone)]
@@ -43,6 +46,8 @@ pub struct Verdict {
     pub violations: Vec<Violation>,
     /// Whether at least one of its faults happened.
     pub was_reached: bool,
+    /// How many of its faults happened, of how many.
+    pub faults: (usize, usize),
     /// How long the last play took.
     pub took: Duration,
     /// What there is to read about one that went wrong.
@@ -73,6 +78,8 @@ pub struct Tally {
     pub unjudged: Vec<(String, String)>,
     /// Points that were not reached.
     pub unreached: Vec<String>,
+    /// How many faults happened, of how many that were planned.
+    pub faults: (usize, usize),
     /// From the first play to the last.
     pub took: Duration,
 }
@@ -90,10 +97,12 @@ impl Tally {
         .count()
     }
 
-    /// Whether every plan ended as it should.
+    /// Whether every plan ended as it should, and nearly every one hit what it was meant to.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.divergences.is_empty() && self.unjudged.is_empty()
+        let all: usize = self.plans.values().map(|(count, _)| count).sum();
+        let has_hit = self.unreached.len() <= all / MISSED;
+        self.divergences.is_empty() && self.unjudged.is_empty() && has_hit
     }
 }
 
@@ -113,6 +122,8 @@ impl fmt::Display for Tally {
                 some => writeln!(out, " ({some} not reached)")?,
             }
         }
+        let (hit, planned) = self.faults;
+        writeln!(out, "faults: {hit} of {planned} happened")?;
         writeln!(
             out,
             "{all} plans, {} divergences, {} not judged, {} false greens, {:.0} s",
@@ -132,6 +143,7 @@ pub async fn learn(
     theatre: &Arc<Theatre>,
     scenarios: &[Arc<dyn Scenario>],
     parallel: usize,
+    quiet: Duration,
 ) -> Result<Vec<Lesson>> {
     let gate = Arc::new(Semaphore::new(parallel));
     let mut plays = JoinSet::new();
@@ -140,12 +152,10 @@ pub async fn learn(
         let scenario = Arc::clone(scenario);
         plays.spawn(async move {
             let _permit = gate.acquire().await;
-            let first = faultless(&theatre, &scenario, None).await?;
-            let second = faultless(&theatre, &scenario, Some(&first.outcome)).await?;
-            let lesson = Lesson {
-                scenario,
-                learned: first.learned.and(second.learned),
-                outcome: Arc::new(first.outcome),
+            // A machine with much to do may disturb one; two in a row are no accident.
+            let lesson = match twice(&theatre, &scenario, quiet).await {
+                Ok(lesson) => lesson,
+                Err(_first) => twice(&theatre, &scenario, quiet).await?,
             };
             anyhow::Ok((place, lesson))
         });
@@ -158,10 +168,21 @@ pub async fn learn(
     Ok(lessons.into_values().collect())
 }
 
+async fn twice(theatre: &Theatre, scenario: &Arc<dyn Scenario>, quiet: Duration) -> Result<Lesson> {
+    let first = faultless(theatre, scenario, None, QUIET).await?;
+    let second = faultless(theatre, scenario, Some(&first.outcome), quiet).await?;
+    Ok(Lesson {
+        scenario: Arc::clone(scenario),
+        learned: first.learned.and(second.learned),
+        outcome: Arc::new(first.outcome),
+    })
+}
+
 async fn faultless(
     theatre: &Theatre,
     scenario: &Arc<dyn Scenario>,
     baseline: Option<&Outcome>,
+    quiet: Duration,
 ) -> Result<Played> {
     let name = scenario.name();
     let piece = Piece {
@@ -169,6 +190,7 @@ async fn faultless(
         script: &[],
         baseline,
         environment: &[],
+        quiet,
     };
     let played = theatre.play(piece).await;
     let played = played.with_context(|| format!("'{name}' without faults"))?;
@@ -259,6 +281,8 @@ pub async fn run(
                 true
             }
             Ok(verdict) => {
+                tally.faults.0 += verdict.faults.0;
+                tally.faults.1 += verdict.faults.1;
                 if !verdict.was_reached {
                     counts.1 += 1;
                     tally.unreached.push(id.clone());
@@ -292,6 +316,7 @@ async fn attempt(
             script: &plan.script,
             baseline: Some(&lesson.outcome),
             environment,
+            quiet: QUIET,
         };
         let played = theatre.play(piece).await?;
         // That a watch told nothing is no matter of luck.
@@ -299,9 +324,13 @@ async fn attempt(
         let was_reached = plan.script.is_empty() || played.hits.iter().any(|hit| *hit);
         if was_reached || is_final || !played.violations.is_empty() {
             return Ok(Verdict {
-                plan,
                 violations: played.violations,
                 was_reached,
+                faults: (
+                    played.hits.iter().filter(|hit| **hit).count(),
+                    plan.script.len(),
+                ),
+                plan,
                 took: played.took,
                 kept: played.kept,
             });

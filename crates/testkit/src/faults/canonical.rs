@@ -80,6 +80,11 @@ impl Canonical {
     }
 }
 
+/// A text in words that are the same each time.
+pub(super) fn settled(text: &str) -> String {
+    text::settled(text, true)
+}
+
 /// How `found` differs from `wanted`, in words; nothing if it does not.
 #[must_use]
 pub fn difference(wanted: &Canonical, found: &Canonical) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, TcpListener},
+    os::unix::process::ExitStatusExt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -69,6 +70,10 @@ struct State {
     operator: Option<Operator>,
     /// What ended processes wrote.
     logs: Vec<String>,
+    /// How processes ended that nobody had killed.
+    ends: Vec<String>,
+    /// Whether the process was asked to stop: it may say that it could not do so well.
+    is_asked: bool,
     starts: usize,
     /// Why it cannot be kept running.
     broken: Option<String>,
@@ -83,11 +88,21 @@ impl Shared {
     fn look(&self, victim: &Victim) -> Result<()> {
         let mut state = self.state();
         if let Some(operator) = &mut state.operator {
-            if operator.has_ended()?.is_none() {
+            let Some(ended) = operator.has_ended()? else {
                 return Ok(());
-            }
+            };
             victim.set(None);
             let log = operator.log_text()?;
+            let is_expected = ended.success()
+                || ended.signal() == Some(Signal::SIGKILL as i32)
+                || (state.is_asked && ended.code() == Some(1));
+            if !is_expected {
+                let last = log.lines().last().unwrap_or_default();
+                state
+                    .ends
+                    .push(format!("an operator ended with {ended}: {last}"));
+            }
+            state.is_asked = false;
             state.logs.push(log);
             state.operator = None;
         }
@@ -166,9 +181,11 @@ impl Crew {
     /// When there is no such one, or it is not running.
     pub fn signal(&self, place: usize, signal: Signal) -> Result<()> {
         let member = self.members.get(place).context("no such operator")?;
-        let state = member.shared.state();
+        let mut state = member.shared.state();
         let operator = state.operator.as_ref().context("it is not running")?;
-        operator.signal(signal)
+        operator.signal(signal)?;
+        state.is_asked |= signal == Signal::SIGTERM;
+        Ok(())
     }
 
     /// Kills one, which stays so until [`Crew::raise`].
@@ -258,21 +275,22 @@ impl Crew {
         text
     }
 
-    /// Ends all of them; everything that they wrote.
+    /// Ends all of them; everything that they wrote, and how those ended that nobody had killed.
     ///
     /// # Errors
     /// When one could not be kept running.
-    pub async fn dismiss(self) -> Result<Vec<String>> {
-        let mut logs = Vec::new();
+    pub async fn dismiss(self) -> Result<(Vec<String>, Vec<String>)> {
+        let (mut logs, mut ends) = (Vec::new(), Vec::new());
         for member in &self.members {
             member.fell().await?;
             let mut state = member.shared.state();
             logs.append(&mut state.logs);
+            ends.append(&mut state.ends);
             if let Some(why) = state.broken.take() {
                 anyhow::bail!("an operator could not be kept running: {why}");
             }
         }
-        Ok(logs)
+        Ok((logs, ends))
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use anyhow::Result;
+
 use super::{
     point::{Fault, Injection, Point, Route, WatchFault},
     proxy::Traced,
@@ -87,7 +89,7 @@ impl Class {
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            Self::Write => "writes × crash before, after, relayed, lost answer",
+            Self::Write => "writes × crash before, after, relayed, lost answer, refusal",
             Self::Route => "kinds of requests × refusals and broken answers",
             Self::Watch => "watches × late, together, cut, 410",
             Self::Compound => "seeded compound schedules",
@@ -123,9 +125,24 @@ impl Plan {
     }
 }
 
-/// Every write of a scenario × crash before, after and relayed, and an answer that is lost.
+/// The plan of an id that lists its faults: it need not be learned again to be played again.
 ///
-/// An answer is lost in two ways; neighbouring points take turns.
+/// # Errors
+/// When something of it is no fault.
+pub fn of_words(scenario: &'static str, words: &str) -> Result<Plan> {
+    let script: Result<Vec<Injection>> = words.split('+').map(str::parse).collect();
+    Ok(Plan {
+        scenario,
+        class: Class::Compound,
+        script: script?,
+        seed: None,
+    })
+}
+
+/// Every write of a scenario × crash before, after and relayed, an answer that is lost, and one that is a
+/// refusal or broken.
+///
+/// Answers are lost in two ways and refused in eight; neighbouring points take turns.
 #[must_use]
 pub fn of_writes(scenario: &'static str, learned: &Learned) -> Vec<Plan> {
     let mut plans = Vec::new();
@@ -134,11 +151,13 @@ pub fn of_writes(scenario: &'static str, learned: &Learned) -> Vec<Plan> {
             0 => Fault::LostByReset,
             _ => Fault::LostByTimeout,
         };
+        let refused = Fault::AT_ROUTES[place % Fault::AT_ROUTES.len()];
         for fault in [
             Fault::KillBefore,
             Fault::KillAfter,
             Fault::KillRelayed,
             lost,
+            refused,
         ] {
             plans.push(Plan {
                 scenario,
@@ -198,33 +217,34 @@ pub fn of_watches(scenario: &'static str, learned: &Learned) -> Vec<Plan> {
 }
 
 /// A schedule of two to four faults, by its seed.
+///
+/// What is chosen is what is first by a hash of the seed and its own name: one thing more that was
+/// learned this time changes few schedules.
 #[must_use]
 pub fn compound(scenario: &'static str, learned: &Learned, seed: u64) -> Plan {
     let mut dice = Dice(seed);
-    let writes: Vec<&Point> = learned.writes.iter().collect();
-    let routes: Vec<&Route> = learned.routes.iter().collect();
-    let watched: Vec<&String> = learned.watched.iter().collect();
     let mut script = Vec::new();
     for _ in 0..2 + dice.below(3) {
+        let draw = dice.roll();
         let injection = match dice.below(4) {
-            0 | 1 => dice.of(&writes).map(|point| {
+            0 | 1 => first(&learned.writes, draw).map(|point| {
                 let fault = dice.of(&Fault::AT_WRITES).copied();
-                hit((*point).clone(), fault.unwrap_or(Fault::KillAfter), 1)
+                hit(point.clone(), fault.unwrap_or(Fault::KillAfter), 1)
             }),
-            2 => dice.of(&routes).map(|route| {
+            2 => first(&learned.routes, draw).map(|route| {
                 let fault = dice.of(&Fault::AT_ROUTES).copied();
                 let mut point = any(route);
                 point.nth = 1 + dice.below(3);
                 hit(point, fault.unwrap_or(Fault::Reset), 1 + dice.below(2))
             }),
-            _ => dice.of(&watched).map(|resource| {
+            _ => first(&learned.watched, draw).map(|resource| {
                 let fault = match dice.below(4) {
                     0 => WatchFault::Stale(500 + dice.below(LATE)),
                     1 => WatchFault::Collapsed(500 + dice.below(LATE)),
                     2 => WatchFault::Cut(1 + dice.below(5)),
                     _ => WatchFault::Gone(1 + dice.below(5)),
                 };
-                let resource = (*resource).clone();
+                let resource = resource.clone();
                 Injection::Watch { resource, fault }
             }),
         };
@@ -238,21 +258,18 @@ pub fn compound(scenario: &'static str, learned: &Learned, seed: u64) -> Plan {
     }
 }
 
-/// A share of `plans` of this size, the same for the same seed, of all classes and scenarios.
+/// A share of `plans` of this size, of all classes and scenarios: of each those that are first by a hash
+/// of the seed and their id.
 #[must_use]
-pub fn share(mut plans: Vec<Plan>, size: usize, seed: u64) -> Vec<Plan> {
-    let mut dice = Dice(seed);
-    for place in (1..plans.len()).rev() {
-        let limit = u32::try_from(place + 1).unwrap_or(u32::MAX);
-        plans.swap(place, dice.below(limit) as usize);
-    }
+pub fn share(plans: Vec<Plan>, size: usize, seed: u64) -> Vec<Plan> {
     // One after the other from each group: none is left out while another has many.
     let mut groups: BTreeMap<(Class, &'static str), Vec<Plan>> = BTreeMap::new();
     for plan in plans {
-        groups
-            .entry((plan.class, plan.scenario))
-            .or_default()
-            .push(plan);
+        let group = groups.entry((plan.class, plan.scenario));
+        group.or_default().push(plan);
+    }
+    for group in groups.values_mut() {
+        group.sort_by_key(|plan| std::cmp::Reverse(rank(seed, &plan.id())));
     }
     let mut chosen = Vec::new();
     while chosen.len() < size && groups.values().any(|group| !group.is_empty()) {
@@ -263,6 +280,23 @@ pub fn share(mut plans: Vec<Plan>, size: usize, seed: u64) -> Vec<Plan> {
         }
     }
     chosen
+}
+
+/// The one that is first by its hash.
+fn first<T: ToString>(choices: &BTreeSet<T>, seed: u64) -> Option<&T> {
+    choices
+        .iter()
+        .min_by_key(|choice| rank(seed, &choice.to_string()))
+}
+
+/// FNV-1a, mixed: the same on every machine and for ever.
+fn rank(seed: u64, words: &str) -> u64 {
+    let hash = words
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+    Dice(hash ^ seed).roll()
 }
 
 fn hit(point: Point, fault: Fault, times: u32) -> Injection {
@@ -334,9 +368,9 @@ mod tests {
     }
 
     #[test]
-    fn every_write_is_hit_in_four_ways() {
+    fn every_write_is_hit_in_five_ways() {
         let plans = of_writes("success", &learned());
-        assert_eq!(plans.len(), 3 * 4);
+        assert_eq!(plans.len(), 3 * 5);
         let ids: BTreeSet<String> = plans.iter().map(Plan::id).collect();
         assert_eq!(ids.len(), plans.len(), "ids are unique");
         assert!(
@@ -361,6 +395,30 @@ mod tests {
     #[test]
     fn every_watched_resource_is_late_cut_and_too_old() {
         assert_eq!(of_watches("success", &learned()).len(), 2 * 4);
+    }
+
+    #[test]
+    fn an_id_is_enough_to_play_it_again() {
+        for plan in of_writes("success", &learned()) {
+            let id = plan.id();
+            let (_, words) = id.split_once('/').unwrap();
+            let again = of_words("success", words).unwrap();
+            assert_eq!(again.script, plan.script, "{id}");
+        }
+        assert!(of_words("success", "create-jobs").is_err());
+    }
+
+    #[test]
+    fn one_point_more_changes_few_schedules() {
+        let mut more = learned();
+        more.writes.insert(point("delete", "jobs", "work-1", 1));
+        let changed = (0..100)
+            .filter(|seed| {
+                compound("success", &learned(), *seed).script
+                    != compound("success", &more, *seed).script
+            })
+            .count();
+        assert!((1..60).contains(&changed), "{changed} of 100");
     }
 
     #[test]

@@ -47,8 +47,8 @@ const STILL: Duration = Duration::from_millis(1500);
 /// The same where nothing says what the end is, because it is being learned.
 const STILL_WHEN_LEARNING: Duration = Duration::from_millis(4000);
 
-/// After that, nothing may be written for this long.
-const QUIET: Duration = Duration::from_millis(2000);
+/// After that, nothing may be written for this long, unless a play is to be watched for longer.
+pub const QUIET: Duration = Duration::from_millis(2000);
 
 /// Says whether what an object claims is so; of what only the scenario can know.
 pub type Proof = Box<dyn Fn(&Seen) -> Result<(), String> + Send + Sync>;
@@ -160,6 +160,8 @@ pub struct Piece<'a> {
     pub baseline: Option<&'a Outcome>,
     /// More of the operators' environment.
     pub environment: &'a [(String, String)],
+    /// How long nothing may be written at its end.
+    pub quiet: Duration,
 }
 
 /// What came of a play.
@@ -200,6 +202,7 @@ impl Theatre {
             script,
             baseline,
             environment,
+            quiet,
         } = piece;
         let start = self.audit.mark(&self.client).await?;
         let plan = operator::Plan {
@@ -245,11 +248,11 @@ impl Theatre {
             }
         };
         if proof.is_some() {
-            self.converged(&stage, baseline).await?;
+            self.converged(&stage, baseline).await;
         }
         stage.crew.calm();
         let end = self.audit.mark(&self.client).await?;
-        tokio::time::sleep(QUIET).await;
+        tokio::time::sleep(quiet).await;
         let metrics = stage.crew.metrics().await;
         self.witness.caught_up(&self.client).await?;
         self.witness.check()?;
@@ -263,13 +266,17 @@ impl Theatre {
         let late = mine(self.audit.entries(&self.client, end).await?);
         let (trace, hits) = (stage.crew.trace(), stage.crew.hits());
         let Stage { crew, canaries, .. } = stage;
-        let logs = match crew.dismiss().await {
-            Ok(logs) => logs,
+        let (logs, ends) = match crew.dismiss().await {
+            Ok(left) => left,
             Err(error) => {
                 violations.push(went(&error));
-                Vec::new()
+                (Vec::new(), Vec::new())
             }
         };
+        violations.extend(ends.into_iter().map(|words| Violation {
+            oracle: Oracle::NoLeak,
+            words,
+        }));
         let seen = self.witness.of(namespace);
         // The operator watches the Events of others; the witness sees its own.
         let news = seen
@@ -343,27 +350,41 @@ impl Theatre {
         Ok(path)
     }
 
-    /// Waits until the state is that of the fault-free play and nothing is written for a while;
-    /// no longer than the limit, because the oracles judge what there is then.
-    async fn converged(&self, stage: &Stage, baseline: Option<&Outcome>) -> Result<()> {
+    /// Waits until the state is that of the fault-free play, somebody leads, and nothing is written for a
+    /// while; no longer than the limit, because the oracles judge what there is then.
+    async fn converged(&self, stage: &Stage, baseline: Option<&Outcome>) {
         let begin = Instant::now();
         let still = match baseline {
             Some(_) => STILL,
             None => STILL_WHEN_LEARNING,
         };
-        let mut is_there = baseline.is_none();
+        // A process that was killed at the very end has a successor, who must be watched, too.
+        let mut since = None;
         while begin.elapsed() < CONVERGE {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            if let (false, Some(baseline)) = (is_there, baseline) {
-                let now: Canonical = Canonical::of(&self.witness.of(&stage.namespace));
-                is_there = canonical::difference(&baseline.canonical, &now).is_empty();
+            if since.is_none() {
+                let is_there = match baseline {
+                    Some(baseline) => {
+                        let now = Canonical::of(&self.witness.of(&stage.namespace));
+                        canonical::difference(&baseline.canonical, &now).is_empty()
+                    }
+                    // What is being deleted takes the kubelet's time, not the operator's.
+                    None => {
+                        let now = self.witness.now(&stage.namespace);
+                        let metadata = |one: &Seen| one.object["metadata"].clone();
+                        now.iter()
+                            .all(|one| metadata(one)["deletionTimestamp"].is_null())
+                    }
+                };
+                if is_there && stage.crew.leader().await.is_some() {
+                    since = Some(Instant::now());
+                }
             }
             let last = stage.crew.last_write().unwrap_or(begin).max(begin);
-            if is_there && last.elapsed() >= still {
+            if since.is_some_and(|since| since.elapsed() >= still) && last.elapsed() >= still {
                 break;
             }
         }
-        Ok(())
     }
 
     /// Nothing of a play stays that works: what runs on the node, and what the API server has to

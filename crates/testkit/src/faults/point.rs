@@ -1,6 +1,8 @@
 //! What can be hit, and with what.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
+
+use anyhow::{Context, Error, Result, bail};
 
 /// A kind of request, in the words of RBAC.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -182,6 +184,95 @@ impl fmt::Display for Injection {
                 times,
             } => write!(out, "{point}={fault}x{times}"),
             Self::Watch { resource, fault } => write!(out, "watch-{resource}={fault}"),
+        }
+    }
+}
+
+/// As it is written: `watch-jobs=stale-2000`, `create-jobs:work-1#1=kill-after`, `create-jobs=403x9`. Without
+/// a name any is meant, without a number the first.
+impl FromStr for Injection {
+    type Err = Error;
+
+    fn from_str(words: &str) -> Result<Self> {
+        let (what, how) = words.split_once('=').context("no '='")?;
+        if let Some(resource) = what.strip_prefix("watch-")
+            && let Some(fault) = watch_fault(how)?
+        {
+            let resource = resource.to_owned();
+            return Ok(Self::Watch { resource, fault });
+        }
+        let (what, nth) = match what.split_once('#') {
+            Some((what, nth)) => (what, nth.parse()?),
+            None => (what, 1),
+        };
+        let (route, name) = what.split_once(':').unwrap_or((what, ""));
+        let (verb, resource) = route.split_once('-').context("no resource")?;
+        let (fault, times) = match how.split_once('x') {
+            Some((fault, times)) => (fault, times.parse()?),
+            None => (how, 1),
+        };
+        let mut known = Fault::AT_WRITES.into_iter().chain(Fault::AT_ROUTES);
+        let fault = known
+            .find(|one| one.to_string() == fault)
+            .with_context(|| format!("no fault '{fault}'"))?;
+        Ok(Self::Request {
+            point: Point {
+                route: Route::new(verb, resource.replace('.', "/")),
+                name: name.to_owned(),
+                nth,
+            },
+            fault,
+            times,
+        })
+    }
+}
+
+/// A watch may also be hit as a request: then this is nothing.
+fn watch_fault(how: &str) -> Result<Option<WatchFault>> {
+    let Some((name, number)) = how.split_once('-') else {
+        return Ok(None);
+    };
+    let Ok(number) = number.parse() else {
+        return Ok(None);
+    };
+    Ok(Some(match name {
+        "stale" => WatchFault::Stale(number),
+        "collapsed" => WatchFault::Collapsed(number),
+        "cut" => WatchFault::Cut(number),
+        "gone" => WatchFault::Gone(number),
+        "lost" => return Ok(None),
+        other => bail!("no fault '{other}' of watches"),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for words in [
+            "watch-jobs=stale-2500",
+            "watch-taskruns=gone-2",
+            "watch-agents:#1=409x2",
+            "watch-agents:#1=lost-504",
+            "create-jobs:work-7-v1#1=kill-after",
+            "create-events:#3=lost-reset",
+            "patch-taskruns.status:work#2=504",
+            "list-pods:#1=truncatedx2",
+        ] {
+            let read: Injection = words.parse().unwrap();
+            assert_eq!(read.to_string(), words);
+        }
+        let short: Injection = "create-jobs=403x9".parse().unwrap();
+        assert_eq!(short.to_string(), "create-jobs:#1=403x9");
+        for wrong in [
+            "create-jobs",
+            "create-jobs=no",
+            "jobs=500",
+            "watch-jobs=late-3",
+        ] {
+            assert!(wrong.parse::<Injection>().is_err(), "{wrong}");
         }
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn watched() -> Vec<kube::core::ApiResource> {
 fn tells(stage: &Stage, what: &str) -> String {
     let place = stage.ledger.address();
     format!(
-        "wget -q -O /dev/null http://{place}/did/$ORCHESTRATOR_NAMESPACE/$ORCHESTRATOR_UID/{what}\n"
+        "wget -q -O /dev/null http://{place}/did/$ORCHESTRATOR_NAMESPACE/$ORCHESTRATOR_UID/{what} || exit 9\n"
     )
 }
 

@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use api::tasks::{Agent, TaskRun};
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::{
     api::{
-        core::v1::{Event, ResourceQuota, ServiceAccount},
+        core::v1::{Event, Pod, ResourceQuota, ServiceAccount},
         node::v1::RuntimeClass,
         scheduling::v1::PriorityClass,
         storage::v1::StorageClass,
@@ -16,7 +16,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -87,7 +87,10 @@ pub(super) fn scenarios() -> Vec<Arc<dyn Scenario>> {
 
 /// Those that take too long to be hit at each point: mutants are seen by them.
 pub(super) fn slow() -> Vec<Arc<dyn Scenario>> {
-    vec![scenario("backoff", 1, |stage| backoff(stage).boxed())]
+    vec![
+        scenario("backoff", 1, |stage| backoff(stage).boxed()),
+        scenario("old-readiness", 1, |stage| old_readiness(stage).boxed()),
+    ]
 }
 
 fn scenario(name: &'static str, replicas: usize, play: Play) -> Arc<dyn Scenario> {
@@ -146,9 +149,28 @@ async fn success(stage: &Stage) -> Result<()> {
 async fn retry(stage: &Stage) -> Result<()> {
     let script = format!("[ $ORCHESTRATOR_ATTEMPT != 1 ] || exit 3\n{}", works(stage));
     agent(stage, &script, json!({})).await?;
-    let retry = json!({ "maxAttempts": 3, "backoff": { "initial": "1s", "max": "2s" } });
+    let retry = json!({ "maxAttempts": 3, "backoff": { "initial": "4s", "max": "4s" } });
     submit(stage, json!({ "retry": retry })).await?;
-    stands(stage, RUNS, "Succeeded", "Succeeded").await
+    stands(stage, RUNS, "Succeeded", "Succeeded").await?;
+    let mut pods = stage.api::<Pod>().list(&ListParams::default()).await?.items;
+    pods.sort_by_key(|pod| pod.metadata.creation_timestamp.clone().map(|time| time.0));
+    let [first, second] = pods.as_slice() else {
+        bail!("{} Pods, wanted 2", pods.len());
+    };
+    let status = first.status.as_ref();
+    let containers = status.and_then(|status| status.container_statuses.as_ref());
+    let state = containers.and_then(|all| all.first()?.state.as_ref()?.terminated.as_ref());
+    let ended = state.and_then(|end| end.finished_at.as_ref());
+    let ended = ended.context("the first Pod has not ended")?.0;
+    let begun = second.metadata.creation_timestamp.as_ref();
+    let begun = begun.context("a Pod without a time")?.0;
+    let waited = begun.duration_since(ended).as_secs();
+    // Both times are whole seconds.
+    ensure!(
+        waited >= 3,
+        "the second attempt began {waited} s after the first, wanted 4"
+    );
+    Ok(())
 }
 
 /// A newer version of the context takes the place of one that runs.
@@ -224,14 +246,36 @@ async fn change_of_agent(stage: &Stage) -> Result<()> {
     accounts.create(&PostParams::default(), &account).await?;
     ready(stage, "True").await?;
     at_gate(stage, RUNS, "go").await?;
+    for (account, is_ready) in [("none", "False"), ("worker", "True")] {
+        names_account(stage, account).await?;
+        ready(stage, is_ready).await?;
+    }
+    stir(stage).await?;
+    stage.ledger.open(&stage.namespace, "go");
+    stands(stage, RUNS, "Succeeded", "Succeeded").await
+}
+
+async fn names_account(stage: &Stage, name: &str) -> Result<()> {
     let agents: Api<Agent> = stage.api();
-    let other = json!({ "spec": { "args": ["changed"] } });
+    let other = json!({ "spec": { "serviceAccountName": name } });
     agents
         .patch("work", &PatchParams::default(), &Patch::Merge(other))
         .await?;
+    Ok(())
+}
+
+/// A run comes just after its Agent was changed to name something that is missing: what was said of the
+/// Agent before that is no reason to start.
+async fn old_readiness(stage: &Stage) -> Result<()> {
+    agent(stage, &works(stage), json!({})).await?;
     ready(stage, "True").await?;
-    stir(stage).await?;
-    stage.ledger.open(&stage.namespace, "go");
+    names_account(stage, "worker").await?;
+    submit(stage, json!({})).await?;
+    stands(stage, RUNS, "Pending", "AgentNotReady").await?;
+    let mut account = ServiceAccount::default();
+    account.metadata.name = Some("worker".to_owned());
+    let accounts: Api<ServiceAccount> = stage.api();
+    accounts.create(&PostParams::default(), &account).await?;
     stands(stage, RUNS, "Succeeded", "Succeeded").await
 }
 

@@ -11,9 +11,18 @@ use crate::{
     faults::{
         canonical::difference,
         ledger::Effect,
-        witness::{Seen, present},
+        witness::{Change, Seen, present},
     },
 };
+
+/// Who tells our Events.
+const CONTROLLER: &str = "orchestrator.io/controller";
+
+/// So often may be told what is told only because of a fault.
+const FEW: usize = 3;
+
+/// The most refused writes of a play.
+const PATIENCE: usize = 60;
 
 /// What is counted by its UIDs.
 const COUNTED: [&str; 3] = ["configmaps", "jobs", "pods"];
@@ -216,6 +225,7 @@ pub(super) fn left(evidence: &Evidence<'_>, found: &Outcome, baseline: &Outcome)
         .filter(|key| baseline.canonical.gone.contains(*key))
         .map(|key| format!("{key} is still there"))
         .collect();
+    words.extend(outlived(evidence.seen));
     let now = present(evidence.seen);
     let there: BTreeSet<&str> = now.iter().map(|one| one.uid.as_str()).collect();
     let runs = runs(evidence.seen);
@@ -244,6 +254,55 @@ pub(super) fn left(evidence: &Evidence<'_>, found: &Outcome, baseline: &Outcome)
     words
 }
 
+/// Children that were there after their run was gone.
+fn outlived(seen: &[Seen]) -> Vec<String> {
+    let ends: HashMap<&str, &Seen> = seen
+        .iter()
+        .filter(|one| is_run(one) && one.change == Change::Deleted)
+        .map(|one| (one.uid.as_str(), one))
+        .collect();
+    seen.iter()
+        .filter(|one| ["jobs", "pods"].contains(&one.resource.as_str()))
+        .filter_map(|child| {
+            let run = ends.get(child.label(names::UID)?)?;
+            let (what, name) = (&child.resource, &child.name);
+            (child.version > run.version)
+                .then(|| format!("{what}/{name} was there when its run was gone"))
+        })
+        .collect()
+}
+
+/// How often each thing was told, by the objects that tell it: one that is told again under its own
+/// name is one.
+pub(super) fn told(seen: &[Seen]) -> BTreeMap<String, usize> {
+    let mut names: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for event in seen.iter().filter(|one| one.resource == "events") {
+        let object = &event.object;
+        if object["reportingController"] != CONTROLLER {
+            continue;
+        }
+        let about = &object["regarding"];
+        let text = super::super::canonical::settled(object["note"].as_str().unwrap_or_default());
+        let what = format!(
+            "{} {} {} {text}",
+            about["kind"], about["name"], object["reason"]
+        );
+        names.entry(what).or_default().insert(&event.uid);
+    }
+    let counts = names.into_iter();
+    counts.map(|(what, uids)| (what, uids.len())).collect()
+}
+
+/// The same was told more often than without faults; what only a fault made worth telling, more than a
+/// few times.
+pub(super) fn spam(found: &Outcome, baseline: &Outcome) -> Vec<String> {
+    let counts = found.told.iter();
+    counts
+        .filter(|(what, count)| **count > baseline.told.get(*what).copied().unwrap_or(FEW))
+        .map(|(what, count)| format!("{count} Events say: {what}"))
+        .collect()
+}
+
 pub(super) fn noise(evidence: &Evidence<'_>) -> Vec<String> {
     let written = |entry: &&Entry| {
         let resource = &entry.request.resource;
@@ -269,6 +328,19 @@ pub(super) fn noise(evidence: &Evidence<'_>) -> Vec<String> {
         .collect()
 }
 
+/// Writes that were refused, and tried again and again: more than any wait between them explains.
+pub(super) fn hammering(evidence: &Evidence<'_>) -> Vec<String> {
+    let refused = |entry: &&Entry| {
+        let is_lease = entry.request.resource.starts_with("leases");
+        entry.request.is_write() && entry.code >= 400 && !is_lease
+    };
+    let count = evidence.audit.iter().filter(refused).count();
+    match count > PATIENCE {
+        true => vec![format!("{count} writes were refused")],
+        false => Vec::new(),
+    }
+}
+
 pub(super) fn leaks(evidence: &Evidence<'_>) -> Vec<String> {
     let mut words = Vec::new();
     for line in evidence.logs {
@@ -279,19 +351,27 @@ pub(super) fn leaks(evidence: &Evidence<'_>) -> Vec<String> {
     // The texts themselves are not repeated: reports are read by everybody, too.
     for (number, canary) in evidence.canaries.iter().enumerate() {
         let mut say = |place: String| words.push(format!("secret {number} is in {place}"));
-        if let Some(line) = evidence.logs.iter().position(|line| line.contains(canary)) {
-            say(format!("line {} of the log", line + 1));
-        }
-        if evidence.metrics.contains(canary) {
-            say("the metrics".to_owned());
-        }
-        for one in evidence.seen.iter().filter(|one| one.resource != "secrets") {
-            if holds(&one.object, canary) {
-                say(format!("{}/{}", one.resource, one.name));
+        // As it is, and as a Secret carries it.
+        for canary in [canary.clone(), base64(canary)] {
+            if let Some(line) = evidence.logs.iter().position(|line| line.contains(&canary)) {
+                say(format!("line {} of the log", line + 1));
+            }
+            if evidence.metrics.contains(&canary) {
+                say("the metrics".to_owned());
+            }
+            for one in evidence.seen.iter().filter(|one| one.resource != "secrets") {
+                if holds(&one.object, &canary) {
+                    say(format!("{}/{}", one.resource, one.name));
+                }
             }
         }
     }
     words
+}
+
+fn base64(text: &str) -> String {
+    let encoded = serde_json::json!(k8s_openapi::ByteString(text.as_bytes().to_vec()));
+    encoded.as_str().unwrap_or_default().to_owned()
 }
 
 /// Whether a name or a text anywhere in it has this in it.

@@ -40,7 +40,7 @@ pub enum Oracle {
     OneEffect,
     /// Nothing is left of what was deleted.
     NothingLeft,
-    /// Nothing is written when all is done.
+    /// Nothing is written when all is done, and nothing is told again and again.
     Quiet,
     /// Each version of a status is true.
     TrueAtEveryInstant,
@@ -112,6 +112,8 @@ pub struct Outcome {
     pub objects: BTreeMap<String, usize>,
     /// How often each run (`resource/name`) told that it was done.
     pub effects: BTreeMap<String, usize>,
+    /// How many of the operator's Events say the same.
+    pub told: BTreeMap<String, usize>,
 }
 
 impl Outcome {
@@ -124,6 +126,7 @@ impl Outcome {
             deletes: ends::deletes(evidence.audit),
             objects: ends::objects(evidence.seen),
             effects: ends::effects(evidence),
+            told: ends::told(evidence.seen),
         }
     }
 }
@@ -142,6 +145,8 @@ pub fn judge(evidence: &Evidence<'_>, baseline: &Outcome) -> Vec<Violation> {
         ),
         (Oracle::NothingLeft, ends::left(evidence, &found, baseline)),
         (Oracle::Quiet, ends::noise(evidence)),
+        (Oracle::Quiet, ends::spam(&found, baseline)),
+        (Oracle::Quiet, ends::hammering(evidence)),
         (
             Oracle::TrueAtEveryInstant,
             instants::untruths(evidence.seen),

@@ -1,5 +1,6 @@
 mod ends;
 mod instants;
+mod more;
 
 use std::{
     sync::Arc,
