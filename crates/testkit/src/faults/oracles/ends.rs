@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use api::{GROUP, names, status::condition};
 use serde_json::Value;
 
-use super::{DONE, Evidence, Outcome, is_run};
+use super::{DONE, Evidence, Outcome, Told, is_run};
 use crate::{
     audit::Entry,
     faults::{
@@ -18,7 +18,7 @@ use crate::{
 /// Who tells our Events.
 const CONTROLLER: &str = "orchestrator.io/controller";
 
-/// So often may be told what is told only because of a fault.
+/// So much more often than without faults may the same be told.
 const FEW: usize = 3;
 
 /// The most refused writes of a play.
@@ -274,32 +274,41 @@ fn outlived(seen: &[Seen]) -> Vec<String> {
 
 /// How often each thing was told, by the objects that tell it: one that is told again under its own
 /// name is one.
-pub(super) fn told(seen: &[Seen]) -> BTreeMap<String, usize> {
-    let mut names: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+pub(super) fn told(seen: &[Seen]) -> BTreeMap<String, Told> {
+    let mut known: BTreeSet<&str> = BTreeSet::new();
+    let mut last: HashMap<String, (String, usize)> = HashMap::new();
+    let mut all: BTreeMap<String, Told> = BTreeMap::new();
     for event in seen.iter().filter(|one| one.resource == "events") {
         let object = &event.object;
-        if object["reportingController"] != CONTROLLER {
+        if object["reportingController"] != CONTROLLER || !known.insert(&event.uid) {
             continue;
         }
         let about = &object["regarding"];
+        let about = format!("{} {}", about["kind"], about["name"]);
         let text = super::super::canonical::settled(object["note"].as_str().unwrap_or_default());
-        let what = format!(
-            "{} {} {} {text}",
-            about["kind"], about["name"], object["reason"]
-        );
-        names.entry(what).or_default().insert(&event.uid);
+        let what = format!("{about} {} {text}", object["reason"]);
+        let row = match last.get(&about) {
+            Some((before, row)) if *before == what => row.saturating_add(1),
+            Some(_) | None => 1,
+        };
+        last.insert(about, (what.clone(), row));
+        let told = all.entry(what).or_default();
+        told.times = told.times.saturating_add(1);
+        told.in_a_row = told.in_a_row.max(row);
     }
-    let counts = names.into_iter();
-    counts.map(|(what, uids)| (what, uids.len())).collect()
+    all
 }
 
-/// The same was told more often than without faults; what only a fault made worth telling, more than a
-/// few times.
+/// The same was told again without anything else in between, or again and again: a fault may make an
+/// object turn away and back, a few times.
 pub(super) fn spam(found: &Outcome, baseline: &Outcome) -> Vec<String> {
     let counts = found.told.iter();
     counts
-        .filter(|(what, count)| **count > baseline.told.get(*what).copied().unwrap_or(FEW))
-        .map(|(what, count)| format!("{count} Events say: {what}"))
+        .filter(|(what, told)| {
+            let usual = baseline.told.get(*what).copied().unwrap_or_default();
+            told.in_a_row > usual.in_a_row.max(1) || told.times > usual.times.saturating_add(FEW)
+        })
+        .map(|(what, told)| format!("{} Events say: {what}", told.times))
         .collect()
 }
 

@@ -113,7 +113,16 @@ pub struct Outcome {
     /// How often each run (`resource/name`) told that it was done.
     pub effects: BTreeMap<String, usize>,
     /// How many of the operator's Events say the same.
-    pub told: BTreeMap<String, usize>,
+    pub told: BTreeMap<String, Told>,
+}
+
+/// How often the same was told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Told {
+    /// In all.
+    pub times: usize,
+    /// With nothing else about the object in between.
+    pub in_a_row: usize,
 }
 
 impl Outcome {

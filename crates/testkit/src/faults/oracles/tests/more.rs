@@ -99,14 +99,19 @@ fn o4_no_child_outlives_its_run() {
 
 #[test]
 fn o5_the_same_is_not_told_twice_and_a_refusal_is_no_drum() {
-    let event = json!({
-        "reportingController": "orchestrator.io/controller", "reason": "Running",
-        "regarding": { "kind": "TaskRun", "name": "run" }, "note": "began at 2026-11-15T15:05:18Z",
-    });
+    let event = |reason: &str| {
+        json!({
+            "reportingController": "orchestrator.io/controller", "reason": reason,
+            "regarding": { "kind": "TaskRun", "name": "run" }, "note": "at 2026-11-15T15:05:18Z",
+        })
+    };
+    // Names in capitals tell something else.
     let with = |uids: &[&str]| {
         let mut play = Play::new();
         for uid in uids {
-            play.see("events", uid, uid, event.clone());
+            let is_other = uid.chars().all(char::is_uppercase);
+            let reason = if is_other { "Denied" } else { "Running" };
+            play.see("events", uid, uid, event(reason));
         }
         play
     };
@@ -118,6 +123,9 @@ fn o5_the_same_is_not_told_twice_and_a_refusal_is_no_drum() {
     assert_eq!(noise(&with(&["a"])), 0);
     assert_eq!(noise(&with(&["a", "a"])), 0, "again, under its own name");
     assert_eq!(noise(&with(&["a", "b"])), 1);
+    assert_eq!(noise(&with(&["a", "X", "b"])), 0, "it turned, and back");
+    let drum = ["a", "V", "b", "W", "c", "X", "d", "Y", "e"];
+    assert_eq!(noise(&with(&drum)), 2);
 
     let mut play = with(&["a"]);
     for _ in 0..61 {
