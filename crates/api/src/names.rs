@@ -27,6 +27,9 @@ pub const INTENT: &str = "orchestrator.io/intent";
 pub const TERMS: &str = "orchestrator.io/terms";
 /// Annotation of a Job that we suspended ourselves: what others suspend, others resume.
 pub const SUSPENDED: &str = "orchestrator.io/suspended";
+/// Annotation of a Job that we suspended: the UIDs of the Pods that it had then. They are not looked at
+/// again, however old the view of them is.
+pub const STOPPED_PODS: &str = "orchestrator.io/stopped-pods";
 /// Annotation: how a run ended; survives a restore without status.
 pub const OUTCOME: &str = "orchestrator.io/outcome";
 /// Annotation: never clean up the children of this object.

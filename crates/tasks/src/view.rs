@@ -37,6 +37,8 @@ pub struct JobView {
     pub suspended: bool,
     /// Whether that was us.
     pub suspended_by_us: bool,
+    /// UIDs of the Pods that it had when we last did.
+    pub stopped_pods: Vec<String>,
     /// When its controller began with it; its own limit counts from there.
     pub started: Option<Timestamp>,
     /// Its own limit, in seconds.
@@ -95,6 +97,10 @@ impl From<&Job> for JobView {
                 .or_else(|| only_version(&job.metadata)),
             suspended: job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true),
             suspended_by_us: annotations(&job.metadata).contains_key(names::SUSPENDED),
+            stopped_pods: annotations(&job.metadata)
+                .get(names::STOPPED_PODS)
+                .map(|uids| uids.split(',').map(str::to_owned).collect())
+                .unwrap_or_default(),
             started: job
                 .status
                 .as_ref()

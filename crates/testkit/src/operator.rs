@@ -441,8 +441,18 @@ pub async fn install(client: &Client, crds: Vec<CustomResourceDefinition>) -> Re
     Ok(())
 }
 
+/// A port of an address that nobody else uses: one of 127.0.0.1 may be taken by any connection while
+/// an operator that was killed is started again.
 fn free_address(network: Option<&Network>) -> Result<SocketAddr> {
-    let bind = || std::net::TcpListener::bind("127.0.0.1:0");
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let address = format!(
+        "127.{}.{}.{}:0",
+        1 + (process >> 8) % 254,
+        process % 256,
+        1 + count % 254
+    );
+    let bind = move || std::net::TcpListener::bind(&address);
     let listener = match network {
         Some(network) => network.run(bind)??,
         None => bind()?,

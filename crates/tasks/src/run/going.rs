@@ -90,7 +90,7 @@ fn unfinished(run: &Run<'_>, job: &JobView) -> RunDecision {
 }
 
 /// The container was not started.
-fn waiting(
+pub(super) fn waiting(
     run: &Run<'_>,
     job: &JobView,
     cause: Option<Cause>,

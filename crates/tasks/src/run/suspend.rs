@@ -1,7 +1,7 @@
 //! A run that is held by its `suspend`.
 
 use api::{
-    Reason, Verdict,
+    Reason, Timestamp, Verdict,
     decide::{Decision, Effect, NoExternal, ResourceType},
     names,
     status::{MESSAGE, bounded},
@@ -19,6 +19,9 @@ use super::{
     world::{Run, Stage, is_of_before, may_run, pod_words, some_of},
 };
 use crate::{time, view::JobView};
+
+/// The most Pods that are named on a suspended Job: it runs one, others are leaving.
+const STOPPED: usize = 8;
 
 /// Held before an attempt, or between two: nothing is started, and no time counts.
 pub(super) fn before(run: &Run<'_>) -> RunDecision {
@@ -80,7 +83,21 @@ pub(super) fn still_stopping(run: &Run<'_>, job: &JobView) -> Option<Cause> {
 }
 
 /// Let go again: the attempt runs from its start.
+///
+/// A Job that its controller never saw suspended would keep its Pod, which we take for one that was
+/// stopped: it is resumed once it says that it is suspended.
 pub(super) fn resume(run: &Run<'_>, job: &JobView) -> RunDecision {
+    let has_stopped = job.resumed == Some(Timestamp::MAX);
+    if !has_stopped && !job.stopped_pods.is_empty() {
+        let cause = Cause {
+            reason: Reason::Progressing,
+            message: format!(
+                "Job '{}' goes on when its controller has stopped it",
+                job.name
+            ),
+        };
+        return going::waiting(run, job, Some(cause), None);
+    }
     let deadline = run.after(run.start_timeout(job));
     let mut status = run.next();
     status.started_at = None;
@@ -112,13 +129,16 @@ fn held(run: &Run<'_>, message: String) -> RunDecision {
 
 /// The mark says whose suspension it is, in the same write.
 fn set(run: &Run<'_>, job: &JobView, spec: Value) -> Effect<NoExternal> {
-    let mark = (spec["suspend"] == true).then_some("true");
+    let is_suspended = spec["suspend"] == true;
+    let mut annotations = json!({ names::SUSPENDED: is_suspended.then_some("true") });
+    if is_suspended {
+        let pods: Vec<&str> = run.pods_of(job).map(|pod| pod.uid.as_str()).collect();
+        let named = pods.iter().take(STOPPED).copied().collect::<Vec<_>>();
+        annotations[names::STOPPED_PODS] = json!((!named.is_empty()).then(|| named.join(",")));
+    }
     Effect::Patch {
         target: run.target(ResourceType::JOB, &job.name, &job.uid),
         subresource: None,
-        patch: json!({
-            "metadata": { "annotations": { names::SUSPENDED: mark } },
-            "spec": spec,
-        }),
+        patch: json!({ "metadata": { "annotations": annotations }, "spec": spec }),
     }
 }

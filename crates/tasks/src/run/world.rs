@@ -307,10 +307,13 @@ impl<'a> Run<'a> {
 
 /// Whether a Pod was stopped because its Job was suspended.
 ///
-/// A Job's Pod is made *before* the Job says that it was resumed: its time alone says nothing.
+/// Those that we knew when we suspended it are named on the Job, because the view of them may be old: one
+/// that seems to run does not. Of others their time alone says nothing: a Job's Pod is made *before* the
+/// Job says that it was resumed.
 pub(super) fn is_of_before(job: &JobView, pod: &PodView) -> bool {
     let made_before = |at: Timestamp| pod.created.is_some_and(|made| made < at);
-    pod.stop_asked.is_some() && job.resumed.is_some_and(made_before)
+    let is_stopped = !job.suspended && job.stopped_pods.contains(&pod.uid) && may_run(pod);
+    is_stopped || (pod.stop_asked.is_some() && job.resumed.is_some_and(made_before))
 }
 
 /// Whether a program of this Pod may still run, as far as anyone knows.

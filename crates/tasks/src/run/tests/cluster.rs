@@ -363,6 +363,7 @@ impl Cluster {
                 worker.view.deleting = job.deleting;
                 worker.view.suspended = job.suspended;
                 worker.view.suspended_by_us = job.suspended_by_us;
+                worker.view.stopped_pods.clone_from(&job.stopped_pods);
                 worker.view.limit_seconds = job.limit_seconds;
             }
         }

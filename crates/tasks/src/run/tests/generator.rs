@@ -261,6 +261,7 @@ fn job(rng: &mut Rng, run: &TaskRun, index: u64) -> JobView {
         },
         suspended: rng.one_in(5),
         suspended_by_us: rng.one_in(3),
+        stopped_pods: Vec::new(),
         started: rng.maybe(Rng::time),
         limit_seconds: rng.maybe(|rng| *rng.pick(&[i64::MIN, 0, 1, 4260, i64::MAX])),
         resumed: rng.one_in(6).then(|| match rng.below(3) {

@@ -261,6 +261,9 @@ impl Scene {
                     if job.name == change.name {
                         if let Some(suspend) = change.suspend {
                             (job.suspended, job.suspended_by_us) = (suspend, suspend);
+                            if suspend {
+                                job.stopped_pods.clone_from(&change.stopped_pods);
+                            }
                         }
                         job.limit_seconds = change.limit.or(job.limit_seconds);
                     }
@@ -317,7 +320,10 @@ impl Scene {
     /// Gives the newest Job a Pod in this state, or changes the one it has.
     pub(super) fn pod(&mut self, container: Container) -> &mut PodView {
         let job = self.world.jobs.last().unwrap();
-        let (name, uid) = (format!("{}-x", job.name), format!("pod-of-{}", job.uid));
+        let (name, mut uid) = (format!("{}-x", job.name), format!("pod-of-{}", job.uid));
+        if !job.suspended && job.stopped_pods.contains(&uid) {
+            uid.push_str("-again");
+        }
         self.world.pods.retain(|pod| pod.uid != uid);
         let phase = match &container {
             Container::Unknown | Container::Waiting(_) => PodPhase::Pending,
@@ -453,6 +459,8 @@ pub(super) struct JobChange {
     pub(super) name: String,
     pub(super) suspend: Option<bool>,
     pub(super) limit: Option<i64>,
+    /// The Pods that it names.
+    pub(super) stopped_pods: Vec<String>,
 }
 
 pub(super) fn job_change(effect: &Effect<NoExternal>) -> Option<JobChange> {
@@ -471,9 +479,13 @@ pub(super) fn job_change(effect: &Effect<NoExternal>) -> Option<JobChange> {
                 Some(false) | None => mark.is_null(),
             };
             let is_known = spec.keys().all(|key| known.contains(&key.as_str()));
+            let stopped = patch["metadata"]["annotations"][names::STOPPED_PODS].as_str();
             (is_known && is_marked).then(|| JobChange {
                 name: target.name.clone(),
                 suspend,
+                stopped_pods: stopped
+                    .map(|uids| uids.split(',').map(str::to_owned).collect())
+                    .unwrap_or_default(),
                 limit: patch["spec"]["activeDeadlineSeconds"].as_i64(),
             })
         }

@@ -393,6 +393,7 @@ fn a_pod_that_was_made_just_before_its_job_says_it_was_resumed_counts() {
     scene.at(20).pass();
     assert!(scene.job().suspended && scene.job().suspended_by_us);
     scene.world.pods.clear();
+    scene.job().resumed = Some(Timestamp::MAX);
     scene.run.spec.suspend = false;
     scene.at(30).pass();
     scene.at(31).pod(running(31));
@@ -403,6 +404,59 @@ fn a_pod_that_was_made_just_before_its_job_says_it_was_resumed_counts() {
     assert_eq!(scene.decide().phase, RunPhase::Succeeded);
 }
 
+/// Found by the plans `suspend/watch-pods=stale-2500` and `suspend/watch-pods=collapsed-2500`: the run
+/// was said to run on the Pod that it had been stopped with, and its stop was counted as a disruption.
+#[test]
+fn a_pod_that_was_suspended_is_not_taken_for_a_running_one_by_an_old_view() {
+    let mut scene = Scene::running();
+    scene.run.spec.suspend = true;
+    scene.at(20).pass();
+    let old = scene.world.pods[0].clone();
+    assert_eq!(scene.job().stopped_pods, [old.uid.clone()]);
+    scene.job().resumed = Some(Timestamp::MAX);
+    scene.run.spec.suspend = false;
+    scene.at(30).pass();
+    scene.job().resumed = Some(at(31));
+    // The view of Pods is old: it still seems to run.
+    let decision = scene.at(32).pass();
+    assert_eq!(decision.phase, RunPhase::Pending);
+    assert!(decision.verdict.message.contains("which was suspended"));
+    // Then it is seen that it was told to stop, then another one.
+    stop(&mut scene.world.pods[0], 21);
+    scene.at(33).pass();
+    scene.pod(running(34));
+    scene.at(35).pass();
+    scene.world.pods.retain(|pod| pod.uid != old.uid);
+    assert_eq!(scene.at(36).pass().phase, RunPhase::Running);
+    assert_eq!(scene.status().disruptions, 0);
+    scene.pod(ended(0, 40, ""));
+    scene.at(41).complete();
+    assert_eq!(scene.pass().phase, RunPhase::Succeeded);
+}
+
+#[test]
+fn a_job_is_resumed_once_its_controller_has_stopped_it_and_the_wait_ends() {
+    let mut scene = Scene::running();
+    scene.run.spec.suspend = true;
+    scene.at(20).pass();
+    scene.run.spec.suspend = false;
+    let decision = scene.at(21).pass();
+    assert!(suspends(&decision).is_empty(), "its Pod would go on");
+    assert!(decision.verdict.message.contains("'shop-7-v1'"));
+    assert_eq!(decision.wake, Some(at(621)));
+    scene.job().resumed = Some(Timestamp::MAX);
+    let decision = scene.at(22).pass();
+    assert_eq!(suspends(&decision), [("shop-7-v1".to_owned(), false)]);
+
+    let mut scene = Scene::running();
+    scene.run.spec.suspend = true;
+    scene.at(20).pass();
+    scene.run.spec.suspend = false;
+    scene.at(21).pass();
+    let decision = scene.at(621).pass();
+    assert_eq!(decision.verdict.reason, Reason::StartTimeout);
+}
+
 #[test]
 fn the_jobs_own_limit_does_not_count_the_time_that_it_was_suspended() {
     let mut scene = Scene::running();
@@ -410,6 +464,7 @@ fn the_jobs_own_limit_does_not_count_the_time_that_it_was_suspended() {
     scene.run.spec.suspend = true;
     scene.at(20).pass();
     scene.world.pods.clear();
+    scene.job().resumed = Some(Timestamp::MAX);
     scene.run.spec.suspend = false;
     scene.at(100_000).pass();
     // 10 minutes to start, an hour to run, a minute more.
@@ -437,6 +492,7 @@ fn a_held_pod_that_does_not_stop_is_named_after_the_resume() {
     scene.run.spec.suspend = true;
     scene.at(20).pass();
     stop(scene.pod(running(10)), 20);
+    scene.job().resumed = Some(Timestamp::MAX);
     scene.run.spec.suspend = false;
     scene.at(30).pass();
     scene.job().resumed = Some(at(31));

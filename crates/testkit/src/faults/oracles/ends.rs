@@ -276,27 +276,49 @@ fn outlived(seen: &[Seen]) -> Vec<String> {
 /// name is one.
 pub(super) fn told(seen: &[Seen]) -> BTreeMap<String, Told> {
     let mut known: BTreeSet<&str> = BTreeSet::new();
-    let mut last: HashMap<String, (String, usize)> = HashMap::new();
+    // By the object that they are about: the last reason, the last words, how often in a row.
+    let mut last: HashMap<(String, String), (String, String, usize)> = HashMap::new();
     let mut all: BTreeMap<String, Told> = BTreeMap::new();
-    for event in seen.iter().filter(|one| one.resource == "events") {
-        let object = &event.object;
-        if object["reportingController"] != CONTROLLER || !known.insert(&event.uid) {
+    for one in seen {
+        let object = &one.object;
+        if one.resource != "events" {
+            // What it turned to may have been told by an Event that a fault took away.
+            let about = (one.resource.clone(), one.name.clone());
+            let reason = main_reason(one);
+            if reason.is_some() && last.get(&about).map(|told| told.0.as_str()) != reason {
+                last.remove(&about);
+            }
             continue;
         }
-        let about = &object["regarding"];
-        let about = format!("{} {}", about["kind"], about["name"]);
-        let text = super::super::canonical::settled(object["note"].as_str().unwrap_or_default());
-        let what = format!("{about} {} {text}", object["reason"]);
+        if object["reportingController"] != CONTROLLER || !known.insert(&one.uid) {
+            continue;
+        }
+        let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (kind, name) = (
+            word(&object["regarding"]["kind"]),
+            word(&object["regarding"]["name"]),
+        );
+        let (reason, note) = (word(&object["reason"]), word(&object["note"]));
+        let text = super::super::canonical::settled(&note);
+        let what = format!("{kind} '{name}' {reason} {text}");
+        let about = (format!("{}s", kind.to_lowercase()), name);
         let row = match last.get(&about) {
-            Some((before, row)) if *before == what => row.saturating_add(1),
+            Some((_, before, row)) if *before == what => row.saturating_add(1),
             Some(_) | None => 1,
         };
-        last.insert(about, (what.clone(), row));
+        last.insert(about, (reason, what.clone(), row));
         let told = all.entry(what).or_default();
         told.times = told.times.saturating_add(1);
         told.in_a_row = told.in_a_row.max(row);
     }
     all
+}
+
+/// Why an object of ours is as it is.
+fn main_reason(seen: &Seen) -> Option<&str> {
+    let known = [condition::SUCCEEDED, condition::READY];
+    let condition = known.iter().find_map(|kind| seen.condition(kind))?;
+    condition["reason"].as_str()
 }
 
 /// The same was told again without anything else in between, or again and again: a fault may make an

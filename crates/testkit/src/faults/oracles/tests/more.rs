@@ -124,6 +124,16 @@ fn o5_the_same_is_not_told_twice_and_a_refusal_is_no_drum() {
     assert_eq!(noise(&with(&["a", "a"])), 0, "again, under its own name");
     assert_eq!(noise(&with(&["a", "b"])), 1);
     assert_eq!(noise(&with(&["a", "X", "b"])), 0, "it turned, and back");
+    let mut play = with(&["a"]);
+    let mut run = json!({ "metadata": { "generation": 1 } });
+    run["status"] = json!({ "conditions": [condition_of("Succeeded", "Unknown", "Denied")] });
+    play.see("taskruns", "run", RUN, run.clone());
+    play.see("events", "b", "b", event("Running"));
+    assert_eq!(noise(&play), 0, "nobody was told that it turned");
+    run["status"] = json!({ "conditions": [condition_of("Succeeded", "Unknown", "Running")] });
+    play.see("taskruns", "run", RUN, run);
+    play.see("events", "c", "c", event("Running"));
+    assert_eq!(noise(&play), 1);
     let drum = ["a", "V", "b", "W", "c", "X", "d", "Y", "e"];
     assert_eq!(noise(&with(&drum)), 2);
 
