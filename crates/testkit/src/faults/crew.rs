@@ -93,9 +93,11 @@ impl Shared {
             };
             victim.set(None);
             let log = operator.log_text()?;
+            // One that has just been started may be asked to stop before it can hear that.
+            let is_unheard = ended.signal() == Some(Signal::SIGTERM as i32);
             let is_expected = ended.success()
                 || ended.signal() == Some(Signal::SIGKILL as i32)
-                || (state.is_asked && ended.code() == Some(1));
+                || (state.is_asked && (ended.code() == Some(1) || is_unheard));
             if !is_expected {
                 let last = log.lines().last().unwrap_or_default();
                 state

@@ -412,7 +412,7 @@ fn a_pod_that_was_suspended_is_not_taken_for_a_running_one_by_an_old_view() {
     scene.run.spec.suspend = true;
     scene.at(20).pass();
     let old = scene.world.pods[0].clone();
-    assert_eq!(scene.job().stopped_pods, [old.uid.clone()]);
+    assert_eq!(scene.job().stopped_pods, std::slice::from_ref(&old.uid));
     scene.job().resumed = Some(Timestamp::MAX);
     scene.run.spec.suspend = false;
     scene.at(30).pass();
