@@ -159,7 +159,7 @@ async fn campaign(stand: &Stand, arguments: &Arguments) -> Result<ExitCode> {
     ensure!(!scenarios.is_empty(), "there is no such scenario");
     let is_whole = arguments.plans.is_empty() && !arguments.share && !arguments.list;
     let quiet = if is_whole { LONG_QUIET } else { QUIET };
-    let lessons = campaign::learn(&stand.theatre, &scenarios, arguments.parallel, quiet).await?;
+    let lessons = learned(stand, &scenarios, arguments.parallel, quiet).await?;
     for lesson in &lessons {
         println!(
             "learned {:<12} {} writes, {} kinds of requests, {} watched resources",
@@ -190,6 +190,22 @@ async fn campaign(stand: &Stand, arguments: &Arguments) -> Result<ExitCode> {
         std::fs::write(path, report::page(&lessons, &tally))?;
     }
     Ok(ending(tally.is_clean()))
+}
+
+/// Learns the scenarios, and says which had to be learned again, and why.
+async fn learned(
+    stand: &Stand,
+    scenarios: &[Arc<dyn Scenario>],
+    parallel: usize,
+    quiet: Duration,
+) -> Result<Vec<Lesson>> {
+    let lessons = campaign::learn(&stand.theatre, scenarios, parallel, quiet).await?;
+    for lesson in &lessons {
+        if let Some(why) = &lesson.disturbed {
+            println!("learned again '{}': {why}", lesson.scenario.name());
+        }
+    }
+    Ok(lessons)
 }
 
 /// The plans of these ids: as they were made, or as they are written.

@@ -149,8 +149,7 @@ async fn plays(stand: &Stand, chosen: &[(About, Vec<Sight>)]) -> Result<Vec<Foun
     scenarios.extend(super::tasks::slow());
     scenarios.retain(used);
     // The control: the same build without a bug must be seen by nobody.
-    let lessons = campaign::learn(&stand.theatre, &scenarios, PLAYS, QUIET).await?;
-    let lessons = Arc::new(lessons);
+    let lessons = Arc::new(super::learned(stand, &scenarios, PLAYS, QUIET).await?);
     control(stand, &lessons, chosen).await?;
     let gate = Arc::new(Semaphore::new(PLAYS));
     let mut hunts = JoinSet::new();

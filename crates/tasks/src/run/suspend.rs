@@ -132,8 +132,8 @@ fn set(run: &Run<'_>, job: &JobView, spec: Value) -> Effect<NoExternal> {
     let is_suspended = spec["suspend"] == true;
     let mut annotations = json!({ names::SUSPENDED: is_suspended.then_some("true") });
     if is_suspended {
-        let pods: Vec<&str> = run.pods_of(job).map(|pod| pod.uid.as_str()).collect();
-        let named = pods.iter().take(STOPPED).copied().collect::<Vec<_>>();
+        let pods = run.pods_of(job).take(STOPPED);
+        let named: Vec<&str> = pods.map(|pod| pod.uid.as_str()).collect();
         annotations[names::STOPPED_PODS] = json!((!named.is_empty()).then(|| named.join(",")));
     }
     Effect::Patch {

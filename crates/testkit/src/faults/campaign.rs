@@ -35,6 +35,9 @@ pub struct Lesson {
     pub learned: Learned,
     /// Its end.
     pub outcome: Arc<Outcome>,
+    /// What went wrong the first time, if it had to be learned again. To be shown: it is no accident if
+    /// it comes again.
+    pub disturbed: Option<String>,
 }
 
 /// How a plan ended.
@@ -155,7 +158,10 @@ pub async fn learn(
             // A machine with much to do may disturb one; two in a row are no accident.
             let lesson = match twice(&theatre, &scenario, quiet).await {
                 Ok(lesson) => lesson,
-                Err(_first) => twice(&theatre, &scenario, quiet).await?,
+                Err(first) => Lesson {
+                    disturbed: Some(format!("{first:#}")),
+                    ..twice(&theatre, &scenario, quiet).await?
+                },
             };
             anyhow::Ok((place, lesson))
         });
@@ -175,6 +181,7 @@ async fn twice(theatre: &Theatre, scenario: &Arc<dyn Scenario>, quiet: Duration)
         scenario: Arc::clone(scenario),
         learned: first.learned.and(second.learned),
         outcome: Arc::new(first.outcome),
+        disturbed: None,
     })
 }
 
