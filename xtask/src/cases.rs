@@ -10,6 +10,32 @@ use testkit::{
 
 use crate::testbed::announce;
 
+/// A case of a family, on the real node: its name, what it shows, and the function.
+macro_rules! case {
+    ($name:literal, $shows:literal, $run:path) => {
+        testkit::suite::Case {
+            name: $name,
+            shows: $shows,
+            tier: testkit::cluster::Tier::Node,
+            alone: false,
+            limit: std::time::Duration::from_secs(240),
+            run: |env| futures::FutureExt::boxed($run(env)),
+        }
+    };
+}
+pub(crate) use case;
+
+/// The same for one that has the cluster for itself, because it stops what the others need.
+macro_rules! alone {
+    ($name:literal, $shows:literal, $run:path) => {
+        testkit::suite::Case {
+            alone: true,
+            ..crate::cases::case!($name, $shows, $run)
+        }
+    };
+}
+pub(crate) use alone;
+
 /// Runs all cases, or those whose names are given; clusters are named after `suite`.
 pub(crate) async fn run(
     suite: &str,

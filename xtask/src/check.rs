@@ -59,9 +59,15 @@ const CLUSTER: &[Stage] = &[
     ("cluster tests", || xtask(&["test"])),
     ("e2e tasks", || xtask(&["e2e", "tasks"])),
     ("e2e docs", || xtask(&["e2e", "docs"])),
+    ("e2e tenants", || xtask(&["e2e", "tenants"])),
+    ("e2e fleet", || {
+        // A share: 500 take five minutes.
+        xtask(&["e2e", "fleet", "--tenants", "40", "--quiet", "15"])
+    }),
     ("faults", || {
         // Shares: the wholes take an hour together.
         xtask(&["faults", "tasks", "--share"])?;
+        xtask(&["faults", "tenants", "--share", "--size", "30"])?;
         xtask(&[
             "faults",
             "replicas",
@@ -81,7 +87,7 @@ const CLUSTER: &[Stage] = &[
 ];
 
 /// Crates whose thinking must not need an async runtime or a client.
-const PURE: &[&str] = &["api", "git", "tasks", "why"];
+const PURE: &[&str] = &["api", "git", "tasks", "tenants", "why"];
 
 /// Decisions compile without an async runtime and without a client: what they need is in their
 /// arguments.

@@ -36,7 +36,10 @@
 {{- if $settings.enabled -}}{{- $enabled = append $enabled $family -}}{{- end -}}
 {{- end -}}
 {{- if not $enabled -}}
-{{- fail "no family is enabled: set 'families.tasks.enabled'" -}}
+{{- fail "no family is enabled: set 'families.tasks.enabled' or 'families.tenants.enabled'" -}}
+{{- end -}}
+{{- if and .Values.watchNamespaces (has "tenants" $enabled) -}}
+{{- fail "Tenants belong to the whole cluster, and make namespaces of their own: with 'families.tenants.enabled', 'watchNamespaces' must be empty" -}}
 {{- end -}}
 {{ toYaml $enabled }}
 {{- end }}

@@ -6,7 +6,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::CustomResourceExt;
 use serde_json::json;
 
-use crate::tasks::{Agent, DocsRun, TaskRun};
+use crate::{
+    tasks::{Agent, DocsRun, TaskRun},
+    tenants::Tenant,
+};
 
 /// The CRDs of the tasks family.
 #[must_use]
@@ -16,6 +19,20 @@ pub fn tasks() -> Vec<CustomResourceDefinition> {
         complete(TaskRun::crd()),
         complete(DocsRun::crd()),
     ]
+}
+
+/// The CRDs of the tenants family.
+#[must_use]
+pub fn tenants() -> Vec<CustomResourceDefinition> {
+    vec![complete(Tenant::crd())]
+}
+
+/// The CRDs of all families.
+#[must_use]
+pub fn all() -> Vec<CustomResourceDefinition> {
+    let mut all = tasks();
+    all.extend(tenants());
+    all
 }
 
 /// Adds what the derive cannot express: the status that an object has before we saw it, and the
@@ -125,7 +142,7 @@ mod tests {
                 walk(&format!("{path}.*"), values, visit);
             }
         }
-        for crd in tasks() {
+        for crd in all() {
             for version in crd.spec.versions {
                 let schema = version.schema.unwrap().open_api_v3_schema.unwrap();
                 walk(&crd.spec.names.kind, &schema, visit);

@@ -21,8 +21,8 @@ pub struct Input<'a, Object, World> {
     pub world: &'a World,
     /// The time.
     pub now: Timestamp,
-    /// The fault of class [`Class::Failed`] that an effect of this very pass ended with, if any:
-    /// the decision is then asked again, to turn it into a terminal status.
+    /// The fault that an effect of this very pass ended with, if it is of class [`Class::Failed`] or that
+    /// of something [`aside`](Manifest::aside): the decision is then asked again, to say so.
     pub fault: Option<&'a Fault>,
 }
 
@@ -106,19 +106,7 @@ impl<S: Status, X> Decision<S, X> {
         let progress = status.progress_mut();
         progress.stand(S::SHAPE, &self.verdict, generation, now);
         for fact in &self.conditions {
-            let value = match fact.value {
-                Some(true) => "True",
-                Some(false) => "False",
-                None => "Unknown",
-            };
-            progress.set_condition(
-                fact.kind,
-                value,
-                fact.reason,
-                &fact.message,
-                generation,
-                now,
-            );
+            progress.learn(fact, generation, now);
         }
         progress.step(
             self.phase.name(),
@@ -169,7 +157,7 @@ pub enum Effect<X> {
     /// Create an object of a deterministic name. That it exists already is success only if it is
     /// ours (owner's UID) and what we wanted (hash of the intent).
     Ensure(Box<Manifest>),
-    /// Server-side apply of the fields that we own.
+    /// Server-side apply of the fields that we own. What is there and is not ours is not touched.
     Apply(Box<Manifest>),
     /// Delete this very object (UID precondition). That it is gone is success.
     Delete(Target),
@@ -261,6 +249,17 @@ pub struct Target {
     pub uid: String,
     /// Its version, where the change must be refused if it changed meanwhile (a lock).
     pub version: Option<String>,
+    /// For what cannot be undone: the intent that the *stored* status must carry already.
+    pub irreversible: Option<String>,
+}
+
+impl Target {
+    /// The same, for a change that is made only once the stored status announces it.
+    #[must_use]
+    pub fn irreversible(mut self, intent: String) -> Self {
+        self.irreversible = Some(intent);
+        self
+    }
 }
 
 /// An object that should exist.
@@ -279,6 +278,13 @@ pub struct Manifest {
     /// For what does something that cannot be undone once it exists: the intent that the *stored*
     /// status must carry already. The engine refuses to create it otherwise.
     pub irreversible: Option<String>,
+    /// The UID of the object that is there, where it is known to be ours: another is not touched.
+    pub over: Option<String>,
+    /// Whose objects may be taken, where they say that they were left by him.
+    pub taking_back: Option<String>,
+    /// Whether everything else goes on without it: that it is refused is told to the decision, which is
+    /// asked again.
+    pub aside: bool,
 }
 
 impl Manifest {
@@ -323,6 +329,9 @@ impl Manifest {
             owner_uid: owner_uid.to_owned(),
             body,
             irreversible: None,
+            over: None,
+            taking_back: None,
+            aside: false,
         }
     }
 
@@ -330,6 +339,27 @@ impl Manifest {
     #[must_use]
     pub fn irreversible(mut self, intent: String) -> Self {
         self.irreversible = Some(intent);
+        self
+    }
+
+    /// The same, to be applied to this very object.
+    #[must_use]
+    pub fn over(mut self, uid: &str) -> Self {
+        self.over = Some(uid.to_owned());
+        self
+    }
+
+    /// The same; an object that was left by the owner of this name may be taken.
+    #[must_use]
+    pub fn taking_back(mut self, name: &str) -> Self {
+        self.taking_back = Some(name.to_owned());
+        self
+    }
+
+    /// The same; everything else goes on if it is refused.
+    #[must_use]
+    pub fn aside(mut self) -> Self {
+        self.aside = true;
         self
     }
 

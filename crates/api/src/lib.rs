@@ -9,11 +9,19 @@ pub mod decide;
 pub mod kubelet;
 pub mod names;
 pub mod phase;
+#[expect(
+    unreachable_pub,
+    reason = "the schema derive repeats each struct inside a function"
+)]
+pub mod pod;
 pub mod policy;
+pub mod quantity;
 pub mod rbac;
 pub mod reason;
+mod rules;
 pub mod status;
 pub mod tasks;
+pub mod tenants;
 
 pub use phase::{Phase, PhaseRow};
 pub use reason::Reason;

@@ -38,6 +38,10 @@ pub const PRESERVE: &str = "orchestrator.io/preserve";
 pub const FORCE_DELETE: &str = "orchestrator.io/force-delete";
 /// Annotation: any change of its value makes us look at the object at once.
 pub const RECONCILE_AT: &str = "orchestrator.io/reconcile-at";
+/// Annotation: by which Tenant something was left, and may be taken back.
+pub const RETAINED_FROM: &str = "orchestrator.io/retained-from";
+/// Annotation of a namespace that exists: which Tenant may take it.
+pub const ADOPT: &str = "orchestrator.io/adopt";
 
 /// A name of a child: `raw` as a DNS label, then `suffix`, at most 63 characters together.
 ///

@@ -5,6 +5,8 @@
 
 use crate::GROUP;
 
+mod tenants;
+
 /// Where a permission holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
@@ -23,6 +25,8 @@ pub struct Permission {
     pub group: &'static str,
     /// The plural, with the subresource after a slash.
     pub resource: &'static str,
+    /// Only objects of these names; without any, all.
+    pub names: &'static [&'static str],
     /// What may be done.
     pub verbs: &'static [&'static str],
     /// Where.
@@ -37,10 +41,17 @@ pub fn tasks() -> &'static [Permission] {
     TASKS
 }
 
+/// What the process of the tenants family may do.
+#[must_use]
+pub fn tenants() -> &'static [Permission] {
+    tenants::ALL
+}
+
 const TASKS: &[Permission] = &[
     Permission {
         group: GROUP,
         resource: "taskruns",
+        names: &[],
         verbs: &["delete", "get", "list", "patch", "watch"],
         scope: Scope::Watched,
         why: "reads the runs; patches their finalizer and annotations, never their spec; deletes finished ones where `deleteFinishedRunsAfter` is set",
@@ -48,6 +59,7 @@ const TASKS: &[Permission] = &[
     Permission {
         group: GROUP,
         resource: "taskruns/status",
+        names: &[],
         verbs: &["patch"],
         scope: Scope::Watched,
         why: "says how a run stands",
@@ -55,6 +67,7 @@ const TASKS: &[Permission] = &[
     Permission {
         group: GROUP,
         resource: "docsruns",
+        names: &[],
         verbs: &["delete", "get", "list", "patch", "watch"],
         scope: Scope::Watched,
         why: "as for TaskRuns",
@@ -62,6 +75,7 @@ const TASKS: &[Permission] = &[
     Permission {
         group: GROUP,
         resource: "docsruns/status",
+        names: &[],
         verbs: &["patch"],
         scope: Scope::Watched,
         why: "says how a run stands",
@@ -69,6 +83,7 @@ const TASKS: &[Permission] = &[
     Permission {
         group: "",
         resource: "secrets",
+        names: &[],
         verbs: &["get"],
         scope: Scope::Watched,
         why: "the Git credentials that a DocsRun names, to read the heads of its branches; never listed or watched",
@@ -76,6 +91,7 @@ const TASKS: &[Permission] = &[
     Permission {
         group: GROUP,
         resource: "agents",
+        names: &[],
         verbs: &["get", "list", "watch"],
         scope: Scope::Watched,
         why: "reads what runs are to run on",
@@ -83,6 +99,7 @@ const TASKS: &[Permission] = &[
     Permission {
         group: GROUP,
         resource: "agents/status",
+        names: &[],
         verbs: &["patch"],
         scope: Scope::Watched,
         why: "says whether an Agent can be used",
@@ -90,6 +107,7 @@ const TASKS: &[Permission] = &[
     Permission {
         group: "batch",
         resource: "jobs",
+        names: &[],
         verbs: &["create", "delete", "get", "list", "patch", "watch"],
         scope: Scope::Watched,
         why: "a run's attempts; the patch suspends and resumes one",
@@ -97,6 +115,7 @@ const TASKS: &[Permission] = &[
     Permission {
         group: "",
         resource: "configmaps",
+        names: &[],
         verbs: &["create", "delete", "get", "list", "watch"],
         scope: Scope::Watched,
         why: "a run's files; deleted some time after its end",
@@ -104,6 +123,7 @@ const TASKS: &[Permission] = &[
     Permission {
         group: "",
         resource: "pods",
+        names: &[],
         verbs: &["list", "watch"],
         scope: Scope::Watched,
         why: "the evidence of how an attempt ended, or why it does not start",
@@ -111,6 +131,7 @@ const TASKS: &[Permission] = &[
     Permission {
         group: "",
         resource: "events",
+        names: &[],
         verbs: &["list", "watch"],
         scope: Scope::Watched,
         why: "quota, admission and volumes tell only there why a Pod does not start",
@@ -118,6 +139,7 @@ const TASKS: &[Permission] = &[
     Permission {
         group: "events.k8s.io",
         resource: "events",
+        names: &[],
         verbs: &["create"],
         scope: Scope::Watched,
         why: "tells users of each transition",
@@ -125,6 +147,7 @@ const TASKS: &[Permission] = &[
     Permission {
         group: "",
         resource: "serviceaccounts",
+        names: &[],
         verbs: &["list", "watch"],
         scope: Scope::Watched,
         why: "whether the one that an Agent names exists",
@@ -132,6 +155,7 @@ const TASKS: &[Permission] = &[
     Permission {
         group: "node.k8s.io",
         resource: "runtimeclasses",
+        names: &[],
         verbs: &["list", "watch"],
         scope: Scope::Cluster,
         why: "whether the one that an Agent names exists",
@@ -139,6 +163,7 @@ const TASKS: &[Permission] = &[
     Permission {
         group: "scheduling.k8s.io",
         resource: "priorityclasses",
+        names: &[],
         verbs: &["list", "watch"],
         scope: Scope::Cluster,
         why: "whether the one that an Agent names exists",
@@ -146,6 +171,7 @@ const TASKS: &[Permission] = &[
     Permission {
         group: "storage.k8s.io",
         resource: "storageclasses",
+        names: &[],
         verbs: &["list", "watch"],
         scope: Scope::Cluster,
         why: "whether the one that an Agent's workspace names exists",
@@ -153,6 +179,7 @@ const TASKS: &[Permission] = &[
     Permission {
         group: "coordination.k8s.io",
         resource: "leases",
+        names: &[],
         verbs: &["create", "get", "list", "update", "watch"],
         scope: Scope::Own,
         why: "one of the replicas leads",
@@ -163,12 +190,17 @@ const TASKS: &[Permission] = &[
 mod tests {
     use super::*;
 
+    fn all() -> impl Iterator<Item = &'static Permission> {
+        tasks().iter().chain(tenants())
+    }
+
     #[test]
     fn no_permission_is_a_wildcard_or_lets_us_take_more() {
-        for permission in tasks() {
+        for permission in all() {
             let Permission {
                 group,
                 resource,
+                names,
                 verbs,
                 scope: _,
                 why,
@@ -176,9 +208,13 @@ mod tests {
             for word in [group, resource].into_iter().chain(*verbs) {
                 assert!(!word.contains('*'), "{permission:?}");
             }
-            for verb in ["bind", "escalate", "impersonate", "deletecollection"] {
+            for verb in ["escalate", "impersonate", "deletecollection"] {
                 assert!(!verbs.contains(&verb), "{permission:?}");
             }
+            assert!(
+                !verbs.contains(&"bind") || !names.is_empty(),
+                "{permission:?}"
+            );
             assert!(!resource.is_empty() && !verbs.is_empty() && !why.is_empty());
             assert!(verbs.is_sorted(), "{permission:?}");
         }
@@ -186,24 +222,25 @@ mod tests {
 
     #[test]
     fn each_resource_has_one_row() {
-        for (index, one) in tasks().iter().enumerate() {
-            assert!(
-                tasks()
-                    .iter()
-                    .skip(index + 1)
-                    .all(|other| (one.group, one.resource) != (other.group, other.resource)),
-                "{one:?}"
-            );
+        let key = |one: &Permission| (one.group, one.resource, one.names);
+        for family in [tasks(), tenants()] {
+            for (index, one) in family.iter().enumerate() {
+                let mut others = family.iter().skip(index + 1);
+                assert!(others.all(|other| key(one) != key(other)), "{one:?}");
+            }
         }
     }
 
     #[test]
-    fn secrets_are_read_one_by_one_only() {
+    fn secrets_are_read_one_by_one_or_by_name_only() {
         let verbs: Vec<_> = tasks()
             .iter()
             .filter(|row| row.resource == "secrets")
             .map(|row| row.verbs)
             .collect();
         assert_eq!(verbs, [&["get"]]);
+        for row in tenants().iter().filter(|row| row.resource == "secrets") {
+            assert!(row.verbs == ["create"] || !row.names.is_empty(), "{row:?}");
+        }
     }
 }

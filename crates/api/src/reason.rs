@@ -48,9 +48,9 @@ reasons! {
         "Nothing.";
     Superseded: "A newer version of the context took the place of this one before it ended.",
         "Nothing. `status.history` has what was known of it.";
-    Suspended: "The run is held by its `suspend`: nothing is started, and no time counts.",
-        "Set `spec.suspend` to false when it should go on (`orc resume`).";
-    Deleting: "The object is being deleted; what it started is being stopped first.",
+    Suspended: "The object is held by its `suspend`. A run: nothing is started, and no time counts. A Tenant: server and Redis are stopped, their data stays.",
+        "Set `spec.suspend` to false when it should go on (a run: `orc resume`).";
+    Deleting: "The object is being deleted; what it started is being stopped first. A Tenant: what its `deletion.policy` says is being done.",
         "Wait. The message says what is still there.";
 
     // What a run needs.
@@ -63,27 +63,27 @@ reasons! {
     ContextTooLarge: "The files of a run, the Agent's instructions included, are larger than 900 KiB together.",
         "Make them smaller, or let the agent fetch them itself.";
     ChildNameTaken: "An object of the name that we need exists and belongs to someone else. It was not touched.",
-        "Delete the object that the message names, if nobody needs it; the run goes on by itself within a minute. Otherwise submit it with another `serviceName` or `taskId`, a DocsRun with another name.";
+        "Delete the object that the message names, if nobody needs it; it goes on by itself within a minute. Otherwise submit a TaskRun with another `serviceName` or `taskId`, a DocsRun with another name, a Tenant with another `namespace`.";
 
-    // Why a Pod does not start.
+    // Why a Pod does not start: an agent's, or one of a Tenant.
     StartTimeout: "The agent's container did not start within `startTimeout`.",
         "The message names the cause that was seen last. Fix it, then run it again (`orc retry`).";
     ImagePullFailed: "The image cannot be pulled: it does not exist, or the registry refuses.",
-        "Check the Agent's `image` and `imagePullSecrets`.";
-    ImageNeedsRoot: "The image runs as root, or as a user with a name instead of a number. Agents never run as root.",
-        "Set the Agent's `runAsUser` to a number other than 0, and make the image work with it.";
+        "Check the `image`; for an Agent its `imagePullSecrets`, too.";
+    ImageNeedsRoot: "The image runs as root, or as a user with a name instead of a number. Nothing here runs as root.",
+        "Make the image work with a user of a number other than 0: an Agent's `runAsUser`, for a Tenant 65532.";
     ContainerNotStartable: "The kubelet cannot create or start the container.",
-        "The message is the kubelet's. Check the Agent's `command` and the image.";
+        "The message is the kubelet's. Check the image; for an Agent its `command`, too.";
     Unschedulable: "No node can take the Pod.",
-        "The message is the scheduler's. Check the Agent's `resources`, `nodeSelector` and `tolerations`, or add a node.";
+        "The message is the scheduler's. Check the `resources`, for an Agent its `nodeSelector` and `tolerations`, too; or add a node.";
     QuotaExceeded: "A ResourceQuota or LimitRange of the namespace does not allow it.",
-        "Free some quota, ask for more, or lower the Agent's `resources`.";
+        "Free some quota, ask for more, or lower the `resources` of what does not fit: an Agent's, or those of a Tenant's `server` or `redis`. A Tenant's own quota is its `spec.resources`.";
     AdmissionDenied: "An admission rule of the cluster refuses it (Pod Security, a policy, a webhook).",
-        "The message is the rule's. Change the Agent, or ask who set the rule.";
-    SecretNotFound: "A Secret or ConfigMap that the Agent names, or the Secret that a DocsRun names, does not exist, or lacks the key.",
-        "Create it; the run goes on by itself within seconds.";
+        "The message is the rule's. Change the spec that it is about, or ask who set the rule.";
+    SecretNotFound: "A Secret or ConfigMap that an Agent, a DocsRun or a Tenant's server names does not exist, or lacks the key.",
+        "Create it: beside the run, for a Tenant in its namespace. It goes on by itself within seconds.";
     VolumeNotReady: "A volume of the Pod cannot be provided.",
-        "The message is the kubelet's or the provisioner's. Check the Agent's `workspace.storageClassName`.";
+        "The message is the kubelet's or the provisioner's. Check an Agent's `workspace.storageClassName`, a Tenant's `redis.storage`.";
 
     // What a DocsRun does, and why its repository keeps it from it.
     Cloning: "The repository is being cloned at the commit that the run works on.",
@@ -153,6 +153,34 @@ reasons! {
     JobFailed: "The Job says that it failed, and no container says why.",
         "The message is the Job controller's.";
 
+    // What keeps a Tenant from being ready, or from being isolated.
+    NamespaceTaken: "The namespace that the Tenant wants exists and belongs to someone else. It was not touched.",
+        "Choose another `spec.namespace`, delete the namespace, or let the Tenant take it with the annotation that the message names.";
+    NotReady: "Not everything that is wanted is ready, and nobody says why.",
+        "Look at the Pods that the message speaks of: `kubectl describe`, `kubectl logs`.";
+    CrashLoop: "A program ends again and again.",
+        "Read its log (`kubectl logs --previous`); the message has its exit code.";
+    ProbeFailed: "A program runs, but does not answer as its probe asks.",
+        "Check `server.probes` and `server.port`, or the program; the message has the kubelet's words.";
+    PoliciesDisabled: "`networkPolicy.enabled` is false: nothing keeps others out.",
+        "Set it to true, unless that is what you want.";
+    ForeignPolicy: "There is a NetworkPolicy in the namespace that is not the Tenant's. Policies add up: it may open what the others close.",
+        "Delete it, or say in `networkPolicy` what it is for.";
+    PolicyNotEnforced: "A connection passed that the policies refuse, or was refused that they allow: the cluster does not enforce NetworkPolicies, or not as they are now.",
+        "The message names the connection. Check the cluster's network plugin, and policies of other kinds.";
+    PathBlocked: "Names are not resolved from where it is tried.",
+        "The message says from where. Check the cluster's DNS, and that it is in the operator's `tenants.dnsNamespace`.";
+    Isolated: "Everything that must be refused was refused, and everything that must pass passed.",
+        "Nothing.";
+    NothingToProbe: "There is nothing to try: neither this Tenant nor another has a server or a Redis that must not be reached.",
+        "Nothing. It is tried as soon as there is.";
+    ProofPending: "The connections are being tried.",
+        "Wait.";
+    ProbesOff: "`isolation.probe` is false: nobody tries.",
+        "Set it to true to have the isolation proven.";
+    ProofFailed: "The Pods that try the connections did not come to their end.",
+        "The message says what kept them from it. It is tried again by itself.";
+
     // What the API server answers.
     Denied: "The API server refuses us a request for lack of permission.",
         "The message names verb and resource. Compare the operator's RBAC with the chart's.";
@@ -161,10 +189,10 @@ reasons! {
     ApiUnavailable: "The API server or something behind it does not answer, or not in time.",
         "Nothing, if it is short: we try again by ourselves. Otherwise look at the control plane.";
     NamespaceTerminating: "The namespace is being deleted, so nothing can be created in it.",
-        "Nothing: the object will be deleted with its namespace.";
+        "Nothing: the object will be deleted with its namespace. A Tenant makes another one when it is gone.";
 
     // Ends and faults of ours.
-    DeletionBlocked: "Deletion waits for something longer than ten minutes.",
+    DeletionBlocked: "Deletion waits for something longer than it should: ten minutes, for a Tenant its `deletion.deadline`.",
         "The message names it. To let the object go without waiting, set the annotation `orchestrator.io/force-delete: \"true\"`.";
     Undecodable: "The stored object does not fit the schema that this operator knows, so it is left alone.",
         "The message names the field. Correct or delete the object; it was probably stored through another version of the CRD.";
@@ -188,6 +216,10 @@ impl Reason {
                 | Self::Succeeded
                 | Self::Ready
                 | Self::Created
+                | Self::Isolated
+                | Self::NothingToProbe
+                | Self::ProofPending
+                | Self::ProbesOff
                 | Self::Superseded
                 | Self::Suspended
                 | Self::Cancelled

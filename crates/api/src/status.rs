@@ -9,7 +9,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{Phase, Reason};
+use crate::{
+    Phase, Reason,
+    decide::{Class, Fact},
+};
 
 /// The most steps that a timeline keeps; older ones leave first.
 pub const STEPS: usize = 20;
@@ -134,6 +137,16 @@ pub trait Status:
 
     /// The common part, to change it.
     fn progress_mut(&mut self) -> &mut Progress;
+
+    /// The phase while something that went wrong lasts: the one that it was in, or the first.
+    fn phase_in_fault(&self, _class: Class) -> Option<Self::Phase> {
+        let first = || Self::Phase::TABLE.first().map(|row| row.phase);
+        self.phase().or_else(first)
+    }
+
+    /// While a fault lasts, what is said of the world is what the decision saw that could not be carried
+    /// out, or nothing, if there was none. For kinds that say such things beside their conditions.
+    fn observed(&mut self, _seen: Option<&Self>) {}
 
     /// Whether the object's work is over.
     fn is_over(&self) -> bool {
@@ -281,6 +294,42 @@ impl Progress {
         }
         self.message = Some(message.clone());
         self.observed_generation = generation;
+    }
+
+    /// Sets a condition of the kind's own.
+    pub fn learn(&mut self, fact: &Fact, generation: i64, now: Timestamp) {
+        let value = match fact.value {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => "Unknown",
+        };
+        let Fact {
+            kind,
+            reason,
+            message,
+            ..
+        } = fact;
+        self.set_condition(kind, value, *reason, message, generation, now);
+    }
+
+    /// Nobody looked: what was true is not known any more. The conditions of state are not meant.
+    pub fn doubt(&mut self, reason: Reason, message: &str, generation: i64, now: Timestamp) {
+        let of_state = [
+            condition::SUCCEEDED,
+            condition::FINISHED,
+            condition::READY,
+            condition::RECONCILING,
+            condition::STALLED,
+        ];
+        let believed: Vec<String> = self
+            .conditions
+            .iter()
+            .filter(|known| known.status == "True" && !of_state.contains(&known.type_.as_str()))
+            .map(|known| known.type_.clone())
+            .collect();
+        for kind in believed {
+            self.set_condition(&kind, "Unknown", reason, message, generation, now);
+        }
     }
 
     /// Sets one condition; `lastTransitionTime` moves only when its status changes.

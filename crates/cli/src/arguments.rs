@@ -5,9 +5,9 @@ use std::{ffi::OsString, path::PathBuf, str::FromStr, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::target::{RunName, Selection, Target};
+use crate::target::{RunName, RunOrTenant};
 
-/// Runs of agents, for tasks and documentation: submit them, follow them, ask why one does not move
+/// Runs of agents, and Tenants: submit runs, follow them, ask why something does not move
 #[derive(Debug, Parser)]
 #[command(name = "orc", version, disable_help_subcommand = true)]
 #[command(
@@ -22,9 +22,9 @@ pub struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// List runs or agents, or one of them
+    /// List runs, agents or tenants, or one of them
     Get(Get),
-    /// Show all about one run or agent: spec, status, timeline, conditions, children, events
+    /// Show all about one run, agent or tenant: spec, status, timeline, conditions, children, events
     Describe(Describe),
     /// Show a run with its ConfigMap, Jobs and Pods
     Tree(OfRun),
@@ -39,16 +39,16 @@ pub enum Verb {
     /// Change the context of a run
     #[command(subcommand)]
     Context(Context),
-    /// Wait until runs have finished, and exit by their outcome
+    /// Wait until runs have finished and tenants are ready, and exit by their outcome
     Wait(Wait),
     /// End a run for good, whatever it does; it cannot be taken back
     Cancel(OfRun),
     /// Run a run again: a task's next version, or another DocsRun on the same branch
     Retry(Retry),
-    /// Hold a run: its container is stopped, no time counts
-    Suspend(OfRun),
-    /// Let a suspended run go on: its attempt starts again
-    Resume(OfRun),
+    /// Hold a run: its container is stopped, no time counts; or a tenant: it is scaled to zero
+    Suspend(Hold),
+    /// Let a suspended run or tenant go on
+    Resume(Hold),
     /// Print the version of this program and of the server
     Version(Version),
     /// Print the completions for a shell
@@ -75,7 +75,7 @@ pub struct Cluster {
 /// `get`
 #[derive(Debug, Args)]
 pub struct Get {
-    /// Nothing (runs), a kind (runs, docs, agents), a kind and a name, or a run's name
+    /// Nothing (runs), a kind (runs, docs, agents, tenants), a kind and a name, or a run's name
     #[arg(value_name = "KIND NAME", num_args = 0..=2)]
     pub what: Vec<String>,
     /// Of all namespaces
@@ -131,9 +131,9 @@ pub enum DataFormat {
 /// `describe`
 #[derive(Debug, Args)]
 pub struct Describe {
-    /// A run's NAME, taskrun/NAME, docsrun/NAME or agent/NAME
-    #[arg(value_name = "TARGET")]
-    pub target: Selection,
+    /// A run's NAME, taskrun/NAME, docsrun/NAME, agent/NAME or tenant/NAME; or KIND NAME
+    #[arg(value_name = "TARGET", required = true, num_args = 1..=2)]
+    pub target: Vec<String>,
     #[command(flatten)]
     #[expect(missing_docs, reason = "its docs are the flags'")]
     pub cluster: Cluster,
@@ -150,12 +150,24 @@ pub struct OfRun {
     pub cluster: Cluster,
 }
 
+/// A verb that holds a run or a Tenant, or lets it go on.
+#[derive(Debug, Args)]
+pub struct Hold {
+    /// The run's name; docsrun/NAME for a DocsRun, tenant/NAME for a Tenant
+    #[arg(value_name = "RUN")]
+    pub target: RunOrTenant,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its docs are the flags'")]
+    pub cluster: Cluster,
+}
+
 /// `why`
 #[derive(Debug, Args)]
 pub struct Why {
-    /// A run's NAME, taskrun/NAME, docsrun/NAME, agent/NAME, job/NAME or pod/NAME
-    #[arg(value_name = "TARGET")]
-    pub target: Target,
+    /// A run's NAME, taskrun/NAME, docsrun/NAME, agent/NAME, tenant/NAME, job/NAME or pod/NAME; or
+    /// KIND NAME
+    #[arg(value_name = "TARGET", required = true, num_args = 1..=2)]
+    pub target: Vec<String>,
     /// How to print; without it, for people
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<DataFormat>,
@@ -422,12 +434,12 @@ pub struct ContextAdd {
 /// `wait`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code: 0 all succeeded · 1 one failed · 3 time is up · 4 one was cancelled · 5 one was not found or was deleted. Of several, the gravest counts: 5, 3, 1, 4, 0. Ctrl-C ends the waiting, not the run."
+    after_help = "A run is waited for until it has finished, a Tenant until it is ready as its newest spec asks; a Tenant whose spec cannot be carried out has failed. Exit code: 0 all succeeded · 1 one failed · 3 time is up · 4 one was cancelled · 5 one was not found or was deleted. Of several, the gravest counts: 5, 3, 1, 4, 0. Ctrl-C ends the waiting, not the run."
 )]
 pub struct Wait {
-    /// The runs' names; docsrun/NAME for a DocsRun
+    /// The runs' names; docsrun/NAME for a DocsRun, tenant/NAME for a Tenant
     #[arg(value_name = "RUN", required = true, num_args = 1..=50)]
-    pub runs: Vec<RunName>,
+    pub runs: Vec<RunOrTenant>,
     /// How long to wait, such as 30s, 10m, 1h30m; without it, for ever
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
@@ -526,10 +538,14 @@ mod tests {
             "orc get a b c",
             "orc get -o",
             "orc describe",
-            "orc describe job/x",
-            "orc describe taskrun/",
+            "orc describe a b c",
             "orc tree agent/x",
-            "orc why deployment/x",
+            "orc tree tenant/x",
+            "orc logs tenant/x",
+            "orc cancel tenant/x",
+            "orc suspend agent/x",
+            "orc why",
+            "orc why a b c",
             "orc why x -o wide",
             "orc logs x --attempt 0",
             "orc submit a.md --service s --task-id 0 --agent a",
@@ -575,6 +591,13 @@ mod tests {
             "orc get agents writer -o yaml",
             "orc describe agent/writer -n team --context c --kubeconfig f --no-color",
             "orc why pod/x -o json",
+            "orc why tenant acme",
+            "orc why oten/acme",
+            "orc describe tenant/acme",
+            "orc get tenants -o wide",
+            "orc wait tenant/acme docs/b --timeout 5m",
+            "orc suspend tenant/acme",
+            "orc resume docs/x",
             "orc logs x -f --attempt 2",
             "orc submit a.md b --service s --task-id 1 --agent a --wait --timeout 1h30m",
             "orc submit --service s --task-id 1 --agent a",

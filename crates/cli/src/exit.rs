@@ -22,13 +22,19 @@ pub enum Exit {
 impl Exit {
     /// All of them with what they mean, for the docs.
     pub const ALL: [(Self, &'static str); 6] = [
-        (Self::Ok, "done; a run that was waited for succeeded"),
-        (Self::Failed, "the run failed"),
+        (
+            Self::Ok,
+            "done; a run that was waited for succeeded, a Tenant is ready",
+        ),
+        (
+            Self::Failed,
+            "the run failed, or the Tenant's spec cannot be carried out",
+        ),
         (
             Self::Client,
             "usage or client error: arguments, files, kubeconfig, no connection, a read that is not allowed, a name that is taken, or the run's state does not allow it",
         ),
-        (Self::Timeout, "time is up; the run goes on"),
+        (Self::Timeout, "time is up; it goes on"),
         (
             Self::Denied,
             "the run was cancelled, or a change was denied by RBAC or by an admission rule",

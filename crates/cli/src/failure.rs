@@ -64,7 +64,7 @@ impl Failure {
     /// What went wrong.
     pub(crate) fn message(&self) -> String {
         match self {
-            Self::Action(error) => error.to_string(),
+            Self::Action(error) => words(error),
             Self::Client(message) | Self::Gone { message, .. } => message.clone(),
             Self::Output(error) => format!("cannot write the output: {error}"),
         }
@@ -78,6 +78,20 @@ impl Failure {
             Self::Client(_) | Self::Output(_) => Vec::new(),
         }
     }
+}
+
+/// An error's words; what is in no namespace was looked for in none.
+fn words(error: &Error) -> String {
+    if let Error::NotFound {
+        kind,
+        name,
+        namespace,
+    } = error
+        && namespace.is_empty()
+    {
+        return format!("{kind} '{name}' was not found");
+    }
+    error.to_string()
 }
 
 /// How to see which objects of a kind there are. A name alone is a TaskRun's, so one that was not
@@ -175,6 +189,10 @@ fn advice(error: &Error) -> Vec<Advice> {
                     "it may have been done or not; to see",
                     format!("describe {}", kind.argument(name)),
                 )],
+                (Some(name), Some(Kind::Tenant)) => vec![(
+                    "it may have been done or not; to see",
+                    format!("describe tenant/{name}"),
+                )],
                 (Some(_) | None, _) => Vec::new(),
             }
         }
@@ -215,6 +233,17 @@ mod tests {
             let commands = failure.advice().into_iter().map(|(_, next)| next);
             assert_eq!(commands.collect::<Vec<_>>(), wanted);
         }
+    }
+
+    #[test]
+    fn what_is_in_no_namespace_was_looked_for_in_none() {
+        let failure = Failure::from(Error::NotFound {
+            kind: "Tenant",
+            name: "acme".to_owned(),
+            namespace: String::new(),
+        });
+        assert_eq!(failure.message(), "Tenant 'acme' was not found");
+        assert_eq!(failure.advice()[0].1, "get tenants");
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod run;
 mod server;
 mod session;
 mod target;
+mod tenant;
 mod text;
 mod verbs;
 mod view;
@@ -38,7 +39,7 @@ pub use crate::{
     environment::Environment,
     exit::Exit,
     reference::reference,
-    target::{Kind, RunName, Selection, Target},
+    target::{Kind, RunName, RunOrTenant, Selection, Target},
 };
 
 /// Help is wrapped to the terminal, but lines longer than this are hard to read.
@@ -137,9 +138,8 @@ fn cluster(verb: &Verb) -> Cluster {
     match verb {
         Verb::Get(verb) => verb.cluster.clone(),
         Verb::Describe(verb) => verb.cluster.clone(),
-        Verb::Tree(verb) | Verb::Cancel(verb) | Verb::Suspend(verb) | Verb::Resume(verb) => {
-            verb.cluster.clone()
-        }
+        Verb::Tree(verb) | Verb::Cancel(verb) => verb.cluster.clone(),
+        Verb::Suspend(verb) | Verb::Resume(verb) => verb.cluster.clone(),
         Verb::Why(verb) => verb.cluster.clone(),
         Verb::Logs(verb) => verb.cluster.clone(),
         Verb::Events(verb) => verb.cluster.clone(),
@@ -171,9 +171,9 @@ async fn perform(verb: Verb, session: &mut Session<'_>) -> Result<Exit, Failure>
         Verb::Submit(verb) => verbs::submit::perform(verb, session).await,
         Verb::Context(Context::Add(verb)) => verbs::context::perform(verb, session).await,
         Verb::Wait(verb) => verbs::wait::perform(verb, session).await,
-        Verb::Cancel(verb) => verbs::steer::perform(verb, Change::Cancel, session).await,
-        Verb::Suspend(verb) => verbs::steer::perform(verb, Change::Suspend, session).await,
-        Verb::Resume(verb) => verbs::steer::perform(verb, Change::Resume, session).await,
+        Verb::Cancel(verb) => verbs::steer::perform(verb.run.into(), Change::Cancel, session).await,
+        Verb::Suspend(verb) => verbs::steer::perform(verb.target, Change::Suspend, session).await,
+        Verb::Resume(verb) => verbs::steer::perform(verb.target, Change::Resume, session).await,
         Verb::Retry(verb) => verbs::retry::perform(verb, session).await,
         Verb::Version(_) => verbs::version::perform(session).await,
         Verb::Completion(verb) => verbs::completion::perform(verb, session),

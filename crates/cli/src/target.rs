@@ -12,6 +12,8 @@ pub enum Kind {
     Run(RunKind),
     /// `Agent`.
     Agent,
+    /// `Tenant`, which is in no namespace.
+    Tenant,
 }
 
 impl Kind {
@@ -23,6 +25,7 @@ impl Kind {
             "run" | "runs" | "taskrun" | "taskruns" | "otr" => Some(Self::Run(RunKind::Task)),
             "docs" | "docsrun" | "docsruns" | "odr" => Some(Self::Run(RunKind::Docs)),
             "agent" | "agents" | "oag" => Some(Self::Agent),
+            "tenant" | "tenants" | "oten" => Some(Self::Tenant),
             _ => None,
         }
     }
@@ -33,6 +36,7 @@ impl Kind {
         match self {
             Self::Run(kind) => kind.name(),
             Self::Agent => "Agent",
+            Self::Tenant => "Tenant",
         }
     }
 
@@ -42,6 +46,7 @@ impl Kind {
         match self {
             Self::Run(kind) => kind.plural(),
             Self::Agent => "agents",
+            Self::Tenant => "tenants",
         }
     }
 
@@ -51,6 +56,7 @@ impl Kind {
         match self {
             Self::Run(kind) => kind.resource(),
             Self::Agent => "agents.orchestrator.io",
+            Self::Tenant => "tenants.orchestrator.io",
         }
     }
 
@@ -59,7 +65,7 @@ impl Kind {
     pub fn version(self) -> &'static str {
         match self {
             Self::Run(kind) => kind.version(),
-            Self::Agent => "v1alpha1",
+            Self::Agent | Self::Tenant => "v1alpha1",
         }
     }
 
@@ -69,6 +75,7 @@ impl Kind {
         match self {
             Self::Run(kind) => kind.singular(),
             Self::Agent => "agent.orchestrator.io",
+            Self::Tenant => "tenant.orchestrator.io",
         }
     }
 
@@ -79,6 +86,16 @@ impl Kind {
             Self::Run(RunKind::Task) => "runs",
             Self::Run(RunKind::Docs) => "docs",
             Self::Agent => "agents",
+            Self::Tenant => "tenants",
+        }
+    }
+
+    /// Whether its objects are in namespaces.
+    #[must_use]
+    pub fn is_namespaced(self) -> bool {
+        match self {
+            Self::Run(_) | Self::Agent => true,
+            Self::Tenant => false,
         }
     }
 }
@@ -100,7 +117,7 @@ impl FromStr for Selection {
         let kind = match kind {
             None => Kind::Run(RunKind::Task),
             Some(word) => Kind::parse(word).ok_or_else(|| {
-                format!("'{word}' is no kind; there are 'taskrun', 'docsrun' and 'agent'")
+                format!("'{word}' is no kind; there are 'taskrun', 'docsrun', 'agent' and 'tenant'")
             })?,
         };
         Ok(Self {
@@ -141,7 +158,74 @@ impl FromStr for RunName {
         let Selection { kind, name } = text.parse()?;
         match kind {
             Kind::Run(kind) => Ok(Self { kind, name }),
-            Kind::Agent => Err(format!("'{text}' is no run")),
+            Kind::Agent | Kind::Tenant => Err(format!("'{text}' is no run")),
+        }
+    }
+}
+
+/// A run or a Tenant: what can be held, and waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunOrTenant {
+    /// A run.
+    Run(RunName),
+    /// The Tenant of this name.
+    Tenant(String),
+}
+
+impl RunOrTenant {
+    /// As it is written on a command line.
+    #[must_use]
+    pub fn argument(&self) -> String {
+        match self {
+            Self::Run(run) => run.argument(),
+            Self::Tenant(name) => format!("tenant/{name}"),
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Run(run) => &run.name,
+            Self::Tenant(name) => name,
+        }
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Run(run) => Kind::Run(run.kind),
+            Self::Tenant(_) => Kind::Tenant,
+        }
+    }
+}
+
+/// For people: `Tenant 'acme'`.
+impl fmt::Display for RunOrTenant {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(run) => run.fmt(out),
+            Self::Tenant(name) => write!(out, "Tenant '{name}'"),
+        }
+    }
+}
+
+impl From<RunName> for RunOrTenant {
+    fn from(run: RunName) -> Self {
+        Self::Run(run)
+    }
+}
+
+impl FromStr for RunOrTenant {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Selection { kind, name } = text.parse()?;
+        match kind {
+            Kind::Run(kind) => Ok(Self::Run(RunName { kind, name })),
+            Kind::Tenant => Ok(Self::Tenant(name)),
+            Kind::Agent => Err(format!("'{text}' is neither a run nor a Tenant")),
         }
     }
 }
@@ -168,9 +252,10 @@ impl FromStr for Target {
                 Some(Kind::Run(RunKind::Task)) => TargetKind::TaskRun,
                 Some(Kind::Run(RunKind::Docs)) => TargetKind::DocsRun,
                 Some(Kind::Agent) => TargetKind::Agent,
+                Some(Kind::Tenant) => TargetKind::Tenant,
                 None => {
                     return Err(format!(
-                        "'{word}' cannot be asked; 'taskrun', 'docsrun', 'agent', 'job' and 'pod' can"
+                        "'{word}' cannot be asked; 'taskrun', 'docsrun', 'agent', 'tenant', 'job' and 'pod' can"
                     ));
                 }
             },
@@ -194,6 +279,11 @@ fn split(text: &str) -> Result<(Option<&str>, &str), String> {
     Ok((kind, name))
 }
 
+/// `KIND/NAME`, `KIND NAME` or `NAME`, as one word.
+pub(crate) fn one_word(words: &[String]) -> String {
+    words.join("/")
+}
+
 /// What `get` was asked for: a kind, and perhaps a name.
 ///
 /// # Errors
@@ -211,7 +301,7 @@ pub(crate) fn of_words(words: &[String]) -> Result<(Kind, Option<String>), Strin
         [kind, name, ..] => match Kind::parse(kind) {
             Some(known) => Ok((known, Some(name.clone()))),
             None => Err(format!(
-                "'{kind}' is no kind; there are 'runs', 'docs' and 'agents'"
+                "'{kind}' is no kind; there are 'runs', 'docs', 'agents' and 'tenants'"
             )),
         },
     }
@@ -227,7 +317,7 @@ mod tests {
     #[test]
     fn words_of_get() {
         type Found<'a> = Result<(Kind, Option<&'a str>), &'a str>;
-        let cases: [(&[&str], Found<'_>); 13] = [
+        let cases: [(&[&str], Found<'_>); 15] = [
             (&[], Ok((TASK, None))),
             (&["runs"], Ok((TASK, None))),
             (&["oag"], Ok((Kind::Agent, None))),
@@ -239,6 +329,8 @@ mod tests {
             (&["odr", "guide"], Ok((DOCS, Some("guide")))),
             (&["docs/guide"], Ok((DOCS, Some("guide")))),
             (&["docsrun.orchestrator.io/docs"], Ok((DOCS, Some("docs")))),
+            (&["tenants"], Ok((Kind::Tenant, None))),
+            (&["oten", "acme"], Ok((Kind::Tenant, Some("acme")))),
             (&["pods", "x"], Err("'pods' is no kind")),
             (&["a/b/c"], Err("'a/b/c' is neither")),
         ];
@@ -262,6 +354,19 @@ mod tests {
         assert_eq!(kind("Agent/writer"), Ok(TargetKind::Agent));
         assert_eq!(kind("job.batch/x"), Ok(TargetKind::Job));
         assert_eq!(kind("po/x"), Ok(TargetKind::Pod));
+        assert_eq!(kind("oten/acme"), Ok(TargetKind::Tenant));
+        let two = ["tenant".to_owned(), "acme".to_owned()];
+        assert_eq!(kind(&one_word(&two)), Ok(TargetKind::Tenant));
         assert!(kind("node/x").is_err() && kind("pod/").is_err() && kind("").is_err());
+    }
+
+    #[test]
+    fn what_can_be_held_is_a_run_or_a_tenant() {
+        let parsed = |text: &str| text.parse::<RunOrTenant>().map(|found| found.argument());
+        assert_eq!(parsed("shop-7"), Ok("shop-7".to_owned()));
+        assert_eq!(parsed("docs/guide"), Ok("docsrun/guide".to_owned()));
+        assert_eq!(parsed("tenants/acme"), Ok("tenant/acme".to_owned()));
+        assert!(parsed("agent/writer").is_err());
+        assert!("tenant/acme".parse::<RunName>().is_err());
     }
 }

@@ -155,19 +155,27 @@ impl Hands {
         another.map_or_else(|failed| Err(failed.fault("create", place)), |_| Ok(()))
     }
 
-    /// Applies the fields that we own.
+    /// Applies the fields that we own, to an object that is ours or does not exist.
+    ///
+    /// # Caveats
+    /// An apply cannot be told to create only. Where nothing is known to be there, it is looked for
+    /// first; what someone else makes between the two is found by its UID being unknown to us only
+    /// afterwards. Names that matter to others (a Namespace) are made by [`Hands::ensure`].
     pub(crate) async fn apply(&self, manifest: &Manifest) -> Result<(), Fault> {
         let place = Place::from(manifest);
+        let mut body = manifest.body.clone();
+        let over = match &manifest.over {
+            Some(uid) => Some(uid.clone()),
+            None => self.found(manifest).await?,
+        };
+        if let Some(uid) = over {
+            body["metadata"]["uid"] = json!(uid);
+        }
         let uri = format!(
             "{}?fieldManager={MANAGER}&force=true&fieldValidation=Strict",
             place.object()
         );
-        let request = request(
-            Method::PATCH,
-            &uri,
-            "application/apply-patch+yaml",
-            &manifest.body,
-        );
+        let request = request(Method::PATCH, &uri, "application/apply-patch+yaml", &body);
         match self.answer(request).await {
             Ok(object) => {
                 self.keep(place, object);
@@ -175,6 +183,19 @@ impl Hands {
             }
             Err(failed) => Err(failed.fault("patch", place)),
         }
+    }
+
+    /// The UID of what is there under a manifest's name, if that may be applied to.
+    async fn found(&self, manifest: &Manifest) -> Result<Option<String>, Fault> {
+        let place = Place::from(manifest);
+        let found = match self.send(Method::GET, place.object(), None).await {
+            Ok(found) => found,
+            Err(Failed::Api(error)) if is(&error, 404) => return Ok(None),
+            Err(failed) => return Err(failed.fault("get", place)),
+        };
+        may_apply(manifest, &found)?;
+        let uid = found.pointer("/metadata/uid").and_then(Value::as_str);
+        Ok(uid.map(str::to_owned))
     }
 
     /// Deletes this very object; what depends on it goes first. That it is gone is success.
@@ -462,9 +483,85 @@ fn ours(wanted: &Manifest, found: &Value) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Whether an object that was found may be applied to: it carries our UID, as a label or, where
+/// someone took that away, as an annotation; or it was left by whom we are, or made by one of our name
+/// that is no more (restored from a backup, an owner has another UID).
+fn may_apply(wanted: &Manifest, found: &Value) -> Result<(), Fault> {
+    let what = format!("{} '{}'", wanted.resource.kind, wanted.name);
+    if found.pointer("/metadata/deletionTimestamp").is_some() {
+        return Err(Fault::new(
+            Class::Transient,
+            Reason::Progressing,
+            format!("an earlier {what} is still being deleted; waiting until it is gone"),
+        ));
+    }
+    let text = |kind: &str, name: &str| {
+        let all = found.pointer(&["/metadata/", kind].concat())?;
+        all.get(name)?.as_str()
+    };
+    let uid = names::label_value(&wanted.owner_uid);
+    let is_ours = text("labels", names::UID) == Some(&uid)
+        || text("annotations", names::UID) == Some(&wanted.owner_uid);
+    let label = |name: &str| wanted.body.pointer("/metadata/labels")?.get(name)?.as_str();
+    let is_same =
+        |name: &str| text("labels", name).is_some() && text("labels", name) == label(name);
+    let is_left = wanted.taking_back.is_some()
+        && (text("annotations", names::RETAINED_FROM) == wanted.taking_back.as_deref()
+            || is_same(names::KIND) && is_same(names::NAME));
+    if is_ours || is_left {
+        return Ok(());
+    }
+    Err(Fault::new(
+        Class::Invalid,
+        Reason::ChildNameTaken,
+        format!(
+            "{what} exists already and belongs to someone else; it was not touched. Delete it, if nobody needs it"
+        ),
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_is_ours_or_was_left_by_us_is_applied_to() {
+        let wanted = wanted().taking_back("shop");
+        let with = |labels: Value, annotations: Value| {
+            let found = json!({ "metadata": { "labels": labels, "annotations": annotations } });
+            may_apply(&wanted, &found)
+        };
+        assert_eq!(with(json!({ names::UID: "uid-1" }), json!({})), Ok(()));
+        assert_eq!(with(json!({}), json!({ names::UID: "uid-1" })), Ok(()));
+        assert_eq!(
+            with(json!({}), json!({ names::RETAINED_FROM: "shop" })),
+            Ok(())
+        );
+        let before = names::child_labels("TaskRun", "run", "uid-0");
+        assert_eq!(with(json!(before), json!({})), Ok(()), "restored");
+        for (labels, annotations) in [
+            (json!({}), json!({})),
+            (
+                json!({ names::UID: "uid-2" }),
+                json!({ names::UID: "uid-2" }),
+            ),
+            (json!({}), json!({ names::RETAINED_FROM: "other" })),
+            (
+                json!({ names::KIND: "TaskRun", names::NAME: "other" }),
+                json!({}),
+            ),
+        ] {
+            let fault = with(labels, annotations).unwrap_err();
+            assert_eq!(fault.reason, Reason::ChildNameTaken);
+        }
+        let dying = json!({ "metadata": {
+            "labels": { names::UID: "uid-1" }, "deletionTimestamp": "2030-01-01T00:00:00Z",
+        } });
+        assert_eq!(
+            may_apply(&wanted, &dying).unwrap_err().class,
+            Class::Transient
+        );
+    }
 
     fn wanted() -> Manifest {
         let labels = names::child_labels("TaskRun", "run", "uid-1");
@@ -547,6 +644,7 @@ mod tests {
             name: "shop-7-v1".to_owned(),
             uid: "uid-1".to_owned(),
             version: None,
+            irreversible: None,
         };
         let fault = hands(Some("uid-1")).delete(&target).await.unwrap_err();
         assert_eq!(fault.class, Class::Conflict);

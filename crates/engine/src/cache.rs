@@ -276,7 +276,9 @@ impl<T: Send + Sync + 'static> Cache<T> {
     pub(crate) fn written(&self, identity: Identity, object: T) {
         let state = lock(&self.shared.state);
         let round = match state.slots.get(&identity.key) {
-            Some(slot) if slot.uid == identity.uid && slot.version >= identity.version => return,
+            // Also if what is known now is another of the same name: our last write let the old one go,
+            // someone made it again, and the watch was faster than our answer.
+            Some(slot) if slot.version >= identity.version => return,
             Some(slot) => slot.round,
             None if identity.version <= state.latest_of(&identity.key) => return,
             // Not yet listed by anyone: it must survive a listing that began before the write.
@@ -460,6 +462,18 @@ mod tests {
         cache.gone(&identity("a", "1", 9));
         cache.written(identity("a", "1", 6), "six".into());
         assert_eq!(get(&cache, "a"), None);
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_another_of_the_name_brings_nothing_back() {
+        let cache = cache();
+        cache.seen(identity("a", "1", 5), "one".into(), 1);
+        cache.gone(&identity("a", "1", 9));
+        cache.seen(identity("a", "2", 12), "two".into(), 1);
+        cache.written(identity("a", "1", 9), "one, let go".into());
+        assert_eq!(get(&cache, "a").as_deref(), Some("two"));
+        cache.written(identity("a", "3", 20), "three".into());
+        assert_eq!(get(&cache, "a").as_deref(), Some("three"), "newer is newer");
     }
 
     #[test]

@@ -129,6 +129,12 @@ fn from_status(request: Request<'_>, status: &Status) -> Fault {
             Reason::AdmissionDenied,
             format!("{what} is refused: {said}"),
         ),
+        // Another object has the name by now: as for a precondition that does not hold.
+        422 if said.contains("metadata.uid") => fault(
+            Class::Conflict,
+            Reason::Progressing,
+            format!("{what} came too late: {said}"),
+        ),
         400 | 422 => fault(
             Class::Invalid,
             Reason::InvalidChild,

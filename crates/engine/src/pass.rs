@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::{
     Phase, Reason, State, Status, Timestamp, Verdict,
-    decide::{Class, Decision, Effect, Fault, Hold, Input},
+    decide::{Class, Decision, Effect, Fault, Hold, Input, Manifest},
     status::{Retry, condition},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -20,8 +20,11 @@ use crate::{
     kind::Kind,
     leader::Leading,
     metrics::Metrics,
-    record,
+    record::{self, Seen},
 };
+
+/// A look that ended by a fault, and what it had seen by then.
+pub(crate) type Failed<S> = (Fault, Option<Seen<S>>);
 
 /// Everything that a look at an object needs.
 pub(crate) struct Eyes<K: Kind> {
@@ -48,6 +51,8 @@ pub(crate) enum Looked {
 /// Why a pass stopped early.
 enum Stop {
     Fault(Fault),
+    /// Something was refused that everything else does not need.
+    Aside(Fault),
     NotLeading,
 }
 
@@ -59,15 +64,20 @@ impl From<Fault> for Stop {
 
 impl<K: Kind> Eyes<K> {
     /// Observes, decides, acts and records.
-    pub(crate) async fn look(&self, object: &Arc<K::Object>) -> Result<Looked, Fault> {
-        match self.pass(object).await {
+    pub(crate) async fn look(&self, object: &Arc<K::Object>) -> Result<Looked, Failed<K::Status>> {
+        let mut seen = None;
+        match self.pass(object, &mut seen).await {
             Ok(looked) => Ok(looked),
             Err(Stop::NotLeading) => Ok(Looked::Abandoned),
-            Err(Stop::Fault(fault)) => Err(fault),
+            Err(Stop::Fault(fault) | Stop::Aside(fault)) => Err((fault, seen)),
         }
     }
 
-    async fn pass(&self, object: &Arc<K::Object>) -> Result<Looked, Stop> {
+    async fn pass(
+        &self,
+        object: &Arc<K::Object>,
+        seen: &mut Option<Seen<K::Status>>,
+    ) -> Result<Looked, Stop> {
         let meta = object.meta();
         let is_deleting = meta.deletion_timestamp.is_some();
         let is_held = is_held::<K>(meta);
@@ -96,6 +106,12 @@ impl<K: Kind> Eyes<K> {
             };
             let decision = K::decide(&input);
             check::<K>(&stored, &decision, is_deleting)?;
+            if K::Status::SHAPE == api::Shape::LongLived {
+                *seen = Some(Seen {
+                    status: decision.status.clone(),
+                    facts: decision.conditions.clone(),
+                });
+            }
             if decision.hold == Hold::Keep
                 && !decision.effects.is_empty()
                 && !is_held
@@ -115,6 +131,11 @@ impl<K: Kind> Eyes<K> {
                     tracing::warn!(kind = K::RESOURCE.kind, object = %Key::of(meta), "{failed}");
                     self.metrics.error(K::RESOURCE.kind, failed.class.name());
                     fault = Some(failed);
+                }
+                Err(Stop::Aside(refused)) if fault.is_none() => {
+                    tracing::warn!(kind = K::RESOURCE.kind, object = %Key::of(meta), "{refused}");
+                    self.metrics.error(K::RESOURCE.kind, refused.class.name());
+                    fault = Some(refused);
                 }
                 Err(stop) => return Err(stop),
             }
@@ -219,13 +240,14 @@ impl<K: Kind> Eyes<K> {
         &self,
         object: &K::Object,
         fault: &Fault,
+        seen: Option<&Seen<K::Status>>,
         retry: Option<Retry>,
     ) -> Result<(), Fault> {
         let now = self.clock.now();
         let stored = K::status(object).cloned().unwrap_or_default();
         let generation = object.meta().generation.unwrap_or(0);
         let verdict = record::verdict_of(fault);
-        let Some(status) = record::failed(&stored, fault, retry, generation, now) else {
+        let Some(status) = record::failed(&stored, fault, seen, retry, generation, now) else {
             // The object's work is over, and its status says so; the Event is what is left to say.
             if self.leading.is_on() {
                 let transition = Transition {
@@ -246,7 +268,7 @@ impl<K: Kind> Eyes<K> {
             .await
         {
             Ok(_) | Err(Stop::NotLeading) => Ok(()),
-            Err(Stop::Fault(fault)) => Err(fault),
+            Err(Stop::Fault(fault) | Stop::Aside(fault)) => Err(fault),
         }
     }
 
@@ -254,7 +276,10 @@ impl<K: Kind> Eyes<K> {
         for effect in effects {
             self.must_lead()?;
             match effect {
-                Effect::Ensure(manifest) => self.led(self.hands.ensure(manifest)).await?,
+                Effect::Ensure(manifest) => {
+                    let made = self.led(self.hands.ensure(manifest)).await;
+                    made.map_err(|stop| aside(manifest, stop))?;
+                }
                 Effect::Apply(manifest) => self.led(self.hands.apply(manifest)).await?,
                 Effect::Delete(target) => self.led(self.hands.delete(target)).await?,
                 Effect::Patch {
@@ -398,6 +423,18 @@ impl<K: Kind> Eyes<K> {
     }
 }
 
+/// A refusal of what everything else does not need is no reason to stop.
+fn aside(manifest: &Manifest, stop: Stop) -> Stop {
+    match stop {
+        Stop::Fault(fault)
+            if manifest.aside && matches!(fault.class, Class::Denied | Class::Invalid) =>
+        {
+            Stop::Aside(fault)
+        }
+        other @ (Stop::Fault(_) | Stop::Aside(_) | Stop::NotLeading) => other,
+    }
+}
+
 fn is_held<K: Kind>(meta: &ObjectMeta) -> bool {
     meta.finalizers
         .iter()
@@ -460,11 +497,11 @@ fn check<K: Kind>(
             decision.phase.name()
         )));
     }
+    let is_unchecked =
+        mutant::on(Mutant::IntentUnstored) || mutant::on(Mutant::NamespaceUnannounced);
     for effect in &decision.effects {
         match (effect, irreversible(effect)) {
-            (_, Some(intent))
-                if !stored.has_intent(intent) && !mutant::on(Mutant::IntentUnstored) =>
-            {
+            (_, Some(intent)) if !stored.has_intent(intent) && !is_unchecked => {
                 return Err(Fault::bug(format!(
                     "an irreversible effect was refused: the stored status does not carry its intent '{intent}'"
                 )));
@@ -488,11 +525,11 @@ fn check<K: Kind>(
     Ok(())
 }
 
-/// The intent of an effect that cannot be undone, or of the object that it makes.
+/// The intent of an effect that cannot be undone, or of the object that it makes or changes.
 fn irreversible<X>(effect: &Effect<X>) -> Option<&str> {
     match effect {
         Effect::External { irreversible, .. } => irreversible.as_deref(),
         Effect::Ensure(manifest) | Effect::Apply(manifest) => manifest.irreversible.as_deref(),
-        Effect::Delete(_) | Effect::Patch { .. } => None,
+        Effect::Delete(target) | Effect::Patch { target, .. } => target.irreversible.as_deref(),
     }
 }

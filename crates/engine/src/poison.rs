@@ -1,6 +1,7 @@
 //! Objects that cannot be read, reported on themselves.
 
-use api::{Reason, Status, Verdict, names, status::condition};
+use api::{Reason, Shape, Status, Timestamp, Verdict, names, status::condition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::ObjectMeta;
 use serde_json::{Value, json};
 
@@ -126,7 +127,7 @@ impl<K: Kind> Eyes<K> {
                 .into_iter()
                 .flat_map(|all| all.iter())
                 .filter(stays)
-                .cloned(),
+                .map(|one| doubted(K::Status::SHAPE, one, now)),
         );
         let body = json!({ "status": {
             "conditions": conditions,
@@ -139,5 +140,40 @@ impl<K: Kind> Eyes<K> {
         };
         self.hands.patch(place, &poison.uid, version, body).await?;
         Ok(Looked::Completed(None))
+    }
+}
+
+/// A condition of what stays: nobody looks any more whether it is true. As JSON, because what was stored
+/// may be just what cannot be read; otherwise [`api::Progress::doubt`] does the same.
+fn doubted(shape: Shape, condition: &Value, now: Timestamp) -> Value {
+    let mut one = condition.clone();
+    if shape == Shape::LongLived && one["status"] == "True" {
+        one["status"] = json!("Unknown");
+        one["reason"] = json!(Reason::Undecodable.name());
+        one["message"] = json!("not known: the object does not fit the operator's schema");
+        one["lastTransitionTime"] = json!(Time(now));
+    }
+    one
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_looks_at_is_not_said_to_be_true() {
+        let now = Timestamp::UNIX_EPOCH;
+        let stored = |value: &str| json!({ "type": "NetworkIsolated", "status": value, "odd": 1 });
+        let after = doubted(Shape::LongLived, &stored("True"), now);
+        assert_eq!(
+            (&after["status"], &after["odd"]),
+            (&json!("Unknown"), &json!(1))
+        );
+        assert_eq!(after["reason"], "Undecodable");
+        assert_eq!(
+            doubted(Shape::LongLived, &stored("False"), now),
+            stored("False")
+        );
+        assert_eq!(doubted(Shape::Run, &stored("True"), now), stored("True"));
     }
 }

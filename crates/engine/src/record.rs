@@ -2,19 +2,28 @@
 //! leads to is [`api::decide::Decision::settled`].
 
 use api::{
-    Phase, Status, Timestamp, Verdict,
-    decide::{Class, Fault},
+    Phase, Shape, Status, Timestamp, Verdict,
+    decide::{Class, Fact, Fault},
     status::Retry,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mutant::Mutant;
 use serde_json::{Map, Value};
 
+/// What a decision had seen whose effects or whose record failed.
+pub(crate) struct Seen<S> {
+    pub(crate) status: S,
+    pub(crate) facts: Vec<Fact>,
+}
+
 /// The status after a fault: the stored one, with the error, the step and the retry. `None` if
 /// nothing may be said, because the object's work is over.
+///
+/// What stays must not go on saying of the world what nobody looked at: a fault can last for days.
 pub(crate) fn failed<S: Status>(
     stored: &S,
     fault: &Fault,
+    seen: Option<&Seen<S>>,
     retry: Option<Retry>,
     generation: i64,
     now: Timestamp,
@@ -24,14 +33,26 @@ pub(crate) fn failed<S: Status>(
     }
     let verdict = verdict_of(fault);
     let mut status = stored.clone();
-    let phase = match stored.phase() {
-        Some(phase) => phase,
-        None => S::Phase::TABLE.first()?.phase,
-    };
+    let phase = stored.phase_in_fault(fault.class)?;
     status.set_phase(phase);
     let attempt = status.attempt();
+    if S::SHAPE == Shape::LongLived {
+        status.observed(seen.map(|seen| &seen.status));
+    }
     let progress = status.progress_mut();
     progress.stand(S::SHAPE, &verdict, generation, now);
+    match (S::SHAPE, seen) {
+        (Shape::Run, _) => {}
+        (Shape::LongLived, Some(seen)) => {
+            for fact in &seen.facts {
+                progress.learn(fact, generation, now);
+            }
+        }
+        (Shape::LongLived, None) => {
+            let message = format!("not known: {}", fault.message);
+            progress.doubt(fault.reason, &message, generation, now);
+        }
+    }
     progress.step(phase.name(), false, attempt, &verdict, now);
     progress.retry = retry;
     Some(status)
@@ -89,9 +110,69 @@ fn merge_patch(old: &Value, new: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use api::{
+        Reason,
+        tenants::{self, Component, ComponentPhase, TenantStatus},
+    };
     use serde_json::json;
 
     use super::*;
+
+    /// A fault can last for days: nothing stays true that nobody looks at.
+    #[test]
+    fn r50_a_fault_leaves_no_condition_as_it_was() {
+        let now = Timestamp::UNIX_EPOCH;
+        let fact = |kind: &'static str, value: bool| Fact {
+            kind,
+            value: Some(value),
+            reason: Reason::Isolated,
+            message: "tried".to_owned(),
+        };
+        let mut stored = TenantStatus::default();
+        stored
+            .progress
+            .stand(Shape::LongLived, &Verdict::ready("runs"), 1, now);
+        stored
+            .progress
+            .learn(&fact(tenants::condition::NETWORK_ISOLATED, true), 1, now);
+        stored
+            .progress
+            .learn(&fact(tenants::condition::QUOTA_READY, false), 1, now);
+        let component = Component {
+            phase: ComponentPhase::Running,
+            message: String::new(),
+            ready_replicas: 1,
+            total_replicas: 1,
+        };
+        stored.server_status = Some(component.clone());
+        let fault = Fault::new(Class::Denied, Reason::Denied, "it may not");
+        let said = |status: &TenantStatus, kind: &str| {
+            status.progress.condition(kind).unwrap().status.clone()
+        };
+
+        let status = failed(&stored, &fault, None, None, 1, now).unwrap();
+        assert_eq!(said(&status, "Ready"), "False");
+        assert_eq!(
+            said(&status, tenants::condition::NETWORK_ISOLATED),
+            "Unknown"
+        );
+        assert_eq!(said(&status, tenants::condition::QUOTA_READY), "False");
+        assert_eq!(status.server_status, None);
+
+        let seen = Seen {
+            status: TenantStatus {
+                server_status: Some(Component {
+                    ready_replicas: 0,
+                    ..component.clone()
+                }),
+                ..TenantStatus::default()
+            },
+            facts: vec![fact(tenants::condition::NETWORK_ISOLATED, false)],
+        };
+        let status = failed(&stored, &fault, Some(&seen), None, 1, now).unwrap();
+        assert_eq!(said(&status, tenants::condition::NETWORK_ISOLATED), "False");
+        assert_eq!(status.server_status, seen.status.server_status);
+    }
 
     #[test]
     fn a_merge_patch_sets_changes_and_removes() {

@@ -81,8 +81,8 @@ mod tests {
 
     use super::*;
 
-    /// The catalogue's classes that code of the engine or of the tasks can break; the last two are
-    /// promises that no class of the catalogue names.
+    /// The catalogue's classes that code of the engine, of the tasks or of the tenants can break; the last
+    /// four are promises that no class of the catalogue names.
     const CLASSES: &[&str] = &[
         "double create from a stale cache",
         "duplicate after a lost answer",
@@ -121,6 +121,8 @@ mod tests {
         "escalation through the pod template",
         "false success",
         "an order lost",
+        "drift",
+        "isolation lost",
     ];
 
     #[test]

@@ -375,4 +375,82 @@ mutants! {
         words: "A run that is cancelled before its start is started.",
         seen_by: "e2e tasks: cancel-first",
     }
+    TenantReadyUnseen {
+        id: "tenant-ready-unseen",
+        class: "false success",
+        words: "A Tenant's Redis or server that is there counts as ready.",
+        seen_by: "rollout; full; e2e tenants: runs",
+    }
+    IsolationAssumed {
+        id: "isolation-assumed",
+        class: "false success",
+        words: "A Tenant with policies is said to be isolated before anyone tried.",
+        seen_by: "isolated; e2e tenants: isolated",
+    }
+    NamespaceUnoffered {
+        id: "namespace-unoffered",
+        class: "name reused with a new UID",
+        words: "A namespace that is someone else's is taken without having been offered.",
+        seen_by: "foreign; e2e tenants: foreign",
+    }
+    NamespaceByName {
+        id: "namespace-by-name",
+        class: "name reused with a new UID",
+        words: "A namespace of an earlier Tenant of the same name is taken for this one's.",
+        seen_by: "foreign; e2e tenants: foreign",
+    }
+    TenantReleasedEarly {
+        id: "tenant-released-early",
+        class: "finalizer too early",
+        words: "A Tenant in deletion is let go when its namespace was told to go, before it has.",
+        seen_by: "removal; blocked; e2e tenants: delete",
+    }
+    NamespaceUnannounced {
+        id: "namespace-unannounced",
+        class: "partial multi-write",
+        words: "A namespace is deleted before the status announces it.",
+        seen_by: "removal",
+    }
+    NamespaceUnheard {
+        id: "namespace-unheard",
+        class: "dependence on an edge",
+        words: "A Tenant is not looked at when its namespace changes or goes.",
+        seen_by: "foreign; removal",
+    }
+    RetainedIsDeleted {
+        id: "retained-is-deleted",
+        class: "an order lost",
+        words: "A namespace that is to be retained is deleted.",
+        seen_by: "retained; e2e tenants: retained",
+    }
+    RuleUnpruned {
+        id: "rule-unpruned",
+        class: "an order lost",
+        words: "A rule that is removed keeps its policy.",
+        seen_by: "change; e2e tenants: changes",
+    }
+    PauseUnenforced {
+        id: "pause-unenforced",
+        class: "an order lost",
+        words: "A Tenant is said to be suspended, and its Redis runs on.",
+        seen_by: "pause; e2e tenants: suspended",
+    }
+    DriftUnrepaired {
+        id: "drift-unrepaired",
+        class: "drift",
+        words: "A child that someone changed stays so, as long as what is wanted is the same.",
+        seen_by: "drift; e2e tenants: edits",
+    }
+    NobodyIsEverybody {
+        id: "nobody-is-everybody",
+        class: "isolation lost",
+        words: "No allowed namespace means all of them.",
+        seen_by: "full; e2e tenants: isolated",
+    }
+    SecretRenewed {
+        id: "secret-renewed",
+        class: "hot loop",
+        words: "The password of a Redis is made anew at each look.",
+        seen_by: "rollout; full",
+    }
 }

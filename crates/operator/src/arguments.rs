@@ -19,7 +19,7 @@ pub struct Arguments {
     /// How to reach the API server; without it, as the Pod's own ServiceAccount
     #[arg(long, value_name = "PATH")]
     pub kubeconfig: Option<PathBuf>,
-    /// Where the Lease is; without it, the Pod's own namespace, or that of the kubeconfig's context
+    /// Where the Lease is, and Pods that try connections; without it, the Pod's own namespace, or that of the kubeconfig's context
     #[arg(long)]
     pub namespace: Option<String>,
     /// Where /livez, /readyz and /metrics are
@@ -38,6 +38,8 @@ pub struct Arguments {
 pub enum Family {
     /// Agents and the runs of their tasks.
     Tasks,
+    /// Places for customers.
+    Tenants,
 }
 
 impl Family {
@@ -46,6 +48,7 @@ impl Family {
     pub fn lease(self) -> &'static str {
         match self {
             Self::Tasks => "orchestrator-tasks",
+            Self::Tenants => "orchestrator-tenants",
         }
     }
 }
@@ -77,9 +80,21 @@ mod tests {
     }
 
     #[test]
+    fn each_family_has_a_lease_of_its_own() {
+        let lease = |word: &str| {
+            let argument = ["--family=", word].concat();
+            let found = Arguments::try_parse_from(["orchestrator", &argument]).unwrap();
+            found.family.lease()
+        };
+        assert_eq!(lease("tasks"), "orchestrator-tasks");
+        assert_eq!(lease("tenants"), "orchestrator-tenants");
+    }
+
+    #[test]
     fn what_is_not_known_is_refused() {
         for wrong in [
             "--family=apps",
+            "--family=tenant",
             "--address=here",
             "--log-format=xml",
             "--verbose",

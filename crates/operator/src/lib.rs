@@ -41,7 +41,7 @@ pub fn main() -> ExitCode {
 fn prepare(arguments: &Arguments) -> Result<Config> {
     #[cfg(feature = "mutants")]
     mutants::choose()?;
-    let config = Config::load(&arguments.config)?;
+    let config = Config::load(&arguments.config, arguments.family)?;
     if !arguments.check_config {
         let format = arguments.log_format.unwrap_or_else(|| {
             if std::io::stderr().is_terminal() {

@@ -50,7 +50,7 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
     let client = client::build(server, &metrics, &health)?;
     let identity = identity();
     let candidacy = Candidacy {
-        namespace,
+        namespace: namespace.clone(),
         name: arguments.family.lease().to_owned(),
         identity: identity.clone(),
         durations: config.leader_election.durations,
@@ -79,7 +79,7 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
         limit: PASS,
         seed: random(),
     };
-    controllers(arguments.family, &mut workers, context, &config);
+    controllers(arguments.family, &namespace, &mut workers, context, &config);
 
     let mut services = Supervisor::new(health.clone(), SERVICES);
     tracing::info!(
@@ -104,7 +104,13 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
 }
 
 /// Starts the controllers of a family: the place where families are added.
-fn controllers(family: Family, workers: &mut Supervisor, context: Context, config: &Config) {
+fn controllers(
+    family: Family,
+    own_namespace: &str,
+    workers: &mut Supervisor,
+    context: Context,
+    config: &Config,
+) {
     let scope = if config.watch_namespaces.is_empty() {
         Scope::All
     } else {
@@ -125,6 +131,10 @@ fn controllers(family: Family, workers: &mut Supervisor, context: Context, confi
             };
             let settings = docs.clone().into();
             tasks::controller::start(context, scope, defaults, settings, workers);
+        }
+        Family::Tenants => {
+            let settings = config.tenants.settings(own_namespace);
+            tenants::controller::start(context, settings, workers);
         }
     }
 }

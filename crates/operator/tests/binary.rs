@@ -76,6 +76,18 @@ fn a_configuration_can_be_checked_without_a_cluster() {
 }
 
 #[test]
+fn what_a_family_would_not_heed_is_refused() {
+    let some = "watchNamespaces: [team-a]\n";
+    let check = |family| with(some, &["--check-config", family]).unwrap();
+    assert_eq!(check("--family=tasks"), (true, String::new()));
+    let (is_success, said) = check("--family=tenants");
+    assert!(
+        !is_success && said.contains("watchNamespaces: must be empty"),
+        "{said}"
+    );
+}
+
+#[test]
 fn it_does_not_guess_a_cluster() {
     let (is_success, said) = with("", &["--address", "127.0.0.1:0"]).unwrap();
     assert!(!is_success && said.contains("--kubeconfig"), "{said}");

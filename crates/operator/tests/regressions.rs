@@ -21,6 +21,7 @@ async fn start(env: &Env) -> Result<Operator> {
     operator::install(&env.client, api::crd::tasks()).await?;
     let plan = Plan {
         binary: env!("CARGO_BIN_EXE_orchestrator").into(),
+        family: "tasks",
         home: env.namespace.clone(),
         watched: vec![env.namespace.clone()],
         config: String::new(),

@@ -1,4 +1,5 @@
-//! What runs in a DocsRun's Pod around the agent, as `step clone` and `step publish`.
+//! What runs in a DocsRun's Pod around the agent, as `step clone` and `step publish`; and `step probe`,
+//! which tries connections for a Tenant's proof of isolation.
 //!
 //! ```text
 //! clone (our image, credentials) ──▶ agent (the user's image) ──▶ publish (our image, credentials)
@@ -26,6 +27,7 @@ mod commit;
 mod failure;
 mod names;
 mod plan;
+mod probe;
 mod publish;
 mod push;
 mod repository;
@@ -77,6 +79,9 @@ pub fn run(
     if let Some(folder) = environment.get(&OsString::from(askpass::FOLDER)) {
         return answer(arguments.first(), Path::new(folder), &environment, out);
     }
+    if arguments.first().is_some_and(|name| name == "probe") {
+        return tried(&environment, out);
+    }
     let step = match arguments.as_slice() {
         [name] => Step::parse(name),
         _ => None,
@@ -84,7 +89,7 @@ pub fn run(
     let Some(step) = step else {
         return told(
             out,
-            "usage: step clone|publish, with settings in STEP_* variables",
+            "usage: step clone|publish, with settings in STEP_* variables, or step probe, in PROBE_*",
         );
     };
     let Some(report) = environment.get(&OsString::from(REPORT)).map(PathBuf::from) else {
@@ -117,12 +122,33 @@ pub fn run(
 
 /// The file is the kubelet's: it is written in place, not replaced.
 fn write_report(path: &Path, report: &Report) -> io::Result<()> {
+    write_in_place(path, &report.write())
+}
+
+fn write_in_place(path: &Path, text: &str) -> io::Result<()> {
     let mut file = File::options()
         .write(true)
         .create(true)
         .truncate(true)
         .open(path)?;
-    file.write_all(report.write().as_bytes())
+    file.write_all(text.as_bytes())
+}
+
+/// Tries the connections of a plan.
+fn tried(environment: &Environment, out: &mut dyn Write) -> ExitCode {
+    let variable = |name: &str| environment.get(&OsString::from(name));
+    let (Some(plan), Some(report)) = (variable("PROBE_PLAN"), variable("PROBE_REPORT")) else {
+        return told(out, "the variables PROBE_PLAN and PROBE_REPORT must be set");
+    };
+    let text = match probe::run(&plan.to_string_lossy()) {
+        Ok(text) => text,
+        Err(error) => return told(out, &error),
+    };
+    let path = PathBuf::from(report);
+    match write_in_place(&path, &text) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => told(out, &format!("cannot write '{}': {error}", path.display())),
+    }
 }
 
 fn told(out: &mut dyn Write, text: &str) -> ExitCode {

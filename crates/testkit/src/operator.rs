@@ -53,6 +53,8 @@ pub const BINARY_VARIABLE: &str = "ORCHESTRATOR_TEST_BINARY";
 pub struct Plan {
     /// The binary.
     pub binary: PathBuf,
+    /// The family that it works on.
+    pub family: &'static str,
     /// Where its Lease and its ServiceAccount are.
     pub home: String,
     /// The namespaces that it watches.
@@ -139,7 +141,7 @@ impl Launch {
             .arg(folder.path().join("config.yaml"))
             .arg("--kubeconfig")
             .arg(folder.path().join("kubeconfig"))
-            .args(["--family", "tasks", "--namespace", &plan.home])
+            .args(["--family", plan.family, "--namespace", &plan.home])
             .args(["--log-format", "json"])
             .args(["--address", &address.to_string()])
             .envs(plan.environment.iter().map(|(name, value)| (name, value)));
@@ -472,6 +474,8 @@ fn rules(permissions: &[Permission], scopes: &[Scope]) -> Vec<PolicyRule> {
                 .iter()
                 .map(|verb| (*verb).to_owned())
                 .collect(),
+            resource_names: (!permission.names.is_empty())
+                .then(|| permission.names.iter().map(|&name| name.into()).collect()),
             ..PolicyRule::default()
         })
         .collect()

@@ -133,15 +133,22 @@ fn has_test(source: &str, name: &str) -> bool {
 
 /// Whether a suite of `cargo xtask` has a case of this name; with an id, one that shows it.
 fn has_case(source: &str, name: &str, id: Option<&str>) -> bool {
-    ["name: ", "case(", "case!(", "case!(\n            "]
-        .iter()
-        .any(|before| {
-            let begins = format!("{before}\"{name}\"");
-            source.match_indices(&begins).any(|(index, _)| {
-                let shows = source[index + begins.len()..].trim_start_matches([',', ' ', '\n']);
-                id.is_none_or(|id| shows.starts_with(&format!("\"{id}: ")))
-            })
+    [
+        "name: ",
+        "case(",
+        "case!(",
+        "case!(\n            ",
+        "alone!(",
+        "alone!(\n            ",
+    ]
+    .iter()
+    .any(|before| {
+        let begins = format!("{before}\"{name}\"");
+        source.match_indices(&begins).any(|(index, _)| {
+            let shows = source[index + begins.len()..].trim_start_matches([',', ' ', '\n']);
+            id.is_none_or(|id| shows.starts_with(&format!("\"{id}: ")))
         })
+    })
 }
 
 /// The code of all chores.

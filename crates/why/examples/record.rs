@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run -p why --example record -- NAMESPACE taskrun/NAME > crates/why/tests/worlds/CASE.json
 //! ```
-//! With `--text` it prints the explanation instead.
+//! A Tenant is in no namespace: any word stands for it. With `--text` it prints the explanation instead.
 
 use std::io::Write;
 
@@ -27,6 +27,7 @@ async fn main() -> Result<()> {
         "taskrun" => TargetKind::TaskRun,
         "docsrun" => TargetKind::DocsRun,
         "agent" => TargetKind::Agent,
+        "tenant" => TargetKind::Tenant,
         "job" => TargetKind::Job,
         "pod" => TargetKind::Pod,
         other => bail!("'{other}' cannot be explained"),

@@ -15,7 +15,7 @@ pub struct Explanation {
     pub at: Time,
     /// What was asked about.
     pub target: ObjectRef,
-    /// What is explained: the target, or the run that it belongs to.
+    /// What is explained: the target, or the run or Tenant that it belongs to.
     pub subject: ObjectRef,
     /// How it stands.
     pub state: State,
@@ -24,7 +24,9 @@ pub struct Explanation {
     /// Since when the trouble lasts, or since when it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
-    /// The object's own `status.message`; where it is outdated, the sentence of the deepest object.
+    /// The object's own `status.message`; of a Tenant that is ready, but not isolated or not proven to
+    /// be, that of its condition `NetworkIsolated`; where it is outdated, the sentence of the deepest
+    /// object.
     pub headline: String,
     /// What the status still says, where the cluster shows something else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,9 +73,13 @@ pub enum State {
     Held,
     /// It is being deleted.
     Deleting,
-    /// An Agent that can be used.
+    /// An Agent that can be used; a Tenant that can be used and is proven to be isolated.
     Ready,
-    /// An object that does not belong to a run.
+    /// A Tenant that can be used, and is not isolated.
+    NotIsolated,
+    /// A Tenant that can be used; whether it is isolated is not known.
+    NotProven,
+    /// An object that belongs to no run and no Tenant.
     NotOurs,
 }
 

@@ -108,7 +108,7 @@ impl Mark {
             (Some(_), State::Held) => Self::Awaited,
             (Some(_), _) => Self::Blocker,
             // Something that is on its way, and nothing is wrong with it.
-            (None, State::Waiting | State::Deleting)
+            (None, State::Waiting | State::Deleting | State::NotProven)
                 if deepest.health == Health::Waiting && explanation.chain.len() > 1 =>
             {
                 Self::Awaited
@@ -158,6 +158,8 @@ impl Page {
             State::Held => ("‖", "HELD", Ink::Yellow),
             State::Deleting => ("⊘", "DELETING", Ink::Yellow),
             State::Ready => ("✓", "READY", Ink::Green),
+            State::NotIsolated => ("✗", "READY, NOT ISOLATED", Ink::Red),
+            State::NotProven => ("○", "READY, NOT PROVEN", Ink::Yellow),
             State::NotOurs => ("?", "NOT OURS", Ink::Plain),
         };
         let subject = &explanation.subject;
@@ -173,6 +175,8 @@ impl Page {
             | State::Held
             | State::Deleting
             | State::Ready
+            | State::NotIsolated
+            | State::NotProven
             | State::NotOurs => "since",
         };
         let since = explanation

@@ -75,6 +75,52 @@ pub(crate) fn answer(message: &str) -> Option<&str> {
     rest.split(' ').next()
 }
 
+/// The finalizers that a namespace waits for, in the words of its controller: `…: example.com/backup in 1
+/// resource instances, …`.
+pub(crate) fn finalizers(message: &str) -> Vec<String> {
+    let Some((_, list)) = message.split_once("finalizers remaining: ") else {
+        return Vec::new();
+    };
+    list.split(", ")
+        .filter_map(|one| Some(one.split_once(" in ")?.0.to_owned()))
+        .collect()
+}
+
+/// Plural and group of what is left in a namespace: `…: configmaps. has 1 resource instances,
+/// deployments.apps has 2 resource instances`.
+#[cfg(any(feature = "gather", test))]
+pub(crate) fn remaining(message: &str) -> Vec<(&str, &str)> {
+    let Some((_, list)) = message.split_once("resources are remaining: ") else {
+        return Vec::new();
+    };
+    list.split(", ")
+        .filter_map(|one| one.split_once(" has ")?.0.split_once('.'))
+        .collect()
+}
+
+/// The APIService of a part of the API that does not answer: `…: metrics.k8s.io/v1beta1: stale
+/// GroupVersion discovery: …`.
+pub(crate) fn stale_group(message: &str) -> Option<String> {
+    let (_, list) = message.split_once("list of server APIs: ")?;
+    let (group, rest) = list.split_once('/')?;
+    let version = rest.split([':', ',', ' ']).next()?;
+    (!group.contains(' ')).then(|| [version, ".", group].concat())
+}
+
+/// Name and namespace of the first policy that is named: `NetworkPolicy 'a', 'b' in namespace 'c' …`.
+pub(crate) fn policy(message: &str) -> Option<(&str, &str)> {
+    let (_, rest) = message.split_once("NetworkPolicy '")?;
+    let (names, rest) = rest.split_once("' in namespace '")?;
+    let name = names.split('\'').next()?;
+    Some((name, rest.split('\'').next()?))
+}
+
+/// A Pod, and what is said of it: `Pod 'x': …`.
+pub(crate) fn pod(message: &str) -> Option<(&str, &str)> {
+    let (_, rest) = message.split_once("Pod '")?;
+    rest.split_once("': ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,5 +201,41 @@ mod tests {
         ] {
             assert_eq!(is_calm(message), expected, "{message}");
         }
+    }
+
+    #[test]
+    fn what_holds_a_namespace_is_recognised() {
+        let held = "Some content in the namespace has finalizers remaining: example.com/backup in 1 resource instances, kubernetes.io/pvc-protection in 2 resource instances";
+        assert_eq!(
+            finalizers(held),
+            ["example.com/backup", "kubernetes.io/pvc-protection"]
+        );
+        let left = "Some resources are remaining: configmaps. has 1 resource instances, deployments.apps has 2 resource instances";
+        assert_eq!(
+            remaining(left),
+            [("configmaps", ""), ("deployments", "apps")]
+        );
+        assert!(finalizers(left).is_empty() && remaining(held).is_empty());
+        for (message, wanted) in [
+            (
+                "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: metrics.k8s.io/v1beta1: stale GroupVersion discovery: metrics.k8s.io/v1beta1",
+                Some("v1beta1.metrics.k8s.io"),
+            ),
+            ("All resources successfully discovered", None),
+        ] {
+            assert_eq!(stale_group(message).as_deref(), wanted);
+        }
+    }
+
+    #[test]
+    fn what_a_tenant_speaks_of_is_recognised() {
+        let message = "NetworkPolicy 'by-hand', 'other' in namespace 'tenant-acme' is not this Tenant's, and may open it";
+        assert_eq!(policy(message), Some(("by-hand", "tenant-acme")));
+        assert_eq!(policy("NetworkPolicy 'a' is being set"), None);
+        assert_eq!(
+            pod("Pod 'probe-acme-inside-1': it has no node: none"),
+            Some(("probe-acme-inside-1", "it has no node: none"))
+        );
+        assert_eq!(pod("nothing was told"), None);
     }
 }

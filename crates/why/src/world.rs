@@ -7,12 +7,16 @@
 //!
 //! As JSON it is a test's fixture: see `tests/worlds/README.md`.
 
+mod tenants;
+
 use std::collections::BTreeMap;
 
 use api::tasks::{AgentStatus, TaskRunStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use tenants::{EndpointsView, RedisView, ServerView, TenantView, WorkloadView};
 
 /// The most entries of one list: more would not be read by anyone at 3 a.m.
 pub const LIST: usize = 100;
@@ -68,6 +72,22 @@ pub struct World {
     /// The Agent that the target is, or that the run names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentView>,
+    /// The Tenant that the target is or belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantView>,
+    /// The Tenant's Deployment and StatefulSet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<WorkloadView>,
+    /// What the Tenant's Services lead to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub endpoints: Vec<EndpointsView>,
+    /// All NetworkPolicies of the Tenant's namespace, whosever they are; `None` if they could not be
+    /// read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policies: Option<Vec<Meta>>,
+    /// What is left in a Tenant's namespace that is being deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<OtherView>,
     /// The run's Jobs, or the one that was asked about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<JobView>,
@@ -118,6 +138,11 @@ impl World {
             target,
             run: None,
             agent: None,
+            tenant: None,
+            workloads: Vec::new(),
+            endpoints: Vec::new(),
+            policies: None,
+            left: Vec::new(),
             jobs: Vec::new(),
             pods: Vec::new(),
             events: Vec::new(),
@@ -165,15 +190,21 @@ pub struct Meta {
     /// Its controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
-    /// The UID of the run in its label.
+    /// The UID of the run or Tenant in its label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_uid: Option<String>,
-    /// The name of the run in its label.
+    /// The name of the run or Tenant in its label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_name: Option<String>,
-    /// The kind of the run in its label.
+    /// The kind of it in its label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_kind: Option<String>,
+    /// The part of a Tenant in its label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub component: Option<String>,
+    /// The Tenant that left it behind, by its annotation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retained_from: Option<String>,
 }
 
 /// The controller of an object.
@@ -427,6 +458,17 @@ pub struct ContainerView {
     /// How it stands.
     #[serde(default)]
     pub state: ContainerState,
+    /// How often it was started again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub restarts: i32,
+    /// How it ended the last time, if it was started again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<ContainerState>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks for it")]
+fn is_zero(count: &i32) -> bool {
+    *count == 0
 }
 
 /// How a container stands.
@@ -568,12 +610,15 @@ pub struct Known {
     pub provisioner: Option<String>,
 }
 
-/// An object that stands where a child of the run should be.
+/// An object of which only the metadata was read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OtherView {
     /// Its kind.
     pub kind: String,
+    /// What kubectl calls it, where its kind is not enough: `certificates.cert-manager.io`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub resource: String,
     /// What every object has.
     pub meta: Meta,
 }
@@ -593,6 +638,15 @@ pub struct NamespaceView {
     /// What its deletion waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<ConditionView>,
+    /// Whose it is, and since when it is there.
+    #[serde(default)]
+    pub meta: Meta,
+    /// The Tenant that it is offered to, by its annotation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopt: Option<String>,
+    /// Who made it, as the server noted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_by: Option<String>,
 }
 
 /// A Lease of the operator.

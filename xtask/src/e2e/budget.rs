@@ -56,6 +56,7 @@ async fn budget(env: Env) -> Result<String> {
     let folder = binary.parent().context("this program is in no folder")?;
     let plan = Plan {
         binary: operator::built(folder)?,
+        family: "tasks",
         home: env.namespace.clone(),
         watched: vec![env.namespace.clone()],
         config: "tasks: {cleanup: {completedJobDelayMinutes: 0}}".to_owned(),

@@ -1,4 +1,5 @@
-//! `cargo xtask e2e install`: the chart, and the README's quickstart command by command.
+//! `cargo xtask e2e install`: the chart, and the README's quickstart and the tutorial of Tenants command by
+//! command.
 //!
 //! What a reader of the README does and this does not is one line, `kind load image-archive`: here
 //! the node takes the archive directly. What this does beyond it is said in [`prepare`].
@@ -27,8 +28,13 @@ use super::{
 };
 use crate::testbed::announce;
 
-/// What the examples call busybox, and what the node knows it as: Debian's busybox is a 1.35 too.
-const EXAMPLES_IMAGE: &str = "docker.io/library/busybox:1.35";
+/// Images of the examples, and what the node knows them as. Debian's busybox is a 1.35 too, and its Redis
+/// a 7; the server is another one, which listens where it is told to, too.
+const EXAMPLES: &[(&str, &str)] = &[
+    ("busybox:1", "docker.io/library/busybox:1.35"),
+    ("redis:7", "docker.io/library/redis:7"),
+    ("notes:1", "docker.io/traefik/whoami:v1.10"),
+];
 const ACCOUNT: &str = "orchestrator-tasks";
 /// For Pods that were told to stop: twice their grace.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -94,6 +100,8 @@ pub(super) async fn run() -> Result<ExitCode> {
     chart::run(&mut report).await?;
     let readme = fs::read_to_string(layout::repository().join("README.md"))?;
     let steps = quickstart::steps(&readme).context("README.md")?;
+    let tutorial = fs::read_to_string(layout::repository().join("docs/tutorials/tenants.md"))?;
+    let tenants = quickstart::steps(&tutorial).context("the tutorial of Tenants")?;
     for Check { after, name, .. } in CHECKS {
         ensure!(
             steps.iter().any(|step| step.command.starts_with(after)),
@@ -104,9 +112,16 @@ pub(super) async fn run() -> Result<ExitCode> {
         Cluster::start(&format!("e2e-install-{}", std::process::id()), Tier::Node).await?;
     announce(&cluster);
     let folders = &cluster.folders;
+    let program = testkit::process::this_program()?;
+    let programs = program.parent().context("this program is in no folder")?;
     let shell = Shell::new(&folders.kubeconfig(), &folders.run.join("kubectl"))?;
+    let shell = shell.with(programs, &[])?;
     let ran = match prepare(&cluster, &shell).await {
-        Ok(()) => follow(&cluster, &shell, &steps, &mut report).await,
+        Ok(()) => {
+            let followed = follow(&cluster, &shell, &steps, CHECKS, ("readme", &mut report)).await;
+            let tutorial = ("tenants", &mut report);
+            followed.and(follow(&cluster, &shell, &tenants, &[], tutorial).await)
+        }
         Err(error) => Err(error),
     };
     let stopped = cluster.stop().await;
@@ -115,12 +130,14 @@ pub(super) async fn run() -> Result<ExitCode> {
     Ok(report.end())
 }
 
-/// What a reader need not do: the node gets the examples' image under the name that is pulled
+/// What a reader need not do: the node gets the examples' images under the names that are pulled
 /// elsewhere, and both namespaces refuse Pods that are not `restricted`.
 async fn prepare(cluster: &Cluster, shell: &Shell) -> Result<()> {
-    cluster
-        .tag_image(&format!("{REGISTRY}/busybox:1"), EXAMPLES_IMAGE)
-        .await?;
+    for (image, name) in EXAMPLES {
+        cluster
+            .tag_image(&format!("{REGISTRY}/{image}"), name)
+            .await?;
+    }
     shell
         .check(&format!("kubectl create namespace {NAMESPACE}"))
         .await?;
@@ -132,18 +149,19 @@ async fn prepare(cluster: &Cluster, shell: &Shell) -> Result<()> {
     Ok(())
 }
 
-/// Does what the README says, until something is not as it says.
+/// Does what a page says, until something is not as it says.
 async fn follow(
     cluster: &Cluster,
     shell: &Shell,
     steps: &[Step],
-    report: &mut Report,
+    checks: &[Check],
+    (page, report): (&str, &mut Report),
 ) -> Result<()> {
     let mut failed = None;
     for (index, step) in steps.iter().enumerate() {
-        let name = format!("readme-{}", index + 1);
+        let name = format!("{page}-{}", index + 1);
         let checks = || {
-            CHECKS
+            checks
                 .iter()
                 .filter(|check| step.command.starts_with(check.after))
         };
@@ -187,12 +205,25 @@ async fn perform(cluster: &Cluster, shell: &Shell, step: &Step) -> Result<String
                 .with_context(|| format!("'{command}': of cargo's commands only 'xtask' is run"))?;
             format!("'{}' {chore}", testkit::process::this_program()?.display())
         }
-        Some(("helm" | "kubectl", _)) => command.clone(),
-        Some(_) | None => bail!("'{command}' is none of cargo xtask, kind load, helm, kubectl"),
+        Some(("helm" | "kubectl" | "orc", _)) => command.clone(),
+        Some(_) | None => {
+            bail!("'{command}' is none of cargo xtask, kind load, helm, kubectl, orc")
+        }
     };
-    let printed = shell.check(&line).await?;
+    let printed = if refuses(step) {
+        let output = shell.run(&line).await?;
+        ensure!(!output.status.success(), "'{command}' succeeded");
+        output.stdout
+    } else {
+        shell.check(&line).await?
+    };
     quickstart::compare(shown, &printed).with_context(|| format!("'{command}'"))?;
     Ok(format!("'{command}'"))
+}
+
+/// Whether the answer is no, which is another code than 0.
+fn refuses(step: &Step) -> bool {
+    step.shown.iter().map(String::as_str).eq(["no"])
 }
 
 /// What who looks for the fault would ask first.
@@ -255,7 +286,7 @@ async fn rights(shell: &Shell) -> Result<String> {
         watched,
         cluster,
         own,
-    } = chart::generated()?;
+    } = chart::generated("tasks")?;
     may(shell, "default", &[&watched, &cluster]).await?;
     may(shell, NAMESPACE, &[&watched, &cluster, &own]).await?;
     Ok("'kubectl auth can-i --list' is what was generated, here and elsewhere".to_owned())
@@ -478,7 +509,7 @@ async fn r17_restart(shell: &Shell) -> Result<String> {
 
 /// Objects and their definitions outlive the release, and a new one finds them as they were.
 async fn kept(shell: &Shell) -> Result<String> {
-    for kind in chart::kinds()?.keys() {
+    for kind in chart::kinds("tasks")?.keys() {
         shell.get(&format!("crd {kind}")).await?;
     }
     let before = runs(shell).await?;
@@ -511,7 +542,7 @@ async fn some_namespaces(shell: &Shell) -> Result<String> {
         watched,
         cluster,
         own,
-    } = chart::generated()?;
+    } = chart::generated("tasks")?;
     shell
         .check(&format!(
             "helm upgrade orchestrator charts/orchestrator --namespace {NAMESPACE} --wait \
@@ -563,6 +594,7 @@ pods                              []                   []       [list]
             api_groups: vec![group.to_owned()],
             resources: vec![resource.to_owned()],
             verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+            resource_names: Vec::new(),
         };
         let rules = [
             rule("batch", "jobs", &["create", "delete"]),

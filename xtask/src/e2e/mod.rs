@@ -5,12 +5,14 @@ mod chart;
 mod children;
 mod docs;
 mod events;
+mod fleet;
 mod install;
 mod quickstart;
 mod reading;
 mod shell;
 mod sight;
 mod tasks;
+mod tenants;
 mod why;
 
 use std::{process::ExitCode, time::Instant};
@@ -33,10 +35,24 @@ pub(crate) enum Command {
         /// Only these cases
         cases: Vec<String>,
     },
+    /// What many Tenants cost the API server and the operator, on fake nodes
+    Fleet {
+        /// How many
+        #[arg(long, default_value_t = 500)]
+        tenants: usize,
+        /// For how many seconds nothing may be written once they run
+        #[arg(long, default_value_t = 60)]
+        quiet: u64,
+    },
     /// The chart as it is rendered and, by the README's own commands, as it is installed and used
     Install,
     /// TaskRuns from creation to every end, on the real node
     Tasks {
+        /// Only these cases
+        cases: Vec<String>,
+    },
+    /// Tenants from creation to every end, on the real node, with real Redis
+    Tenants {
         /// Only these cases
         cases: Vec<String>,
     },
@@ -51,6 +67,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
                 "this one needs a cluster of the testbed: it loads images on the node"
             );
             build_driver()?;
+            build("cli")?;
             // Here it may take its minutes; where the README builds it, a cluster waits.
             crate::image::build()?;
             runtime()?.block_on(install::run())
@@ -58,6 +75,11 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         Command::Budget => {
             build_operator()?;
             runtime()?.block_on(budget::run())
+        }
+        Command::Fleet { tenants, quiet } => {
+            build_operator()?;
+            let quiet = std::time::Duration::from_secs(quiet);
+            runtime()?.block_on(fleet::run(tenants, quiet))
         }
         Command::Docs { cases } => {
             build_driver()?;
@@ -69,6 +91,11 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             build_driver()?;
             build_operator()?;
             runtime()?.block_on(tasks::run(&cases))
+        }
+        Command::Tenants { cases } => {
+            build_driver()?;
+            build_operator()?;
+            runtime()?.block_on(tenants::run(&cases))
         }
     }
 }

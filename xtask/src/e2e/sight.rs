@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use api::tasks::{DocsRun, TaskRun};
+use api::{
+    tasks::{DocsRun, TaskRun},
+    tenants::Tenant,
+};
 use futures::{StreamExt, TryStreamExt};
 use kube::{
     Api, Client, ResourceExt,
@@ -24,7 +27,7 @@ const LAST_WORD: Duration = Duration::from_millis(300);
 /// How often each status was computed, over all cases of this process.
 static TALLY: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
 
-/// Watches the runs of some namespaces.
+/// Watches runs of some namespaces, or all Tenants.
 pub(super) struct Sight {
     watches: JoinSet<Result<()>>,
     seen: Arc<Mutex<Vec<DynamicObject>>>,
@@ -33,19 +36,27 @@ pub(super) struct Sight {
 impl Sight {
     /// Everything from now on.
     pub(super) async fn new(client: &Client, namespaces: &[String]) -> Result<Self> {
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let mut watches = JoinSet::new();
         let kinds = [
             ApiResource::erase::<TaskRun>(&()),
             ApiResource::erase::<DocsRun>(&()),
         ];
-        let places: Vec<(&String, &ApiResource)> = namespaces
-            .iter()
-            .flat_map(|namespace| kinds.iter().map(move |kind| (namespace, kind)))
-            .collect();
-        for (namespace, resource) in places {
-            let runs: Api<DynamicObject> =
-                Api::namespaced_with(client.clone(), namespace, resource);
+        let places = namespaces.iter().flat_map(|namespace| {
+            let of = |kind| Api::namespaced_with(client.clone(), namespace, kind);
+            kinds.iter().map(of).collect::<Vec<_>>()
+        });
+        Self::of(places.collect()).await
+    }
+
+    /// Every Tenant from now on.
+    pub(super) async fn of_tenants(client: &Client) -> Result<Self> {
+        let resource = ApiResource::erase::<Tenant>(&());
+        Self::of(vec![Api::all_with(client.clone(), &resource)]).await
+    }
+
+    async fn of(places: Vec<Api<DynamicObject>>) -> Result<Self> {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let mut watches = JoinSet::new();
+        for runs in places {
             let now = runs.list(&ListParams::default().limit(1)).await?;
             let version = now.metadata.resource_version.unwrap_or_default();
             watches.spawn(follow(runs, version, Arc::clone(&seen)));
@@ -159,7 +170,7 @@ fn expected(run: &DynamicObject) -> &'static str {
         "Terminating"
     } else if !is_current {
         "InProgress"
-    } else if is_true("Finished") && is_true("Succeeded") {
+    } else if is_true("Finished") && is_true("Succeeded") || is_true("Ready") {
         "Current"
     } else if is_true("Stalled") || status["phase"] == "Failed" {
         "Failed"

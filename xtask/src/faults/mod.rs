@@ -4,6 +4,7 @@ pub(crate) mod mutants;
 mod replicas;
 mod report;
 mod tasks;
+mod tenants;
 mod transitions;
 
 use std::{
@@ -17,7 +18,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use testkit::{
-    cluster::{Cluster, Tier},
+    cluster::{Cluster, Tier, apply},
     faults::{
         campaign::{self, Lesson, Manner, Tally, Verdict},
         ledger::Ledger,
@@ -47,6 +48,8 @@ const SHARE: (usize, u64) = (110, 7);
 pub(crate) enum Command {
     /// Every plan of the tasks family, or some of them
     Tasks(Arguments),
+    /// Every plan of the tenants family, or some of them
+    Tenants(Arguments),
     /// Two operators with one Lease: the leader is killed, stopped and frozen, again and again
     Replicas {
         /// How often it is killed
@@ -84,6 +87,9 @@ pub(crate) struct Arguments {
     /// A fixed share of all plans, as CI plays it
     #[arg(long)]
     share: bool,
+    /// How many plans the share has
+    #[arg(long, default_value_t = SHARE.0)]
+    size: usize,
     /// How many compound schedules there are, by seeds from 0
     #[arg(long, default_value_t = 520)]
     compound: u64,
@@ -104,7 +110,8 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode> {
     build_driver()?;
     crate::e2e::build_operator()?;
     match command {
-        Command::Tasks(arguments) => runtime()?.block_on(tasks_family(arguments)),
+        Command::Tasks(arguments) => runtime()?.block_on(family(Family::Tasks, arguments)),
+        Command::Tenants(arguments) => runtime()?.block_on(family(Family::Tenants, arguments)),
         Command::Replicas {
             kills,
             terms,
@@ -135,8 +142,34 @@ fn ending(is_clean: bool) -> ExitCode {
     }
 }
 
-async fn tasks_family(arguments: &Arguments) -> Result<ExitCode> {
-    let stand = Stand::with(binary()?).await?;
+/// Whose scenarios are played.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    Tasks,
+    Tenants,
+}
+
+impl Family {
+    const ALL: [Self; 2] = [Self::Tasks, Self::Tenants];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tasks => "tasks",
+            Self::Tenants => "tenants",
+        }
+    }
+
+    /// The page of the docs.
+    fn page(self) -> &'static str {
+        match self {
+            Self::Tasks => "docs/reference/fault-report.md",
+            Self::Tenants => "docs/reference/fault-report-tenants.md",
+        }
+    }
+}
+
+async fn family(family: Family, arguments: &Arguments) -> Result<ExitCode> {
+    let stand = Stand::of(family, binary()?).await?;
     let result = campaign(&stand, arguments).await;
     stand.down().await?;
     result
@@ -174,8 +207,7 @@ async fn campaign(stand: &Stand, arguments: &Arguments) -> Result<ExitCode> {
         plans = chosen(&lessons, plans, &arguments.plans)?;
     }
     if arguments.share {
-        let (size, seed) = SHARE;
-        plans = plan::share(plans, size, seed);
+        plans = plan::share(plans, arguments.size, SHARE.1);
     }
     if arguments.list {
         for plan in &plans {
@@ -186,8 +218,9 @@ async fn campaign(stand: &Stand, arguments: &Arguments) -> Result<ExitCode> {
     let tally = play(stand, &lessons, plans, arguments.parallel).await?;
     print!("{tally}");
     if arguments.report {
-        let path = layout::repository().join("docs/reference/fault-report.md");
-        std::fs::write(path, report::page(&lessons, &tally))?;
+        let path = layout::repository().join(stand.family.page());
+        let page = report::page(stand.family.name(), &lessons, &tally);
+        std::fs::write(path, page)?;
     }
     Ok(ending(tally.is_clean()))
 }
@@ -288,35 +321,57 @@ fn line(id: &str, verdict: &Result<Verdict>) -> String {
 
 /// A cluster with everything that plays need.
 struct Stand {
+    family: Family,
     cluster: Cluster,
     theatre: Arc<Theatre>,
     scenarios: Vec<Arc<dyn Scenario>>,
 }
 
 impl Stand {
-    /// With operators of this binary.
-    async fn with(binary: PathBuf) -> Result<Self> {
+    /// For a family, with operators of this binary.
+    async fn of(family: Family, binary: PathBuf) -> Result<Self> {
         let name = format!("faults-{}", std::process::id());
         let cluster = Cluster::start(&name, Tier::Node).await?;
         announce(&cluster);
         image::load_toolbox(&cluster).await?;
         let (client, config) = (cluster.client().await?, cluster.config().await?);
-        operator::install(&client, api::crd::tasks()).await?;
+        let (definitions, permissions, watched, selected) = match family {
+            Family::Tasks => (
+                api::crd::tasks(),
+                api::rbac::tasks(),
+                tasks::watched(),
+                &[][..],
+            ),
+            Family::Tenants => (
+                api::crd::tenants(),
+                api::rbac::tenants(),
+                tenants::watched(),
+                tenants::SELECTED,
+            ),
+        };
+        operator::install(&client, definitions).await?;
+        if family == Family::Tenants {
+            for object in tenants::beside() {
+                apply(&client, "default", &object.to_string()).await?;
+            }
+        }
         let network = Arc::new(Network::of(&cluster)?);
         let address = network.address();
         let listener = network.run(move || std::net::TcpListener::bind((address, 0)))??;
         let theatre = Theatre {
-            witness: Arc::new(Witness::start(&client, tasks::watched()).await?),
+            witness: Arc::new(Witness::start(&client, watched.clone()).await?),
             ledger: Arc::new(Ledger::start(listener)?),
-            watched: tasks::watched(),
+            watched,
+            selected,
             audit: cluster.audit(),
             logs: cluster.folders.logs.join("plays"),
             operator: operator::Plan {
                 binary,
+                family: family.name(),
                 home: String::new(),
                 watched: Vec::new(),
                 config: String::new(),
-                permissions: api::rbac::tasks(),
+                permissions,
                 network: None,
                 endpoint: None,
                 environment: Vec::new(),
@@ -325,8 +380,12 @@ impl Stand {
             config,
             network,
         };
-        let scenarios = tasks::scenarios(Server::in_cluster(&cluster)?);
+        let scenarios = match family {
+            Family::Tasks => tasks::scenarios(Server::in_cluster(&cluster)?),
+            Family::Tenants => tenants::scenarios(),
+        };
         Ok(Self {
+            family,
             cluster,
             theatre: Arc::new(theatre),
             scenarios,

@@ -22,7 +22,7 @@ use testkit::{
 };
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use super::Stand;
+use super::{Family, Stand, tasks, tenants};
 use crate::testbed::{build_driver, require_root, runtime};
 
 /// Chooses the bug of a test build.
@@ -120,10 +120,29 @@ fn build() -> Result<PathBuf> {
 }
 
 async fn hunt(chosen: Vec<(About, Vec<Sight>)>, binary: &Path) -> Result<Vec<Found>> {
-    let stand = Stand::with(binary.to_owned()).await?;
-    let result = plays(&stand, &chosen).await;
-    stand.down().await?;
-    let mut found = result?;
+    let mut found: Vec<Found> = chosen
+        .iter()
+        .map(|(about, _)| Found {
+            about: *about,
+            killer: None,
+        })
+        .collect();
+    for family in Family::ALL {
+        // Those of this family that no play saw yet.
+        let mut open = chosen.clone();
+        for ((_, sights), known) in open.iter_mut().zip(&found) {
+            sights.retain(|sight| known.killer.is_none() && family_of(sight) == Some(family));
+        }
+        if open.iter().all(|(_, sights)| sights.is_empty()) {
+            continue;
+        }
+        let stand = Stand::of(family, binary.to_owned()).await?;
+        let result = plays(&stand, &open).await;
+        stand.down().await?;
+        for (known, one) in found.iter_mut().zip(result?) {
+            known.killer = known.killer.take().or(one.killer);
+        }
+    }
     let left: Vec<(usize, Sight)> = chosen
         .iter()
         .enumerate()
@@ -139,6 +158,19 @@ async fn hunt(chosen: Vec<(About, Vec<Sight>)>, binary: &Path) -> Result<Vec<Fou
     Ok(found)
 }
 
+/// The family whose scenario it is, if it is one.
+fn family_of(sight: &Sight) -> Option<Family> {
+    let Sight::Play(name, _) = sight else {
+        return None;
+    };
+    let of_tenants = tenants::scenarios();
+    let is_of_tenants = of_tenants.iter().any(|one| one.name() == name);
+    Some(match is_of_tenants {
+        true => Family::Tenants,
+        false => Family::Tasks,
+    })
+}
+
 /// Plays the scenarios that can see each mutant until one does.
 async fn plays(stand: &Stand, chosen: &[(About, Vec<Sight>)]) -> Result<Vec<Found>> {
     let used = |scenario: &Arc<dyn Scenario>| {
@@ -146,7 +178,9 @@ async fn plays(stand: &Stand, chosen: &[(About, Vec<Sight>)]) -> Result<Vec<Foun
         sights.any(|sight| matches!(sight, Sight::Play(name, _) if name == scenario.name()))
     };
     let mut scenarios = stand.scenarios.clone();
-    scenarios.extend(super::tasks::slow());
+    if stand.family == Family::Tasks {
+        scenarios.extend(tasks::slow());
+    }
     scenarios.retain(used);
     // The control: the same build without a bug must be seen by nobody.
     let lessons = Arc::new(super::learned(stand, &scenarios, PLAYS, QUIET).await?);

@@ -181,6 +181,7 @@ async fn campaign(cluster: &Cluster, counts: [usize; 3]) -> Result<Report> {
         config,
         plan: Plan {
             binary: super::binary()?,
+            family: "tasks",
             home: NAMESPACE.to_owned(),
             watched: vec![NAMESPACE.to_owned()],
             config: CONFIG.to_owned(),

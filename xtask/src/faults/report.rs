@@ -12,10 +12,10 @@ const NAMED: usize = 40;
 const WORDS: usize = 240;
 
 /// The page.
-pub(super) fn page(lessons: &[Lesson], tally: &Tally) -> String {
-    let mut text = String::from(
-        "<!-- Written by `cargo xtask faults tasks --report` -->\n\
-         # Fault campaign: the last report\n\n\
+pub(super) fn page(family: &str, lessons: &[Lesson], tally: &Tally) -> String {
+    let mut text = format!(
+        "<!-- Written by `cargo xtask faults {family} --report` -->\n\
+         # Fault campaign of {family}: the last report\n\n\
          What it is and what it means: [what happens when things break](../concepts/faults.md).\n\n\
          ```text\n",
     );

@@ -176,6 +176,7 @@ impl Stage {
         let sight = Sight::open(&client, NAMESPACE, kinds.values());
         let plan = Plan {
             binary: super::binary()?,
+            family: "tasks",
             home: NAMESPACE.to_owned(),
             watched: vec![NAMESPACE.to_owned()],
             config: String::new(),

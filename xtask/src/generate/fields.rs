@@ -14,7 +14,7 @@ use super::{
 };
 
 pub(super) fn outputs() -> Result<Vec<Output>> {
-    api::crd::tasks().iter().map(output).collect()
+    api::crd::all().iter().map(output).collect()
 }
 
 fn output(crd: &CustomResourceDefinition) -> Result<Output> {
@@ -63,8 +63,13 @@ fn kind(
         .iter()
         .flat_map(|names| names.iter().map(|name| code(name)))
         .collect();
+    let place = match crd.spec.scope.as_str() {
+        "Namespaced" => "in a namespace",
+        "Cluster" => "cluster-scoped: in no namespace",
+        other => bail!("its scope is '{other}'"),
+    };
     let mut text = format!(
-        "\n{}\n\n`apiVersion: {}/{}`, `kind: {}`, in a namespace; short name {}.\n",
+        "\n{}\n\n`apiVersion: {}/{}`, `kind: {}`, {place}; short name {}.\n",
         cell(root.description),
         crd.spec.group,
         version.name,
@@ -445,7 +450,7 @@ mod tests {
 
     #[test]
     fn what_the_schema_says_is_in_the_page() {
-        for crd in api::crd::tasks() {
+        for crd in api::crd::all() {
             let page = output(&crd).unwrap().text;
             let schema = serde_json::to_value(&crd.spec.versions[0].schema).unwrap();
             for key in ["description", "message", "pattern"] {
@@ -460,6 +465,18 @@ mod tests {
                     };
                     assert!(page.contains(&wanted), "{key} {text}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_says_whether_the_kind_is_in_a_namespace() {
+        for (crds, wanted) in [
+            (api::crd::tasks(), ", in a namespace;"),
+            (api::crd::tenants(), ", cluster-scoped: in no namespace;"),
+        ] {
+            for crd in crds {
+                assert!(output(&crd).unwrap().text.contains(wanted));
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The CRDs, what each family's process may do, and who else may what, for the chart.
+//! The CRDs, what each family's process may do, and who else may what, for the chart: a file or a
+//! folder for each family, so that the chart installs what is enabled and nothing else.
 //!
 //! The chart takes these files by `.Files.Get`, so nothing in them is a template.
 
@@ -10,6 +11,7 @@ use k8s_openapi::{
     api::{
         admissionregistration::v1::ValidatingAdmissionPolicy,
         rbac::v1::{ClusterRole, PolicyRule},
+        scheduling::v1::PriorityClass,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -32,43 +34,96 @@ const SCOPES: [(&str, Scope); 3] = [
 
 pub(super) fn outputs() -> Result<Vec<Output>> {
     let mut outputs = Vec::new();
-    for crd in api::crd::tasks() {
-        outputs.push(crd_file(crd)?);
+    for Family {
+        name,
+        crds,
+        permissions,
+        policies,
+    } in families()
+    {
+        for crd in crds {
+            outputs.push(crd_file(name, crd)?);
+        }
+        outputs.push(Output {
+            path: format!("{FOLDER}/rbac-{name}.yaml"),
+            text: rules(permissions)?,
+        });
+        outputs.push(Output {
+            path: format!("{FOLDER}/policies-{name}.yaml"),
+            text: format!("# {NOTE}\n{}", yaml(&policies)?),
+        });
     }
-    outputs.push(Output {
-        path: format!("{FOLDER}/rbac-tasks.yaml"),
-        text: rules(api::rbac::tasks())?,
-    });
-    outputs.push(Output {
-        path: format!("{FOLDER}/policies-tasks.yaml"),
-        text: policies(&Policies {
-            policies: api::policy::tasks(),
-            user_roles: api::policy::task_roles(),
-        })?,
-    });
     Ok(outputs)
 }
 
-/// Who may what. The chart puts its own name before theirs.
+/// What the chart has of a family.
+struct Family {
+    /// As in the chart's values.
+    name: &'static str,
+    crds: Vec<CustomResourceDefinition>,
+    permissions: &'static [Permission],
+    policies: Policies,
+}
+
+fn families() -> Vec<Family> {
+    vec![
+        Family {
+            name: "tasks",
+            crds: api::crd::tasks(),
+            permissions: api::rbac::tasks(),
+            policies: Policies {
+                policies: api::policy::tasks(),
+                operator_policies: Vec::new(),
+                user_roles: api::policy::task_roles(),
+                shared: Vec::new(),
+            },
+        },
+        Family {
+            name: "tenants",
+            crds: api::crd::tenants(),
+            permissions: api::rbac::tenants(),
+            policies: Policies {
+                policies: api::policy::tenants(),
+                operator_policies: api::policy::tenant_operator(),
+                user_roles: api::policy::tenant_roles(),
+                shared: vec![
+                    Shared::Role(api::policy::tenant_owner_role()),
+                    Shared::Class(api::policy::tenant_probe_class()),
+                ],
+            },
+        },
+    ]
+}
+
+/// Who may what.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Policies {
+    /// About who writes objects of the family. The chart puts its own name before theirs.
     policies: Vec<ValidatingAdmissionPolicy>,
+    /// About what the operator itself writes. The chart also adds who that is.
+    operator_policies: Vec<ValidatingAdmissionPolicy>,
+    /// The chart puts its own name before theirs.
     user_roles: Vec<ClusterRole>,
+    /// What others refer to by name, so it has the same one in every installation.
+    shared: Vec<Shared>,
 }
 
-fn policies(all: &Policies) -> Result<String> {
-    Ok(format!("# {NOTE}\n{}", yaml(all)?))
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Shared {
+    Role(ClusterRole),
+    Class(PriorityClass),
 }
 
-fn crd_file(mut crd: CustomResourceDefinition) -> Result<Output> {
+fn crd_file(family: &str, mut crd: CustomResourceDefinition) -> Result<Output> {
     let (key, value) = KEEP;
     crd.metadata
         .annotations
         .get_or_insert_default()
         .insert(key.to_owned(), value.to_owned());
     Ok(Output {
-        path: format!("{FOLDER}/crds/{}.yaml", crd.spec.names.plural),
+        path: format!("{FOLDER}/crds/{family}/{}.yaml", crd.spec.names.plural),
         text: format!("# {NOTE}\n{}", yaml(&crd)?),
     })
 }
@@ -79,16 +134,19 @@ fn rules(permissions: &[Permission]) -> Result<String> {
     let mut wanted = BTreeMap::new();
     for (key, scope) in SCOPES {
         let chosen = permissions.iter().filter(|one| one.scope == scope);
-        let mut rules = Vec::new();
-        text.push_str(&format!("{key}:\n"));
-        for permission in chosen {
-            let rule = rule(permission);
-            text.push_str(&format!("# {}\n{}", permission.why, yaml(&[&rule])?));
-            rules.push(rule);
+        let rules: Vec<(&str, PolicyRule)> = chosen
+            .map(|permission| (permission.why, rule(permission)))
+            .collect();
+        // An empty list is one, too: a key without a value is none.
+        let empty = if rules.is_empty() { " []" } else { "" };
+        text.push_str(&format!("{key}:{empty}\n"));
+        for (why, rule) in &rules {
+            text.push_str(&format!("# {why}\n{}", yaml(&[rule])?));
         }
-        ensure!(!rules.is_empty(), "no permission is one of the {key}");
+        let rules: Vec<PolicyRule> = rules.into_iter().map(|(_, rule)| rule).collect();
         wanted.insert(key, rules);
     }
+    ensure!(!permissions.is_empty(), "no permission at all");
     let found: Value = serde_saphyr::from_str(&text)?;
     ensure!(
         found == serde_json::to_value(&wanted)?,
@@ -101,6 +159,7 @@ fn rule(permission: &Permission) -> PolicyRule {
     let Permission {
         group,
         resource,
+        names,
         verbs,
         scope: _,
         why: _,
@@ -110,7 +169,8 @@ fn rule(permission: &Permission) -> PolicyRule {
         resources: Some(vec![(*resource).to_owned()]),
         verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
         non_resource_urls: None,
-        resource_names: None,
+        resource_names: (!names.is_empty())
+            .then(|| names.iter().map(|name| (*name).to_owned()).collect()),
     }
 }
 
@@ -142,16 +202,40 @@ mod tests {
 
     #[test]
     fn each_permission_is_a_rule_of_its_scope() {
-        let text = rules(api::rbac::tasks()).unwrap();
-        let found: BTreeMap<String, Vec<PolicyRule>> = serde_saphyr::from_str(&text).unwrap();
-        for permission in api::rbac::tasks() {
-            let (key, _) = SCOPES
-                .into_iter()
-                .find(|(_, scope)| *scope == permission.scope)
-                .unwrap();
-            assert!(found[key].contains(&rule(permission)), "{permission:?}");
+        for Family { permissions, .. } in families() {
+            let text = rules(permissions).unwrap();
+            let found: BTreeMap<String, Vec<PolicyRule>> = serde_saphyr::from_str(&text).unwrap();
+            for permission in permissions {
+                let (key, _) = SCOPES
+                    .into_iter()
+                    .find(|(_, scope)| *scope == permission.scope)
+                    .unwrap();
+                let wanted = rule(permission);
+                assert!(found[key].contains(&wanted), "{permission:?}");
+                let names = permission.names.to_vec();
+                assert_eq!(wanted.resource_names.unwrap_or_default(), names);
+            }
+            let count: usize = found.values().map(Vec::len).sum();
+            assert_eq!(count, permissions.len());
         }
-        let count: usize = found.values().map(Vec::len).sum();
-        assert_eq!(count, api::rbac::tasks().len());
+    }
+
+    #[test]
+    fn a_scope_without_permissions_is_an_empty_list() {
+        let one = &api::rbac::tasks()[..1];
+        let found: BTreeMap<String, Vec<PolicyRule>> =
+            serde_saphyr::from_str(&rules(one).unwrap()).unwrap();
+        assert_eq!(found.len(), SCOPES.len());
+        assert_eq!(found.values().map(Vec::len).sum::<usize>(), 1);
+        assert!(rules(&[]).is_err());
+    }
+
+    /// Every kind belongs to a family, or the chart would not have it.
+    #[test]
+    fn each_kind_is_in_the_folder_of_its_family() {
+        let count: usize = families().iter().map(|family| family.crds.len()).sum();
+        assert_eq!(count, api::crd::all().len());
+        let path = format!("{FOLDER}/crds/tenants/tenants.yaml");
+        assert!(outputs().unwrap().iter().any(|output| output.path == path));
     }
 }

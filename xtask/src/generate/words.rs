@@ -3,6 +3,7 @@
 use api::{
     Phase, PhaseRow, Progress, Reason, Shape, State, Status, Timestamp, Verdict,
     tasks::{AgentStatus, DocsRunStatus, TaskRunStatus},
+    tenants::TenantStatus,
 };
 
 use super::{
@@ -45,11 +46,8 @@ fn states() -> String {
         "\n`status.phase` is for people. Programs read the conditions: \
          `kubectl wait --for=condition=Finished` returns at any end of a run.\n",
     );
-    text.push_str(&kind::<AgentStatus>(
-        "Agent",
-        &[State::Working, State::Stalled, State::Ready],
-        &[],
-    ));
+    let of_long_lived = [State::Working, State::Stalled, State::Ready];
+    text.push_str(&kind::<AgentStatus>("Agent", &of_long_lived, &[]));
     let of_runs = [
         State::Working,
         State::Stalled,
@@ -59,6 +57,8 @@ fn states() -> String {
     let own = api::tasks::condition::MEANINGS;
     text.push_str(&kind::<TaskRunStatus>("TaskRun", &of_runs, own));
     text.push_str(&kind::<DocsRunStatus>("DocsRun", &of_runs, own));
+    let own = api::tenants::condition::MEANINGS;
+    text.push_str(&kind::<TenantStatus>("Tenant", &of_long_lived, own));
     text
 }
 
@@ -110,8 +110,11 @@ fn diagram<S: Status>(phases: &[PhaseRow<S::Phase>]) -> String {
         line("[*]", first);
     }
     for row in phases {
-        for next in row.next {
+        for next in row.next.iter().filter(|next| **next != row.phase) {
             line(row.phase.name(), next.name());
+        }
+        if leads_to_itself(row) {
+            line(row.phase.name(), "[*]");
         }
         if row.next.is_empty() {
             line(row.phase.name(), "[*]");
@@ -121,6 +124,11 @@ fn diagram<S: Status>(phases: &[PhaseRow<S::Phase>]) -> String {
         }
     }
     text
+}
+
+/// Whether an object stays in this phase until it is gone.
+fn leads_to_itself<P: Phase>(row: &PhaseRow<P>) -> bool {
+    row.next == [row.phase]
 }
 
 fn arrows<S: Status>(phases: &[PhaseRow<S::Phase>]) -> String {
@@ -134,6 +142,7 @@ fn arrows<S: Status>(phases: &[PhaseRow<S::Phase>]) -> String {
     for row in phases {
         let next: Vec<&str> = row.next.iter().map(|phase| phase.name()).collect();
         let next = match (next.is_empty(), S::EPOCH) {
+            (false, _) if leads_to_itself(row) => "until it is gone".to_owned(),
             (false, _) => next.join(" | "),
             (true, Some(field)) => format!("the end; {first} when {field} grows"),
             (true, None) => "the end".to_owned(),
@@ -188,6 +197,18 @@ mod tests {
         assert!(drawn.contains("Failed --> Pending: higher spec.contextVersion"));
         assert!(told.contains("Pending   -> Running | Succeeded | Failed"));
         assert!(told.contains("Failed    -> the end; Pending when spec.contextVersion grows"));
+    }
+
+    #[test]
+    fn a_phase_that_leads_to_itself_ends_with_the_object() {
+        let phases = <<TenantStatus as Status>::Phase as Phase>::TABLE;
+        let (drawn, told) = (
+            diagram::<TenantStatus>(phases),
+            arrows::<TenantStatus>(phases),
+        );
+        assert!(drawn.contains("    Terminating --> [*]\n"), "{drawn}");
+        assert!(!drawn.contains("Terminating --> Terminating"), "{drawn}");
+        assert!(told.contains("Terminating  -> until it is gone"), "{told}");
     }
 
     #[test]

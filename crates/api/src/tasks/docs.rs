@@ -5,12 +5,8 @@ use kube::{CustomResource, KubeSchema, core::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    agent::NamedRef,
-    rules,
-    run::{Evidence, File, KeepChildren, RunPhase, RunPod},
-};
-use crate::{Progress, Status};
+use super::run::{Evidence, File, KeepChildren, RunPhase, RunPod};
+use crate::{Progress, Status, pod::NamedRef, rules};
 
 /// Documentation for a repository, written by an agent that holds no key, pushed and verified.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]

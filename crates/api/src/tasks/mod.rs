@@ -12,7 +12,6 @@ mod agent;
     reason = "the schema derive repeats each struct inside a function"
 )]
 mod docs;
-mod rules;
 #[expect(
     unreachable_pub,
     clippy::duplicated_attributes,
@@ -20,9 +19,9 @@ mod rules;
 )]
 mod run;
 
+pub use crate::pod::{Amount, EnvSource, EnvVar, KeyRef, NamedRef, Resources};
 pub use agent::{
-    Agent, AgentPhase, AgentSpec, AgentStatus, Amount, Backoff, EnvFrom, EnvSource, EnvVar, KeyRef,
-    NamedRef, Resources, ResultSpec, Retry, Workspace,
+    Agent, AgentPhase, AgentSpec, AgentStatus, Backoff, EnvFrom, ResultSpec, Retry, Workspace,
 };
 pub use docs::{
     ChangedFiles, DocsRun, DocsRunSpec, DocsRunStatus, Output, names as docs_names, push_intent,

@@ -7,8 +7,8 @@ use kube::{CustomResource, KubeSchema, core::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{agent::Retry, rules};
-use crate::{Progress, Status};
+use super::agent::Retry;
+use crate::{Progress, Status, rules};
 
 /// One task, run by an agent on versioned files, as a Job.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]

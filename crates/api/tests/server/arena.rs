@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use api::{
     GROUP,
     rbac::{Permission, Scope},
@@ -10,24 +10,20 @@ use api::{
 use http::Method;
 use k8s_openapi::{
     api::{
-        admissionregistration::v1::{
-            MatchResources, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
-            ValidatingAdmissionPolicyBindingSpec,
-        },
+        admissionregistration::v1::MatchResources,
         core::v1::{ConfigMap, Namespace, Secret, ServiceAccount},
         rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
-use kube::{
-    Api, Client, Resource,
-    api::{DeleteParams, ObjectMeta, PostParams},
-};
-use serde::{Serialize, de::DeserializeOwned};
+use kube::{Api, Client, api::DeleteParams};
 use serde_json::{Value, json};
 use testkit::{suite::Env, wait::until};
 
-use crate::support::{Answer, Kind, create, install, send, send_as, taken};
+use crate::{
+    policies::{self, make, named},
+    support::{Answer, Kind, create, install, send, send_as, taken},
+};
 
 /// Who asks. Each is a user of the API server, with these rights in the namespace and no others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,7 +141,7 @@ impl Who {
     }
 }
 
-fn rule(group: &str, resource: &str, verbs: &[&str]) -> PolicyRule {
+pub(crate) fn rule(group: &str, resource: &str, verbs: &[&str]) -> PolicyRule {
     PolicyRule {
         api_groups: Some(vec![group.to_owned()]),
         resources: Some(vec![resource.to_owned()]),
@@ -212,37 +208,20 @@ impl<'a> Arena<'a> {
     /// The same with the policies, for this namespace only: other tests share the cluster.
     pub(crate) async fn with_policies(env: &'a Env) -> Result<Self> {
         let mut arena = Self::without_policies(env).await?;
-        let policies: Api<ValidatingAdmissionPolicy> = Api::all(env.client.clone());
-        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(env.client.clone());
-        for mut policy in api::policy::tasks() {
-            let name = policy.metadata.name.take().context("no name")?;
-            let name = format!("{}-{name}", env.namespace);
-            policy.metadata = named(&name);
-            make(&policies, &policy).await?;
-            let binding = ValidatingAdmissionPolicyBinding {
-                metadata: named(&name),
-                spec: Some(ValidatingAdmissionPolicyBindingSpec {
-                    policy_name: Some(name.clone()),
-                    validation_actions: Some(vec!["Deny".to_owned()]),
-                    match_resources: Some(MatchResources {
-                        namespace_selector: Some(LabelSelector {
-                            match_labels: Some(
-                                [(
-                                    "kubernetes.io/metadata.name".to_owned(),
-                                    env.namespace.clone(),
-                                )]
-                                .into(),
-                            ),
-                            match_expressions: None,
-                        }),
-                        ..MatchResources::default()
-                    }),
-                    ..ValidatingAdmissionPolicyBindingSpec::default()
-                }),
-            };
-            make(&bindings, &binding).await?;
-            arena.policies.push(name);
-        }
+        let scope = MatchResources {
+            namespace_selector: Some(LabelSelector {
+                match_labels: Some(
+                    [(
+                        "kubernetes.io/metadata.name".to_owned(),
+                        env.namespace.clone(),
+                    )]
+                    .into(),
+                ),
+                match_expressions: None,
+            }),
+            ..MatchResources::default()
+        };
+        arena.policies = policies::bind(env, api::policy::tasks(), Some(&scope)).await?;
         Ok(arena)
     }
 
@@ -262,40 +241,14 @@ impl<'a> Arena<'a> {
 
     /// What the API server finds strange in the policies' expressions, by its own types.
     pub(crate) async fn warnings(&self) -> Result<Vec<String>> {
-        let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.env.client.clone());
-        let mut found = Vec::new();
-        for name in &self.policies {
-            let checked = until(
-                "the types to be checked",
-                Duration::from_secs(30),
-                async || {
-                    let status = policies.get(name).await?.status;
-                    Ok(status
-                        .filter(|status| status.observed_generation.is_some())
-                        .ok_or_else(|| "not yet".to_owned()))
-                },
-            )
-            .await?;
-            let warnings = checked
-                .type_checking
-                .and_then(|types| types.expression_warnings);
-            for warning in warnings.into_iter().flat_map(|list| list.into_iter()) {
-                found.push(format!("{name} {}: {}", warning.field_ref, warning.warning));
-            }
-        }
-        Ok(found)
+        policies::warnings(self.env, &self.policies).await
     }
 
     /// What the namespace's deletion leaves.
     pub(crate) async fn leave(self) -> Result<()> {
-        let quick = DeleteParams::background();
-        let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.env.client.clone());
-        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.env.client.clone());
-        for name in &self.policies {
-            bindings.delete(name, &quick).await?;
-            policies.delete(name, &quick).await?;
-        }
+        policies::unbind(self.env, &self.policies).await?;
         let namespaces: Api<Namespace> = Api::all(self.env.client.clone());
+        let quick = DeleteParams::background();
         namespaces.delete(&next_door(self.env), &quick).await?;
         Ok(())
     }
@@ -359,33 +312,13 @@ impl<'a> Arena<'a> {
     }
 
     fn client(&self, who: Who) -> Result<Client> {
-        let mut config = self.env.config.clone();
-        config.auth_info.impersonate = Some(who.user());
-        Client::try_from(config).map_err(|error| anyhow!("a client for {who:?}: {error}"))
+        policies::client_of(self.env, &who.user())
     }
 }
 
 /// The namespace of the other tenant.
 fn next_door(env: &Env) -> String {
     format!("{}-next", env.namespace)
-}
-
-fn named(name: &str) -> ObjectMeta {
-    ObjectMeta {
-        name: Some(name.to_owned()),
-        ..ObjectMeta::default()
-    }
-}
-
-async fn make<K>(api: &Api<K>, object: &K) -> Result<()>
-where
-    K: Resource + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
-{
-    let name = object.meta().name.clone().unwrap_or_default();
-    api.create(&PostParams::default(), object)
-        .await
-        .with_context(|| format!("cannot create '{name}'"))?;
-    Ok(())
 }
 
 async fn grant(client: &Client, namespace: &str, user: &str, rules: Vec<PolicyRule>) -> Result<()> {

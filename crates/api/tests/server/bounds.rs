@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use testkit::{cluster::Tier, suite};
 
 use crate::{
-    fixtures::{agent_spec, docs_spec, run_spec},
+    fixtures::{agent_spec, docs_spec, run_spec, tenant_spec},
     support::{Kind, causes, install, taken, would_create},
 };
 
@@ -129,6 +129,7 @@ async fn every_bound_of_a_spec_is_enforced() -> Result<()> {
             (Kind::Agent, json!(agent_spec())),
             (Kind::TaskRun, json!(run_spec())),
             (Kind::DocsRun, json!(docs_spec())),
+            (Kind::Tenant, json!(tenant_spec())),
         ] {
             taken(would_create(&env, kind, &spec).await?)?;
             let schema = kind.schema()?;
@@ -162,7 +163,7 @@ async fn every_bound_of_a_spec_is_enforced() -> Result<()> {
             }
         }
         println!("{tried} bounds broken");
-        ensure!(tried > 200, "only {tried} bounds were found");
+        ensure!(tried > 400, "only {tried} bounds were found");
         ensure!(failures.is_empty(), "{}", failures.join("\n"));
         Ok(())
     })

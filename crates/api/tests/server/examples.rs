@@ -36,6 +36,7 @@ fn place<'a>(document: &'a str, namespace: &str) -> Result<(&'a str, String)> {
         Some("Agent") => Kind::Agent.path(namespace, ""),
         Some("TaskRun") => Kind::TaskRun.path(namespace, ""),
         Some("DocsRun") => Kind::DocsRun.path(namespace, ""),
+        Some("Tenant") => Kind::Tenant.path(namespace, ""),
         Some("Secret") => format!("/api/v1/namespaces/{namespace}/secrets"),
         Some(_) | None => bail!("{kind:?} is no kind of an example"),
     };

@@ -15,6 +15,10 @@ use api::{
         Version, Workspace,
     },
 };
+
+pub(crate) use tenants::{tenant_spec, tenant_status};
+
+mod tenants;
 use k8s_openapi::{
     api::core::v1::Toleration,
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -66,34 +70,45 @@ fn retry() -> Retry {
     }
 }
 
+fn variables() -> Vec<EnvVar> {
+    vec![
+        EnvVar {
+            name: "MODEL".to_owned(),
+            value: Some("small".to_owned()),
+            value_from: None,
+        },
+        EnvVar {
+            name: "TOKEN".to_owned(),
+            value: None,
+            value_from: Some(EnvSource {
+                secret_key_ref: Some(key("credentials")),
+                config_map_key_ref: None,
+            }),
+        },
+        EnvVar {
+            name: "ADDRESS".to_owned(),
+            value: None,
+            value_from: Some(EnvSource {
+                secret_key_ref: None,
+                config_map_key_ref: Some(key("addresses")),
+            }),
+        },
+    ]
+}
+
+fn resources() -> Resources {
+    Resources {
+        requests: map([("cpu", amount("250m")), ("memory", amount("64Mi"))]),
+        limits: map([("cpu", amount("1.5")), ("memory", amount("1Gi"))]),
+    }
+}
+
 pub(crate) fn agent_spec() -> AgentSpec {
     AgentSpec {
         image: "registry.example:5000/team/agent@sha256:0123".to_owned(),
         command: vec!["/bin/sh".to_owned(), "-c".to_owned()],
         args: vec!["echo $(MODEL)".to_owned()],
-        env: vec![
-            EnvVar {
-                name: "MODEL".to_owned(),
-                value: Some("small".to_owned()),
-                value_from: None,
-            },
-            EnvVar {
-                name: "TOKEN".to_owned(),
-                value: None,
-                value_from: Some(EnvSource {
-                    secret_key_ref: Some(key("credentials")),
-                    config_map_key_ref: None,
-                }),
-            },
-            EnvVar {
-                name: "ADDRESS".to_owned(),
-                value: None,
-                value_from: Some(EnvSource {
-                    secret_key_ref: None,
-                    config_map_key_ref: Some(key("addresses")),
-                }),
-            },
-        ],
+        env: variables(),
         env_from: vec![
             EnvFrom {
                 prefix: Some("SECRET_".to_owned()),
@@ -106,10 +121,7 @@ pub(crate) fn agent_spec() -> AgentSpec {
                 config_map_ref: Some(named("all-plain")),
             },
         ],
-        resources: Some(Resources {
-            requests: map([("cpu", amount("250m")), ("memory", amount("64Mi"))]),
-            limits: map([("cpu", amount("1.5")), ("memory", amount("1Gi"))]),
-        }),
+        resources: Some(resources()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
         image_pull_secrets: vec![named("registry")],
         run_as_user: 1000,

@@ -18,8 +18,8 @@ use testkit::{
 };
 
 use crate::{
-    fixtures::{agent_spec, docs_spec},
-    support::{Kind, create, install, send, taken, would_create},
+    fixtures::{agent_spec, docs_spec, tenant_spec},
+    support::{Kind, create, install, remove, send, taken, would_create},
     wrong::changed,
 };
 
@@ -124,6 +124,55 @@ fn docs_privileges() -> Vec<(&'static str, Value)> {
     ]
 }
 
+/// Fields of a Tenant that would open it, or lift its programs out of their limits.
+fn tenant_privileges() -> Vec<(&'static str, Value)> {
+    let host = json!([{ "name": "host", "hostPath": { "path": "/" } }]);
+    vec![
+        ("/podSecurity", json!("privileged")),
+        (
+            "/labels",
+            json!({ "pod-security.kubernetes.io/enforce": "privileged" }),
+        ),
+        ("/role", json!("cluster-admin")),
+        ("/roles", json!(["cluster-admin"])),
+        ("/owners/0/role", json!("admin")),
+        ("/owners/0/apiGroup", json!("")),
+        ("/resources/scopes", json!(["Terminating"])),
+        ("/server/securityContext", json!({ "privileged": true })),
+        ("/server/hostNetwork", json!(true)),
+        ("/server/hostPort", json!(80)),
+        ("/server/volumes", host.clone()),
+        (
+            "/server/initContainers",
+            json!([{ "name": "a", "image": "evil:1" }]),
+        ),
+        ("/server/serviceAccountName", json!("admin")),
+        ("/server/nodeName", json!("control-plane")),
+        ("/server/serviceType", json!("NodePort")),
+        ("/server/externalIPs", json!(["192.0.2.1"])),
+        ("/server/envFrom", json!([{ "secretRef": { "name": "a" } }])),
+        (
+            "/server/env/1/valueFrom/secretKeyRef/namespace",
+            json!("kube-system"),
+        ),
+        ("/redis/command", json!(["sh"])),
+        ("/redis/volumes", host),
+        ("/redis/password", json!("known")),
+        ("/redis/storage/volumeName", json!("another-volume")),
+        ("/redis/storage/hostPath", json!("/")),
+        ("/networkPolicy/defaultAllow", json!(true)),
+        (
+            "/networkPolicy/ingressRules/0/from/0/podSelector",
+            json!({}),
+        ),
+        (
+            "/networkPolicy/ingressRules/0/ports/0/endPort",
+            json!(65535),
+        ),
+        ("/deletion/force", json!(true)),
+    ]
+}
+
 /// `spec` with `value` at a place that its schema does not have.
 fn planted(mut spec: Value, pointer: &str, value: &Value) -> Result<Value> {
     let (parent, field) = pointer.rsplit_once('/').context("no field")?;
@@ -141,10 +190,14 @@ async fn a_privilege_is_refused_by_name_or_dropped() -> Result<()> {
         let of_docs = docs_privileges()
             .into_iter()
             .map(|one| (Kind::DocsRun, one));
-        for (kind, (pointer, value)) in of_agents.chain(of_docs) {
+        let of_tenants = tenant_privileges()
+            .into_iter()
+            .map(|one| (Kind::Tenant, one));
+        for (kind, (pointer, value)) in of_agents.chain(of_docs).chain(of_tenants) {
             let path = kind.path(&env.namespace, "");
             let whole = match kind {
                 Kind::DocsRun => json!(docs_spec()),
+                Kind::Tenant => json!(tenant_spec()),
                 Kind::Agent | Kind::TaskRun => json!(agent_spec()),
             };
             let clean = taken(would_create(&env, kind, &whole).await?)?;
@@ -175,7 +228,7 @@ async fn a_privilege_is_refused_by_name_or_dropped() -> Result<()> {
                 );
             }
         }
-        let count = privileges().len() + docs_privileges().len();
+        let count = privileges().len() + docs_privileges().len() + tenant_privileges().len();
         println!("{count} privileges refused, or dropped");
         Ok(())
     })
@@ -191,9 +244,15 @@ async fn a_status_is_written_as_a_status_only() -> Result<()> {
         for (kind, field, value) in [
             (Kind::TaskRun, "contextVersion", json!(1)),
             (Kind::DocsRun, "commit", json!("0123")),
+            (Kind::Tenant, "intent", json!("delete 0123")),
         ] {
-            let mut object = kind.object("forged", &kind.least());
-            object["status"] = json!({ "phase": "Succeeded", field: value, "message": "done" });
+            let name = kind.name(&env, "forged");
+            let phase = match kind {
+                Kind::Tenant => "Running",
+                Kind::Agent | Kind::TaskRun | Kind::DocsRun => "Succeeded",
+            };
+            let mut object = kind.object(&name, &kind.least());
+            object["status"] = json!({ "phase": phase, field: value, "message": "done" });
             let made = taken(create(&env, kind, &object).await?)?;
             assert_eq!(made["status"]["observedGeneration"], -1, "{made}");
             assert_eq!(made["status"]["phase"], "Pending", "{made}");
@@ -201,9 +260,12 @@ async fn a_status_is_written_as_a_status_only() -> Result<()> {
 
             let mut changed = made.clone();
             changed["status"] = object["status"].clone();
-            let path = kind.path(&env.namespace, "/forged");
+            let path = kind.path(&env.namespace, &format!("/{name}"));
             let answer = send(&env.client, Method::PUT, &path, "", Some(&changed)).await?;
             assert_eq!(taken(answer)?["status"], made["status"]);
+            if kind == Kind::Tenant {
+                remove(&env, kind, &name).await?;
+            }
         }
         Ok(())
     })

@@ -6,7 +6,10 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
-use api::tasks::{Agent, TaskRun};
+use api::{
+    tasks::{Agent, TaskRun},
+    tenants::Tenant,
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
@@ -18,10 +21,10 @@ use testkit::{
 
 use crate::{
     support::{
-        Answer, Kind, causes, create, install, taken, would_create, would_create_named,
+        Answer, Kind, causes, create, install, remove, taken, would_create, would_create_named,
         would_update,
     },
-    wrong::{self, Wrong, changed, docs, files, second_version},
+    wrong::{self, Wrong, changed, docs, files, second_version, tenants},
 };
 
 /// What is wrong with the answer to something wrong.
@@ -86,6 +89,7 @@ async fn answers(env: &Env) -> Result<Vec<(Wrong, Answer)>> {
         answers.push((wrong, answer));
     }
     answers.extend(answers_about_docs(env).await?);
+    answers.extend(answers_about_tenants(env).await?);
     Ok(answers)
 }
 
@@ -115,27 +119,104 @@ async fn answers_about_docs(env: &Env) -> Result<Vec<(Wrong, Answer)>> {
     Ok(answers)
 }
 
+async fn answers_about_tenants(env: &Env) -> Result<Vec<(Wrong, Answer)>> {
+    let kind = Kind::Tenant;
+    let mut answers = Vec::new();
+    for wrong in tenants::tenants() {
+        let answer = would_create(env, kind, &wrong.spec).await?;
+        answers.push((wrong, answer));
+    }
+    for name in tenants::names() {
+        let wrong = tenants::unnamed();
+        let answer = would_create_named(env, kind, &name, &wrong.spec).await?;
+        answers.push((wrong, answer));
+    }
+    for (name, spec, changes) in [
+        ("whole", tenants::whole(), tenants::changes()),
+        ("least", kind.least(), tenants::additions()),
+    ] {
+        let name = kind.name(env, name);
+        let stored = taken(create(env, kind, &kind.object(&name, &spec)).await?)?;
+        for wrong in changes {
+            let answer = would_update(env, kind, &stored, &wrong.spec).await?;
+            answers.push((wrong, answer));
+        }
+        remove(env, kind, &name).await?;
+    }
+    Ok(answers)
+}
+
+/// Whether each was refused with the right words.
+fn ensure_refused(answers: &[(Wrong, Answer)]) -> Result<()> {
+    let mut failures = Vec::new();
+    for (wrong, answer) in answers {
+        let Wrong {
+            what, field, says, ..
+        } = wrong;
+        if let Err(why) = judge(wrong, answer) {
+            failures.push(format!("{what:?}: wanted '{field}: {says}', got {why}"));
+        }
+    }
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    Ok(())
+}
+
+/// Asks about Tenants with these specs.
+async fn refused_tenants(env: &Env, all: Vec<Wrong>) -> Result<usize> {
+    let mut answers = Vec::new();
+    for wrong in all {
+        let answer = would_create(env, Kind::Tenant, &wrong.spec).await?;
+        answers.push((wrong, answer));
+    }
+    ensure_refused(&answers)?;
+    Ok(answers.len())
+}
+
+/// Nobody who reads a Tenant's quantities meets one that is none.
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn r51_what_is_no_quantity_is_refused() -> Result<()> {
+    suite::test(Tier::Api, "r51", async |env| {
+        install(&env.client).await?;
+        let count = refused_tenants(&env, tenants::quantities()).await?;
+        println!("{count} quantities refused");
+        Ok(())
+    })
+    .await
+}
+
+/// What is left out lets nobody in, and an empty list stays one.
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn r54_what_is_left_out_opens_nothing() -> Result<()> {
+    suite::test(Tier::Api, "r54", async |env| {
+        install(&env.client).await?;
+        let count = refused_tenants(&env, tenants::connections()).await?;
+        let nobody = json!({ "allowedNamespaces": [], "ingressRules": [] });
+        let spec = changed(Kind::Tenant.least(), &[("networkPolicy", nobody)]);
+        let made = taken(would_create(&env, Kind::Tenant, &spec).await?)?;
+        let read: Tenant = serde_json::from_value(made)?;
+        assert!(read.spec.network_policy.enabled);
+        assert!(read.spec.network_policy.allowed_namespaces.is_empty());
+        println!("{count} ways to open a Tenant refused");
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn invalid_specs_are_refused() -> Result<()> {
     suite::test(Tier::Api, "refused", async |env| {
         install(&env.client).await?;
         let answers = answers(&env).await?;
-        let mut failures = Vec::new();
-        for (wrong, answer) in &answers {
-            let Wrong {
-                what, field, says, ..
-            } = wrong;
-            if let Err(why) = judge(wrong, answer) {
-                failures.push(format!("{what:?}: wanted '{field}: {says}', got {why}"));
-            }
-        }
-        ensure!(failures.is_empty(), "{}", failures.join("\n"));
+        ensure_refused(&answers)?;
 
         let mut unheard = BTreeSet::new();
         messages(&Kind::Agent.schema()?, &mut unheard);
         messages(&Kind::TaskRun.schema()?, &mut unheard);
         messages(&Kind::DocsRun.schema()?, &mut unheard);
+        messages(&Kind::Tenant.schema()?, &mut unheard);
         for refusal in answers
             .iter()
             .filter_map(|(_, answer)| answer.as_ref().err())
@@ -221,6 +302,11 @@ async fn valid_specs_are_accepted_and_understood() -> Result<()> {
             let read: TaskRun = serde_json::from_value(made)?;
             assert_eq!(read.spec.task_id, 7, "{spec}");
         }
+        for spec in tenants::accepted() {
+            let made = taken(would_create(&env, Kind::Tenant, &spec).await?)?;
+            let read: Tenant = serde_json::from_value(made)?;
+            assert!(read.metadata.namespace.is_none(), "{spec}");
+        }
         Ok(())
     })
     .await
@@ -287,7 +373,14 @@ async fn valid_changes_are_accepted() -> Result<()> {
             let spec = changed(docs::cancelled(), &changes);
             taken(would_update(&env, run, &cancelled, &spec).await?)?;
         }
-        Ok(())
+
+        let kind = Kind::Tenant;
+        let name = kind.name(&env, "stored");
+        let stored = taken(create(&env, kind, &kind.object(&name, &tenants::whole())).await?)?;
+        for spec in tenants::accepted_changes() {
+            taken(would_update(&env, kind, &stored, &spec).await?)?;
+        }
+        remove(&env, kind, &name).await
     })
     .await
 }

@@ -1,24 +1,20 @@
 //! Nothing that we write is lost, and what we did not write has the default that we know.
 
-use std::{collections::BTreeSet, fmt::Debug};
+use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use api::tasks::{
-    Agent, AgentSpec, AgentStatus, DocsRun, DocsRunSpec, DocsRunStatus, TaskRun, TaskRunSpec,
-    TaskRunStatus,
+use api::{
+    tasks::{
+        Agent, AgentSpec, AgentStatus, DocsRun, DocsRunSpec, DocsRunStatus, TaskRun, TaskRunSpec,
+        TaskRunStatus,
+    },
+    tenants::{Tenant, TenantSpec, TenantStatus},
 };
 use http::Method;
-use k8s_openapi::{
-    NamespaceResourceScope,
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-        JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
-    },
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
-use kube::{
-    Resource,
-    api::{Patch, PatchParams},
-    core::object::{HasSpec, HasStatus},
-};
+use kube::core::object::{HasSpec, HasStatus};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use testkit::{
@@ -27,8 +23,11 @@ use testkit::{
 };
 
 use crate::{
-    fixtures::{agent_spec, agent_status, docs_spec, docs_status, run_spec, run_status},
-    support::{Kind, create, install, send, taken, would_create},
+    fixtures::{
+        agent_spec, agent_status, docs_spec, docs_status, run_spec, run_status, tenant_spec,
+        tenant_status,
+    },
+    support::{Kind, create, install, remove, send, send_as, taken, would_create},
     wrong::changed,
 };
 
@@ -37,25 +36,27 @@ const NAME: &str = "whole";
 /// Creates an object with this spec, patches this status, and reads it: as JSON and as our type.
 async fn stored<K>(env: &Env, kind: Kind, spec: &K::Spec, status: &K::Status) -> Result<(Value, K)>
 where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + HasSpec
-        + HasStatus
-        + Clone
-        + Debug
-        + DeserializeOwned,
+    K: HasSpec + HasStatus + DeserializeOwned,
     K::Spec: Serialize,
     K::Status: Serialize,
 {
-    let object = kind.object(NAME, &serde_json::to_value(spec)?);
+    let name = kind.name(env, NAME);
+    let object = kind.object(&name, &serde_json::to_value(spec)?);
     taken(create(env, kind, &object).await?)?;
-    let api = env.api::<K>();
-    let patch = Patch::Merge(json!({ "status": status }));
-    api.patch_status(NAME, &PatchParams::default().validation_strict(), &patch)
-        .await
-        .context("the status was not taken")?;
-    let path = kind.path(&env.namespace, &format!("/{NAME}"));
+    let path = kind.path(&env.namespace, &format!("/{name}"));
+    let (patch, content) = (json!({ "status": status }), "application/merge-patch+json");
+    let (query, status) = ("fieldValidation=Strict", format!("{path}/status"));
+    let answer = send_as(
+        &env.client,
+        Method::PATCH,
+        content,
+        &status,
+        query,
+        Some(&patch),
+    );
+    taken(answer.await?).context("the status was not taken")?;
     let raw = taken(send(&env.client, Method::GET, &path, "", None).await?)?;
-    Ok((raw, api.get(NAME).await?))
+    Ok((raw.clone(), serde_json::from_value(raw)?))
 }
 
 /// As we read it, with our defaults.
@@ -132,7 +133,14 @@ async fn r05_every_field_written_is_read_back_equal() -> Result<()> {
         let (raw, _) = stored::<DocsRun>(&env, Kind::DocsRun, &spec, &status).await?;
         assert_eq!(raw["spec"], json!(spec));
         assert_eq!(raw["status"], json!(status));
-        ensure_whole(Kind::DocsRun, &raw)
+        ensure_whole(Kind::DocsRun, &raw)?;
+
+        let (spec, status) = (tenant_spec(), tenant_status()?);
+        let (raw, _) = stored::<Tenant>(&env, Kind::Tenant, &spec, &status).await?;
+        assert_eq!(raw["spec"], json!(spec));
+        assert_eq!(raw["status"], json!(status));
+        ensure_whole(Kind::Tenant, &raw)?;
+        remove(&env, Kind::Tenant, &Kind::Tenant.name(&env, NAME)).await
     })
     .await
 }
@@ -156,7 +164,12 @@ async fn r06_each_type_survives_the_round_trip() -> Result<()> {
         let (_, read) = stored::<DocsRun>(&env, Kind::DocsRun, &spec, &status).await?;
         assert_eq!(read.spec, spec);
         assert_eq!(read.status, Some(status));
-        Ok(())
+
+        let (spec, status) = (tenant_spec(), tenant_status()?);
+        let (_, read) = stored::<Tenant>(&env, Kind::Tenant, &spec, &status).await?;
+        assert_eq!(read.spec, spec);
+        assert_eq!(read.status, Some(status));
+        remove(&env, Kind::Tenant, &Kind::Tenant.name(&env, NAME)).await
     })
     .await
 }
@@ -166,11 +179,12 @@ async fn r06_each_type_survives_the_round_trip() -> Result<()> {
 async fn what_is_left_out_gets_the_default_that_the_types_have() -> Result<()> {
     suite::test(Tier::Api, "defaults", async |env| {
         install(&env.client).await?;
-        let (agent, run, docs) = (Kind::Agent, Kind::TaskRun, Kind::DocsRun);
-        let (agent_spec, run_spec, docs_spec) = (
+        let (agent, run, docs, tenant) = (Kind::Agent, Kind::TaskRun, Kind::DocsRun, Kind::Tenant);
+        let (agent_spec, run_spec, docs_spec, tenant_spec) = (
             ours::<AgentSpec>(agent.least())?,
             ours::<TaskRunSpec>(run.least())?,
             ours::<DocsRunSpec>(docs.least())?,
+            ours::<TenantSpec>(tenant.least())?,
         );
         let unseen = json!({
             "observedGeneration": -1,
@@ -180,9 +194,10 @@ async fn what_is_left_out_gets_the_default_that_the_types_have() -> Result<()> {
         for (kind, spec, status) in [
             (agent, agent_spec, ours::<AgentStatus>(unseen.clone())?),
             (run, run_spec, ours::<TaskRunStatus>(unseen.clone())?),
-            (docs, docs_spec, ours::<DocsRunStatus>(unseen)?),
+            (docs, docs_spec, ours::<DocsRunStatus>(unseen.clone())?),
+            (tenant, tenant_spec, ours::<TenantStatus>(unseen)?),
         ] {
-            let object = kind.object("least", &kind.least());
+            let object = kind.object(&kind.name(&env, "least"), &kind.least());
             let made = taken(create(&env, kind, &object).await?)?;
             assert_eq!(made["spec"], spec);
             assert_eq!(made["status"], status);
@@ -200,6 +215,13 @@ async fn what_is_left_out_gets_the_default_that_the_types_have() -> Result<()> {
                     assert_eq!(made["spec"]["includeCodebase"], false);
                     let output = json!({ "path": "docs/", "requireChanges": true });
                     assert_eq!(made["spec"]["output"], output);
+                }
+                Kind::Tenant => {
+                    let deletion = json!({ "policy": "Retain", "deadline": "900s" });
+                    assert_eq!(made["spec"]["deletion"], deletion);
+                    assert_eq!(made["spec"]["networkPolicy"], json!({ "enabled": true }));
+                    assert_eq!(made["spec"]["isolation"], json!({ "probe": true }));
+                    remove(&env, kind, &kind.name(&env, "least")).await?;
                 }
             }
         }
@@ -225,6 +247,29 @@ async fn what_is_left_out_gets_the_default_that_the_types_have() -> Result<()> {
             let spec = changed(docs.least(), &[("output", given)]);
             let made = taken(would_create(&env, docs, &spec).await?)?;
             assert_eq!(made["spec"]["output"], whole);
+        }
+        for (field, given, whole) in [
+            (
+                "server",
+                json!({ "image": "a:1" }),
+                json!({ "image": "a:1", "replicas": 1, "port": 3030 }),
+            ),
+            (
+                "networkPolicy",
+                json!({ "allowedNamespaces": [] }),
+                json!({ "enabled": true, "allowedNamespaces": [] }),
+            ),
+            ("networkPolicy", json!(null), json!({ "enabled": true })),
+            ("isolation", json!({}), json!({ "probe": true })),
+            (
+                "deletion",
+                json!({ "policy": "Delete", "deadline": null }),
+                json!({ "policy": "Delete", "deadline": "900s" }),
+            ),
+        ] {
+            let spec = changed(tenant.least(), &[(field, given)]);
+            let made = taken(would_create(&env, tenant, &spec).await?)?;
+            assert_eq!(made["spec"][field], whole);
         }
         Ok(())
     })

@@ -4,6 +4,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use api::{
     GROUP,
     tasks::{Agent, DocsRun, TaskRun},
+    tenants::Tenant,
 };
 use http::{Method, Request};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -15,7 +16,7 @@ use testkit::suite::Env;
 
 /// Installs the CRDs, if they are not there, and waits until they are served.
 pub(crate) async fn install(client: &Client) -> Result<()> {
-    testkit::operator::install(client, api::crd::tasks()).await
+    testkit::operator::install(client, api::crd::all()).await
 }
 
 /// What is written in a request.
@@ -24,6 +25,8 @@ pub(crate) enum Kind {
     Agent,
     TaskRun,
     DocsRun,
+    /// In no namespace: what is stored of it must be removed, and its name be the test's own.
+    Tenant,
 }
 
 impl Kind {
@@ -32,6 +35,7 @@ impl Kind {
             Self::Agent => Agent::crd(),
             Self::TaskRun => TaskRun::crd(),
             Self::DocsRun => DocsRun::crd(),
+            Self::Tenant => Tenant::crd(),
         })
     }
 
@@ -45,22 +49,33 @@ impl Kind {
 
     fn version(self) -> &'static str {
         match self {
-            Self::Agent | Self::DocsRun => "v1alpha1",
+            Self::Agent | Self::DocsRun | Self::Tenant => "v1alpha1",
             Self::TaskRun => "v1",
         }
     }
 
-    /// Of the kind in a namespace, then `rest`.
+    /// Of the kind in a namespace, if it is in one, then `rest`.
     pub(crate) fn path(self, namespace: &str, rest: &str) -> String {
-        let plural = match self {
-            Self::Agent => "agents",
-            Self::TaskRun => "taskruns",
-            Self::DocsRun => "docsruns",
+        let (plural, is_namespaced) = match self {
+            Self::Agent => ("agents", true),
+            Self::TaskRun => ("taskruns", true),
+            Self::DocsRun => ("docsruns", true),
+            Self::Tenant => ("tenants", false),
         };
-        format!(
-            "/apis/{GROUP}/{}/namespaces/{namespace}/{plural}{rest}",
-            self.version()
-        )
+        let place = if is_namespaced {
+            format!("namespaces/{namespace}/")
+        } else {
+            String::new()
+        };
+        format!("/apis/{GROUP}/{}/{place}{plural}{rest}", self.version())
+    }
+
+    /// The name that an object of this test has: what is in no namespace is beside that of others.
+    pub(crate) fn name(self, env: &Env, name: &str) -> String {
+        match self {
+            Self::Agent | Self::TaskRun | Self::DocsRun => name.to_owned(),
+            Self::Tenant => format!("{}-{name}", env.namespace),
+        }
     }
 
     /// An object with this spec.
@@ -88,6 +103,7 @@ impl Kind {
                 "sourceBranch": "main",
                 "agentName": "writer",
             }),
+            Self::Tenant => json!({ "deletion": { "policy": "Retain" } }),
         }
     }
 }
@@ -142,6 +158,13 @@ pub(crate) async fn create(env: &Env, kind: Kind, object: &Value) -> Result<Answ
     let path = kind.path(&env.namespace, "");
     let query = "fieldValidation=Strict";
     send(&env.client, Method::POST, &path, query, Some(object)).await
+}
+
+/// Removes what is in no namespace, and so does not go with the test's.
+pub(crate) async fn remove(env: &Env, kind: Kind, name: &str) -> Result<()> {
+    let path = kind.path(&env.namespace, &format!("/{name}"));
+    taken(send(&env.client, Method::DELETE, &path, "", None).await?)?;
+    Ok(())
 }
 
 /// As [`create`], but nothing is stored. All rules are asked.

@@ -28,6 +28,7 @@ macro_rules! wrong {
 }
 
 pub(crate) mod docs;
+pub(crate) mod tenants;
 
 /// A valid spec with changes.
 pub(crate) fn changed(mut spec: Value, changes: &[(&str, Value)]) -> Value {
@@ -254,6 +255,7 @@ pub(crate) fn unknown_fields() -> Vec<(Kind, Value, &'static str)> {
     let agent = |field, value| changed(Kind::Agent.least(), &[(field, value)]);
     let run = |field, value| changed(Kind::TaskRun.least(), &[(field, value)]);
     let docs = |field, value| changed(Kind::DocsRun.least(), &[(field, value)]);
+    let tenant = |field, value| changed(Kind::Tenant.least(), &[(field, value)]);
     vec![
         (
             Kind::Agent,
@@ -284,6 +286,21 @@ pub(crate) fn unknown_fields() -> Vec<(Kind, Value, &'static str)> {
                 json!({ "name": "a", "namespace": "b" }),
             ),
             "spec.credentialsSecretRef.namespace",
+        ),
+        (
+            Kind::Tenant,
+            tenant("registry", json!("registry.example")),
+            "spec.registry",
+        ),
+        (
+            Kind::Tenant,
+            tenant("resources", json!({ "gpu": { "limit": 1 } })),
+            "spec.resources.gpu",
+        ),
+        (
+            Kind::Tenant,
+            tenant("networkPolicy", json!({ "allowAll": true })),
+            "spec.networkPolicy.allowAll",
         ),
     ]
 }

@@ -1,7 +1,12 @@
 //! `describe`
 
 use actions::Request;
-use api::{Timestamp, status::Progress, tasks::Agent};
+use api::{
+    Timestamp,
+    status::Progress,
+    tasks::Agent,
+    tenants::{Tenant, TenantStatus},
+};
 use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::Time};
 use kube::Api;
 
@@ -12,13 +17,14 @@ use crate::{
     related::{self, Children},
     run::AnyRun,
     session::{Session, ask},
-    target::{Kind, RunName, Selection},
+    target::{self, Kind, RunName, Selection},
+    tenant,
     text::{
         Paint, Table, Tone, age, between, cell, clean, count, moment, span, stamp, toned, wrap,
     },
     verbs::{
         events,
-        fields::{Field, documentation, duration, pushed, result_fields, task},
+        fields::{self, Field, documentation, duration, pushed, result_fields, task},
         tree,
     },
 };
@@ -30,7 +36,9 @@ const LABEL: usize = 14;
 const EVENTS: usize = 20;
 
 pub(crate) async fn perform(verb: Describe, session: &mut Session<'_>) -> Result<Exit, Failure> {
-    let Selection { kind, name } = verb.target;
+    let Selection { kind, name } = target::one_word(&verb.target)
+        .parse()
+        .map_err(Failure::Client)?;
     let server = session.server().await?;
     let page = Page {
         now: session.now(),
@@ -59,6 +67,18 @@ pub(crate) async fn perform(verb: Describe, session: &mut Session<'_>) -> Result
                 namespace: Some(server.namespace.clone()),
             };
             page.agent(&ask(request, agents.get(&name)).await?)
+        }
+        Kind::Tenant => {
+            let tenants: Api<Tenant> = Api::all(server.client.clone());
+            let request = Request {
+                verb: "get",
+                kind: kind.name(),
+                resource: kind.resource(),
+                name: Some(name.clone()),
+                namespace: None,
+            };
+            let next = session.command(&format!("why tenant/{name}"));
+            page.tenant(&ask(request, tenants.get(&name)).await?, &next)
         }
     };
     session.print(&text)?;
@@ -172,6 +192,65 @@ impl Page {
         out
     }
 
+    fn tenant(self, tenant: &Tenant, why: &str) -> String {
+        let standing = tenant::standing(tenant);
+        let mut out = self.title("Tenant", &tenant.metadata, standing.tone, &standing.text());
+        let progress = tenant.status.as_ref().map(|status| &status.progress);
+        let message = progress.and_then(|progress| progress.message.as_deref());
+        out.push_str(&self.paragraph(message.unwrap_or("it has no status yet")));
+        out.push_str(&self.section("Tenant", &fields::tenant(tenant)));
+        if let Some(status) = &tenant.status {
+            let fields = fields::standing(status);
+            if fields.iter().any(|(_, value)| !value.is_empty()) {
+                out.push_str(&self.section("Status", &fields));
+            }
+            out.push_str(&self.tried(status));
+            out.push_str(&self.timeline(&status.progress));
+            out.push_str(&self.conditions(&status.progress));
+        }
+        if standing.tone != Tone::Good {
+            out.push_str(&format!("\nto see what is in the way: {why}\n"));
+        }
+        out
+    }
+
+    /// Which connections were tried, and whether each ended as it must.
+    fn tried(self, status: &TenantStatus) -> String {
+        let Some(isolation) = &status.isolation else {
+            return String::new();
+        };
+        let mut table = Table::new(vec!["FROM", "TO", "MUST", "DID IT", "DETAIL"]);
+        for one in &isolation.tried {
+            let must = if one.wanted { "pass" } else { "be refused" };
+            let (did, tone) = match one.passed {
+                None => ("not known", Tone::Waiting),
+                Some(passed) if passed == one.wanted => ("yes", Tone::Good),
+                Some(_) => ("no", Tone::Bad),
+            };
+            table.push(vec![
+                cell(&one.from),
+                cell(&one.to),
+                cell(must),
+                toned(did, tone),
+                cell(&one.detail),
+            ]);
+        }
+        let when = isolation
+            .last_proved_at
+            .as_ref()
+            .map_or_else(String::new, |at| {
+                format!(", tried {} ago", span(between(at.0, self.now)))
+            });
+        let mut out = self.head(&format!("Isolation: {}{when}", clean(&isolation.result)));
+        if let Some(message) = &isolation.message {
+            out.push_str(&self.paragraph(message));
+        }
+        if !table.is_empty() {
+            out.push_str(&self.indented(&table));
+        }
+        out
+    }
+
     fn title(
         self,
         kind: &str,
@@ -180,10 +259,13 @@ impl Page {
         standing: &str,
     ) -> String {
         let name = format!("{kind} {}", clean(meta.name.as_deref().unwrap_or_default()));
-        let namespace = clean(meta.namespace.as_deref().unwrap_or_default());
+        let place = match meta.namespace.as_deref() {
+            Some(namespace) => format!("in namespace '{}', ", clean(namespace)),
+            None => String::new(),
+        };
         let created = meta.creation_timestamp.as_ref().map(|time| time.0);
         format!(
-            "{}  {}\n  in namespace '{namespace}', {} old\n",
+            "{}  {}\n  {place}{} old\n",
             self.paint.apply(Tone::Head, &name),
             self.paint.apply(tone, standing),
             age(created, self.now)
@@ -520,6 +602,57 @@ Children
 
 Events
   none; the server keeps them for about an hour
+"
+        );
+    }
+
+    #[test]
+    fn a_tenant_that_is_not_isolated_on_one_page() {
+        let status = json!({
+            "phase": "Running", "observedGeneration": 1, "namespace": "tenant-acme",
+            "message": "namespace 'tenant-acme': redis 1/1, server 2/2 ready",
+            "serverStatus": { "phase": "Running", "message": "2 of 2 ready", "readyReplicas": 2, "totalReplicas": 2 },
+            "redisStatus": { "phase": "Running", "message": "1 of 1 ready", "readyReplicas": 1, "totalReplicas": 1 },
+            "usage": { "cpu": { "request": "150m", "limit": "1500m" }, "pods": { "limit": "3" } },
+            "isolation": { "result": "PolicyNotEnforced", "lastProvedAt": "2026-01-01T00:50:00Z", "tried": [
+                { "from": "a Pod of the Tenant", "to": "its redis", "wanted": true, "passed": true, "detail": "connected" },
+                { "from": "a Pod outside", "to": "its redis", "wanted": false, "passed": true, "detail": "connected to 10.0.0.7:6379" },
+                { "from": "a Pod outside", "to": "its server", "wanted": false, "detail": "nothing was told" },
+            ] },
+            "conditions": [condition("Ready", "True", "Ready"), condition("NetworkIsolated", "False", "PolicyNotEnforced")],
+        });
+        let tenant = crate::tenant::tests::a_tenant(1, &status);
+        assert_eq!(
+            PAGE.tenant(&tenant, "orc why tenant/acme"),
+            "Tenant acme  ! Running, not isolated
+  60m old
+  namespace 'tenant-acme': redis 1/1, server 2/2 ready
+
+Tenant
+  Namespace:     tenant-acme
+  Owners:        User 'ann'
+  Server:        shop:2, 2 replicas, port 3030
+  Redis:         redis:7, 1Gi
+  Policies:      on, proven by trying
+  On deletion:   Retain, blocked after 15m
+
+Status
+  Server:        Running: 2 of 2 ready
+  Redis:         Running: 1 of 1 ready
+  Used:          cpu 150m requested, 1500m limit; pods 3
+
+Isolation: PolicyNotEnforced, tried 10m ago
+  FROM                  TO           MUST         DID IT      DETAIL
+  a Pod of the Tenant   its redis    pass         yes         connected
+  a Pod outside         its redis    be refused   no          connected to 10.0.0.7:6379
+  a Pod outside         its server   be refused   not known   nothing was told
+
+Conditions
+  TYPE              STATUS   REASON              SINCE   MESSAGE
+  Ready             True     Ready               59m     as it is
+  NetworkIsolated   False    PolicyNotEnforced   59m     as it is
+
+to see what is in the way: orc why tenant/acme
 "
         );
     }

@@ -1,8 +1,14 @@
-//! What `describe` shows of a run's spec and of what became of it, as labels and values. Pure.
+//! What `describe` shows of a spec and of what became of it, as labels and values. Pure.
 
-use api::tasks::{ChangedFiles, DocsRun, File, TaskRun};
+use api::{
+    tasks::{ChangedFiles, DocsRun, File, TaskRun},
+    tenants::{
+        Component, ComponentPhase, DeletionPolicy, Owner, OwnerKind, Tenant, TenantStatus, Used,
+        namespace_of,
+    },
+};
 
-use crate::text::{bytes, span};
+use crate::text::{bytes, count, span};
 
 /// Label and value; values that are empty are left out.
 pub(super) type Field = (&'static str, String);
@@ -141,4 +147,111 @@ pub(super) fn result_fields(result: &api::tasks::Evidence) -> Vec<Field> {
         ("Pod", result.pod_name.clone().unwrap_or_default()),
         ("Node", result.node.clone().unwrap_or_default()),
     ]
+}
+
+/// What a Tenant asks for. Values of its environment and of its Redis' configuration are not shown.
+pub(super) fn tenant(tenant: &Tenant) -> Vec<Field> {
+    let spec = &tenant.spec;
+    let name = tenant.metadata.name.as_deref().unwrap_or_default();
+    let owners: Vec<String> = spec.owners.iter().map(owner).collect();
+    let server = spec.server.as_ref().map(|server| {
+        let replicas = usize::try_from(server.replicas).unwrap_or(usize::MAX);
+        format!(
+            "{}, {}, port {}",
+            server.image,
+            count(replicas, "replica"),
+            server.port
+        )
+    });
+    let redis = spec.redis.as_ref().map(|redis| {
+        let class = redis.storage.storage_class_name.as_ref();
+        let class = class.map_or_else(String::new, |class| format!(" of class '{class}'"));
+        format!("{}, {}{class}", redis.image, redis.storage.size.0)
+    });
+    let policy = match spec.deletion.policy {
+        DeletionPolicy::Retain => "Retain",
+        DeletionPolicy::Delete => "Delete",
+    };
+    let policies = match (spec.network_policy.enabled, spec.isolation.probe) {
+        (false, _) => "off",
+        (true, true) => "on, proven by trying",
+        (true, false) => "on, not proven",
+    };
+    vec![
+        ("Customer", spec.display_name.clone().unwrap_or_default()),
+        ("About", spec.description.clone().unwrap_or_default()),
+        ("Namespace", namespace_of(name, spec)),
+        ("Owners", owners.join(", ")),
+        ("Server", server.unwrap_or_default()),
+        ("Redis", redis.unwrap_or_default()),
+        ("Policies", policies.to_owned()),
+        ("Let in", spec.network_policy.allowed_namespaces.join(", ")),
+        (
+            "On deletion",
+            format!(
+                "{policy}, blocked after {}",
+                duration(spec.deletion.deadline)
+            ),
+        ),
+        ("Suspended", yes(spec.suspend)),
+    ]
+}
+
+fn owner(owner: &Owner) -> String {
+    let Owner {
+        kind,
+        name,
+        namespace,
+    } = owner;
+    match (kind, namespace) {
+        (OwnerKind::User, _) => format!("User '{name}'"),
+        (OwnerKind::Group, _) => format!("Group '{name}'"),
+        (OwnerKind::ServiceAccount, Some(namespace)) => {
+            format!("ServiceAccount '{namespace}/{name}'")
+        }
+        (OwnerKind::ServiceAccount, None) => format!("ServiceAccount '{name}'"),
+    }
+}
+
+/// What became of it.
+pub(super) fn standing(status: &TenantStatus) -> Vec<Field> {
+    let part = |part: &Option<Component>| {
+        part.as_ref().map_or_else(String::new, |part| {
+            let phase = match part.phase {
+                ComponentPhase::Provisioning => "Provisioning",
+                ComponentPhase::Running => "Running",
+                ComponentPhase::Degraded => "Degraded",
+                ComponentPhase::Suspended => "Suspended",
+            };
+            format!("{phase}: {}", part.message)
+        })
+    };
+    vec![
+        ("Server", part(&status.server_status)),
+        ("Redis", part(&status.redis_status)),
+        ("Used", used(status)),
+    ]
+}
+
+/// `cpu 150m requested, 1500m limit; pods 3`.
+fn used(status: &TenantStatus) -> String {
+    let Some(usage) = &status.usage else {
+        return String::new();
+    };
+    let parts = [
+        ("cpu", &usage.cpu),
+        ("memory", &usage.memory),
+        ("storage", &usage.storage),
+        ("pods", &usage.pods),
+    ];
+    let words: Vec<String> = parts
+        .iter()
+        .filter_map(|(name, used)| Some((*name, used.as_ref()?)))
+        .map(|(name, Used { request, limit })| match (request, limit) {
+            (Some(request), Some(limit)) => format!("{name} {request} requested, {limit} limit"),
+            (Some(one), None) | (None, Some(one)) => format!("{name} {one}"),
+            (None, None) => name.to_owned(),
+        })
+        .collect();
+    words.join("; ")
 }

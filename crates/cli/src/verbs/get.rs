@@ -82,7 +82,7 @@ impl Question {
             plural: kind.plural().to_owned(),
         };
         // Dynamic: one object that does not fit the schema must not hide the others.
-        if self.is_everywhere {
+        if self.is_everywhere || !kind.is_namespaced() {
             Api::all_with(server.client.clone(), &resource)
         } else {
             Api::namespaced_with(server.client.clone(), &server.namespace, &resource)
@@ -95,8 +95,14 @@ impl Question {
             kind: self.kind.name(),
             resource: self.kind.resource(),
             name: self.name.clone(),
-            namespace: (!self.is_everywhere).then(|| server.namespace.clone()),
+            namespace: (!self.is_everywhere && self.kind.is_namespaced())
+                .then(|| server.namespace.clone()),
         }
+    }
+
+    /// Whether its rows begin with a namespace.
+    fn has_namespace(&self) -> bool {
+        self.is_everywhere && self.kind.is_namespaced()
     }
 
     /// The next page, and where the one after it begins.
@@ -122,7 +128,7 @@ impl Question {
 
     fn table(&self) -> Table {
         let mut head = Vec::new();
-        if self.is_everywhere {
+        if self.has_namespace() {
             head.push("NAMESPACE");
         }
         head.push("NAME");
@@ -130,9 +136,13 @@ impl Question {
             Kind::Run(RunKind::Task) => ["PHASE", "REASON", "VERSION", "ATTEMPT", "AGE"].as_slice(),
             Kind::Run(RunKind::Docs) => ["PHASE", "REASON", "BRANCH", "ATTEMPT", "AGE"].as_slice(),
             Kind::Agent => ["READY", "STATUS", "AGE"].as_slice(),
+            Kind::Tenant => ["READY", "STATUS", "REASON", "ISOLATED", "AGE"].as_slice(),
         });
         if self.has_commit() {
             head.push("COMMIT");
+        }
+        if self.has_place() {
+            head.push("NAMESPACE");
         }
         if self.is_wide {
             head.push("MESSAGE");
@@ -142,7 +152,7 @@ impl Question {
 
     fn row(&self, object: &DynamicObject, now: Timestamp) -> Vec<Cell> {
         let mut row = Vec::new();
-        if self.is_everywhere {
+        if self.has_namespace() {
             row.push(cell(object.namespace().unwrap_or_default()));
         }
         row.push(cell(object.name_any()));
@@ -150,11 +160,15 @@ impl Question {
         row.extend(match self.kind {
             Kind::Run(kind) => run_cells(object, status, kind),
             Kind::Agent => agent_cells(status),
+            Kind::Tenant => tenant_cells(object, status),
         });
         let created = object.metadata.creation_timestamp.as_ref();
         row.push(cell(age(created.map(|time| time.0), now)));
         if self.has_commit() {
             row.push(cell(status["commit"].as_str().unwrap_or_default()));
+        }
+        if self.has_place() {
+            row.push(cell(status["namespace"].as_str().unwrap_or_default()));
         }
         if self.is_wide {
             row.push(cell(status["message"].as_str().unwrap_or_default()));
@@ -167,9 +181,14 @@ impl Question {
         self.is_wide && self.kind == Kind::Run(RunKind::Docs)
     }
 
+    /// The namespace that a Tenant has.
+    fn has_place(&self) -> bool {
+        self.is_wide && self.kind == Kind::Tenant
+    }
+
     /// Columns after the age.
     fn after_age(&self) -> usize {
-        usize::from(self.is_wide) + usize::from(self.has_commit())
+        usize::from(self.is_wide) + usize::from(self.has_commit()) + usize::from(self.has_place())
     }
 
     fn line_name(&self, object: &DynamicObject) -> String {
@@ -183,7 +202,9 @@ impl Question {
             Some(selector) => format!(" with labels '{selector}'"),
             None => String::new(),
         };
-        if self.is_everywhere {
+        if !self.kind.is_namespaced() {
+            format!("no {what}{which}")
+        } else if self.is_everywhere {
             format!("no {what}{which} in any namespace")
         } else {
             format!("no {what}{which} in namespace '{}'", server.namespace)
@@ -231,6 +252,37 @@ fn agent_cells(status: &Value) -> Vec<Cell> {
     vec![
         toned(value, tone),
         cell(ready["reason"].as_str().unwrap_or_default()),
+    ]
+}
+
+/// A Tenant that works and is not isolated must not look like one that is well.
+fn tenant_cells(object: &DynamicObject, status: &Value) -> Vec<Cell> {
+    let ready = condition(status, "Ready");
+    let isolated = condition(status, "NetworkIsolated");
+    let toned_by = |known: &Value| {
+        let value = known["status"].as_str().unwrap_or("Unknown");
+        let tone = match value {
+            "True" => Tone::Good,
+            "False" => Tone::Bad,
+            _ => Tone::Waiting,
+        };
+        toned(value, tone)
+    };
+    let phase = status["phase"].as_str().unwrap_or_default();
+    let phase = if object.metadata.deletion_timestamp.is_some() && phase != "Terminating" {
+        format!("{phase},Deleting")
+    } else {
+        phase.to_owned()
+    };
+    let reason = match (ready["reason"].as_str(), isolated["reason"].as_str()) {
+        (Some("Ready"), Some(isolated)) if isolated != "Isolated" => isolated,
+        (ready, _) => ready.unwrap_or_default(),
+    };
+    vec![
+        toned_by(ready),
+        cell(phase),
+        cell(reason),
+        toned_by(isolated),
     ]
 }
 
@@ -363,7 +415,7 @@ async fn watch(
             },
         };
         let mut row = question.row(&object, session.now());
-        if is_gone && let Some(phase) = row.get_mut(usize::from(question.is_everywhere) + 1) {
+        if is_gone && let Some(phase) = row.get_mut(usize::from(question.has_namespace()) + 1) {
             *phase = toned("Deleted", Tone::Dim);
         }
         // Age alone is no news; after a lost connection everything comes again.
@@ -490,6 +542,37 @@ mod tests {
             rendered(&question(Kind::Agent, false, false), &objects),
             "NAME     READY   STATUS   AGE\n\
              writer   True    Ready    <unknown>\n"
+        );
+    }
+
+    #[test]
+    fn tenants_are_a_table_without_a_namespace_of_their_own() {
+        let condition = |kind: &str, value: &str, reason: &str| json!({ "type": kind, "status": value, "reason": reason });
+        let objects = [
+            json!({ "metadata": { "name": "acme", "creationTimestamp": "2026-01-01T00:00:00Z" },
+                "status": { "phase": "Running", "namespace": "tenant-acme", "message": "redis 1/1 ready",
+                    "conditions": [condition("Ready", "True", "Ready"),
+                        condition("NetworkIsolated", "True", "Isolated")] } }),
+            json!({ "metadata": { "name": "open", "creationTimestamp": "2026-01-01T00:00:00Z" },
+                "status": { "phase": "Running", "namespace": "shop", "message": "ready",
+                    "conditions": [condition("Ready", "True", "Ready"),
+                        condition("NetworkIsolated", "False", "PolicyNotEnforced")] } }),
+            json!({ "metadata": { "name": "new" }, "status": {} }),
+        ];
+        // There is no difference between one namespace and all of them.
+        for is_everywhere in [false, true] {
+            assert_eq!(
+                rendered(&question(Kind::Tenant, is_everywhere, false), &objects),
+                "NAME   READY     STATUS    REASON              ISOLATED   AGE\n\
+                 acme   True      Running   Ready               True       60m\n\
+                 open   True      Running   PolicyNotEnforced   False      60m\n\
+                 new    Unknown                                 Unknown    <unknown>\n"
+            );
+        }
+        assert_eq!(
+            rendered(&question(Kind::Tenant, false, true), &objects[..1]),
+            "NAME   READY   STATUS    REASON   ISOLATED   AGE   NAMESPACE     MESSAGE\n\
+             acme   True    Running   Ready    True       60m   tenant-acme   redis 1/1 ready\n"
         );
     }
 }

@@ -1,10 +1,17 @@
-//! A run's timeline as lines. Pure.
+//! The timeline of a run or a Tenant as lines. Pure.
 
-use api::{Timestamp, status::Step};
+use api::{
+    Timestamp,
+    status::{Progress, Step},
+    tenants::Tenant,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
     run::AnyRun,
+    tenant,
     text::{Paint, Tone, between, clean, hour, span, wrap},
+    view::Standing,
 };
 
 /// Steps that are shown while one waits; `describe` shows all.
@@ -16,25 +23,66 @@ const MESSAGE: usize = 3;
 /// A line and how it is meant.
 pub(crate) type Line = (Tone, String);
 
-/// One run in full: phases with times, the message, the deadline.
-pub(crate) fn block(run: &AnyRun, now: Timestamp, width: usize) -> Vec<Line> {
-    let name = run.name();
-    let standing = run.standing();
-    let version = run
-        .version()
-        .map_or_else(String::new, |version| format!("version {version}  "));
+/// What is shown of an object.
+#[derive(Debug, Clone)]
+pub(crate) struct Shown<'a> {
+    name: String,
+    version: Option<i64>,
+    standing: Standing,
+    progress: Option<&'a Progress>,
+    /// While it goes on.
+    deadline: Option<&'a Time>,
+}
+
+impl<'a> From<&'a AnyRun> for Shown<'a> {
+    fn from(run: &'a AnyRun) -> Self {
+        let status = run.status();
+        let deadline = status.and_then(|status| status.deadline_at);
+        Self {
+            name: run.name(),
+            version: run.version(),
+            standing: run.standing(),
+            progress: status.map(|status| status.progress),
+            deadline: deadline.filter(|_| run.outcome().is_none()),
+        }
+    }
+}
+
+impl<'a> From<&'a Tenant> for Shown<'a> {
+    fn from(tenant: &'a Tenant) -> Self {
+        let status = tenant.status.as_ref();
+        Self {
+            name: clean(tenant.metadata.name.as_deref().unwrap_or_default()),
+            version: None,
+            standing: tenant::standing(tenant),
+            progress: status.map(|status| &status.progress),
+            deadline: status.and_then(|status| status.deadline_at.as_ref()),
+        }
+    }
+}
+
+/// One in full: phases with times, the message, the deadline.
+pub(crate) fn block<'a>(shown: impl Into<Shown<'a>>, now: Timestamp, width: usize) -> Vec<Line> {
+    let Shown {
+        name,
+        version,
+        standing,
+        progress,
+        deadline,
+    } = shown.into();
+    let version = version.map_or_else(String::new, |version| format!("version {version}  "));
     let mut lines = vec![(
         standing.tone,
         format!("{name}  {version}{}", standing.text()),
     )];
-    let Some(status) = run.status() else {
+    let Some(progress) = progress else {
         return lines;
     };
-    let steps = &status.progress.steps;
+    let steps = &progress.steps;
     for step in steps.iter().skip(steps.len().saturating_sub(STEPS)) {
         lines.push(step_line(step, now));
     }
-    let message = status.progress.message.as_deref().unwrap_or_default();
+    let message = progress.message.as_deref().unwrap_or_default();
     let room = width.saturating_sub(4);
     let mut words = wrap(message, room);
     if words.len() > MESSAGE {
@@ -48,9 +96,7 @@ pub(crate) fn block(run: &AnyRun, now: Timestamp, width: usize) -> Vec<Line> {
             .into_iter()
             .map(|words| (Tone::Plain, format!("    {words}"))),
     );
-    if run.outcome().is_none()
-        && let Some(deadline) = status.deadline_at
-    {
+    if let Some(deadline) = deadline {
         let left = between(now, deadline.0);
         let words = if left >= 0 {
             format!("    deadline in {}, at {}", span(left), hour(deadline.0))
@@ -92,14 +138,17 @@ fn step_line(step: &Step, now: Timestamp) -> Line {
     (tone, parts.join("  "))
 }
 
-/// One run in one line, for those who wait for many or read a file.
-pub(crate) fn sentence(run: &AnyRun) -> String {
-    let name = run.name();
-    let standing = run.standing();
-    let version = run
-        .version()
-        .map_or_else(String::new, |version| format!("v{version} "));
-    match run.message() {
+/// One in one line, for those who wait for many or read a file.
+pub(crate) fn sentence<'a>(shown: impl Into<Shown<'a>>) -> String {
+    let Shown {
+        name,
+        version,
+        standing,
+        progress,
+        deadline: _,
+    } = shown.into();
+    let version = version.map_or_else(String::new, |version| format!("v{version} "));
+    match progress.and_then(|progress| progress.message.as_deref()) {
         Some(message) => format!("{name} {version}{}: {}", standing.text(), clean(message)),
         None => format!("{name} {version}{}", standing.text()),
     }

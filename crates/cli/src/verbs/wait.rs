@@ -6,15 +6,18 @@ use actions::{Outcome, Request, Run, RunKind};
 use api::{
     Timestamp,
     tasks::{DocsRun, TaskRun},
+    tenants::Tenant,
 };
 use futures::{
     StreamExt,
     stream::{self, BoxStream},
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
-    Api,
+    Api, Resource,
     runtime::{WatchStreamExt, watcher},
 };
+use serde::de::DeserializeOwned;
 
 use crate::{
     Exit,
@@ -22,7 +25,8 @@ use crate::{
     failure::Failure,
     run::AnyRun,
     session::{Server, Session},
-    target::{Kind, RunName},
+    target::{RunName, RunOrTenant},
+    tenant,
     text::{Tone, between, moment, span},
     verbs::timeline::{self, Line},
     watching::{Trouble, trouble},
@@ -33,7 +37,7 @@ const TICK: Duration = Duration::from_secs(1);
 
 pub(crate) async fn perform(verb: Wait, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let server = session.server().await?;
-    let mut runs: Vec<RunName> = Vec::new();
+    let mut runs: Vec<RunOrTenant> = Vec::new();
     for run in verb.runs {
         if !runs.contains(&run) {
             runs.push(run);
@@ -50,33 +54,77 @@ pub(crate) async fn afterwards(
     waiting: &Waiting,
 ) -> Result<Exit, Failure> {
     if waiting.wait {
-        return until_finished(session, server, &[run], waiting.timeout).await;
+        return until_finished(session, server, &[run.into()], waiting.timeout).await;
     }
     let next = session.command(&format!("wait {}", run.argument()));
     session.line(&format!("  to follow it: {next}"))?;
     Ok(Exit::Ok)
 }
 
-/// How the waiting for one run ended.
+/// How the waiting for one ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum End {
     Finished(Outcome),
+    /// A Tenant.
+    Ready,
+    /// A Tenant whose spec cannot be carried out.
+    Failed,
     NotFound,
     Deleted,
 }
 
-/// One run that is waited for.
+/// A run or a Tenant, as it was seen last.
+#[derive(Debug, Clone)]
+enum Object {
+    Run(AnyRun),
+    Tenant(Box<Tenant>),
+}
+
+impl Object {
+    fn meta(&self) -> &ObjectMeta {
+        match self {
+            Self::Run(run) => run.meta(),
+            Self::Tenant(tenant) => &tenant.metadata,
+        }
+    }
+
+    /// Whether it is what was waited for.
+    fn end(&self) -> Option<End> {
+        match self {
+            Self::Run(run) => run.outcome().map(End::Finished),
+            Self::Tenant(seen) if tenant::is_ready(seen) => Some(End::Ready),
+            Self::Tenant(seen) if tenant::is_failed(seen) => Some(End::Failed),
+            Self::Tenant(_) => None,
+        }
+    }
+
+    fn sentence(&self) -> String {
+        match self {
+            Self::Run(run) => timeline::sentence(run),
+            Self::Tenant(tenant) => timeline::sentence(tenant.as_ref()),
+        }
+    }
+
+    fn block(&self, now: Timestamp, width: usize) -> Vec<Line> {
+        match self {
+            Self::Run(run) => timeline::block(run, now, width),
+            Self::Tenant(tenant) => timeline::block(tenant.as_ref(), now, width),
+        }
+    }
+}
+
+/// One that is waited for.
 #[derive(Debug, Clone)]
 struct Awaited {
-    name: RunName,
-    run: Option<AnyRun>,
+    name: RunOrTenant,
+    run: Option<Object>,
     is_listed: bool,
     end: Option<End>,
     said: String,
 }
 
 impl Awaited {
-    fn new(name: &RunName) -> Self {
+    fn new(name: &RunOrTenant) -> Self {
         Self {
             name: name.clone(),
             run: None,
@@ -87,7 +135,7 @@ impl Awaited {
     }
 
     /// What ended stays ended.
-    fn observe(&mut self, event: watcher::Event<AnyRun>) {
+    fn observe(&mut self, event: watcher::Event<Object>) {
         if self.end.is_some() {
             return;
         }
@@ -101,7 +149,7 @@ impl Awaited {
                     self.end = Some(End::Deleted);
                     return;
                 }
-                self.end = run.outcome().map(End::Finished);
+                self.end = run.end();
                 self.run = Some(run);
             }
             watcher::Event::InitDone if !self.is_listed => {
@@ -119,6 +167,8 @@ impl Awaited {
     fn exit(&self) -> Exit {
         match &self.end {
             Some(End::Finished(outcome)) => Exit::of_outcome(outcome),
+            Some(End::Ready) => Exit::Ok,
+            Some(End::Failed) => Exit::Failed,
             Some(End::NotFound | End::Deleted) => Exit::NotFound,
             None => Exit::Timeout,
         }
@@ -126,23 +176,25 @@ impl Awaited {
 
     fn sentence(&self) -> Option<String> {
         match (&self.end, &self.run) {
-            (Some(End::NotFound), _) => Some(format!("{} ✗ not found", self.name.name)),
+            (Some(End::NotFound), _) => Some(format!("{} ✗ not found", self.name.name())),
             (Some(End::Deleted), _) => Some(format!(
                 "{} ✗ deleted while it was waited for",
-                self.name.name
+                self.name.name()
             )),
-            (Some(End::Finished(_)) | None, Some(run)) => Some(timeline::sentence(run)),
-            (Some(End::Finished(_)) | None, None) => None,
+            (Some(End::Finished(_) | End::Ready | End::Failed) | None, Some(run)) => {
+                Some(run.sentence())
+            }
+            (Some(End::Finished(_) | End::Ready | End::Failed) | None, None) => None,
         }
     }
 
     fn lines(&self, now: Timestamp, width: usize, is_alone: bool) -> Vec<Line> {
         let is_here = !matches!(self.end, Some(End::NotFound | End::Deleted));
         match &self.run {
-            Some(run) if is_here && is_alone => timeline::block(run, now, width),
+            Some(run) if is_here && is_alone => run.block(now, width),
             Some(_) | None => {
                 let words = self.sentence();
-                let words = words.unwrap_or_else(|| format!("{} … looking", self.name.name));
+                let words = words.unwrap_or_else(|| format!("{} … looking", self.name.name()));
                 let tone = match self.exit() {
                     Exit::Ok => Tone::Good,
                     Exit::Timeout => Tone::Plain,
@@ -154,18 +206,24 @@ impl Awaited {
     }
 }
 
-/// Waits until all runs have finished, were deleted, or time is up; exits by how they ended.
+/// Waits until all have ended, were deleted, or time is up; exits by how they ended.
 pub(crate) async fn until_finished(
     session: &mut Session<'_>,
     server: &Server,
-    runs: &[RunName],
+    runs: &[RunOrTenant],
     limit: Option<Duration>,
 ) -> Result<Exit, Failure> {
     let mut awaited: Vec<Awaited> = runs.iter().map(Awaited::new).collect();
     let mut events = stream::select_all(runs.iter().enumerate().map(|(index, run)| {
-        let events = match run.kind {
-            RunKind::Task => watch::<TaskRun>(server, &run.name),
-            RunKind::Docs => watch::<DocsRun>(server, &run.name),
+        let events = match run {
+            RunOrTenant::Run(RunName { kind, name }) => match kind {
+                RunKind::Task => watch(of_run::<TaskRun>(server), name),
+                RunKind::Docs => watch(of_run::<DocsRun>(server), name),
+            },
+            RunOrTenant::Tenant(name) => {
+                let tenants: Api<Tenant> = Api::all(server.client.clone());
+                watch_as(tenants, name, |seen| Object::Tenant(Box::new(seen)))
+            }
         };
         events.map(move |event| (index, event)).boxed()
     }));
@@ -202,9 +260,8 @@ pub(crate) async fn until_finished(
                 }
                 (Ok(_), None) => {}
                 (Err(error), one) => {
-                    if let Some(RunName { kind, name }) = one.map(|one| &one.name) {
-                        let request = Request::of_kind(*kind, "watch", &server.namespace, name);
-                        match trouble(error, request) {
+                    if let Some(name) = one.map(|one| &one.name) {
+                        match trouble(error, watched(name, server)) {
                             Trouble::Fatal(failure) => return Err(failure),
                             Trouble::Passing(words) => remark = Some(words),
                         }
@@ -223,31 +280,48 @@ pub(crate) async fn until_finished(
     }
 }
 
-type Seen = Result<watcher::Event<AnyRun>, watcher::Error>;
+type Seen = Result<watcher::Event<Object>, watcher::Error>;
+
+/// What was asked, for the words of an error.
+fn watched(name: &RunOrTenant, server: &Server) -> Request {
+    let kind = name.kind();
+    Request {
+        verb: "watch",
+        kind: kind.name(),
+        resource: kind.resource(),
+        name: Some(name.name().to_owned()),
+        namespace: kind.is_namespaced().then(|| server.namespace.clone()),
+    }
+}
+
+fn of_run<R: Run>(server: &Server) -> Api<R> {
+    Api::namespaced(server.client.clone(), &server.namespace)
+}
 
 /// What happens to one run.
-fn watch<R>(server: &Server, name: &str) -> BoxStream<'static, Seen>
+fn watch<R>(runs: Api<R>, name: &str) -> BoxStream<'static, Seen>
 where
     R: Run + Send + Sync + 'static,
     AnyRun: From<R>,
 {
-    let runs: Api<R> = Api::namespaced(server.client.clone(), &server.namespace);
-    let which = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let events = watcher(runs, which).default_backoff();
-    events.map(|event| event.map(of_any)).boxed()
+    watch_as(runs, name, |seen| Object::Run(seen.into()))
 }
 
-fn of_any<R>(event: watcher::Event<R>) -> watcher::Event<AnyRun>
+/// What happens to one object.
+fn watch_as<K>(all: Api<K>, name: &str, seen: fn(K) -> Object) -> BoxStream<'static, Seen>
 where
-    AnyRun: From<R>,
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
-    match event {
-        watcher::Event::Apply(run) => watcher::Event::Apply(run.into()),
-        watcher::Event::Delete(run) => watcher::Event::Delete(run.into()),
+    let which = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let events = watcher(all, which).default_backoff();
+    let one = move |event| match event {
+        watcher::Event::Apply(object) => watcher::Event::Apply(seen(object)),
+        watcher::Event::Delete(object) => watcher::Event::Delete(seen(object)),
         watcher::Event::Init => watcher::Event::Init,
-        watcher::Event::InitApply(run) => watcher::Event::InitApply(run.into()),
+        watcher::Event::InitApply(object) => watcher::Event::InitApply(seen(object)),
         watcher::Event::InitDone => watcher::Event::InitDone,
-    }
+    };
+    events.map(move |event| event.map(one)).boxed()
 }
 
 fn timed_out(
@@ -281,12 +355,16 @@ fn timed_out(
 fn left(session: &mut Session<'_>, awaited: &[Awaited]) -> Result<Exit, Failure> {
     let going = awaited.iter().filter(|one| one.end.is_none());
     for run in going.map(|one| one.name.clone()) {
-        let (wait, cancel) = (
-            session.command(&format!("wait {}", run.argument())),
-            session.command(&format!("cancel {}", run.argument())),
-        );
+        let wait = session.command(&format!("wait {}", run.argument()));
+        let stop = match &run {
+            RunOrTenant::Run(run) => {
+                let cancel = session.command(&format!("cancel {}", run.argument()));
+                format!("\n  to stop it for good: {cancel}")
+            }
+            RunOrTenant::Tenant(_) => String::new(),
+        };
         session.remark(&format!(
-            "no longer waiting: {run} goes on\n  to wait again: {wait}\n  to stop it for good: {cancel}"
+            "no longer waiting: {run} goes on\n  to wait again: {wait}{stop}"
         ))?;
     }
     Ok(Exit::gravest(awaited.iter().map(Awaited::exit)))
@@ -297,11 +375,16 @@ fn ended(session: &mut Session<'_>, awaited: &[Awaited]) -> Result<Exit, Failure
         match one.exit() {
             Exit::Failed => {
                 let why = session.command(&format!("why {}", one.name.argument()));
-                session.remark(&format!("  to see why '{}' failed: {why}", one.name.name))?;
+                session.remark(&format!("  to see why '{}' failed: {why}", one.name.name()))?;
             }
             Exit::NotFound => {
-                let get = session.command(&format!("get {}", Kind::Run(one.name.kind).listed()));
-                session.remark(&format!("  to see which runs there are: {get}"))?;
+                let listed = one.name.kind().listed();
+                let what = match &one.name {
+                    RunOrTenant::Run(_) => "runs",
+                    RunOrTenant::Tenant(_) => "Tenants",
+                };
+                let get = session.command(&format!("get {listed}"));
+                session.remark(&format!("  to see which {what} there are: {get}"))?;
             }
             Exit::Ok | Exit::Client | Exit::Timeout | Exit::Denied => {}
         }
@@ -395,9 +478,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::run::tests::{a_run, condition};
+    use crate::{
+        run::tests::{a_run, condition},
+        tenant::tests::a_tenant,
+    };
 
-    fn run(uid: &str, reason: Option<&str>) -> AnyRun {
+    fn run(uid: &str, reason: Option<&str>) -> Object {
         let value = if reason == Some("Succeeded") {
             "True"
         } else {
@@ -412,14 +498,54 @@ mod tests {
             panic!("no TaskRun");
         };
         run.metadata.uid = Some(uid.to_owned());
-        AnyRun::Task(run)
+        Object::Run(AnyRun::Task(run))
+    }
+
+    fn tenant(generation: i64, phase: &str, ready: &str) -> Object {
+        let status = json!({ "phase": phase, "observedGeneration": 1,
+            "conditions": [condition("Ready", ready, "X")] });
+        Object::Tenant(Box::new(a_tenant(generation, &status)))
+    }
+
+    /// Ready as its newest spec asks, or never.
+    #[test]
+    fn a_tenant_is_waited_for_until_it_is_ready() {
+        let cases: Vec<(Vec<Event<Object>>, u8)> = vec![
+            (vec![Event::Init, Event::InitDone], 5),
+            (vec![Event::Apply(tenant(1, "Provisioning", "False"))], 3),
+            (vec![Event::Apply(tenant(1, "Degraded", "False"))], 3),
+            (vec![Event::Apply(tenant(1, "Running", "True"))], 0),
+            (vec![Event::Apply(tenant(2, "Running", "True"))], 3),
+            (vec![Event::Apply(tenant(1, "Failed", "False"))], 1),
+            (
+                vec![
+                    Event::Apply(tenant(1, "Degraded", "False")),
+                    Event::Apply(tenant(1, "Running", "True")),
+                ],
+                0,
+            ),
+            (
+                vec![
+                    Event::Apply(tenant(1, "Degraded", "False")),
+                    Event::Delete(tenant(1, "Degraded", "False")),
+                ],
+                5,
+            ),
+        ];
+        for (number, (events, wanted)) in cases.into_iter().enumerate() {
+            let mut one = Awaited::new(&"tenant/acme".parse().unwrap());
+            for event in events {
+                one.observe(event);
+            }
+            assert_eq!(one.exit().code(), wanted, "case {number}");
+        }
     }
 
     #[test]
     fn the_end_of_the_waiting_is_the_exit_code() {
         let going = || run("a", None);
         let done = |reason| run("a", Some(reason));
-        let cases: Vec<(Vec<Event<AnyRun>>, u8)> = vec![
+        let cases: Vec<(Vec<Event<Object>>, u8)> = vec![
             (vec![Event::Init], 3),
             (vec![Event::Init, Event::InitDone], 5),
             (

@@ -12,15 +12,18 @@ use crate::{
     failure::{Advice, Failure, others_of},
     output,
     session::Session,
-    target::Kind,
+    target::{self, Kind},
 };
 
 pub(crate) async fn perform(verb: Why, session: &mut Session<'_>) -> Result<Exit, Failure> {
+    let asked: target::Target = target::one_word(&verb.target)
+        .parse()
+        .map_err(Failure::Client)?;
     let server = session.server().await?;
     let target = Target {
-        kind: verb.target.kind,
+        kind: asked.kind,
         namespace: server.namespace.clone(),
-        name: verb.target.name,
+        name: asked.name,
     };
     let kind = target.kind;
     let world = why::gather(server.client, target, Options::at(session.now())).await;
@@ -61,6 +64,7 @@ fn others(kind: TargetKind) -> Vec<Advice> {
         TargetKind::TaskRun => others_of(Kind::Run(RunKind::Task)),
         TargetKind::DocsRun => others_of(Kind::Run(RunKind::Docs)),
         TargetKind::Agent => others_of(Kind::Agent),
+        TargetKind::Tenant => others_of(Kind::Tenant),
         TargetKind::Job | TargetKind::Pod => {
             vec![("to see those of a run", "tree RUN".to_owned())]
         }

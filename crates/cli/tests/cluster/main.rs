@@ -7,4 +7,5 @@ mod logs;
 mod reading;
 mod submit;
 mod support;
+mod tenants;
 mod wait;

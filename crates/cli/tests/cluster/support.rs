@@ -12,7 +12,7 @@ use api::tasks::TaskRun;
 use k8s_openapi::api::{
     authentication::v1::TokenRequest,
     core::v1::ServiceAccount,
-    rbac::v1::{Role, RoleBinding},
+    rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
 };
 use kube::{
     Api,
@@ -79,6 +79,29 @@ impl Orc {
         let how = PostParams::default();
         env.api::<Role>().create(&how, &role).await?;
         env.api::<RoleBinding>().create(&how, &binding).await?;
+        Self::of_account(env, "user").await
+    }
+
+    /// For someone who may see and change Tenants, and nothing of what they are made of.
+    ///
+    /// The role is one of the cluster, as Tenants are: whoever calls this has to delete `name`.
+    pub(crate) async fn of_tenants(env: &Env, name: &str) -> Result<Self> {
+        testkit::operator::install(&env.client, api::crd::tenants()).await?;
+        let role: ClusterRole = serde_json::from_value(json!({
+            "metadata": { "name": name },
+            "rules": [{ "apiGroups": ["orchestrator.io"], "resources": ["tenants"],
+                "verbs": ["get", "list", "watch", "patch"] }],
+        }))?;
+        let binding: ClusterRoleBinding = serde_json::from_value(json!({
+            "metadata": { "name": name },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
+            "subjects": [{ "kind": "ServiceAccount", "name": "user", "namespace": env.namespace }],
+        }))?;
+        let how = PostParams::default();
+        let roles: Api<ClusterRole> = Api::all(env.client.clone());
+        roles.create(&how, &role).await?;
+        let bindings: Api<ClusterRoleBinding> = Api::all(env.client.clone());
+        bindings.create(&how, &binding).await?;
         Self::of_account(env, "user").await
     }
 

@@ -129,6 +129,19 @@ impl Kind for Arc<ToyKind> {
                     irreversible: Some("intent".to_owned()),
                 })
             }
+            "unannounced" => {
+                let target = api::decide::Target {
+                    resource: ResourceType::CONFIG_MAP,
+                    namespace: Some("n".to_owned()),
+                    name: "data".to_owned(),
+                    uid: "uid".to_owned(),
+                    version: None,
+                    irreversible: None,
+                };
+                Decision::say(status, ToyPhase::Playing, verdict).with(Effect::Delete(
+                    target.irreversible("delete data".to_owned()),
+                ))
+            }
             "refused" => {
                 let labels = api::names::child_labels("Toy", "refused", "uid");
                 let body = json!({ "data": {} });
@@ -439,12 +452,16 @@ async fn a_panic_in_decide_hurts_one_object() {
 
 #[tokio::test(start_paused = true)]
 async fn what_no_decision_may_ask_for_is_refused_as_a_bug() {
-    let room = room(&["irreversible", "contradiction"]);
+    let room = room(&["irreversible", "unannounced", "contradiction"]);
     pass(SECOND).await;
     for (toy, words) in [
         (
             "irreversible",
             "the stored status does not carry its intent 'intent'",
+        ),
+        (
+            "unannounced",
+            "the stored status does not carry its intent 'delete data'",
         ),
         ("contradiction", "contradict each other"),
     ] {

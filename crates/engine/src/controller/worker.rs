@@ -30,6 +30,7 @@ use crate::{
     kind::Kind,
     pass::{Eyes, Looked},
     queue::Next,
+    record::Seen,
     watch::Started,
 };
 
@@ -88,20 +89,22 @@ impl<K: Kind> Worker<K> {
             }
             Some(Blocker::Interrupted(why)) => {
                 let fault = Fault::new(Class::Transient, Reason::ApiUnavailable, why);
-                return ("Failed", self.failed(key, &object, &fault).await);
+                return ("Failed", self.failed(key, &object, &fault, None).await);
             }
         }
         let looking = AssertUnwindSafe(self.eyes.look(&object)).catch_unwind();
-        let fault = match tokio::time::timeout(self.limit, looking).await {
+        let (fault, seen) = match tokio::time::timeout(self.limit, looking).await {
             Ok(Ok(Ok(looked))) => return self.looked(key, looked),
-            Ok(Ok(Err(fault))) => fault,
-            Ok(Err(panic)) => Fault::bug(panic_words(&*panic)),
-            Err(_elapsed) => Fault::bug(format!(
-                "the pass did not end within {} s and was cut off",
-                self.limit.as_secs()
-            )),
+            Ok(Ok(Err(failed))) => failed,
+            Ok(Err(panic)) => (Fault::bug(panic_words(&*panic)), None),
+            Err(_elapsed) => {
+                let seconds = self.limit.as_secs();
+                let words = format!("the pass did not end within {seconds} s and was cut off");
+                (Fault::bug(words), None)
+            }
         };
-        ("Failed", self.failed(key, &object, &fault).await)
+        let seen = seen.as_ref();
+        ("Failed", self.failed(key, &object, &fault, seen).await)
     }
 
     fn looked(&self, key: &Key, looked: Looked) -> (&'static str, Next) {
@@ -145,7 +148,13 @@ impl<K: Kind> Worker<K> {
     }
 
     /// After a fault: count it, say it where it belongs, and wait.
-    async fn failed(&self, key: &Key, object: &K::Object, fault: &Fault) -> Next {
+    async fn failed(
+        &self,
+        key: &Key,
+        object: &K::Object,
+        fault: &Fault,
+        seen: Option<&Seen<K::Status>>,
+    ) -> Next {
         let meta = object.meta();
         let generation = meta.generation.unwrap_or(0);
         let uid = meta.uid.clone().unwrap_or_default();
@@ -173,7 +182,7 @@ impl<K: Kind> Worker<K> {
         };
         if is_shown {
             let retry = retry_to_store(K::status(object), fault, &memory, delay, now);
-            let recording = self.eyes.record_fault(object, fault, retry);
+            let recording = self.eyes.record_fault(object, fault, seen, retry);
             let recorded = tokio::time::timeout(self.limit / 2, recording).await;
             let failed = match recorded {
                 Ok(Ok(())) => None,

@@ -301,6 +301,7 @@ impl<'a> Run<'a> {
             name: name.to_owned(),
             uid: uid.to_owned(),
             version: None,
+            irreversible: None,
         }
     }
 }

@@ -167,10 +167,16 @@ pub async fn learn(
         });
     }
     let mut lessons = BTreeMap::new();
+    let mut wrong = Vec::new();
     while let Some(ended) = plays.join_next().await {
-        let (place, lesson) = ended??;
-        lessons.insert(place, lesson);
+        match ended? {
+            Ok((place, lesson)) => {
+                lessons.insert(place, lesson);
+            }
+            Err(error) => wrong.push(format!("{error:#}")),
+        }
     }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(lessons.into_values().collect())
 }
 

@@ -17,7 +17,7 @@ const LEFT_OUT: [&str; 4] = ["endpoints", "endpointslices", "events", "leases"];
 const AUTHORITY: &str = "kube-root-ca.crt";
 /// What an end state says in the status of one of our kinds. The rest is when, where and how often
 /// it was tried.
-const KEPT: [&str; 15] = [
+const KEPT: [&str; 18] = [
     "attempts",
     "baseCommit",
     "branch",
@@ -32,7 +32,10 @@ const KEPT: [&str; 15] = [
     "jobName",
     "leftOut",
     "message",
+    "namespace",
     "phase",
+    "redisStatus",
+    "serverStatus",
 ];
 /// The same of what a container left behind.
 const KEPT_RESULT: [&str; 5] = ["exitCode", "message", "reason", "results", "signal"];
@@ -46,25 +49,30 @@ const KEPT_VERSION: [&str; 5] = [
 ];
 /// The same of a Job.
 const KEPT_JOB: [&str; 4] = ["active", "conditions", "failed", "succeeded"];
+/// The same of what is not ours: the rest is when, and how others count.
+const KEPT_OF_OTHERS: [&str; 4] = ["phase", "readyReplicas", "replicas", "updatedReplicas"];
+/// What stands for a play's own namespace.
+const HOME: &str = "namespace";
 /// What a difference shows of a value.
 const SHOWN: usize = 300;
 /// The most differences that are named.
 const DIFFERENCES: usize = 40;
 
-/// The end state of a namespace.
+/// The end state of a play.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Canonical {
-    /// What is there, by `resource/name`. A Pod has the name of its Job and a number.
+    /// What is there, by `resource/name`, with the namespace before the name if that is not the play's
+    /// own. A Pod has the name of what made it and a number.
     pub objects: BTreeMap<String, Value>,
     /// What was there once, and is not any more.
     pub gone: BTreeSet<String>,
 }
 
 impl Canonical {
-    /// Of everything that was seen of one namespace.
+    /// Of everything that was seen of the play whose own namespace is `home`.
     #[must_use]
-    pub fn of(seen: &[Seen]) -> Self {
-        let words = Words::of(seen);
+    pub fn of(seen: &[Seen], home: &str) -> Self {
+        let words = Words::of(seen, home);
         let objects: BTreeMap<String, Value> = present(seen)
             .into_iter()
             .filter(|one| is_state(one))
@@ -136,13 +144,14 @@ fn compare(path: &str, wanted: Option<&Value>, found: Option<&Value>, words: &mu
     }
 }
 
-fn is_state(seen: &Seen) -> bool {
+pub(super) fn is_state(seen: &Seen) -> bool {
     let is_authority = seen.resource == "configmaps" && seen.name == AUTHORITY;
     !LEFT_OUT.contains(&seen.resource.as_str()) && !is_authority
 }
 
 /// What changes from play to play, and the words for it.
 struct Words {
+    home: String,
     /// By UID.
     pods: HashMap<String, String>,
     /// Longest first: one may be part of another.
@@ -150,9 +159,10 @@ struct Words {
 }
 
 impl Words {
-    fn of(seen: &[Seen]) -> Self {
+    fn of(seen: &[Seen], home: &str) -> Self {
         let pods = numbered(seen);
         let mut words = Self {
+            home: home.to_owned(),
             pods,
             replaced: Vec::new(),
         };
@@ -163,10 +173,13 @@ impl Words {
                 replaced.insert(one.name.clone(), name.clone());
             }
             replaced.insert(one.uid.clone(), format!("uid({key})"));
-            if let Some(namespace) = one.object["metadata"]["namespace"].as_str() {
-                replaced.insert(namespace.to_owned(), "namespace".to_owned());
+            // Of everything in a template, UIDs included.
+            for label in ["controller-revision-hash", "pod-template-hash"] {
+                let hash = one.label(label).unwrap_or_default();
+                replaced.insert(hash.to_owned(), "hash".to_owned());
             }
         }
+        replaced.insert(home.to_owned(), HOME.to_owned());
         words.replaced = replaced
             .into_iter()
             .filter(|(from, _)| !from.is_empty())
@@ -179,7 +192,15 @@ impl Words {
 
     fn key(&self, seen: &Seen) -> String {
         let name = self.pods.get(&seen.uid).unwrap_or(&seen.name);
-        format!("{}/{name}", seen.resource)
+        let resource = &seen.resource;
+        let key = match seen.object["metadata"]["namespace"].as_str() {
+            Some(namespace) if namespace != self.home => format!("{resource}/{namespace}/{name}"),
+            Some(_) | None => format!("{resource}/{name}"),
+        };
+        match self.home.is_empty() {
+            true => key,
+            false => key.replace(&self.home, HOME),
+        }
     }
 
     fn text(&self, text: &str, has_durations: bool) -> String {
@@ -225,14 +246,20 @@ fn numbered(seen: &[Seen]) -> HashMap<String, String> {
         .filter(|one| one.resource == "pods" && one.change == Change::Added)
         .collect();
     pods.sort_by_key(|one| one.version);
-    let mut counts: HashMap<String, usize> = HashMap::new();
+    let mut counts: HashMap<(String, String), usize> = HashMap::new();
     let mut names = HashMap::new();
     for pod in pods {
-        let owner = &pod.object["metadata"]["ownerReferences"][0]["name"];
-        if let Some(owner) = owner.as_str()
+        let metadata = &pod.object["metadata"];
+        let namespace = metadata["namespace"].as_str().unwrap_or_default();
+        let hash = pod.label("pod-template-hash").unwrap_or_default();
+        let owner = metadata["ownerReferences"][0]["name"].as_str();
+        // Of a Deployment's: its ReplicaSet has a hash of everything at the end of its name.
+        let owner = owner.map(|owner| owner.trim_end_matches(hash).trim_end_matches('-'));
+        if let Some(owner) = owner
             && !names.contains_key(&pod.uid)
         {
-            let count = counts.entry(owner.to_owned()).or_default();
+            let key = (namespace.to_owned(), owner.to_owned());
+            let count = counts.entry(key).or_default();
             *count += 1;
             names.insert(pod.uid.clone(), format!("{owner}#{count}"));
         }
@@ -257,7 +284,10 @@ fn object(words: &Words, seen: &Seen) -> Value {
                     "apiVersion" | "kind" | "metadata" => continue,
                     "status" if is_ours => run_status(whole),
                     "status" if resource == "jobs" => kept(value, &KEPT_JOB),
+                    "status" => kept(value, &KEPT_OF_OTHERS),
                     "spec" => spec(resource, value),
+                    // What is in a Secret is random; that it is there is not.
+                    "data" if resource == "secrets" => names_of(value),
                     _ => value.clone(),
                 };
                 fields.insert(name.clone(), words.value(name, &value));
@@ -286,11 +316,24 @@ fn pointer(field: &str, name: &str) -> String {
 
 fn spec(resource: &str, spec: &Value) -> Value {
     let mut spec = spec.clone();
+    // Whichever is free.
+    if resource == "services"
+        && spec["clusterIP"] != "None"
+        && let Value::Object(fields) = &mut spec
+    {
+        fields.remove("clusterIP");
+        fields.remove("clusterIPs");
+    }
     // Of a Job that was resumed, or whose Pod was replaced, it depends on when that was.
     if resource == "jobs" && !spec["activeDeadlineSeconds"].is_null() {
         spec["activeDeadlineSeconds"] = json!("a limit");
     }
     spec
+}
+
+fn names_of(value: &Value) -> Value {
+    let fields = value.as_object().into_iter().flat_map(Map::keys);
+    fields.map(|name| json!(name)).collect()
 }
 
 /// A Pod's spec is in its Job; where and when it ran is not said.

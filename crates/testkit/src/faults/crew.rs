@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use super::{
     point::Injection,
-    proxy::{Proxy, Traced, Victim},
+    proxy::{Part, Proxy, Traced, Victim},
 };
 use crate::operator::{Launch, Operator, Plan};
 
@@ -135,6 +135,7 @@ impl Crew {
         plan: &Plan,
         size: usize,
         script: &[Injection],
+        part: &Part,
     ) -> Result<Self> {
         let mut members = Vec::new();
         for _ in 0..size {
@@ -144,7 +145,8 @@ impl Crew {
                 None => bind()?,
             };
             let victim = Victim::default();
-            let proxy = Proxy::start(listener, config, victim.clone(), script.to_vec()).await?;
+            let (hit, part) = (script.to_vec(), part.clone());
+            let proxy = Proxy::of_part(listener, config, victim.clone(), hit, part).await?;
             let plan = Plan {
                 endpoint: Some(proxy.endpoint().clone()),
                 ..plan.clone()

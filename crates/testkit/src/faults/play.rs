@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use futures::future::BoxFuture;
 use k8s_openapi::api::{
     batch::v1::Job,
+    core::v1::Pod,
     rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
 use kube::{
@@ -27,7 +28,7 @@ use super::{
     oracles::{self, Evidence, Oracle, Outcome, Violation},
     plan::Learned,
     point::Injection,
-    proxy::Traced,
+    proxy::{PLAY as PLAY_LABEL, Part, Traced},
     witness::{Seen, Witness},
 };
 use crate::{audit::AuditLog, git::Network, operator, suite, wait::until};
@@ -35,7 +36,7 @@ use crate::{audit::AuditLog, git::Network, operator, suite, wait::until};
 /// The Lease of the operators: short, or each crash would cost its length.
 const ELECTION: &str = "leaderElection: {leaseDurationSeconds: 3, renewSeconds: 1}\n";
 
-/// The longest way of a scenario to its end, with faults.
+/// The longest way of a scenario to its end, with faults, unless it says otherwise.
 const PLAY: Duration = Duration::from_secs(120);
 
 /// The longest time from a scenario's end to the state of the fault-free play.
@@ -63,9 +64,20 @@ pub trait Scenario: Send + Sync {
         1
     }
 
+    /// How long its way to the end may take, with faults.
+    fn limit(&self) -> Duration {
+        PLAY
+    }
+
     /// More lines of the operators' configuration.
     fn config(&self) -> String {
         String::new()
+    }
+
+    /// What only the family knows, and can tell from everything that was seen.
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Violation> {
+        let Evidence { .. } = evidence;
+        Vec::new()
     }
 
     /// Plurals of what it changes that the witness does not see: nothing of the play's namespace.
@@ -96,6 +108,9 @@ pub struct Theatre {
     pub audit: AuditLog,
     /// Where the logs of plays that went wrong are kept.
     pub logs: PathBuf,
+    /// Plurals of the family's kinds that belong to no namespace. With any, operators watch all
+    /// namespaces, and see of these kinds what carries their play's label.
+    pub selected: &'static [&'static str],
     /// How operators are started; home and watched namespaces are set for each play.
     pub operator: operator::Plan,
 }
@@ -124,6 +139,12 @@ impl Stage {
         K::DynamicType: Default,
     {
         Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The label of what the play makes of kinds that belong to no namespace: name and value.
+    #[must_use]
+    pub fn label(&self) -> (&'static str, &str) {
+        (PLAY_LABEL, &self.namespace)
     }
 
     /// A text that may be in Secrets and nowhere else.
@@ -207,7 +228,10 @@ impl Theatre {
         let start = self.audit.mark(&self.client).await?;
         let plan = operator::Plan {
             home: namespace.to_owned(),
-            watched: vec![namespace.to_owned()],
+            watched: match self.selected {
+                [] => vec![namespace.to_owned()],
+                [..] => Vec::new(),
+            },
             config: format!("{ELECTION}{}", scenario.config()),
             network: Some(Arc::clone(&self.network)),
             environment: environment.to_vec(),
@@ -219,6 +243,10 @@ impl Theatre {
             &plan,
             scenario.replicas(),
             script,
+            &Part {
+                home: namespace.to_owned(),
+                selected: self.selected,
+            },
         )
         .await?;
         let stage = Stage {
@@ -236,14 +264,15 @@ impl Theatre {
             oracle: Oracle::SameEnd,
             words: format!("it did not come to its end: {error:#}"),
         };
-        let proof = match tokio::time::timeout(PLAY, scenario.play(&stage)).await {
+        let proof = match tokio::time::timeout(scenario.limit(), scenario.play(&stage)).await {
             Ok(Ok(proof)) => Some(proof),
             Ok(Err(error)) => {
                 violations.push(went(&error));
                 None
             }
             Err(_elapsed) => {
-                violations.push(went(&anyhow::anyhow!("it took longer than {PLAY:?}")));
+                let limit = scenario.limit();
+                violations.push(went(&anyhow::anyhow!("it took longer than {limit:?}")));
                 None
             }
         };
@@ -281,7 +310,9 @@ impl Theatre {
         // The operator watches the Events of others; the witness sees its own.
         let news = seen
             .iter()
-            .filter(|one| one.at > begin && one.resource != "events");
+            .filter(|one| one.at > begin && one.resource != "events")
+            // No operator watches what each namespace has.
+            .filter(|one| canonical::is_state(one) || one.resource != "configmaps");
         let stirred = scenario.stirs().iter().map(|one| (*one).to_owned());
         let changed = news.map(|one| one.resource.clone()).chain(stirred);
         let changed = changed.collect();
@@ -292,6 +323,7 @@ impl Theatre {
             .unwrap_or_else(PoisonError::into_inner);
         let trusting = |_: &Seen| Ok(());
         let evidence = Evidence {
+            home: namespace,
             seen: &seen,
             audit: &audit,
             quiet: proof.is_some().then_some(late.as_slice()),
@@ -306,9 +338,10 @@ impl Theatre {
         };
         let outcome = Outcome::of(&evidence);
         violations.extend(oracles::judge(&evidence, baseline.unwrap_or(&outcome)));
+        violations.extend(scenario.judge(&evidence));
         let kept = match violations.is_empty() {
             true => None,
-            false => Some(self.keep(namespace, &trace, &logs)?),
+            false => Some(self.keep(namespace, &violations, &trace, &logs)?),
         };
         Ok(Played {
             learned,
@@ -320,11 +353,17 @@ impl Theatre {
         })
     }
 
-    /// Writes what the operators asked for and what they said into a file.
-    fn keep(&self, namespace: &str, trace: &[Traced], logs: &[String]) -> Result<PathBuf> {
+    /// Writes what went wrong, what the operators asked for and what they said into a file.
+    fn keep(
+        &self,
+        namespace: &str,
+        violations: &[Violation],
+        trace: &[Traced],
+        logs: &[String],
+    ) -> Result<PathBuf> {
         fs::create_dir_all(&self.logs)?;
         let path = self.logs.join(format!("{namespace}.log"));
-        let mut text = String::new();
+        let mut text: String = violations.iter().map(|one| format!("{one}\n")).collect();
         let begin = trace.first().map(|first| first.at);
         for one in trace {
             let at = begin.map_or(Duration::ZERO, |begin| {
@@ -358,33 +397,41 @@ impl Theatre {
             Some(_) => STILL,
             None => STILL_WHEN_LEARNING,
         };
-        // A process that was killed at the very end has a successor, who must be watched, too.
+        // A process that was killed at the very end has a successor, who must be watched, too; and what
+        // was repaired may turn away from its end once more (drift/create-events:#4=kill-after).
         let mut since = None;
         while begin.elapsed() < CONVERGE {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            if since.is_none() {
-                let is_there = match baseline {
-                    Some(baseline) => {
-                        let now = Canonical::of(&self.witness.of(&stage.namespace));
-                        canonical::difference(&baseline.canonical, &now).is_empty()
-                    }
-                    // What is being deleted takes the kubelet's time, not the operator's.
-                    None => {
-                        let now = self.witness.now(&stage.namespace);
-                        let metadata = |one: &Seen| one.object["metadata"].clone();
-                        now.iter()
-                            .all(|one| metadata(one)["deletionTimestamp"].is_null())
-                    }
-                };
-                if is_there && stage.crew.leader().await.is_some() {
-                    since = Some(Instant::now());
-                }
+            if since.is_none() && self.is_there(stage, baseline).await {
+                since = Some(Instant::now());
             }
             let last = stage.crew.last_write().unwrap_or(begin).max(begin);
             if since.is_some_and(|since| since.elapsed() >= still) && last.elapsed() >= still {
-                break;
+                if self.is_there(stage, baseline).await {
+                    break;
+                }
+                since = None;
             }
         }
+    }
+
+    /// Whether the state is that of the fault-free play, and somebody leads.
+    async fn is_there(&self, stage: &Stage, baseline: Option<&Outcome>) -> bool {
+        let home = &stage.namespace;
+        let is_there = match baseline {
+            Some(baseline) => {
+                let now = Canonical::of(&self.witness.of(home), home);
+                canonical::difference(&baseline.canonical, &now).is_empty()
+            }
+            // What is being deleted takes the kubelet's time, not the operator's.
+            None => {
+                let now = self.witness.now(home);
+                let metadata = |one: &Seen| one.object["metadata"].clone();
+                now.iter()
+                    .all(|one| metadata(one)["deletionTimestamp"].is_null())
+            }
+        };
+        is_there && stage.crew.leader().await.is_some()
     }
 
     /// Nothing of a play stays that works: what runs on the node, and what the API server has to
@@ -396,6 +443,7 @@ impl Theatre {
         Api::<Job>::namespaced(self.client.clone(), namespace)
             .delete_collection(&params, &ListParams::default())
             .await?;
+        self.sweep(namespace).await?;
         let name = operator::cluster_name(namespace);
         Api::<ClusterRoleBinding>::all(self.client.clone())
             .delete(&name, &params)
@@ -407,27 +455,63 @@ impl Theatre {
         Ok(())
     }
 
-    /// Takes all finalizers off: nobody is there any more to do it.
-    async fn release(&self, namespace: &str) -> Result<()> {
-        for seen in self.witness.now(namespace) {
-            if seen.object["metadata"]["finalizers"].as_array().is_none() {
+    /// Takes away what belongs to no namespace, and namespaces with all that is in them. It is not waited
+    /// for.
+    async fn sweep(&self, home: &str) -> Result<()> {
+        if self.selected.is_empty() {
+            return Ok(());
+        }
+        let params = DeleteParams::default().grace_period(0);
+        Api::<Pod>::namespaced(self.client.clone(), home)
+            .delete_collection(&params, &ListParams::default())
+            .await?;
+        for seen in self.witness.now(home) {
+            let metadata = &seen.object["metadata"];
+            if !metadata["namespace"].is_null() || seen.name == home {
                 continue;
             }
             let Some(resource) = self.watched.iter().find(|one| one.plural == seen.resource) else {
                 continue;
             };
-            let objects: Api<DynamicObject> =
-                Api::namespaced_with(self.client.clone(), namespace, resource);
-            let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-            match objects
-                .patch(&seen.name, &PatchParams::default(), &patch)
-                .await
-            {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
-                Err(error) => return Err(error.into()),
-            }
+            let objects: Api<DynamicObject> = Api::all_with(self.client.clone(), resource);
+            gone(objects.delete(&seen.name, &DeleteParams::default()).await)?;
         }
         Ok(())
+    }
+
+    /// Takes all finalizers off: nobody is there any more to do it.
+    async fn release(&self, namespace: &str) -> Result<()> {
+        for seen in self.witness.now(namespace) {
+            let metadata = &seen.object["metadata"];
+            let finalizers = metadata["finalizers"].as_array();
+            // The cluster takes its own ones off.
+            let is_of_cluster = |name: &serde_json::Value| {
+                let name = name.as_str().unwrap_or_default();
+                name.starts_with("kubernetes.io/")
+            };
+            if finalizers.is_none_or(|all| all.iter().all(is_of_cluster)) {
+                continue;
+            }
+            let Some(resource) = self.watched.iter().find(|one| one.plural == seen.resource) else {
+                continue;
+            };
+            let objects: Api<DynamicObject> = match metadata["namespace"].as_str() {
+                Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, resource),
+                None => Api::all_with(self.client.clone(), resource),
+            };
+            let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+            let params = PatchParams::default();
+            gone(objects.patch(&seen.name, &params, &patch).await)?;
+        }
+        Ok(())
+    }
+}
+
+/// That it is not there any more is what is wanted; two who write at once meet again.
+fn gone<T>(answer: kube::Result<T>) -> Result<()> {
+    match answer {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }

@@ -1,6 +1,7 @@
 //! Every version of a cluster's objects that the API server showed, seen by watches of our own.
 
 mod markers;
+mod places;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -22,6 +23,8 @@ use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
 };
+
+use self::places::{is_of, place};
 
 /// The most versions that are kept: some ten kilobytes each. A suite that needs more does not
 /// forget its namespaces.
@@ -193,28 +196,34 @@ impl Witness {
         Ok(())
     }
 
-    /// Every version of a namespace's objects, in the order in which they were seen.
+    /// Every version of a play's objects, those of one resource in the order in which they were seen.
+    ///
+    /// A play is a namespace, all namespaces that have its name in theirs, and what of no namespace has
+    /// it in its own.
     #[must_use]
-    pub fn of(&self, namespace: &str) -> Vec<Seen> {
-        let kept = locked(&self.kept);
-        kept.seen.get(namespace).cloned().unwrap_or_default()
+    pub fn of(&self, play: &str) -> Vec<Seen> {
+        locked(&self.kept).of(play)
     }
 
-    /// The last version of each object of a namespace that is still there, by resource and name.
+    /// The last version of each object of a play that is still there, by resource and name.
     #[must_use]
-    pub fn now(&self, namespace: &str) -> Vec<Seen> {
-        let kept = locked(&self.kept);
-        let seen = kept.seen.get(namespace).map_or(&[][..], Vec::as_slice);
-        present(seen).into_iter().cloned().collect()
+    pub fn now(&self, play: &str) -> Vec<Seen> {
+        let seen = self.of(play);
+        present(&seen).into_iter().cloned().collect()
     }
 
-    /// Lets go of all that was seen of a namespace. What comes later of it is not kept either: its
-    /// name is not to be used again.
-    pub fn forget(&self, namespace: &str) {
+    /// Lets go of all that was seen of a play. What comes later of it is not kept either: its name is
+    /// not to be used again.
+    pub fn forget(&self, play: &str) {
         let mut kept = locked(&self.kept);
-        let dropped = kept.seen.remove(namespace).map_or(0, |seen| seen.len());
+        let mut dropped = 0;
+        kept.seen.retain(|place, seen| {
+            let is_of_it = is_of(place, play);
+            dropped += if is_of_it { seen.len() } else { 0 };
+            !is_of_it
+        });
         kept.count = kept.count.saturating_sub(dropped);
-        kept.forgotten.insert(namespace.to_owned());
+        kept.forgotten.insert(play.to_owned());
     }
 
     /// Waits until everything is seen that was written before this call.
@@ -271,8 +280,16 @@ impl Kept {
         self.broken.get_or_insert(why);
     }
 
-    fn keep(&mut self, namespace: String, seen: Seen) {
-        if self.forgotten.contains(&namespace) {
+    fn of(&self, play: &str) -> Vec<Seen> {
+        let of_it = self.seen.iter().filter(|(place, _)| is_of(place, play));
+        let mut all: Vec<Seen> = of_it.flat_map(|(_, seen)| seen.iter().cloned()).collect();
+        // Each place is in order already.
+        all.sort_by_key(|one| one.at);
+        all
+    }
+
+    fn keep(&mut self, place: String, seen: Seen) {
+        if self.forgotten.iter().any(|play| is_of(&place, play)) {
             return;
         }
         if self.count >= VERSIONS {
@@ -280,7 +297,7 @@ impl Kept {
             return;
         }
         self.count += 1;
-        self.seen.entry(namespace).or_default().push(seen);
+        self.seen.entry(place).or_default().push(seen);
     }
 }
 
@@ -382,8 +399,8 @@ fn keep(
     object.metadata.managed_fields = None;
     let metadata = &object.metadata;
     let version = parsed(metadata.resource_version.as_deref())?;
-    let (namespace, name, uid) = (
-        metadata.namespace.clone().unwrap_or_default(),
+    let (place, name, uid) = (
+        place(&object),
         metadata.name.clone().unwrap_or_default(),
         metadata.uid.clone().unwrap_or_default(),
     );
@@ -396,7 +413,7 @@ fn keep(
         version,
         object: Arc::new(serde_json::to_value(&object)?),
     };
-    locked(kept).keep(namespace, seen);
+    locked(kept).keep(place, seen);
     Ok(version)
 }
 

@@ -9,11 +9,11 @@ use super::{
 };
 use crate::{
     explanation::{Command, Health, Link},
-    world::ObjectRef,
+    world::{ObjectRef, World},
 };
 
-/// `violates PodSecurity "restricted:latest": …`.
-pub(super) fn pod_security(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
+/// The link for `violates PodSecurity "restricted:latest": …`.
+pub(super) fn pod_security_link(world: &World, namespace: &str, refusal: &Refusal<'_>) -> Link {
     let quoted = refusal.message.split('"').collect::<Vec<_>>();
     let at = quoted
         .iter()
@@ -22,24 +22,37 @@ pub(super) fn pod_security(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
         .and_then(|index| quoted.get(index + 1))
         .copied()
         .unwrap_or("?");
-    let object = ObjectRef::cluster("Namespace", scene.namespace());
     let link = Link::new(
-        object.clone(),
+        ObjectRef::cluster("Namespace", namespace),
         Health::Wrong,
         Reason::AdmissionDenied,
         format!("enforces Pod Security '{level}', and the Pod violates it"),
     );
-    let mut link = seen(link, refusal);
-    if let Some(enforced) = scene
-        .world
+    let link = seen(link, refusal);
+    match world
         .namespace
         .as_ref()
         .and_then(|known| known.pod_security.as_ref())
     {
-        let label = "label pod-security.kubernetes.io/enforce";
-        link = link.seen(label, enforced, Some(&scene.world.now));
+        Some(enforced) => link.seen(
+            "label pod-security.kubernetes.io/enforce",
+            enforced,
+            Some(&world.now),
+        ),
+        None => link,
     }
-    blocked(format!("Pods of Orchestrator satisfy 'restricted' as they are made: something changes them on their way (a mesh's sidecar, a mutating webhook). Find it, and exempt namespace '{}' from that change, not from Pod Security. The Pod is created by itself then.", scene.namespace()))
+}
+
+/// Our Pods satisfy the strictest level: something changes them.
+pub(super) fn pod_security(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
+    altered(scene.world, scene.namespace(), refusal)
+}
+
+/// A Pod of ours that does not satisfy 'restricted' any more.
+pub(super) fn altered(world: &World, namespace: &str, refusal: &Refusal<'_>) -> Finding {
+    let object = ObjectRef::cluster("Namespace", namespace);
+    let link = pod_security_link(world, namespace, refusal);
+    blocked(format!("Pods of Orchestrator satisfy 'restricted' as they are made: something changes them on their way (a mesh's sidecar, a mutating webhook). Find it, and exempt namespace '{namespace}' from that change, not from Pod Security. The Pod is created by itself then."))
         .link(link)
         .then(Command::new(
             "kubectl get mutatingwebhookconfigurations",
@@ -53,6 +66,17 @@ pub(super) fn pod_security(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
 }
 
 pub(super) fn webhook(scene: Scene<'_>, refusal: &Refusal<'_>, answers: bool) -> Finding {
+    let finding = hook(refusal, answers, "the Agent", refusal.after_edit());
+    if answers {
+        finding.then(commands::edit_agent(scene, "change what it refuses"))
+    } else {
+        finding
+    }
+}
+
+/// A webhook that refuses, or does not answer. `whose` would have to be changed, and `after` says what
+/// comes then.
+pub(super) fn hook(refusal: &Refusal<'_>, answers: bool, whose: &str, after: &str) -> Finding {
     let name = refusal
         .message
         .split_once("webhook \"")
@@ -70,8 +94,7 @@ pub(super) fn webhook(scene: Scene<'_>, refusal: &Refusal<'_>, answers: bool) ->
             Reason::AdmissionDenied.name(),
             format!("refuses the {}: {said}", refusal.what),
             format!(
-                "The words are the webhook's. Change the Agent to satisfy it, or ask whoever set up '{name}'. {}",
-                refusal.after_edit()
+                "The words are the webhook's. Change {whose} to satisfy it, or ask whoever set up '{name}'. {after}"
             ),
         )
     } else {
@@ -104,15 +127,17 @@ pub(super) fn webhook(scene: Scene<'_>, refusal: &Refusal<'_>, answers: bool) ->
             format!("which configuration has '{name}' ({kind} ones), and its service"),
         ));
     }
-    if answers {
-        finding.then(commands::edit_agent(scene, "change what it refuses"))
-    } else {
-        finding
-    }
+    finding
+}
+
+pub(super) fn policy(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
+    ruled(refusal, "the Agent", refusal.after_edit())
+        .then(commands::edit_agent(scene, "change what it refuses"))
+        .then(commands::retry_after_edit(scene))
 }
 
 /// `ValidatingAdmissionPolicy 'p' with binding 'b' denied request: …`.
-pub(super) fn policy(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
+pub(super) fn ruled(refusal: &Refusal<'_>, whose: &str, after: &str) -> Finding {
     let rest = refusal
         .message
         .split_once("ValidatingAdmissionPolicy '")
@@ -129,17 +154,30 @@ pub(super) fn policy(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
         format!("refuses the {}: {said}", refusal.what),
     );
     blocked(format!(
-        "The words are the policy's. Change the Agent to satisfy it, or ask whoever set policy '{name}'. {}",
-        refusal.after_edit()
+        "The words are the policy's. Change {whose} to satisfy it, or ask whoever set policy '{name}'. {after}"
     ))
         .link(seen(link, refusal))
         .then(commands::yaml(&object, "the policy's rules"))
-        .then(commands::edit_agent(scene, "change what it refuses"))
-        .then(commands::retry_after_edit(scene))
 }
 
 pub(super) fn denied(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
-    let object = ObjectRef::cluster("Namespace", scene.namespace());
+    forbidden(
+        scene.namespace(),
+        refusal,
+        "the Agent",
+        refusal.after_edit(),
+    )
+    .then(commands::edit_agent(scene, "change what is refused"))
+}
+
+/// A rule that has no name.
+pub(super) fn forbidden(
+    namespace: &str,
+    refusal: &Refusal<'_>,
+    whose: &str,
+    after: &str,
+) -> Finding {
+    let object = ObjectRef::cluster("Namespace", namespace);
     let said = refusal
         .message
         .split_once("forbidden: ")
@@ -154,13 +192,11 @@ pub(super) fn denied(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
         ),
     );
     blocked(format!(
-        "The words are the rule's. Change the Agent, or ask whoever runs the cluster for the rule. {}",
-        refusal.after_edit()
+        "The words are the rule's. Change {whose}, or ask whoever runs the cluster for the rule. {after}"
     ))
         .link(seen(link, refusal))
         .then(Command::new(
             "kubectl get validatingwebhookconfigurations",
             "rules of the cluster",
         ))
-        .then(commands::edit_agent(scene, "change what is refused"))
 }

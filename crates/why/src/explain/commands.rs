@@ -18,6 +18,7 @@ pub(super) fn resource(kind: &str) -> String {
         "TaskRun" => "otr".to_owned(),
         "DocsRun" => "odr".to_owned(),
         "Agent" => "oag".to_owned(),
+        "Tenant" => "oten".to_owned(),
         "PersistentVolumeClaim" => "pvc".to_owned(),
         other => other.to_lowercase(),
     }
@@ -174,10 +175,14 @@ pub(super) fn look_again(scene: Scene<'_>) -> Command {
     again(scene.kind(), &scene.run.meta.name, scene.namespace())
 }
 
-/// The same question again.
+/// The same question again; within nothing, if it is an object of the cluster.
 pub(super) fn again(kind: &str, name: &str, within: &str) -> Command {
+    let place = match within {
+        "" => String::new(),
+        within => format!(" -n {within}"),
+    };
     Command::new(
-        format!("orc why {}/{name} -n {within}", kind.to_lowercase()),
+        format!("orc why {}/{name}{place}", kind.to_lowercase()),
         "look again",
     )
 }

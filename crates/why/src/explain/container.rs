@@ -35,13 +35,7 @@ pub(super) fn waiting(
         is_over: false,
     };
     match reason {
-        "ErrImagePull"
-        | "ImagePullBackOff"
-        | "InvalidImageName"
-        | "ErrImageNeverPull"
-        | "RegistryUnavailable"
-        | "ImageInspectError"
-        | "SignatureValidationFailed" => Some(image(scene, pod, reason, &words)),
+        _ if PULLS.contains(&reason) => Some(image(scene, pod, reason, &words)),
         "CreateContainerConfigError" if needs_root(message) => Some(root(scene, pod, &words)),
         "CreateContainerConfigError" if is_missing(message) => {
             Some(secret(scene, pod.object(), &words))
@@ -82,60 +76,98 @@ fn seen_last<'a>(scene: Scene<'a>, pod: &'a PodView) -> Option<&'a Time> {
         .or(pod.meta.created.as_ref())
 }
 
+/// Why an image cannot be pulled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pull {
+    Never,
+    InvalidName,
+    Unreachable,
+    Limited,
+    Refused,
+    NotFound,
+    Other,
+}
+
+/// What to do about a registry that cannot be reached, whosever the image is.
+pub(super) const UNREACHABLE: &str = "Check the registry and the node's way to it. The kubelet tries again by itself, every 5 minutes or more often.";
+
+impl Pull {
+    /// By the kubelet's word, then by the registry's.
+    pub(super) fn of(reason: &str, message: &str) -> Self {
+        let lower = message.to_lowercase();
+        let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+        let unreachable = [
+            "no such host",
+            "i/o timeout",
+            "connection refused",
+            "x509",
+            "no route to host",
+            "deadline exceeded",
+            "tls",
+        ];
+        let refused = [
+            "unauthorized",
+            "denied",
+            "forbidden",
+            "authentication",
+            "401",
+            "403",
+        ];
+        if reason == "ErrImageNeverPull" {
+            Self::Never
+        } else if reason == "InvalidImageName" {
+            Self::InvalidName
+        } else if has(&unreachable) {
+            Self::Unreachable
+        } else if has(&["toomanyrequests", "rate limit"]) {
+            Self::Limited
+        } else if has(&refused) {
+            Self::Refused
+        } else if has(&["not found", "manifest unknown", "notfound"]) {
+            Self::NotFound
+        } else {
+            Self::Other
+        }
+    }
+
+    /// In words.
+    pub(super) fn why(self) -> &'static str {
+        match self {
+            Self::Never => "it is not on the node, and 'imagePullPolicy: Never' forbids a pull",
+            Self::InvalidName => "this is not a valid name of an image",
+            Self::Unreachable => "the registry cannot be reached",
+            Self::Limited => "the registry limits how often it is asked",
+            Self::Refused => {
+                "the registry refuses: it does not exist, or credentials are missing or wrong"
+            }
+            Self::NotFound => "the registry has no such image or tag",
+            Self::Other => "its words are below",
+        }
+    }
+}
+
+/// What the kubelet says of an image that it cannot pull.
+pub(super) const PULLS: &[&str] = &[
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "RegistryUnavailable",
+    "ImageInspectError",
+    "SignatureValidationFailed",
+];
+
 pub(super) fn image(scene: Scene<'_>, pod: &PodView, reason: &str, words: &Words<'_>) -> Finding {
     let name = pod.current().map_or("?", |agent| agent.image.as_str());
-    let lower = words.message.to_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-    let (why, advice) = if reason == "ErrImageNeverPull" {
-        (
-            "it is not on the node, and 'imagePullPolicy: Never' forbids a pull",
-            "Put the image on the node, or change the Agent's 'imagePullPolicy'.",
-        )
-    } else if reason == "InvalidImageName" {
-        (
-            "this is not a valid name of an image",
-            "Correct the Agent's 'image'.",
-        )
-    } else if has(&[
-        "no such host",
-        "i/o timeout",
-        "connection refused",
-        "x509",
-        "no route to host",
-        "deadline exceeded",
-        "tls",
-    ]) {
-        (
-            "the registry cannot be reached",
-            "Check the registry and the node's way to it. The kubelet tries again by itself, every 5 minutes or more often.",
-        )
-    } else if has(&["toomanyrequests", "rate limit"]) {
-        (
-            "the registry limits how often it is asked",
-            "Wait, or give the Agent 'imagePullSecrets' with an account of its own.",
-        )
-    } else if has(&[
-        "unauthorized",
-        "denied",
-        "forbidden",
-        "authentication",
-        "401",
-        "403",
-    ]) {
-        (
-            "the registry refuses: it does not exist, or credentials are missing or wrong",
-            "Check the Agent's 'image' and 'imagePullSecrets'.",
-        )
-    } else if has(&["not found", "manifest unknown", "notfound"]) {
-        (
-            "the registry has no such image or tag",
-            "Correct the Agent's 'image', or push the image.",
-        )
-    } else {
-        (
-            "its words are below",
-            "Check the Agent's 'image' and 'imagePullSecrets'.",
-        )
+    let pull = Pull::of(reason, words.message);
+    let why = pull.why();
+    let advice = match pull {
+        Pull::Never => "Put the image on the node, or change the Agent's 'imagePullPolicy'.",
+        Pull::InvalidName => "Correct the Agent's 'image'.",
+        Pull::Unreachable => UNREACHABLE,
+        Pull::Limited => "Wait, or give the Agent 'imagePullSecrets' with an account of its own.",
+        Pull::NotFound => "Correct the Agent's 'image', or push the image.",
+        Pull::Refused | Pull::Other => "Check the Agent's 'image' and 'imagePullSecrets'.",
     };
     if docs::step_of(scene, pod).is_some() {
         let sentence = format!("image '{name}' cannot be pulled{}: {why}", on(pod));
@@ -183,7 +215,7 @@ pub(super) fn image(scene: Scene<'_>, pod: &PodView, reason: &str, words: &Words
         .then(commands::describe(&pod.object(), "the kubelet's Events"))
 }
 
-fn on(pod: &PodView) -> String {
+pub(super) fn on(pod: &PodView) -> String {
     pod.node
         .as_ref()
         .map_or_else(String::new, |node| format!(" on node '{node}'"))
@@ -225,13 +257,13 @@ pub(super) fn root(scene: Scene<'_>, pod: &PodView, words: &Words<'_>) -> Findin
 }
 
 /// `… image has non-numeric user (app), …`.
-fn named_user(message: &str) -> Option<&str> {
+pub(super) fn named_user(message: &str) -> Option<&str> {
     let (_, rest) = message.split_once("non-numeric user (")?;
     rest.split(')').next()
 }
 
 /// What a message says is missing: kind, name, key.
-pub(super) fn missing_thing(message: &str) -> Option<(&'static str, String, Option<String>)> {
+pub(crate) fn missing_thing(message: &str) -> Option<(&'static str, String, Option<String>)> {
     let kinds = [("Secret", "secret"), ("ConfigMap", "configmap")];
     // `couldn't find key K in Secret team/token`
     if let Some((_, rest)) = message.split_once("couldn't find key ") {
@@ -439,7 +471,7 @@ fn not_startable(scene: Scene<'_>, pod: &PodView, words: &Words<'_>) -> Finding 
 }
 
 /// What comes last in a chain of errors is what went wrong: `: exec: "/agent": …`.
-fn last_words(message: &str) -> String {
+pub(super) fn last_words(message: &str) -> String {
     message
         .find("exec: ")
         .and_then(|start| message.get(start..))

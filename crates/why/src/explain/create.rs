@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     explanation::{Command, Health, Link, State},
-    world::{JobView, ObjectRef, QuotaView},
+    world::{JobView, ObjectRef, QuotaView, World},
 };
 
 /// What was refused, in whose words.
@@ -122,40 +122,74 @@ pub(super) fn times(count: i32) -> String {
     }
 }
 
-/// What a refusal means; `above` is the link of the object that was to create it.
-pub(super) fn explain(scene: Scene<'_>, refusal: &Refusal<'_>, above: Link) -> Finding {
-    let message = refusal.message;
-    let lower = message.to_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-    let missing = has(&["not found", "was found"]);
-    let finding = if missing
-        && has(&[
+/// Which rule refused something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rule {
+    NamesMissing,
+    PodSecurity,
+    Quota,
+    LimitMissing,
+    LimitRange,
+    WebhookDown,
+    Webhook,
+    Policy,
+    Invalid,
+    Denied,
+    /// None: the API server had a bad moment.
+    Unanswered,
+}
+
+impl Rule {
+    /// By the API server's words: it has no codes for these.
+    pub(super) fn of(message: &str) -> Self {
+        let lower = message.to_lowercase();
+        let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+        let named = [
             "serviceaccount",
             "service account",
             "priorityclass",
             "runtimeclass",
-        ]) {
-        names_missing(scene, refusal, &lower)
-    } else if has(&["violates podsecurity"]) {
-        admission::pod_security(scene, refusal)
-    } else if has(&["exceeded quota"]) {
-        quota(scene, refusal)
-    } else if has(&["must specify"]) {
-        unlimited(scene, refusal)
-    } else if has(&["maximum", "minimum", "limit to request ratio"]) {
-        limit_range(scene, refusal)
-    } else if has(&["failed calling webhook"]) {
-        admission::webhook(scene, refusal, false)
-    } else if has(&["admission webhook"]) {
-        admission::webhook(scene, refusal, true)
-    } else if has(&["validatingadmissionpolicy"]) {
-        admission::policy(scene, refusal)
-    } else if has(&["is invalid"]) {
-        invalid(scene, refusal)
-    } else if has(&["forbidden", "denied"]) {
-        admission::denied(scene, refusal)
-    } else {
-        return unanswered(scene, refusal, above);
+        ];
+        if has(&["not found", "was found"]) && has(&named) {
+            Self::NamesMissing
+        } else if has(&["violates podsecurity"]) {
+            Self::PodSecurity
+        } else if has(&["exceeded quota"]) {
+            Self::Quota
+        } else if has(&["must specify"]) {
+            Self::LimitMissing
+        } else if has(&["maximum", "minimum", "limit to request ratio"]) {
+            Self::LimitRange
+        } else if has(&["failed calling webhook"]) {
+            Self::WebhookDown
+        } else if has(&["admission webhook"]) {
+            Self::Webhook
+        } else if has(&["validatingadmissionpolicy"]) {
+            Self::Policy
+        } else if has(&["is invalid"]) {
+            Self::Invalid
+        } else if has(&["forbidden", "denied"]) {
+            Self::Denied
+        } else {
+            Self::Unanswered
+        }
+    }
+}
+
+/// What a refusal means; `above` is the link of the object that was to create it.
+pub(super) fn explain(scene: Scene<'_>, refusal: &Refusal<'_>, above: Link) -> Finding {
+    let finding = match Rule::of(refusal.message) {
+        Rule::NamesMissing => names_missing(scene, refusal),
+        Rule::PodSecurity => admission::pod_security(scene, refusal),
+        Rule::Quota => quota(scene, refusal),
+        Rule::LimitMissing => unlimited(scene, refusal),
+        Rule::LimitRange => limit_range(scene, refusal),
+        Rule::WebhookDown => admission::webhook(scene, refusal, false),
+        Rule::Webhook => admission::webhook(scene, refusal, true),
+        Rule::Policy => admission::policy(scene, refusal),
+        Rule::Invalid => invalid(scene, refusal),
+        Rule::Denied => admission::denied(scene, refusal),
+        Rule::Unanswered => return unanswered(scene, refusal, above),
     };
     finding.below(vec![above])
 }
@@ -169,45 +203,118 @@ pub(super) fn seen(link: Link, refusal: &Refusal<'_>) -> Link {
         .seen(refusal.source, refusal.message, refusal.at)
 }
 
-/// `exceeded quota: NAME, requested: …, used: …, limited: …`.
-fn quota(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
-    let after = |word: &str, end: &str| -> &str {
-        let rest = refusal
-            .message
-            .split_once(word)
-            .map_or("", |(_, rest)| rest);
+/// What a quota refused, with what is used of it by now.
+pub(super) struct Exceeded<'a> {
+    pub(super) name: &'a str,
+    /// Resource and amount.
+    pub(super) asked: Vec<(&'a str, &'a str)>,
+    /// Used, allowed and asked for, in words.
+    words: String,
+    /// As it is now, if it could be read.
+    live: Option<&'a QuotaView>,
+    pub(super) has_room: bool,
+    /// Whether it allows none of something.
+    pub(super) is_zero: bool,
+}
+
+/// Takes `exceeded quota: NAME, requested: …, used: …, limited: …` apart.
+pub(super) fn exceeded<'a>(world: &'a World, message: &'a str) -> Exceeded<'a> {
+    let after = |word: &str, end: &str| -> &'a str {
+        let rest = message.split_once(word).map_or("", |(_, rest)| rest);
         rest.split(end).next().unwrap_or_default().trim()
     };
     let name = after("exceeded quota: ", ",");
     let asked = pairs(after("requested: ", ", used:"));
     let then_used = pairs(after("used: ", ", limited:"));
     let then_hard = pairs(after("limited: ", "\n"));
-    let live = scene.world.quotas.iter().find(|quota| quota.name == name);
+    let live = world.quotas.iter().find(|quota| quota.name == name);
     let at = |pairs: &[(&str, &str)], resource: &str| -> String {
         let found = pairs.iter().find(|(known, _)| *known == resource);
         found.map_or("?", |(_, amount)| *amount).to_owned()
+    };
+    let hard = |resource: &str| {
+        let hard = live.and_then(|quota| quota.hard.get(resource).cloned());
+        hard.unwrap_or_else(|| at(&then_hard, resource))
     };
     let words: Vec<String> = asked
         .iter()
         .map(|(resource, amount)| {
             let used = live.and_then(|quota| quota.used.get(*resource).cloned());
-            let hard = live.and_then(|quota| quota.hard.get(*resource).cloned());
             format!(
                 "{resource} {} of {} used, {amount} more asked for",
                 used.unwrap_or_else(|| at(&then_used, resource)),
-                hard.unwrap_or_else(|| at(&then_hard, resource)),
+                hard(resource),
             )
         })
         .collect();
+    let is_zero = asked
+        .iter()
+        .any(|(resource, _)| value(&hard(resource)) == Some(0.0));
+    Exceeded {
+        name,
+        words: words.join("; "),
+        live,
+        has_room: live.is_some_and(|quota| fits(quota, &asked)),
+        is_zero,
+        asked,
+    }
+}
+
+/// The link of a quota that refused something.
+pub(super) fn quota_link(
+    world: &World,
+    object: ObjectRef,
+    refusal: &Refusal<'_>,
+    exceeded: &Exceeded<'_>,
+) -> Link {
+    let Exceeded {
+        asked,
+        words,
+        live,
+        has_room,
+        ..
+    } = exceeded;
+    let what = refusal.what;
+    let link = if *has_room {
+        Link::new(
+            object,
+            Health::Waiting,
+            "HasRoom",
+            format!("had no room for another {what}; has room now: {words}"),
+        )
+    } else {
+        Link::new(
+            object,
+            Health::Wrong,
+            Reason::QuotaExceeded,
+            format!("does not allow another {what}: {words}"),
+        )
+    };
+    let link = seen(link, refusal);
+    let Some(quota) = live else { return link };
+    let now: Vec<String> = asked
+        .iter()
+        .filter_map(|(resource, _)| {
+            let used = quota.used.get(*resource)?;
+            Some(format!("{resource} {used}/{}", quota.hard.get(*resource)?))
+        })
+        .collect();
+    link.seen("status.used/status.hard", now.join(", "), Some(&world.now))
+}
+
+fn quota(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
+    let exceeded = exceeded(scene.world, refusal.message);
+    let Exceeded {
+        name,
+        asked,
+        has_room,
+        is_zero,
+        ..
+    } = &exceeded;
     let object = scene.here("ResourceQuota", name);
-    let has_room = live.is_some_and(|quota| fits(quota, &asked));
     let of_agent = asked
         .iter()
         .any(|(resource, _)| resource.contains("cpu") || resource.contains("memory"));
-    let is_zero = asked.iter().any(|(resource, _)| {
-        let hard = live.and_then(|quota| quota.hard.get(*resource).cloned());
-        value(&hard.unwrap_or_else(|| at(&then_hard, resource))) == Some(0.0)
-    });
     let what = refusal.what;
     let mut finding = blocked(match (is_zero, of_agent) {
         (true, _) => format!(
@@ -221,44 +328,9 @@ fn quota(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
             "Free some of ResourceQuota '{name}' (end or delete what uses it) or have it raised. The {what} is created by itself then."
         ),
     });
-    let link = Link::new(
-        object.clone(),
-        if has_room {
-            Health::Waiting
-        } else {
-            Health::Wrong
-        },
-        if has_room {
-            "HasRoom"
-        } else {
-            Reason::QuotaExceeded.name()
-        },
-        if has_room {
-            format!(
-                "had no room for another {what}; has room now: {}",
-                words.join("; ")
-            )
-        } else {
-            format!("does not allow another {what}: {}", words.join("; "))
-        },
-    );
-    let mut link = seen(link, refusal);
-    if let Some(quota) = live {
-        let now: Vec<String> = asked
-            .iter()
-            .filter_map(|(resource, _)| {
-                let used = quota.used.get(*resource)?;
-                Some(format!("{resource} {used}/{}", quota.hard.get(*resource)?))
-            })
-            .collect();
-        link = link.seen(
-            "status.used/status.hard",
-            now.join(", "),
-            Some(&scene.world.now),
-        );
-    }
+    let link = quota_link(scene.world, object.clone(), refusal, &exceeded);
     finding = finding.link(link);
-    if has_room {
+    if *has_room {
         finding.state = State::Waiting;
         finding.advice = format!(
             "Wait: ResourceQuota '{name}' has room now, and the next try to create the {what} succeeds by itself (within some minutes)."
@@ -272,7 +344,7 @@ fn quota(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
         &object,
         "what is used, and how much there is",
     ));
-    if is_zero {
+    if *is_zero {
         return finding.then(commands::edit(&object, "if you may: raise it"));
     }
     finding = finding.then(commands::list(
@@ -304,14 +376,17 @@ fn fits(quota: &QuotaView, asked: &[(&str, &str)]) -> bool {
         })
 }
 
-/// `failed quota: NAME: must specify limits.cpu for: agent`.
-fn unlimited(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
-    let rest = refusal
-        .message
+/// The quota and the fields that it wants: `failed quota: NAME: must specify limits.cpu for: agent`.
+pub(super) fn unset(message: &str) -> (&str, &str) {
+    let rest = message
         .split_once("failed quota: ")
         .map_or("", |(_, rest)| rest);
     let (name, what) = rest.split_once(": must specify ").unwrap_or((rest, ""));
-    let fields = what.split(" for:").next().unwrap_or_default();
+    (name, what.split(" for:").next().unwrap_or_default())
+}
+
+fn unlimited(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
+    let (name, fields) = unset(refusal.message);
     let object = scene.here("ResourceQuota", name);
     let paths: Vec<String> = fields
         .split(',')
@@ -334,21 +409,30 @@ fn unlimited(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
     .then(commands::retry(scene))
 }
 
-/// `maximum cpu usage per Container is 1, but limit is 2`.
-fn limit_range(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
+/// What a LimitRange refuses.
+pub(super) struct Beyond {
+    /// Which resource is bounded.
+    pub(super) resource: String,
+    /// By whom: if it cannot be told, the namespace.
+    pub(super) object: ObjectRef,
+    pub(super) link: Link,
+}
+
+/// `maximum cpu usage per Container is 1, but limit is 2`. `who` asks for it, in that namespace.
+pub(super) fn beyond(world: &World, namespace: &str, who: &str, refusal: &Refusal<'_>) -> Beyond {
     let lower = refusal.message.to_lowercase();
     let resource = ["maximum ", "minimum "]
         .iter()
         .find_map(|word| lower.split_once(word)?.1.split_whitespace().next())
         .unwrap_or_default()
         .to_owned();
-    let range = scene.world.limit_ranges.iter().find(|range| {
+    let range = world.limit_ranges.iter().find(|range| {
         let names = |limit: &String| limit.to_lowercase().contains(&format!(" {resource}:"));
         range.limits.iter().any(names)
     });
     let object = range.map_or_else(
-        || ObjectRef::cluster("Namespace", scene.namespace()),
-        |range| scene.here("LimitRange", &range.name),
+        || ObjectRef::cluster("Namespace", namespace),
+        |range| ObjectRef::namespaced("LimitRange", namespace, &range.name),
     );
     let what = refusal
         .message
@@ -358,16 +442,25 @@ fn limit_range(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
         object.clone(),
         Health::Wrong,
         "LimitRangeExceeded",
-        format!("does not allow what the Agent asks for: {what}"),
+        format!("does not allow what the {who} asks for: {what}"),
     );
     let mut link = seen(link, refusal);
     if let Some(range) = range {
-        link = link.seen(
-            "spec.limits",
-            range.limits.join("; "),
-            Some(&scene.world.now),
-        );
+        link = link.seen("spec.limits", range.limits.join("; "), Some(&world.now));
     }
+    Beyond {
+        resource,
+        object,
+        link,
+    }
+}
+
+fn limit_range(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
+    let Beyond {
+        resource,
+        object,
+        link,
+    } = beyond(scene.world, scene.namespace(), "Agent", refusal);
     blocked(format!("Change '{resource}' in the Agent's 'resources' to fit, then run it again (orc retry): the Job exists already and keeps the old value. Or have {} '{}' changed; then it goes on by itself.", object.kind, object.name))
         .link(link)
         .then(commands::describe(&object, "the limits"))
@@ -375,22 +468,25 @@ fn limit_range(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
         .then(commands::retry_after_edit(scene))
 }
 
-fn names_missing(scene: Scene<'_>, refusal: &Refusal<'_>, lower: &str) -> Finding {
-    let (kind, name) = if lower.contains("priorityclass") {
-        let rest = refusal
-            .message
+/// Kind and name of what a Pod names and that is not there.
+pub(super) fn missing_name(message: &str) -> (&'static str, &str) {
+    let lower = message.to_lowercase();
+    if lower.contains("priorityclass") {
+        let rest = message
             .split_once("with name ")
             .map_or("", |(_, rest)| rest);
-        ("PriorityClass", rest.split(' ').next().unwrap_or_default())
+        return ("PriorityClass", rest.split(' ').next().unwrap_or_default());
+    }
+    let kind = if lower.contains("runtimeclass") {
+        "RuntimeClass"
     } else {
-        let kind = if lower.contains("runtimeclass") {
-            "RuntimeClass"
-        } else {
-            "ServiceAccount"
-        };
-        let mut quoted = refusal.message.rsplit('"');
-        (kind, quoted.nth(1).unwrap_or_default())
+        "ServiceAccount"
     };
+    (kind, message.rsplit('"').nth(1).unwrap_or_default())
+}
+
+fn names_missing(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
+    let (kind, name) = missing_name(refusal.message);
     let object = match kind {
         "ServiceAccount" => scene.here(kind, name),
         _ => ObjectRef::cluster(kind, name),

@@ -3,15 +3,16 @@
 
 use api::{Reason, tasks::CONTEXT_LIMIT};
 
-use super::{Finding, commands, create, docs, operator, scene::Scene};
+use super::{
+    Finding,
+    answers::{self, Asker, Teller},
+    commands, create, docs,
+    scene::Scene,
+};
 use crate::{
     explanation::{Command, Health, Link, State},
     said,
-    world::ObjectRef,
 };
-
-/// For which reason, whether it applies, and who tells of it.
-type Teller = (Reason, bool, fn(Scene<'_>) -> Finding);
 
 /// A fault that the status tells of, and that nothing in the cluster contradicts.
 pub(super) fn find(scene: Scene<'_>) -> Option<Finding> {
@@ -19,7 +20,7 @@ pub(super) fn find(scene: Scene<'_>) -> Option<Finding> {
     let request = said::request(scene.message());
     let is_refused_child =
         scene.job().is_none() && request.is_some_and(|request| request.what.starts_with("create "));
-    let tellers: [Teller; 8] = [
+    let tellers: [Teller<Scene<'_>>; 8] = [
         (Reason::Denied, true, denied),
         (Reason::InvalidChild, is_refused_child, invalid),
         (Reason::ApiUnavailable, true, unavailable),
@@ -29,10 +30,17 @@ pub(super) fn find(scene: Scene<'_>) -> Option<Finding> {
         (Reason::QuotaExceeded, is_refused_child, refused),
         (Reason::AdmissionDenied, is_refused_child, refused),
     ];
-    let (_, _, tell) = tellers
-        .iter()
-        .find(|(known, applies, _)| *known == reason && *applies)?;
-    Some(tell(scene))
+    answers::tell(scene, reason, &tellers)
+}
+
+fn asker(scene: Scene<'_>) -> Asker<'_> {
+    Asker {
+        world: scene.world,
+        object: scene.object(),
+        word: "run",
+        namespace: scene.namespace(),
+        progress: &scene.status().progress,
+    }
 }
 
 /// The Job or ConfigMap of the run is not let in.
@@ -67,56 +75,11 @@ fn next_try(scene: Scene<'_>) -> String {
     })
 }
 
-/// `the next try, at 10:05:53Z (in 42s),`.
-fn the_next_try(scene: Scene<'_>) -> String {
-    let retry = scene.status().progress.retry.as_ref();
-    retry.map_or_else(
-        || "the next try".to_owned(),
-        |retry| format!("the next try, at {},", scene.when(&retry.next_at)),
-    )
-}
-
 fn denied(scene: Scene<'_>) -> Finding {
-    let message = scene.message();
-    let what = said::request(message).map_or("do it", |request| request.what);
-    let user = message
-        .split_once("User \"")
-        .and_then(|(_, rest)| rest.split('"').next());
-    let account = user.and_then(|user| user.strip_prefix("system:serviceaccount:"));
-    let object = match account.and_then(|account| account.split_once(':')) {
-        Some((namespace, name)) => ObjectRef::namespaced("ServiceAccount", namespace, name),
-        None => ObjectRef::cluster("User", user.unwrap_or("(the operator)")),
-    };
-    let link = Link::new(
-        object,
-        Health::Wrong,
-        Reason::Denied,
-        format!(
-            "the operator's account may not '{what}' in namespace '{}'",
-            scene.namespace(),
-        ),
-    )
-    .seen("status.message", message, scene.written());
-    let can = user.map(|user| {
-        Command::new(
-            format!(
-                "kubectl auth can-i {what} --as={user} -n {}",
-                scene.namespace()
-            ),
-            "may it by now?",
-        )
-    });
-    let mut finding = Finding::new(
-        State::Blocked,
-        format!(
-            "The operator's rights are not those of its chart. Upgrade or reinstall the chart, or add namespace '{}' to its 'watchNamespaces'. After that, {} succeeds by itself.",
-            scene.namespace(),
-            the_next_try(scene)
-        ),
-    )
-    .link(link);
-    finding.next.extend(can);
-    finding.maybe(operator::log(scene.world))
+    let namespace = scene.namespace();
+    let place = format!(" in namespace '{namespace}'");
+    let advice = format!(", or add namespace '{namespace}' to its 'watchNamespaces'");
+    answers::denied(&asker(scene), &place, &advice)
 }
 
 /// The field of the Agent that `spec.template.spec.containers[0].resources.requests` comes from.
@@ -144,7 +107,7 @@ fn invalid(scene: Scene<'_>) -> Finding {
         State::Blocked,
         format!(
             "Change {field} in Agent '{agent}'. After that, {} succeeds by itself.",
-            the_next_try(scene)
+            asker(scene).next_try()
         ),
     )
     .link(link)
@@ -153,51 +116,11 @@ fn invalid(scene: Scene<'_>) -> Finding {
 }
 
 fn unavailable(scene: Scene<'_>) -> Finding {
-    let link = Link::new(
-        ObjectRef::cluster("APIServer", "kubernetes"),
-        Health::Wrong,
-        Reason::ApiUnavailable,
-        format!(
-            "{}{}; it answers me now",
-            said::answer(scene.message()).map_or_else(
-                || "did not answer the operator in time".to_owned(),
-                |code| format!("answered the operator with {code}")
-            ),
-            scene.ago(scene.written())
-        ),
-    )
-    .since(scene.written())
-    .seen("status.message", scene.message(), scene.written());
-    Finding::new(
-        State::Waiting,
-        format!(
-            "Wait: the operator tries again by itself{}. If that fails, too, check the control plane.",
-            scene.ago(scene.status().progress.retry.as_ref().map(|retry| &retry.next_at))
-        ),
-    )
-    .link(link)
-    .then(Command::new("kubectl get --raw '/readyz?verbose'", "the API server's state"))
-    .maybe(operator::log(scene.world))
+    answers::unavailable(&asker(scene))
 }
 
 fn internal(scene: Scene<'_>) -> Finding {
-    let link = Link::new(
-        ObjectRef::cluster("Operator", "orchestrator"),
-        Health::Wrong,
-        Reason::InternalError,
-        "has a fault of its own with this run",
-    )
-    .seen("status.message", scene.message(), scene.written());
-    Finding::new(
-        State::Blocked,
-        format!(
-            "This is a fault in Orchestrator: report it with this output and the operator's log. It is tried again by itself{}.",
-            scene.ago(scene.status().progress.retry.as_ref().map(|retry| &retry.next_at))
-        ),
-    )
-    .link(link)
-    .maybe(operator::log(scene.world))
-    .then(commands::yaml(&scene.object(), "the run, for the report"))
+    answers::internal(&asker(scene))
 }
 
 /// A name that the run needs belongs to someone else.

@@ -130,6 +130,8 @@ fn with_job(scene: Scene<'_>, job: &JobView) -> Finding {
         | State::Held
         | State::Deleting
         | State::Ready
+        | State::NotIsolated
+        | State::NotProven
         | State::NotOurs => above,
     };
     finding.below(vec![above])

@@ -5,6 +5,7 @@
 
 mod admission;
 mod agent;
+mod answers;
 mod blame;
 mod commands;
 mod container;
@@ -23,6 +24,7 @@ mod run;
 mod scene;
 mod shell;
 mod stop;
+mod tenant;
 mod volume;
 
 use api::{Reason, status::bounded};
@@ -33,12 +35,54 @@ use crate::{
     world::{ObjectRef, TEXT, World},
 };
 #[cfg(feature = "gather")]
-pub(crate) use operator::LEASE;
+pub(crate) use container::missing_thing;
+#[cfg(feature = "gather")]
+pub(crate) use operator::Family;
 use scene::Scene;
 
-/// The advice of a reason, without the marks that it has for the docs.
+/// What to do about a reason that several kinds have, where it is a run's: the docs speak of all kinds.
+const OF_RUN: &[(Reason, &str)] = &[
+    (
+        Reason::ImagePullFailed,
+        "Check the Agent's 'image' and 'imagePullSecrets'.",
+    ),
+    (
+        Reason::ImageNeedsRoot,
+        "Set the Agent's 'runAsUser' to a number other than 0, and make the image work with it.",
+    ),
+    (
+        Reason::ContainerNotStartable,
+        "The message is the kubelet's. Check the Agent's 'command' and the image.",
+    ),
+    (
+        Reason::Unschedulable,
+        "The message is the scheduler's. Check the Agent's 'resources', 'nodeSelector' and 'tolerations', or add a node.",
+    ),
+    (
+        Reason::QuotaExceeded,
+        "Free some quota, ask for more, or lower the Agent's 'resources'.",
+    ),
+    (
+        Reason::AdmissionDenied,
+        "The message is the rule's. Change the Agent, or ask who set the rule.",
+    ),
+    (
+        Reason::SecretNotFound,
+        "Create it; the run goes on by itself within seconds.",
+    ),
+    (
+        Reason::VolumeNotReady,
+        "The message is the kubelet's or the provisioner's. Check the Agent's 'workspace.storageClassName'.",
+    ),
+];
+
+/// The advice of a run's reason, without the marks that it has for the docs.
 fn plain(reason: Reason) -> String {
-    reason.advice().replace('`', "'")
+    let known = OF_RUN.iter().find(|(known, _)| *known == reason);
+    known.map_or_else(
+        || reason.advice().replace('`', "'"),
+        |(_, advice)| (*advice).to_owned(),
+    )
 }
 
 /// What a topic found.
@@ -124,10 +168,16 @@ impl Finding {
 /// - Where status and cluster disagree, the cluster counts, and a note says both with their times.
 #[must_use]
 pub fn explain(world: &World) -> Explanation {
-    let mut explanation = match (world.target.kind.as_str(), &world.run, &world.agent) {
-        ("Agent", _, Some(agent)) => agent::explain(world, agent),
-        (_, Some(run), _) => run::explain(Scene { world, run }),
-        (_, None, _) => other::explain(world),
+    let mut explanation = match (
+        world.target.kind.as_str(),
+        &world.run,
+        &world.agent,
+        &world.tenant,
+    ) {
+        ("Agent", _, Some(agent), _) => agent::explain(world, agent),
+        (_, Some(run), _, _) => run::explain(Scene { world, run }),
+        (_, None, _, Some(tenant)) => tenant::explain(world, tenant),
+        (_, None, _, None) => other::explain(world),
     };
     explanation.notes.extend(unreadable(world));
     explanation.next.truncate(3);
@@ -154,18 +204,26 @@ fn conclude(world: &World, subject: &ObjectRef, words: Headline, finding: Findin
         | State::Blocked
         | State::Deleting
         | State::Ready
+        | State::NotIsolated
+        | State::NotProven
         | State::NotOurs => deepest,
     };
     // What goes on by itself is blocked only by something that is wrong.
     let blocks = |link: &&Link| match finding.state {
         State::Succeeded | State::Running | State::Ready | State::NotOurs => false,
-        State::Waiting | State::Deleting => link.health == Health::Wrong,
-        State::Failed | State::Blocked | State::Held => link.health != Health::Fine,
+        State::Waiting | State::Deleting | State::NotProven => link.health == Health::Wrong,
+        State::Failed | State::Blocked | State::Held | State::NotIsolated => {
+            link.health != Health::Fine
+        }
     };
     let of_trouble = match finding.state {
         State::Succeeded | State::Failed | State::Deleting | State::Ready | State::NotOurs => None,
         State::Held => culprit.and_then(|link| link.since.clone()),
-        State::Running | State::Waiting | State::Blocked => finding
+        State::Running
+        | State::Waiting
+        | State::Blocked
+        | State::NotIsolated
+        | State::NotProven => finding
             .links
             .iter()
             .rev()

@@ -14,6 +14,39 @@ const PATIENCE: i64 = 30;
 /// The Pods of the operator, as the chart labels them.
 const PODS: &str = "-l app.kubernetes.io/name=orchestrator";
 
+/// The processes of the operator that work on some kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    Tasks,
+    Tenants,
+}
+
+impl Family {
+    /// That of the object that a world is about.
+    fn of(world: &World) -> Self {
+        match world.tenant {
+            Some(_) => Self::Tenants,
+            None => Self::Tasks,
+        }
+    }
+
+    /// The name of the Lease that they compete for.
+    pub(crate) fn lease(self) -> &'static str {
+        match self {
+            Self::Tasks => "orchestrator-tasks",
+            Self::Tenants => "orchestrator-tenants",
+        }
+    }
+
+    /// Their Pods' label, as the chart sets it.
+    fn component(self) -> &'static str {
+        match self {
+            Self::Tasks => "tasks",
+            Self::Tenants => "tenants",
+        }
+    }
+}
+
 /// Who leads.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Leader<'a> {
@@ -85,7 +118,10 @@ pub(super) fn not_seen(world: &World, looked: &Looked<'_>) -> Option<Finding> {
     let when = since.map_or_else(String::new, |since| {
         format!(" at {}", times::at(world.now.0, since.0))
     });
-    let object = ObjectRef::namespaced(kind, &meta.namespace, &meta.name);
+    let object = match meta.namespace.as_str() {
+        "" => ObjectRef::cluster(kind, &meta.name),
+        namespace => ObjectRef::namespaced(kind, namespace, &meta.name),
+    };
     let again = commands::again(kind, &meta.name, &meta.namespace);
     if age <= PATIENCE && !is_down(world) {
         return Some(
@@ -120,29 +156,7 @@ pub(super) fn not_seen(world: &World, looked: &Looked<'_>) -> Option<Finding> {
         since,
     );
     let finding = match leader(world) {
-        Leader::Leads(lease) => Finding::new(
-            State::Blocked,
-            format!("Check whether the operator watches namespace '{}' ('watchNamespaces' of its chart), then read its log.", meta.namespace),
-        )
-        .link(
-            Link::new(
-                ObjectRef::namespaced("Operator", &lease.namespace, "orchestrator"),
-                Health::Wrong,
-                "NotWatched",
-                format!("runs, but does not look at this {kind} in namespace '{}'", meta.namespace),
-            )
-            .since(since)
-            .seen(
-                format!("Lease '{LEASE}' renewed by"),
-                lease.holder.as_deref().unwrap_or_default(),
-                lease.renewed.as_ref(),
-            ),
-        )
-        .then(Command::new(
-            format!("kubectl get configmap -n {} {PODS} -o yaml | grep -A5 watchNamespaces", lease.namespace),
-            "which namespaces it watches (none named: all)",
-        ))
-        .then(logs(&lease.namespace)),
+        Leader::Leads(lease) => unwatched(world, lease, looked, since),
         Leader::Stale(_) | Leader::Absent => down(world),
         Leader::Unknown => {
             let mut finding = down(world);
@@ -159,12 +173,58 @@ pub(super) fn not_seen(world: &World, looked: &Looked<'_>) -> Option<Finding> {
     })
 }
 
+/// An operator leads, and has not looked at an object.
+fn unwatched(
+    world: &World,
+    lease: &LeaseView,
+    looked: &Looked<'_>,
+    since: Option<&Time>,
+) -> Finding {
+    let Looked { kind, meta, .. } = *looked;
+    let namespace = &meta.namespace;
+    let (advice, place) = match namespace.as_str() {
+        "" => (
+            "Read the operator's log: it should look at everything of this kind within seconds."
+                .to_owned(),
+            String::new(),
+        ),
+        namespace => (
+            format!(
+                "Check whether the operator watches namespace '{namespace}' ('watchNamespaces' of its chart), then read its log."
+            ),
+            format!(" in namespace '{namespace}'"),
+        ),
+    };
+    let finding = Finding::new(State::Blocked, advice).link(
+        Link::new(
+            ObjectRef::namespaced("Operator", &lease.namespace, "orchestrator"),
+            Health::Wrong,
+            "NotWatched",
+            format!("runs, but does not look at this {kind}{place}"),
+        )
+        .since(since)
+        .seen(
+            format!("Lease '{}' renewed by", Family::of(world).lease()),
+            lease.holder.as_deref().unwrap_or_default(),
+            lease.renewed.as_ref(),
+        ),
+    );
+    let finding = match namespace.as_str() {
+        "" => finding,
+        _ => finding.then(Command::new(
+            format!(
+                "kubectl get configmap -n {} {PODS} -o yaml | grep -A5 watchNamespaces",
+                lease.namespace
+            ),
+            "which namespaces it watches (none named: all)",
+        )),
+    };
+    finding.then(logs(world, &lease.namespace))
+}
+
 fn lease_object(lease: &LeaseView) -> ObjectRef {
     ObjectRef::namespaced("Lease", &lease.namespace, &lease.name)
 }
-
-/// The name of the Lease that the operator's processes compete for.
-pub(crate) const LEASE: &str = "orchestrator-tasks";
 
 /// No operator leads, or it cannot be known.
 pub(super) fn down(world: &World) -> Finding {
@@ -201,7 +261,7 @@ pub(super) fn down(world: &World) -> Finding {
                 ObjectRef {
                     kind: "Lease".to_owned(),
                     namespace: None,
-                    name: LEASE.to_owned(),
+                    name: Family::of(world).lease().to_owned(),
                 },
                 Health::Wrong,
                 "OperatorDown",
@@ -216,7 +276,10 @@ pub(super) fn down(world: &World) -> Finding {
         .then(Command::new("helm list -A", "is the chart installed?")),
         Leader::Unknown => Finding::new(
             State::Blocked,
-            "The operator seems to be down, or does not watch this namespace. You may not read its Lease: ask whoever runs the operator, with this output.",
+            match Family::of(world) {
+                Family::Tasks => "The operator seems to be down, or does not watch this namespace. You may not read its Lease: ask whoever runs the operator, with this output.",
+                Family::Tenants => "The operator seems to be down. You may not read its Lease: ask whoever runs the operator, with this output.",
+            },
         )
         .note(NoteKind::Hint, "whether an operator leads is not known: its Lease could not be read"),
     }
@@ -239,19 +302,28 @@ fn with_commands(finding: Finding, namespace: &str) -> Finding {
         ))
 }
 
-fn logs(namespace: &str) -> Command {
+fn logs(world: &World, namespace: &str) -> Command {
     Command::new(
         format!(
-            "kubectl logs -n {namespace} {PODS},app.kubernetes.io/component=tasks --prefix --tail=50"
+            "kubectl logs -n {namespace} {PODS},app.kubernetes.io/component={} --prefix --tail=50",
+            Family::of(world).component()
         ),
         "what the operator says",
     )
 }
 
+/// The operator's namespace, if it is known.
+pub(super) fn namespace(world: &World) -> Option<&str> {
+    match leader(world) {
+        Leader::Leads(lease) | Leader::Stale(lease) => Some(&lease.namespace),
+        Leader::Absent | Leader::Unknown => None,
+    }
+}
+
 /// The operator's log, if it is known where it runs.
 pub(super) fn log(world: &World) -> Option<Command> {
     match leader(world) {
-        Leader::Leads(lease) | Leader::Stale(lease) => Some(logs(&lease.namespace)),
+        Leader::Leads(lease) | Leader::Stale(lease) => Some(logs(world, &lease.namespace)),
         Leader::Absent => Some(Command::new(
             format!("kubectl get pods -A {PODS} -o wide"),
             "where the operator runs",
@@ -298,7 +370,21 @@ pub(super) fn needed(world: &World, mut finding: Finding) -> Finding {
             noted(world, finding)
         }
         State::Blocked | State::Deleting | State::Held => noted(world, finding),
-        State::Succeeded | State::Failed | State::Ready | State::NotOurs => finding,
+        State::Ready | State::NotIsolated | State::NotProven if world.tenant.is_some() => {
+            let down = down(world);
+            finding.advice = format!(
+                "It works on, but no operator leads: what breaks is not repaired, and nothing is proven. {}",
+                down.advice
+            );
+            finding.next = down.next;
+            noted(world, finding)
+        }
+        State::Succeeded
+        | State::Failed
+        | State::Ready
+        | State::NotIsolated
+        | State::NotProven
+        | State::NotOurs => finding,
     }
 }
 
@@ -312,7 +398,8 @@ fn noted(world: &World, finding: Finding) -> Finding {
         Some(words) => finding.note(
             NoteKind::Hint,
             format!(
-                "Lease '{LEASE}': {words}; until one leads, nothing is started, judged or stopped"
+                "Lease '{}': {words}; until one leads, nothing is started, judged or stopped",
+                Family::of(world).lease()
             ),
         ),
         None => finding,

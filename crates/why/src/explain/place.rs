@@ -5,7 +5,7 @@ use api::Reason;
 use super::{Finding, commands, container::AFTER_EDIT, quantity, scene::Scene, volume};
 use crate::{
     explanation::{Command, Health, Link, State},
-    world::{ConditionView, NodeView, ObjectRef, PodView},
+    world::{ConditionView, NodeView, ObjectRef, PodView, World},
 };
 
 /// What the scheduler says about a Pod without a node; `None` if it says nothing.
@@ -23,7 +23,10 @@ pub(super) fn unscheduled(scene: Scene<'_>, pod: &PodView) -> Option<Finding> {
         return Some(gated(scene, pod, said));
     }
     let parts = parts(&said.message);
-    let why: Vec<String> = parts.iter().map(|part| part.words(scene, pod)).collect();
+    let why: Vec<String> = parts
+        .iter()
+        .map(|part| part.words(scene.world, pod, "the Agent"))
+        .collect();
     let reason = if lower.contains("volume") {
         Reason::VolumeNotReady
     } else {
@@ -53,9 +56,9 @@ pub(super) fn unscheduled(scene: Scene<'_>, pod: &PodView) -> Option<Finding> {
             finding
         });
     }
-    if let Some(node) = only_node(scene, &parts) {
+    if let Some(node) = only_node(scene.world, &parts) {
         finding = finding
-            .link(out_of_service(scene, node))
+            .link(out_of_service(scene.world, node))
             .then(commands::node(&node.name));
         if node.cordoned {
             finding = finding.then(Command::new(
@@ -127,13 +130,13 @@ fn gated(scene: Scene<'_>, pod: &PodView, said: &ConditionView) -> Finding {
 
 /// One reason of the scheduler, for this many nodes.
 #[derive(Debug, PartialEq, Eq)]
-struct Part {
-    count: usize,
-    what: What,
+pub(super) struct Part {
+    pub(super) count: usize,
+    pub(super) what: What,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum What {
+pub(super) enum What {
     Insufficient(String),
     Taint(String),
     Selector,
@@ -144,7 +147,7 @@ enum What {
 
 /// Takes `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint {a: b}.
 /// preemption: …` apart.
-fn parts(message: &str) -> Vec<Part> {
+pub(super) fn parts(message: &str) -> Vec<Part> {
     let Some((_, rest)) = message.split_once("nodes are available: ") else {
         return Vec::new();
     };
@@ -199,7 +202,8 @@ fn part(piece: &str) -> Part {
 }
 
 impl Part {
-    fn words(&self, scene: Scene<'_>, pod: &PodView) -> String {
+    /// In words; `whose` is what would have to tolerate a taint.
+    pub(super) fn words(&self, world: &World, pod: &PodView, whose: &str) -> String {
         let nodes = match self.count {
             0 => "some nodes".to_owned(),
             1 => "1 node".to_owned(),
@@ -219,7 +223,7 @@ impl Part {
                     } else {
                         asked.join(" + ")
                     },
-                    largest(scene, resource)
+                    largest(world, resource)
                 )
             }
             What::Taint(taint) => {
@@ -227,19 +231,19 @@ impl Part {
                 if taint.starts_with("node.kubernetes.io/") {
                     return format!(
                         "{nodes} out of use{}: taint '{taint}'",
-                        tainted(scene, taint)
+                        tainted(world, taint)
                     );
                 }
                 format!(
-                    "{nodes} with the taint '{taint}', which the Agent does not tolerate{}",
-                    tainted(scene, taint)
+                    "{nodes} with the taint '{taint}', which {whose} does not tolerate{}",
+                    tainted(world, taint)
                 )
             }
             What::Selector => format!(
                 "{nodes} without the labels that are asked for{}",
-                selector(scene, pod)
+                selector(world, pod)
             ),
-            What::Cordoned => format!("{nodes} cordoned{}", named(scene, |node| node.cordoned)),
+            What::Cordoned => format!("{nodes} cordoned{}", named(world, |node| node.cordoned)),
             What::TooManyPods => format!("{nodes} full of Pods"),
             What::Other(words) => format!("{nodes}: {words}"),
         }
@@ -247,8 +251,8 @@ impl Part {
 }
 
 /// `; the largest node has 4`.
-fn largest(scene: Scene<'_>, resource: &str) -> String {
-    let amounts = scene.world.nodes.iter().filter_map(|node| {
+fn largest(world: &World, resource: &str) -> String {
+    let amounts = world.nodes.iter().filter_map(|node| {
         let amount = node.allocatable.get(resource)?;
         Some((quantity::value(amount)?, amount))
     });
@@ -258,9 +262,9 @@ fn largest(scene: Scene<'_>, resource: &str) -> String {
     })
 }
 
-fn tainted(scene: Scene<'_>, taint: &str) -> String {
+fn tainted(world: &World, taint: &str) -> String {
     let key = taint.split(':').next().unwrap_or_default();
-    named(scene, |node| {
+    named(world, |node| {
         node.taints
             .iter()
             .any(|known| known.split(['=', ':']).next() == Some(key))
@@ -268,9 +272,8 @@ fn tainted(scene: Scene<'_>, taint: &str) -> String {
 }
 
 /// ` (node-1, node-2)`: the nodes of which this is true.
-fn named(scene: Scene<'_>, is: impl Fn(&NodeView) -> bool) -> String {
-    let all: Vec<&str> = scene
-        .world
+pub(super) fn named(world: &World, is: impl Fn(&NodeView) -> bool) -> String {
+    let all: Vec<&str> = world
         .nodes
         .iter()
         .filter(|node| is(node))
@@ -286,7 +289,7 @@ fn named(scene: Scene<'_>, is: impl Fn(&NodeView) -> bool) -> String {
 }
 
 /// Which labels are asked for, and who has them.
-fn selector(scene: Scene<'_>, pod: &PodView) -> String {
+fn selector(world: &World, pod: &PodView) -> String {
     if pod.node_selector.is_empty() {
         return String::new();
     }
@@ -295,15 +298,15 @@ fn selector(scene: Scene<'_>, pod: &PodView) -> String {
         .iter()
         .map(|(key, value)| format!("{key}={value}"))
         .collect();
-    let having = scene.world.nodes.iter().filter(|node| {
+    let having = world.nodes.iter().filter(|node| {
         pod.node_selector
             .iter()
             .all(|(key, value)| node.labels.get(key) == Some(value))
     });
-    let who = match (scene.world.nodes.is_empty(), having.count()) {
+    let who = match (world.nodes.is_empty(), having.count()) {
         (true, _) => String::new(),
         (false, 0) => "; no node has them".to_owned(),
-        (false, count) => format!("; {count} of {} nodes have them", scene.world.nodes.len()),
+        (false, count) => format!("; {count} of {} nodes have them", world.nodes.len()),
     };
     format!(" ({}{who})", labels.join(", "))
 }
@@ -321,7 +324,7 @@ fn advice(scene: Scene<'_>, pod: &PodView, parts: &[Part]) -> String {
     }
     for part in parts {
         match &part.what {
-            What::Insufficient(resource) if exceeds_all(scene, pod, resource) => {
+            What::Insufficient(resource) if exceeds_all(scene.world, pod, resource) => {
                 agent_helps = true;
                 say(&format!(
                     "No node is that large, so freeing others does not help: lower the Agent's 'resources' ({resource}), or add a larger node."
@@ -334,7 +337,7 @@ fn advice(scene: Scene<'_>, pod: &PodView, parts: &[Part]) -> String {
             What::Taint(taint) if taint.starts_with("node.kubernetes.io/") => {
                 say(&format!(
                     "Fix the node that is not ready{}: the Pod is placed by itself then.",
-                    named(scene, |node| !node.is_ready())
+                    named(scene.world, |node| !node.is_ready())
                 ));
             }
             What::Taint(_) => {
@@ -348,7 +351,7 @@ fn advice(scene: Scene<'_>, pod: &PodView, parts: &[Part]) -> String {
             What::Cordoned => {
                 say(&format!(
                     "Uncordon the node{} when its maintenance is over: the Pod is placed by itself then.",
-                    named(scene, |node| node.cordoned)
+                    named(scene.world, |node| node.cordoned)
                 ));
             }
             What::Other(_) => {
@@ -364,7 +367,7 @@ fn advice(scene: Scene<'_>, pod: &PodView, parts: &[Part]) -> String {
 }
 
 /// Whether more is asked for than the largest node has in all.
-fn exceeds_all(scene: Scene<'_>, pod: &PodView, resource: &str) -> bool {
+pub(super) fn exceeds_all(world: &World, pod: &PodView, resource: &str) -> bool {
     let amount = |amounts: &std::collections::BTreeMap<String, String>| {
         amounts
             .get(resource)
@@ -375,8 +378,7 @@ fn exceeds_all(scene: Scene<'_>, pod: &PodView, resource: &str) -> bool {
         .iter()
         .filter_map(|one| amount(&one.requests))
         .sum();
-    let largest = scene
-        .world
+    let largest = world
         .nodes
         .iter()
         .filter_map(|node| amount(&node.allocatable))
@@ -385,28 +387,27 @@ fn exceeds_all(scene: Scene<'_>, pod: &PodView, resource: &str) -> bool {
 }
 
 /// The node to blame, if all that there are cannot be used for one reason of their own.
-fn only_node<'a>(scene: Scene<'a>, parts: &[Part]) -> Option<&'a NodeView> {
+pub(super) fn only_node<'a>(world: &'a World, parts: &[Part]) -> Option<&'a NodeView> {
     let of_node = |part: &Part| match &part.what {
         What::Cordoned => true,
         What::Taint(taint) => taint.starts_with("node.kubernetes.io/"),
         What::Insufficient(_) | What::Selector | What::TooManyPods | What::Other(_) => false,
     };
     let blames = !parts.is_empty() && parts.iter().all(of_node);
-    scene
-        .world
+    world
         .nodes
         .iter()
         .find(|node| blames && (node.cordoned || !node.is_ready()))
 }
 
 /// The link of a node that is cordoned or does not answer.
-pub(super) fn out_of_service(scene: Scene<'_>, node: &NodeView) -> Link {
+pub(super) fn out_of_service(world: &World, node: &NodeView) -> Link {
     if let Some(ready) = node.ready.as_ref().filter(|ready| ready.status != "True") {
         return Link::new(
             ObjectRef::cluster("Node", &node.name),
             Health::Wrong,
             "NodeNotReady",
-            format!("is not ready{}", scene.since(ready.since.as_ref())),
+            format!("is not ready{}", world.since(ready.since.as_ref())),
         )
         .since(ready.since.as_ref())
         .seen(
@@ -421,7 +422,7 @@ pub(super) fn out_of_service(scene: Scene<'_>, node: &NodeView) -> Link {
         "Cordoned",
         "takes no new Pods: someone cordoned it",
     )
-    .seen("spec.unschedulable", "true", Some(&scene.world.now))
+    .seen("spec.unschedulable", "true", Some(&world.now))
 }
 
 #[cfg(test)]

@@ -119,7 +119,12 @@ fn with_own_link(scene: Scene<'_>, finding: Finding) -> Finding {
             },
         ),
         State::Held => (Health::Waiting, "is held".to_owned()),
-        State::Waiting | State::Blocked | State::Ready | State::NotOurs => {
+        State::Waiting
+        | State::Blocked
+        | State::Ready
+        | State::NotIsolated
+        | State::NotProven
+        | State::NotOurs => {
             let result = scene.status().result.as_ref();
             let ended = result.filter(|result| {
                 result.finished_at.is_some()
@@ -152,6 +157,8 @@ fn with_own_link(scene: Scene<'_>, finding: Finding) -> Finding {
         | State::Held
         | State::Deleting
         | State::Ready
+        | State::NotIsolated
+        | State::NotProven
         | State::NotOurs => reason,
     };
     let mut link = Link::new(scene.object(), health, reason, sentence);
@@ -393,7 +400,13 @@ fn is_outdated(scene: Scene<'_>, finding: &Finding) -> bool {
         })
     };
     match finding.state {
-        State::Succeeded | State::Failed | State::Held | State::Ready | State::NotOurs => {
+        State::Succeeded
+        | State::Failed
+        | State::Held
+        | State::Ready
+        | State::NotIsolated
+        | State::NotProven
+        | State::NotOurs => {
             return false;
         }
         State::Deleting => {

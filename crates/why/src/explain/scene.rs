@@ -153,27 +153,13 @@ impl<'a> Scene<'a> {
             .find(|pod| !uid.is_empty() && pod.meta.uid == uid)
     }
 
-    /// Warnings about the object with this UID, the newest first.
-    pub(super) fn warnings(self, uid: &str) -> Vec<&'a EventView> {
-        let mut all: Vec<&EventView> = self
-            .world
-            .events
-            .iter()
-            .filter(|event| event.warning && event.uid == uid && !uid.is_empty())
-            .collect();
-        all.sort_by_key(|event| std::cmp::Reverse(event.last.clone()));
-        all
-    }
-
     /// The newest warning with one of these reasons about the object with this UID.
     pub(super) fn warning(self, uid: &str, reasons: &[&str]) -> Option<&'a EventView> {
-        self.warnings(uid)
-            .into_iter()
-            .find(|event| reasons.contains(&event.reason.as_str()))
+        self.world.warning(uid, reasons)
     }
 
     pub(super) fn node(self, name: &str) -> Option<&'a NodeView> {
-        self.world.nodes.iter().find(|node| node.name == name)
+        self.world.node(name)
     }
 
     /// Whether a thing exists; `None` if nobody looked or may look.
@@ -182,23 +168,22 @@ impl<'a> Scene<'a> {
     }
 
     pub(super) fn when(self, at: &Time) -> String {
-        times::at(self.now(), at.0)
+        self.world.when(at)
     }
 
     /// ` since 10:02:11Z (3m ago)`, or nothing.
     pub(super) fn since(self, at: Option<&Time>) -> String {
-        at.map_or_else(String::new, |at| format!(" since {}", self.when(at)))
+        self.world.since(at)
     }
 
     /// ` at 10:02:11Z (3m ago)`, or nothing.
     pub(super) fn ago(self, at: Option<&Time>) -> String {
-        at.map_or_else(String::new, |at| format!(" at {}", self.when(at)))
+        self.world.ago(at)
     }
 
     /// Seconds since then; 0 if it is to come.
     pub(super) fn age(self, at: &Time) -> i64 {
-        let seconds = self.now().as_second().saturating_sub(at.0.as_second());
-        seconds.max(0)
+        self.world.age(at)
     }
 
     /// How many attempts there are in all: the run's word, else the Agent's.
@@ -217,6 +202,50 @@ impl<'a> Scene<'a> {
             Some(all) if all >= attempts => format!("attempt {attempts} of {all}"),
             Some(_) | None => format!("attempt {attempts}"),
         }
+    }
+}
+
+impl World {
+    /// Warnings about the object with this UID, the newest first.
+    pub(super) fn warnings(&self, uid: &str) -> Vec<&EventView> {
+        let mut all: Vec<&EventView> = self
+            .events
+            .iter()
+            .filter(|event| event.warning && event.uid == uid && !uid.is_empty())
+            .collect();
+        all.sort_by_key(|event| std::cmp::Reverse(event.last.clone()));
+        all
+    }
+
+    /// The newest warning with one of these reasons about the object with this UID.
+    pub(super) fn warning(&self, uid: &str, reasons: &[&str]) -> Option<&EventView> {
+        self.warnings(uid)
+            .into_iter()
+            .find(|event| reasons.contains(&event.reason.as_str()))
+    }
+
+    pub(super) fn node(&self, name: &str) -> Option<&NodeView> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+
+    pub(super) fn when(&self, at: &Time) -> String {
+        times::at(self.now.0, at.0)
+    }
+
+    /// ` since 10:02:11Z (3m ago)`, or nothing.
+    pub(super) fn since(&self, at: Option<&Time>) -> String {
+        at.map_or_else(String::new, |at| format!(" since {}", self.when(at)))
+    }
+
+    /// ` at 10:02:11Z (3m ago)`, or nothing.
+    pub(super) fn ago(&self, at: Option<&Time>) -> String {
+        at.map_or_else(String::new, |at| format!(" at {}", self.when(at)))
+    }
+
+    /// Seconds since then; 0 if it is to come.
+    pub(super) fn age(&self, at: &Time) -> i64 {
+        let seconds = self.now.0.as_second().saturating_sub(at.0.as_second());
+        seconds.max(0)
     }
 }
 

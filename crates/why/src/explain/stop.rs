@@ -5,7 +5,7 @@ use api::Reason;
 use super::{Finding, commands, place, scene::Scene};
 use crate::{
     explanation::{Command, Health, Link, State},
-    world::{NodeView, PodView},
+    world::{NodeView, PodView, World},
 };
 
 /// A Pod that is told to stop usually has less than this before it is killed.
@@ -230,12 +230,21 @@ pub(super) fn on_lost_node(scene: Scene<'_>, pod: &PodView, node: &NodeView) -> 
 
 /// A node that does not answer, and what frees its Pods.
 fn lost(scene: Scene<'_>, node: &NodeView) -> Finding {
+    node_lost(
+        scene.world,
+        node,
+        "; before that no other Pod may start here, because the first may still be at work",
+    )
+}
+
+/// The same for any Pod of ours; `meanwhile` is what else there is to know.
+pub(super) fn node_lost(world: &World, node: &NodeView, meanwhile: &str) -> Finding {
     let name = &node.name;
-    let mut link = place::out_of_service(scene, node);
+    let mut link = place::out_of_service(world, node);
     "NodeLost".clone_into(&mut link.reason);
     Finding::new(
         State::Blocked,
-        format!("Check whether node '{name}' is really down, and bring it back. Only if its machine is off: taint it out-of-service (or delete the Node). That lets go of all Pods of that node, those of other teams, too; before that no other Pod may start here, because the first may still be at work. When the machine is back, take the taint off: kubectl taint node {name} {OUT_OF_SERVICE}-"),
+        format!("Check whether node '{name}' is really down, and bring it back. Only if its machine is off: taint it out-of-service (or delete the Node). That lets go of all Pods of that node, those of other teams, too{meanwhile}. When the machine is back, take the taint off: kubectl taint node {name} {OUT_OF_SERVICE}-"),
     )
     .link(link)
     .then(commands::heartbeat(name))

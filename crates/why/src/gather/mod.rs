@@ -4,51 +4,44 @@
 //! - Only GET and LIST; Secrets and ConfigMaps by their metadata alone.
 //! - Each request has a limit and a timeout; the number of requests is bounded (about 60).
 //! - A read that is forbidden or fails is an entry of `unreadable`; only the target itself and the
-//!   run that it belongs to must be readable.
+//!   run or Tenant that it belongs to must be readable.
 //!
 //! # Caveats
 //! The reads are not one snapshot: they are made within a second or so of each other.
 
+mod details;
 mod read;
+mod tenant;
 
 use std::{fmt, time::Duration};
 
 use api::{
-    Reason, Timestamp,
-    status::condition,
+    Timestamp,
     tasks::{Agent, DocsRun, TaskRun},
+    tenants::Tenant,
 };
-use futures::future::join_all;
 use k8s_openapi::{
     api::{
         batch::v1::Job,
         coordination::v1::Lease,
-        core::v1::{
-            ConfigMap, Event, LimitRange, Namespace, Node, PersistentVolumeClaim, Pod,
-            ResourceQuota, Secret, ServiceAccount,
-        },
-        node::v1::RuntimeClass,
-        scheduling::v1::PriorityClass,
-        storage::v1::{CSIDriver, StorageClass},
+        core::v1::{LimitRange, Namespace, Pod, ResourceQuota},
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::{
-    Api, Client, Resource,
+    Api, Client,
     api::{DynamicObject, ListParams},
-    core::ApiResource,
+    core::{ApiResource, ClusterResourceScope, NamespaceResourceScope},
 };
 use serde_json::Value;
 
 use crate::{
-    explain::LEASE,
-    said,
+    explain::Family,
     world::{
-        AgentView, ClaimView, JobView, Known, Meta, NodeView, ObjectRef, OtherView, PodView,
-        RunView, Unreadable, World,
+        AgentView, JobView, Known, Meta, ObjectRef, PodView, RunView, TenantView, Unreadable, World,
     },
 };
-use read::{Read, Reader};
+use read::{Kind, Read, Reader};
 
 /// The most objects that are read one by one: Pods of a run, their claims, what an Agent names.
 const EACH: usize = 12;
@@ -61,7 +54,7 @@ const UNKNOWN_KIND: &[&str] = &["could not find the requested resource", "page n
 pub struct Target {
     /// Its kind.
     pub kind: TargetKind,
-    /// Its namespace.
+    /// Its namespace; of no meaning for a Tenant, which is in none.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -76,9 +69,11 @@ pub enum TargetKind {
     DocsRun,
     /// An Agent.
     Agent,
+    /// A Tenant.
+    Tenant,
     /// A Job, of a run or not.
     Job,
-    /// A Pod, of a run or not.
+    /// A Pod, of a run, of a Tenant, or of neither.
     Pod,
 }
 
@@ -90,6 +85,7 @@ impl TargetKind {
             Self::TaskRun => "TaskRun",
             Self::DocsRun => "DocsRun",
             Self::Agent => "Agent",
+            Self::Tenant => "Tenant",
             Self::Job => "Job",
             Self::Pod => "Pod",
         }
@@ -133,13 +129,18 @@ pub enum GatherError {
 impl fmt::Display for GatherError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotFound(object) => write!(
-                out,
-                "{} '{}' does not exist in namespace '{}'",
-                object.kind,
-                object.name,
-                object.namespace.as_deref().unwrap_or_default()
-            ),
+            Self::NotFound(object) => {
+                let ObjectRef { kind, name, .. } = object;
+                match &object.namespace {
+                    Some(namespace) => {
+                        write!(
+                            out,
+                            "{kind} '{name}' does not exist in namespace '{namespace}'"
+                        )
+                    }
+                    None => write!(out, "{kind} '{name}' does not exist"),
+                }
+            }
             Self::NotInstalled(object) => write!(
                 out,
                 "this cluster has no {}: Orchestrator's CRDs are not installed",
@@ -158,19 +159,29 @@ impl std::error::Error for GatherError {}
 /// Reads what an explanation of the target needs.
 ///
 /// # Errors
-/// When the target, or the run that it belongs to, cannot be read.
+/// When the target, or the run or Tenant that it belongs to, cannot be read.
 pub async fn gather(
     client: Client,
     target: Target,
     options: Options,
 ) -> Result<World, GatherError> {
-    let object = ObjectRef::namespaced(target.kind.name(), &target.namespace, &target.name);
+    let object = match target.kind {
+        TargetKind::Tenant => ObjectRef::cluster(target.kind.name(), &target.name),
+        TargetKind::TaskRun
+        | TargetKind::DocsRun
+        | TargetKind::Agent
+        | TargetKind::Job
+        | TargetKind::Pod => {
+            ObjectRef::namespaced(target.kind.name(), &target.namespace, &target.name)
+        }
+    };
     let mut world = World::new(Time(options.now), object.clone());
-    let reader = Reader {
+    let mut reader = Reader {
         client,
         namespace: target.namespace.clone(),
         timeout: options.timeout,
     };
+    let operator = options.operator_namespace.as_deref();
     match target.kind {
         TargetKind::TaskRun | TargetKind::DocsRun => {
             let run = run(&reader, target.kind.name(), &target.name).await?;
@@ -182,6 +193,12 @@ pub async fn gather(
                 &agent.ok_or(GatherError::NotFound(object))?,
             ));
         }
+        TargetKind::Tenant => {
+            let tenant = ours::<Tenant>(&reader, &target.name).await?;
+            let tenant = TenantView::read(&tenant.ok_or(GatherError::NotFound(object))?);
+            reader.namespace.clone_from(&tenant.namespace);
+            world.tenant = Some(tenant);
+        }
         TargetKind::Job => {
             let job = must(reader.get(&reader.here::<Job>(), &target.name).await)?;
             let job = JobView::from(&job.ok_or(GatherError::NotFound(object))?);
@@ -191,12 +208,22 @@ pub async fn gather(
         TargetKind::Pod => {
             let pod = must(reader.get(&reader.here::<Pod>(), &target.name).await)?;
             let pod = PodView::from(&pod.ok_or(GatherError::NotFound(object))?);
-            world.run = run_of_pod(&reader, &pod).await?;
+            match tenant_of_pod(&reader, &pod).await? {
+                Some(tenant) => {
+                    reader.namespace.clone_from(&tenant.namespace);
+                    world.tenant = Some(tenant);
+                }
+                None => world.run = run_of_pod(&reader, &pod).await?,
+            }
             world.pods.push(pod);
         }
     }
-    around(&reader, &mut world, options.operator_namespace.as_deref()).await;
-    details(&reader, &mut world).await;
+    if world.tenant.is_some() {
+        Box::pin(tenant::around(&reader, &mut world, operator)).await;
+    } else {
+        Box::pin(around(&reader, &mut world, operator)).await;
+    }
+    Box::pin(details::details(&reader, &mut world)).await;
     Ok(world)
 }
 
@@ -204,14 +231,31 @@ fn must<T>(read: Read<T>) -> Result<T, GatherError> {
     read.map_err(GatherError::Unreadable)
 }
 
+/// Whether objects of a kind are in namespaces.
+trait Placed {
+    /// Where they are read.
+    fn api(reader: &Reader, resource: &ApiResource) -> Api<DynamicObject>;
+}
+
+impl Placed for NamespaceResourceScope {
+    fn api(reader: &Reader, resource: &ApiResource) -> Api<DynamicObject> {
+        Api::namespaced_with(reader.client.clone(), &reader.namespace, resource)
+    }
+}
+
+impl Placed for ClusterResourceScope {
+    fn api(reader: &Reader, resource: &ApiResource) -> Api<DynamicObject> {
+        Api::all_with(reader.client.clone(), resource)
+    }
+}
+
 /// An object of ours as JSON: one that does not fit its type is still explained.
-async fn ours<K: Resource<DynamicType = ()>>(
-    reader: &Reader,
-    name: &str,
-) -> Result<Option<Value>, GatherError> {
+async fn ours<K: Kind>(reader: &Reader, name: &str) -> Result<Option<Value>, GatherError>
+where
+    K::Scope: Placed,
+{
     let resource = ApiResource::erase::<K>(&());
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(reader.client.clone(), &reader.namespace, &resource);
+    let api: Api<DynamicObject> = <K::Scope as Placed>::api(reader, &resource);
     let what = format!("{} '{name}'", resource.kind);
     match reader.timed(&what, api.get(name)).await {
         Ok(found) => {
@@ -223,13 +267,31 @@ async fn ours<K: Resource<DynamicType = ()>>(
             Ok(Some(value))
         }
         // The server's words differ for an object and for a kind that it does not know.
-        Err(error) if UNKNOWN_KIND.iter().any(|words| error.why.contains(words)) => {
-            let object = ObjectRef::namespaced(&resource.kind, &reader.namespace, name);
-            Err(GatherError::NotInstalled(object))
-        }
+        Err(error) if UNKNOWN_KIND.iter().any(|words| error.why.contains(words)) => Err(
+            GatherError::NotInstalled(ObjectRef::cluster(&resource.kind, name)),
+        ),
         Err(error) if error.why.contains("not found") => Ok(None),
         Err(error) => Err(GatherError::Unreadable(error)),
     }
+}
+
+/// The Tenant that a Pod belongs to: by its name and UID; what runs on when another Tenant of the name
+/// takes a namespace back carries no UID, and is in that namespace.
+async fn tenant_of_pod(reader: &Reader, pod: &PodView) -> Result<Option<TenantView>, GatherError> {
+    if pod.meta.run_kind.as_deref() != Some("Tenant") {
+        return Ok(None);
+    }
+    let name = pod.meta.run_name.as_deref().unwrap_or_default();
+    let found = match ours::<Tenant>(reader, name).await {
+        Ok(found) => found.map(|tenant| TenantView::read(&tenant)),
+        Err(GatherError::NotInstalled(_)) => None,
+        Err(error @ (GatherError::NotFound(_) | GatherError::Unreadable(_))) => return Err(error),
+    };
+    let is_of = |tenant: &TenantView| match pod.meta.run_uid.as_deref() {
+        Some(uid) => uid == api::names::label_value(&tenant.meta.uid),
+        None => pod.meta.namespace == tenant.namespace,
+    };
+    Ok(found.filter(is_of))
 }
 
 /// A run of this kind; none if there is no such run, or no such kind of run.
@@ -320,11 +382,8 @@ async fn around(reader: &Reader, world: &mut World, operator: Option<&str>) {
     let (jobs_api, pods_api) = (reader.here::<Job>(), reader.here::<Pod>());
     let (quotas_api, ranges_api) = (reader.here::<ResourceQuota>(), reader.here::<LimitRange>());
     let namespaces: Api<Namespace> = Api::all(reader.client.clone());
-    let leases = match operator {
-        Some(namespace) => Api::<Lease>::namespaced(reader.client.clone(), namespace),
-        None => Api::all(reader.client.clone()),
-    };
-    let named = ListParams::default().fields(&format!("metadata.name={LEASE}"));
+    let leases = leases_in(reader, operator);
+    let named = leases_of(Family::Tasks);
     let (jobs, pods, quotas, ranges, namespace, leases, agent) = tokio::join!(
         optional(of_run.clone().map(|params| reader.list(&jobs_api, params))),
         optional(of_run.map(|params| reader.list(&pods_api, params))),
@@ -366,6 +425,18 @@ async fn around(reader: &Reader, world: &mut World, operator: Option<&str>) {
     }
 }
 
+/// Where the operator's Leases are: in its namespace, or anywhere.
+fn leases_in(reader: &Reader, operator: Option<&str>) -> Api<Lease> {
+    match operator {
+        Some(namespace) => Api::namespaced(reader.client.clone(), namespace),
+        None => Api::all(reader.client.clone()),
+    }
+}
+
+fn leases_of(family: Family) -> ListParams {
+    ListParams::default().fields(&format!("metadata.name={}", family.lease()))
+}
+
 async fn optional<T>(read: Option<impl Future<Output = T>>) -> Option<T> {
     match read {
         Some(read) => Some(read.await),
@@ -378,233 +449,5 @@ fn known(object: ObjectRef, exists: bool) -> Known {
         object,
         exists,
         provisioner: None,
-    }
-}
-
-/// What depends on what was found: Events, claims, nodes, and things that are only named.
-async fn details(reader: &Reader, world: &mut World) {
-    let claims: Vec<String> = world
-        .pods
-        .iter()
-        .flat_map(|pod| pod.claims.clone())
-        .take(EACH)
-        .collect();
-    let claims_api = reader.here::<PersistentVolumeClaim>();
-    let found = join_all(claims.iter().map(|name| reader.get(&claims_api, name))).await;
-    for (name, read) in claims.iter().zip(found) {
-        match keep(world, read) {
-            Some(Some(claim)) => world.claims.push(ClaimView::from(&claim)),
-            Some(None) => {
-                let object =
-                    ObjectRef::namespaced("PersistentVolumeClaim", &reader.namespace, name);
-                world.known.push(known(object, false));
-            }
-            None => {}
-        }
-    }
-    events(reader, world).await;
-    nodes(reader, world).await;
-    needs(reader, world).await;
-    classes(reader, world).await;
-    others(reader, world).await;
-}
-
-/// Events about each object by its UID: those of the newest Jobs and Pods.
-async fn events(reader: &Reader, world: &mut World) {
-    let run = world.run.iter().map(|run| &run.meta);
-    let newest = |mut all: Vec<Meta>| {
-        all.sort_by_key(|meta| std::cmp::Reverse(meta.created.clone()));
-        all.into_iter().take(EACH / 3).map(|meta| meta.uid)
-    };
-    let mut uids: Vec<String> = run.map(|meta| meta.uid.clone()).collect();
-    uids.extend(newest(
-        world.jobs.iter().map(|job| job.meta.clone()).collect(),
-    ));
-    uids.extend(newest(
-        world.pods.iter().map(|pod| pod.meta.clone()).collect(),
-    ));
-    uids.extend(newest(
-        world
-            .claims
-            .iter()
-            .map(|claim| claim.meta.clone())
-            .collect(),
-    ));
-    uids.retain(|uid| !uid.is_empty());
-    let api = reader.here::<Event>();
-    let reads = uids.iter().map(|uid| {
-        let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
-        reader.list(&api, params)
-    });
-    for read in join_all(reads).await {
-        let found = keep_list(world, "Events", read, |event| event.into());
-        world.events.extend(found.unwrap_or_default());
-    }
-}
-
-/// The nodes of the Pods; all of them, up to a bound, if a Pod has no place.
-async fn nodes(reader: &Reader, world: &mut World) {
-    let api: Api<Node> = Api::all(reader.client.clone());
-    let keys: Vec<String> = world
-        .pods
-        .iter()
-        .flat_map(|pod| pod.node_selector.keys().cloned())
-        .collect();
-    let unplaced = |pod: &PodView| {
-        pod.node.is_none()
-            && pod
-                .conditions
-                .iter()
-                .any(|known| known.kind == "PodScheduled" && known.status == "False")
-    };
-    if world.pods.iter().any(unplaced) {
-        let read = reader.list(&api, ListParams::default()).await;
-        let found = keep_list(world, "Nodes", read, |node| NodeView::read(node, &keys));
-        world.nodes = found.unwrap_or_default();
-        return;
-    }
-    let mut names: Vec<String> = world
-        .pods
-        .iter()
-        .filter_map(|pod| pod.node.clone())
-        .collect();
-    names.sort();
-    names.dedup();
-    names.truncate(EACH);
-    let reads = join_all(names.iter().map(|name| reader.get(&api, name))).await;
-    for (name, read) in names.iter().zip(reads) {
-        match keep(world, read) {
-            Some(Some(node)) => world.nodes.push(NodeView::read(&node, &keys)),
-            Some(None) => world
-                .known
-                .push(known(ObjectRef::cluster("Node", name), false)),
-            None => {}
-        }
-    }
-}
-
-/// Whether what the Agent and the Pods name exists, and the run's own files.
-async fn needs(reader: &Reader, world: &mut World) {
-    let agents = world.agent.iter().flat_map(|agent| &agent.needs);
-    let pods = world.pods.iter().flat_map(|pod| &pod.needs);
-    let mut things: Vec<(String, String)> = agents
-        .chain(pods)
-        .map(|need| (need.kind.clone(), need.name.clone()))
-        .collect();
-    let files = world
-        .run
-        .as_ref()
-        .and_then(|run| run.status.config_map_name.clone());
-    things.extend(files.map(|name| ("ConfigMap".to_owned(), name)));
-    let docs = world.run.as_ref().and_then(|run| run.docs.as_ref());
-    let secret = docs.and_then(|docs| docs.secret.clone());
-    things.extend(secret.map(|name| ("Secret".to_owned(), name)));
-    things.sort();
-    things.dedup();
-    things.retain(|(kind, _)| kind != "StorageClass");
-    things.truncate(2 * EACH);
-    let reads = things.iter().map(|(kind, name)| async move {
-        let client = || reader.client.clone();
-        match kind.as_str() {
-            "Secret" => reader.exists(&reader.here::<Secret>(), name).await,
-            "ConfigMap" => reader.exists(&reader.here::<ConfigMap>(), name).await,
-            "ServiceAccount" => reader.exists(&reader.here::<ServiceAccount>(), name).await,
-            "RuntimeClass" => {
-                reader
-                    .exists(&Api::<RuntimeClass>::all(client()), name)
-                    .await
-            }
-            _ => {
-                reader
-                    .exists(&Api::<PriorityClass>::all(client()), name)
-                    .await
-            }
-        }
-    });
-    for ((kind, name), read) in things.iter().zip(join_all(reads).await) {
-        let object = match kind.as_str() {
-            "RuntimeClass" | "PriorityClass" => ObjectRef::cluster(kind, name),
-            _ => ObjectRef::namespaced(kind, &reader.namespace, name),
-        };
-        if let Some(exists) = keep(world, read) {
-            world.known.push(known(object, exists));
-        }
-    }
-}
-
-/// The storage classes of the claims and of the Agent, and whether their drivers are there.
-async fn classes(reader: &Reader, world: &mut World) {
-    let of_claims = world.claims.iter().filter_map(|claim| claim.class.clone());
-    let needs = world.agent.iter().flat_map(|agent| &agent.needs);
-    let of_agent = needs
-        .filter(|need| need.kind == "StorageClass")
-        .map(|need| need.name.clone());
-    let mut names: Vec<String> = of_claims.chain(of_agent).collect();
-    names.sort();
-    names.dedup();
-    names.truncate(EACH);
-    let api: Api<StorageClass> = Api::all(reader.client.clone());
-    let drivers: Api<CSIDriver> = Api::all(reader.client.clone());
-    for name in names {
-        let read = reader.get(&api, &name).await;
-        let Some(found) = keep(world, read) else {
-            continue;
-        };
-        let provisioner = found.map(|class| class.provisioner);
-        world.known.push(Known {
-            object: ObjectRef::cluster("StorageClass", &name),
-            exists: provisioner.is_some(),
-            provisioner: provisioner.clone(),
-        });
-        // Those within Kubernetes have no driver object.
-        let outside = provisioner.filter(|driver| !driver.starts_with("kubernetes.io/"));
-        if let Some(driver) = outside {
-            let read = reader.exists(&drivers, &driver).await;
-            if let Some(exists) = keep(world, read) {
-                world
-                    .known
-                    .push(known(ObjectRef::cluster("CSIDriver", &driver), exists));
-            }
-        }
-    }
-}
-
-/// The object that stands where a child should be, if the status says that one does.
-async fn others(reader: &Reader, world: &mut World) {
-    let Some(progress) = world.run.as_ref().map(|run| run.status.progress.clone()) else {
-        return;
-    };
-    let condition = progress.condition(condition::SUCCEEDED);
-    if condition.is_none_or(|said| said.reason != Reason::ChildNameTaken.name()) {
-        return;
-    }
-    let message = progress.message.unwrap_or_default();
-    let Some((kind, name)) = said::taken(&message) else {
-        return;
-    };
-    let what = format!("{kind} '{name}'");
-    let meta = match kind {
-        "Job" => {
-            let api = reader.here::<Job>();
-            let read = reader.timed(&what, api.get_metadata_opt(name)).await;
-            keep(world, read).map(|found| found.map(|found| found.metadata))
-        }
-        "ConfigMap" => {
-            let api = reader.here::<ConfigMap>();
-            let read = reader.timed(&what, api.get_metadata_opt(name)).await;
-            keep(world, read).map(|found| found.map(|found| found.metadata))
-        }
-        _ => None,
-    };
-    match meta {
-        Some(Some(meta)) => world.others.push(OtherView {
-            kind: kind.to_owned(),
-            meta: Meta::from(&meta),
-        }),
-        Some(None) => {
-            let object = ObjectRef::namespaced(kind, &reader.namespace, name);
-            world.known.push(known(object, false));
-        }
-        None => {}
     }
 }

@@ -62,6 +62,8 @@ impl Reader {
         what: &str,
         request: impl Future<Output = Result<T, Error>>,
     ) -> Read<T> {
+        // A request is large, and many are made at once: on the stack they would not fit into a thread's.
+        let request = Box::pin(request);
         match tokio::time::timeout(self.timeout, request).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(unreadable(what, &error)),

@@ -8,15 +8,15 @@ use k8s_openapi::{
         batch::v1::Job,
         coordination::v1::Lease,
         core::v1::{
-            Container, ContainerState as State, Event, LimitRange, Namespace, Node,
-            PersistentVolumeClaim, Pod, PodSpec, ResourceQuota, ResourceRequirements, Taint,
+            Container, ContainerState as State, ContainerStatus, Event, LimitRange, Namespace,
+            Node, PersistentVolumeClaim, Pod, PodSpec, ResourceQuota, ResourceRequirements, Taint,
             Volume,
         },
     },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
 };
 
-use super::{optional, text};
+use super::{annotation, optional, text};
 use crate::world::{
     ClaimView, ConditionView, ContainerState, ContainerView, EventView, JobView, LIST, LeaseView,
     LimitRangeView, Meta, NamespaceView, Need, NodeView, ObjectRef, PodView, QuotaView,
@@ -69,13 +69,10 @@ impl From<&Pod> for PodView {
         let conditions = status.conditions.unwrap_or_default();
         let volumes = spec.volumes.iter().flat_map(|all| all.iter().take(LIST));
         let of_init = status.init_container_statuses.iter();
-        let states: BTreeMap<&str, (&State, &str)> = of_init
+        let states: BTreeMap<&str, &ContainerStatus> = of_init
             .chain(&status.container_statuses)
             .flat_map(|all| all.iter())
-            .filter_map(|one| {
-                let state = one.state.as_ref()?;
-                Some((one.name.as_str(), (state, one.image_id.as_str())))
-            })
+            .map(|one| (one.name.as_str(), one))
             .collect();
         let containers = sequence(spec)
             .take(LIST)
@@ -156,16 +153,24 @@ fn needs(spec: &PodSpec) -> Vec<Need> {
         .collect()
 }
 
-fn container(container: &Container, state: Option<(&State, &str)>) -> ContainerView {
+fn container(container: &Container, status: Option<&ContainerStatus>) -> ContainerView {
     let empty = ResourceRequirements::default();
     let resources = container.resources.as_ref().unwrap_or(&empty);
     ContainerView {
         name: container.name.clone(),
         image: optional(container.image.as_ref()),
-        image_id: state.map(|(_, id)| text(id)).unwrap_or_default(),
+        image_id: status.map(|one| text(&one.image_id)).unwrap_or_default(),
         requests: quantities(resources.requests.as_ref()),
         limits: quantities(resources.limits.as_ref()),
-        state: state.map(|(state, _)| stand(state)).unwrap_or_default(),
+        state: status
+            .and_then(|one| one.state.as_ref())
+            .map(stand)
+            .unwrap_or_default(),
+        restarts: status.map(|one| one.restart_count).unwrap_or_default(),
+        before: status
+            .and_then(|one| one.last_state.as_ref())
+            .map(stand)
+            .filter(|state| *state != ContainerState::Unknown),
     }
 }
 
@@ -315,7 +320,15 @@ impl From<&Namespace> for NamespaceView {
             .status
             .iter()
             .flat_map(|status| &status.conditions);
+        let noted = namespace.metadata.managed_fields.iter();
+        let maker = noted
+            .flat_map(|all| all.iter())
+            .filter(|entry| entry.subresource.as_deref().unwrap_or_default().is_empty())
+            .min_by_key(|entry| entry.time.clone());
         Self {
+            meta: Meta::from(&namespace.metadata),
+            adopt: annotation(&namespace.metadata, names::ADOPT).map(text),
+            made_by: maker.and_then(|entry| entry.manager.as_deref().map(text)),
             name: optional(namespace.metadata.name.as_ref()),
             deleting: namespace.metadata.deletion_timestamp.clone(),
             pod_security: level.cloned(),

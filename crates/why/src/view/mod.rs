@@ -3,12 +3,20 @@
 
 mod core;
 mod ours;
+mod tenants;
 
 use api::{names, status::bounded};
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 
 use crate::world::{ConditionView, LIST, Meta, Owner, TEXT};
+
+/// Label: which part of a Tenant something belongs to.
+const COMPONENT: &str = "orchestrator.io/component";
+
+fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    meta.annotations.as_ref()?.get(key).map(String::as_str)
+}
 
 fn text(words: &str) -> String {
     bounded(words, TEXT)
@@ -52,6 +60,8 @@ impl From<&ObjectMeta> for Meta {
             run_uid: label(names::UID),
             run_name: label(names::NAME),
             run_kind: label(names::KIND),
+            component: label(COMPONENT),
+            retained_from: annotation(meta, names::RETAINED_FROM).map(text),
         }
     }
 }

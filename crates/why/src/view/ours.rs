@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::text;
+use super::{annotation, text};
 use crate::world::{AgentView, DocsView, LIST, Meta, Need, RunView};
 
 impl RunView {
@@ -260,13 +260,13 @@ fn needs(spec: &AgentSpec) -> Vec<Need> {
     all
 }
 
-fn part<T: DeserializeOwned>(object: &Value, key: &str) -> Result<T, String> {
+pub(super) fn part<T: DeserializeOwned>(object: &Value, key: &str) -> Result<T, String> {
     let value = object.get(key).cloned().unwrap_or(Value::Null);
     serde_json::from_value(value).map_err(|error| text(&error.to_string()))
 }
 
 /// The status; a missing one is empty, one that cannot be read is said.
-fn status<T: DeserializeOwned + Default>(object: &Value) -> (T, Option<String>) {
+pub(super) fn status<T: DeserializeOwned + Default>(object: &Value) -> (T, Option<String>) {
     if object.get("status").is_none() {
         return (T::default(), None);
     }
@@ -276,12 +276,8 @@ fn status<T: DeserializeOwned + Default>(object: &Value) -> (T, Option<String>) 
     }
 }
 
-fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
-    meta.annotations.as_ref()?.get(key).map(String::as_str)
-}
-
 /// When someone other than the operator wrote it last, as the server noted it.
-fn changed(meta: &ObjectMeta) -> Option<Time> {
+pub(super) fn changed(meta: &ObjectMeta) -> Option<Time> {
     let entries = meta.managed_fields.iter().flat_map(|all| all.iter());
     entries
         .filter(|entry| entry.manager.as_deref() != Some(MANAGER))

@@ -393,6 +393,7 @@ impl Scene {
         let meta = Meta::from(&from(meta));
         self.0.others.push(OtherView {
             kind: kind.to_owned(),
+            resource: String::new(),
             meta,
         });
         self

@@ -95,14 +95,16 @@ fn the_schema_does_not_drift() {
     same(&path, &text);
 }
 
-/// The example of the docs is what users see.
+/// The examples of the docs are what users see.
 #[test]
 fn the_docs_show_a_golden() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/why.md");
     let docs = fs::read_to_string(path).unwrap();
-    let golden = fs::read_to_string(folder("golden").join("secret-missing.txt")).unwrap();
-    assert!(
-        docs.contains(&golden),
-        "docs/reference/why.md has another example:\n{golden}"
-    );
+    for name in ["secret-missing.txt", "tenant-policy-not-enforced.txt"] {
+        let golden = fs::read_to_string(folder("golden").join(name)).unwrap();
+        assert!(
+            docs.contains(&golden),
+            "docs/reference/why.md has another example:\n{golden}"
+        );
+    }
 }

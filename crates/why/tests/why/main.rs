@@ -17,6 +17,14 @@ mod goes;
 #[cfg(test)]
 mod promises;
 #[cfg(test)]
+mod tenant_build;
+#[cfg(test)]
+mod tenant_parts;
+#[cfg(test)]
+mod tenant_places;
+#[cfg(test)]
+mod tenants;
+#[cfg(test)]
 mod waits;
 
 use why::{World, explain, explanation::State};
@@ -49,6 +57,7 @@ pub(crate) fn all() -> Vec<Case> {
     all.extend(goes::cases());
     all.extend(ends::cases());
     all.extend(docs::cases());
+    all.extend(tenants::cases());
     all
 }
 

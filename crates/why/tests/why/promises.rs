@@ -123,7 +123,27 @@ fn a_world_carries_no_content() {
         }]},
     }))
     .unwrap();
+    let tenant = serde_json::json!({
+        "metadata": { "name": "a", "annotations": { "x": canary } },
+        "spec": {
+            "deletion": { "policy": "Delete" }, "description": canary,
+            "server": { "image": "i", "env": [{ "name": "A", "value": canary }] },
+            "redis": { "image": "i", "storage": { "size": "1Gi" }, "config": { "maxmemory": canary } },
+        },
+    });
+    let deployment: k8s_openapi::api::apps::v1::Deployment =
+        serde_json::from_value(serde_json::json!({
+            "metadata": { "name": "a", "annotations": { "x": canary } },
+            "spec": { "selector": {}, "template": { "spec": { "containers": [{
+                "name": "server", "env": [{ "name": "A", "value": canary }],
+            }]}}},
+        }))
+        .unwrap();
+    let tenant = why::world::TenantView::read(&tenant);
+    assert_eq!(tenant.undecodable, None);
     let views = [
+        serde_json::to_string(&tenant).unwrap(),
+        serde_json::to_string(&why::world::WorkloadView::from(&deployment)).unwrap(),
         serde_json::to_string(&why::world::RunView::read(&run)).unwrap(),
         serde_json::to_string(&why::world::AgentView::read(&agent)).unwrap(),
         serde_json::to_string(&why::world::PodView::from(&pod)).unwrap(),
@@ -137,7 +157,7 @@ fn a_world_carries_no_content() {
 #[test]
 fn a_world_with_holes_is_explained_too() {
     type Hole = (&'static str, fn(&mut World));
-    let holes: [Hole; 10] = [
+    let holes: [Hole; 14] = [
         ("agent", |world| world.agent = None),
         ("jobs", |world| world.jobs.clear()),
         ("pods", |world| world.pods.clear()),
@@ -148,6 +168,10 @@ fn a_world_with_holes_is_explained_too() {
         ("known", |world| world.known.clear()),
         ("namespace", |world| world.namespace = None),
         ("leases", |world| world.leases = None),
+        ("workloads", |world| world.workloads.clear()),
+        ("endpoints", |world| world.endpoints.clear()),
+        ("policies", |world| world.policies = None),
+        ("left", |world| world.left.clear()),
     ];
     for case in all() {
         for (index, (first, one)) in holes.iter().enumerate() {
@@ -166,16 +190,55 @@ fn a_world_with_holes_is_explained_too() {
     }
 }
 
+/// A Tenant that is not isolated, or not known to be, never reads as one that is well.
+#[test]
+fn only_a_proven_tenant_is_called_ready() {
+    for case in all() {
+        let Some(tenant) = &case.world.tenant else {
+            continue;
+        };
+        let found = explain(&case.world);
+        let isolated = tenant.status.progress.condition("NetworkIsolated");
+        let text = render(&found, 100, false);
+        if isolated.is_none_or(|known| known.status != "True") {
+            assert_ne!(found.state, State::Ready, "{}", case.name);
+        }
+        if isolated.is_some_and(|known| known.status == "False") && found.state != State::Deleting {
+            let text = text.to_lowercase();
+            assert!(text.contains("isolated"), "{}: {text}", case.name);
+        }
+        // A Tenant is in no namespace, and its Secret's content is nobody's business.
+        for command in &found.next {
+            assert!(
+                !(command.run.contains(" oten ") && command.run.contains(" -n ")),
+                "{}: {}",
+                case.name,
+                command.run
+            );
+            assert!(
+                !command.run.contains("get secret tenant-redis"),
+                "{}",
+                case.name
+            );
+        }
+    }
+}
+
 /// The first sentence is the status's own, unless the cluster contradicts it; then both are there.
 #[test]
 fn the_status_speaks_first_unless_it_is_outdated() {
     for case in all() {
-        let Some(run) = &case.world.run else { continue };
         let found = explain(&case.world);
-        if !["TaskRun", "DocsRun"].contains(&found.subject.kind.as_str()) {
-            continue;
-        }
-        let said = run.status.progress.message.clone().unwrap();
+        let progress = match (&case.world.run, &case.world.tenant) {
+            (Some(run), _) if found.subject.kind != "Agent" => &run.status.progress,
+            (_, Some(tenant)) => &tenant.status.progress,
+            _ => continue,
+        };
+        let isolated = progress.condition("NetworkIsolated");
+        let said = match (found.state, isolated) {
+            (State::NotIsolated | State::NotProven, Some(known)) => known.message.clone(),
+            _ => progress.message.clone().unwrap(),
+        };
         match &found.outdated {
             None => assert_eq!(found.headline, said, "{}", case.name),
             Some(outdated) => {
@@ -251,6 +314,40 @@ fn no_command_is_dangerous_or_does_not_do_what_it_says() {
 
 fn time(clock: &str) -> Timestamp {
     crate::build::at(clock).parse().unwrap()
+}
+
+/// The same for Tenants.
+#[test]
+fn the_times_of_tenants_are_possible() {
+    for case in all() {
+        let Some(tenant) = &case.world.tenant else {
+            continue;
+        };
+        let name = case.name;
+        let created = tenant.meta.created.as_ref().unwrap();
+        let Some(written) = &tenant.status.progress.last_updated else {
+            continue;
+        };
+        assert!(
+            written >= created && *written <= case.world.now,
+            "{name}: {written:?}"
+        );
+        let deleting = tenant.meta.deleting.as_ref();
+        assert!(deleting.is_none_or(|at| at >= created), "{name}");
+        let ready = tenant.status.progress.condition("Ready");
+        if ready.is_some_and(|known| known.reason.starts_with("Delet")) {
+            assert!(deleting.is_some_and(|at| at <= written), "{name}");
+        }
+        for pod in &case.world.pods {
+            assert!(pod.meta.created.as_ref().unwrap() >= created, "{name}");
+        }
+        for lease in case.world.leases.iter().flat_map(|all| all.iter()) {
+            assert!(
+                lease.renewed.as_ref().unwrap() >= written,
+                "{name}: written by an operator that was gone"
+            );
+        }
+    }
 }
 
 /// A world in an impossible order explains nothing.

@@ -1,4 +1,4 @@
-//! Who may what: the roles for users and the policies are rendered as they were generated.
+//! Who may what: roles and policies are rendered as they were generated.
 
 use std::{collections::BTreeMap, fs};
 
@@ -6,88 +6,167 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Rendered, folder, of_kind, text, watched_namespaces};
+use super::{
+    NAMESPACE, Rendered, component, folder, of_kind, rules::is_bound, text, watched_namespaces,
+};
 
-/// What was generated for the tasks family.
+/// What was generated for a family.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Generated {
     policies: Vec<Value>,
+    operator_policies: Vec<Value>,
     user_roles: Vec<Value>,
+    shared: Vec<Value>,
 }
 
-/// Whether a ClusterRole is for the cluster's own roles to take in, not the operator's.
-pub(super) fn is_for_users(role: &Value) -> bool {
-    let labels = role.pointer("/metadata/labels").and_then(Value::as_object);
-    labels.is_some_and(|labels| {
-        labels
-            .keys()
-            .any(|key| key.starts_with("rbac.authorization.k8s.io/aggregate-to-"))
-    })
-}
-
-/// By the end of the name, which the chart puts behind its own.
-fn by_name<'a>(
-    objects: impl Iterator<Item = &'a Value>,
-    part: &str,
-) -> BTreeMap<&'a str, &'a Value> {
-    objects
-        .map(|object| {
-            let name = text(object, "/metadata/name");
-            let own = name.split_once("-tasks-").map_or(name, |(_, own)| own);
-            (own, object.pointer(part).unwrap_or(&Value::Null))
-        })
-        .collect()
-}
-
-pub(super) fn check(rendered: &[Rendered]) -> Result<String> {
-    let path = folder().join("policies-tasks.yaml");
+fn generated(family: &str) -> Result<Generated> {
+    let path = folder().join(format!("policies-{family}.yaml"));
     let file = fs::read_to_string(&path)
         .with_context(|| format!("no '{}': run 'cargo xtask generate'", path.display()))?;
-    let Generated {
-        policies,
-        user_roles,
-    } = serde_saphyr::from_str(&file).with_context(|| format!("'{}'", path.display()))?;
+    let generated: Generated =
+        serde_saphyr::from_str(&file).with_context(|| format!("'{}'", path.display()))?;
     ensure!(
-        !policies.is_empty() && !user_roles.is_empty(),
+        !generated.policies.is_empty() && !generated.user_roles.is_empty(),
         "'{}' is empty",
         path.display()
     );
-    for Rendered { values, objects } in rendered {
-        let roles = || of_kind(objects, "ClusterRole").filter(|role| is_for_users(role));
-        ensure!(
-            by_name(roles(), "/rules") == by_name(user_roles.iter(), "/rules"),
-            "with '{values}': the roles for users are not the generated ones"
-        );
-        for role in &user_roles {
-            let name = text(role, "/metadata/name");
-            let wanted = role["metadata"]["labels"].as_object();
-            let rendered = by_name(roles(), "/metadata/labels");
-            ensure!(
-                wanted
-                    .into_iter()
-                    .flat_map(|labels| labels.iter())
-                    .all(
-                        |(key, value)| rendered.get(name).and_then(|has| has.get(key))
-                            == Some(value)
-                    ),
-                "with '{values}': no role of the cluster takes '{name}' in"
-            );
+    Ok(generated)
+}
+
+/// What a family must have, by name.
+#[derive(Default)]
+struct Wanted {
+    policies: BTreeMap<String, Value>,
+    /// Roles that the chart gives to nobody: rules, and the labels by which others take them in.
+    roles: BTreeMap<String, (Value, Value)>,
+    /// Beside roles and policies: whole, without labels.
+    others: BTreeMap<String, Value>,
+}
+
+impl Wanted {
+    /// All that begins with `name` belongs to the family.
+    fn add(&mut self, family: &str, name: &str) -> Result<()> {
+        let Generated {
+            policies,
+            operator_policies,
+            user_roles,
+            shared,
+        } = generated(family)?;
+        let full = |object: &Value| format!("{name}-{}", text(object, "/metadata/name"));
+        for policy in &policies {
+            self.policies.insert(full(policy), policy["spec"].clone());
         }
-        let is_off = values.contains("admissionPolicies.enabled=false");
-        let wanted = if is_off { &[] } else { policies.as_slice() };
+        let user = format!("system:serviceaccount:{NAMESPACE}:{name}");
+        for policy in &operator_policies {
+            let mut spec = policy["spec"].clone();
+            spec["matchConditions"] = json!([api::policy::by_user(&user)]);
+            self.policies.insert(full(policy), spec);
+        }
+        for role in &user_roles {
+            self.roles.insert(full(role), parts(role));
+        }
+        for object in &shared {
+            // Under the name that it has: others know it by that.
+            let name = text(object, "/metadata/name").to_owned();
+            if text(object, "/kind") == "ClusterRole" {
+                self.roles.insert(name, parts(object));
+            } else {
+                self.others.insert(name, unlabelled(object));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The rules of a role, and the labels by which roles of the cluster take it in.
+fn parts(role: &Value) -> (Value, Value) {
+    let labels = role.pointer("/metadata/labels").and_then(Value::as_object);
+    let taken_in: serde_json::Map<String, Value> = labels
+        .into_iter()
+        .flat_map(|labels| labels.iter())
+        .filter(|(key, _)| key.starts_with("rbac.authorization.k8s.io/aggregate-to-"))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    (role["rules"].clone(), Value::Object(taken_in))
+}
+
+fn unlabelled(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("labels");
+    }
+    object
+}
+
+fn name_of(object: &Value) -> String {
+    text(object, "/metadata/name").to_owned()
+}
+
+pub(super) fn check(rendered: &[Rendered]) -> Result<String> {
+    let (mut policies, mut roles) = (0, 0);
+    for one in rendered {
+        let Rendered { values, objects } = one;
+        let mut wanted = Wanted::default();
+        for (family, name) in one.families()? {
+            wanted.add(family, name)?;
+        }
+        let unbound = of_kind(objects, "ClusterRole").filter(|role| !is_bound(objects, role));
+        let given: BTreeMap<String, (Value, Value)> =
+            unbound.map(|role| (name_of(role), parts(role))).collect();
         ensure!(
-            by_name(of_kind(objects, "ValidatingAdmissionPolicy"), "/spec")
-                == by_name(wanted.iter(), "/spec"),
-            "with '{values}': the policies are not the generated ones"
+            given == wanted.roles,
+            "with '{values}': the roles for users and owners are not the generated ones: {:?}",
+            given.keys().collect::<Vec<_>>()
         );
-        bindings(values, objects, wanted.len())?;
+        let given: BTreeMap<String, Value> = of_kind(objects, "PriorityClass")
+            .map(|class| (name_of(class), unlabelled(class)))
+            .collect();
+        ensure!(
+            given == wanted.others,
+            "with '{values}': the classes are not the generated ones"
+        );
+        if values.contains("admissionPolicies.enabled=false") {
+            wanted.policies.clear();
+        }
+        let given: BTreeMap<String, Value> = of_kind(objects, "ValidatingAdmissionPolicy")
+            .map(|policy| (name_of(policy), policy["spec"].clone()))
+            .collect();
+        ensure!(
+            given == wanted.policies,
+            "with '{values}': the policies are not the generated ones: {:?}",
+            given.keys().collect::<Vec<_>>()
+        );
+        bindings(values, objects, wanted.policies.len())?;
+        labelled(one)?;
+        policies = policies.max(wanted.policies.len());
+        roles = roles.max(wanted.roles.len());
     }
     Ok(format!(
-        "{} policies, each bound where the operator works, and {} roles for users, as generated",
-        policies.len(),
-        user_roles.len()
+        "{policies} policies, each bound where the operator works, and {roles} roles for users and owners, as generated"
     ))
+}
+
+/// Each object of no namespace says which family it belongs to, definitions aside: by that it is found.
+fn labelled(one: &Rendered) -> Result<()> {
+    let families = one.families()?;
+    for kind in [
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "PriorityClass",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    ] {
+        for object in of_kind(&one.objects, kind) {
+            ensure!(
+                families.contains_key(component(object)),
+                "with '{}': {kind} '{}' belongs to no family",
+                one.values,
+                name_of(object)
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Each policy is bound, refuses, and holds where the operator works.

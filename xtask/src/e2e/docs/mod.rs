@@ -16,14 +16,12 @@ mod refused;
 mod remote;
 mod tutorial;
 
-use std::{process::ExitCode, time::Duration};
+use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
-use futures::FutureExt;
-use testkit::{
-    cluster::Tier,
-    suite::{Case, Place},
-};
+use testkit::suite::{Case, Place};
+
+use crate::cases::case;
 
 use crate::image;
 
@@ -32,19 +30,6 @@ const PARALLEL: usize = 8;
 
 /// The image of the steps, as it is loaded on the node.
 const TOOLBOX: &str = concat!("localhost/orchestrator-toolbox:", env!("CARGO_PKG_VERSION"));
-
-macro_rules! case {
-    ($name:literal, $shows:literal, $run:path) => {
-        Case {
-            name: $name,
-            shows: $shows,
-            tier: Tier::Node,
-            alone: false,
-            limit: Duration::from_secs(240),
-            run: |env| $run(env).boxed(),
-        }
-    };
-}
 
 /// Runs all cases, or those whose names are given.
 pub(super) async fn run(only: &[String]) -> Result<ExitCode> {

@@ -12,31 +12,18 @@ mod odd;
 mod start;
 mod version;
 
-use std::{process::ExitCode, time::Duration};
+use std::process::ExitCode;
 
 use anyhow::Result;
-use futures::FutureExt;
 use testkit::{
-    cluster::Tier,
     parts,
     suite::{Case, Place},
 };
 
+use crate::cases::{alone, case};
+
 /// Cases wait more than they work.
 const PARALLEL: usize = 8;
-
-macro_rules! case {
-    ($name:literal, $shows:literal, $run:path) => {
-        Case {
-            name: $name,
-            shows: $shows,
-            tier: Tier::Node,
-            alone: false,
-            limit: Duration::from_secs(180),
-            run: |env| $run(env).boxed(),
-        }
-    };
-}
 
 /// Runs all cases, or those whose names are given.
 pub(super) async fn run(only: &[String]) -> Result<ExitCode> {
@@ -45,17 +32,6 @@ pub(super) async fn run(only: &[String]) -> Result<ExitCode> {
         parts::binary("kstatus", "kstatus")?;
     }
     crate::cases::run("e2e-tasks", cases(), only, PARALLEL).await
-}
-
-/// These have the cluster for themselves: they take its only node.
-macro_rules! alone {
-    ($name:literal, $shows:literal, $run:path) => {
-        Case {
-            alone: true,
-            limit: Duration::from_secs(240),
-            ..case!($name, $shows, $run)
-        }
-    };
 }
 
 /// The slow ones first: the others fill the gaps.

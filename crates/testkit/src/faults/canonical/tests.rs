@@ -17,9 +17,13 @@ fn seen(version: u64, resource: &str, name: &str, uid: &str, mut object: Value) 
     }
 }
 
+fn home(salt: u64) -> String {
+    format!("play-{salt}x{salt}")
+}
+
 /// One play; all that is random or a time depends on `salt`.
 fn play(salt: u64) -> Vec<Seen> {
-    let namespace = format!("play-{salt}x{salt}");
+    let namespace = home(salt);
     let (run, job) = (format!("run-{salt}"), format!("job-{salt}"));
     let stamp = format!("2026-11-15T15:05:{:02}Z", salt % 60);
     let version = salt * 1000;
@@ -124,7 +128,10 @@ fn play(salt: u64) -> Vec<Seen> {
 
 #[test]
 fn two_plays_of_the_same_are_the_same() {
-    let (one, other) = (Canonical::of(&play(3)), Canonical::of(&play(47)));
+    let (one, other) = (
+        Canonical::of(&play(3), &home(3)),
+        Canonical::of(&play(47), &home(47)),
+    );
     assert_eq!(difference(&one, &other), [""; 0]);
     assert_eq!(one, other);
     let keys: Vec<&str> = one.objects.keys().map(String::as_str).collect();
@@ -159,7 +166,7 @@ fn changed(index: usize, pointer: &str, value: Value) -> Vec<Seen> {
 
 #[test]
 fn what_matters_is_a_difference() {
-    let wanted = Canonical::of(&play(3));
+    let wanted = Canonical::of(&play(3), &home(3));
     for (index, pointer, value, words) in [
         (
             0,
@@ -247,7 +254,10 @@ fn what_matters_is_a_difference() {
             "pods/shop-7-v1#1 status containers agent exitCode",
         ),
     ] {
-        let found = difference(&wanted, &Canonical::of(&changed(index, pointer, value)));
+        let found = difference(
+            &wanted,
+            &Canonical::of(&changed(index, pointer, value), &home(5)),
+        );
         assert_eq!(found.len(), 1, "{pointer}: {found:?}");
         assert!(found[0].starts_with(words), "{pointer}: {found:?}");
     }
@@ -255,10 +265,10 @@ fn what_matters_is_a_difference() {
 
 #[test]
 fn objects_too_many_and_too_few_are_named() {
-    let wanted = Canonical::of(&play(3));
+    let wanted = Canonical::of(&play(3), &home(3));
     let mut less = play(4);
     less[1].change = Change::Deleted;
-    let found = Canonical::of(&less);
+    let found = Canonical::of(&less, &home(4));
     assert_eq!(difference(&wanted, &found), ["jobs/shop-7-v1 is missing"]);
     assert!(found.gone.contains("jobs/shop-7-v1") && wanted.gone.is_empty());
     let more = ["jobs/shop-7-v1 is there, and should not be"];

@@ -274,7 +274,7 @@ fn outlived(seen: &[Seen]) -> Vec<String> {
 
 /// How often each thing was told, by the objects that tell it: one that is told again under its own
 /// name is one.
-pub(super) fn told(seen: &[Seen]) -> BTreeMap<String, Told> {
+pub(super) fn told(seen: &[Seen], home: &str) -> BTreeMap<String, Told> {
     let mut known: BTreeSet<&str> = BTreeSet::new();
     // By the object that they are about: the last reason, the last words, how often in a row.
     let mut last: HashMap<(String, String), (String, String, usize)> = HashMap::new();
@@ -300,7 +300,10 @@ pub(super) fn told(seen: &[Seen]) -> BTreeMap<String, Told> {
         );
         let (reason, note) = (word(&object["reason"]), word(&object["note"]));
         let text = super::super::canonical::settled(&note);
-        let what = format!("{kind} '{name}' {reason} {text}");
+        let mut what = format!("{kind} '{name}' {reason} {text}");
+        if !home.is_empty() {
+            what = what.replace(home, "namespace");
+        }
         let about = (format!("{}s", kind.to_lowercase()), name);
         let row = match last.get(&about) {
             Some((_, before, row)) if *before == what => row.saturating_add(1),

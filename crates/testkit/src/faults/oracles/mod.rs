@@ -78,8 +78,10 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What was seen of one play, in one namespace.
+/// What was seen of one play.
 pub struct Evidence<'a> {
+    /// The play's own namespace.
+    pub home: &'a str,
     /// By the witness, who is to have caught up.
     pub seen: &'a [Seen],
     /// The operator's own requests about this namespace, from the play's begin to its end.
@@ -130,12 +132,12 @@ impl Outcome {
     #[must_use]
     pub fn of(evidence: &Evidence<'_>) -> Self {
         Self {
-            canonical: Canonical::of(evidence.seen),
+            canonical: Canonical::of(evidence.seen, evidence.home),
             creates: ends::creates(evidence.audit),
             deletes: ends::deletes(evidence.audit),
             objects: ends::objects(evidence.seen),
             effects: ends::effects(evidence),
-            told: ends::told(evidence.seen),
+            told: ends::told(evidence.seen, evidence.home),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod answers;
 mod book;
 mod held;
+mod part;
 mod relay;
 mod stream;
 mod wire;
@@ -38,7 +39,10 @@ use self::{
 };
 use super::point::Injection;
 
-pub use self::book::Traced;
+pub use self::{
+    book::Traced,
+    part::{PLAY, Part},
+};
 
 /// An operator has one for each watch, and some more.
 const CONNECTIONS: usize = 512;
@@ -85,6 +89,7 @@ pub struct Endpoint {
 
 /// What all connections share.
 struct Shared {
+    part: Part,
     book: Mutex<Book>,
     upstream: Client,
     victim: Victim,
@@ -128,11 +133,26 @@ impl Proxy {
         victim: Victim,
         script: Vec<Injection>,
     ) -> Result<Self> {
+        Self::of_part(listener, upstream, victim, script, Part::default()).await
+    }
+
+    /// The same for one play of several in a cluster.
+    ///
+    /// # Errors
+    /// As [`Proxy::start`].
+    pub async fn of_part(
+        listener: std::net::TcpListener,
+        upstream: &Config,
+        victim: Victim,
+        script: Vec<Injection>,
+        part: Part,
+    ) -> Result<Self> {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
         let (acceptor, endpoint) = identity(address)?;
         let shared = Arc::new(Shared {
+            part,
             book: Mutex::new(Book::new(script)),
             upstream: Client::try_from(bare(upstream))?,
             victim,

@@ -34,13 +34,17 @@ pub(super) async fn answer(
     shared: Arc<Shared>,
     line: Arc<Line>,
 ) -> Result<Response<Outgoing>, Cut> {
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
     let Ok(body) = Limited::new(body, REQUEST).collect().await else {
         // The client went, or sends what no API server would take.
         return Err(Cut);
     };
     let body = body.to_bytes();
-    let asked = classify(&head.method, &head.uri, &body);
+    let mut asked = classify(&head.method, &head.uri, &body);
+    shared.part.plain(&mut asked);
+    if let Some(uri) = shared.part.selection(&asked, &head.uri) {
+        head.uri = uri;
+    }
     let start = (asked.route.verb == "watch").then(|| start(&head.uri));
     let now = Instant::now().into_std();
     let Some(arrival) = shared.book().arrive(now, &asked, start) else {

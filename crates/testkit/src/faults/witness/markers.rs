@@ -48,19 +48,27 @@ pub(super) async fn mark(
     resource: &ApiResource,
     turn: u64,
 ) -> Result<u64> {
-    let markers: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, resource);
+    let name = match is_of_cluster(resource) {
+        // Of its own name there may be several.
+        true => namespace,
+        false => MARKER,
+    };
+    let markers: Api<DynamicObject> = match is_of_cluster(resource) {
+        true => Api::all_with(client.clone(), resource),
+        false => Api::namespaced_with(client.clone(), namespace, resource),
+    };
     let metadata = json!({ "annotations": { "turn": turn.to_string() } });
     let change = Patch::Merge(json!({ "metadata": metadata }));
-    let written = match markers
-        .patch(MARKER, &PatchParams::default(), &change)
-        .await
-    {
+    let written = match markers.patch(name, &PatchParams::default(), &change).await {
         // The first time; and an Event does not stay for ever.
         Err(kube::Error::Api(status)) if status.code == 404 => {
             let mut body = marker(resource, namespace).context("no marker")?;
             body["apiVersion"] = json!(resource.api_version);
             body["kind"] = json!(resource.kind);
-            body["metadata"] = json!({ "name": MARKER, "namespace": namespace });
+            body["metadata"] = match is_of_cluster(resource) {
+                true => json!({ "name": name }),
+                false => json!({ "name": name, "namespace": namespace }),
+            };
             let body: DynamicObject = serde_json::from_value(body)?;
             markers.create(&PostParams::default(), &body).await
         }
@@ -69,6 +77,12 @@ pub(super) async fn mark(
     let written =
         written.with_context(|| format!("cannot write the marker of '{}'", resource.plural))?;
     parsed(written.metadata.resource_version.as_deref())
+}
+
+/// Whether its objects belong to no namespace. The marker of namespaces is that of the others.
+pub(super) fn is_of_cluster(resource: &ApiResource) -> bool {
+    let known = [("", "namespaces"), (api::GROUP, "tenants")];
+    known.contains(&(resource.group.as_str(), resource.plural.as_str()))
 }
 
 /// An object that nothing comes of.
@@ -100,6 +114,32 @@ pub(super) fn marker(resource: &ApiResource, namespace: &str) -> Option<Value> {
             "suspend": true, "parallelism": 0, "template": { "spec": pod },
         } }),
         ("coordination.k8s.io", "leases") => json!({ "spec": {} }),
+        ("", "namespaces") => json!({}),
+        ("", "resourcequotas") => json!({ "spec": { "hard": { "count/nothing.example": "0" } } }),
+        ("", "limitranges") => json!({ "spec": { "limits": [] } }),
+        ("", "services") => json!({ "spec": {
+            "type": "ExternalName", "externalName": "none.example",
+        } }),
+        ("apps", "deployments" | "statefulsets") => {
+            let labels = json!({ "marker": "none" });
+            json!({ "spec": {
+                "replicas": 0, "selector": { "matchLabels": labels }, "serviceName": "none",
+                "template": { "metadata": { "labels": labels }, "spec": {
+                    "containers": [{ "name": "none", "image": "none" }],
+                } },
+            } })
+        }
+        ("networking.k8s.io", "networkpolicies") => json!({ "spec": {
+            "podSelector": { "matchLabels": { "marker": "none" } },
+        } }),
+        ("rbac.authorization.k8s.io", "rolebindings") => json!({ "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "none",
+        } }),
+        ("discovery.k8s.io", "endpointslices") => json!({ "addressType": "IPv4", "endpoints": [] }),
+        // No operator of a play sees it: it has no label.
+        (api::GROUP, "tenants") => json!({ "spec": {
+            "deletion": { "policy": "Retain" }, "suspend": true,
+        } }),
         (api::GROUP, "agents") => json!({ "spec": { "image": "none" } }),
         (api::GROUP, "taskruns") => json!({ "spec": {
             "taskId": 1, "serviceName": "marker", "agentName": "none", "suspend": true,

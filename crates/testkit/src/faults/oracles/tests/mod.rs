@@ -199,6 +199,7 @@ impl Play {
             Some(_) | None => Ok(()),
         };
         look(&Evidence {
+            home: "home-of-play",
             seen: &self.seen,
             audit: &self.audit,
             quiet: Some(&self.quiet),

@@ -2,6 +2,9 @@
 //!
 //! Where a pattern would answer with itself, a CEL rule answers in words. Such a rule must bear any
 //! value: an error in it is answered with CEL's own words instead of ours.
+//!
+//! `namespace` is a word of CEL's own: a field of that name is `__namespace__` in a rule. The API server
+//! takes the plain word, too, but then does not see how long its value may be.
 
 use kube::core::{Message, Rule};
 use schemars::{Schema, SchemaGenerator, json_schema};
@@ -10,7 +13,7 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 const DURATION: &str = "^([0-9]{1,6}([.][0-9]{1,3})?(ms|s|m|h)){1,4}$";
 
 /// A duration from `from` to `to`.
-pub(super) fn duration(from: &str, to: &str) -> Rule {
+pub(crate) fn duration(from: &str, to: &str) -> Rule {
     Rule::new(format!(
         "self.matches('{DURATION}') && duration(self) >= duration('{from}') && duration(self) <= duration('{to}')"
     ))
@@ -20,7 +23,7 @@ pub(super) fn duration(from: &str, to: &str) -> Rule {
 }
 
 /// A backoff that does not begin above its end.
-pub(super) fn initial_within_max() -> Rule {
+pub(crate) fn initial_within_max() -> Rule {
     Rule::new(format!(
         "!self.initial.matches('{DURATION}') || !self.max.matches('{DURATION}') || duration(self.initial) <= duration(self.max)"
     ))
@@ -28,7 +31,7 @@ pub(super) fn initial_within_max() -> Rule {
 }
 
 /// The schema of a quantity. Whole numbers may be written bare, so the rule sees both.
-pub(super) fn quantity() -> Schema {
+pub(crate) fn quantity() -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
         "maxLength": 32,
@@ -40,13 +43,13 @@ pub(super) fn quantity() -> Schema {
 }
 
 /// A quantity that is not zero.
-pub(super) fn more_than_zero() -> Rule {
+pub(crate) fn more_than_zero() -> Rule {
     Rule::new("!isQuantity(string(self)) || quantity(string(self)).isGreaterThan(quantity('0'))")
         .message("must be more than zero, such as '500Mi' or '1Gi'")
 }
 
 /// What is asked for must fit into what may be used: otherwise no Pod is ever made.
-pub(super) fn requests_within_limits() -> Rule {
+pub(crate) fn requests_within_limits() -> Rule {
     let over = "has(self.limits) && key in self.limits && isQuantity(string(self.limits[key])) && isQuantity(string(self.requests[key])) && quantity(string(self.requests[key])).isGreaterThan(quantity(string(self.limits[key])))";
     Rule::new(format!(
         "!has(self.requests) || self.requests.all(key, !({over}))"
@@ -55,32 +58,32 @@ pub(super) fn requests_within_limits() -> Rule {
 }
 
 /// A path in the container that hides nothing of ours.
-pub(super) fn own_folder() -> Rule {
+pub(crate) fn own_folder() -> Rule {
     Rule::new("!['/proc', '/sys', '/dev', '/tmp', '/etc', '/home/agent', '/run/secrets', '/var/run/secrets', '/workspace'].exists(taken, self == taken || taken.startsWith(self + '/') || (taken != '/workspace' && self.startsWith(taken + '/')))")
         .message("must not be, be in or hold '/proc', '/sys', '/dev', '/tmp', '/etc', '/home/agent', '/run/secrets' or '/var/run/secrets', nor be '/workspace' itself; choose a folder of its own, such as '/workspace/context'")
 }
 
 /// A path in the container.
-pub(super) fn absolute_path() -> Rule {
+pub(crate) fn absolute_path() -> Rule {
     Rule::new("self.matches('^(/[A-Za-z0-9._-]+)+$') && !self.split('/').exists(part, part == '..' || part == '.')")
         .message("must be an absolute path, such as '/workspace/context': parts of letters, digits, '.', '_' and '-', none of them '.' or '..'")
 }
 
 /// Text that can be shown, and be a variable's value: a NUL there keeps a container from starting.
-pub(super) fn one_line() -> Rule {
+pub(crate) fn one_line() -> Rule {
     Rule::new(r"!self.matches('[\x00-\x1f\x7f]')")
         .message("must have no control characters, such as line breaks")
 }
 
 /// A variable that we do not set ourselves.
-pub(super) fn free_variable() -> Rule {
+pub(crate) fn free_variable() -> Rule {
     Rule::new("!self.startsWith('ORCHESTRATOR_') && self != 'HOME'").message(
         "must not be 'HOME' nor begin with 'ORCHESTRATOR_': Orchestrator sets those; choose another name",
     )
 }
 
 /// A field that is what the run is about.
-pub(super) fn unchanging(kind: &str) -> Rule {
+pub(crate) fn unchanging(kind: &str) -> Rule {
     Rule::new("self == oldSelf").message(Message::Message(format!(
         "cannot be changed; submit another {kind}"
     )))
@@ -88,9 +91,13 @@ pub(super) fn unchanging(kind: &str) -> Rule {
 
 /// The same for a field that may be missing, as a rule of the object that it is in: one of the
 /// field itself is not asked when it comes or goes.
-pub(super) fn unchanging_option(field: &str, kind: &str) -> Rule {
+pub(crate) fn unchanging_option(field: &str, kind: &str) -> Rule {
+    let name = match field {
+        "namespace" => "__namespace__",
+        other => other,
+    };
     Rule::new(format!(
-        "has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
+        "has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})"
     ))
     .message(Message::Message(format!(
         "'{field}' cannot be changed; submit another {kind}"
@@ -102,7 +109,7 @@ pub(super) fn unchanging_option(field: &str, kind: &str) -> Rule {
 ///
 /// git decodes what is written with '%' before it hands a path to ssh, and servers do it too: what
 /// must not be there plainly must not be there in that way either.
-pub(super) fn repository_url() -> Rule {
+pub(crate) fn repository_url() -> Rule {
     let scheme = "(https?://|ssh://([A-Za-z0-9_][A-Za-z0-9._-]{0,63}@)?)";
     let label = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
     let host = format!("({label}([.]{label})*|[[][0-9A-Fa-f:.]{{2,45}}[]])");
@@ -117,7 +124,7 @@ pub(super) fn repository_url() -> Rule {
 }
 
 /// A branch: what `git check-ref-format` accepts, and nothing that could be read as an option.
-pub(super) fn branch() -> Rule {
+pub(crate) fn branch() -> Rule {
     Rule::new(
         "self.matches('^[A-Za-z0-9_][A-Za-z0-9._/+#=-]*$') && !self.matches('[.][.]|//|/[.]|[.]/|[.]lock/|[.]lock$|[./]$|/-') && !self.startsWith('refs/') && self != 'HEAD'",
     )
@@ -125,7 +132,7 @@ pub(super) fn branch() -> Rule {
 }
 
 /// A folder of a repository.
-pub(super) fn repository_path() -> Rule {
+pub(crate) fn repository_path() -> Rule {
     Rule::new(
         "self == '.' || (self.matches('^[A-Za-z0-9_.+@ ][A-Za-z0-9_.+@ -]*(/[A-Za-z0-9_.+@ ][A-Za-z0-9_.+@ -]*)*/?$') && !self.split('/').exists(part, part == '.' || part == '..' || part.lowerAscii().startsWith('.git')))",
     )
@@ -136,20 +143,20 @@ pub(super) fn repository_path() -> Rule {
 /// before its colon, too.
 ///
 /// Caveat: it must say the same as `git::refs::check_message`, by which the step checks it again.
-pub(super) fn commit_message() -> Rule {
+pub(crate) fn commit_message() -> Rule {
     Rule::new(r"self.matches(r'[^\pZ\n]') && !self.matches(r'[\x00-\x09\x0b-\x1f\x7f-\x9f]') && !self.lowerAscii().matches(r'orchestrator-run\pZ*:')")
         .message("must have words, no control characters but line breaks, and no line 'Orchestrator-Run:': that one is added")
 }
 
 /// A name that `docs/` and it are a branch, where no branch is given.
-pub(super) fn name_for_a_branch() -> Rule {
+pub(crate) fn name_for_a_branch() -> Rule {
     Rule::new("has(self.spec.output.branch) || (self.metadata.name.size() <= 195 && !self.metadata.name.endsWith('.lock'))")
         .message("must be given: git takes no branch 'docs/' with the name of this run, which ends with '.lock' or has more than 195 letters")
         .field_path(".spec.output.branch")
 }
 
 /// The schema of a Pod's node selector.
-pub(super) fn node_selector(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn node_selector(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
         "maxProperties": 32,
@@ -166,7 +173,7 @@ pub(super) fn node_selector(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// The schema of a Pod's tolerations, with the rules that the API server has for them in a Pod.
-pub(super) fn tolerations(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn tolerations(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "maxItems": 32,
@@ -219,3 +226,94 @@ pub(super) fn tolerations(_: &mut SchemaGenerator) -> Schema {
         },
     })
 }
+
+/// A name that `tenant-` and it are a namespace, where no namespace is given.
+pub(crate) fn name_for_a_namespace() -> Rule {
+    Rule::new("has(self.spec.__namespace__) || (self.metadata.name.size() <= 56 && !self.metadata.name.contains('.'))")
+        .message("must be given: 'tenant-' with the name of this Tenant is no namespace, because the name has a '.' or more than 56 letters")
+        .field_path(".spec.namespace")
+}
+
+/// A namespace that nothing else of the cluster has.
+pub(crate) fn free_namespace() -> Rule {
+    Rule::new("self != 'default' && !self.startsWith('kube-')")
+        .message("must not be 'default' nor begin with 'kube-': those are the cluster's own")
+}
+
+/// With a Redis, its address and password in the server's environment are ours.
+pub(crate) fn redis_variables_are_ours() -> Rule {
+    Rule::new("!has(self.redis) || !has(self.server) || !has(self.server.env) || !self.server.env.exists(one, one.name in ['REDIS_URL', 'REDIS_PASSWORD'])")
+        .message("'REDIS_URL' and 'REDIS_PASSWORD' are set by Orchestrator, to this Tenant's Redis")
+        .field_path(".server.env")
+}
+
+/// A ServiceAccount whose name the cluster accepts: otherwise no owner gets his role.
+pub(crate) fn account_name() -> Rule {
+    Rule::new("self.kind != 'ServiceAccount' || !format.dns1123Subdomain().validate(self.name).hasValue()")
+        .message("'name' must be that of a ServiceAccount, such as 'deployer'")
+        .field_path(".name")
+}
+
+/// A volume cannot become another. A Redis that goes and comes may have another.
+pub(crate) fn storage_unchanging() -> Rule {
+    Rule::new("!has(self.redis) || !has(oldSelf.redis) || self.redis.storage == oldSelf.redis.storage")
+        .message("'storage' cannot be changed: the data is on this volume. Take the data elsewhere, remove 'redis', delete the volume, and ask for another")
+        .field_path(".redis.storage")
+}
+
+/// A network.
+pub(crate) fn network() -> Rule {
+    Rule::new("isCIDR(self) && cidr(self) == cidr(self).masked()")
+        .message("must be a network, such as '192.0.2.0/24', with no bit set beyond its prefix")
+}
+
+/// The schema of a Redis' configuration: directives that are known to be harmless.
+///
+/// A list of what may be set, because what runs programs, opens the server or moves its data is a
+/// directive like any other, and a later version may have another one.
+pub(crate) fn redis_config(_: &mut SchemaGenerator) -> Schema {
+    let known = REDIS_DIRECTIVES.join("', '");
+    json_schema!({
+        "type": "object",
+        "maxProperties": 32,
+        "additionalProperties": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 256,
+            "pattern": "^[A-Za-z0-9._ -]+$",
+        },
+        "x-kubernetes-validations": [{
+            "rule": format!("self.all(key, key in ['{known}'])"),
+            "message": format!("must be one of '{known}': what would open the Redis, run programs or move its data is not taken"),
+        }],
+    })
+}
+
+/// What of a Redis' configuration may be set.
+const REDIS_DIRECTIVES: &[&str] = &[
+    "activedefrag",
+    "appendfsync",
+    "appendonly",
+    "databases",
+    "hash-max-listpack-entries",
+    "hash-max-listpack-value",
+    "hz",
+    "lazyfree-lazy-eviction",
+    "lazyfree-lazy-expire",
+    "list-compress-depth",
+    "lfu-decay-time",
+    "lfu-log-factor",
+    "maxclients",
+    "maxmemory",
+    "maxmemory-policy",
+    "maxmemory-samples",
+    "notify-keyspace-events",
+    "save",
+    "set-max-intset-entries",
+    "slowlog-log-slower-than",
+    "slowlog-max-len",
+    "tcp-keepalive",
+    "timeout",
+    "zset-max-listpack-entries",
+    "zset-max-listpack-value",
+];

@@ -1,0 +1,777 @@
+//! Who may what with Tenants: their authors, their owners, and their operator.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use api::{
+    GROUP, names,
+    rbac::{self, Permission, Scope},
+    tenants::OWNER_ROLE,
+};
+use http::Method;
+use k8s_openapi::api::{
+    core::v1::{Namespace, ServiceAccount},
+    rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleBinding, RoleRef, Subject},
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ObjectMeta},
+};
+use serde_json::{Value, json};
+use testkit::{
+    cluster::Tier,
+    suite::{self, Env},
+    wait::until,
+};
+
+use crate::{
+    arena::rule,
+    policies::{bind, client_of, make, named, unbind, warnings},
+    support::{Answer, Kind, create, install, remove, send, send_as, taken},
+};
+
+const LIMIT: Duration = Duration::from_secs(30);
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// A request that stores nothing, and what must be answered.
+struct Ask {
+    what: String,
+    method: Method,
+    path: String,
+    body: Option<Value>,
+    /// Words of the refusal; without them, it must be taken.
+    refused: Option<&'static str>,
+}
+
+async fn ask(client: &Client, ask: &Ask) -> Result<Answer> {
+    let Ask {
+        method, path, body, ..
+    } = ask;
+    let content = match *method {
+        Method::PATCH => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    let query = "dryRun=All&fieldValidation=Strict";
+    send_as(client, method.clone(), content, path, query, body.as_ref()).await
+}
+
+/// Asks all, and returns what was answered; an error says which answers are not as they must be.
+async fn judge(client: &Client, asks: &[Ask]) -> Result<String> {
+    let (mut failures, mut seen) = (Vec::new(), Vec::new());
+    for one in asks {
+        let what = &one.what;
+        match (ask(client, one).await?, one.refused) {
+            (Ok(_), None) => seen.push(format!("accepted  {what}")),
+            (Ok(_), Some(_)) => failures.push(format!("{what}: accepted")),
+            (Err(refusal), Some(words))
+                if refusal.code == 403 && refusal.message.contains(words) =>
+            {
+                seen.push(format!("refused   {what}: {}", refusal.message));
+            }
+            (Err(refusal), _) => {
+                failures.push(format!("{what}: {}: {}", refusal.code, refusal.message));
+            }
+        }
+    }
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    Ok(seen.join("\n"))
+}
+
+/// Waits until this one is refused: policies act a moment after they are made.
+async fn until_refused(client: &Client, one: &Ask) -> Result<()> {
+    until("a policy to act", LIMIT, async || {
+        Ok(match ask(client, one).await? {
+            Ok(_) => Err(format!("{} is still taken", one.what)),
+            Err(_) => Ok(()),
+        })
+    })
+    .await
+}
+
+/// Gives a user these rights in the whole cluster. The name is the role's, too.
+async fn grant(env: &Env, name: &str, user: &str, rules: Vec<PolicyRule>) -> Result<()> {
+    let role = ClusterRole {
+        metadata: named(name),
+        rules: Some(rules),
+        aggregation_rule: None,
+    };
+    make(&Api::all(env.client.clone()), &role).await?;
+    let binding = ClusterRoleBinding {
+        metadata: named(name),
+        role_ref: role_ref(name),
+        subjects: Some(vec![subject(user)]),
+    };
+    make(&Api::all(env.client.clone()), &binding).await
+}
+
+fn role_ref(name: &str) -> RoleRef {
+    RoleRef {
+        api_group: RBAC.to_owned(),
+        kind: "ClusterRole".to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+fn subject(user: &str) -> Subject {
+    Subject {
+        api_group: Some(RBAC.to_owned()),
+        kind: "User".to_owned(),
+        name: user.to_owned(),
+        namespace: None,
+    }
+}
+
+async fn take_away(env: &Env, names: &[String]) -> Result<()> {
+    let quick = DeleteParams::background();
+    let roles: Api<ClusterRole> = Api::all(env.client.clone());
+    let bindings: Api<ClusterRoleBinding> = Api::all(env.client.clone());
+    for name in names {
+        bindings.delete(name, &quick).await?;
+        roles.delete(name, &quick).await?;
+    }
+    Ok(())
+}
+
+fn gives_the_role() -> PolicyRule {
+    PolicyRule {
+        resource_names: Some(vec![OWNER_ROLE.to_owned()]),
+        ..rule(RBAC, "clusterroles", &["bind"])
+    }
+}
+
+/// A new Tenant with these fields.
+fn tenant(what: &str, fields: Value, refused: Option<&'static str>) -> Ask {
+    let spec = crate::arena::with(Kind::Tenant.least(), &fields);
+    Ask {
+        what: what.to_owned(),
+        method: Method::POST,
+        path: Kind::Tenant.path("", ""),
+        body: Some(Kind::Tenant.object("tried", &spec)),
+        refused,
+    }
+}
+
+fn change(what: &str, name: &str, spec: Value, refused: Option<&'static str>) -> Ask {
+    Ask {
+        what: what.to_owned(),
+        method: Method::PATCH,
+        path: Kind::Tenant.path("", &format!("/{name}")),
+        body: Some(json!({ "spec": spec })),
+        refused,
+    }
+}
+
+fn server_with(source: Value) -> Value {
+    json!({ "server": { "image": "a:1", "env": [{ "name": "KEY", "valueFrom": source }] } })
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn who_writes_a_tenant_gives_no_more_than_he_could() -> Result<()> {
+    suite::test(Tier::Api, "authors", async |env| {
+        install(&env.client).await?;
+        let policies = bind(&env, api::policy::tenants(), None).await?;
+        let writes = || rule(GROUP, "tenants", &["create", "get", "patch", "update"]);
+        let mut clients = Vec::new();
+        let mut roles = Vec::new();
+        for (who, more) in [
+            ("author", vec![]),
+            ("giver", vec![gives_the_role()]),
+            (
+                "reader",
+                vec![
+                    rule("", "secrets", &["get"]),
+                    rule("", "configmaps", &["get"]),
+                ],
+            ),
+        ] {
+            let name = format!("{}-{who}", env.namespace);
+            let mut rules = vec![writes()];
+            rules.extend(more);
+            grant(&env, &name, &name, rules).await?;
+            clients.push(client_of(&env, &name)?);
+            roles.push(name);
+        }
+        let [author, giver, reader] = clients.as_slice() else {
+            bail!("three clients");
+        };
+
+        let owners = json!({ "owners": [{ "kind": "User", "name": "anna" }] });
+        let secret = server_with(json!({ "secretKeyRef": { "name": "vault", "key": "k" } }));
+        let map = server_with(json!({ "configMapKeyRef": { "name": "map", "key": "k" } }));
+        let elsewhere = crate::arena::with(secret.clone(), &json!({ "namespace": "shop" }));
+        let stored = Kind::Tenant.name(&env, "stored");
+        let spec = crate::arena::with(Kind::Tenant.least(), &owners);
+        let spec = crate::arena::with(spec, &secret);
+        taken(create(&env, Kind::Tenant, &Kind::Tenant.object(&stored, &spec)).await?)?;
+
+        let no_owners = "must be allowed to 'bind' the ClusterRole 'orchestrator-tenant-owner'";
+        let no_secret = "spec.server.env 'KEY' names the Secret 'vault': ";
+        let no_map =
+            "must be allowed to 'get configmaps' in the namespace 'tenant-tried', or to 'bind'";
+        let not_there = "must be allowed to 'get secrets' in the namespace 'shop', or to 'bind'";
+        let renamed = json!({ "displayName": "Shop" });
+        let evil = json!({ "server": { "image": "evil:1" } });
+        let other = json!({ "owners": [{ "kind": "User", "name": "eve" }] });
+        until_refused(author, &tenant("owners", owners.clone(), None)).await?;
+        let seen = judge(
+            author,
+            &[
+                tenant("a Tenant that names nobody", json!({}), None),
+                tenant("no owners", json!({ "owners": [] }), None),
+                tenant("owners", owners.clone(), Some(no_owners)),
+                tenant("a Secret", secret.clone(), Some(no_secret)),
+                tenant(
+                    "a Secret of another namespace",
+                    elsewhere.clone(),
+                    Some(not_there),
+                ),
+                tenant("a ConfigMap", map.clone(), Some(no_map)),
+                change("another owner", &stored, other.clone(), Some(no_owners)),
+                change(
+                    "another program that holds a Secret",
+                    &stored,
+                    evil,
+                    Some(no_secret),
+                ),
+                change(
+                    "a change beside a Secret",
+                    &stored,
+                    renamed.clone(),
+                    Some(no_secret),
+                ),
+                change(
+                    "no owner and no program",
+                    &stored,
+                    json!({ "owners": null, "server": null }),
+                    None,
+                ),
+                Ask {
+                    what: "a label".to_owned(),
+                    method: Method::PATCH,
+                    path: Kind::Tenant.path("", &format!("/{stored}")),
+                    body: Some(json!({ "metadata": { "labels": { "a": "b" } } })),
+                    refused: None,
+                },
+            ],
+        )
+        .await?;
+        println!("{seen}");
+        let seen = judge(
+            giver,
+            &[
+                tenant("owners by who may give the role", owners.clone(), None),
+                tenant("a Secret by who may be an owner", secret.clone(), None),
+                tenant("a ConfigMap by who may be an owner", map.clone(), None),
+                change(
+                    "another owner by who may give the role",
+                    &stored,
+                    other,
+                    None,
+                ),
+            ],
+        )
+        .await?;
+        println!("{seen}");
+        let seen = judge(
+            reader,
+            &[
+                tenant("owners by who may read", owners, Some(no_owners)),
+                tenant("a Secret by who may read it", secret, None),
+                tenant(
+                    "one of another namespace by who may read it",
+                    elsewhere,
+                    None,
+                ),
+                tenant("a ConfigMap by who may read it", map, None),
+                change(
+                    "a change by who may read what it holds",
+                    &stored,
+                    renamed,
+                    None,
+                ),
+            ],
+        )
+        .await?;
+        println!("{seen}");
+        let strange = warnings(&env, &policies).await?;
+        ensure!(strange.is_empty(), "{}", strange.join("\n"));
+        remove(&env, Kind::Tenant, &stored).await?;
+        unbind(&env, &policies).await?;
+        take_away(&env, &roles).await
+    })
+    .await
+}
+
+/// A namespace with these labels and annotations, when Pods can be made in it.
+async fn place(env: &Env, end: &str, labels: Value, annotations: Value) -> Result<String> {
+    let name = format!("{}-{end}", env.namespace);
+    let namespace = Namespace {
+        metadata: ObjectMeta {
+            labels: serde_json::from_value(labels)?,
+            annotations: serde_json::from_value(annotations)?,
+            ..named(&name)
+        },
+        ..Namespace::default()
+    };
+    make(&Api::all(env.client.clone()), &namespace).await?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(env.client.clone(), &name);
+    until("the namespace's ServiceAccount", LIMIT, async || {
+        let found = accounts.get_opt("default").await?;
+        Ok(found.ok_or_else(|| "not there".to_owned()))
+    })
+    .await?;
+    Ok(name)
+}
+
+/// The least of what the operator makes, by resource.
+fn least(resource: &str) -> Result<Value> {
+    let labels = json!({ "a": "b" });
+    let pod = json!({ "containers": [{ "name": "a", "image": "a:1" }] });
+    let workload = json!({
+        "selector": { "matchLabels": labels },
+        "template": { "metadata": { "labels": labels }, "spec": pod },
+    });
+    Ok(match resource {
+        "configmaps" | "secrets" => json!({}),
+        "pods" => json!({ "spec": pod }),
+        "services" => json!({ "spec": { "ports": [{ "port": 80 }] } }),
+        "resourcequotas" => json!({ "spec": { "hard": { "pods": "1" } } }),
+        "limitranges" => {
+            json!({ "spec": { "limits": [{ "type": "Container", "max": { "cpu": "1" } }] } })
+        }
+        "deployments" => json!({ "spec": workload }),
+        "statefulsets" => {
+            let mut spec = workload;
+            spec["serviceName"] = json!("a");
+            json!({ "spec": spec })
+        }
+        "networkpolicies" => json!({ "spec": { "podSelector": {} } }),
+        "rolebindings" => json!({ "roleRef": role_ref(OWNER_ROLE), "subjects": [subject("anna")] }),
+        other => bail!("what does the operator make of '{other}'?"),
+    })
+}
+
+fn folder(group: &str, namespace: &str, resource: &str) -> String {
+    let root = if group.is_empty() {
+        "/api/v1".to_owned()
+    } else {
+        format!("/apis/{group}/v1")
+    };
+    format!("{root}/namespaces/{namespace}/{resource}")
+}
+
+/// Everything that the operator may create in namespaces, in this one.
+fn everything(namespace: &str, refused: Option<&'static str>) -> Result<Vec<Ask>> {
+    let mut asks = Vec::new();
+    for Permission {
+        group,
+        resource,
+        verbs,
+        scope,
+        ..
+    } in rbac::tenants()
+    {
+        if *scope != Scope::Watched || !verbs.contains(&"create") || *resource == "events" {
+            continue;
+        }
+        let mut body = least(resource)?;
+        body["metadata"] = json!({ "name": "tenant-redis" });
+        asks.push(Ask {
+            what: format!("{resource} in '{namespace}'"),
+            method: Method::POST,
+            path: folder(group, namespace, resource),
+            body: Some(body),
+            refused,
+        });
+    }
+    ensure!(asks.len() >= 10, "only {} types", asks.len());
+    Ok(asks)
+}
+
+/// A Pod as it tries connections, with these fields of its spec changed.
+fn probe(
+    what: &str,
+    namespace: &str,
+    component: &str,
+    fields: Value,
+    refused: Option<&'static str>,
+) -> Ask {
+    let spec = json!({
+        "automountServiceAccountToken": false,
+        "containers": [{
+            "name": "a", "image": "a:1", "env": [{ "name": "PLAN", "value": "x" }],
+            "securityContext": { "allowPrivilegeEscalation": false },
+        }],
+    });
+    Ask {
+        what: what.to_owned(),
+        method: Method::POST,
+        path: folder("", namespace, "pods"),
+        body: Some(json!({
+            "metadata": { "name": "probe", "labels": { "orchestrator.io/component": component } },
+            "spec": crate::arena::with(spec, &fields),
+        })),
+        refused,
+    }
+}
+
+fn on_namespace(
+    what: &str,
+    method: Method,
+    name: &str,
+    body: Option<Value>,
+    refused: Option<&'static str>,
+) -> Ask {
+    Ask {
+        what: what.to_owned(),
+        method,
+        path: format!("/api/v1/namespaces/{name}"),
+        body,
+        refused,
+    }
+}
+
+/// What the operator does in its own namespace.
+fn at_home(home: &str) -> Vec<Ask> {
+    let no =
+        Some("writes Pods in namespaces of Tenants only, and in its own such as try connections");
+    let bounded = json!({
+        "name": "a", "image": "a:1", "securityContext": { "allowPrivilegeEscalation": false },
+    });
+    let env = |more: Value| json!({ "containers": [crate::arena::with(bounded.clone(), &more)] });
+    let secured = |context: Value| env(json!({ "securityContext": context }));
+    let source = json!({ "secretKeyRef": { "name": "s", "key": "k" } });
+    let volume = json!([{ "name": "a", "secret": { "secretName": "s" } }]);
+    let delete = |what: &str, name: &str, refused| Ask {
+        what: what.to_owned(),
+        method: Method::DELETE,
+        path: folder("", home, &format!("pods/{name}")),
+        body: None,
+        refused,
+    };
+    vec![
+        probe(
+            "a Pod that tries connections",
+            home,
+            "probe",
+            json!({}),
+            None,
+        ),
+        probe("another Pod at home", home, "server", json!({}), no),
+        probe(
+            "one with a token",
+            home,
+            "probe",
+            json!({ "automountServiceAccountToken": true }),
+            no,
+        ),
+        probe(
+            "one that says nothing of a token",
+            home,
+            "probe",
+            json!({ "automountServiceAccountToken": null }),
+            no,
+        ),
+        probe(
+            "one of another account",
+            home,
+            "probe",
+            json!({ "serviceAccountName": "robot" }),
+            no,
+        ),
+        probe(
+            "one with a volume",
+            home,
+            "probe",
+            json!({ "volumes": volume }),
+            no,
+        ),
+        probe(
+            "one with a Secret in a variable",
+            home,
+            "probe",
+            env(json!({ "env": [{ "name": "A", "valueFrom": source }] })),
+            no,
+        ),
+        probe(
+            "one with all of a Secret",
+            home,
+            "probe",
+            env(json!({ "envFrom": [{ "secretRef": { "name": "s" } }] })),
+            no,
+        ),
+        probe(
+            "one that begins with another",
+            home,
+            "probe",
+            json!({ "initContainers": [{ "name": "b", "image": "a:1" }] }),
+            no,
+        ),
+        probe(
+            "one in the node's network",
+            home,
+            "probe",
+            json!({ "hostNetwork": true }),
+            no,
+        ),
+        probe(
+            "one among the node's processes",
+            home,
+            "probe",
+            json!({ "hostPID": true }),
+            no,
+        ),
+        probe(
+            "one with the node's memory",
+            home,
+            "probe",
+            json!({ "hostIPC": true }),
+            no,
+        ),
+        probe(
+            "one that says nothing of privileges",
+            home,
+            "probe",
+            secured(json!(null)),
+            no,
+        ),
+        probe(
+            "a privileged one",
+            home,
+            "probe",
+            secured(json!({ "privileged": true })),
+            no,
+        ),
+        probe(
+            "one that may do more than others",
+            home,
+            "probe",
+            secured(json!({
+                "allowPrivilegeEscalation": false, "capabilities": { "add": ["NET_ADMIN"] },
+            })),
+            no,
+        ),
+        delete("the end of a Pod that tried connections", "tried", None),
+        delete("the end of another's Pod", "another", no),
+    ]
+}
+
+/// Pods that are there to be deleted.
+async fn pods_at_home(env: &Env) -> Result<()> {
+    for (name, component) in [("tried", "probe"), ("another", "tasks")] {
+        let made = probe("", &env.namespace, component, json!({}), None);
+        let mut body = made.body.context("no Pod")?;
+        body["metadata"]["name"] = json!(name);
+        taken(send(&env.client, Method::POST, &made.path, "", Some(&body)).await?)?;
+    }
+    let account = ServiceAccount {
+        metadata: named("robot"),
+        ..ServiceAccount::default()
+    };
+    make(&env.api(), &account).await
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn the_operator_writes_where_tenants_are_and_nowhere_else() -> Result<()> {
+    suite::test(Tier::Api, "bounded", async |env| {
+        install(&env.client).await?;
+        pods_at_home(&env).await?;
+        let user = format!("system:serviceaccount:{}:orchestrator-tenants", env.namespace);
+        let twin = format!("{user}-2");
+        let rules: Vec<PolicyRule> = rbac::tenants()
+            .iter()
+            .map(|permission| PolicyRule {
+                resource_names: (!permission.names.is_empty())
+                    .then(|| permission.names.iter().map(|name| (*name).to_owned()).collect()),
+                ..rule(permission.group, permission.resource, permission.verbs)
+            })
+            .collect();
+        let roles = [format!("{}-one", env.namespace), format!("{}-two", env.namespace)];
+        grant(&env, &roles[0], &user, rules.clone()).await?;
+        grant(&env, &roles[1], &twin, rules).await?;
+        let mark = json!({ names::UID: "u", names::KIND: "Tenant" });
+        let places = [
+            place(&env, "ours", mark.clone(), json!({})).await?,
+            place(&env, "stripped", json!({}), json!({ names::INTENT: "0123" })).await?,
+            place(&env, "offered", json!({}), json!({ names::ADOPT: "shop" })).await?,
+            place(&env, "left", json!({}), json!({ names::RETAINED_FROM: "shop", names::INTENT: "0123" })).await?,
+            place(&env, "else", json!({ names::NAME: "shop" }), json!({})).await?,
+        ];
+        let [ours, stripped, offered, left, other] = &places;
+
+        let policies = api::policy::tenant_operator()
+            .into_iter()
+            .map(|mut policy| {
+                let spec = policy.spec.get_or_insert_default();
+                spec.match_conditions = Some(vec![api::policy::by_user(&user)]);
+                policy
+            })
+            .collect();
+        let policies = bind(&env, policies, None).await?;
+        let operator = client_of(&env, &user)?;
+        let no = Some("writes what is in namespaces of Tenants only");
+        let no_pod = Some("writes Pods in namespaces of Tenants only");
+        let no_place = Some("writes namespaces of Tenants only, and such as say that a Tenant may take them");
+        let refused = |namespace: &str| -> Result<Vec<Ask>> {
+            let mut all = everything(namespace, no)?;
+            for one in &mut all {
+                if one.path.ends_with("/pods") {
+                    one.refused = no_pod;
+                }
+            }
+            Ok(all)
+        };
+        for one in &refused(other)? {
+            until_refused(&operator, one).await?;
+        }
+        let strange = warnings(&env, &policies).await?;
+        ensure!(strange.is_empty(), "{}", strange.join("\n"));
+
+        let labels = json!({ "metadata": { "labels": mark } });
+        let level = "pod-security.kubernetes.io/enforce";
+        let closed = json!({ names::UID: "u", names::KIND: "Tenant", level: "restricted" });
+        let opened = json!({ "metadata": { "labels": { level: "privileged" } } });
+        let new = |labels: Value| Ask {
+            what: format!("a new namespace with {labels}"),
+            method: Method::POST,
+            path: "/api/v1/namespaces".to_owned(),
+            body: Some(json!({ "metadata": { "name": format!("{}-new", env.namespace), "labels": labels } })),
+            refused: None,
+        };
+        let patch = |name: &str, refused| on_namespace("labels of a namespace", Method::PATCH, name, Some(labels.clone()), refused);
+        let delete = |name: &str, refused| on_namespace("the end of a namespace", Method::DELETE, name, None, refused);
+        let event = Ask {
+            what: "an Event about a Tenant".to_owned(),
+            method: Method::POST,
+            path: folder("events.k8s.io", "default", "events"),
+            body: Some(json!({
+                "metadata": { "name": "a", "namespace": "default" },
+                "eventTime": "2024-01-01T00:00:00.000000Z",
+                "reportingController": "orchestrator.io/tenants", "reportingInstance": "a",
+                "action": "Look", "reason": "Progressing", "type": "Normal",
+                "regarding": { "kind": "Tenant", "name": "shop" },
+            })),
+            refused: None,
+        };
+        let mut asks = vec![
+            new(closed.clone()),
+            Ask { refused: Some("the Pod Security level 'restricted'"), ..new(mark.clone()) },
+            Ask { refused: no_place, ..new(json!({ level: "restricted" })) },
+            on_namespace("an opened namespace", Method::PATCH, ours, Some(opened), Some("the Pod Security level 'restricted'")),
+            patch(ours, None),
+            patch(stripped, None),
+            patch(offered, None),
+            patch(left, None),
+            patch(other, no_place),
+            patch("kube-system", no_place),
+            patch(&env.namespace, no_place),
+            delete(ours, None),
+            delete(stripped, None),
+            delete(offered, no_place),
+            delete(left, no_place),
+            delete(other, no_place),
+            delete(&env.namespace, no_place),
+            event,
+        ];
+        for place in [ours, stripped, offered, left] {
+            asks.extend(everything(place, None)?);
+        }
+        for place in [other.as_str(), "kube-system"] {
+            asks.extend(refused(place)?);
+        }
+        asks.extend(refused(&env.namespace)?);
+        asks.extend(at_home(&env.namespace));
+        println!("{}", judge(&operator, &asks).await?);
+
+        // Someone else with the same rights is not judged.
+        let someone = client_of(&env, &twin)?;
+        let mut asks = everything(other, None)?;
+        asks.extend([patch(other, None), delete(other, None)]);
+        println!("{}", judge(&someone, &asks).await?);
+
+        unbind(&env, &policies).await?;
+        take_away(&env, &roles).await?;
+        let namespaces: Api<Namespace> = Api::all(env.client.clone());
+        for place in &places {
+            namespaces.delete(place, &DeleteParams::background()).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn an_owner_uses_his_namespace_and_cannot_open_it() -> Result<()> {
+    suite::test(Tier::Api, "owner", async |env| {
+        let name = format!("{}-owner", env.namespace);
+        let role = ClusterRole {
+            metadata: named(&name),
+            ..api::policy::tenant_owner_role()
+        };
+        make(&Api::all(env.client.clone()), &role).await?;
+        let binding = RoleBinding {
+            metadata: named("owner"),
+            role_ref: role_ref(&name),
+            subjects: Some(vec![subject(&name)]),
+        };
+        make(&env.api(), &binding).await?;
+        let owner = client_of(&env, &name)?;
+        let here = env.namespace.as_str();
+        let post = |group: &str, namespace: &str, resource: &str, body: Value, refused| Ask {
+            what: format!("{resource} in '{namespace}'"),
+            method: Method::POST,
+            path: folder(group, namespace, resource),
+            body: Some(crate::arena::with(body, &json!({ "metadata": { "name": "tried" } }))),
+            refused,
+        };
+        let get = |group: &str, resource: &str| Ask {
+            what: format!("to list {resource}"),
+            method: Method::GET,
+            path: folder(group, here, resource),
+            body: None,
+            refused: None,
+        };
+        let no = Some("cannot create resource");
+        let rule = json!({ "rules": [{ "apiGroups": [""], "resources": ["pods"], "verbs": ["get"] }] });
+        let slice = json!({ "addressType": "IPv4", "endpoints": [] });
+        let relax = json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "privileged" } } });
+        let mut asks = Vec::new();
+        for resource in ["pods", "services", "configmaps", "secrets"] {
+            asks.push(post("", here, resource, least(resource)?, None));
+            asks.push(post("", "default", resource, least(resource)?, no));
+        }
+        for resource in ["deployments", "statefulsets"] {
+            asks.push(post("apps", here, resource, least(resource)?, None));
+        }
+        for (group, resource) in [
+            ("networking.k8s.io", "networkpolicies"),
+            (RBAC, "rolebindings"),
+            ("", "resourcequotas"),
+            ("", "limitranges"),
+        ] {
+            asks.push(post(group, here, resource, least(resource)?, no));
+            asks.push(get(group, resource));
+        }
+        asks.extend([
+            post(RBAC, here, "roles", rule, no),
+            post("discovery.k8s.io", here, "endpointslices", slice, no),
+            post("", here, "endpoints", json!({}), no),
+            post("", here, "serviceaccounts", json!({}), no),
+            get("", "events"),
+            get("apps", "replicasets"),
+            on_namespace("to read his namespace", Method::GET, here, None, None),
+            on_namespace("to relax it", Method::PATCH, here, Some(relax), Some("cannot patch resource")),
+            on_namespace("to delete it", Method::DELETE, here, None, Some("cannot delete resource")),
+            tenant("to make a Tenant", json!({}), no),
+        ]);
+        install(&env.client).await?;
+        println!("{}", judge(&owner, &asks).await?);
+        let roles: Api<ClusterRole> = Api::all(env.client.clone());
+        roles.delete(&name, &DeleteParams::background()).await?;
+        Ok(())
+    })
+    .await
+}

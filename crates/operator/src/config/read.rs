@@ -1,0 +1,206 @@
+//! Values of the configuration, each checked while it is read, so that the error has its line.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use api::tasks::{Amount, Resources};
+use serde::{Deserialize, Deserializer, de::Error};
+
+use crate::logging;
+
+pub(super) fn namespaces<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<String>, D::Error> {
+    let names = Vec::<String>::deserialize(deserializer)?;
+    for (index, name) in names.iter().enumerate() {
+        if !is_namespace(name) {
+            return Err(D::Error::custom(format!(
+                "watchNamespaces: '{name}' is not the name of a namespace"
+            )));
+        }
+        if names[..index].contains(name) {
+            return Err(D::Error::custom(format!(
+                "watchNamespaces: '{name}' is there twice"
+            )));
+        }
+    }
+    Ok(names)
+}
+
+pub(super) fn dns_namespace<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<String, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    if !is_namespace(&name) {
+        return Err(D::Error::custom(format!(
+            "tenants.dnsNamespace: '{name}' is not the name of a namespace"
+        )));
+    }
+    Ok(name)
+}
+
+fn is_namespace(name: &str) -> bool {
+    let inside = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    (1..=63).contains(&name.len())
+        && name.bytes().all(inside)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}
+
+/// Each key that is worked on holds a connection and an object or two: more than 1024 would only
+/// wait for the API server.
+pub(super) fn concurrency<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    match u32::deserialize(deserializer)? {
+        count @ 1..=1024 => Ok(count as usize),
+        other => Err(D::Error::custom(format!(
+            "concurrency: must be from 1 to 1024, found {other}"
+        ))),
+    }
+}
+
+/// Up to a year: a longer delay is a slip.
+pub(super) fn minutes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        count @ 0..=527_040 => Ok(count),
+        other => Err(D::Error::custom(format!(
+            "cleanup: a delay must be from 0 to 527040 minutes, found {other}"
+        ))),
+    }
+}
+
+/// From a minute, so that whoever waits for a run can see how it ended.
+pub(super) fn wait<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let wait = match text.parse::<api::Duration>() {
+        Ok(wait) => Duration::from(wait),
+        Err(_) => Duration::ZERO,
+    };
+    let is_written = !text.starts_with(['-', '+']);
+    if is_written && (60..=366 * 86_400).contains(&wait.as_secs()) {
+        return Ok(Some(wait));
+    }
+    Err(D::Error::custom(format!(
+        "deleteFinishedRunsAfter: must be a duration from '1m' to '8784h', such as '72h', found '{text}'"
+    )))
+}
+
+pub(super) fn toolbox_image<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<String, D::Error> {
+    image(deserializer, "docs.toolboxImage")
+}
+
+pub(super) fn probe_image<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    image(deserializer, "tenants.probeImage")
+}
+
+fn image<'de, D: Deserializer<'de>>(deserializer: D, key: &str) -> Result<String, D::Error> {
+    let image = String::deserialize(deserializer)?;
+    let is_one = !image.is_empty()
+        && image.len() <= 512
+        && image.bytes().all(|byte| byte.is_ascii_graphic())
+        && !image.starts_with('-');
+    if is_one {
+        return Ok(image);
+    }
+    Err(D::Error::custom(format!(
+        "{key}: must be the name of an image, such as 'registry.example.com/orchestrator-toolbox:1'"
+    )))
+}
+
+pub(super) fn networks<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<String>, D::Error> {
+    let networks = Vec::<String>::deserialize(deserializer)?;
+    git::Networks::parse(&networks)
+        .map_err(|why| D::Error::custom(format!("docs.allowedNetworks: {why}")))?;
+    Ok(networks)
+}
+
+/// Up to a tebibyte: more is a slip.
+pub(super) fn mebibytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        size @ 1..=1_048_576 => Ok(size),
+        other => Err(D::Error::custom(format!(
+            "docs.repositoryLimitMiB: must be from 1 to 1048576, found {other}"
+        ))),
+    }
+}
+
+pub(super) fn filter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let filter = String::deserialize(deserializer)?;
+    logging::check(&filter).map_err(|why| D::Error::custom(format!("log.filter: {why}")))?;
+    Ok(filter)
+}
+
+pub(super) fn resources<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Resources, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+    struct Strict {
+        requests: BTreeMap<String, String>,
+        limits: BTreeMap<String, String>,
+    }
+    let Strict { requests, limits } = Strict::deserialize(deserializer)?;
+    for (part, amounts) in [("requests", &requests), ("limits", &limits)] {
+        for (name, amount) in amounts {
+            if size(amount).is_none() {
+                return Err(D::Error::custom(format!(
+                    "defaultResources.{part}.{name}: '{amount}' is not a quantity such as 2, 500m or 1Gi"
+                )));
+            }
+        }
+    }
+    for (name, limit) in &limits {
+        if let Some(request) = requests.get(name)
+            && size(request) > size(limit)
+        {
+            return Err(D::Error::custom(format!(
+                "defaultResources: the request of {name}, {request}, is more than its limit, {limit}"
+            )));
+        }
+    }
+    let amounts = |part: BTreeMap<String, String>| {
+        part.into_iter()
+            .map(|(name, amount)| (name, Amount(amount)))
+            .collect()
+    };
+    Ok(Resources {
+        requests: amounts(requests),
+        limits: amounts(limits),
+    })
+}
+
+/// The size of a quantity, near enough to compare two; the same grammar as in the kinds' schema.
+pub(super) fn size(quantity: &str) -> Option<f64> {
+    let digits = quantity
+        .bytes()
+        .take_while(|byte| matches!(byte, b'0'..=b'9' | b'.'))
+        .count();
+    let (number, suffix) = quantity.split_at(digits);
+    let factor = match suffix {
+        "" => 1.0,
+        "m" => 1e-3,
+        "k" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        "T" => 1e12,
+        "P" => 1e15,
+        "E" => 1e18,
+        "Ki" => 2_f64.powi(10),
+        "Mi" => 2_f64.powi(20),
+        "Gi" => 2_f64.powi(30),
+        "Ti" => 2_f64.powi(40),
+        "Pi" => 2_f64.powi(50),
+        "Ei" => 2_f64.powi(60),
+        _ => return None,
+    };
+    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+    if !(1..=18).contains(&whole.len()) || !(1..=9).contains(&part.len()) || part.contains('.') {
+        return None;
+    }
+    match number.parse::<f64>() {
+        Ok(number) => Some(number * factor),
+        Err(_not_a_number) => None,
+    }
+}

@@ -1,0 +1,189 @@
+//! `step probe`: tries connections, and tells which passed.
+//!
+//! `PROBE_PLAN` has a line for each: `+` or `-` (must it pass?), `tcp` or `dns`, and an address with its
+//! port or a name. The report, in `PROBE_REPORT`, has a line for each in the same order: `1` or `0`
+//! (did it pass?) and a few words.
+//!
+//! The network of a Pod that has just started may not be what it will be, and a policy that has just
+//! been written may not be in force: each is tried again until everything is as it must be and stays so
+//! for a while, or the time is over. The last try counts.
+
+use std::{
+    fmt::Write as _,
+    net::{SocketAddr, TcpStream, ToSocketAddrs},
+    time::{Duration, Instant},
+};
+
+/// How long it is tried until everything is as it must be.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it must stay so.
+const STEADY: Duration = Duration::from_secs(5);
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(2);
+/// Between two rounds.
+const PAUSE: Duration = Duration::from_millis(500);
+/// The most connections of a plan.
+const MOST: usize = 16;
+
+/// A connection to be tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Try {
+    must_pass: bool,
+    what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum What {
+    Connect(SocketAddr),
+    Resolve(String),
+}
+
+/// How it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Outcome {
+    passed: bool,
+    words: String,
+}
+
+/// Carries out a plan; the report, or what is wrong with the plan.
+pub(crate) fn run(plan: &str) -> Result<String, String> {
+    repeated(plan, PATIENCE, STEADY)
+}
+
+fn repeated(plan: &str, patience: Duration, steady: Duration) -> Result<String, String> {
+    let tries: Result<Vec<Try>, String> = plan.lines().map(read).collect();
+    let tries = tries?;
+    if tries.is_empty() || tries.len() > MOST {
+        return Err(format!(
+            "a plan has 1 to {MOST} lines, this one {}",
+            tries.len()
+        ));
+    }
+    let end = Instant::now() + patience;
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    let mut right_since: Option<Instant> = None;
+    loop {
+        outcomes.clear();
+        outcomes.extend(tries.iter().map(attempt));
+        let is_right = tries
+            .iter()
+            .zip(&outcomes)
+            .all(|(one, outcome)| one.must_pass == outcome.passed);
+        let now = Instant::now();
+        right_since = right_since.or(Some(now)).filter(|_| is_right);
+        let is_steady = right_since.is_some_and(|since| now.duration_since(since) >= steady);
+        if is_steady || now >= end {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(report(&outcomes))
+}
+
+fn report(outcomes: &[Outcome]) -> String {
+    let mut text = String::new();
+    for Outcome { passed, words } in outcomes {
+        let digit = u8::from(*passed);
+        let words: String = words
+            .chars()
+            .filter(|letter| !letter.is_control())
+            .take(100)
+            .collect();
+        if writeln!(text, "{digit} {words}").is_err() {
+            break;
+        }
+    }
+    text
+}
+
+fn read(line: &str) -> Result<Try, String> {
+    let wrong = || format!("'{line}' is none of '+|- tcp ADDRESS:PORT' and '+|- dns NAME'");
+    let mut words = line.split(' ');
+    let (Some(sign), Some(kind), Some(rest), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err(wrong());
+    };
+    let must_pass = match sign {
+        "+" => true,
+        "-" => false,
+        _ => return Err(wrong()),
+    };
+    let what = match kind {
+        "tcp" => What::Connect(rest.parse().map_err(|_error| wrong())?),
+        "dns" => What::Resolve(rest.to_owned()),
+        _ => return Err(wrong()),
+    };
+    Ok(Try { must_pass, what })
+}
+
+fn attempt(one: &Try) -> Outcome {
+    let begin = Instant::now();
+    let result = match &one.what {
+        What::Connect(address) => TcpStream::connect_timeout(address, CONNECT).map(|_stream| ()),
+        What::Resolve(name) => (name.as_str(), 0_u16).to_socket_addrs().map(|_all| ()),
+    };
+    let took = begin.elapsed().as_millis();
+    match result {
+        Ok(()) => Outcome {
+            passed: true,
+            words: format!("passed in {took} ms"),
+        },
+        Err(error) => Outcome {
+            passed: false,
+            words: format!("{error} after {took} ms"),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_plan_is_carried_out_in_its_order() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let open = listener.local_addr().unwrap();
+        let closed = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let plan = format!("+ tcp {open}\n- tcp {closed}\n+ dns localhost");
+        let text = repeated(&plan, PATIENCE, Duration::ZERO).unwrap();
+        let digits: Vec<&str> = text.lines().map(|line| &line[..1]).collect();
+        assert_eq!(digits, ["1", "0", "1"], "{text}");
+    }
+
+    /// Right for a moment is not right: what is tried changes meanwhile.
+    #[test]
+    fn what_does_not_stay_right_is_not_right() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let closing = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(700));
+            drop(listener);
+        });
+        let (patience, steady) = (Duration::from_secs(2), Duration::from_secs(1));
+        let text = repeated(&format!("+ tcp {address}"), patience, steady).unwrap();
+        closing.join().unwrap();
+        assert!(text.starts_with('0'), "{text}");
+    }
+
+    #[test]
+    fn a_plan_that_cannot_be_read_is_refused() {
+        for wrong in [
+            "",
+            "tcp 1.2.3.4:5",
+            "+ tcp nowhere:1",
+            "? dns a",
+            "+ udp 1.2.3.4:5",
+            "+ dns a b",
+        ] {
+            assert!(run(wrong).is_err(), "{wrong}");
+        }
+        let long = vec!["+ dns localhost"; 17].join("\n");
+        assert!(run(&long).is_err());
+    }
+}

@@ -1,0 +1,175 @@
+//! The Redis: one of it, with a volume, a password of its own, and a Service.
+
+use std::fmt::Write as _;
+
+use api::{
+    decide::{Manifest, ResourceType},
+    names,
+    tenants::Redis,
+};
+use serde_json::{Value, json};
+
+use super::{COMPONENT, For, REDIS, container_security, pod_labels, pod_security, scaled, types};
+
+/// Its port.
+pub const PORT: u16 = 6379;
+/// The Secret with its password. It has one name in all namespaces, so that we need the right to read
+/// Secrets of this name only.
+pub const SECRET: &str = "tenant-redis";
+
+/// The variable with its password.
+pub(super) fn password() -> Value {
+    json!({
+        "name": "REDIS_PASSWORD",
+        "valueFrom": { "secretKeyRef": { "name": SECRET, "key": "password" } },
+    })
+}
+
+/// The annotation by which a Pod is another when the password is.
+pub(super) fn template_annotations(secret_uid: Option<&str>) -> Value {
+    match secret_uid {
+        Some(uid) => json!({ "orchestrator.io/redis-secret": uid }),
+        None => json!({}),
+    }
+}
+
+pub(super) fn secret(of: For<'_>, password: &str) -> Manifest {
+    let mut manifest = of.manifest(
+        types::SECRET,
+        SECRET,
+        REDIS,
+        json!({ "type": "Opaque", "immutable": true }),
+    );
+    // After the intent was taken: what is made twice has two passwords, and is one Secret.
+    manifest.body["stringData"] = json!({
+        "password": password,
+        "auth.conf": format!("requirepass {password}\n"),
+    });
+    manifest
+}
+
+pub(super) fn all(of: For<'_>, secret_uid: Option<&str>) -> Vec<Manifest> {
+    let Some(redis) = &of.spec.redis else {
+        return Vec::new();
+    };
+    let text = configuration(redis);
+    let map = json!({ "data": { "redis.conf": text } });
+    let service = json!({
+        "spec": {
+            "clusterIP": "None",
+            "selector": { COMPONENT: REDIS },
+            "ports": [{ "name": "redis", "port": PORT, "targetPort": PORT, "protocol": "TCP" }],
+        },
+    });
+    vec![
+        of.manifest(ResourceType::CONFIG_MAP, REDIS, REDIS, map),
+        of.manifest(types::SERVICE, REDIS, REDIS, service),
+        of.manifest(
+            types::STATEFUL_SET,
+            REDIS,
+            REDIS,
+            stateful_set(of, redis, &text, secret_uid),
+        ),
+    ]
+}
+
+/// Its configuration, in the order of the directives' names: an order that changes would start it
+/// again at every look.
+fn configuration(redis: &Redis) -> String {
+    let mut text = format!(
+        "bind * -::*\nport {PORT}\nprotected-mode yes\ndir /data\ninclude /run/redis-auth/auth.conf\n"
+    );
+    let defaults = [("appendonly", "yes")];
+    for (name, value) in defaults {
+        if !redis.config.contains_key(name) {
+            line(&mut text, name, value);
+        }
+    }
+    for (name, value) in &redis.config {
+        line(&mut text, name, value);
+    }
+    text
+}
+
+fn line(text: &mut String, name: &str, value: &str) {
+    // Writing to a String cannot fail.
+    if writeln!(text, "{name} {value}").is_err() {
+        text.clear();
+    }
+}
+
+fn stateful_set(of: For<'_>, redis: &Redis, text: &str, secret_uid: Option<&str>) -> Value {
+    let labels = pod_labels(of, REDIS);
+    let resources = redis
+        .resources
+        .as_ref()
+        .map_or_else(|| of.settings.default_resources.clone(), |own| json!(own));
+    let mut annotations = template_annotations(secret_uid);
+    annotations["orchestrator.io/config"] = json!(names::hash(text));
+    let claim = json!({
+        "accessModes": ["ReadWriteOnce"],
+        "resources": { "requests": { "storage": redis.storage.size } },
+        "storageClassName": redis.storage.storage_class_name,
+    });
+    // `redis-cli` ends with 0 also when it is refused: its answer counts.
+    let ping = json!(["sh", "-c", "test \"$(redis-cli ping)\" = PONG"]);
+    let container = json!({
+        "name": REDIS,
+        "image": redis.image,
+        "command": ["redis-server", "/etc/redis/redis.conf"],
+        "env": [{
+            "name": "REDISCLI_AUTH",
+            "valueFrom": { "secretKeyRef": { "name": SECRET, "key": "password" } },
+        }],
+        "ports": [{ "name": "redis", "containerPort": PORT, "protocol": "TCP" }],
+        "resources": resources,
+        "securityContext": container_security(),
+        "readinessProbe": {
+            "exec": { "command": ping },
+            "periodSeconds": 2,
+            "timeoutSeconds": 5,
+            "failureThreshold": 3,
+        },
+        "volumeMounts": [
+            { "name": "data", "mountPath": "/data" },
+            { "name": "config", "mountPath": "/etc/redis", "readOnly": true },
+            { "name": "auth", "mountPath": "/run/redis-auth", "readOnly": true },
+        ],
+    });
+    json!({
+        "spec": {
+            "replicas": scaled(of.spec, 1),
+            "serviceName": REDIS,
+            // Otherwise one that never becomes ready is not replaced by a better one.
+            "podManagementPolicy": "Parallel",
+            "selector": { "matchLabels": { COMPONENT: REDIS } },
+            "persistentVolumeClaimRetentionPolicy": { "whenDeleted": "Retain", "whenScaled": "Retain" },
+            "volumeClaimTemplates": [{
+                // It cannot be changed, so whose it is in this cluster's life is not in it: the Tenant that
+                // takes a namespace back has another UID.
+                "metadata": {
+                    "name": "data",
+                    "labels": { COMPONENT: REDIS, names::KIND: "Tenant" },
+                },
+                "spec": claim,
+            }],
+            "template": {
+                "metadata": { "labels": labels, "annotations": annotations },
+                "spec": {
+                    "automountServiceAccountToken": false,
+                    "enableServiceLinks": false,
+                    "securityContext": pod_security(),
+                    "terminationGracePeriodSeconds": 30,
+                    "containers": [container],
+                    "volumes": [
+                        { "name": "config", "configMap": { "name": REDIS } },
+                        { "name": "auth", "secret": {
+                            "secretName": SECRET,
+                            "items": [{ "key": "auth.conf", "path": "auth.conf" }],
+                        } },
+                    ],
+                },
+            },
+        },
+    })
+}

@@ -1,0 +1,274 @@
+//! Why a server or a Redis is not ready: what kubelet, scheduler, controllers and Events say.
+//!
+//! A message has nothing in it that changes at each try, so that deciding again says the same.
+
+use std::{cmp::Reverse, time::Duration};
+
+use api::{
+    Reason, Timestamp,
+    kubelet::{is_missing, needs_root},
+    pod::Amount,
+    quantity,
+};
+
+use super::View;
+use crate::{
+    build::{REDIS, SERVER, types},
+    view::{PodView, Warning, WorkloadView},
+};
+
+/// A program that has run for so long and does not answer its probe is not only starting.
+pub(super) const STARTING: Duration = Duration::from_secs(5);
+
+/// A Redis that has been ready for so long is known to the cluster's DNS.
+const REACHED: Duration = Duration::from_secs(10);
+
+/// What is in the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cause {
+    pub(super) reason: Reason,
+    pub(super) message: String,
+}
+
+fn cause(reason: Reason, message: impl Into<String>) -> Cause {
+    Cause {
+        reason,
+        message: message.into(),
+    }
+}
+
+/// A volume that is smaller than what is asked for: one that was there before.
+pub(super) fn mismatch(view: View<'_>, component: &str) -> Option<Cause> {
+    let wanted = view.of.spec.redis.as_ref().filter(|_| component == REDIS)?;
+    let Amount(wanted) = &wanted.storage.size;
+    let claim = view
+        .world
+        .claims
+        .iter()
+        .find(|claim| claim.name == "data-redis-0")?;
+    let found = claim.size.as_ref()?;
+    (quantity::parse(found)? < quantity::parse(wanted)?).then(|| {
+        cause(
+            Reason::VolumeNotReady,
+            format!(
+                "PersistentVolumeClaim '{}' was there before and has {found}, 'redis.storage.size' asks for {wanted}: ask for what is there, or enlarge or delete the claim",
+                claim.name
+            ),
+        )
+    })
+}
+
+/// The cause that is visible now: of the newest Pods first.
+pub(super) fn find(view: View<'_>, component: &str) -> Option<Cause> {
+    let mut pods: Vec<&PodView> = view
+        .world
+        .pods
+        .iter()
+        .filter(|pod| pod.component == component && !pod.is_deleting && !pod.is_ready)
+        .collect();
+    pods.sort_by_key(|pod| Reverse(pod.created));
+    if let Some(cause) = mismatch(view, component) {
+        return Some(cause);
+    }
+    pods.iter()
+        .find_map(|pod| of_pod(view, component, pod))
+        .or_else(|| of_workload(view, component))
+}
+
+fn of_pod(view: View<'_>, component: &str, pod: &PodView) -> Option<Cause> {
+    container(pod)
+        .or_else(|| unschedulable(view, component, pod))
+        .or_else(|| unanswered(view, component, pod))
+        .or_else(|| {
+            let warning = view.world.newest_warning(&[&pod.uid])?;
+            let is_volume = ["FailedMount", "FailedAttachVolume"].contains(&&*warning.reason);
+            is_volume.then(|| {
+                cause(
+                    Reason::VolumeNotReady,
+                    format!("Pod '{}': {}", pod.name, warning.message),
+                )
+            })
+        })
+}
+
+fn container(pod: &PodView) -> Option<Cause> {
+    let name = &pod.name;
+    // Between two tries, too: otherwise it would be said in turn that it starts and that it does not.
+    let Some((reason, message)) = &pod.waiting else {
+        return pod.is_restarted.then(|| crashing(pod));
+    };
+    let said = if message.is_empty() {
+        String::new()
+    } else {
+        format!(": {message}")
+    };
+    match reason.as_str() {
+        "ErrImagePull"
+        | "ImagePullBackOff"
+        | "InvalidImageName"
+        | "ErrImageNeverPull"
+        | "RegistryUnavailable"
+        | "ImageInspectError" => Some(cause(
+            Reason::ImagePullFailed,
+            format!(
+                "Pod '{name}': the image cannot be pulled{}",
+                pulled(message)
+            ),
+        )),
+        "CreateContainerConfigError" if needs_root(message) => {
+            Some(cause(Reason::ImageNeedsRoot, format!("Pod '{name}'{said}")))
+        }
+        "CreateContainerConfigError" if is_missing(message) => {
+            Some(cause(Reason::SecretNotFound, format!("Pod '{name}'{said}")))
+        }
+        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => Some(cause(
+            Reason::ContainerNotStartable,
+            format!("Pod '{name}': the container cannot be started{said}"),
+        )),
+        "CrashLoopBackOff" => Some(crashing(pod)),
+        _ => None,
+    }
+}
+
+fn crashing(pod: &PodView) -> Cause {
+    let ended = pod.ended.as_ref().map_or_else(String::new, |(code, why)| {
+        format!(": it ended with exit code {code} ({why})")
+    });
+    cause(
+        Reason::CrashLoop,
+        format!(
+            "Pod '{}': its program ends again and again{ended}",
+            pod.name
+        ),
+    )
+}
+
+/// The kubelet says in turn that it failed and that it waits: what both have in common.
+fn pulled(message: &str) -> String {
+    let inner = message
+        .strip_prefix("Back-off pulling image ")
+        .map_or(message, |rest| {
+            rest.split_once(": ").map_or("", |(_, why)| why)
+        });
+    if inner.is_empty() {
+        String::new()
+    } else {
+        format!(": {inner}")
+    }
+}
+
+/// A Pod without a node waits for its volume, if that is what is missing.
+fn unschedulable(view: View<'_>, component: &str, pod: &PodView) -> Option<Cause> {
+    let message = pod.unschedulable.as_ref()?;
+    // A volume takes its moments to be made, and a Pod to find a node.
+    let is_new = view.now < later(pod.created, STARTING);
+    let unbound = view.world.claims.iter().find(|claim| !claim.is_bound);
+    if let Some(claim) = unbound.filter(|_| component == REDIS) {
+        let warning = view.world.newest_warning(&[&claim.uid]);
+        if warning.is_none() && is_new {
+            return None;
+        }
+        let said = warning.map_or_else(String::new, |warning| format!(": {}", warning.message));
+        return Some(cause(
+            Reason::VolumeNotReady,
+            format!(
+                "PersistentVolumeClaim '{}' has no volume yet{said}; check 'redis.storage'",
+                claim.name
+            ),
+        ));
+    }
+    if is_new {
+        return None;
+    }
+    Some(cause(
+        Reason::Unschedulable,
+        format!("Pod '{}' has no node: {message}", pod.name),
+    ))
+}
+
+/// When the next Pod stops counting as one that starts: nobody else tells.
+pub(super) fn wake(view: View<'_>) -> Option<Timestamp> {
+    let pods = view
+        .world
+        .pods
+        .iter()
+        .filter(|pod| !pod.is_ready && !pod.is_deleting);
+    pods.map(|pod| patience(view, pod))
+        .filter(|at| *at > view.now)
+        .min()
+}
+
+/// When a Pod that does not answer stops counting as one that starts. One that needs the Redis starts
+/// when that can be reached.
+fn patience(view: View<'_>, pod: &PodView) -> Timestamp {
+    let own = later(pod.running_since.or(pod.created), STARTING);
+    let is_redis = |other: &&PodView| other.component == REDIS && other.is_ready;
+    let redis = view.world.pods.iter().find(is_redis);
+    let reached = redis.filter(|_| pod.component == SERVER);
+    own.max(reached.map_or(Timestamp::MIN, |redis| later(redis.turned, REACHED)))
+}
+
+fn later(since: Option<Timestamp>, time: Duration) -> Timestamp {
+    since.map_or(Timestamp::MIN, |since| {
+        since.saturating_add(time).unwrap_or(Timestamp::MAX)
+    })
+}
+
+/// A server that waits for its Redis is not what is wrong.
+fn waits_for_redis(view: View<'_>, component: &str) -> bool {
+    let is_ready = |redis: &WorkloadView| redis.ready >= 1;
+    component == SERVER
+        && view.of.spec.redis.is_some()
+        && !view.world.redis.as_ref().is_some_and(is_ready)
+}
+
+fn unanswered(view: View<'_>, component: &str, pod: &PodView) -> Option<Cause> {
+    pod.running_since?;
+    if view.now < patience(view, pod) || waits_for_redis(view, component) {
+        return None;
+    }
+    let warning = view.world.newest_warning(&[&pod.uid])?;
+    (warning.reason == "Unhealthy").then(|| {
+        cause(
+            Reason::ProbeFailed,
+            format!(
+                "Pod '{}' runs, but is not ready: {}",
+                pod.name, warning.message
+            ),
+        )
+    })
+}
+
+/// No Pod says anything: its controller may have been refused one.
+fn of_workload(view: View<'_>, component: &str) -> Option<Cause> {
+    let (workload, resource) = if component == REDIS {
+        (view.world.redis.as_ref()?, types::STATEFUL_SET)
+    } else {
+        (view.world.server.as_ref()?, types::DEPLOYMENT)
+    };
+    let child = view
+        .world
+        .children
+        .iter()
+        .find(|(known, child)| *known == resource && child.name == component);
+    let warning = child
+        .and_then(|(_, child)| view.world.newest_warning(&[&child.uid]))
+        .filter(|warning| warning.reason == "FailedCreate" && workload.replicas < workload.wanted)
+        .map(|Warning { message, .. }| message);
+    let message = workload.failure.as_ref().or(warning)?;
+    Some(refused(message))
+}
+
+/// Why the API server refused a Pod, without the Pod's name, which differs at each try.
+fn refused(message: &str) -> Cause {
+    let why = [" is forbidden: ", " is invalid: "]
+        .iter()
+        .find_map(|word| message.split_once(word))
+        .map_or(message, |(_, why)| why);
+    let reason = if why.contains("exceeded quota") || why.contains("failed quota") {
+        Reason::QuotaExceeded
+    } else {
+        Reason::AdmissionDenied
+    };
+    cause(reason, format!("no Pod can be made: {why}"))
+}

@@ -1,0 +1,312 @@
+//! What of a Tenant is missing, was changed, or is no longer wanted.
+
+use api::{
+    Reason,
+    decide::{Effect, Fact, Manifest, NoExternal, ResourceType, Target},
+    names,
+    tenants::{Usage, Used, condition},
+};
+use mutant::Mutant;
+use serde_json::json;
+
+use super::View;
+use crate::{
+    build::{self, types},
+    drift,
+    view::{ChildView, QuotaView, SecretView},
+};
+
+/// Types whose objects restrict others: nothing may be in them but what we want.
+const EXACT: &[ResourceType] = &[types::NETWORK_POLICY, types::ROLE_BINDING];
+
+/// What works on data or answers requests: of these types the Tenant has some of known names, and an
+/// owner may have copied one, labels and all.
+const WORK: &[ResourceType] = &[
+    ResourceType::CONFIG_MAP,
+    types::SERVICE,
+    types::DEPLOYMENT,
+    types::STATEFUL_SET,
+];
+
+/// Something that the spec asks for, beside what is there.
+pub(super) struct Wanted<'a> {
+    pub(super) manifest: Manifest,
+    child: Option<&'a ChildView>,
+    /// Whether what is there is what we want, and what we wanted last is what we want now.
+    pub(super) is_intact: bool,
+}
+
+/// Everything that the spec asks for. Built and compared once for a decision: there are many parts.
+pub(super) fn wanted(view: View<'_>) -> Vec<Wanted<'_>> {
+    let all = build::children(view.of, view.secret_uid()).into_iter();
+    all.map(|manifest| {
+        let child = view.world.child(&manifest);
+        Wanted {
+            is_intact: child.is_some_and(|child| is_intact(child, &manifest)),
+            child,
+            manifest,
+        }
+    })
+    .collect()
+}
+
+/// Everything that has to be made or mended, what restricts first; what is no longer wanted goes.
+pub(super) fn effects(view: View<'_>, wanted: &[Wanted<'_>]) -> Vec<Effect<NoExternal>> {
+    let world = view.world;
+    let (work, bounds): (Vec<&Wanted<'_>>, Vec<&Wanted<'_>>) = wanted
+        .iter()
+        .partition(|one| WORK.contains(&one.manifest.resource));
+    let mut effects: Vec<_> = bounds.iter().filter_map(|one| applied(view, one)).collect();
+    // What opens something goes before anything else is made: what is made can be refused, and whose
+    // rights were taken away must not keep them by that.
+    let (opening, other): (Vec<_>, Vec<_>) =
+        unwanted(view, wanted).partition(|(resource, _)| EXACT.contains(resource));
+    effects.extend(pruned(&opening));
+    let left = world.left_policies.iter();
+    let is_unwanted = |child: &&ChildView| !is_wanted(wanted, types::NETWORK_POLICY, child);
+    for child in left.filter(is_unwanted) {
+        effects.push(Effect::Delete(target(types::NETWORK_POLICY, child)));
+    }
+    effects.extend(secret(view));
+    // Who uses the password is made once it is known which: made before, it would be made twice.
+    let is_keyed = view.of.spec.redis.is_none() || view.secret_uid().is_some();
+    let needs_key = [types::DEPLOYMENT, types::STATEFUL_SET];
+    let is_time = |one: &&&Wanted<'_>| is_keyed || !needs_key.contains(&one.manifest.resource);
+    let work = work.iter().filter(is_time);
+    effects.extend(work.filter_map(|one| applied(view, one)));
+    effects.extend(pruned(&other));
+    effects
+}
+
+fn pruned(all: &[(ResourceType, &ChildView)]) -> impl Iterator<Item = Effect<NoExternal>> {
+    let going = all.iter().filter(|(_, child)| !child.is_deleting);
+    going.map(|(resource, child)| Effect::Delete(target(*resource, child)))
+}
+
+/// Applies what is not there or is not as it is wanted.
+fn applied(view: View<'_>, wanted: &Wanted<'_>) -> Option<Effect<NoExternal>> {
+    let manifest = match wanted.child {
+        Some(child) if child.is_deleting || wanted.is_intact => return None,
+        Some(child) => wanted.manifest.clone().over(&child.uid),
+        None => wanted.manifest.clone().taking_back(view.of.name),
+    };
+    Some(Effect::Apply(Box::new(manifest)))
+}
+
+fn is_wanted(wanted: &[Wanted<'_>], resource: ResourceType, child: &ChildView) -> bool {
+    let mut all = wanted.iter().map(|one| &one.manifest);
+    all.any(|one| one.resource == resource && one.name == child.name)
+}
+
+/// What the Tenant made and does not want any more.
+pub(super) fn unwanted<'a>(
+    view: View<'a>,
+    wanted: &'a [Wanted<'_>],
+) -> impl Iterator<Item = (ResourceType, &'a ChildView)> {
+    let is_ours = |resource: ResourceType, child: &ChildView| {
+        let is_known = [build::REDIS, build::SERVER].contains(&child.name.as_str());
+        is_known || !WORK.contains(&resource)
+    };
+    let all = view.world.children.iter();
+    all.filter(move |(resource, child)| {
+        let is_kept = mutant::on(Mutant::RuleUnpruned) && *resource == types::NETWORK_POLICY;
+        is_ours(*resource, child) && !is_wanted(wanted, *resource, child) && !is_kept
+    })
+    .map(|(resource, child)| (*resource, child))
+}
+
+/// The Redis' Secret is made once, and never changed: whoever wants another password deletes it.
+fn secret(view: View<'_>) -> Option<Effect<NoExternal>> {
+    let world = view.world;
+    let target = |uid: &str| Target {
+        resource: types::SECRET,
+        namespace: Some(view.of.namespace()),
+        name: build::SECRET.to_owned(),
+        uid: uid.to_owned(),
+        version: None,
+        irreversible: None,
+    };
+    if view.of.spec.redis.is_none() {
+        return view.secret_uid().map(|uid| Effect::Delete(target(uid)));
+    }
+    match &world.secret {
+        Some(secret) if is_left(view, secret) => {
+            let labels = names::child_labels("Tenant", view.of.name, view.of.uid);
+            let patch = json!({
+                "metadata": {
+                    "labels": labels,
+                    "annotations": { names::RETAINED_FROM: null, names::UID: view.of.uid },
+                },
+            });
+            Some(Effect::Patch {
+                target: target(&secret.uid),
+                subresource: None,
+                patch,
+            })
+        }
+        Some(secret) if view.secret_uid().is_some() && mutant::on(Mutant::SecretRenewed) => {
+            Some(Effect::Delete(target(&secret.uid)))
+        }
+        Some(secret) if view.secret_uid().is_some() => {
+            let is_labelled = secret.has_label;
+            let labels = names::child_labels("Tenant", view.of.name, view.of.uid);
+            (!is_labelled).then(|| Effect::Patch {
+                target: target(&secret.uid),
+                subresource: None,
+                patch: json!({ "metadata": { "labels": labels } }),
+            })
+        }
+        // Someone else's is refused by the API server, and said.
+        Some(_) | None => {
+            let secret = build::secret(view.of, &world.fresh_password)?;
+            Some(Effect::Ensure(Box::new(secret)))
+        }
+    }
+}
+
+/// Whether one of the same name left it, or is no more.
+fn is_left(view: View<'_>, secret: &SecretView) -> bool {
+    let name = names::label_value(view.of.name);
+    secret.retained_from.as_deref() == Some(view.of.name)
+        || view.secret_uid().is_none() && secret.owner_name.as_ref() == Some(&name)
+}
+
+/// What is missing, or in the way, in words. Not the same as something to do: for what is being deleted
+/// nothing can be done, and it is in the way.
+pub(super) fn missing(view: View<'_>, wanted: &[Wanted<'_>]) -> Option<String> {
+    let going =
+        "is being deleted, and another is made when it is gone; is there a finalizer on it?";
+    for one in wanted {
+        let Manifest { resource, name, .. } = &one.manifest;
+        let kind = resource.kind;
+        match one.child {
+            Some(child) if child.is_deleting => return Some(format!("{kind} '{name}' {going}")),
+            Some(_) if one.is_intact => {}
+            Some(_) | None => return Some(format!("{kind} '{name}' is being set")),
+        }
+    }
+    let secret = view.world.secret.as_ref();
+    match (&view.of.spec.redis, view.secret_uid()) {
+        (Some(_), Some(_)) if secret.is_some_and(|secret| secret.is_deleting) => {
+            return Some(format!("Secret '{}' {going}", build::SECRET));
+        }
+        (Some(_), None) => return Some(format!("Secret '{}' is being made", build::SECRET)),
+        (None, Some(_)) => return Some(format!("Secret '{}' is being deleted", build::SECRET)),
+        (Some(_), Some(_)) | (None, None) => {}
+    }
+    let (resource, child) = unwanted(view, wanted).next()?;
+    let Target { resource, name, .. } = target(resource, child);
+    Some(format!(
+        "{} '{name}' is no longer wanted, and still there; is there a finalizer on it?",
+        resource.kind
+    ))
+}
+
+fn is_intact(child: &ChildView, manifest: &Manifest) -> bool {
+    if mutant::on(Mutant::DriftUnrepaired) {
+        return child.intent.as_deref() == manifest.intent();
+    }
+    let (live, wanted) = (child.live.value(), drift::kept(&manifest.body));
+    let is_same = if EXACT.contains(&manifest.resource) {
+        let part =
+            |value: &serde_json::Value, field: &str| value.get(field).cloned().unwrap_or_default();
+        ["spec", "subjects", "roleRef"]
+            .iter()
+            .all(|field| drift::equals(&part(&live, field), &part(&wanted, field)))
+    } else {
+        true
+    };
+    child.intent.as_deref() == manifest.intent() && is_same && drift::covers(&live, &wanted)
+}
+
+pub(super) fn target(resource: ResourceType, child: &ChildView) -> Target {
+    Target {
+        resource,
+        namespace: Some(child.namespace.clone()),
+        name: child.name.clone(),
+        uid: child.uid.clone(),
+        version: None,
+        irreversible: None,
+    }
+}
+
+/// What is used of what may be used.
+pub(super) fn usage(view: View<'_>) -> Option<Usage> {
+    let quotas = &view.world.quotas;
+    let used = |name: &str| {
+        quotas
+            .iter()
+            .filter(|quota| quota.name != "tenant-probes")
+            .flat_map(|quota| quota.used.iter())
+            .find(|(known, _)| known == name)
+            .map(|(_, amount)| amount.clone())
+    };
+    let both = |request: &str, limit: &str| {
+        let used = Used {
+            request: used(request),
+            limit: used(limit),
+        };
+        (used != Used::default()).then_some(used)
+    };
+    let usage = Usage {
+        cpu: both("requests.cpu", "limits.cpu"),
+        memory: both("requests.memory", "limits.memory"),
+        storage: both("requests.storage", ""),
+        pods: both("", "pods"),
+    };
+    (usage != Usage::default()).then_some(usage)
+}
+
+/// Whether the cluster counts by the quota that the spec asks for.
+pub(super) fn quota_fact(view: View<'_>, wanted: &[Wanted<'_>]) -> Fact {
+    let is_bound =
+        |one: &&Wanted<'_>| [types::QUOTA, types::LIMITS].contains(&one.manifest.resource);
+    let mut bounds = wanted.iter().filter(is_bound);
+    let missing = bounds.clone().find(|one| !one.is_intact);
+    // A quota that the cluster has not counted yet bounds nothing.
+    let uncounted = bounds.find(|Wanted { manifest, .. }| {
+        let counted = view
+            .world
+            .quotas
+            .iter()
+            .find(|quota| quota.name == manifest.name);
+        let hard = &manifest.body["spec"]["hard"];
+        let is_counted = |quota: &QuotaView| {
+            let mut hard = hard.as_object().into_iter().flat_map(|all| all.iter());
+            hard.all(|(name, wanted)| {
+                let found = quota.hard.iter().find(|(known, _)| known == name);
+                found.is_some_and(|(_, found)| drift::is_same_amount(&json!(found), wanted))
+            })
+        };
+        manifest.resource == types::QUOTA && !counted.is_some_and(is_counted)
+    });
+    let (value, reason, message) = match (missing, uncounted) {
+        (None, None) => (
+            true,
+            Reason::Created,
+            "what may be used is bounded as the spec says".to_owned(),
+        ),
+        (Some(Wanted { manifest, .. }), _) => (
+            false,
+            Reason::Progressing,
+            format!(
+                "{} '{}' is being set",
+                manifest.resource.kind, manifest.name
+            ),
+        ),
+        (None, Some(Wanted { manifest, .. })) => (
+            false,
+            Reason::Progressing,
+            format!(
+                "ResourceQuota '{}' is not counted by the cluster yet",
+                manifest.name
+            ),
+        ),
+    };
+    Fact {
+        kind: condition::QUOTA_READY,
+        value: Some(value),
+        reason,
+        message,
+    }
+}

@@ -1,0 +1,158 @@
+//! How the server and the Redis stand.
+
+use api::{
+    Reason,
+    decide::{Fact, ResourceType},
+    tenants::{Component, ComponentPhase, TenantStatus, condition},
+};
+
+use mutant::Mutant;
+
+use super::{
+    View,
+    cause::{self, Cause},
+    children::Wanted,
+};
+use crate::{
+    build::{REDIS, SERVER, types},
+    view::{PodView, WorkloadView},
+};
+
+pub(super) fn redis(view: View<'_>, wanted: &[Wanted<'_>]) -> Option<Component> {
+    view.of.spec.redis.as_ref()?;
+    let workload = applied(wanted, types::STATEFUL_SET, view.world.redis.as_ref());
+    Some(judge(view, REDIS, &workload, 1))
+}
+
+pub(super) fn server(view: View<'_>, wanted: &[Wanted<'_>]) -> Option<Component> {
+    let replicas = i32::try_from(view.of.spec.server.as_ref()?.replicas).unwrap_or(i32::MAX);
+    let workload = applied(wanted, types::DEPLOYMENT, view.world.server.as_ref());
+    Some(judge(view, SERVER, &workload, replicas))
+}
+
+/// A workload, and whether it is what is wanted of it now.
+struct Workload<'a> {
+    is_applied: bool,
+    view: Option<&'a WorkloadView>,
+}
+
+fn applied<'a>(
+    wanted: &[Wanted<'_>],
+    resource: ResourceType,
+    view: Option<&'a WorkloadView>,
+) -> Workload<'a> {
+    let mut all = wanted.iter();
+    let is_applied = all.any(|one| one.manifest.resource == resource && one.is_intact);
+    Workload { is_applied, view }
+}
+
+/// Running only by evidence: its controller has seen what is wanted, all that is wanted is there, of the
+/// wanted kind, ready, nothing else is left, and its Service leads to it.
+fn judge(view: View<'_>, name: &str, workload: &Workload<'_>, replicas: i32) -> Component {
+    let is_suspended = view.of.spec.suspend;
+    let wanted = if is_suspended { 0 } else { replicas };
+    let Workload {
+        is_applied,
+        view: found,
+    } = *workload;
+    let Some(workload) = found else {
+        let message = "is being made".to_owned();
+        return component(ComponentPhase::Provisioning, message, 0, wanted);
+    };
+    let WorkloadView {
+        generation,
+        observed,
+        wanted: asked,
+        replicas,
+        updated,
+        ready,
+        failure: _,
+    } = *workload;
+    // What is ready of another spec is not this one's.
+    let is_seen = is_applied && observed >= generation && asked == wanted;
+    let pods = view.world.pods.iter();
+    // What was evicted stays as a record, and stops nothing.
+    let is_over = |pod: &PodView| ["Succeeded", "Failed"].contains(&pod.phase.as_str());
+    let left = pods
+        .filter(|pod| pod.component == name && !is_over(pod))
+        .count();
+    if is_suspended {
+        let is_stopped = is_seen && replicas == 0 && left == 0;
+        return if is_stopped || mutant::on(Mutant::PauseUnenforced) {
+            let message = "is stopped".to_owned();
+            component(ComponentPhase::Suspended, message, 0, 0)
+        } else {
+            let message = format!("is being stopped; {left} of its Pods are left");
+            component(ComponentPhase::Provisioning, message, ready, 0)
+        };
+    }
+    let is_there = wanted >= 1
+        && [replicas, updated, ready]
+            .iter()
+            .all(|count| *count == wanted);
+    let leads = view
+        .world
+        .endpoints
+        .iter()
+        .any(|known| known.service == name && known.ready > 0);
+    if mutant::on(Mutant::TenantReadyUnseen) {
+        let message = format!("{wanted} of {wanted} ready");
+        return component(ComponentPhase::Running, message, wanted, wanted);
+    }
+    if is_seen && is_there && leads && cause::mismatch(view, name).is_none() {
+        let message = format!("{ready} of {wanted} ready");
+        return component(ComponentPhase::Running, message, ready, wanted);
+    }
+    if let Some(Cause { reason: _, message }) = blocker(view, name) {
+        return component(ComponentPhase::Degraded, message, ready, wanted);
+    }
+    let message = if !is_seen {
+        "its controller has not seen the change yet".to_owned()
+    } else if is_there {
+        format!("{ready} of {wanted} ready, but its Service leads to none of them yet")
+    } else {
+        format!("{ready} of {wanted} ready, {updated} of the wanted kind, {replicas} in all")
+    };
+    component(ComponentPhase::Provisioning, message, ready, wanted)
+}
+
+/// What keeps it from being ready.
+pub(super) fn blocker(view: View<'_>, name: &str) -> Option<Cause> {
+    cause::find(view, name)
+}
+
+fn component(phase: ComponentPhase, message: String, ready: i32, wanted: i32) -> Component {
+    Component {
+        phase,
+        message,
+        ready_replicas: ready,
+        total_replicas: wanted,
+    }
+}
+
+/// The conditions of those that the spec asks for. What is not asked for says nothing.
+pub(super) fn facts(view: View<'_>, status: &TenantStatus) -> Vec<Fact> {
+    let parts = [
+        (condition::REDIS_READY, REDIS, &status.redis_status),
+        (condition::SERVER_READY, SERVER, &status.server_status),
+    ];
+    let fact = |(kind, name, part): (&'static str, &str, &Option<Component>)| {
+        let part = part.as_ref()?;
+        let (value, reason) = match part.phase {
+            ComponentPhase::Running => (true, Reason::Ready),
+            ComponentPhase::Provisioning => (false, Reason::Progressing),
+            ComponentPhase::Suspended => (false, Reason::Suspended),
+            ComponentPhase::Degraded => {
+                let cause = blocker(view, name);
+                (false, cause.map_or(Reason::NotReady, |cause| cause.reason))
+            }
+        };
+        Some(Fact {
+            kind,
+            value: Some(value),
+            reason,
+            message: part.message.clone(),
+        })
+    };
+    parts.into_iter().filter_map(fact).collect()
+}

@@ -1,0 +1,556 @@
+//! What is known of the isolation: tried, not assumed.
+
+use std::time::Duration;
+
+use api::{
+    Reason, Timestamp,
+    decide::{Effect, Fact, Fault, NoExternal, Target},
+    names,
+    status::{MESSAGE, bounded},
+    tenants::{Attempted, Isolated, TenantStatus, condition, namespace_of},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use mutant::Mutant;
+
+use super::{
+    View,
+    children::{self, Wanted},
+};
+use crate::{
+    build::{self, Connection, Side, probe, types},
+    view::PodView,
+    world::{Address, Neighbour},
+};
+
+/// A proof is as old as this at most, and somewhat more: not all at once.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// How far the next proofs are spread.
+const SPREAD: u64 = 3600;
+/// So many Tenants are tried at a time.
+pub const AT_ONCE: usize = 5;
+/// A try that did not come to its end is repeated after so long.
+const AGAIN: Duration = Duration::from_secs(60);
+/// One that found something wrong, or nothing to try, is repeated after so long: it may be mended.
+const MENDED: Duration = Duration::from_secs(600);
+/// Clocks may differ by so much.
+const SKEW: Duration = Duration::from_secs(60);
+/// Where there is no turn yet, it is looked for one after so long, and up to twice that.
+const TURN: Duration = Duration::from_secs(10);
+/// A Pod that has not come to its end after so long proves nothing, whatever it waits for.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What everybody must reach, which no policy of ours can break alone.
+const DNS: &str = "the cluster's DNS";
+/// So many bytes of what a connection said are kept.
+const DETAIL: usize = 200;
+
+/// Whether the policies of the spec are there, and no others.
+pub(super) fn policies_fact(view: View<'_>, wanted: &[Wanted<'_>]) -> Fact {
+    let fact = |value: bool, reason: Reason, message: String| Fact {
+        kind: condition::NETWORK_POLICIES_READY,
+        value: Some(value),
+        reason,
+        message,
+    };
+    if !view.of.spec.network_policy.enabled {
+        let message =
+            "there are none: 'networkPolicy.enabled' is false, and everybody may reach everything";
+        return fact(false, Reason::PoliciesDisabled, message.to_owned());
+    }
+    let is_policy = |one: &&Wanted<'_>| one.manifest.resource == types::NETWORK_POLICY;
+    let mut policies = wanted.iter().filter(is_policy);
+    let count = policies.clone().count();
+    if let Some(one) = policies.find(|one| !one.is_intact) {
+        let message = format!("NetworkPolicy '{}' is being set", one.manifest.name);
+        return fact(false, Reason::Progressing, message);
+    }
+    if !view.world.foreign_policies.is_empty() {
+        return fact(false, Reason::ForeignPolicy, foreign(view));
+    }
+    let mut others = children::unwanted(view, wanted);
+    if let Some((_, other)) = others.find(|(resource, _)| *resource == types::NETWORK_POLICY) {
+        let message = format!(
+            "NetworkPolicy '{}' is no longer wanted, and still there",
+            other.name
+        );
+        return fact(false, Reason::Progressing, message);
+    }
+    let message = format!("{count} policies are there, and no others");
+    fact(true, Reason::Created, message)
+}
+
+fn foreign(view: View<'_>) -> String {
+    format!(
+        "NetworkPolicy '{}' in namespace '{}' is not this Tenant's, and may open it; delete it, or say what it is for in 'networkPolicy'",
+        view.world.foreign_policies.join("', '"),
+        view.of.namespace()
+    )
+}
+
+/// What is to be done for a proof, and what is known.
+pub(super) struct Proof {
+    pub(super) effects: Vec<Effect<NoExternal>>,
+    pub(super) isolation: Option<Isolated>,
+    pub(super) fact: Fact,
+    pub(super) wake: Option<Timestamp>,
+}
+
+fn known(value: Option<bool>, reason: Reason, message: impl Into<String>) -> Fact {
+    Fact {
+        kind: condition::NETWORK_ISOLATED,
+        value,
+        reason,
+        message: message.into(),
+    }
+}
+
+/// Whether the last proof is none any more, or is old: only then anyone must look for what to try.
+#[must_use]
+pub(super) fn is_due(view: View<'_>) -> bool {
+    let spec = view.of.spec;
+    let status = view.tenant.status.as_ref();
+    let stored = status.and_then(|status| status.isolation.as_ref());
+    spec.network_policy.enabled
+        && spec.isolation.probe
+        && !(is_current(view, stored) && view.now < next(view, stored))
+}
+
+/// The policies that are there are those that were tried.
+fn is_current(view: View<'_>, stored: Option<&Isolated>) -> bool {
+    stored.is_some_and(|known| known.policies.as_ref() == Some(&fingerprint(view)))
+}
+
+fn fingerprint(view: View<'_>) -> String {
+    let is_policy = |(resource, _): &&(_, _)| *resource == types::NETWORK_POLICY;
+    let mut live: Vec<(&str, &str, i64)> = view
+        .world
+        .children
+        .iter()
+        .filter(is_policy)
+        .map(|(_, child)| (child.name.as_str(), child.uid.as_str(), child.generation))
+        .collect();
+    live.sort_unstable();
+    build::fingerprint(view.of, &live)
+}
+
+/// Decides about the proof. `is_set`: everything that the spec asks for is there and ready.
+pub(super) fn prove(
+    view: View<'_>,
+    status: &TenantStatus,
+    is_set: bool,
+    fault: Option<&Fault>,
+) -> Proof {
+    let spec = view.of.spec;
+    let stored = status.isolation.clone();
+    let rest = |fact: Fact, wake: Option<Timestamp>| Proof {
+        effects: all_leftovers(view),
+        isolation: stored.clone(),
+        fact,
+        wake,
+    };
+    if !spec.network_policy.enabled {
+        let message = "there are no policies: 'networkPolicy.enabled' is false";
+        return rest(known(Some(false), Reason::PoliciesDisabled, message), None);
+    }
+    if !view.world.foreign_policies.is_empty() {
+        let fact = known(Some(false), Reason::ForeignPolicy, foreign(view));
+        return rest(fact, None);
+    }
+    if !spec.isolation.probe {
+        let message = "nobody tries: 'isolation.probe' is false";
+        return rest(known(None, Reason::ProbesOff, message), None);
+    }
+    if mutant::on(Mutant::IsolationAssumed) {
+        let message = "the policies are there";
+        return rest(known(Some(true), Reason::Isolated, message), None);
+    }
+    let is_current = is_current(view, stored.as_ref());
+    let due = next(view, stored.as_ref());
+    // A change of the policies makes the last proof worthless; age alone does not.
+    let meanwhile = match &stored {
+        Some(known) if is_current && view.now < expiry(known) && !is_ahead(view, known) => {
+            concluded(known)
+        }
+        Some(_) | None => known(
+            None,
+            Reason::ProofPending,
+            "not known yet: the connections are tried once everything is ready",
+        ),
+    };
+    if is_current && view.now < due {
+        return rest(meanwhile, Some(due));
+    }
+    if !is_set {
+        return rest(meanwhile, None);
+    }
+    let plans = plans(view);
+    let is_refused = |one: &Connection| !one.wanted;
+    if !plans.iter().any(|(_, plan)| plan.iter().any(is_refused)) {
+        let message = "there is nothing that could be tried: neither this Tenant nor another has a server or a Redis that must not be reached";
+        let fact = known(None, Reason::NothingToProbe, message);
+        return rest(fact, Some(after(view, MENDED)));
+    }
+    if !view.world.outside_policies.is_empty() {
+        let message = format!(
+            "NetworkPolicy '{}' in namespace '{}' bounds the Pods that try from there: that they are refused would prove nothing",
+            view.world.outside_policies.join("', '"),
+            view.of.settings.probe_namespace
+        );
+        return untried(view, stored, message);
+    }
+    if let Some(fault) = fault {
+        let message = format!(
+            "the Pods that try the connections cannot be made: {}",
+            fault.message
+        );
+        return untried(view, stored, message);
+    }
+    carry_out(view, &plans, stored, meanwhile)
+}
+
+/// It cannot be tried; later perhaps it can.
+fn untried(view: View<'_>, stored: Option<Isolated>, why: String) -> Proof {
+    let at = after(view, AGAIN);
+    let isolation = Isolated {
+        last_proved_at: stored.and_then(|known| known.last_proved_at),
+        retry_at: Some(Time(at)),
+        result: Reason::ProofFailed.name().to_owned(),
+        policies: Some(fingerprint(view)),
+        tried: Vec::new(),
+        message: Some(bounded(&why, MESSAGE)),
+    };
+    Proof {
+        effects: all_leftovers(view),
+        fact: concluded(&isolation),
+        isolation: Some(isolation),
+        wake: Some(at),
+    }
+}
+
+/// So long what was proven once is said without being proven again, because it cannot be.
+fn expiry(known: &Isolated) -> Timestamp {
+    let last = known.last_proved_at.as_ref();
+    let last = last.map_or(Timestamp::MAX, |time| time.0);
+    last.saturating_add(DAY.saturating_mul(2))
+        .unwrap_or(Timestamp::MAX)
+}
+
+/// Whether the last proof is to come, by our clock: then nobody knows how old it is.
+fn is_ahead(view: View<'_>, known: &Isolated) -> bool {
+    let last = known.last_proved_at.as_ref();
+    last.is_some_and(|time| time.0 > after(view, SKEW))
+}
+
+/// When it is tried again.
+fn next(view: View<'_>, stored: Option<&Isolated>) -> Timestamp {
+    let Some(stored) = stored else {
+        return Timestamp::MIN;
+    };
+    // A time that is too far ahead was written by a clock that is wrong.
+    if let Some(retry) = &stored.retry_at {
+        return Some(retry.0)
+            .filter(|at| *at <= after(view, AGAIN + SKEW))
+            .unwrap_or(Timestamp::MIN);
+    }
+    let Some(last) = stored
+        .last_proved_at
+        .as_ref()
+        .filter(|_| !is_ahead(view, stored))
+    else {
+        return Timestamp::MIN;
+    };
+    let spread = number(view) % SPREAD;
+    let wait = match Reason::from_name(&stored.result) {
+        Some(Reason::Isolated) => DAY.saturating_add(Duration::from_secs(spread)),
+        Some(Reason::ProofFailed) | None => AGAIN,
+        Some(_) => MENDED,
+    };
+    last.0.saturating_add(wait).unwrap_or(Timestamp::MAX)
+}
+
+fn after(view: View<'_>, time: Duration) -> Timestamp {
+    view.now.saturating_add(time).unwrap_or(Timestamp::MAX)
+}
+
+/// A number of this Tenant's own, to spread what all do.
+fn number(view: View<'_>) -> u64 {
+    u64::from_str_radix(&names::hash(view.of.uid), 16).unwrap_or(0)
+}
+
+/// What the last try says.
+fn concluded(isolation: &Isolated) -> Fact {
+    let reason = Reason::from_name(&isolation.result).unwrap_or(Reason::ProofFailed);
+    let find = |is_it: fn(&Attempted) -> bool| isolation.tried.iter().find(|one| is_it(one));
+    let said = |one: &Attempted| format!("from {} to {}: {}", one.from, one.to, one.detail);
+    let is_right = find(|one| one.passed != Some(one.wanted)).is_none();
+    if reason == Reason::Isolated && is_right {
+        let refused = isolation.tried.iter().filter(|one| !one.wanted).count();
+        let passed = isolation.tried.len().saturating_sub(refused);
+        let message =
+            format!("{refused} connections were refused that must be, {passed} passed that must");
+        return known(Some(true), reason, message);
+    }
+    if reason == Reason::PolicyNotEnforced {
+        let (what, one) = match find(is_open) {
+            Some(one) => ("passed that the policies refuse", Some(one)),
+            None => ("was refused that the policies allow", find(is_blocked)),
+        };
+        let said = one.map_or_else(String::new, said);
+        let message = format!(
+            "a connection {what}: {said}; does the cluster's network enforce NetworkPolicies, and as they are now?"
+        );
+        return known(Some(false), reason, message);
+    }
+    if reason == Reason::PathBlocked {
+        let said = find(is_blocked).map_or_else(String::new, said);
+        return known(
+            Some(false),
+            reason,
+            format!("names are not resolved: {said}"),
+        );
+    }
+    let unknown = find(|one| one.passed.is_none());
+    let said = unknown.map(said).or_else(|| isolation.message.clone());
+    let said = said.unwrap_or_else(|| "nothing was told".to_owned());
+    let message = format!("it could not be tried: {said}; it is tried again in a minute");
+    known(None, Reason::ProofFailed, message)
+}
+
+/// The connections of both sides.
+fn plans(view: View<'_>) -> Vec<(Side, Vec<Connection>)> {
+    let connection = |to: String, how: String, wanted: bool| Connection { to, how, wanted };
+    let dns = connection(
+        DNS.to_owned(),
+        "dns kubernetes.default.svc".to_owned(),
+        true,
+    );
+    let (spec, own) = (view.of.spec, view.of.namespace());
+    let from = &view.of.settings.probe_namespace;
+    let mut inside = vec![dns.clone()];
+    let mut outside = vec![dns];
+    for address in Address::all(spec, view.world.pods.iter()) {
+        let to = format!("its {}", address.component);
+        inside.push(connection(to.clone(), address.how(), true));
+        let wanted = build::may_enter(spec, from, address.component, address.port);
+        outside.extend(wanted.map(|wanted| connection(to, address.how(), wanted)));
+    }
+    if let Some(Neighbour {
+        name,
+        spec: other,
+        addresses,
+    }) = &view.world.neighbour
+    {
+        let is_let_out = build::may_leave(spec, &namespace_of(name, other));
+        for address in addresses {
+            let entered = build::may_enter(other, &own, address.component, address.port);
+            // Only one of the two must refuse it.
+            if is_let_out && entered != Some(false) {
+                continue;
+            }
+            let to = format!("{} of Tenant '{name}'", address.component);
+            inside.push(connection(to, address.how(), false));
+        }
+    }
+    vec![(Side::Inside, inside), (Side::Outside, outside)]
+}
+
+/// Pods of earlier rounds: those outside, and those in the Tenant's namespace.
+pub(super) fn leftovers(view: View<'_>) -> (Vec<Effect<NoExternal>>, Vec<Effect<NoExternal>>) {
+    let outside = probe::place(view.of, Side::Outside);
+    let all = view.world.probes.iter().filter(|(_, pod)| !pod.is_deleting);
+    let (outside, inside): (Vec<_>, Vec<_>) = all.partition(|(place, _)| *place == outside);
+    let effects = |pods: Vec<&(String, PodView)>| {
+        let pods = pods.into_iter();
+        pods.map(|(namespace, pod)| gone(namespace, pod)).collect()
+    };
+    (effects(outside), effects(inside))
+}
+
+fn all_leftovers(view: View<'_>) -> Vec<Effect<NoExternal>> {
+    let (mut outside, inside) = leftovers(view);
+    outside.extend(inside);
+    outside
+}
+
+fn gone(namespace: &str, pod: &PodView) -> Effect<NoExternal> {
+    Effect::Delete(Target {
+        resource: probe::POD,
+        namespace: Some(namespace.to_owned()),
+        name: pod.name.clone(),
+        uid: pod.uid.clone(),
+        version: None,
+        irreversible: None,
+    })
+}
+
+/// When a Pod counts as one that does not come to its end.
+fn limit(pod: &PodView) -> Timestamp {
+    let created = pod.created.unwrap_or(Timestamp::MIN);
+    created.saturating_add(LIMIT).unwrap_or(Timestamp::MAX)
+}
+
+/// Makes the Pods, waits for them, reads them, and only then lets them go.
+fn carry_out(
+    view: View<'_>,
+    plans: &[(Side, Vec<Connection>)],
+    stored: Option<Isolated>,
+    meanwhile: Fact,
+) -> Proof {
+    let last = stored.clone();
+    let said = |time: Option<&Time>| time.map_or_else(String::new, |time| time.0.to_string());
+    let (proved, retried) = last.map_or((None, None), |last| (last.last_proved_at, last.retry_at));
+    let fingerprint = fingerprint(view);
+    let round = [
+        &fingerprint,
+        "/",
+        &said(proved.as_ref()),
+        "/",
+        &said(retried.as_ref()),
+    ]
+    .concat();
+    let names: Vec<String> = plans
+        .iter()
+        .map(|(side, _)| probe::name(view.of, *side, &round))
+        .collect();
+    let mut proof = Proof {
+        effects: Vec::new(),
+        isolation: stored,
+        fact: meanwhile,
+        wake: None,
+    };
+    // Pods of another round, and those that try what is no longer there: what they tell proves nothing.
+    let is_of_use =
+        |plan: &[Connection], pod: &PodView| pod.plan.as_ref() == Some(&probe::written(plan));
+    // Each side is believed only where it was made: an owner can make Pods of any name in his namespace.
+    let found: Vec<Option<&PodView>> = names
+        .iter()
+        .zip(plans)
+        .map(|(name, (side, _))| {
+            let place = probe::place(view.of, *side);
+            let mut probes = view.world.probes.iter();
+            let found = probes.find(|(within, pod)| *within == place && pod.name == *name);
+            found.map(|(_, pod)| pod)
+        })
+        .collect();
+    for (namespace, pod) in &view.world.probes {
+        let mut sides = plans.iter().zip(&found);
+        let is_kept = sides.any(|((_, plan), found)| {
+            found.is_some_and(|found| found.uid == pod.uid) && is_of_use(plan, pod)
+        });
+        if !is_kept && !pod.is_deleting {
+            proof.effects.push(gone(namespace, pod));
+        }
+    }
+    if found.iter().all(Option::is_none) && view.world.probing >= AT_ONCE {
+        let spread = Duration::from_secs(number(view) % TURN.as_secs());
+        proof.wake = Some(after(view, TURN + spread));
+        if proof.fact.reason == Reason::ProofPending {
+            proof.fact.message = format!(
+                "not known yet: it waits for its turn, the connections of {} other Tenants are being tried",
+                view.world.probing
+            );
+        }
+        return proof;
+    }
+    let mut tried = Vec::new();
+    let mut is_over = true;
+    for ((side, plan), pod) in plans.iter().zip(found) {
+        let Some(pod) = pod else {
+            let pod = probe::pod(view.of, *side, &round, plan).aside();
+            proof.effects.push(Effect::Ensure(Box::new(pod)));
+            is_over = false;
+            continue;
+        };
+        let is_done = ["Succeeded", "Failed"].contains(&pod.phase.as_str());
+        if pod.is_deleting || !is_of_use(plan, pod) {
+            is_over = false;
+        } else if !is_done && view.now < limit(pod) {
+            is_over = false;
+            let earlier = proof.wake.map_or(limit(pod), |known| known.min(limit(pod)));
+            proof.wake = Some(earlier);
+        } else {
+            tried.extend(results(*side, plan, pod));
+        }
+    }
+    if !is_over {
+        return proof;
+    }
+    let result = judged(&tried);
+    let is_told = result != Reason::ProofFailed;
+    let isolation = Isolated {
+        last_proved_at: if is_told {
+            Some(Time(view.now))
+        } else {
+            proved
+        },
+        retry_at: (!is_told).then(|| Time(after(view, AGAIN))),
+        message: None,
+        result: result.name().to_owned(),
+        policies: Some(fingerprint),
+        tried,
+    };
+    // What they told is recorded first: they go with the next look.
+    proof.fact = concluded(&isolation);
+    proof.isolation = Some(isolation);
+    proof.wake = Some(view.now);
+    proof
+}
+
+/// What a Pod told, for each that it was to try; nothing is known of what it did not tell.
+fn results(side: Side, plan: &[Connection], pod: &PodView) -> Vec<Attempted> {
+    let text = pod.words.as_deref().filter(|_| pod.phase == "Succeeded");
+    let mut lines = text.unwrap_or_default().lines();
+    let from = match side {
+        Side::Inside => "a Pod of the Tenant",
+        Side::Outside => "a Pod outside",
+    };
+    let one = |one: &Connection| {
+        let line = lines.next().and_then(|line| line.split_once(' '));
+        let (passed, detail) = match line {
+            Some(("1", words)) => (Some(true), words.to_owned()),
+            Some(("0", words)) => (Some(false), words.to_owned()),
+            Some(_) | None => (None, untold(pod)),
+        };
+        Attempted {
+            from: from.to_owned(),
+            to: one.to.clone(),
+            wanted: one.wanted,
+            passed,
+            detail: bounded(&detail, DETAIL),
+        }
+    };
+    plan.iter().map(one).collect()
+}
+
+/// Why a Pod told nothing.
+fn untold(pod: &PodView) -> String {
+    let why = match (&pod.waiting, &pod.unschedulable, &pod.ended) {
+        (Some((reason, message)), _, _) => format!("{reason} {message}"),
+        (None, Some(message), _) => format!("it has no node: {message}"),
+        (None, None, Some((code, reason))) => format!("it ended with exit code {code} ({reason})"),
+        (None, None, None) => "it did not come to its end in time".to_owned(),
+    };
+    format!("Pod '{}': {why}", pod.name)
+}
+
+fn is_open(one: &Attempted) -> bool {
+    !one.wanted && one.passed == Some(true)
+}
+
+fn is_blocked(one: &Attempted) -> bool {
+    one.wanted && one.passed == Some(false)
+}
+
+fn judged(tried: &[Attempted]) -> Reason {
+    if tried.iter().any(is_open) {
+        Reason::PolicyNotEnforced
+    } else if tried.iter().any(|one| one.passed.is_none()) {
+        Reason::ProofFailed
+    } else if tried.iter().any(|one| is_blocked(one) && one.to != DNS) {
+        Reason::PolicyNotEnforced
+    } else if tried.iter().any(is_blocked) {
+        Reason::PathBlocked
+    } else {
+        Reason::Isolated
+    }
+}

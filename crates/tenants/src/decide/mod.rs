@@ -1,0 +1,278 @@
+//! What to do next with a Tenant, and what to say of it.
+
+mod cause;
+mod children;
+mod component;
+mod delete;
+mod isolation;
+mod place;
+#[cfg(test)]
+mod tests;
+
+use api::{
+    Reason, Timestamp, Verdict,
+    decide::{Decision, Effect, Fact, Fault, Input, NoExternal},
+    names,
+    tenants::{Component, ComponentPhase, Tenant, TenantPhase, TenantStatus, condition},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::{
+    build::{For, REDIS, SERVER, probe},
+    world::TenantWorld,
+};
+pub use isolation::AT_ONCE;
+use place::Standing;
+
+/// A decision about a Tenant.
+pub type TenantDecision = Decision<TenantStatus, NoExternal>;
+
+/// After so long without being ready, it is degraded, whether or not anyone says why.
+const PROVISION: std::time::Duration = std::time::Duration::from_secs(120);
+
+/// A Tenant, with everything that a decision about it is made from.
+#[derive(Debug, Clone, Copy)]
+struct View<'a> {
+    of: For<'a>,
+    tenant: &'a Tenant,
+    world: &'a TenantWorld,
+    now: Timestamp,
+}
+
+impl View<'_> {
+    fn status(&self) -> TenantStatus {
+        self.tenant.status.clone().unwrap_or_default()
+    }
+
+    /// The UID of the Redis' Secret, if that is this Tenant's.
+    fn secret_uid(&self) -> Option<&str> {
+        let owner = names::label_value(self.of.uid);
+        let secret = self.world.secret.as_ref()?;
+        (secret.owner_uid.as_ref() == Some(&owner)).then_some(secret.uid.as_str())
+    }
+}
+
+/// Whether someone asked to let it go without waiting.
+#[must_use]
+pub fn is_forced(tenant: &Tenant) -> bool {
+    let annotations = tenant.metadata.annotations.as_ref();
+    let wish = annotations.and_then(|all| all.get(names::FORCE_DELETE));
+    wish.is_some_and(|value| value == "true")
+}
+
+/// Whether it must be tried again whether a Tenant is isolated.
+#[must_use]
+pub fn is_proof_due(tenant: &Tenant, world: &TenantWorld, now: Timestamp) -> bool {
+    let of = For::new(tenant, &world.settings);
+    isolation::is_due(View {
+        of,
+        tenant,
+        world,
+        now,
+    })
+}
+
+/// Whether Pods would be made now to try it, if it were this Tenant's turn.
+#[must_use]
+pub fn is_waiting_for_a_turn(tenant: &Tenant, world: &TenantWorld, now: Timestamp) -> bool {
+    let decision = decide(&Input {
+        object: tenant,
+        world,
+        now,
+        fault: None,
+    });
+    let is_probe = |effect: &Effect<NoExternal>| matches!(effect, Effect::Ensure(one) if one.resource == probe::POD);
+    decision.effects.iter().any(is_probe)
+}
+
+/// Decides.
+#[must_use]
+pub fn decide(input: &Input<'_, Tenant, TenantWorld>) -> TenantDecision {
+    let view = View {
+        of: For::new(input.object, &input.world.settings),
+        tenant: input.object,
+        world: input.world,
+        now: input.now,
+    };
+    if view.tenant.metadata.deletion_timestamp.is_some() {
+        return delete::decide(view);
+    }
+    match place::standing(view) {
+        Standing::Taken(why) => pending(view, Verdict::stalled(Reason::NamespaceTaken, why)),
+        Standing::Dying(why) => pending(view, Verdict::working(Reason::NamespaceTerminating, why)),
+        Standing::Ours(effects) => provided(view, effects, input.fault),
+    }
+}
+
+/// Nothing can be made yet.
+fn pending(view: View<'_>, verdict: Verdict) -> TenantDecision {
+    let mut status = view.status();
+    status.namespace = None;
+    status.namespace_uid = None;
+    let fact = Fact {
+        kind: condition::NAMESPACE_READY,
+        value: Some(false),
+        reason: verdict.reason,
+        message: verdict.message.clone(),
+    };
+    let mut conditions = vec![fact];
+    let message = "nothing is known of it without the namespace";
+    conditions.extend(unknown(&mut status, verdict.reason, message));
+    let mut decision = Decision::say(status, TenantPhase::Pending, verdict);
+    decision.conditions = conditions;
+    decision
+}
+
+/// Of what is in the namespace nothing is known any more.
+fn unknown(status: &mut TenantStatus, reason: Reason, message: &str) -> Vec<Fact> {
+    (status.server_status, status.redis_status, status.usage) = (None, None, None);
+    let parts = [
+        condition::QUOTA_READY,
+        condition::REDIS_READY,
+        condition::SERVER_READY,
+        condition::NETWORK_POLICIES_READY,
+        condition::NETWORK_ISOLATED,
+    ];
+    let said = parts
+        .into_iter()
+        .filter(|kind| status.progress.condition(kind).is_some());
+    said.map(|kind| Fact {
+        kind,
+        value: None,
+        reason,
+        message: message.to_owned(),
+    })
+    .collect()
+}
+
+/// The namespace is the Tenant's, or is about to be: everything else is made, mended and judged.
+///
+/// `fault`: why the Pods that try connections are refused.
+fn provided(
+    view: View<'_>,
+    mut effects: Vec<Effect<NoExternal>>,
+    fault: Option<&Fault>,
+) -> TenantDecision {
+    let wanted = children::wanted(view);
+    effects.extend(children::effects(view, &wanted));
+    let mut status = view.status();
+    // What is no longer asked for says nothing.
+    let is_gone = |kind: &str| match kind {
+        condition::REDIS_READY => view.of.spec.redis.is_none(),
+        condition::SERVER_READY => view.of.spec.server.is_none(),
+        _ => false,
+    };
+    status
+        .progress
+        .conditions
+        .retain(|known| !is_gone(&known.type_));
+    status.namespace = Some(view.of.namespace());
+    let namespace = view.world.namespace.as_ref();
+    status.namespace_uid = namespace.map(|namespace| namespace.uid.clone());
+    status.usage = children::usage(view);
+    status.redis_status = component::redis(view, &wanted);
+    status.server_status = component::server(view, &wanted);
+    let place = [place::fact(view), children::quota_fact(view, &wanted)];
+    let unset = if effects.is_empty() {
+        let untrue = place.iter().find(|fact| fact.value != Some(true));
+        let untrue = untrue.map(|fact| fact.message.clone());
+        children::missing(view, &wanted).or(untrue)
+    } else {
+        Some("it is being set up".to_owned())
+    };
+    let mut conditions = place.to_vec();
+    conditions.extend(component::facts(view, &status));
+    conditions.push(isolation::policies_fact(view, &wanted));
+    let (phase, verdict) = sum(view, &mut status, unset);
+    let is_ready = phase == TenantPhase::Running;
+    let proof = isolation::prove(view, &status, is_ready, fault);
+    status.isolation = proof.isolation;
+    conditions.push(proof.fact);
+    effects.extend(proof.effects);
+    let mut decision = Decision::say(status, phase, verdict);
+    decision.effects = effects;
+    decision.conditions = conditions;
+    for at in proof.wake.into_iter().chain(cause::wake(view)) {
+        decision = decision.wake_at(at);
+    }
+    match &decision.status.deadline_at {
+        Some(deadline) if deadline.0 > view.now => {
+            let at = deadline.0;
+            decision.wake_at(at)
+        }
+        Some(_) | None => decision,
+    }
+}
+
+/// The whole, from its parts. `unset`: what of the rest is not as it must be.
+fn sum(view: View<'_>, status: &mut TenantStatus, unset: Option<String>) -> (TenantPhase, Verdict) {
+    let is_set = unset.is_none();
+    let parts: Vec<(&str, Component)> = [
+        (REDIS, status.redis_status.clone()),
+        (SERVER, status.server_status.clone()),
+    ]
+    .into_iter()
+    .filter_map(|(name, part)| Some((name, part?)))
+    .collect();
+    let is_all = |phase: ComponentPhase| parts.iter().all(|(_, part)| part.phase == phase);
+    if is_set && view.tenant.spec.suspend && is_all(ComponentPhase::Suspended) {
+        status.deadline_at = None;
+        let message = "server and Redis are stopped by 'spec.suspend'; their data stays";
+        return (
+            TenantPhase::Suspended,
+            Verdict::working(Reason::Suspended, message),
+        );
+    }
+    if is_set && !view.tenant.spec.suspend && is_all(ComponentPhase::Running) {
+        status.deadline_at = None;
+        return (TenantPhase::Running, Verdict::ready(running(view, &parts)));
+    }
+    let blocked = parts
+        .iter()
+        .find(|(_, part)| part.phase == ComponentPhase::Degraded);
+    if let Some((name, part)) = blocked {
+        status.deadline_at = None;
+        let reason = component::blocker(view, name).map_or(Reason::NotReady, |cause| cause.reason);
+        let message = format!("{name}: {}", part.message);
+        return (TenantPhase::Degraded, Verdict::working(reason, message));
+    }
+    let deadline = status.deadline_at.clone().unwrap_or_else(|| {
+        let at = view.now.saturating_add(PROVISION).unwrap_or(Timestamp::MAX);
+        Time(at)
+    });
+    let waits: Vec<String> = parts
+        .iter()
+        .filter(|(_, part)| part.phase != ComponentPhase::Running)
+        .map(|(name, part)| format!("{name}: {}", part.message))
+        .collect();
+    let message = if waits.is_empty() {
+        let unset = unset.unwrap_or_default();
+        format!("namespace '{}': {unset}", view.of.namespace())
+    } else {
+        waits.join("; ")
+    };
+    if view.now >= deadline.0 {
+        status.deadline_at = Some(deadline);
+        return (
+            TenantPhase::Degraded,
+            Verdict::working(Reason::NotReady, message),
+        );
+    }
+    status.deadline_at = Some(deadline);
+    (
+        TenantPhase::Provisioning,
+        Verdict::working(Reason::Progressing, message),
+    )
+}
+
+fn running(view: View<'_>, parts: &[(&str, Component)]) -> String {
+    let namespace = view.of.namespace();
+    if parts.is_empty() {
+        return format!("namespace '{namespace}' with its quota, roles and policies is there");
+    }
+    let ready: Vec<String> = parts
+        .iter()
+        .map(|(name, part)| format!("{name} {}/{}", part.ready_replicas, part.total_replicas))
+        .collect();
+    format!("namespace '{namespace}': {} ready", ready.join(", "))
+}

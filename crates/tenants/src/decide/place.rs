@@ -1,0 +1,210 @@
+//! Whose the namespace is.
+
+use std::collections::BTreeMap;
+
+use api::{
+    Reason,
+    decide::{Effect, Fact, NoExternal, Target},
+    names,
+    tenants::condition,
+};
+use mutant::Mutant;
+use serde_json::{Map, Value, json};
+
+use super::View;
+use crate::{
+    build::{self, types},
+    view::NamespaceView,
+};
+
+/// How it stands with the namespace.
+pub(super) enum Standing {
+    /// It belongs to someone else, and is not touched.
+    Taken(String),
+    /// It is being deleted.
+    Dying(String),
+    /// It is the Tenant's, or will be by these effects.
+    Ours(Vec<Effect<NoExternal>>),
+}
+
+pub(super) fn standing(view: View<'_>) -> Standing {
+    let name = view.of.namespace();
+    let Some(namespace) = &view.world.namespace else {
+        return Standing::Ours(vec![Effect::Ensure(Box::new(build::namespace(view.of)))]);
+    };
+    let is_own = is_own(view, namespace);
+    if namespace.deleting.is_some() {
+        let whose = if is_own { "" } else { ", which is not ours," };
+        return Standing::Dying(format!(
+            "namespace '{name}'{whose} is being deleted; another one is made when it is gone{}",
+            remaining(namespace)
+        ));
+    }
+    if is_own {
+        return Standing::Ours(labels(view, namespace).into_iter().collect());
+    }
+    let offered = [&namespace.retained_from, &namespace.adopt];
+    // One of the same name may have had it: restored from a backup, a Tenant is another.
+    let is_free = namespace.owner_uid.is_none()
+        || namespace.owner_name.as_deref() == Some(&*names::label_value(view.of.name));
+    let is_offered = is_free
+        && offered
+            .iter()
+            .any(|tenant| tenant.as_deref() == Some(view.of.name));
+    if is_offered || mutant::on(Mutant::NamespaceUnoffered) {
+        return Standing::Ours(vec![take(view, namespace)]);
+    }
+    Standing::Taken(taken(view, namespace))
+}
+
+/// Whether the namespace is this very Tenant's.
+pub(super) fn is_own(view: View<'_>, namespace: &NamespaceView) -> bool {
+    let has_its_name = namespace.owner_name.as_deref() == Some(&*names::label_value(view.of.name));
+    match namespace.owner_uid.as_deref() {
+        Some(_) if mutant::on(Mutant::NamespaceByName) && has_its_name => true,
+        Some(owner) => owner == names::label_value(view.of.uid),
+        // Someone took the label away, or it was left to itself.
+        None => {
+            let status = view.tenant.status.as_ref();
+            let known = status.and_then(|status| status.namespace_uid.as_ref());
+            namespace.retained_from.is_none() && known == Some(&namespace.uid)
+        }
+    }
+}
+
+/// What the deletion of a namespace waits for, after a colon.
+pub(super) fn remaining(namespace: &NamespaceView) -> String {
+    if namespace.remaining.is_empty() {
+        return String::new();
+    }
+    format!(": {}", namespace.remaining.join(" "))
+}
+
+fn taken(view: View<'_>, namespace: &NamespaceView) -> String {
+    let (name, tenant) = (&namespace.name, view.of.name);
+    match &namespace.owner_name {
+        Some(other) if namespace.owner_uid.is_some() && other != view.of.name => format!(
+            "namespace '{name}' belongs to Tenant '{other}'; it was not touched. Choose another 'namespace', or delete that Tenant"
+        ),
+        Some(_) | None => format!(
+            "namespace '{name}' exists and is not this Tenant's; it was not touched. Choose another 'namespace', delete it, or let this Tenant take it: kubectl annotate namespace {name} {}={tenant}",
+            names::ADOPT
+        ),
+    }
+}
+
+/// The namespace, whatever else changed of it.
+pub(super) fn target(namespace: &NamespaceView) -> Target {
+    Target {
+        resource: types::NAMESPACE,
+        namespace: None,
+        name: namespace.name.clone(),
+        uid: namespace.uid.clone(),
+        version: None,
+        irreversible: None,
+    }
+}
+
+/// The namespace becomes the Tenant's: refused, if it changed since it was offered.
+fn take(view: View<'_>, namespace: &NamespaceView) -> Effect<NoExternal> {
+    Effect::Patch {
+        target: Target {
+            version: Some(namespace.version.clone()),
+            ..target(namespace)
+        },
+        subresource: None,
+        patch: json!({
+            "metadata": {
+                "labels": build::namespace_labels(view.of),
+                "annotations": {
+                    names::RETAINED_FROM: null, names::ADOPT: null, names::UID: view.of.uid,
+                },
+            },
+        }),
+    }
+}
+
+/// What someone changed of the labels that are ours.
+fn labels(view: View<'_>, namespace: &NamespaceView) -> Option<Effect<NoExternal>> {
+    let wanted = build::namespace_labels(view.of);
+    let wrong: Map<String, Value> = wanted
+        .into_iter()
+        .filter(|wanted| {
+            let (name, value) = (&wanted.0, &wanted.1);
+            !namespace
+                .labels
+                .iter()
+                .any(|(known, found)| known == name && found == value)
+        })
+        .map(|(name, value)| (name, Value::String(value)))
+        .collect();
+    let told = notes(view, namespace);
+    if wrong.is_empty() && told.is_empty() {
+        return None;
+    }
+    Some(Effect::Patch {
+        target: target(namespace),
+        subresource: None,
+        patch: json!({ "metadata": { "labels": wrong, "annotations": told } }),
+    })
+}
+
+/// What people are told there and is not so any more.
+fn notes(view: View<'_>, namespace: &NamespaceView) -> Map<String, Value> {
+    let wanted = build::notes(view.of);
+    let found: BTreeMap<&String, &String> = namespace
+        .notes
+        .iter()
+        .map(|(name, text)| (name, text))
+        .collect();
+    let set = wanted
+        .iter()
+        .filter(|(name, text)| found.get(name) != Some(text))
+        .map(|(name, text)| (name.clone(), json!(text)));
+    let removed = found
+        .keys()
+        .filter(|name| !wanted.contains_key(**name))
+        .map(|name| ((*name).clone(), Value::Null));
+    set.chain(removed).collect()
+}
+
+/// The namespace is left to whoever has it: without our labels, with a word of who left it.
+pub(super) fn leave(view: View<'_>, namespace: &NamespaceView) -> Effect<NoExternal> {
+    let labels: Map<String, Value> = build::namespace_labels(view.of)
+        .into_keys()
+        .filter(|name| name != "pod-security.kubernetes.io/enforce")
+        .map(|name| (name, Value::Null))
+        .collect();
+    Effect::Patch {
+        target: target(namespace),
+        subresource: None,
+        patch: json!({
+            "metadata": {
+                "labels": labels,
+                "annotations": { names::RETAINED_FROM: view.of.name, names::UID: null },
+            },
+        }),
+    }
+}
+
+pub(super) fn fact(view: View<'_>) -> Fact {
+    let name = view.of.namespace();
+    let is_there = view
+        .world
+        .namespace
+        .as_ref()
+        .is_some_and(|namespace| is_own(view, namespace) && labels(view, namespace).is_none());
+    let (reason, message) = if is_there {
+        let message = format!("namespace '{name}' is there and is this Tenant's");
+        (Reason::Created, message)
+    } else {
+        let message = format!("namespace '{name}' is being made");
+        (Reason::Progressing, message)
+    };
+    Fact {
+        kind: condition::NAMESPACE_READY,
+        value: Some(is_there),
+        reason,
+        message,
+    }
+}

@@ -1,0 +1,186 @@
+use api::{Reason, State, tenants::TenantPhase};
+use k8s_openapi::api::core::v1::Namespace;
+use serde_json::json;
+
+use super::cluster::{Cluster, effects_of};
+use crate::view::NamespaceView;
+
+#[test]
+fn r56_a_namespace_is_told_to_go_and_waited_for() {
+    let mut cluster = Cluster::full();
+    cluster.settle();
+    cluster.delete();
+    let uid = cluster.world.namespace.clone().unwrap().uid;
+    // First it is announced.
+    let first = cluster.decide();
+    assert_eq!(effects_of(&first), Vec::<String>::new());
+    assert_eq!(first.status.intent, Some(format!("delete {uid}")));
+    cluster.record(&first);
+    let second = cluster.decide();
+    assert_eq!(effects_of(&second), ["delete Namespace tenant-shop"]);
+    let waiting = cluster.settle();
+    assert_eq!(waiting.verdict.reason, Reason::Deleting);
+    assert!(!cluster.is_released);
+    assert!(waiting.wake.is_some());
+    // Past its deadline it says what is in the way, and goes on.
+    let namespace = cluster.world.namespace.as_mut().unwrap();
+    namespace.remaining = vec![
+        "Some content has finalizers remaining: example.com/hold in 1 resource instances"
+            .to_owned(),
+    ];
+    cluster.pass(901);
+    let stuck = cluster.settle();
+    assert_eq!(stuck.phase, TenantPhase::Terminating);
+    assert_eq!(stuck.verdict.state, State::Stalled);
+    assert_eq!(stuck.verdict.reason, Reason::DeletionBlocked);
+    assert!(
+        stuck.verdict.message.contains("example.com/hold"),
+        "{:?}",
+        stuck.verdict
+    );
+    cluster.world.namespace = None;
+    cluster.settle();
+    assert!(cluster.is_released);
+}
+
+#[test]
+fn what_is_retained_can_be_taken_back() {
+    let mut spec = Cluster::full_spec();
+    spec["deletion"] = json!({ "policy": "Retain" });
+    let mut cluster = Cluster::new(spec);
+    cluster.settle();
+    cluster.delete();
+    let announced = cluster.decide();
+    assert_eq!(effects_of(&announced), Vec::<String>::new());
+    cluster.record(&announced);
+    let effects = effects_of(&cluster.decide());
+    assert_eq!(effects.last().unwrap(), "patch Namespace tenant-shop");
+    for gone in [
+        "ResourceQuota",
+        "LimitRange",
+        "RoleBinding",
+        "NetworkPolicy",
+    ] {
+        assert!(
+            effects
+                .iter()
+                .any(|one| one.starts_with(&format!("delete {gone} "))),
+            "{gone}"
+        );
+    }
+    for left in [
+        "Deployment server",
+        "StatefulSet redis",
+        "Service redis",
+        "ConfigMap redis",
+        "Secret tenant-redis",
+    ] {
+        assert!(
+            effects.contains(&format!("patch {left}")),
+            "{left}: {effects:?}"
+        );
+    }
+    cluster.settle();
+    assert!(cluster.is_released);
+    let namespace = cluster.world.namespace.clone().unwrap();
+    assert_eq!(namespace.retained_from.as_deref(), Some("shop"));
+    assert_eq!((namespace.owner_uid, namespace.deleting), (None, None));
+
+    // Another Tenant of the same name takes it back, with the same password.
+    cluster.tenant.metadata.deletion_timestamp = None;
+    cluster.tenant.metadata.uid = Some("uid-again".to_owned());
+    cluster.tenant.status = None;
+    let secret = cluster.world.secret.clone().unwrap().uid;
+    let effects = effects_of(&cluster.decide());
+    assert!(
+        effects.contains(&"patch Secret tenant-redis".to_owned()),
+        "{effects:?}"
+    );
+    cluster.settle();
+    assert_eq!(cluster.world.secret.unwrap().uid, secret);
+}
+
+#[test]
+fn a_tenant_can_be_let_go_by_force() {
+    let mut cluster = Cluster::full();
+    cluster.settle();
+    cluster.delete();
+    let annotations = [("orchestrator.io/force-delete".to_owned(), "true".to_owned())];
+    cluster.tenant.metadata.annotations = Some(annotations.into_iter().collect());
+    let decision = cluster.settle();
+    assert_eq!(effects_of(&decision), Vec::<String>::new());
+    assert!(cluster.is_released);
+}
+
+#[test]
+fn when_the_definition_goes_every_namespace_stays_as_it_is() {
+    let mut cluster = Cluster::full();
+    cluster.settle();
+    cluster.delete();
+    cluster.world.is_definition_going = true;
+    let announced = cluster.decide();
+    assert_eq!(effects_of(&announced), Vec::<String>::new());
+    assert!(announced.verdict.message.contains("left as it is"));
+    cluster.record(&announced);
+    let effects = effects_of(&cluster.decide());
+    assert!(
+        effects.iter().all(|effect| effect.starts_with("patch ")),
+        "{effects:?}"
+    );
+    cluster.settle();
+    assert!(cluster.is_released);
+    let left = cluster.world.namespace.clone().unwrap();
+    assert!(left.deleting.is_none());
+    assert_eq!(left.retained_from.as_deref(), Some("shop"));
+}
+
+/// The label is for selecting, and someone may take it away before anything was recorded.
+#[test]
+fn a_namespace_without_its_label_is_still_taken_away() {
+    let mut cluster = Cluster::full();
+    let namespace = crate::build::namespace(crate::build::For::new(
+        &cluster.tenant,
+        &cluster.world.settings,
+    ));
+    let mut object: Namespace = serde_json::from_value(namespace.body).unwrap();
+    object.metadata.uid = Some("uid-of-place".to_owned());
+    object.metadata.labels = None;
+    cluster.world.namespace = Some(NamespaceView::from(&object));
+    cluster.delete();
+    let announced = cluster.decide();
+    cluster.record(&announced);
+    assert_eq!(
+        effects_of(&cluster.decide()),
+        ["delete Namespace tenant-shop"]
+    );
+    assert!(!cluster.is_released);
+}
+
+#[test]
+fn of_what_is_being_taken_away_nothing_is_said() {
+    let mut cluster = Cluster::full();
+    cluster.settle();
+    cluster.ready("redis", 1);
+    cluster.ready("server", 2);
+    assert_eq!(cluster.settle().phase, TenantPhase::Running);
+    cluster.delete();
+    cluster.settle();
+    let status = cluster.status();
+    assert_eq!(
+        (&status.server_status, &status.redis_status),
+        (&None, &None)
+    );
+    let own = [
+        "RedisReady",
+        "ServerReady",
+        "QuotaReady",
+        "NetworkPoliciesReady",
+    ];
+    for kind in own {
+        let known = status.progress.condition(kind).unwrap();
+        assert_eq!(
+            (known.status.as_str(), known.reason.as_str()),
+            ("Unknown", "Deleting")
+        );
+    }
+}

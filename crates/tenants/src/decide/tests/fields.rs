@@ -1,0 +1,188 @@
+use std::collections::BTreeSet;
+
+use api::tenants::TenantSpec;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    JSONSchemaProps, JSONSchemaPropsOrArray,
+};
+use serde_json::{Value, json};
+
+use super::cluster::Cluster;
+use crate::build::{For, Settings, children, namespace, secret};
+
+/// A spec with everything in it.
+fn whole() -> Value {
+    json!({
+        "displayName": "Shop", "description": "Sells things", "namespace": "shop",
+        "owners": [{ "kind": "ServiceAccount", "name": "ann", "namespace": "people" }],
+        "resources": {
+            "cpu": { "request": "1", "limit": "2" },
+            "memory": { "request": "1Gi", "limit": "2Gi" },
+            "storage": { "request": "2Gi", "limit": "1Gi" },
+            "pods": { "limit": 10 },
+        },
+        "server": {
+            "image": "server:1", "replicas": 2, "port": 3030,
+            "resources": { "requests": { "cpu": "1" }, "limits": { "memory": "1Gi" } },
+            "env": [
+                { "name": "A", "value": "1" },
+                { "name": "B", "valueFrom": { "secretKeyRef": { "name": "s", "key": "k", "optional": true } } },
+                { "name": "C", "valueFrom": { "configMapKeyRef": { "name": "m", "key": "k", "optional": true } } },
+            ],
+            "probes": {
+                "readiness": { "path": "/r", "periodSeconds": 5, "failureThreshold": 2 },
+                "liveness": { "path": "/l", "periodSeconds": 5, "failureThreshold": 2 },
+            },
+        },
+        "redis": {
+            "image": "redis:7",
+            "storage": { "size": "1Gi", "storageClassName": "fast" },
+            "resources": { "requests": { "cpu": "1" }, "limits": { "memory": "1Gi" } },
+            "config": { "maxmemory": "1gb" },
+        },
+        "networkPolicy": {
+            "enabled": true, "allowedNamespaces": ["ingress"],
+            "ingressRules": [{
+                "from": [{ "namespace": "a" }, { "network": "10.0.0.0/8" }],
+                "ports": [{ "protocol": "TCP", "port": 1 }],
+            }],
+            "egressRules": [{
+                "to": [{ "namespace": "a" }, { "network": "10.0.0.0/8" }],
+                "ports": [{ "protocol": "TCP", "port": 1 }],
+            }],
+        },
+        "isolation": { "probe": true },
+        "deletion": { "policy": "Delete", "deadline": "5m" },
+        "suspend": false,
+    })
+}
+
+/// What a decision reads instead of a builder, and which test shows it.
+const DECIDED: &[(&str, &str)] = &[
+    (
+        "deletion.deadline",
+        "r56_a_namespace_is_told_to_go_and_waited_for",
+    ),
+    ("deletion.policy", "what_is_retained_can_be_taken_back"),
+    ("isolation.probe", "nobody_tries_what_nobody_asks_for"),
+];
+
+/// All that is made of a spec.
+fn made(spec: &Value) -> Value {
+    let spec: TenantSpec = serde_json::from_value(spec.clone()).unwrap();
+    let settings = Settings::default();
+    let of = For {
+        name: "shop",
+        uid: "uid",
+        spec: &spec,
+        settings: &settings,
+    };
+    let all = children(of, Some("secret")).into_iter();
+    let all: Vec<Value> = all.map(|one| one.body).collect();
+    json!([all, namespace(of).body, secret(of, "p").map(|one| one.body)])
+}
+
+/// The fields that have no fields, by path; `[]` stands for the items of a list, `*` for any key.
+fn leaves(schema: &JSONSchemaProps, path: &str, found: &mut BTreeSet<String>) {
+    let deeper = |name: &str| {
+        if path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{path}.{name}")
+        }
+    };
+    let mut is_leaf = true;
+    for (name, inner) in schema.properties.iter().flat_map(|all| all.iter()) {
+        is_leaf = false;
+        leaves(inner, &deeper(name), found);
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(inner)) = &schema.items {
+        is_leaf = false;
+        leaves(inner, &deeper("[]"), found);
+    }
+    if schema.additional_properties.is_some() {
+        is_leaf = false;
+        found.insert(deeper("*"));
+    }
+    if is_leaf {
+        found.insert(path.to_owned());
+    }
+}
+
+/// Each value below a path, with the words that lead to it.
+fn values(value: &Value, path: &[&str], at: String) -> Vec<String> {
+    let Some((first, rest)) = path.split_first() else {
+        return vec![at];
+    };
+    match (*first, value) {
+        ("[]", Value::Array(items)) => {
+            let each = items.iter().enumerate();
+            each.flat_map(|(index, item)| values(item, rest, format!("{at}/{index}")))
+                .collect()
+        }
+        ("*", Value::Object(fields)) => fields
+            .iter()
+            .flat_map(|(name, field)| values(field, rest, format!("{at}/{name}")))
+            .collect(),
+        (name, Value::Object(fields)) => fields
+            .get(name)
+            .into_iter()
+            .flat_map(|field| values(field, rest, format!("{at}/{name}")))
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Another value that the field may have.
+fn other(path: &str, value: &Value) -> Value {
+    let last = path.rsplit('.').next().unwrap_or_default();
+    match (last, value) {
+        (_, Value::Bool(is_set)) => json!(!is_set),
+        (_, Value::Number(number)) => json!(number.as_u64().unwrap() + 1),
+        ("kind", _) => json!("User"),
+        ("protocol", _) => json!("UDP"),
+        ("policy", _) => json!("Retain"),
+        ("network", _) => json!("192.0.2.0/24"),
+        ("deadline", _) => json!("7m"),
+        (_, Value::String(text)) if text.ends_with("Gi") => json!("3Gi"),
+        (_, Value::String(text)) if text.chars().all(|one| one.is_ascii_digit()) => json!("7"),
+        (_, Value::String(text)) => json!(format!("{text}x")),
+        _ => panic!("{path}: {value}"),
+    }
+}
+
+#[test]
+fn r57_every_field_counts() {
+    let crd = api::crd::tenants().pop().unwrap();
+    let version = crd.spec.versions.first().unwrap();
+    let schema = version.schema.clone().unwrap().open_api_v3_schema.unwrap();
+    let spec = schema.properties.unwrap().remove("spec").unwrap();
+    let mut fields = BTreeSet::new();
+    leaves(&spec, "", &mut fields);
+    assert!(fields.len() > 40, "{fields:?}");
+    let (whole, before) = (whole(), made(&whole()));
+    for field in fields {
+        if DECIDED.iter().any(|(known, _)| *known == field) {
+            continue;
+        }
+        let words: Vec<&str> = field.split('.').collect();
+        let places = values(&whole, &words, String::new());
+        assert!(!places.is_empty(), "'{field}' is not in the whole spec");
+        for place in places {
+            let mut changed = whole.clone();
+            let value = changed.pointer_mut(&place).unwrap();
+            *value = other(&field, value);
+            assert_ne!(made(&changed), before, "'{field}' does nothing");
+        }
+    }
+}
+
+#[test]
+fn nobody_tries_what_nobody_asks_for() {
+    let mut spec = Cluster::full_spec();
+    spec["isolation"] = json!({ "probe": false });
+    let mut cluster = Cluster::new(spec);
+    cluster.settle();
+    let known = cluster.status().progress.clone();
+    let known = known.condition("NetworkIsolated").unwrap();
+    assert_eq!((&*known.status, &*known.reason), ("Unknown", "ProbesOff"));
+}

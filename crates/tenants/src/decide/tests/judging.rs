@@ -1,0 +1,262 @@
+use api::{Reason, Timestamp, tenants::TenantPhase};
+
+use super::cluster::Cluster;
+use crate::view::{ClaimView, PodView, Warning};
+
+pub(super) fn pod(component: &str, now: Timestamp) -> PodView {
+    PodView {
+        name: format!("{component}-0"),
+        uid: format!("uid-of-{component}"),
+        component: component.to_owned(),
+        created: Some(now),
+        is_deleting: false,
+        is_ready: false,
+        turned: None,
+        address: None,
+        unschedulable: None,
+        waiting: None,
+        ended: None,
+        is_restarted: false,
+        running_since: None,
+        phase: "Pending".to_owned(),
+        words: None,
+        plan: None,
+    }
+}
+
+fn waiting(reason: &str, message: &str) -> Option<(String, String)> {
+    Some((reason.to_owned(), message.to_owned()))
+}
+
+fn warning(uid: &str, reason: &str, message: &str) -> Warning {
+    Warning {
+        object_uid: uid.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        at: None,
+    }
+}
+
+#[test]
+fn a_blocker_is_named() {
+    type Change = fn(&mut Cluster);
+    let cases: [(&str, Change, Reason, &str); 7] = [
+        (
+            "image",
+            |cluster| {
+                let mut pod = pod("server", cluster.now);
+                pod.waiting = waiting(
+                    "ImagePullBackOff",
+                    "Back-off pulling image \"x\": not found",
+                );
+                cluster.world.pods.push(pod);
+            },
+            Reason::ImagePullFailed,
+            "not found",
+        ),
+        (
+            "crash",
+            |cluster| {
+                let mut pod = pod("server", cluster.now);
+                pod.waiting = waiting("CrashLoopBackOff", "back-off 10s");
+                pod.ended = Some((3, "Error".to_owned()));
+                cluster.world.pods.push(pod);
+            },
+            Reason::CrashLoop,
+            "exit code 3",
+        ),
+        (
+            "volume",
+            |cluster| {
+                let mut pod = pod("redis", cluster.now);
+                pod.unschedulable = Some("unbound claims".to_owned());
+                cluster.world.pods.push(pod);
+                cluster.world.claims.push(ClaimView {
+                    name: "data-redis-0".to_owned(),
+                    uid: "uid-of-claim".to_owned(),
+                    is_bound: false,
+                    size: None,
+                });
+                let said = warning("uid-of-claim", "ProvisioningFailed", "no class 'fast'");
+                cluster.world.warnings.push(said);
+            },
+            Reason::VolumeNotReady,
+            "no class 'fast'",
+        ),
+        (
+            "no node",
+            |cluster| {
+                let mut pod = pod("server", cluster.now);
+                pod.unschedulable = Some("0/1 nodes: Insufficient cpu".to_owned());
+                cluster.world.pods.push(pod);
+            },
+            Reason::Unschedulable,
+            "Insufficient cpu",
+        ),
+        (
+            "probe",
+            |cluster| {
+                cluster.ready("redis", 1);
+                let mut pod = pod("server", cluster.now);
+                pod.running_since = Some(cluster.now);
+                cluster.world.warnings.push(warning(
+                    &pod.uid,
+                    "Unhealthy",
+                    "Readiness probe failed: 404",
+                ));
+                cluster.world.pods.push(pod);
+                cluster.pass(6);
+            },
+            Reason::ProbeFailed,
+            "404",
+        ),
+        (
+            "quota of a Deployment",
+            |cluster| {
+                let server = cluster.world.server.as_mut().unwrap();
+                server.failure =
+                    Some("pods \"server-x\" is forbidden: exceeded quota: tenant".to_owned());
+            },
+            Reason::QuotaExceeded,
+            "exceeded quota: tenant",
+        ),
+        (
+            "quota of a StatefulSet",
+            |cluster| {
+                let sets = cluster.world.children.iter();
+                let uid = sets
+                    .filter(|(_, child)| child.name == "redis")
+                    .find(|(known, _)| known.kind == "StatefulSet")
+                    .map(|(_, child)| child.uid.clone())
+                    .unwrap();
+                let text = "create Pod redis-0 failed: pods \"redis-0\" is forbidden: exceeded quota: tenant";
+                cluster
+                    .world
+                    .warnings
+                    .push(warning(&uid, "FailedCreate", text));
+            },
+            Reason::QuotaExceeded,
+            "no Pod can be made: exceeded quota: tenant",
+        ),
+    ];
+    for (name, change, reason, words) in cases {
+        let mut cluster = Cluster::full();
+        cluster.settle();
+        change(&mut cluster);
+        cluster.pass(6);
+        let decision = cluster.settle();
+        assert_eq!(decision.phase, TenantPhase::Degraded, "{name}");
+        assert_eq!(decision.verdict.reason, reason, "{name}");
+        assert!(
+            decision.verdict.message.contains(words),
+            "{name}: {:?}",
+            decision.verdict
+        );
+        // Mended, it goes on.
+        cluster.world.pods.clear();
+        cluster.world.warnings.clear();
+        if let Some(server) = &mut cluster.world.server {
+            server.failure = None;
+        }
+        cluster.ready("redis", 1);
+        cluster.ready("server", 2);
+        assert_eq!(cluster.settle().phase, TenantPhase::Running, "{name}");
+    }
+}
+
+#[test]
+fn what_starts_is_not_blocked() {
+    let mut cluster = Cluster::full();
+    cluster.settle();
+    let mut starting = pod("server", cluster.now);
+    starting.running_since = Some(cluster.now);
+    cluster
+        .world
+        .warnings
+        .push(warning(&starting.uid, "Unhealthy", "refused"));
+    cluster.world.pods.push(starting);
+    cluster.pass(4);
+    let decision = cluster.settle();
+    assert_eq!(decision.phase, TenantPhase::Provisioning);
+    let soon = cluster.now + std::time::Duration::from_secs(1);
+    assert_eq!(decision.wake, Some(soon), "nobody else wakes us");
+    cluster.pass(2);
+    // It waits for its Redis, which starts.
+    assert_eq!(cluster.settle().phase, TenantPhase::Provisioning);
+    cluster.ready("redis", 1);
+    assert_eq!(cluster.settle().phase, TenantPhase::Degraded);
+}
+
+#[test]
+fn nobody_says_why_but_it_takes_too_long() {
+    let mut cluster = Cluster::full();
+    let decision = cluster.settle();
+    assert!(decision.wake.is_some());
+    cluster.pass(119);
+    assert_eq!(cluster.settle().phase, TenantPhase::Provisioning);
+    cluster.pass(2);
+    let decision = cluster.settle();
+    assert_eq!(decision.phase, TenantPhase::Degraded);
+    assert_eq!(decision.verdict.reason, Reason::NotReady);
+}
+
+#[test]
+fn nothing_less_than_all_is_running() {
+    type Change = fn(&mut Cluster);
+    let cases: [(&str, Change); 6] = [
+        ("an old generation", |cluster| {
+            cluster.world.server.as_mut().unwrap().observed -= 1
+        }),
+        ("one is missing", |cluster| {
+            cluster.world.server.as_mut().unwrap().ready = 1
+        }),
+        ("one is of the old kind", |cluster| {
+            cluster.world.server.as_mut().unwrap().updated = 1
+        }),
+        ("an old one is left", |cluster| {
+            cluster.world.server.as_mut().unwrap().replicas = 3
+        }),
+        ("no endpoint", |cluster| cluster.world.endpoints.clear()),
+        ("a quota that nobody counts", |cluster| {
+            cluster.world.quotas.clear()
+        }),
+    ];
+    for (name, change) in cases {
+        let mut cluster = Cluster::full();
+        cluster.settle();
+        cluster.ready("redis", 1);
+        cluster.ready("server", 2);
+        assert_eq!(cluster.settle().phase, TenantPhase::Running);
+        change(&mut cluster);
+        assert_ne!(cluster.settle().phase, TenantPhase::Running, "{name}");
+    }
+}
+
+/// The readiness of what was there before the spec was changed is not that of what is wanted.
+#[test]
+fn r50_what_is_ready_of_another_spec_is_not_ready() {
+    let mut cluster = Cluster::full();
+    cluster.settle();
+    cluster.ready("redis", 1);
+    cluster.ready("server", 2);
+    assert_eq!(cluster.settle().phase, TenantPhase::Running);
+    let mut spec = Cluster::full_spec();
+    spec["server"]["image"] = serde_json::json!("notes:2");
+    cluster.change(spec);
+    let decision = cluster.decide();
+    cluster.record(&decision);
+    let said = |kind: &str| {
+        cluster
+            .status()
+            .progress
+            .condition(kind)
+            .unwrap()
+            .status
+            .clone()
+    };
+    assert_eq!(
+        (said("Ready"), said("ServerReady")),
+        ("False".to_owned(), "False".to_owned())
+    );
+    assert_eq!(said("RedisReady"), "True", "that was not changed");
+}

@@ -1,0 +1,102 @@
+//! Decisions, in a world that carries out what was decided.
+
+mod cluster;
+mod deleting;
+mod drifting;
+mod fields;
+mod judging;
+mod proving;
+mod taking;
+
+use api::tenants::TenantPhase;
+use cluster::{Cluster, effects_of};
+use serde_json::json;
+
+#[test]
+fn a_tenant_without_workloads_is_complete() {
+    let mut cluster = Cluster::new(json!({ "deletion": { "policy": "Delete" } }));
+    let decision = cluster.settle();
+    assert_eq!(
+        decision.phase,
+        TenantPhase::Running,
+        "{:?}",
+        decision.verdict
+    );
+    assert!(decision.verdict.message.contains("tenant-shop"));
+    assert!(cluster.status().redis_status.is_none());
+}
+
+#[test]
+fn r50_running_needs_everything_to_be_ready() {
+    let mut cluster = Cluster::full();
+    let decision = cluster.settle();
+    assert_eq!(decision.phase, TenantPhase::Provisioning);
+    cluster.ready("redis", 1);
+    assert_eq!(cluster.settle().phase, TenantPhase::Provisioning);
+    cluster.ready("server", 2);
+    let decision = cluster.settle();
+    assert_eq!(
+        decision.phase,
+        TenantPhase::Running,
+        "{:?}",
+        decision.verdict
+    );
+    for kind in [
+        "NamespaceReady",
+        "QuotaReady",
+        "RedisReady",
+        "ServerReady",
+        "NetworkPoliciesReady",
+    ] {
+        assert!(cluster.status().progress.is_true(kind), "{kind}");
+    }
+}
+
+#[test]
+fn what_is_settled_is_left_alone() {
+    let mut cluster = Cluster::full();
+    cluster.settle();
+    cluster.ready("redis", 1);
+    cluster.ready("server", 2);
+    cluster.settle();
+    let before = cluster.status().clone();
+    let decision = cluster.decide();
+    assert_eq!(effects_of(&decision), Vec::<String>::new());
+    cluster.record(&decision);
+    assert_eq!(*cluster.status(), before);
+}
+
+#[test]
+fn r52_the_order_of_a_configuration_does_not_matter() {
+    let spec = |config: &str| {
+        let mut spec = Cluster::full_spec();
+        spec["redis"]["config"] = serde_json::from_str(config).unwrap();
+        spec
+    };
+    let mut one = Cluster::new(spec(r#"{"maxmemory": "10mb", "appendonly": "no"}"#));
+    let other = spec(r#"{"appendonly": "no", "maxmemory": "10mb"}"#);
+    one.settle();
+    one.change(other);
+    assert_eq!(effects_of(&one.decide()), Vec::<String>::new());
+}
+
+#[test]
+fn suspended_is_said_when_nothing_runs() {
+    let mut cluster = Cluster::full();
+    cluster.settle();
+    cluster.ready("redis", 1);
+    cluster.ready("server", 2);
+    cluster.settle();
+    let mut spec = Cluster::full_spec();
+    spec["suspend"] = json!(true);
+    cluster.change(spec);
+    assert_eq!(cluster.settle().phase, TenantPhase::Provisioning);
+    cluster.ready("redis", 0);
+    cluster.ready("server", 0);
+    assert_eq!(cluster.settle().phase, TenantPhase::Suspended);
+    cluster.change(Cluster::full_spec());
+    cluster.settle();
+    cluster.ready("redis", 1);
+    cluster.ready("server", 2);
+    assert_eq!(cluster.settle().phase, TenantPhase::Running);
+}

@@ -1,0 +1,457 @@
+use api::{
+    Reason,
+    decide::{Class, Effect, Fault, Input},
+    tenants::{TenantPhase, condition},
+};
+use serde_json::json;
+
+use super::{
+    super::{TenantDecision, decide, is_waiting_for_a_turn},
+    cluster::{Cluster, effects_of},
+    judging::pod,
+};
+use crate::{
+    build::probe::{PLAN, POD, is_bounded_by},
+    view::PodView,
+    world::{Address, Neighbour},
+};
+
+/// A Tenant that runs, with what it asks for besides.
+fn running(more: &serde_json::Value) -> Cluster {
+    let mut spec = Cluster::full_spec();
+    for (name, value) in more.as_object().unwrap() {
+        spec[name] = value.clone();
+    }
+    let mut cluster = Cluster::new(spec);
+    cluster.settle();
+    cluster.ready("redis", 1);
+    cluster.ready("server", 2);
+    for component in ["redis", "server"] {
+        let mut one = pod(component, cluster.now);
+        one.is_ready = true;
+        one.address = Some(format!("10.0.0.{}", component.len()));
+        cluster.world.pods.push(one);
+    }
+    let spec = serde_json::from_value(Cluster::full_spec()).unwrap();
+    cluster.world.neighbour = Some(Neighbour {
+        name: "other".to_owned(),
+        spec,
+        addresses: vec![Address {
+            component: "redis",
+            address: "10.0.1.5".to_owned(),
+            port: 6379,
+        }],
+    });
+    cluster
+}
+
+/// The Pods that a decision makes, as they are when they have just been made.
+fn made(cluster: &mut Cluster, decision: &TenantDecision) -> Vec<(String, Vec<String>)> {
+    let mut plans = Vec::new();
+    for effect in &decision.effects {
+        let Effect::Ensure(manifest) = effect else {
+            continue;
+        };
+        assert_eq!(manifest.resource, POD);
+        let plan = manifest.body["metadata"]["annotations"][PLAN]
+            .as_str()
+            .unwrap();
+        let lines = plan.lines().map(str::to_owned).collect();
+        plans.push((manifest.name.clone(), lines));
+        let view = PodView {
+            name: manifest.name.clone(),
+            plan: Some(plan.to_owned()),
+            created: Some(cluster.now),
+            phase: "Pending".to_owned(),
+            ..pod("probe", cluster.now)
+        };
+        let namespace = manifest.namespace.clone().unwrap();
+        cluster.world.probes.push((namespace, view));
+    }
+    plans
+}
+
+/// Each Pod tells of each of its connections whether it passed: as wanted, but for one.
+fn told(cluster: &mut Cluster, except: &str) {
+    for (_, pod) in &mut cluster.world.probes {
+        let lines = pod.plan.as_ref().unwrap().lines().map(|line| {
+            let is_wanted = line.starts_with('+') != (!except.is_empty() && line.contains(except));
+            format!("{} words\n", u8::from(is_wanted))
+        });
+        pod.words = Some(lines.collect());
+        pod.phase = "Succeeded".to_owned();
+    }
+}
+
+fn isolated(cluster: &Cluster) -> (String, String) {
+    let known = cluster
+        .status()
+        .progress
+        .condition(condition::NETWORK_ISOLATED)
+        .unwrap();
+    (known.status.clone(), known.reason.clone())
+}
+
+fn is(value: &str, reason: Reason) -> (String, String) {
+    (value.to_owned(), reason.name().to_owned())
+}
+
+#[test]
+fn what_is_refused_and_what_passes_proves_it() {
+    for (except, wanted) in [
+        ("", is("True", Reason::Isolated)),
+        (
+            "- tcp 10.0.1.5:6379",
+            is("False", Reason::PolicyNotEnforced),
+        ),
+        (
+            "- tcp 10.0.0.5:6379",
+            is("False", Reason::PolicyNotEnforced),
+        ),
+        (
+            "+ tcp 10.0.0.5:6379",
+            is("False", Reason::PolicyNotEnforced),
+        ),
+        ("+ dns", is("False", Reason::PathBlocked)),
+    ] {
+        let mut cluster = running(&json!({}));
+        let first = cluster.decide();
+        cluster.record(&first);
+        assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofPending));
+        let plans = made(&mut cluster, &first);
+        assert_eq!(plans.len(), 2);
+        assert_eq!(
+            plans[0].1,
+            [
+                "+ dns kubernetes.default.svc",
+                "+ tcp 10.0.0.5:6379",
+                "+ tcp 10.0.0.6:3030",
+                "- tcp 10.0.1.5:6379"
+            ]
+        );
+        assert_eq!(
+            plans[1].1,
+            [
+                "+ dns kubernetes.default.svc",
+                "- tcp 10.0.0.5:6379",
+                "- tcp 10.0.0.6:3030"
+            ]
+        );
+        // Nothing is done while they try, and nothing is known.
+        let waiting = cluster.decide();
+        assert_eq!(effects_of(&waiting), Vec::<String>::new());
+        told(&mut cluster, except);
+        let end = cluster.decide();
+        assert_eq!(effects_of(&end), Vec::<String>::new(), "recorded first");
+        cluster.record(&end);
+        assert_eq!(isolated(&cluster), wanted, "{except}");
+        assert_eq!(cluster.status().isolation.as_ref().unwrap().tried.len(), 7);
+        let last = effects_of(&cluster.decide());
+        assert!(
+            last.len() == 2 && last.iter().all(|one| one.starts_with("delete Pod")),
+            "{last:?}"
+        );
+    }
+}
+
+#[test]
+fn a_pod_that_tells_nothing_proves_nothing() {
+    let mut cluster = running(&json!({}));
+    let first = cluster.decide();
+    made(&mut cluster, &first);
+    told(&mut cluster, "");
+    let (_, pod) = &mut cluster.world.probes[1];
+    pod.phase = "Pending".to_owned();
+    pod.words = None;
+    pod.unschedulable = Some("0/1 nodes are available".to_owned());
+    let waiting = cluster.decide();
+    assert!(waiting.wake.is_some());
+    assert!(waiting.status.isolation.is_none());
+    cluster.pass(121);
+    let end = cluster.decide();
+    cluster.record(&end);
+    assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofFailed));
+    let known = cluster.status().progress.clone();
+    let said = &known
+        .condition(condition::NETWORK_ISOLATED)
+        .unwrap()
+        .message;
+    assert!(said.contains("0/1 nodes are available"), "{said}");
+    // It is tried again.
+    cluster.world.probes.clear();
+    assert_eq!(effects_of(&cluster.decide()), Vec::<String>::new());
+    cluster.pass(61);
+    assert_eq!(effects_of(&cluster.decide()).len(), 2);
+}
+
+/// The customer can fill the quota of these Pods: that must not take everything else down.
+#[test]
+fn pods_that_are_refused_prove_nothing_and_stop_nothing() {
+    let mut cluster = running(&json!({}));
+    let first = cluster.decide();
+    let is_aside = |effect: &Effect<_>| matches!(effect, Effect::Ensure(one) if one.aside);
+    assert!(first.effects.iter().all(is_aside));
+    let fault = Fault::new(
+        Class::Denied,
+        Reason::QuotaExceeded,
+        "exceeded quota: tenant-probes",
+    );
+    let refused = decide(&Input {
+        object: &cluster.tenant,
+        world: &cluster.world,
+        now: cluster.now,
+        fault: Some(&fault),
+    });
+    assert_eq!(effects_of(&refused), Vec::<String>::new());
+    assert_eq!(refused.phase, TenantPhase::Running);
+    cluster.record(&refused);
+    assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofFailed));
+    let status = cluster.status().clone();
+    // isolated/create-pods:#1=403x2
+    let fact = status.progress.condition(condition::NETWORK_ISOLATED);
+    let said = fact.map_or("", |fact| fact.message.as_str());
+    assert!(said.contains("cannot be made"), "{said}");
+    assert!(
+        status.isolation.unwrap().last_proved_at.is_none(),
+        "nothing was tried"
+    );
+    // Not again at once, but soon.
+    assert_eq!(effects_of(&cluster.decide()), Vec::<String>::new());
+    cluster.pass(61);
+    assert_eq!(effects_of(&cluster.decide()).len(), 2);
+}
+
+#[test]
+fn what_is_refused_where_everything_is_refused_proves_nothing() {
+    let mut cluster = running(&json!({}));
+    cluster.world.outside_policies = vec!["default-deny".to_owned()];
+    let decision = cluster.decide();
+    assert_eq!(effects_of(&decision), Vec::<String>::new());
+    cluster.record(&decision);
+    assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofFailed));
+    let policy = |labels: serde_json::Value, types: &[&str]| json!({ "spec": { "podSelector": { "matchLabels": labels }, "policyTypes": types } });
+    assert!(is_bounded_by(&policy(json!({}), &["Egress"])));
+    assert!(is_bounded_by(&policy(
+        json!({ "orchestrator.io/component": "probe" }),
+        &["Ingress", "Egress"]
+    )));
+    assert!(!is_bounded_by(&policy(json!({}), &["Ingress"])));
+    assert!(!is_bounded_by(&policy(
+        json!({ "app.kubernetes.io/name": "orchestrator" }),
+        &["Egress"]
+    )));
+}
+
+#[test]
+fn what_was_tried_must_still_be_there() {
+    let mut cluster = running(&json!({}));
+    let first = cluster.decide();
+    made(&mut cluster, &first);
+    told(&mut cluster, "");
+    // The other's Redis moved: that it was refused proves nothing.
+    let neighbour = cluster.world.neighbour.as_mut().unwrap();
+    neighbour.addresses[0].address = "10.0.1.77".to_owned();
+    let again = cluster.decide();
+    let effects = effects_of(&again);
+    assert!(
+        effects.len() == 1 && effects[0].starts_with("delete Pod"),
+        "{effects:?}"
+    );
+    assert!(again.status.isolation.is_none());
+    // The old one is on its way: the new one has to wait for its name.
+    cluster.world.probes[0].1.is_deleting = true;
+    assert_eq!(effects_of(&cluster.decide()), Vec::<String>::new());
+    cluster.world.probes.remove(0);
+    let effects = effects_of(&cluster.decide());
+    assert!(
+        effects.len() == 1 && effects[0].starts_with("create Pod"),
+        "{effects:?}"
+    );
+}
+
+fn proven() -> Cluster {
+    let mut cluster = running(&json!({}));
+    let first = cluster.decide();
+    made(&mut cluster, &first);
+    told(&mut cluster, "");
+    let end = cluster.decide();
+    cluster.record(&end);
+    cluster.world.probes.clear();
+    assert_eq!(isolated(&cluster), is("True", Reason::Isolated));
+    cluster
+}
+
+#[test]
+fn a_proof_holds_for_a_day_and_for_these_policies() {
+    let mut cluster = proven();
+    assert_eq!(effects_of(&cluster.settle()), Vec::<String>::new());
+    cluster.pass(24 * 3600 - 1);
+    assert_eq!(effects_of(&cluster.settle()), Vec::<String>::new());
+    cluster.pass(3601);
+    let due = cluster.decide();
+    assert_eq!(effects_of(&due).len(), 2);
+    cluster.record(&due);
+    assert_eq!(
+        isolated(&cluster),
+        is("True", Reason::Isolated),
+        "until then"
+    );
+
+    // Someone edited a policy, and it was repaired: it was another one in between.
+    let mut cluster = proven();
+    let policy = cluster
+        .world
+        .children
+        .iter_mut()
+        .find(|(_, child)| child.name == "default-deny");
+    policy.unwrap().1.generation += 2;
+    let changed = cluster.decide();
+    cluster.record(&changed);
+    assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofPending));
+    assert_eq!(effects_of(&changed).len(), 2);
+
+    // One of someone else: no proof helps.
+    let mut cluster = proven();
+    cluster.world.foreign_policies = vec!["by-hand".to_owned()];
+    let opened = cluster.decide();
+    cluster.record(&opened);
+    assert_eq!(isolated(&cluster), is("False", Reason::ForeignPolicy));
+}
+
+#[test]
+fn what_a_rule_allows_must_pass_and_what_it_may_allow_is_not_tried() {
+    let plan = |policy: serde_json::Value| {
+        let mut cluster = running(&json!({ "networkPolicy": policy }));
+        let first = cluster.decide();
+        let plans = made(&mut cluster, &first);
+        plans[1].1[1..].to_vec()
+    };
+    assert_eq!(
+        plan(json!({ "allowedNamespaces": ["orchestrator"] })),
+        ["- tcp 10.0.0.5:6379", "+ tcp 10.0.0.6:3030"]
+    );
+    let rule = |from: serde_json::Value, port: u16| json!({ "ingressRules": [{ "from": [from], "ports": [{ "port": port }] }] });
+    assert_eq!(
+        plan(rule(json!({ "namespace": "orchestrator" }), 6379)),
+        ["+ tcp 10.0.0.5:6379", "- tcp 10.0.0.6:3030"]
+    );
+    assert_eq!(
+        plan(rule(json!({ "network": "10.0.0.0/8" }), 6379)),
+        ["- tcp 10.0.0.6:3030"]
+    );
+}
+
+#[test]
+fn nothing_to_try_is_not_isolated() {
+    let mut cluster = Cluster::new(json!({ "deletion": { "policy": "Delete" } }));
+    let end = cluster.settle();
+    assert_eq!(isolated(&cluster), is("Unknown", Reason::NothingToProbe));
+    assert!(end.wake.is_some(), "another Tenant may come");
+}
+
+#[test]
+fn five_at_a_time_try() {
+    let mut cluster = running(&json!({}));
+    assert!(is_waiting_for_a_turn(
+        &cluster.tenant,
+        &cluster.world,
+        cluster.now
+    ));
+    cluster.world.probing = 5;
+    let waiting = cluster.decide();
+    assert_eq!(effects_of(&waiting), Vec::<String>::new());
+    assert!(waiting.wake.is_some());
+    cluster.record(&waiting);
+    let isolated = cluster.status().progress.condition("NetworkIsolated");
+    let words = &isolated.unwrap().message;
+    assert!(words.contains("waits for its turn"), "{words}");
+    cluster.world.probing = 4;
+    assert_eq!(effects_of(&cluster.decide()).len(), 2);
+}
+
+#[test]
+fn the_pods_that_try_from_outside_go_with_the_tenant() {
+    let mut cluster = running(&json!({}));
+    let first = cluster.decide();
+    made(&mut cluster, &first);
+    cluster.delete();
+    cluster.world.namespace = None;
+    let going = cluster.decide();
+    assert_eq!(effects_of(&going).len(), 1);
+    // One inside is not waited for: an owner could make others for ever.
+    let outside = cluster.world.settings.probe_namespace.clone();
+    cluster
+        .world
+        .probes
+        .retain(|(namespace, _)| *namespace != outside);
+    cluster.settle();
+    assert!(cluster.is_released);
+}
+
+/// In his namespace an owner can make Pods of any name, with any labels and any last words.
+#[test]
+fn each_side_is_believed_only_where_it_was_made() {
+    let mut cluster = running(&json!({}));
+    let first = cluster.decide();
+    made(&mut cluster, &first);
+    told(&mut cluster, "");
+    let outside = cluster.world.settings.probe_namespace.clone();
+    for (namespace, _) in &mut cluster.world.probes {
+        if *namespace == outside {
+            *namespace = "tenant-shop".to_owned();
+        }
+    }
+    let forged = cluster.decide();
+    assert!(forged.status.isolation.is_none(), "nothing is proven");
+    let effects = effects_of(&forged);
+    assert!(
+        effects.len() == 2 && effects[0].starts_with("delete Pod"),
+        "the forged one goes: {effects:?}"
+    );
+    assert!(effects[1].starts_with("create Pod"), "{effects:?}");
+}
+
+#[test]
+fn a_proof_of_a_clock_that_is_ahead_is_none() {
+    let mut cluster = proven();
+    cluster.now -= std::time::Duration::from_secs(3600);
+    let decision = cluster.decide();
+    assert_eq!(effects_of(&decision).len(), 2, "it is tried again");
+    cluster.record(&decision);
+    assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofPending));
+
+    // So is a time to try again.
+    let mut cluster = running(&json!({}));
+    cluster.world.outside_policies = vec!["default-deny".to_owned()];
+    let refused = cluster.decide();
+    cluster.record(&refused);
+    cluster.world.outside_policies.clear();
+    assert_eq!(effects_of(&cluster.decide()), Vec::<String>::new());
+    cluster.now -= std::time::Duration::from_secs(3600);
+    assert_eq!(effects_of(&cluster.decide()).len(), 2);
+}
+
+#[test]
+fn a_pod_that_tells_nothing_is_no_proof() {
+    let mut cluster = proven();
+    let proved = cluster.status().isolation.clone().unwrap().last_proved_at;
+    cluster.pass(26 * 3600);
+    let due = cluster.decide();
+    let names: Vec<String> = made(&mut cluster, &due)
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    cluster.pass(121);
+    let end = cluster.decide();
+    cluster.record(&end);
+    assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofFailed));
+    let isolation = cluster.status().isolation.clone().unwrap();
+    assert_eq!(isolation.last_proved_at, proved, "it was not proven then");
+    cluster.world.probes.clear();
+    assert_eq!(effects_of(&cluster.decide()), Vec::<String>::new());
+    cluster.pass(61);
+    let again = cluster.decide();
+    let others = made(&mut cluster, &again);
+    assert_eq!(others.len(), 2);
+    assert!(others.iter().all(|(name, _)| !names.contains(name)));
+}

@@ -1,0 +1,144 @@
+use api::{Reason, State, tenants::TenantPhase};
+use serde_json::json;
+
+use super::cluster::{Cluster, effects_of};
+use crate::view::NamespaceView;
+
+fn foreign() -> NamespaceView {
+    NamespaceView {
+        name: "tenant-shop".to_owned(),
+        uid: "uid-foreign".to_owned(),
+        version: "5".to_owned(),
+        owner_uid: None,
+        owner_name: None,
+        labels: Vec::new(),
+        notes: Vec::new(),
+        retained_from: None,
+        adopt: None,
+        deleting: None,
+        remaining: Vec::new(),
+    }
+}
+
+#[test]
+fn r55_a_foreign_namespace_is_refused_and_untouched() {
+    let mut cluster = Cluster::full();
+    let of_another = NamespaceView {
+        owner_uid: Some("uid-other".to_owned()),
+        owner_name: Some("other".to_owned()),
+        ..foreign()
+    };
+    let offered_to_another = NamespaceView {
+        retained_from: Some("other".to_owned()),
+        adopt: Some("third".to_owned()),
+        ..foreign()
+    };
+    // An offer counts for nothing while someone has it.
+    let offered_and_owned = NamespaceView {
+        adopt: Some("shop".to_owned()),
+        ..of_another.clone()
+    };
+    for namespace in [foreign(), of_another, offered_to_another, offered_and_owned] {
+        cluster.world.namespace = Some(namespace.clone());
+        let decision = cluster.settle();
+        assert_eq!(effects_of(&decision), Vec::<String>::new());
+        assert_eq!(decision.phase, TenantPhase::Pending);
+        assert_eq!(decision.verdict.reason, Reason::NamespaceTaken);
+        assert_eq!(decision.verdict.state, State::Stalled);
+        assert!(decision.verdict.message.contains("'tenant-shop'"));
+        assert_eq!(cluster.world.namespace, Some(namespace));
+    }
+    // Neither is it touched when the Tenant goes.
+    cluster.delete();
+    let decision = cluster.settle();
+    assert_eq!(effects_of(&decision), Vec::<String>::new());
+    assert!(cluster.is_released);
+}
+
+#[test]
+fn a_namespace_that_is_offered_is_taken() {
+    for offer in [
+        NamespaceView {
+            retained_from: Some("shop".to_owned()),
+            ..foreign()
+        },
+        NamespaceView {
+            adopt: Some("shop".to_owned()),
+            ..foreign()
+        },
+    ] {
+        let mut cluster = Cluster::new(json!({ "deletion": { "policy": "Retain" } }));
+        cluster.world.namespace = Some(offer);
+        let first = cluster.decide();
+        assert_eq!(effects_of(&first)[0], "patch Namespace tenant-shop");
+        assert_eq!(cluster.settle().phase, TenantPhase::Running);
+        let namespace = cluster.world.namespace.clone().unwrap();
+        assert_eq!(namespace.owner_uid.as_deref(), Some("uid-shop"));
+        assert_eq!((namespace.retained_from, namespace.adopt), (None, None));
+    }
+}
+
+#[test]
+fn a_namespace_that_is_being_deleted_is_waited_for() {
+    let mut cluster = Cluster::full();
+    cluster.settle();
+    cluster.world.namespace.as_mut().unwrap().deleting = Some(cluster.now);
+    let decision = cluster.settle();
+    assert_eq!(effects_of(&decision), Vec::<String>::new());
+    assert_eq!(decision.verdict.reason, Reason::NamespaceTerminating);
+    assert_eq!(decision.verdict.state, State::Working);
+    // Gone: made again.
+    cluster.world.namespace = None;
+    cluster.world.children.clear();
+    cluster.world.secret = None;
+    let decision = cluster.decide();
+    assert_eq!(effects_of(&decision)[0], "create Namespace tenant-shop");
+}
+
+/// Someone took the labels away. It is known whose it is, and nobody may be left with data that the
+/// author wanted to be deleted.
+#[test]
+fn a_namespace_without_its_label_is_still_ours() {
+    let mut cluster = Cluster::full();
+    cluster.settle();
+    let strip = |cluster: &mut Cluster| {
+        let namespace = cluster.world.namespace.as_mut().unwrap();
+        namespace.labels.clear();
+        (namespace.owner_uid, namespace.owner_name) = (None, None);
+    };
+    strip(&mut cluster);
+    let decision = cluster.decide();
+    assert_eq!(
+        effects_of(&decision),
+        ["patch Namespace tenant-shop"],
+        "{:?}",
+        decision.verdict
+    );
+    strip(&mut cluster);
+    cluster.delete();
+    cluster.settle();
+    assert!(!cluster.is_released);
+    assert!(cluster.world.namespace.as_ref().unwrap().deleting.is_some());
+}
+
+/// Restored from a backup, a Tenant has another UID: what it had is its again when somebody says so.
+#[test]
+fn a_restored_tenant_takes_what_it_had() {
+    let mut cluster = Cluster::full();
+    cluster.world.namespace = Some(NamespaceView {
+        owner_uid: Some("uid-before".to_owned()),
+        owner_name: Some("shop".to_owned()),
+        ..foreign()
+    });
+    let decision = cluster.settle();
+    assert_eq!(decision.verdict.reason, Reason::NamespaceTaken);
+    assert!(
+        decision
+            .verdict
+            .message
+            .contains("orchestrator.io/adopt=shop")
+    );
+    cluster.world.namespace.as_mut().unwrap().adopt = Some("shop".to_owned());
+    let decision = cluster.settle();
+    assert_eq!(decision.phase, TenantPhase::Provisioning);
+}

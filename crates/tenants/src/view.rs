@@ -1,0 +1,473 @@
+//! Thin views of what a decision reads of the objects that a Tenant is made of.
+
+use std::sync::Arc;
+
+use api::{
+    Timestamp, names,
+    status::{MESSAGE, bounded},
+};
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, StatefulSet},
+        core::v1::{ContainerStatus, Event, Namespace, PersistentVolumeClaim, Pod, ResourceQuota},
+        discovery::v1::EndpointSlice,
+    },
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
+use serde_json::Value;
+
+use crate::{
+    build::{COMPONENT, NOTES, REDIS, SERVER, probe::PLAN},
+    drift,
+};
+
+/// Any namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamespaceView {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Its version.
+    pub version: String,
+    /// The UID of the Tenant that it belongs to: from its label, or from its annotation.
+    pub owner_uid: Option<String>,
+    /// The name of that Tenant, as it is shown.
+    pub owner_name: Option<String>,
+    /// Its labels, as far as we set them.
+    pub labels: Vec<(String, String)>,
+    /// Its annotations for people, as far as we set them.
+    pub notes: Vec<(String, String)>,
+    /// Which Tenant left it.
+    pub retained_from: Option<String>,
+    /// Which Tenant may take it.
+    pub adopt: Option<String>,
+    /// Since when it is being deleted.
+    pub deleting: Option<Timestamp>,
+    /// What its deletion waits for, in the words of the namespace controller.
+    pub remaining: Vec<String>,
+}
+
+impl From<&Namespace> for NamespaceView {
+    fn from(namespace: &Namespace) -> Self {
+        let meta = &namespace.metadata;
+        let is_ours = |name: &str| {
+            name.starts_with("orchestrator.io/")
+                || name == "app.kubernetes.io/managed-by"
+                || name == "pod-security.kubernetes.io/enforce"
+        };
+        let labels = meta.labels.iter().flat_map(|all| all.iter());
+        let conditions = namespace
+            .status
+            .iter()
+            .flat_map(|status| status.conditions.iter())
+            .flat_map(|all| all.iter());
+        Self {
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            version: meta.resource_version.clone().unwrap_or_default(),
+            owner_uid: owner_uid(meta),
+            owner_name: label(meta, names::NAME),
+            labels: labels
+                .filter(|(name, _)| is_ours(name))
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+            notes: NOTES
+                .iter()
+                .filter_map(|name| Some(((*name).to_owned(), annotation(meta, name)?)))
+                .collect(),
+            retained_from: annotation(meta, names::RETAINED_FROM),
+            adopt: annotation(meta, names::ADOPT),
+            deleting: meta.deletion_timestamp.as_ref().map(instant),
+            remaining: conditions
+                .filter(|condition| condition.status == "True")
+                .filter_map(|condition| condition.message.as_deref())
+                .map(|message| bounded(message, MESSAGE / 2))
+                .collect(),
+        }
+    }
+}
+
+/// Something that a Tenant made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChildView {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its UID.
+    pub uid: String,
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+    /// How often what is wanted of it was changed.
+    pub generation: i64,
+    /// Which Tenant left it.
+    pub retained_from: Option<String>,
+    /// The hash of what we wanted when we applied it.
+    pub intent: Option<String>,
+    /// What is compared with what we want.
+    pub live: Live,
+}
+
+/// A JSON object as text. As a tree it takes ten times the memory, and there are many, seldom looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Live(Arc<str>);
+
+impl Live {
+    /// Of an object.
+    #[must_use]
+    pub fn of(object: &Value) -> Self {
+        Self(object.to_string().into())
+    }
+
+    /// The object.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        // It was written by `of`; what could not be read would differ from everything that is wanted.
+        serde_json::from_str(&self.0).unwrap_or_default()
+    }
+}
+
+impl ChildView {
+    /// Of an object, as JSON.
+    #[must_use]
+    pub fn of(meta: &ObjectMeta, object: &Value) -> Self {
+        Self {
+            name: meta.name.clone().unwrap_or_default(),
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            is_deleting: meta.deletion_timestamp.is_some(),
+            generation: meta.generation.unwrap_or(0),
+            retained_from: annotation(meta, names::RETAINED_FROM),
+            intent: annotation(meta, names::INTENT),
+            live: Live::of(&drift::kept(object)),
+        }
+    }
+}
+
+/// The Secret of a Redis, without what is in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretView {
+    /// Its UID.
+    pub uid: String,
+    /// The UID of the Tenant that it belongs to: from its label, or from its annotation.
+    pub owner_uid: Option<String>,
+    /// The name of that Tenant, as it is shown.
+    pub owner_name: Option<String>,
+    /// Whether its label says so.
+    pub has_label: bool,
+    /// Which Tenant left it.
+    pub retained_from: Option<String>,
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+}
+
+impl From<&ObjectMeta> for SecretView {
+    fn from(meta: &ObjectMeta) -> Self {
+        Self {
+            uid: meta.uid.clone().unwrap_or_default(),
+            owner_uid: owner_uid(meta),
+            owner_name: label(meta, names::NAME),
+            has_label: label(meta, names::UID).is_some(),
+            retained_from: annotation(meta, names::RETAINED_FROM),
+            is_deleting: meta.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+/// How far a Deployment or a StatefulSet is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WorkloadView {
+    /// The generation of what is wanted.
+    pub generation: i64,
+    /// The generation that its controller has seen.
+    pub observed: i64,
+    /// How many are wanted.
+    pub wanted: i32,
+    /// How many there are.
+    pub replicas: i32,
+    /// How many of them are of the wanted kind.
+    pub updated: i32,
+    /// How many are ready.
+    pub ready: i32,
+    /// Why its controller cannot make a Pod.
+    pub failure: Option<String>,
+}
+
+impl From<&Deployment> for WorkloadView {
+    fn from(deployment: &Deployment) -> Self {
+        let status = deployment.status.clone().unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        let failure = conditions
+            .into_iter()
+            .find(|known| known.type_ == "ReplicaFailure" && known.status == "True");
+        let spec = deployment.spec.as_ref();
+        Self {
+            generation: deployment.metadata.generation.unwrap_or(0),
+            observed: status.observed_generation.unwrap_or(-1),
+            wanted: spec.and_then(|spec| spec.replicas).unwrap_or(1),
+            replicas: status.replicas.unwrap_or(0),
+            updated: status.updated_replicas.unwrap_or(0),
+            ready: status
+                .ready_replicas
+                .unwrap_or(0)
+                .min(status.available_replicas.unwrap_or(0)),
+            failure: failure.and_then(|known| known.message),
+        }
+    }
+}
+
+impl From<&StatefulSet> for WorkloadView {
+    fn from(set: &StatefulSet) -> Self {
+        let status = set.status.clone().unwrap_or_default();
+        let spec = set.spec.as_ref();
+        // Until the first roll-out is over, `updatedReplicas` counts none where nothing changed.
+        let is_current = status.current_revision == status.update_revision;
+        let updated = status.updated_replicas.unwrap_or(0);
+        Self {
+            generation: set.metadata.generation.unwrap_or(0),
+            observed: status.observed_generation.unwrap_or(-1),
+            wanted: spec.and_then(|spec| spec.replicas).unwrap_or(1),
+            replicas: status.replicas,
+            updated: if is_current { status.replicas } else { updated },
+            ready: status.ready_replicas.unwrap_or(0),
+            failure: None,
+        }
+    }
+}
+
+/// A Pod of a server or a Redis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodView {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Which part of the Tenant it belongs to; nothing, if an owner made it.
+    pub component: String,
+    /// When it was made.
+    pub created: Option<Timestamp>,
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+    /// Whether it is ready.
+    pub is_ready: bool,
+    /// Since when it is ready or not.
+    pub turned: Option<Timestamp>,
+    /// Its address.
+    pub address: Option<String>,
+    /// Why no node takes it.
+    pub unschedulable: Option<String>,
+    /// Why its container waits: reason and message.
+    pub waiting: Option<(String, String)>,
+    /// How its container ended the last time: exit code and reason.
+    pub ended: Option<(i32, String)>,
+    /// Whether its container was started again.
+    pub is_restarted: bool,
+    /// Since when its container runs.
+    pub running_since: Option<Timestamp>,
+    /// Its phase.
+    pub phase: String,
+    /// What its container left as its last words.
+    pub words: Option<String>,
+    /// What it tries, if it is one that tries connections.
+    pub plan: Option<String>,
+}
+
+impl From<&Pod> for PodView {
+    fn from(pod: &Pod) -> Self {
+        let status = pod.status.clone().unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        let condition = |kind: &str| conditions.iter().find(|known| known.type_ == kind);
+        let containers = status.container_statuses.unwrap_or_default();
+        let first: Option<&ContainerStatus> = containers.first();
+        let state = first.and_then(|one| one.state.as_ref());
+        let last = first.and_then(|one| one.last_state.as_ref());
+        let waiting = state.and_then(|state| state.waiting.as_ref());
+        let over = |state: Option<&k8s_openapi::api::core::v1::ContainerState>| {
+            state.and_then(|state| state.terminated.clone())
+        };
+        let terminated = over(state).or_else(|| over(last));
+        let short = |text: Option<&String>| bounded(text.map_or("", String::as_str), MESSAGE / 2);
+        Self {
+            name: pod.metadata.name.clone().unwrap_or_default(),
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            component: component(&pod.metadata),
+            created: pod.metadata.creation_timestamp.as_ref().map(instant),
+            is_deleting: pod.metadata.deletion_timestamp.is_some(),
+            is_ready: condition("Ready").is_some_and(|known| known.status == "True"),
+            turned: condition("Ready")
+                .and_then(|known| known.last_transition_time.as_ref())
+                .map(instant),
+            address: status.pod_ip,
+            unschedulable: condition("PodScheduled")
+                .filter(|known| known.status == "False")
+                .map(|known| short(known.message.as_ref())),
+            waiting: waiting.map(|one| (short(one.reason.as_ref()), short(one.message.as_ref()))),
+            ended: terminated
+                .as_ref()
+                .map(|one| (one.exit_code, short(one.reason.as_ref()))),
+            is_restarted: first.is_some_and(|one| one.restart_count > 0),
+            running_since: state
+                .and_then(|state| state.running.as_ref())
+                .and_then(|running| running.started_at.as_ref())
+                .map(instant),
+            phase: status.phase.unwrap_or_default(),
+            words: terminated.and_then(|one| one.message),
+            plan: annotation(&pod.metadata, PLAN),
+        }
+    }
+}
+
+/// The claim of a Redis' volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimView {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Whether a volume is bound to it.
+    pub is_bound: bool,
+    /// How large it is asked to be.
+    pub size: Option<String>,
+}
+
+impl From<&PersistentVolumeClaim> for ClaimView {
+    fn from(claim: &PersistentVolumeClaim) -> Self {
+        let phase = claim
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.clone());
+        Self {
+            name: claim.metadata.name.clone().unwrap_or_default(),
+            uid: claim.metadata.uid.clone().unwrap_or_default(),
+            is_bound: phase.as_deref() == Some("Bound"),
+            size: claim
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.resources.as_ref())
+                .and_then(|resources| resources.requests.as_ref())
+                .and_then(|requests| requests.get("storage"))
+                .map(|amount| amount.0.clone()),
+        }
+    }
+}
+
+/// How many endpoints of a Service are ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointsView {
+    /// The Service.
+    pub service: String,
+    /// How many.
+    pub ready: usize,
+}
+
+impl From<&EndpointSlice> for EndpointsView {
+    fn from(slice: &EndpointSlice) -> Self {
+        let is_ready = |endpoint: &&k8s_openapi::api::discovery::v1::Endpoint| {
+            let conditions = endpoint.conditions.as_ref();
+            conditions.and_then(|known| known.ready) == Some(true)
+        };
+        Self {
+            service: label(&slice.metadata, "kubernetes.io/service-name").unwrap_or_default(),
+            ready: slice.endpoints.iter().filter(is_ready).count(),
+        }
+    }
+}
+
+/// What is used of a quota.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QuotaView {
+    /// Its name.
+    pub name: String,
+    /// What is bounded, by name.
+    pub hard: Vec<(String, String)>,
+    /// What is used, by name.
+    pub used: Vec<(String, String)>,
+}
+
+impl From<&ResourceQuota> for QuotaView {
+    fn from(quota: &ResourceQuota) -> Self {
+        let status = quota.status.clone().unwrap_or_default();
+        let plain = |all: Option<
+            std::collections::BTreeMap<
+                String,
+                k8s_openapi::apimachinery::pkg::api::resource::Quantity,
+            >,
+        >| {
+            let all = all.unwrap_or_default().into_iter();
+            all.map(|(name, amount)| (name, amount.0)).collect()
+        };
+        Self {
+            name: quota.metadata.name.clone().unwrap_or_default(),
+            hard: plain(status.hard),
+            used: plain(status.used),
+        }
+    }
+}
+
+/// A Warning about something that a Tenant made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// The UID of what it is about.
+    pub object_uid: String,
+    /// Its reason.
+    pub reason: String,
+    /// Its message.
+    pub message: String,
+    /// When it was said last.
+    pub at: Option<Timestamp>,
+}
+
+impl From<&Event> for Warning {
+    fn from(event: &Event) -> Self {
+        let series = event
+            .series
+            .as_ref()
+            .and_then(|all| all.last_observed_time.as_ref());
+        let at = series.map(|time| time.0).or_else(|| {
+            let last = event.last_timestamp.as_ref().map(|time| time.0);
+            last.or_else(|| event.event_time.as_ref().map(|time| time.0))
+        });
+        Self {
+            object_uid: event.involved_object.uid.clone().unwrap_or_default(),
+            reason: event.reason.clone().unwrap_or_default(),
+            message: bounded(event.message.as_deref().unwrap_or_default(), MESSAGE / 2),
+            at,
+        }
+    }
+}
+
+fn label(meta: &ObjectMeta, name: &str) -> Option<String> {
+    meta.labels.as_ref()?.get(name).cloned()
+}
+
+fn annotation(meta: &ObjectMeta, name: &str) -> Option<String> {
+    meta.annotations.as_ref()?.get(name).cloned()
+}
+
+/// Owners may copy what works, labels and all: what the label says counts only for a Pod that is made by
+/// what we made.
+fn component(meta: &ObjectMeta) -> String {
+    let named = label(meta, COMPONENT).unwrap_or_default();
+    let owners = meta.owner_references.iter().flat_map(|all| all.iter());
+    let controller = owners
+        .into_iter()
+        .find(|owner| owner.controller == Some(true))
+        .map(|owner| (owner.kind.as_str(), owner.name.as_str()));
+    let hash = label(meta, "pod-template-hash").unwrap_or_default();
+    let is_ours = match named.as_str() {
+        REDIS => controller == Some(("StatefulSet", REDIS)),
+        SERVER => controller == Some(("ReplicaSet", &[SERVER, "-", &hash].concat())),
+        _ => controller.is_none(),
+    };
+    if is_ours { named } else { String::new() }
+}
+
+/// Labels are for selecting, and people take them away; the annotation stays.
+fn owner_uid(meta: &ObjectMeta) -> Option<String> {
+    label(meta, names::UID).or_else(|| annotation(meta, names::UID))
+}
+
+fn instant(time: &Time) -> Timestamp {
+    time.0
+}

@@ -1,0 +1,159 @@
+//! A Tenant that is being deleted: by the policy that its author chose.
+
+use api::{Reason, names};
+
+use super::{
+    super::{Finding, commands, operator},
+    remains,
+    site::Site,
+};
+use crate::{
+    explanation::{Command, Health, Link, State},
+    times,
+};
+
+/// The finalizer that holds a Tenant until its policy is carried out.
+const FINALIZER: &str = "tenants.orchestrator.io/finalizer";
+/// What is left to be done by the operator alone takes seconds.
+const SOON: i64 = 60;
+
+pub(super) fn find(site: Site<'_>) -> Option<Finding> {
+    let since = site.tenant.meta.deleting.as_ref()?;
+    let held = &site.tenant.meta.finalizers;
+    let foreign: Vec<&str> = held
+        .iter()
+        .map(String::as_str)
+        .filter(|name| *name != FINALIZER)
+        .collect();
+    let is_ours = held.iter().any(|name| name == FINALIZER);
+    let mut finding = if is_ours && operator::is_down(site.world) {
+        operator::down(site.world)
+    } else if is_ours {
+        ours(site)
+    } else if foreign.is_empty() {
+        Finding::new(State::Deleting, "Nothing holds it: it is gone in a moment.")
+    } else {
+        others(site, &foreign)
+    };
+    finding.state = State::Deleting;
+    let deadline = i64::try_from(site.tenant.deadline_seconds).unwrap_or(i64::MAX);
+    let is_late = site.world.age(since) > deadline;
+    if is_ours && is_late && !site.tenant.force_delete {
+        finding.next.truncate(2);
+        finding = finding.then(Command::new(
+            format!(
+                "kubectl annotate oten {} {}=true",
+                site.name(),
+                names::FORCE_DELETE
+            ),
+            "the last way out: let the Tenant go without waiting; what is left of its namespace is then nobody's",
+        ));
+    }
+    if finding.next.is_empty() {
+        finding = finding.then(commands::yaml(&site.object(), "its finalizers"));
+    }
+    Some(finding)
+}
+
+fn others(site: Site<'_>, foreign: &[&str]) -> Finding {
+    let names = foreign.join("', '");
+    let since = site.tenant.meta.deleting.as_ref();
+    let link = Link::new(
+        site.object(),
+        Health::Wrong,
+        "Finalizer",
+        format!("what its policy asks for is done; the finalizer '{names}', which is not Orchestrator's, holds it"),
+    )
+    .since(since)
+    .seen(
+        "metadata.finalizers",
+        site.tenant.meta.finalizers.join(", "),
+        since,
+    );
+    Finding::new(
+        State::Deleting,
+        format!("Find out what set '{names}' on Tenant '{}' and let it finish. Take it off by hand (delete its line under 'metadata.finalizers') only if that is gone for good.", site.name()),
+    )
+    .link(link)
+    .newer()
+    .then(commands::who(&site.object(), "'metadata.managedFields' names who set it"))
+    .then(site.edit("only if that is gone for good: delete its line under 'metadata.finalizers'"))
+}
+
+/// Our finalizer waits until the policy is carried out.
+fn ours(site: Site<'_>) -> Finding {
+    let namespace = site
+        .world
+        .namespace
+        .as_ref()
+        .filter(|namespace| site.is_own(namespace));
+    if let Some(namespace) = namespace.filter(|namespace| namespace.deleting.is_some()) {
+        return remains::find(site, namespace, Reason::Deleting, "with everything in it");
+    }
+    if let Some(pod) = site.probes().next() {
+        return Finding::new(
+            State::Deleting,
+            "Wait: the Pods that tried its connections are taken away first.",
+        )
+        .link(remains::stopping(site, pod, Reason::Deleting))
+        .then(site.look_again());
+    }
+    let is_known =
+        site.world.namespace.is_some() || site.exists("Namespace", site.namespace()) == Some(false);
+    let Some(_) = namespace else {
+        let advice = if is_known {
+            released(site)
+        } else {
+            "Wait, or ask whoever may see its namespace what is left there: the first lines say what the operator waits for.".to_owned()
+        };
+        return Finding::new(State::Deleting, advice)
+            .then(site.look_again())
+            .maybe(operator::log(site.world));
+    };
+    let is_kept = site.tenant.deletion == "Retain";
+    let sentence = if is_kept {
+        "is left as it is; the quota, roles and policies in it are taken away"
+    } else {
+        "is about to be deleted with everything in it"
+    };
+    let link = Link::new(site.place(), Health::Waiting, Reason::Deleting, sentence).seen(
+        "deletion asked for",
+        if is_kept {
+            "never: 'deletion.policy' is Retain"
+        } else {
+            "not yet"
+        },
+        Some(&site.world.now),
+    );
+    Finding::new(
+        State::Deleting,
+        format!(
+            "{} If it stays so, read the operator's log.",
+            late(site, "Wait: this takes seconds.")
+        ),
+    )
+    .link(link)
+    .then(site.look_again())
+    .maybe(operator::log(site.world))
+}
+
+fn released(site: Site<'_>) -> String {
+    late(
+        site,
+        "Nothing is left of the Tenant: the operator lets it go within seconds.",
+    )
+}
+
+/// The same, unless it has taken longer than that.
+fn late(site: Site<'_>, words: &str) -> String {
+    let since = site.tenant.meta.deleting.as_ref();
+    let age = since.map_or(0, |at| site.world.age(at));
+    if age > SOON {
+        format!(
+            "What is left to be done is the operator's, and it has not been for {}: look into its log.",
+            times::span(age)
+        )
+    } else {
+        words.to_owned()
+    }
+}

@@ -1,0 +1,190 @@
+//! What keeps the operator itself from going on with a Tenant: the API server's answers, names that are
+//! taken, faults of ours.
+
+use api::Reason;
+
+use super::{
+    super::{
+        Finding,
+        answers::{self, Asker, Teller},
+        commands,
+        create::Refusal,
+    },
+    refused,
+    site::Site,
+};
+use crate::{
+    explanation::{Health, Link, State},
+    said,
+    world::ObjectRef,
+};
+
+/// A fault that the status tells of.
+pub(super) fn find(site: Site<'_>) -> Option<Finding> {
+    let reason = site.reason()?;
+    let is_request = said::request(site.message()).is_some();
+    let tellers: [Teller<Site<'_>>; 7] = [
+        (Reason::Denied, true, denied),
+        (Reason::ApiUnavailable, true, unavailable),
+        (Reason::InternalError, true, internal),
+        (Reason::ChildNameTaken, true, taken),
+        (Reason::InvalidChild, is_request, invalid),
+        (Reason::QuotaExceeded, is_request, of_request),
+        (Reason::AdmissionDenied, is_request, of_request),
+    ];
+    answers::tell(site, reason, &tellers)
+}
+
+fn asker(site: Site<'_>) -> Asker<'_> {
+    Asker {
+        world: site.world,
+        object: site.object(),
+        word: "Tenant",
+        namespace: site.namespace(),
+        progress: &site.tenant.status.progress,
+    }
+}
+
+/// The kind that a request was about: `create rolebindings`.
+fn kind(what: &str) -> &'static str {
+    let kinds = [
+        ("namespaces", "Namespace"),
+        ("resourcequotas", "ResourceQuota"),
+        ("limitranges", "LimitRange"),
+        ("rolebindings", "RoleBinding"),
+        ("networkpolicies", "NetworkPolicy"),
+        ("configmaps", "ConfigMap"),
+        ("services", "Service"),
+        ("secrets", "Secret"),
+        ("statefulsets", "StatefulSet"),
+        ("deployments", "Deployment"),
+        ("pods", "Pod"),
+    ];
+    let plural = what.rsplit(' ').next().unwrap_or_default();
+    let known = kinds.iter().find(|(known, _)| *known == plural);
+    known.map_or("Child", |(_, kind)| kind)
+}
+
+fn child(site: Site<'_>, what: &str, name: &str) -> ObjectRef {
+    match kind(what) {
+        "Namespace" => site.place(),
+        kind => site.here(kind, name),
+    }
+}
+
+/// Something of the Tenant is not let in.
+fn of_request(site: Site<'_>) -> Finding {
+    let request = said::request(site.message());
+    let (what, name) = request.map_or(("", "?"), |request| (request.what, request.name));
+    let link = Link::new(
+        child(site, what, name),
+        Health::Waiting,
+        "FailedCreate",
+        format!(
+            "cannot be set by the operator ('{what}' is refused); it tries again{}",
+            asker(site).tried_at()
+        ),
+    );
+    let refusal = Refusal {
+        what: kind(what),
+        message: site.message(),
+        source: "status.message",
+        at: site.written(),
+        since: None,
+    };
+    refused::explain(site, None, &refusal, link)
+}
+
+fn denied(site: Site<'_>) -> Finding {
+    answers::denied(&asker(site), "", "")
+}
+
+fn invalid(site: Site<'_>) -> Finding {
+    let link = Link::new(
+        site.object(),
+        Health::Wrong,
+        Reason::InvalidChild,
+        "asks for something that the API server does not accept: see the first lines",
+    )
+    .since(site.tenant.changed.as_ref())
+    .seen("status.message", site.message(), site.written());
+    Finding::new(
+        State::Blocked,
+        format!(
+            "Change the field that the first lines name in Tenant '{}'. It counts by itself.",
+            site.name()
+        ),
+    )
+    .link(link)
+    .then(site.edit("change the field"))
+    .then(site.look_again())
+}
+
+fn unavailable(site: Site<'_>) -> Finding {
+    answers::unavailable(&asker(site))
+}
+
+fn internal(site: Site<'_>) -> Finding {
+    answers::internal(&asker(site))
+}
+
+/// A name that the Tenant needs belongs to someone else.
+fn taken(site: Site<'_>) -> Finding {
+    let message = site.message();
+    let (kind, name) = said::taken(message).unwrap_or(("Secret", "tenant-redis"));
+    let object = site.here(kind, name);
+    let other = site
+        .world
+        .others
+        .iter()
+        .find(|other| other.kind == kind && other.meta.name == name);
+    let whose = match other {
+        Some(other) => match (&other.meta.owner, &other.meta.retained_from) {
+            (Some(owner), _) => format!("it belongs to {} '{}'", owner.kind, owner.name),
+            (None, Some(tenant)) => format!("Tenant '{tenant}' left it"),
+            (None, None) => "it names nobody whose it would be".to_owned(),
+        },
+        None => "whose it is could not be read".to_owned(),
+    };
+    let is_gone = other.is_none() && site.exists(kind, name) == Some(false);
+    let made = other.and_then(|other| other.meta.created.as_ref());
+    let link = if is_gone {
+        Link::new(
+            object.clone(),
+            Health::Fine,
+            "GoneNow",
+            "had a name that the Tenant needs, and is gone by now",
+        )
+    } else {
+        Link::new(
+            object.clone(),
+            Health::Wrong,
+            Reason::ChildNameTaken,
+            format!("has a name that the Tenant needs, and is not the Tenant's: {whose}"),
+        )
+    };
+    let mut link = link.seen("status.message", message, site.written());
+    if made.is_some() {
+        link = link.seen("metadata.creationTimestamp", "", made);
+    }
+    if is_gone {
+        let mut finding = Finding::new(
+            State::Waiting,
+            format!(
+                "Wait: {kind} '{name}' is gone by now, and {} succeeds by itself.",
+                asker(site).next_try()
+            ),
+        )
+        .link(link)
+        .then(site.look_again());
+        finding.is_newer = true;
+        return finding;
+    }
+    Finding::new(
+        State::Blocked,
+        format!("Check whether {kind} '{name}' in namespace '{}' is in use; delete it only if nobody needs it (it cannot be renamed). The Tenant goes on by itself within a minute.", site.namespace()),
+    )
+    .link(link)
+    .then(commands::describe(&object, "what it is"))
+    .then(commands::delete(&object, "only if nobody needs it"))
+}

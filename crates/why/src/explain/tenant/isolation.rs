@@ -1,0 +1,598 @@
+//! Whether a Tenant that is ready is isolated: tried, not assumed.
+
+use api::{
+    Reason,
+    tenants::{Attempted, condition},
+};
+
+use super::{
+    super::{
+        Finding, commands,
+        create::Rule,
+        create::{Refusal, exceeded, missing_name, quota_link, seen},
+        operator,
+    },
+    own,
+    site::{Site, main},
+};
+use crate::{
+    explanation::{Command, Health, Link, State},
+    said,
+    world::{ContainerState, Meta, ObjectRef, PodView},
+};
+
+/// Pods that try connections come to their end within this time, and it is their turn within it, too.
+const PROOF: i64 = 300;
+
+/// Everything that the spec asks for is ready; this is how it stands with its isolation.
+pub(super) fn find(site: Site<'_>) -> Finding {
+    if !site.tenant.has_policies {
+        return disabled(site);
+    }
+    if let Some(finding) = foreign(site).or_else(|| missing(site)) {
+        return finding;
+    }
+    let known = site.condition(condition::NETWORK_ISOLATED);
+    let reason = known.and_then(|known| Reason::from_name(&known.reason));
+    match reason {
+        Some(Reason::Isolated) => proven(site),
+        Some(reason @ (Reason::PolicyNotEnforced | Reason::PathBlocked)) => {
+            connection(site, reason)
+        }
+        Some(Reason::ProofFailed) => failed(site),
+        Some(Reason::ForeignPolicy) => foreign_said(site),
+        Some(Reason::NothingToProbe) => untried(
+            site,
+            Reason::NothingToProbe,
+            "has nothing that could be tried: neither it nor another Tenant has a server or a Redis that must not be reached",
+            "Nothing: it is tried as soon as there is something to try. Until then its policies are there, but nobody has seen them refuse anything.",
+        ),
+        Some(Reason::ProbesOff) => untried(
+            site,
+            Reason::ProbesOff,
+            "has 'isolation.probe: false': its policies are there, and nobody tries whether they are enforced",
+            "Set 'isolation.probe' to true to have the isolation proven, unless that is what you want.",
+        ),
+        Some(_) | None => pending(site),
+    }
+}
+
+fn not_isolated(advice: impl Into<String>) -> Finding {
+    Finding::new(State::NotIsolated, advice)
+}
+
+fn policies(site: Site<'_>) -> Command {
+    commands::list(
+        "NetworkPolicy",
+        site.namespace(),
+        "the policies that are there",
+    )
+}
+
+fn tried(site: Site<'_>) -> Command {
+    commands::yaml(
+        &site.object(),
+        "'status.isolation.tried' has every connection that was tried",
+    )
+}
+
+/// When the last try ended.
+fn proved(site: Site<'_>) -> Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time> {
+    let isolation = site.tenant.status.isolation.as_ref()?;
+    isolation.last_proved_at.as_ref()
+}
+
+fn proven(site: Site<'_>) -> Finding {
+    let at = proved(site);
+    let sentence = format!(
+        "is ready, and isolated: what must be refused was refused, and what must pass passed{}",
+        at.map_or_else(String::new, |at| format!(
+            ", tried at {}",
+            site.world.when(at)
+        ))
+    );
+    let link =
+        own(site, Health::Fine, "Ready", &sentence).seen("status.isolation.lastProvedAt", "", at);
+    let advice = match site.world.unreadable.is_empty() {
+        true => "Nothing is wrong.",
+        false => "The Tenant says itself that it is well; not all of that can be seen from here.",
+    };
+    Finding::new(State::Ready, advice)
+        .link(link)
+        .then(commands::describe(&site.object(), "all that it says"))
+        .then(Command::new(
+            format!(
+                "kubectl get all,networkpolicy,resourcequota -n {}",
+                site.namespace()
+            ),
+            "what it is made of",
+        ))
+}
+
+/// There are no policies, by its own word.
+fn disabled(site: Site<'_>) -> Finding {
+    let link = Link::new(
+        site.object(),
+        Health::Wrong,
+        Reason::PoliciesDisabled,
+        "is ready, but has no policies: everybody in the cluster may reach it, and it may reach everything",
+    )
+    .since(site.tenant.changed.as_ref())
+    .seen(
+        "spec.networkPolicy.enabled",
+        "false",
+        site.tenant.changed.as_ref(),
+    );
+    not_isolated(format!(
+        "Set 'networkPolicy.enabled' of Tenant '{}' to true, unless that is what you want. Say first in 'allowedNamespaces', 'ingressRules' and 'egressRules' who uses it.",
+        site.name()
+    ))
+    .link(link)
+    .then(commands::who(&site.object(), "who set it"))
+    .then(site.edit("set 'networkPolicy.enabled' to true"))
+}
+
+/// Policies of the namespace that are not the Tenant's.
+fn strangers(site: Site<'_>) -> Vec<&Meta> {
+    let all = site.world.policies.iter().flat_map(|all| all.iter());
+    all.filter(|policy| {
+        !site.is_ours(policy) && policy.retained_from.as_deref() != Some(site.name())
+    })
+    .collect()
+}
+
+fn foreign(site: Site<'_>) -> Option<Finding> {
+    let strangers = strangers(site);
+    let (first, rest) = strangers.split_first()?;
+    let more: Vec<String> = rest.iter().map(|one| format!("'{}'", one.name)).collect();
+    let more = match more.is_empty() {
+        true => String::new(),
+        false => format!("; the same holds for {}", more.join(", ")),
+    };
+    let object = site.here("NetworkPolicy", &first.name);
+    let link = Link::new(
+        object.clone(),
+        Health::Wrong,
+        Reason::ForeignPolicy,
+        format!(
+            "is not the Tenant's, and policies add up: it may open what the others close{more}"
+        ),
+    )
+    .since(first.created.as_ref())
+    .seen(
+        "label orchestrator.io/uid",
+        first.run_uid.as_deref().unwrap_or("none"),
+        first.created.as_ref(),
+    );
+    let says_so = said(site) == Some(Reason::ForeignPolicy);
+    let mut finding = not_isolated(format!(
+        "Look what NetworkPolicy '{}' is for. Delete it, or say the same in 'networkPolicy' of Tenant '{}' and delete it then; it is tried again by itself.",
+        first.name,
+        site.name()
+    ))
+    .link(link)
+    .then(commands::who(&object, "what it opens, and who made it"))
+    .then(site.edit("say in 'networkPolicy' what it is for, if it is needed"))
+    .then(commands::delete(&object, "if it is not needed, or was said there"));
+    finding.is_newer = !says_so;
+    Some(finding)
+}
+
+fn said(site: Site<'_>) -> Option<Reason> {
+    let known = site.condition(condition::NETWORK_ISOLATED)?;
+    Reason::from_name(&known.reason)
+}
+
+/// The status names a policy that cannot be seen: it is gone, or may not be read.
+fn foreign_said(site: Site<'_>) -> Finding {
+    let known = site.condition(condition::NETWORK_ISOLATED);
+    let message = known.map_or("", |known| known.message.as_str());
+    let name = said::policy(message).map_or("?", |(name, _)| name);
+    let object = site.here("NetworkPolicy", name);
+    if site.world.policies.is_some() {
+        let link = Link::new(
+            object,
+            Health::Fine,
+            "GoneNow",
+            "was not the Tenant's, and is gone by now",
+        )
+        .seen("looked for it", "not found", Some(&site.world.now));
+        return Finding::new(State::NotProven, "Wait: it is tried again by itself now.")
+            .link(link)
+            .newer()
+            .then(site.look_again())
+            .then(policies(site));
+    }
+    let link = Link::new(
+        object.clone(),
+        Health::Wrong,
+        Reason::ForeignPolicy,
+        "is not the Tenant's, and policies add up: it may open what the others close",
+    )
+    .seen(
+        "condition NetworkIsolated=False (ForeignPolicy)",
+        message,
+        known.map(|known| &known.last_transition_time),
+    );
+    not_isolated("Ask whoever may see the namespace what that policy is for; delete it, or say the same in 'networkPolicy' of the Tenant.")
+        .link(link)
+        .then(commands::who(&object, "what it opens, and who made it"))
+        .then(site.look_again())
+}
+
+/// What the Tenant's isolation rests on is not there.
+fn missing(site: Site<'_>) -> Option<Finding> {
+    let mut all = site.world.policies.iter().flat_map(|all| all.iter());
+    site.world.policies.as_ref()?;
+    let is_deny = |policy: &Meta| {
+        policy.name == "default-deny" && site.is_ours(policy) && policy.deleting.is_none()
+    };
+    if all.any(is_deny) {
+        return None;
+    }
+    let link = Link::new(
+        site.here("NetworkPolicy", "default-deny"),
+        Health::Wrong,
+        "PolicyMissing",
+        "does not exist: nothing is refused until the operator makes it again",
+    )
+    .seen("looked for it", "not found", Some(&site.world.now));
+    Some(
+        not_isolated("Wait: the operator makes it again within seconds. If it stays so, read the operator's log, and find out what deletes policies here.")
+            .link(link)
+            .newer()
+            .then(site.look_again())
+            .then(policies(site))
+            .maybe(operator::log(site.world)),
+    )
+}
+
+/// A connection that ended otherwise than it must.
+fn connection(site: Site<'_>, reason: Reason) -> Finding {
+    let isolation = site.tenant.status.isolation.as_ref();
+    let all = isolation.map_or(&[] as &[Attempted], |known| known.tried.as_slice());
+    let is_wrong = |one: &&Attempted| one.passed == Some(!one.wanted);
+    // What is open weighs more than what is shut.
+    let (open, shut): (Vec<&Attempted>, Vec<&Attempted>) =
+        all.iter().filter(is_wrong).partition(|one| !one.wanted);
+    let is_open = reason == Reason::PolicyNotEnforced && (!open.is_empty() || shut.is_empty());
+    let wrong: Vec<&Attempted> = if is_open { open } else { shut };
+    let at = proved(site);
+    let outcome = if is_open {
+        "passed, and must be refused"
+    } else {
+        "was refused, and must pass"
+    };
+    let known = site.condition(condition::NETWORK_ISOLATED);
+    let (name, words) = match wrong.first() {
+        Some(one) => (
+            format!("from {} to {}", one.from, one.to),
+            one.detail.clone(),
+        ),
+        None => (
+            "(see the first lines)".to_owned(),
+            known.map(|known| known.message.clone()).unwrap_or_default(),
+        ),
+    };
+    let counted = match wrong.len() {
+        0 | 1 => String::new(),
+        count => format!(
+            " ({count} of the {} connections that were tried)",
+            all.len()
+        ),
+    };
+    let mut link = Link::new(
+        ObjectRef::cluster("Connection", &name),
+        Health::Wrong,
+        reason,
+        format!("{outcome}{counted}"),
+    )
+    .since(known.map(|known| &known.last_transition_time))
+    .seen("status.isolation.tried", words, at);
+    for one in wrong.iter().skip(1).take(3) {
+        link = link.seen(
+            "status.isolation.tried",
+            format!("from {} to {}: {}", one.from, one.to, one.detail),
+            at,
+        );
+    }
+    let again =
+        "It is tried again by itself every 10 minutes, and after each change of 'networkPolicy'.";
+    let advice = if is_open {
+        "The policies are there and are not enforced: check whether the cluster's network plugin enforces NetworkPolicies at all, and whether its Pods run on every node. Until then treat the Tenant as open."
+    } else if reason == Reason::PathBlocked {
+        "Names are not resolved, though the policies allow it: check the cluster's DNS, and that it is in the namespace that 'tenants.dnsNamespace' of the operator's configuration names."
+    } else {
+        "The policies allow this connection, and it does not come about: the network plugin has not taken over the policies as they are now, or other policies (of the cluster, of its plugin) refuse it."
+    };
+    let mut finding = not_isolated(format!("{advice} {again}"));
+    let mut policies_there = site.world.policies.iter().flat_map(|all| all.iter());
+    let deny = policies_there.find(|policy| policy.name == "default-deny");
+    if let Some(deny) = deny.filter(|_| is_open) {
+        finding = finding.link(
+            Link::new(
+                site.here("NetworkPolicy", "default-deny"),
+                Health::Waiting,
+                Reason::Created,
+                "is there, and should refuse it",
+            )
+            .seen("metadata.creationTimestamp", "", deny.created.as_ref()),
+        );
+    }
+    let purpose = if reason == Reason::PathBlocked {
+        "does the cluster's DNS run?"
+    } else {
+        "does the network plugin run on every node?"
+    };
+    finding
+        .link(link)
+        .then(Command::new(
+            "kubectl get pods -n kube-system -o wide",
+            purpose,
+        ))
+        .then(policies(site))
+        .then(tried(site))
+}
+
+/// A Pod that tries connections and does not come to its end.
+fn failed(site: Site<'_>) -> Finding {
+    let known = site.condition(condition::NETWORK_ISOLATED);
+    let isolation = site.tenant.status.isolation.as_ref();
+    let told = isolation.and_then(|isolation| isolation.message.as_deref());
+    let at = isolation.and_then(|isolation| {
+        isolation
+            .last_proved_at
+            .as_ref()
+            .filter(|_| isolation.message.is_none())
+    });
+    let at = at.or_else(|| site.written());
+    let again = "It is tried again by itself every minute.";
+    if let Some(message) = told {
+        return unmade(site, message, at, again);
+    }
+    let stuck = site
+        .probes()
+        .find(|pod| !matches!(pod.phase.as_str(), "Succeeded"));
+    if let Some(finding) = stuck.and_then(|pod| of_pod(site, pod)) {
+        return Finding {
+            state: State::NotProven,
+            advice: format!("{} {again}", finding.advice),
+            ..finding
+        };
+    }
+    let tried = isolation.map_or(&[] as &[Attempted], |known| known.tried.as_slice());
+    let unknown = tried.iter().find(|one| one.passed.is_none());
+    let detail = unknown.map_or_else(
+        || known.map(|known| known.message.clone()).unwrap_or_default(),
+        |one| one.detail.clone(),
+    );
+    let (name, words) = said::pod(&detail).unwrap_or(("(gone)", detail.as_str()));
+    let place = match unknown.map(|one| one.from.as_str()) {
+        Some("a Pod outside") => operator::namespace(site.world),
+        Some(_) | None => Some(site.namespace()),
+    };
+    let object = ObjectRef {
+        kind: "Pod".to_owned(),
+        namespace: place.map(str::to_owned),
+        name: name.to_owned(),
+    };
+    let link = Link::new(
+        object,
+        Health::Wrong,
+        Reason::ProofFailed,
+        format!("was to try the connections, and told nothing: {words}"),
+    )
+    .since(known.map(|known| &known.last_transition_time))
+    .seen("status.isolation.tried", &detail, at);
+    Finding::new(
+        State::NotProven,
+        format!("The words are the kubelet's or the scheduler's, about a Pod of the operator that is gone by now: check the image 'tenants.probeImage' of its configuration, and whether a node has room. {again}"),
+    )
+    .link(link)
+    .then(Command::new(
+        "kubectl get pods -A -w -l orchestrator.io/component=probe",
+        "watch the next try",
+    ))
+    .maybe(operator::config(
+        site.world,
+        "the operator's configuration: 'probeImage' below 'tenants'",
+    ))
+}
+
+/// What keeps a Pod that tries connections.
+fn of_pod(site: Site<'_>, pod: &PodView) -> Option<Finding> {
+    let stands = main(pod).map(|one| &one.state);
+    let is_stuck = matches!(stands, Some(ContainerState::Waiting { .. }))
+        || pod
+            .condition("PodScheduled")
+            .is_some_and(|known| known.status == "False");
+    is_stuck
+        .then(|| super::pod::find(site, super::parts::Part::Server, pod))
+        .flatten()
+}
+
+/// The Pods could not be made at all, or would prove nothing.
+fn unmade(
+    site: Site<'_>,
+    message: &str,
+    at: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
+    again: &str,
+) -> Finding {
+    if let Some((name, namespace)) = said::policy(message) {
+        let object = ObjectRef::namespaced("NetworkPolicy", namespace, name);
+        let link = Link::new(
+            object.clone(),
+            Health::Wrong,
+            Reason::ProofFailed,
+            "bounds the Pods that try from outside: that they are refused would prove nothing",
+        )
+        .seen("status.isolation.message", message, at);
+        return Finding::new(
+            State::NotProven,
+            format!("Let NetworkPolicy '{name}' in namespace '{namespace}' leave out the Pods with the label 'orchestrator.io/component: probe'. {again}"),
+        )
+        .link(link)
+        .then(commands::yaml(&object, "which Pods it selects"))
+        .then(commands::edit(&object, "leave those Pods out"));
+    }
+    let request = said::request(message);
+    let name = request
+        .as_ref()
+        .map_or("(not made)", |request| request.name);
+    let is_outside = name.contains("-outside-");
+    let place = match is_outside {
+        true => operator::namespace(site.world),
+        false => Some(site.namespace()),
+    };
+    let pod = Link::new(
+        ObjectRef {
+            kind: "Pod".to_owned(),
+            namespace: place.map(str::to_owned),
+            name: name.to_owned(),
+        },
+        Health::Wrong,
+        Reason::ProofFailed,
+        "was to try the connections, and cannot be made",
+    )
+    .seen("status.isolation.message", message, at);
+    let refusal = Refusal {
+        what: "Pod",
+        message,
+        source: "status.isolation.message",
+        at,
+        since: None,
+    };
+    // What the deeper link shows is not shown twice.
+    let above = |pod: Link| Link {
+        health: Health::Waiting,
+        evidence: Vec::new(),
+        ..pod
+    };
+    let finding = |advice: String| Finding::new(State::NotProven, format!("{advice} {again}"));
+    match Rule::of(message) {
+        Rule::Quota if !is_outside => {
+            let known = exceeded(site.world, message);
+            let object = site.here("ResourceQuota", known.name);
+            let mut link = quota_link(site.world, object.clone(), &refusal, &known);
+            if link.health == Health::Wrong {
+                Reason::QuotaExceeded.name().clone_into(&mut link.reason);
+            }
+            finding(format!("ResourceQuota '{}' has no room for a Pod that tries connections: look for Pods that say they are such ('priorityClassName: {}').", known.name, api::tenants::PROBE_CLASS))
+                .link(above(pod))
+                .link(link)
+                .then(commands::describe(&object, "what is used, and how much there is"))
+                .then(commands::list("Pod", site.namespace(), "what uses it up"))
+        }
+        Rule::NamesMissing => {
+            let (kind, name) = missing_name(message);
+            let link = Link::new(
+                ObjectRef::cluster(kind, name),
+                Health::Wrong,
+                Reason::DependencyNotReady,
+                "does not exist, and the Pods that try connections need it",
+            );
+            finding(format!("The chart installs {kind} '{name}': upgrade or reinstall it."))
+                .link(above(pod))
+                .link(seen(link, &refusal))
+                .then(Command::new(
+                    format!("kubectl get {}", kind.to_lowercase()),
+                    "those that exist",
+                ))
+                .maybe(operator::log(site.world))
+        }
+        Rule::Quota
+        | Rule::PodSecurity
+        | Rule::LimitMissing
+        | Rule::LimitRange
+        | Rule::WebhookDown
+        | Rule::Webhook
+        | Rule::Policy
+        | Rule::Invalid
+        | Rule::Denied
+        | Rule::Unanswered => finding(
+            "The words are those of a rule of the cluster: let it pass the operator's Pods with the label 'orchestrator.io/component: probe', or ask whoever set it."
+                .to_owned(),
+        )
+        .link(pod)
+        .maybe(operator::log(site.world))
+        .then(tried(site)),
+    }
+}
+
+/// It is being tried, or is about to be.
+fn pending(site: Site<'_>) -> Finding {
+    let known = site.condition(condition::NETWORK_ISOLATED);
+    let since = known.map(|known| &known.last_transition_time);
+    let waits = since.map_or(0, |at| site.world.age(at));
+    if let Some(finding) = site.probes().find_map(|pod| of_pod(site, pod)) {
+        return Finding {
+            state: State::NotProven,
+            ..finding
+        };
+    }
+    let running = site.probes().find(|pod| pod.meta.deleting.is_none());
+    let link = match running {
+        Some(pod) => Link::new(
+            pod.object(),
+            Health::Waiting,
+            Reason::ProofPending,
+            "tries the connections; it has a minute and a half for it",
+        )
+        .since(pod.meta.created.as_ref())
+        .seen("status.phase", &pod.phase, Some(&site.world.now)),
+        None => Link::new(
+            site.object(),
+            Health::Waiting,
+            Reason::ProofPending,
+            "is ready; the connections are tried when it is its turn (5 Tenants at a time)",
+        )
+        .since(since)
+        .seen(
+            format!(
+                "condition NetworkIsolated={}",
+                known.map_or("(none)", |known| known.status.as_str())
+            ),
+            known.map_or("", |known| known.message.as_str()),
+            since,
+        ),
+    };
+    let advice = if waits > PROOF {
+        "It takes longer than it should: read the operator's log."
+    } else {
+        "Wait: this takes a minute or two."
+    };
+    let finding = Finding::new(State::NotProven, advice)
+        .link(link)
+        .then(site.look_again());
+    if waits > PROOF {
+        finding.maybe(operator::log(site.world))
+    } else {
+        finding
+    }
+}
+
+/// Nobody tries it, and nothing is wrong with that.
+fn untried(site: Site<'_>, reason: Reason, sentence: &str, advice: &str) -> Finding {
+    let known = site.condition(condition::NETWORK_ISOLATED);
+    let since = known.map(|known| &known.last_transition_time);
+    let link = Link::new(
+        site.object(),
+        Health::Fine,
+        reason,
+        format!("is ready, and {sentence}"),
+    )
+    .since(since)
+    .seen(
+        format!(
+            "condition NetworkIsolated={} ({})",
+            known.map_or("Unknown", |known| known.status.as_str()),
+            reason
+        ),
+        known.map_or("", |known| known.message.as_str()),
+        since,
+    );
+    Finding::new(State::NotProven, advice)
+        .link(link)
+        .then(policies(site))
+        .then(site.look_again())
+}

@@ -1,0 +1,395 @@
+//! A Tenant: which topic explains it, and its own link at the head of the chain.
+
+mod deletion;
+mod faults;
+mod isolation;
+mod namespace;
+mod parts;
+mod pod;
+mod refused;
+mod remains;
+mod room;
+mod site;
+mod volume;
+
+use api::{
+    Reason,
+    status::condition::READY,
+    tenants::{TenantPhase, condition},
+};
+
+use super::{
+    Finding, Headline, commands, conclude,
+    operator::{self, Looked},
+};
+use crate::{
+    explanation::{Command, Explanation, Health, Link, Note, NoteKind, State},
+    world::{TenantView, World},
+};
+use site::Site;
+
+/// Why a Tenant is as it is.
+pub(super) fn explain(world: &World, tenant: &TenantView) -> Explanation {
+    let site = Site { world, tenant };
+    // The order is that of a decision: what makes everything below irrelevant comes first.
+    let finding = undecodable(site)
+        .or_else(|| deletion::find(site))
+        .or_else(|| not_seen(site))
+        .or_else(|| namespace::find(site))
+        .or_else(|| faults::find(site))
+        .or_else(|| held(site))
+        .or_else(|| parts::find(site))
+        .unwrap_or_else(|| stand(site));
+    let mut finding = operator::needed(world, finding);
+    finding.is_newer |= is_outdated(site, &finding);
+    finding.notes.extend(not_isolated(site, &finding));
+    if finding.next.is_empty() {
+        finding = finding.then(commands::yaml(
+            &site.object(),
+            "all that is known of the Tenant",
+        ));
+    }
+    let words = headline(site, finding.state);
+    let finding = with_own_link(site, finding);
+    conclude(world, &site.object(), words, finding)
+}
+
+/// The first words: those of the status, or, where it is ready, those of its isolation.
+fn headline(site: Site<'_>, state: State) -> Headline {
+    let progress = &site.tenant.status.progress;
+    let isolated = match state {
+        State::NotIsolated | State::NotProven => site.condition(condition::NETWORK_ISOLATED),
+        State::Succeeded
+        | State::Failed
+        | State::Running
+        | State::Waiting
+        | State::Blocked
+        | State::Held
+        | State::Deleting
+        | State::Ready
+        | State::NotOurs => None,
+    };
+    let main = isolated.or_else(|| site.condition(READY));
+    let message = match (isolated, progress.message.as_deref()) {
+        (Some(isolated), _) => isolated.message.clone(),
+        (None, Some(message)) if !message.is_empty() => message.to_owned(),
+        (None, _) => "the Tenant has no status yet".to_owned(),
+    };
+    Headline {
+        headline: message,
+        reason: main.map_or_else(|| "NotSeen".to_owned(), |known| known.reason.clone()),
+        since: site
+            .tenant
+            .meta
+            .deleting
+            .clone()
+            .or_else(|| main.map(|known| known.last_transition_time.clone()))
+            .or_else(|| site.tenant.meta.created.clone()),
+        written: progress.last_updated.clone(),
+    }
+}
+
+/// Puts the Tenant itself in front, unless a topic did.
+fn with_own_link(site: Site<'_>, finding: Finding) -> Finding {
+    let is_there = finding
+        .links
+        .first()
+        .is_some_and(|link| link.object == site.object());
+    if is_there {
+        return finding;
+    }
+    let (health, sentence) = match finding.state {
+        State::Deleting => (
+            Health::Waiting,
+            format!(
+                "is being deleted{} by its policy '{}'",
+                site.world.since(site.tenant.meta.deleting.as_ref()),
+                site.tenant.deletion
+            ),
+        ),
+        State::Held => (Health::Waiting, "is held".to_owned()),
+        State::Ready => (
+            Health::Fine,
+            "is ready, and proven to be isolated".to_owned(),
+        ),
+        State::NotIsolated => (Health::Waiting, "is ready, but not isolated:".to_owned()),
+        State::NotProven => (
+            Health::Waiting,
+            "is ready; whether it is isolated is not known:".to_owned(),
+        ),
+        State::Succeeded
+        | State::Failed
+        | State::Running
+        | State::Waiting
+        | State::Blocked
+        | State::NotOurs => (
+            Health::Waiting,
+            match finding.links.is_empty() {
+                true => "is being set up".to_owned(),
+                false => "is not ready, and waits for:".to_owned(),
+            },
+        ),
+    };
+    let reason = match finding.state {
+        State::Deleting if finding.is_newer => Reason::Deleting.name().to_owned(),
+        State::Waiting | State::Blocked if finding.is_newer => "Waiting".to_owned(),
+        State::NotIsolated | State::NotProven => "Ready".to_owned(),
+        State::Succeeded
+        | State::Failed
+        | State::Running
+        | State::Waiting
+        | State::Blocked
+        | State::Held
+        | State::Deleting
+        | State::Ready
+        | State::NotOurs => headline(site, finding.state).reason,
+    };
+    finding.below(vec![own(site, health, &reason, &sentence)])
+}
+
+/// The Tenant's own link, with what its status says.
+fn own(site: Site<'_>, health: Health, reason: &str, sentence: &str) -> Link {
+    let status = &site.tenant.status;
+    let phase = status.phase.map_or("none", |phase| api::Phase::name(phase));
+    let ready = site.condition(READY);
+    let said = ready.map_or("none", |known| known.reason.as_str());
+    let mut link = Link::new(site.object(), health, reason, sentence).seen(
+        format!("status (phase {phase}, reason {said})"),
+        site.message(),
+        site.written().or(site.tenant.meta.created.as_ref()),
+    );
+    if let Some(known) = site.condition(condition::NETWORK_ISOLATED)
+        && status.phase == Some(TenantPhase::Running)
+    {
+        link = link.seen(
+            format!(
+                "condition NetworkIsolated={} ({})",
+                known.status, known.reason
+            ),
+            &known.message,
+            Some(&known.last_transition_time),
+        );
+    }
+    if let Some(at) = &site.tenant.meta.deleting {
+        let held = site.tenant.meta.finalizers.join(", ");
+        link = link.seen("metadata.finalizers", held, Some(at));
+    }
+    if let Some(retry) = &status.progress.retry {
+        let words = format!(
+            "tried {} times (class {}), next try at {}",
+            retry.attempt,
+            retry.class,
+            site.world.when(&retry.next_at)
+        );
+        link = link.seen("status.retry", words, None);
+    }
+    link
+}
+
+fn undecodable(site: Site<'_>) -> Option<Finding> {
+    let error = site.tenant.undecodable.as_ref()?;
+    let changed = site.tenant.changed.as_ref();
+    let link = Link::new(
+        site.object(),
+        Health::Wrong,
+        Reason::Undecodable,
+        format!("does not fit the schema that this release knows, so the operator leaves it alone: {error}"),
+    )
+    .seen("spec", error, changed.or(site.tenant.meta.created.as_ref()));
+    Some(
+        Finding::new(
+            State::Blocked,
+            format!("Look in Tenant '{}' for the value that the words above name, and correct it. It was probably stored through another version of the CRD.", site.name()),
+        )
+        .link(link)
+        .then(commands::yaml(&site.object(), "the Tenant as it is stored"))
+        .then(site.edit("correct the value")),
+    )
+}
+
+fn not_seen(site: Site<'_>) -> Option<Finding> {
+    let looked = Looked {
+        kind: "Tenant",
+        meta: &site.tenant.meta,
+        observed: site.tenant.status.progress.observed_generation,
+        changed: site.tenant.changed.as_ref(),
+    };
+    operator::not_seen(site.world, &looked)
+}
+
+/// Held by its own word: its server and its Redis are stopped, or are being.
+fn held(site: Site<'_>) -> Option<Finding> {
+    if !site.tenant.suspend {
+        return None;
+    }
+    let changed = site.tenant.changed.as_ref();
+    let left = ["redis", "server"]
+        .iter()
+        .flat_map(|component| site.pods(component))
+        .find(|pod| pod.may_run());
+    let how = match left {
+        Some(_) => "are being stopped",
+        None => "are stopped",
+    };
+    let link = Link::new(
+        site.object(),
+        Health::Waiting,
+        Reason::Suspended,
+        format!("is held by its 'suspend': server and Redis {how}, their data stays"),
+    )
+    .since(changed)
+    .seen("spec.suspend", "true", changed);
+    let mut finding = Finding::new(
+        State::Held,
+        format!(
+            "Check that Tenant '{}' was not held on purpose, then set 'spec.suspend' to false: server and Redis start again with their data.",
+            site.name()
+        ),
+    )
+    .link(link);
+    if let Some(pod) = left {
+        finding = finding.link(remains::stopping(site, pod, Reason::Suspended));
+    }
+    finding = finding
+        .then(commands::who(&site.object(), "who set 'suspend'"))
+        .then(Command::new(
+            format!("orc resume tenant/{}", site.name()),
+            "let it go on",
+        ))
+        .then(Command::new(
+            format!(
+                "kubectl patch oten {} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'",
+                site.name()
+            ),
+            "the same without orc",
+        ));
+    Some(finding)
+}
+
+/// Everything that the spec asks for is there, as far as it can be seen.
+fn stand(site: Site<'_>) -> Finding {
+    let says_ready = site.tenant.status.progress.is_true(READY);
+    if says_ready {
+        return isolation::find(site);
+    }
+    let said = site.reason();
+    let is_vague = matches!(
+        said,
+        None | Some(Reason::Progressing | Reason::Ready | Reason::Created)
+    );
+    // What was in the way is not any more: the operator says so in a moment.
+    let (sentence, advice) = if is_vague {
+        (
+            "its namespace and what belongs in it are being set up",
+            "Wait: this takes seconds. If it stays so for minutes, read the operator's log.",
+        )
+    } else {
+        (
+            "what it asks for is there by now; the operator has not said so yet",
+            "Wait: everything that can be seen is as it should be by now, and the operator says so within seconds. If it does not, read its log.",
+        )
+    };
+    let mut finding = Finding::new(State::Waiting, advice)
+        .link(own(
+            site,
+            Health::Waiting,
+            if is_vague { "Progressing" } else { "ReadyNow" },
+            sentence,
+        ))
+        .then(site.look_again())
+        .maybe(operator::log(site.world));
+    finding.is_newer = !is_vague;
+    finding
+}
+
+/// Causes that a status names, and that a look at the cluster must show, too.
+const CAUSES: &[Reason] = &[
+    Reason::NamespaceTaken,
+    Reason::NamespaceTerminating,
+    Reason::ImagePullFailed,
+    Reason::ImageNeedsRoot,
+    Reason::ContainerNotStartable,
+    Reason::CrashLoop,
+    Reason::ProbeFailed,
+    Reason::Unschedulable,
+    Reason::QuotaExceeded,
+    Reason::AdmissionDenied,
+    Reason::SecretNotFound,
+    Reason::VolumeNotReady,
+    Reason::Suspended,
+];
+
+/// Whether a word of a link stands for this reason of the status, which is less exact.
+fn is_label_of(label: &str, reason: Reason) -> bool {
+    let finer = [
+        (Reason::SecretNotFound, "ConfigMapNotFound"),
+        (Reason::SecretNotFound, "KeyNotFound"),
+        (Reason::QuotaExceeded, "LimitRangeExceeded"),
+        (Reason::QuotaExceeded, "LimitMissing"),
+        (Reason::AdmissionDenied, "LimitRangeExceeded"),
+        (Reason::AdmissionDenied, "WebhookDown"),
+        (Reason::AdmissionDenied, "InvalidChild"),
+        (Reason::AdmissionDenied, "DependencyNotReady"),
+    ];
+    label == reason.name() || finer.contains(&(reason, label))
+}
+
+/// The status names a cause that the cluster does not show any more, or none although something
+/// blocks.
+fn is_outdated(site: Site<'_>, finding: &Finding) -> bool {
+    let Some(said) = site.reason() else {
+        return false;
+    };
+    let shown = finding
+        .links
+        .iter()
+        .any(|link| is_label_of(&link.reason, said));
+    let deepest = finding
+        .links
+        .iter()
+        .rev()
+        .find(|link| link.reason != "OperatorDown");
+    match finding.state {
+        State::Waiting | State::Blocked => {
+            let is_vague = matches!(
+                said,
+                Reason::Progressing | Reason::Ready | Reason::NotReady | Reason::Created
+            );
+            let is_wrong = deepest.is_some_and(|link| link.health == Health::Wrong);
+            let is_said = said == Reason::Ready && !finding.links.is_empty();
+            (CAUSES.contains(&said) && !shown) || (is_vague && is_wrong) || is_said
+        }
+        State::Deleting => !matches!(said, Reason::Deleting | Reason::DeletionBlocked),
+        State::Succeeded
+        | State::Failed
+        | State::Running
+        | State::Held
+        | State::Ready
+        | State::NotIsolated
+        | State::NotProven
+        | State::NotOurs => false,
+    }
+}
+
+/// Whatever else is wrong with it: that it is open must not be missed.
+fn not_isolated(site: Site<'_>, finding: &Finding) -> Option<Note> {
+    let known = site.condition(condition::NETWORK_ISOLATED)?;
+    let is_told = match finding.state {
+        State::Waiting | State::Blocked | State::Held => false,
+        State::Succeeded
+        | State::Failed
+        | State::Running
+        | State::Deleting
+        | State::Ready
+        | State::NotIsolated
+        | State::NotProven
+        | State::NotOurs => true,
+    };
+    (!is_told && known.status == "False").then(|| Note {
+        kind: NoteKind::Hint,
+        text: format!(
+            "it is not isolated, either ({}): {}",
+            known.reason, known.message
+        ),
+    })
+}

@@ -1,0 +1,245 @@
+//! Whose the namespace is that a Tenant asks for.
+
+use api::{Reason, names};
+
+use super::{
+    super::{Finding, commands, operator},
+    remains,
+    site::Site,
+};
+use crate::{
+    explanation::{Command, Health, Link, State},
+    world::NamespaceView,
+};
+
+/// The operator takes or makes a namespace within this time.
+const SOON: i64 = 30;
+
+/// What is wrong with the namespace; `None` if it is the Tenant's and stays, or is not known.
+pub(super) fn find(site: Site<'_>) -> Option<Finding> {
+    let Some(namespace) = &site.world.namespace else {
+        return match site.exists("Namespace", site.namespace()) {
+            Some(false) => Some(absent(site)),
+            Some(true) | None => unread(site),
+        };
+    };
+    if namespace.deleting.is_some() {
+        return Some(dying(site, namespace));
+    }
+    if site.is_own(namespace) {
+        return None;
+    }
+    let offers = [&namespace.meta.retained_from, &namespace.adopt];
+    let is_offered = offers
+        .iter()
+        .any(|tenant| tenant.as_deref() == Some(site.name()));
+    // One of the same name may have had it: restored from a backup, a Tenant is another.
+    let is_free = namespace.meta.run_uid.is_none()
+        || namespace.meta.run_name.as_deref() == Some(&*names::label_value(site.name()));
+    if is_offered && is_free {
+        return Some(offered(site, namespace));
+    }
+    Some(taken(site, namespace))
+}
+
+fn absent(site: Site<'_>) -> Finding {
+    let age = site
+        .tenant
+        .meta
+        .created
+        .as_ref()
+        .map_or(0, |at| site.world.age(at));
+    let was_there = site.tenant.status.namespace_uid.is_some();
+    let sentence = if was_there {
+        "was deleted, with everything in it: the operator makes another one"
+    } else {
+        "does not exist yet: the operator makes it"
+    };
+    let link = Link::new(site.place(), Health::Waiting, Reason::Progressing, sentence)
+        .since(site.tenant.meta.created.as_ref().filter(|_| !was_there))
+        .seen("looked for it", "not found", Some(&site.world.now));
+    let mut finding = Finding::new(
+        State::Waiting,
+        "Wait: this takes seconds. If it stays so, the first lines will say what keeps the operator from it.",
+    )
+    .link(link)
+    .then(site.look_again())
+    .maybe(operator::log(site.world));
+    finding.is_newer = was_there || (age > SOON && site.reason() == Some(Reason::NamespaceTaken));
+    finding
+}
+
+/// It may not be read: what the status says of it counts.
+fn unread(site: Site<'_>) -> Option<Finding> {
+    let reason = site.reason()?;
+    let (health, advice) = if reason == Reason::NamespaceTaken {
+        (
+            Health::Wrong,
+            "Ask whoever may see the namespace whose it is, with this output; the first lines say how it is offered to this Tenant.",
+        )
+    } else if reason == Reason::NamespaceTerminating {
+        (
+            Health::Waiting,
+            "Wait: when it is gone, another one is made. Ask whoever may see the namespace what its deletion waits for.",
+        )
+    } else {
+        return None;
+    };
+    let link = Link::new(
+        site.place(),
+        health,
+        reason,
+        "is as the first lines say; you may not look at it yourself",
+    )
+    .seen("status.message", site.message(), site.written());
+    let state = match health {
+        Health::Wrong => State::Blocked,
+        Health::Fine | Health::Waiting => State::Waiting,
+    };
+    Some(
+        Finding::new(state, advice)
+            .link(link)
+            .then(site.look_again()),
+    )
+}
+
+fn dying(site: Site<'_>, namespace: &NamespaceView) -> Finding {
+    let whose = if site.is_own(namespace) {
+        "with everything in it"
+    } else {
+        "and is not this Tenant's"
+    };
+    let mut finding = remains::find(site, namespace, Reason::NamespaceTerminating, whose);
+    finding.advice = format!(
+        "{} When the namespace is gone, another one is made by itself.",
+        finding.advice
+    );
+    finding.then(site.look_again())
+}
+
+fn offered(site: Site<'_>, namespace: &NamespaceView) -> Finding {
+    let (name, value) = match &namespace.adopt {
+        Some(tenant) => (names::ADOPT, tenant.clone()),
+        None => (
+            names::RETAINED_FROM,
+            namespace.meta.retained_from.clone().unwrap_or_default(),
+        ),
+    };
+    let link = Link::new(
+        site.place(),
+        Health::Waiting,
+        "Offered",
+        "is offered to this Tenant: the operator takes it within seconds",
+    )
+    .seen(format!("annotation {name}"), value, Some(&site.world.now));
+    let mut finding = Finding::new(
+        State::Waiting,
+        "Wait: the operator takes the namespace with everything in it. If it stays so, read the operator's log.",
+    )
+    .link(link)
+    .then(site.look_again())
+    .maybe(operator::log(site.world));
+    finding.is_newer = site.reason() == Some(Reason::NamespaceTaken);
+    finding
+}
+
+/// Whose it is, in words.
+fn whose(site: Site<'_>, namespace: &NamespaceView) -> String {
+    let meta = &namespace.meta;
+    let is_of_tenant = meta.run_kind.as_deref() == Some("Tenant") && meta.run_uid.is_some();
+    match (&meta.run_name, &meta.retained_from, &namespace.adopt) {
+        (Some(name), _, _) if is_of_tenant && *name != names::label_value(site.name()) => {
+            format!("it belongs to Tenant '{name}'")
+        }
+        (Some(_), _, _) if is_of_tenant => {
+            "it belongs to an earlier Tenant of this name, and does not say that it was left"
+                .to_owned()
+        }
+        (_, Some(tenant), _) => {
+            format!("Tenant '{tenant}' left it, and only a Tenant of that name takes it back")
+        }
+        (_, None, Some(tenant)) => format!("it is offered to Tenant '{tenant}'"),
+        (_, None, None) => {
+            let made = namespace
+                .made_by
+                .as_ref()
+                .map_or_else(String::new, |by| format!(" by '{by}'"));
+            format!(
+                "it was made{made}{}, and nobody offered it to a Tenant",
+                site.world.ago(meta.created.as_ref())
+            )
+        }
+    }
+}
+
+fn taken(site: Site<'_>, namespace: &NamespaceView) -> Finding {
+    let (place, tenant) = (site.namespace(), site.name());
+    let meta = &namespace.meta;
+    let mut link = Link::new(
+        site.place(),
+        Health::Wrong,
+        Reason::NamespaceTaken,
+        format!(
+            "exists and is not this Tenant's: {}",
+            whose(site, namespace)
+        ),
+    )
+    .since(site.tenant.meta.created.as_ref().max(meta.created.as_ref()));
+    link = match (&meta.run_name, &meta.retained_from) {
+        (Some(name), _) => link.seen("label orchestrator.io/name", name, meta.created.as_ref()),
+        (None, Some(from)) => link.seen(
+            format!("annotation {}", names::RETAINED_FROM),
+            from,
+            meta.created.as_ref(),
+        ),
+        (None, None) => link.seen(
+            "labels and annotations of Orchestrator",
+            "none",
+            meta.created.as_ref(),
+        ),
+    };
+    let other = meta
+        .run_name
+        .as_ref()
+        .filter(|name| meta.run_uid.is_some() && **name != names::label_value(tenant));
+    let again = format!(
+        "'spec.namespace' cannot be changed: for another namespace, delete Tenant '{tenant}' (nothing of the namespace is touched) and create it anew."
+    );
+    let look = commands::describe(&site.place(), "whose it is: labels, annotations, quotas");
+    if let Some(other) = other {
+        return Finding::new(
+            State::Blocked,
+            format!(
+                "It is Tenant '{other}' that has this namespace; two cannot share one. {again}"
+            ),
+        )
+        .link(link)
+        .then(look)
+        .then(commands::describe(
+            &crate::world::ObjectRef::cluster("Tenant", other),
+            "the Tenant that has it",
+        ))
+        .then(commands::delete(
+            &site.object(),
+            "to create this one anew with another 'namespace'",
+        ));
+    }
+    let fate = match site.tenant.deletion.as_str() {
+        "Delete" => "; with its 'deletion.policy: Delete' it would delete all of it one day",
+        _ => "",
+    };
+    Finding::new(
+        State::Blocked,
+        format!("If Tenant '{tenant}' may have namespace '{place}' with everything in it, offer it with the annotation '{}': it is taken within seconds{fate}. Otherwise: {again}", names::ADOPT),
+    )
+    .link(link)
+    .then(look)
+    .then(Command::new(
+        format!("kubectl get all,pvc -n {place}"),
+        "what is in it",
+    ))
+    .then(Command::new(
+        format!("kubectl annotate namespace {place} {}={tenant}", names::ADOPT),
+        "only if this Tenant may have all of that: offer it",
+    ))
+}

@@ -1,0 +1,376 @@
+//! A Tenant's Redis and server: from the Deployment or StatefulSet down to what keeps its Pods.
+
+use std::cmp::Reverse;
+
+use api::{
+    Reason,
+    tenants::{Component, ComponentPhase},
+};
+
+use super::{
+    super::{
+        Finding, commands,
+        create::{Refusal, times},
+        operator,
+    },
+    pod, refused,
+    site::{Site, is_ready},
+    volume,
+};
+use crate::{
+    explanation::{Health, Link, NoteKind, State},
+    world::{ObjectRef, PodView, WorkloadView},
+};
+
+/// A part that a Tenant can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Redis,
+    Server,
+}
+
+impl Part {
+    /// The Redis first: the server may wait for it.
+    const ALL: [Self; 2] = [Self::Redis, Self::Server];
+
+    /// The name of everything that belongs to it, and its field of the spec.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Redis => "redis",
+            Self::Server => "server",
+        }
+    }
+
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Redis => "StatefulSet",
+            Self::Server => "Deployment",
+        }
+    }
+
+    fn plural(self) -> &'static str {
+        match self {
+            Self::Redis => "statefulsets",
+            Self::Server => "deployments",
+        }
+    }
+
+    /// How many of it the spec asks for; `None` if it asks for none at all.
+    fn wanted(self, site: Site<'_>) -> Option<i32> {
+        match self {
+            Self::Redis => site.tenant.redis.as_ref().map(|_| 1),
+            Self::Server => site.tenant.server.as_ref().map(|server| server.replicas),
+        }
+    }
+
+    fn said(self, site: Site<'_>) -> Option<&Component> {
+        let status = &site.tenant.status;
+        match self {
+            Self::Redis => status.redis_status.as_ref(),
+            Self::Server => status.server_status.as_ref(),
+        }
+    }
+}
+
+/// The part that keeps the Tenant from being ready: one that something blocks before one that is only
+/// on its way.
+pub(super) fn find(site: Site<'_>) -> Option<Finding> {
+    let mut found: Vec<(Part, Finding)> = Part::ALL
+        .into_iter()
+        .filter_map(|part| Some((part, look(site, part)?)))
+        .collect();
+    found.sort_by_key(|(_, finding)| finding.state != State::Blocked);
+    let mut found = found.into_iter();
+    let (_, mut first) = found.next()?;
+    for (part, other) in found.filter(|(_, other)| other.state == State::Blocked) {
+        if let Some(deepest) = other.links.last() {
+            first = first.note(
+                NoteKind::Hint,
+                format!(
+                    "its {} is not ready, either: {} '{}' [{}] {}",
+                    part.name(),
+                    deepest.object.kind,
+                    deepest.object.name,
+                    deepest.reason,
+                    deepest.sentence
+                ),
+            );
+        }
+    }
+    Some(first)
+}
+
+/// What keeps a part from being ready; `None` if it is, or is not asked for.
+fn look(site: Site<'_>, part: Part) -> Option<Finding> {
+    let wanted = part.wanted(site)?;
+    let Some(workload) = site.workload(part.name()) else {
+        return unseen(site, part);
+    };
+    if let Some(finding) = volume::mismatch(site).filter(|_| part == Part::Redis) {
+        let above = own(site, part, workload, Reason::VolumeNotReady);
+        return Some(finding.below(vec![above]));
+    }
+    let is_seen = workload.observed >= workload.meta.generation && workload.wanted == wanted;
+    let is_there = [workload.replicas, workload.updated, workload.ready]
+        .iter()
+        .all(|count| *count == wanted);
+    let leads = site
+        .endpoints(part.name())
+        .is_none_or(|(ready, _)| ready > 0);
+    if is_seen && is_there && leads {
+        return None;
+    }
+    let finding = of_pods(site, part)
+        .map(|finding| match &workload.failure {
+            Some(failure) => finding.note(
+                NoteKind::Hint,
+                format!("more Pods of it are refused, too: {}", failure.message),
+            ),
+            None => finding,
+        })
+        .or_else(|| not_made(site, part, workload))
+        .or_else(|| on_the_way(site, part))
+        .unwrap_or_else(|| rest(site, part, workload, is_seen, is_there));
+    let reason = finding.links.first().map_or_else(
+        || Reason::Progressing.name().to_owned(),
+        |link| link.reason.clone(),
+    );
+    if finding
+        .links
+        .first()
+        .is_some_and(|link| link.object.name == part.name() && link.object.kind == part.kind())
+    {
+        return Some(finding);
+    }
+    Some(finding.below(vec![own(site, part, workload, reason)]))
+}
+
+fn object(site: Site<'_>, part: Part) -> ObjectRef {
+    site.here(part.kind(), part.name())
+}
+
+/// The link of the Deployment or StatefulSet.
+fn own(site: Site<'_>, part: Part, workload: &WorkloadView, reason: impl ToString) -> Link {
+    Link::new(
+        object(site, part),
+        Health::Waiting,
+        reason,
+        format!("{} of {} ready", workload.ready, workload.wanted),
+    )
+    .seen(
+        "status",
+        format!(
+            "{} Pods, {} of the newest template, {} ready; {} wanted",
+            workload.replicas, workload.updated, workload.ready, workload.wanted
+        ),
+        Some(&site.world.now),
+    )
+}
+
+/// It is not there, or may not be read: then the status is all that is known.
+fn unseen(site: Site<'_>, part: Part) -> Option<Finding> {
+    let object = object(site, part);
+    if site.exists(part.kind(), part.name()) == Some(false) {
+        let link = Link::new(
+            object,
+            Health::Waiting,
+            Reason::Progressing,
+            "does not exist yet: the operator makes it",
+        )
+        .seen("looked for it", "not found", Some(&site.world.now));
+        return Some(
+            Finding::new(
+                State::Waiting,
+                "Wait: this takes seconds. If it stays so, the first lines will say what keeps the operator from it.",
+            )
+            .link(link)
+            .then(site.look_again())
+            .maybe(operator::log(site.world)),
+        );
+    }
+    let said = part.said(site)?;
+    let (state, health) = match said.phase {
+        ComponentPhase::Running | ComponentPhase::Suspended => return None,
+        ComponentPhase::Provisioning => (State::Waiting, Health::Waiting),
+        ComponentPhase::Degraded => (State::Blocked, Health::Wrong),
+    };
+    let kind = match part {
+        Part::Redis => api::tenants::condition::REDIS_READY,
+        Part::Server => api::tenants::condition::SERVER_READY,
+    };
+    let known = site.condition(kind);
+    let reason = known.map_or("NotReady", |known| known.reason.as_str());
+    let link = Link::new(object, health, reason, said.message.clone())
+        .since(known.map(|known| &known.last_transition_time))
+        .seen(
+            format!("status.{}Status", part.name()),
+            &said.message,
+            site.written(),
+        );
+    let advice = format!(
+        "The first lines say what the operator saw. You may not look into namespace '{}' yourself: ask whoever may, with this output.",
+        site.namespace()
+    );
+    Some(
+        Finding::new(state, advice)
+            .link(link)
+            .then(commands::yaml(&site.object(), "all that the Tenant says")),
+    )
+}
+
+/// What the newest Pods that are not ready say.
+fn of_pods(site: Site<'_>, part: Part) -> Option<Finding> {
+    let mut pods: Vec<&PodView> = unready(site, part).collect();
+    pods.sort_by_key(|pod| Reverse(pod.meta.created.clone()));
+    pods.iter().find_map(|pod| pod::find(site, part, pod))
+}
+
+fn unready(site: Site<'_>, part: Part) -> impl Iterator<Item = &PodView> {
+    site.pods(part.name()).filter(|pod| {
+        let is_over = ["Succeeded", "Failed"].contains(&pod.phase.as_str());
+        pod.meta.deleting.is_none() && !is_ready(pod) && !is_over
+    })
+}
+
+/// No Pod says anything: its controller may have been refused one.
+fn not_made(site: Site<'_>, part: Part, workload: &WorkloadView) -> Option<Finding> {
+    let event = site
+        .world
+        .warning(&workload.meta.uid, &["FailedCreate"])
+        .filter(|_| workload.replicas < workload.wanted);
+    let (message, source, at, since) = match (&workload.failure, event) {
+        (Some(failure), _) => (
+            failure.message.as_str(),
+            format!("condition ReplicaFailure=True ({})", failure.reason),
+            failure.since.as_ref(),
+            failure.since.as_ref(),
+        ),
+        (None, Some(event)) => (
+            event.message.as_str(),
+            format!("Event FailedCreate{}", times(event.count)),
+            event.last.as_ref(),
+            event.first.as_ref(),
+        ),
+        (None, None) => return None,
+    };
+    let link = Link::new(
+        object(site, part),
+        Health::Waiting,
+        "FailedCreate",
+        format!(
+            "{} of {} Pods are there: each try to create another is refused, the last{}",
+            workload.replicas,
+            workload.wanted,
+            site.world.ago(at)
+        ),
+    );
+    // A StatefulSet makes the claim of a Pod before the Pod.
+    let what = if message.contains("persistentvolumeclaims") {
+        "PersistentVolumeClaim"
+    } else {
+        "Pod"
+    };
+    let refusal = Refusal {
+        what,
+        message,
+        source: &source,
+        at,
+        since,
+    };
+    Some(refused::explain(site, Some(part.name()), &refusal, link))
+}
+
+/// A Pod that starts, or one that has to go before another can come.
+fn on_the_way(site: Site<'_>, part: Part) -> Option<Finding> {
+    let newest = unready(site, part).max_by_key(|pod| pod.meta.created.clone());
+    if let Some(pod) = newest {
+        return Some(pod::starting(site, pod));
+    }
+    let going = site
+        .pods(part.name())
+        .find(|pod| pod.meta.deleting.is_some())?;
+    let link = super::remains::stopping(site, going, Reason::Progressing);
+    Some(
+        Finding::new(
+            State::Waiting,
+            format!(
+                "Wait: an earlier Pod '{}' has to stop first; it has its grace period to end.",
+                going.meta.name
+            ),
+        )
+        .link(link)
+        .then(site.look_again())
+        .then(commands::describe(&going.object(), "the Pod's Events")),
+    )
+}
+
+/// Nothing is known to be wrong, and it is not as it should be.
+fn rest(
+    site: Site<'_>,
+    part: Part,
+    workload: &WorkloadView,
+    is_seen: bool,
+    is_there: bool,
+) -> Finding {
+    let wanted = part.wanted(site).unwrap_or(1);
+    if is_seen && is_there {
+        let (ready, other) = site.endpoints(part.name()).unwrap_or_default();
+        let link = Link::new(
+            site.here("Service", part.name()),
+            Health::Waiting,
+            Reason::Progressing,
+            "leads to none of the ready Pods yet",
+        )
+        .seen(
+            "EndpointSlices of it",
+            format!("{ready} ready, {other} not ready"),
+            Some(&site.world.now),
+        );
+        return Finding::new(
+            State::Waiting,
+            "Wait: this takes seconds. If it stays so, check the endpoint-slice controller (kube-controller-manager).",
+        )
+        .link(link)
+        .then(commands::list("EndpointSlice", site.namespace(), "what its Services lead to"))
+        .then(site.look_again());
+    }
+    let mut link = own(site, part, workload, Reason::Progressing);
+    link.sentence = if workload.wanted == wanted {
+        format!(
+            "{} of {wanted} ready; its controller is at it, and nothing says that something is wrong",
+            workload.ready
+        )
+    } else {
+        format!(
+            "is set to {} Pods, the Tenant asks for {wanted}: the operator changes it",
+            workload.wanted
+        )
+    };
+    if !is_seen {
+        link = link.seen(
+            "status.observedGeneration",
+            format!(
+                "{}, the spec's generation is {}",
+                workload.observed, workload.meta.generation
+            ),
+            Some(&site.world.now),
+        );
+    }
+    let mut finding = Finding::new(
+        State::Waiting,
+        "Wait: this takes seconds. If it stays so, look at its Events.",
+    )
+    .link(link)
+    .then(commands::describe(
+        &object(site, part),
+        "its conditions and Events",
+    ))
+    .then(site.look_again());
+    if !site.may_read("pods") || !site.may_read(part.plural()) {
+        finding.advice = format!(
+            "{} You may not look at its Pods: ask whoever may.",
+            finding.advice
+        );
+    }
+    finding
+}

@@ -1,0 +1,585 @@
+//! A Pod of a Tenant that is not ready: image, program, probe, node, volume.
+
+use api::{
+    Reason,
+    kubelet::{is_missing, is_permission, needs_root},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{
+    super::{
+        Finding, commands,
+        container::{PULLS, Pull, UNREACHABLE, last_words, missing_thing, named_user, on},
+        create::times,
+        stop,
+    },
+    parts::Part,
+    refused::AFTER_EDIT,
+    room,
+    site::{Site, is_ready, main, part},
+};
+use crate::{
+    explanation::{Command, Health, Link, State},
+    world::{ContainerState, ContainerView, PodView},
+};
+
+/// A program that has run for so long and does not answer its probe is not only starting. A Pod that
+/// has no node or no volume for so long does not just find one.
+pub(super) const STARTING: i64 = 5;
+/// A Redis that has been ready for so long is known to the cluster's DNS.
+const REACHED: i64 = 10;
+
+/// What keeps a Pod from being ready; `None` if it may just be starting.
+pub(super) fn find(site: Site<'_>, of: Part, pod: &PodView) -> Option<Finding> {
+    lost(site, of, pod)
+        .or_else(|| container(site, pod))
+        .or_else(|| room::unplaced(site, of, pod))
+        .or_else(|| unanswered(site, of, pod))
+        .or_else(|| unmounted(site, pod))
+}
+
+/// On a node that does not answer nobody knows how it stands.
+fn lost(site: Site<'_>, of: Part, pod: &PodView) -> Option<Finding> {
+    let node = site.world.node(pod.node.as_deref()?)?;
+    if node.is_ready() {
+        return None;
+    }
+    let link = Link::new(
+        pod.object(),
+        Health::Waiting,
+        Reason::NotReady,
+        format!(
+            "is on node '{}', which does not answer: nobody knows whether it still runs",
+            node.name
+        ),
+    )
+    .seen("spec.nodeName", &node.name, pod.meta.created.as_ref());
+    let meanwhile = match of {
+        // Two of it must not write to one volume.
+        Part::Redis => {
+            "; before that no other Redis starts, because the first may still be at work"
+        }
+        Part::Server => {
+            "; without that, another Pod starts on another node by itself after some minutes"
+        }
+    };
+    Some(stop::node_lost(site.world, node, meanwhile).below(vec![link]))
+}
+
+fn container(site: Site<'_>, pod: &PodView) -> Option<Finding> {
+    let container = main(pod)?;
+    let (reason, message) = match &container.state {
+        ContainerState::Waiting { reason, message } => (reason.as_str(), message.as_str()),
+        ContainerState::Ended { .. } => return Some(crashing(site, pod, container)),
+        ContainerState::Running { .. } | ContainerState::Unknown => {
+            return (container.restarts > 0).then(|| crashing(site, pod, container));
+        }
+    };
+    match reason {
+        _ if PULLS.contains(&reason) => Some(image(site, pod, container)),
+        "CrashLoopBackOff" => Some(crashing(site, pod, container)),
+        "CreateContainerConfigError" if needs_root(message) => Some(root(site, pod, container)),
+        "CreateContainerConfigError" if is_missing(message) => Some(missing(site, pod, container)),
+        "CreateContainerError" | "RunContainerError" if is_permission(message) => {
+            Some(root(site, pod, container))
+        }
+        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
+            Some(not_startable(site, pod, container))
+        }
+        _ if container.restarts > 0 => Some(crashing(site, pod, container)),
+        _ => None,
+    }
+}
+
+/// The kubelet's word and sentence about a container that waits.
+fn words(container: &ContainerView) -> (String, &str) {
+    match &container.state {
+        ContainerState::Waiting { reason, message } => (
+            format!("container '{}' waiting: {reason}", container.name),
+            message,
+        ),
+        ContainerState::Unknown | ContainerState::Running { .. } | ContainerState::Ended { .. } => {
+            (format!("container '{}'", container.name), "")
+        }
+    }
+}
+
+/// A container's state has no time: that of the newest warning about the Pod, or the Pod's.
+fn seen_last<'a>(site: Site<'a>, pod: &'a PodView) -> Option<&'a Time> {
+    let reasons = ["Failed", "BackOff", "InspectFailed", "ErrImageNeverPull"];
+    let warning = site.world.warning(&pod.meta.uid, &reasons);
+    warning
+        .and_then(|event| event.last.as_ref())
+        .or(pod.meta.created.as_ref())
+}
+
+/// The Pod's link with what the kubelet says of its container.
+fn wrong(
+    site: Site<'_>,
+    pod: &PodView,
+    container: &ContainerView,
+    reason: Reason,
+    sentence: String,
+) -> Link {
+    let (source, message) = words(container);
+    Link::new(pod.object(), Health::Wrong, reason, sentence)
+        .since(pod.meta.created.as_ref())
+        .seen(source, message, seen_last(site, pod))
+}
+
+fn events(pod: &PodView) -> Command {
+    commands::describe(&pod.object(), "the kubelet's Events")
+}
+
+fn image(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding {
+    let (reason, message) = match &container.state {
+        ContainerState::Waiting { reason, message } => (reason.as_str(), message.as_str()),
+        ContainerState::Unknown | ContainerState::Running { .. } | ContainerState::Ended { .. } => {
+            ("", "")
+        }
+    };
+    let pull = Pull::of(reason, message);
+    let link = wrong(
+        site,
+        pod,
+        container,
+        Reason::ImagePullFailed,
+        format!(
+            "image '{}' cannot be pulled{}: {}",
+            container.image,
+            on(pod),
+            pull.why()
+        ),
+    );
+    let field = part(pod);
+    if field == "probe" {
+        return of_probe(site, pod, link);
+    }
+    let advice = match pull {
+        Pull::Unreachable => UNREACHABLE.to_owned(),
+        Pull::Never => "Put the image on the node.".to_owned(),
+        Pull::InvalidName => format!("Correct '{field}.image' of Tenant '{}'.", site.name()),
+        Pull::Limited => "Wait: the kubelet tries again by itself. A mirror, or an account on the nodes, helps for good.".to_owned(),
+        Pull::NotFound => format!(
+            "Correct '{field}.image' of Tenant '{}', or push the image.",
+            site.name()
+        ),
+        Pull::Refused | Pull::Other => format!(
+            "Check '{field}.image' of Tenant '{}', and whether the nodes may pull it: a Tenant has no credentials of its own for a registry.",
+            site.name()
+        ),
+    };
+    Finding::new(State::Blocked, format!("{advice} {AFTER_EDIT}"))
+        .link(link)
+        .then(events(pod))
+        .then(site.edit(&format!("correct '{field}.image'")))
+        .then(site.look_again())
+}
+
+/// The image of the Pods that try connections is the operator's.
+fn of_probe(site: Site<'_>, pod: &PodView, mut link: Link) -> Finding {
+    link.health = Health::Waiting;
+    let image = main(pod).map_or("?", |one| one.image.as_str());
+    let setting = Link::new(
+        crate::world::ObjectRef::cluster("Configuration", "tenants.probeImage"),
+        Health::Wrong,
+        link.reason.clone(),
+        format!("its image '{image}' cannot be used: it is the operator's, not the Tenant's"),
+    )
+    .since(link.since.as_ref())
+    .seen("the container's image", image, pod.meta.created.as_ref());
+    Finding::new(
+        State::Blocked,
+        "Ask whoever runs the operator to correct 'tenants.probeImage', or to make that image available to the nodes.",
+    )
+    .link(link)
+    .link(setting)
+    .then(events(pod))
+    .maybe(super::super::operator::config(
+        site.world,
+        "the operator's configuration: 'probeImage' below 'tenants'",
+    ))
+}
+
+fn root(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding {
+    let (_, message) = words(container);
+    let why = if is_permission(message) {
+        "its program cannot be executed by user 65532".to_owned()
+    } else {
+        match named_user(message) {
+            Some(user) => format!(
+                "its user '{user}' is a name; Kubernetes needs a number to prove that it is not root"
+            ),
+            None => "it runs as root".to_owned(),
+        }
+    };
+    let link = wrong(
+        site,
+        pod,
+        container,
+        Reason::ImageNeedsRoot,
+        format!("image '{}' cannot run as it must: {why}", container.image),
+    );
+    Finding::new(
+        State::Blocked,
+        format!("Nothing of a Tenant runs as root: its containers have the user 65532. Build an image whose program that user may execute, and name it in '{}.image'. {AFTER_EDIT}", part(pod)),
+    )
+    .link(link)
+    .then(events(pod))
+    .then(site.edit(&format!("name another '{}.image'", part(pod))))
+}
+
+/// A Secret or ConfigMap of the environment that is not there.
+fn missing(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding {
+    let (source, message) = words(container);
+    let Some((kind, name, key)) = missing_thing(message) else {
+        return not_startable(site, pod, container);
+    };
+    let label = match (kind, &key) {
+        (_, Some(_)) => "KeyNotFound",
+        ("ConfigMap", None) => "ConfigMapNotFound",
+        _ => Reason::SecretNotFound.name(),
+    };
+    let above = Link::new(
+        pod.object(),
+        Health::Waiting,
+        Reason::SecretNotFound,
+        format!("waits for {kind} '{name}'"),
+    )
+    .seen(source, message, seen_last(site, pod));
+    let exists = site.exists(kind, &name);
+    let is_there = key.is_none() && exists == Some(true);
+    let sentence = match (&key, exists) {
+        (Some(key), _) => format!("has no key '{key}', and '{}.env' names it", part(pod)),
+        (None, Some(true)) => "exists by now; it was missing when the kubelet looked".to_owned(),
+        (None, Some(false)) => format!("does not exist, and '{}.env' names it", part(pod)),
+        (None, None) => {
+            "was missing when the kubelet looked; whether it exists by now is not known".to_owned()
+        }
+    };
+    let link = Link::new(
+        site.here(kind, &name),
+        if is_there {
+            Health::Waiting
+        } else {
+            Health::Wrong
+        },
+        if is_there { "ExistsNow" } else { label },
+        sentence,
+    )
+    .since(pod.meta.created.as_ref())
+    .seen(
+        "looked for it",
+        match exists {
+            Some(true) => "it exists",
+            Some(false) => "not found",
+            None => "you may not",
+        },
+        Some(&site.world.now),
+    );
+    if is_there {
+        return Finding::new(
+            State::Waiting,
+            format!("Wait: {kind} '{name}' exists by now, and the kubelet tries again within two minutes."),
+        )
+        .link(above)
+        .link(link)
+        .newer()
+        .then(site.look_again());
+    }
+    // The operator makes this one itself, with a password that nobody else knows.
+    if name == "tenant-redis" {
+        return Finding::new(
+            State::Waiting,
+            "Wait: the operator makes this Secret again by itself within seconds, with another password. Find out what deletes it.",
+        )
+        .link(above)
+        .link(link)
+        .then(site.look_again())
+        .maybe(super::super::operator::log(site.world));
+    }
+    let finding = Finding::new(
+        State::Blocked,
+        match &key {
+            Some(key) => format!("Add the key '{key}' to {kind} '{name}' in namespace '{}'. The Pod starts by itself a minute or two later.", site.namespace()),
+            None => format!("Create {kind} '{name}' in namespace '{}', or change '{}.env'. The Pod starts by itself a minute or two later.", site.namespace(), part(pod)),
+        },
+    )
+    .link(above)
+    .link(link);
+    let finding = match &key {
+        Some(key) => finding.then(commands::edit(
+            &site.here(kind, &name),
+            &format!("add '{key}' (values of a Secret in base64, or under 'stringData')"),
+        )),
+        None => finding.then(commands::create(kind, &name, None, site.namespace())),
+    };
+    finding.then(site.edit("or name another"))
+}
+
+fn not_startable(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding {
+    let (_, message) = words(container);
+    let link = wrong(
+        site,
+        pod,
+        container,
+        Reason::ContainerNotStartable,
+        format!(
+            "the container cannot be started{}{}",
+            on(pod),
+            last_words(message)
+        ),
+    );
+    let what = match part(pod) {
+        "redis" => "whether 'redis.image' has 'redis-server'",
+        _ => "whether 'server.image' is an image that starts a program by itself",
+    };
+    Finding::new(State::Blocked, format!("Check {what}. {AFTER_EDIT}"))
+        .link(link)
+        .then(events(pod))
+        .then(site.edit(&format!("correct '{}.image'", part(pod))))
+}
+
+/// A program that ended, and is started again.
+fn crashing(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding {
+    let ended = match (&container.state, &container.before) {
+        (ended @ ContainerState::Ended { .. }, _) | (_, Some(ended)) => Some(ended),
+        (_, None) => None,
+    };
+    let restarts = match container.restarts {
+        0 => String::new(),
+        1 => "; it was started again once".to_owned(),
+        count => format!("; it was started again {count} times"),
+    };
+    let (how, code, why, said, at) = match ended {
+        Some(ContainerState::Ended {
+            code,
+            reason,
+            message,
+            finished,
+            ..
+        }) => (
+            format!(
+                ": it ended with exit code {code} ({reason}){}",
+                site.world.ago(finished.as_ref())
+            ),
+            *code,
+            reason.as_str(),
+            message.as_str(),
+            finished.as_ref(),
+        ),
+        Some(_) | None => (String::new(), 0, "", "", None),
+    };
+    let (source, message) = words(container);
+    let mut link = Link::new(
+        pod.object(),
+        Health::Wrong,
+        Reason::CrashLoop,
+        format!("its program ends again and again{how}{restarts}"),
+    )
+    .since(pod.meta.created.as_ref());
+    if !message.is_empty() {
+        link = link.seen(source, message, seen_last(site, pod));
+    }
+    link = link.seen(
+        format!("container '{}' ended before", container.name),
+        match said {
+            "" => format!("exit code {code}"),
+            said => format!("its last words: {said}"),
+        },
+        at,
+    );
+    let killed = site
+        .world
+        .warning(&pod.meta.uid, &["Unhealthy"])
+        .filter(|event| event.message.starts_with("Liveness"));
+    let field = part(pod);
+    let advice = if why == "OOMKilled" {
+        format!(
+            "It used more memory than its limit and was killed: raise 'limits.memory' in '{field}.resources' of Tenant '{}', or let it use less.",
+            site.name()
+        )
+    } else if let Some(event) = killed {
+        link = link.seen(
+            format!("Event Unhealthy{}", times(event.count)),
+            &event.message,
+            event.last.as_ref(),
+        );
+        format!(
+            "The kubelet kills it, because it does not answer its liveness probe: check 'server.probes.liveness' of Tenant '{}', and its log.",
+            site.name()
+        )
+    } else {
+        match field {
+            "redis" => "Read its log: it says what it does not like, often a line of 'redis.config' or the files on its volume.".to_owned(),
+            _ => "Read its log: the program itself says why it ends.".to_owned(),
+        }
+    };
+    Finding::new(State::Blocked, format!("{advice} {AFTER_EDIT}"))
+        .link(link)
+        .then(site.logs(pod, true))
+        .then(events(pod))
+        .then(site.edit(&format!("change '{field}'")))
+}
+
+/// A program that runs and does not answer its probe.
+fn unanswered(site: Site<'_>, of: Part, pod: &PodView) -> Option<Finding> {
+    let container = main(pod)?;
+    let ContainerState::Running { since } = &container.state else {
+        return None;
+    };
+    let since = since.as_ref().or(pod.meta.created.as_ref());
+    if since.is_some_and(|at| site.world.age(at) <= STARTING) {
+        return None;
+    }
+    let event = site.world.warning(&pod.meta.uid, &["Unhealthy"])?;
+    if of == Part::Server && waits_for_redis(site) {
+        return None;
+    }
+    let link = Link::new(
+        pod.object(),
+        Health::Wrong,
+        Reason::ProbeFailed,
+        format!(
+            "runs{} since {}, but does not answer as its probe asks: {}",
+            on(pod),
+            since.map_or_else(String::new, |at| site.world.when(at)),
+            event.message
+        ),
+    )
+    .since(event.first.as_ref().or(since))
+    .seen(
+        format!("Event Unhealthy{}", times(event.count)),
+        &event.message,
+        event.last.as_ref(),
+    );
+    let advice = match of {
+        Part::Redis => "It is asked by 'redis-cli ping' in its own container: read its log; it may still load its data, or have no memory left.".to_owned(),
+        Part::Server => {
+            let asked = site.tenant.server.as_ref();
+            let port = asked.map_or(0, |server| server.port);
+            match asked.and_then(|server| server.readiness.as_deref()) {
+                Some(path) => format!("The kubelet asks for '{path}' on port {port}: check 'server.probes.readiness' and 'server.port' of Tenant '{}', or mend the program.", site.name()),
+                None => format!("The kubelet tries to connect to port {port}: check 'server.port' of Tenant '{}' (the program has it in PORT), or mend the program.", site.name()),
+            }
+        }
+    };
+    Some(
+        Finding::new(State::Blocked, format!("{advice} {AFTER_EDIT}"))
+            .link(link)
+            .then(site.logs(pod, false))
+            .then(events(pod))
+            .then(site.edit(&format!("correct '{}'", part(pod)))),
+    )
+}
+
+/// A server that waits for its Redis, or has just got it, is not what is wrong.
+fn waits_for_redis(site: Site<'_>) -> bool {
+    if site.tenant.redis.is_none() {
+        return false;
+    }
+    let is_new = site
+        .pods("redis")
+        .filter(|pod| is_ready(pod))
+        .filter_map(|pod| pod.condition("Ready")?.since.as_ref())
+        .any(|at| site.world.age(at) <= REACHED);
+    let redis = site.workload("redis");
+    is_new || redis.is_none_or(|redis| redis.ready < 1)
+}
+
+/// What the kubelet and the attacher say about volumes of a Pod that has a node.
+fn unmounted(site: Site<'_>, pod: &PodView) -> Option<Finding> {
+    let reasons = ["FailedMount", "FailedAttachVolume", "FailedMapVolume"];
+    let event = site.world.warning(&pod.meta.uid, &reasons)?;
+    let container = main(pod)?;
+    if matches!(container.state, ContainerState::Running { .. }) {
+        return None;
+    }
+    let verb = if event.reason == "FailedAttachVolume" {
+        "attached"
+    } else {
+        "mounted"
+    };
+    let link = Link::new(
+        pod.object(),
+        Health::Wrong,
+        Reason::VolumeNotReady,
+        format!("a volume cannot be {verb}{}", on(pod)),
+    )
+    .since(event.first.as_ref())
+    .seen(
+        format!("Event {}{}", event.reason, times(event.count)),
+        &event.message,
+        event.last.as_ref(),
+    );
+    let node = pod.node.as_deref().unwrap_or("?");
+    Some(
+        Finding::new(
+            State::Blocked,
+            format!("The words are the kubelet's or the storage driver's: check the driver's Pod on node '{node}', and which node has the volume. The kubelet tries again by itself."),
+        )
+        .link(link)
+        .then(events(pod))
+        .then(Command::new(
+            "kubectl get volumeattachments",
+            "which node has which volume",
+        )),
+    )
+}
+
+/// Nothing is wrong so far.
+pub(super) fn starting(site: Site<'_>, pod: &PodView) -> Finding {
+    let container = main(pod);
+    let state = container.map_or(&ContainerState::Unknown, |one| &one.state);
+    let created = pod.meta.created.as_ref();
+    let waits_for_redis = part(pod) == "server" && waits_for_redis(site);
+    let (sentence, source, words, since) = match state {
+        ContainerState::Running { since } if waits_for_redis => (
+            format!(
+                "runs{}, and waits for the Redis, which is not ready yet",
+                on(pod)
+            ),
+            "container running".to_owned(),
+            String::new(),
+            since.as_ref().or(created),
+        ),
+        ContainerState::Running { since } => (
+            format!("runs{}, and is not ready yet", on(pod)),
+            "container running".to_owned(),
+            String::new(),
+            since.as_ref().or(created),
+        ),
+        ContainerState::Waiting { reason, message } => (
+            format!("is being started{}", on(pod)),
+            format!("container waiting: {reason}"),
+            message.clone(),
+            created,
+        ),
+        ContainerState::Unknown | ContainerState::Ended { .. } => (
+            match &pod.node {
+                Some(node) => format!("is being started on node '{node}'"),
+                None => "is being placed on a node".to_owned(),
+            },
+            "status.phase".to_owned(),
+            pod.phase.clone(),
+            created,
+        ),
+    };
+    let mut link = Link::new(pod.object(), Health::Waiting, Reason::Progressing, sentence)
+        .since(since)
+        .seen(source, words, since);
+    if let Some(event) = site.world.warnings(&pod.meta.uid).first() {
+        link = link.seen(
+            format!("Event {}{}", event.reason, times(event.count)),
+            &event.message,
+            event.last.as_ref(),
+        );
+    }
+    Finding::new(
+        State::Waiting,
+        "Wait: it is on its way. If it stays so, the Pod's Events say more.",
+    )
+    .link(link)
+    .then(site.look_again())
+    .then(events(pod))
+}

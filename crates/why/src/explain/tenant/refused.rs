@@ -1,0 +1,243 @@
+//! Something of a Tenant that the API server does not let in: its own quota, others' quotas, limits,
+//! rules of the cluster.
+
+use api::Reason;
+
+use super::{
+    super::{
+        Finding, admission, commands,
+        create::{
+            Beyond, Refusal, Rule, beyond, blocked, exceeded, missing_name, quota_link, seen, unset,
+        },
+    },
+    site::Site,
+};
+use crate::{
+    explanation::{Command, Health, Link, State},
+    world::ObjectRef,
+};
+
+/// What a change of the Tenant means.
+pub(super) const AFTER_EDIT: &str = "A change of the Tenant counts by itself.";
+const WHOSE: &str = "the Tenant";
+
+/// The quotas that the operator makes.
+const OURS: &[&str] = &["tenant", "tenant-objects"];
+/// That of the Pods which try connections: nobody can change it.
+const PROBES: &str = "tenant-probes";
+
+/// The field of a Tenant that a resource of its quota comes from.
+fn field(resource: &str) -> Option<&'static str> {
+    let fields = [
+        ("requests.cpu", "resources.cpu.request"),
+        ("limits.cpu", "resources.cpu.limit"),
+        ("requests.memory", "resources.memory.request"),
+        ("limits.memory", "resources.memory.limit"),
+        ("requests.storage", "resources.storage.request"),
+        ("pods", "resources.pods.limit"),
+    ];
+    let known = fields.iter().find(|(known, _)| *known == resource);
+    known.map(|(_, field)| *field)
+}
+
+/// What a refusal means; `above` is the link of what was to be made. `part` is the part of the Tenant
+/// that it belongs to.
+pub(super) fn explain(
+    site: Site<'_>,
+    part: Option<&str>,
+    refusal: &Refusal<'_>,
+    above: Link,
+) -> Finding {
+    let edit = |finding: Finding| finding.then(site.edit("change what it refuses"));
+    let finding = match Rule::of(refusal.message) {
+        Rule::Quota => quota(site, part, refusal),
+        Rule::LimitMissing => limit_missing(site, part, refusal),
+        Rule::LimitRange => limit_range(site, part, refusal),
+        Rule::PodSecurity => admission::altered(site.world, site.namespace(), refusal),
+        Rule::NamesMissing => names_missing(site, refusal),
+        Rule::WebhookDown => admission::hook(refusal, false, WHOSE, AFTER_EDIT),
+        Rule::Webhook => edit(admission::hook(refusal, true, WHOSE, AFTER_EDIT)),
+        Rule::Policy => edit(admission::ruled(refusal, WHOSE, AFTER_EDIT)),
+        Rule::Denied => edit(admission::forbidden(
+            site.namespace(),
+            refusal,
+            WHOSE,
+            AFTER_EDIT,
+        )),
+        Rule::Invalid => invalid(site, refusal),
+        Rule::Unanswered => {
+            return Finding::new(
+                State::Waiting,
+                "Wait: it is tried again by itself. If it stays so for minutes, check the control plane.",
+            )
+            .link(seen(above, refusal))
+            .then(site.look_again())
+            .then(Command::new(
+                "kubectl get --raw '/readyz?verbose'",
+                "the API server's state",
+            ));
+        }
+    };
+    finding.below(vec![above])
+}
+
+/// `'resources.pods.limit'`, or what a quota of someone else counts.
+fn quota(site: Site<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> Finding {
+    let known = exceeded(site.world, refusal.message);
+    let name = known.name;
+    let what = refusal.what;
+    let object = site.here("ResourceQuota", name);
+    let link = quota_link(site.world, object.clone(), refusal, &known);
+    let describe = |purpose: &str| commands::describe(&object, purpose);
+    if known.has_room {
+        return Finding::new(
+            State::Waiting,
+            format!("Wait: ResourceQuota '{name}' has room now, and the next try to create the {what} succeeds by itself (within some minutes)."),
+        )
+        .link(link)
+        .newer()
+        .then(site.look_again())
+        .then(describe("what is used of it now"));
+    }
+    let own: Vec<String> = known
+        .asked
+        .iter()
+        .filter_map(|(resource, _)| field(resource))
+        .map(|field| format!("'{field}'"))
+        .collect();
+    let is_of = |words: &[&str]| {
+        let mut asked = known.asked.iter();
+        asked.any(|(resource, _)| words.iter().any(|word| resource.contains(word)))
+    };
+    let less = match (part, is_of(&["cpu", "memory"])) {
+        (Some("server"), true) => ", or lower 'server.replicas' or 'server.resources'",
+        (Some("server"), false) => ", or lower 'server.replicas'",
+        (Some("redis"), true) => ", or lower 'redis.resources'",
+        (Some(_), _) | (None, _) => "",
+    };
+    let is_ours = OURS.contains(&name) && !own.is_empty();
+    let advice = if is_ours {
+        format!(
+            "This quota is the Tenant's own: raise {} of Tenant '{}'{less}. {AFTER_EDIT} Or free some: delete what nobody needs in namespace '{}'.",
+            own.join(", "),
+            site.name(),
+            site.namespace()
+        )
+    } else if name == PROBES {
+        format!(
+            "This quota is for the Pods that try connections: delete the others that say they are such ('priorityClassName') in namespace '{}'.",
+            site.namespace()
+        )
+    } else {
+        format!(
+            "ResourceQuota '{name}' is not the Tenant's: ask whoever made it to raise it, or free some{less}. The {what} is created by itself then."
+        )
+    };
+    let finding = blocked(advice)
+        .link(link)
+        .then(describe("what is used, and how much there is"))
+        .then(commands::list(
+            if is_of(&["storage"]) {
+                "PersistentVolumeClaim"
+            } else {
+                "Pod"
+            },
+            site.namespace(),
+            "what uses it up",
+        ));
+    if is_ours {
+        finding.then(site.edit(&format!("raise {}", own.join(", "))))
+    } else {
+        finding
+    }
+}
+
+fn limit_missing(site: Site<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> Finding {
+    let (name, fields) = unset(refusal.message);
+    let part = part.unwrap_or("server");
+    let link = Link::new(
+        site.here("ResourceQuota", name),
+        Health::Wrong,
+        "LimitMissing",
+        format!("counts {fields}, so each container must set it, and '{part}.resources' does not"),
+    );
+    blocked(format!(
+        "Set {fields} in '{part}.resources' of Tenant '{}'. {AFTER_EDIT}",
+        site.name()
+    ))
+    .link(seen(link, refusal))
+    .then(site.edit(&format!("set {fields} in '{part}.resources'")))
+    .then(site.look_again())
+}
+
+fn limit_range(site: Site<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> Finding {
+    let Beyond {
+        resource,
+        object,
+        link,
+    } = beyond(site.world, site.namespace(), "Tenant", refusal);
+    let of_storage = resource == "storage";
+    let advice = if of_storage {
+        "Raise 'resources.storage.limit' of the Tenant, which is the largest single volume; 'redis.storage' itself cannot be changed.".to_owned()
+    } else {
+        format!(
+            "Change '{resource}' in '{}.resources' of the Tenant to fit, or have {} '{}' changed.",
+            part.unwrap_or("server"),
+            object.kind,
+            object.name
+        )
+    };
+    blocked(format!("{advice} {AFTER_EDIT}"))
+        .link(link)
+        .then(commands::describe(&object, "the limits"))
+        .then(site.edit(if of_storage {
+            "raise 'resources.storage.limit'"
+        } else {
+            "change it"
+        }))
+}
+
+fn names_missing(site: Site<'_>, refusal: &Refusal<'_>) -> Finding {
+    let (kind, name) = missing_name(refusal.message);
+    let object = match kind {
+        "ServiceAccount" => site.here(kind, name),
+        _ => ObjectRef::cluster(kind, name),
+    };
+    let link = Link::new(
+        object,
+        Health::Wrong,
+        Reason::DependencyNotReady,
+        format!("does not exist, and the {} needs it", refusal.what),
+    );
+    let advice = match kind {
+        "PriorityClass" => format!(
+            "The chart installs PriorityClass '{name}': upgrade or reinstall it. It goes on by itself then."
+        ),
+        _ => format!(
+            "Create {kind} '{name}': the cluster makes it by itself in every namespace, so find out who deletes it. It goes on by itself then."
+        ),
+    };
+    blocked(advice)
+        .link(seen(link, refusal))
+        .then(commands::create(kind, name, None, site.namespace()))
+        .then(site.look_again())
+}
+
+fn invalid(site: Site<'_>, refusal: &Refusal<'_>) -> Finding {
+    let link = Link::new(
+        site.object(),
+        Health::Wrong,
+        Reason::InvalidChild,
+        format!(
+            "asks for a {} that the API server does not accept",
+            refusal.what
+        ),
+    );
+    blocked(format!(
+        "The words above name the field. Change it in Tenant '{}'. {AFTER_EDIT}",
+        site.name()
+    ))
+    .link(seen(link, refusal))
+    .then(site.edit("change the field"))
+    .then(site.look_again())
+}

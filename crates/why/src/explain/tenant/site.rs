@@ -1,0 +1,158 @@
+//! A Tenant with what was read about it, and the questions that explanations ask.
+
+use api::{Reason, names, status::condition::READY};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use super::super::{commands, scene};
+use crate::{
+    explanation::Command,
+    world::{
+        ContainerView, EndpointsView, Meta, NamespaceView, ObjectRef, PodView, TenantView,
+        WorkloadView, World,
+    },
+};
+
+/// A Tenant and its world.
+#[derive(Clone, Copy)]
+pub(super) struct Site<'a> {
+    pub(super) world: &'a World,
+    pub(super) tenant: &'a TenantView,
+}
+
+impl<'a> Site<'a> {
+    pub(super) fn name(self) -> &'a str {
+        &self.tenant.meta.name
+    }
+
+    pub(super) fn namespace(self) -> &'a str {
+        &self.tenant.namespace
+    }
+
+    pub(super) fn object(self) -> ObjectRef {
+        ObjectRef::cluster("Tenant", self.name())
+    }
+
+    /// Its namespace as an object.
+    pub(super) fn place(self) -> ObjectRef {
+        ObjectRef::cluster("Namespace", self.namespace())
+    }
+
+    pub(super) fn here(self, kind: &str, name: &str) -> ObjectRef {
+        ObjectRef::namespaced(kind, self.namespace(), name)
+    }
+
+    pub(super) fn condition(self, kind: &str) -> Option<&'a Condition> {
+        self.tenant.status.progress.condition(kind)
+    }
+
+    /// The reason of its main condition.
+    pub(super) fn reason(self) -> Option<Reason> {
+        Reason::from_name(&self.condition(READY)?.reason)
+    }
+
+    pub(super) fn message(self) -> &'a str {
+        let progress = &self.tenant.status.progress;
+        progress.message.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn written(self) -> Option<&'a Time> {
+        self.tenant.status.progress.last_updated.as_ref()
+    }
+
+    /// The Pods of a part of it.
+    pub(super) fn pods(self, component: &str) -> impl Iterator<Item = &'a PodView> {
+        self.world.pods.iter().filter(move |pod| {
+            pod.meta.namespace == self.tenant.namespace
+                && pod.meta.component.as_deref() == Some(component)
+        })
+    }
+
+    /// The Pods that try its connections, from inside and from outside.
+    pub(super) fn probes(self) -> impl Iterator<Item = &'a PodView> {
+        let pods = self.world.pods.iter();
+        pods.filter(|pod| pod.meta.component.as_deref() == Some("probe"))
+    }
+
+    pub(super) fn workload(self, name: &str) -> Option<&'a WorkloadView> {
+        let all = self.world.workloads.iter();
+        all.into_iter().find(|known| known.meta.name == name)
+    }
+
+    /// What its Service leads to; `None` if that is not known.
+    pub(super) fn endpoints(self, service: &str) -> Option<(usize, usize)> {
+        if !self.may_read("endpointslices") {
+            return None;
+        }
+        let all = self.world.endpoints.iter();
+        let of_service = all.filter(|known| known.service == service);
+        Some(of_service.fold((0, 0), |sum, known: &EndpointsView| {
+            (sum.0 + known.ready, sum.1 + known.not_ready)
+        }))
+    }
+
+    /// Whether something carries this Tenant's UID.
+    pub(super) fn is_ours(self, meta: &Meta) -> bool {
+        meta.run_uid.as_deref() == Some(&*names::label_value(&self.tenant.meta.uid))
+    }
+
+    /// Whether a namespace is this very Tenant's.
+    pub(super) fn is_own(self, namespace: &NamespaceView) -> bool {
+        if namespace.meta.run_uid.is_some() {
+            return self.is_ours(&namespace.meta);
+        }
+        let known = self.tenant.status.namespace_uid.as_ref();
+        namespace.meta.retained_from.is_none() && known == Some(&namespace.meta.uid)
+    }
+
+    /// Whether nobody was kept from reading this, such as `pods`.
+    pub(super) fn may_read(self, what: &str) -> bool {
+        scene::may_read(self.world, what)
+    }
+
+    pub(super) fn exists(self, kind: &str, name: &str) -> Option<bool> {
+        scene::exists(self.world, kind, name)
+    }
+
+    pub(super) fn edit(self, purpose: &str) -> Command {
+        commands::edit(&self.object(), purpose)
+    }
+
+    pub(super) fn look_again(self) -> Command {
+        commands::again("Tenant", self.name(), "")
+    }
+
+    /// The log of a part's container, or that of the one before.
+    pub(super) fn logs(self, pod: &PodView, is_before: bool) -> Command {
+        let container = main(pod).map_or("", |one| one.name.as_str());
+        let (flag, purpose) = if is_before {
+            (" --previous", "what it wrote before it ended")
+        } else {
+            ("", "what it writes")
+        };
+        Command::new(
+            format!(
+                "kubectl logs {} -n {} -c {container}{flag} --tail=50",
+                pod.meta.name, pod.meta.namespace
+            ),
+            purpose,
+        )
+    }
+}
+
+/// The container that counts: it has its part's name, others are put in by someone.
+pub(super) fn main(pod: &PodView) -> Option<&ContainerView> {
+    let named = pod.meta.component.as_deref().unwrap_or_default();
+    let by_name = pod.containers.iter().find(|one| one.name == named);
+    by_name.or_else(|| pod.containers.first())
+}
+
+/// Whether it is ready, by its own word.
+pub(super) fn is_ready(pod: &PodView) -> bool {
+    pod.condition("Ready")
+        .is_some_and(|known| known.status == "True")
+}
+
+/// The field of the spec that asks for a part.
+pub(super) fn part(pod: &PodView) -> &str {
+    pod.meta.component.as_deref().unwrap_or("server")
+}

@@ -1,0 +1,166 @@
+//! The views of a Tenant and of what it is made of.
+
+use api::{
+    names,
+    pod::Amount,
+    tenants::{DeletionPolicy, TenantSpec, namespace_of},
+};
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, StatefulSet},
+        discovery::v1::{Endpoint, EndpointSlice},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use serde_json::Value;
+
+use super::{
+    annotation, optional,
+    ours::{changed, part, status},
+    text,
+};
+use crate::world::{
+    ConditionView, EndpointsView, Meta, RedisView, ServerView, TenantView, WorkloadView,
+};
+
+impl TenantView {
+    /// Reads a `Tenant`.
+    #[must_use]
+    pub fn read(object: &Value) -> Self {
+        let meta: ObjectMeta = part(object, "metadata").unwrap_or_default();
+        let name = meta.name.clone().unwrap_or_default();
+        let (status, undecodable) = status::<api::tenants::TenantStatus>(object);
+        let mut view = Self {
+            meta: Meta::from(&meta),
+            changed: changed(&meta),
+            force_delete: annotation(&meta, names::FORCE_DELETE) == Some("true"),
+            // A spec that cannot be read may still name it.
+            namespace: status.namespace.clone().unwrap_or_else(|| {
+                let named = object["spec"]["namespace"].as_str();
+                named.map_or_else(|| ["tenant-", &name].concat(), text)
+            }),
+            undecodable,
+            status,
+            ..Self::default()
+        };
+        match part::<TenantSpec>(object, "spec") {
+            Ok(spec) => view.fill(&name, spec),
+            Err(error) => view.undecodable = Some(error),
+        }
+        view
+    }
+
+    fn fill(&mut self, name: &str, spec: TenantSpec) {
+        self.namespace = namespace_of(name, &spec);
+        self.suspend = spec.suspend;
+        self.has_policies = spec.network_policy.enabled;
+        self.is_probed = spec.isolation.probe;
+        self.deletion = match spec.deletion.policy {
+            DeletionPolicy::Retain => "Retain",
+            DeletionPolicy::Delete => "Delete",
+        }
+        .to_owned();
+        self.deadline_seconds = std::time::Duration::from(spec.deletion.deadline).as_secs();
+        self.server = spec.server.map(|server| ServerView {
+            image: text(&server.image),
+            replicas: i32::try_from(server.replicas).unwrap_or(i32::MAX),
+            port: server.port,
+            readiness: server.probes.map(|probes| text(&probes.readiness.path)),
+        });
+        self.redis = spec.redis.map(|redis| {
+            let Amount(size) = redis.storage.size;
+            RedisView {
+                image: text(&redis.image),
+                size: text(&size),
+                class: redis.storage.storage_class_name,
+            }
+        });
+    }
+}
+
+impl From<&Deployment> for WorkloadView {
+    fn from(deployment: &Deployment) -> Self {
+        let status = deployment.status.clone().unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        let failure = conditions
+            .iter()
+            .find(|known| known.type_ == "ReplicaFailure" && known.status == "True");
+        let spec = deployment.spec.as_ref();
+        Self {
+            kind: "Deployment".to_owned(),
+            meta: Meta::from(&deployment.metadata),
+            observed: status.observed_generation.unwrap_or(-1),
+            wanted: spec.and_then(|spec| spec.replicas).unwrap_or(1),
+            replicas: status.replicas.unwrap_or(0),
+            updated: status.updated_replicas.unwrap_or(0),
+            ready: status.ready_replicas.unwrap_or(0),
+            failure: failure.map(|known| ConditionView {
+                kind: known.type_.clone(),
+                status: known.status.clone(),
+                reason: optional(known.reason.as_ref()),
+                message: optional(known.message.as_ref()),
+                since: known.last_transition_time.clone(),
+            }),
+        }
+    }
+}
+
+impl From<&StatefulSet> for WorkloadView {
+    fn from(set: &StatefulSet) -> Self {
+        let status = set.status.clone().unwrap_or_default();
+        let spec = set.spec.as_ref();
+        // Until the first roll-out is over, `updatedReplicas` counts none where nothing changed.
+        let is_current = status.current_revision == status.update_revision;
+        let updated = status.updated_replicas.unwrap_or(0);
+        Self {
+            kind: "StatefulSet".to_owned(),
+            meta: Meta::from(&set.metadata),
+            observed: status.observed_generation.unwrap_or(-1),
+            wanted: spec.and_then(|spec| spec.replicas).unwrap_or(1),
+            replicas: status.replicas,
+            updated: if is_current { status.replicas } else { updated },
+            ready: status.ready_replicas.unwrap_or(0),
+            failure: None,
+        }
+    }
+}
+
+impl From<&EndpointSlice> for EndpointsView {
+    fn from(slice: &EndpointSlice) -> Self {
+        let is_ready = |endpoint: &&Endpoint| {
+            let conditions = endpoint.conditions.as_ref();
+            conditions.and_then(|known| known.ready) == Some(true)
+        };
+        let labels = slice.metadata.labels.as_ref();
+        let service = labels.and_then(|labels| labels.get("kubernetes.io/service-name"));
+        let ready = slice.endpoints.iter().filter(is_ready).count();
+        Self {
+            service: optional(service),
+            ready,
+            not_ready: slice.endpoints.len().saturating_sub(ready),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_tenant_that_cannot_be_read_still_has_its_namespace() {
+        let meta = json!({ "name": "acme" });
+        for (spec, status, wanted) in [
+            (json!({}), json!({}), "tenant-acme"),
+            (json!({ "namespace": "shop" }), json!({}), "shop"),
+            (json!({}), json!({ "namespace": "shop" }), "shop"),
+        ] {
+            let object = json!({ "metadata": meta, "spec": spec, "status": status });
+            let view = TenantView::read(&object);
+            assert_eq!(view.namespace, wanted);
+            // 'deletion' has no default.
+            assert!(view.undecodable.is_some_and(|why| why.contains("deletion")));
+        }
+    }
+}

@@ -1,0 +1,2 @@
+/bin/busybox --install -s
+redis-cli --version | grep -q 'redis-cli 7'

@@ -1,0 +1,326 @@
+//! `cargo xtask e2e fleet`: what many Tenants cost, by the API server's own audit log, on fake nodes.
+
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    process::ExitCode,
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use api::{
+    status::condition,
+    tenants::{Tenant, TenantPhase},
+};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use kube::{
+    Api,
+    api::{ListParams, PostParams},
+};
+use serde_json::{Value, json};
+use testkit::{
+    audit::{AuditLog, Entry},
+    cluster::{Tier, apply},
+    operator::{self, Operator, Plan},
+    suite::{Case, Env},
+    wait::until,
+};
+use tokio::time::sleep;
+
+use super::tenants;
+
+/// How many there are, and how long it must be quiet.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    tenants: usize,
+    quiet: Duration,
+}
+
+static SIZE: OnceLock<Size> = OnceLock::new();
+
+/// What a Tenant with a Redis and a server may cost until it runs.
+const WRITES: f64 = 24.0;
+const EVENTS: f64 = 4.0;
+/// So many are made at once.
+const AT_ONCE: usize = 8;
+
+pub(super) async fn run(tenants: usize, quiet: Duration) -> Result<ExitCode> {
+    ensure!(tenants > 0, "no Tenants cost nothing");
+    SIZE.get_or_init(|| Size { tenants, quiet });
+    let case = Case {
+        name: "fleet",
+        shows: "many Tenants: time, writes, memory; then quiet, also after a restart",
+        tier: Tier::Kwok,
+        alone: true,
+        limit: Duration::from_secs(1200),
+        run: |env| fleet(env).boxed(),
+    };
+    crate::cases::run("e2e-fleet", vec![case], &[], 1).await
+}
+
+async fn fleet(env: Env) -> Result<String> {
+    let Size { tenants, quiet } = *SIZE.get().context("no size")?;
+    tenants::install(&env).await?;
+    volumes(&env, tenants).await?;
+    let plan = plan()?;
+    let operator = Operator::start(&env.client, &env.config, &plan).await?;
+    let audit = env.testbed("the audit log")?.audit();
+    let mark = audit.mark(&env.client).await?;
+    let begin = Instant::now();
+    create(&env, tenants).await?;
+    let created = begin.elapsed();
+    all_run(&env, tenants).await?;
+    let took = begin.elapsed();
+    let entries = audit.entries(&env.client, mark).await?;
+    let ours = entries
+        .iter()
+        .filter(|entry| entry.request.user == operator.user);
+    let cost = Cost::of(ours, tenants);
+    let memory = memory(&operator)?;
+    // Usage is counted by the cluster, somewhat later.
+    settled(&env, &audit, &operator).await?;
+    silent(&env, &audit, &operator, quiet).await?;
+    operator.stop().await?;
+
+    // The next one reads everything, and has nothing to say.
+    let mark = audit.mark(&env.client).await?;
+    let begin = Instant::now();
+    let operator = Operator::start(&env.client, &env.config, &plan).await?;
+    leads(&operator).await?;
+    let ready = begin.elapsed();
+    sleep(Duration::from_secs(15)).await;
+    let counts = audit.counts(&env.client, mark).await?;
+    let writes = counts.of(|request| {
+        request.user == operator.user
+            && request.is_write()
+            && !request.resource.starts_with("leases")
+    });
+    ensure!(writes == 0, "writes after a restart:\n{counts}");
+    operator.stop().await?;
+    ensure!(
+        cost.writes() <= WRITES && cost.events() <= EVENTS,
+        "over the budget: {cost}"
+    );
+    Ok(format!(
+        "{tenants} Tenants created in {:.0} s, all Running after {:.0} s; {cost}; {memory:.0} MiB; {} s without a write; a restart led after {:.1} s and wrote nothing",
+        created.as_secs_f64(),
+        took.as_secs_f64(),
+        quiet.as_secs(),
+        ready.as_secs_f64()
+    ))
+}
+
+fn plan() -> Result<Plan> {
+    let binary = testkit::process::this_program()?;
+    let folder = binary.parent().context("this program is in no folder")?;
+    Ok(Plan {
+        binary: operator::built(folder)?,
+        family: "tenants",
+        home: tenants::HOME.to_owned(),
+        watched: Vec::new(),
+        config: String::new(),
+        permissions: api::rbac::tenants(),
+        network: None,
+        endpoint: None,
+        environment: Vec::new(),
+    })
+}
+
+/// Fake nodes have no volumes: a record of each is enough for them.
+async fn volumes(env: &Env, count: usize) -> Result<()> {
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": "fleet" },
+        "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "Immediate",
+    });
+    apply(&env.client, &env.namespace, &class.to_string()).await?;
+    stream::iter(0..count)
+        .map(async |index| {
+            let volume = json!({
+                "apiVersion": "v1", "kind": "PersistentVolume",
+                "metadata": { "name": format!("fleet-{index}") },
+                "spec": {
+                    "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+                    "storageClassName": "fleet", "hostPath": { "path": "/none" },
+                },
+            });
+            apply(&env.client, &env.namespace, &volume.to_string()).await
+        })
+        .buffer_unordered(AT_ONCE)
+        .try_for_each(async |_| Ok(()))
+        .await
+}
+
+async fn create(env: &Env, count: usize) -> Result<()> {
+    let tenants: Api<Tenant> = Api::all(env.client.clone());
+    stream::iter(0..count)
+        .map(async |index| {
+            let tenant: Tenant = serde_json::from_value(tenant(index))?;
+            tenants.create(&PostParams::default(), &tenant).await?;
+            anyhow::Ok(())
+        })
+        .buffer_unordered(AT_ONCE)
+        .try_collect::<()>()
+        .await
+}
+
+fn tenant(index: usize) -> Value {
+    json!({
+        "apiVersion": "orchestrator.io/v1alpha1", "kind": "Tenant",
+        "metadata": { "name": format!("fleet-{index}") },
+        "spec": {
+            "displayName": "One of many",
+            "owners": [{ "kind": "User", "name": format!("owner-{index}") }],
+            "resources": {
+                "cpu": { "request": "2", "limit": "4" },
+                "memory": { "request": "1Gi", "limit": "2Gi" },
+                "storage": { "request": "1Gi", "limit": "1Gi" },
+                "pods": { "limit": 10 },
+            },
+            "server": { "image": "server:1", "replicas": 1 },
+            "redis": { "image": "redis:7", "storage": { "size": "1Gi", "storageClassName": "fleet" } },
+            "networkPolicy": { "allowedNamespaces": ["ingress"] },
+            "isolation": { "probe": false },
+            "deletion": { "policy": "Delete" },
+        },
+    })
+}
+
+async fn all_run(env: &Env, count: usize) -> Result<()> {
+    let tenants: Api<Tenant> = Api::all(env.client.clone());
+    until("all Tenants to run", Duration::from_secs(900), async || {
+        sleep(Duration::from_secs(1)).await; // a list of all is not free
+        let all = tenants.list(&ListParams::default()).await?.items;
+        let status = |tenant: &Tenant| tenant.status.clone().unwrap_or_default();
+        let is_running = |tenant: &&Tenant| {
+            let status = status(tenant);
+            status.phase == Some(TenantPhase::Running) && status.progress.is_true(condition::READY)
+        };
+        let running = all.iter().filter(is_running).count();
+        let other = all.iter().find(|tenant| !is_running(tenant));
+        Ok(if running == count {
+            Ok(())
+        } else {
+            let said = other.and_then(|tenant| status(tenant).progress.message);
+            Err(format!("{running} of {}; one says {said:?}", all.len()))
+        })
+    })
+    .await
+}
+
+async fn leads(operator: &Operator) -> Result<()> {
+    until("it to lead", Duration::from_secs(60), async || {
+        Ok(if operator.is_leading().await? {
+            Ok(())
+        } else {
+            Err("it does not".to_owned())
+        })
+    })
+    .await
+}
+
+/// Waits until nothing was written for five seconds.
+async fn settled(env: &Env, audit: &AuditLog, operator: &Operator) -> Result<()> {
+    until("it to settle", Duration::from_secs(120), async || {
+        let mark = audit.mark(&env.client).await?;
+        sleep(Duration::from_secs(5)).await;
+        let counts = audit.counts(&env.client, mark).await?;
+        let writes = counts.of(|request| {
+            request.user == operator.user
+                && request.is_write()
+                && !request.resource.starts_with("leases")
+        });
+        Ok(if writes == 0 {
+            Ok(())
+        } else {
+            Err(format!("{writes} writes"))
+        })
+    })
+    .await
+}
+
+async fn silent(env: &Env, audit: &AuditLog, operator: &Operator, time: Duration) -> Result<()> {
+    let mark = audit.mark(&env.client).await?;
+    sleep(time).await;
+    let counts = audit.counts(&env.client, mark).await?;
+    let of = |leases: bool| {
+        counts.of(|request| {
+            request.user == operator.user
+                && request.is_write()
+                && request.resource.starts_with("leases") == leases
+        })
+    };
+    ensure!(of(false) == 0, "writes while nothing happened:\n{counts}");
+    ensure!(of(true) >= 1, "the operator was not there");
+    Ok(())
+}
+
+/// What the operator holds in memory.
+fn memory(operator: &Operator) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", operator.pid()?))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .context("no VmRSS")?;
+    let kilobytes: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kilobytes / 1024.0)
+}
+
+/// What the operator asked of the API server, Lease renewals left out.
+#[derive(Debug, Default)]
+struct Cost {
+    tenants: usize,
+    /// By verb and resource.
+    requests: BTreeMap<(String, String), usize>,
+    conflicts: usize,
+}
+
+impl Cost {
+    fn of<'a>(entries: impl Iterator<Item = &'a Entry>, tenants: usize) -> Self {
+        let mut cost = Self {
+            tenants,
+            ..Self::default()
+        };
+        for entry in entries {
+            let request = &entry.request;
+            if request.resource.starts_with("leases") || request.verb == "watch" {
+                continue;
+            }
+            cost.conflicts += usize::from(entry.code == 409);
+            let key = (request.verb.clone(), request.resource.clone());
+            *cost.requests.entry(key).or_default() += 1;
+        }
+        cost
+    }
+
+    fn sum(&self, is_it: impl Fn(&str, &str) -> bool) -> f64 {
+        let all = self.requests.iter();
+        let counted = all.filter(|((verb, resource), _)| is_it(verb, resource));
+        let count: usize = counted.map(|(_, count)| count).sum();
+        count as f64 / self.tenants as f64
+    }
+
+    fn writes(&self) -> f64 {
+        self.sum(|verb, resource| {
+            !["get", "list"].contains(&verb) && !resource.starts_with("events")
+        })
+    }
+
+    fn events(&self) -> f64 {
+        self.sum(|verb, resource| verb == "create" && resource.starts_with("events"))
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "per Tenant {:.2} writes ({:.2} of its status), {:.2} Events, {:.2} GET; {} conflicts",
+            self.writes(),
+            self.sum(|_, resource| resource.starts_with("tenants") && resource.ends_with("status")),
+            self.events(),
+            self.sum(|verb, _| verb == "get"),
+            self.conflicts
+        )
+    }
+}

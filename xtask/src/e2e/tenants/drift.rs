@@ -1,0 +1,439 @@
+//! What others do to what a Tenant is made of.
+
+use std::{fmt::Debug, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use api::tenants::{Tenant, TenantPhase, condition};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        apps::v1::{Deployment, StatefulSet},
+        core::v1::{ConfigMap, LimitRange, Namespace, Pod, ResourceQuota, Secret, Service},
+        networking::v1::NetworkPolicy,
+        rbac::v1::RoleBinding,
+    },
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use testkit::{suite::Env, wait::until};
+
+use super::kit::{Bench, both, labelled, namespace, reason};
+
+const REPAIRED: Duration = Duration::from_secs(10);
+
+fn spec() -> Value {
+    let mut spec = both();
+    spec["owners"] = json!([{ "kind": "User", "name": "alice" }]);
+    spec["resources"] = json!({
+        "cpu": { "limit": "4" }, "storage": { "request": "1Gi", "limit": "512Mi" },
+    });
+    spec["networkPolicy"] = json!({
+        "allowedNamespaces": ["kube-system"],
+        "ingressRules": [{ "from": [{ "namespace": "kube-public" }], "ports": [{ "port": 3030 }] }],
+        "egressRules": [{ "to": [{ "network": "10.99.0.0/16" }], "ports": [{ "port": 443 }] }],
+    });
+    spec
+}
+
+/// Deletes each object of a kind; each comes back.
+async fn deleted<K>(bench: &Bench, tenant: &Tenant) -> Result<usize>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    K::DynamicType: Default,
+{
+    let api: Api<K> = bench.of(&tenant.name_any());
+    let known = api.list(&labelled(tenant)).await?.items;
+    for object in &known {
+        let (name, uid) = (object.name_any(), object.uid());
+        api.delete(&name, &DeleteParams::default()).await?;
+        until(&format!("'{name}' to be back"), REPAIRED, async || {
+            let seen = api.get_opt(&name).await?;
+            Ok(match seen {
+                Some(seen) if seen.uid() != uid => Ok(()),
+                Some(_) => Err("the old one".to_owned()),
+                None => Err("not there".to_owned()),
+            })
+        })
+        .await?;
+    }
+    Ok(known.len())
+}
+
+/// Every child that is deleted comes back, and it runs again.
+pub(super) async fn deletions(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let name = bench.create("a", spec()).await?;
+    let tenant = bench.running(&name).await?;
+    let mut count = 0;
+    count += deleted::<ResourceQuota>(&bench, &tenant).await?;
+    count += deleted::<LimitRange>(&bench, &tenant).await?;
+    count += deleted::<RoleBinding>(&bench, &tenant).await?;
+    count += deleted::<NetworkPolicy>(&bench, &tenant).await?;
+    count += deleted::<ConfigMap>(&bench, &tenant).await?;
+    count += deleted::<Service>(&bench, &tenant).await?;
+    count += deleted::<Deployment>(&bench, &tenant).await?;
+    count += deleted::<StatefulSet>(&bench, &tenant).await?;
+    bench.running(&name).await?;
+    bench.ask(&name, "a=b").await?;
+    // Another password: both take it.
+    count += deleted::<Secret>(&bench, &tenant).await?;
+    until(
+        "another password to be used",
+        Duration::from_secs(60),
+        async || {
+            let answer = bench.ask(&name, "a").await;
+            let phase = bench
+                .tenants()
+                .get(&name)
+                .await?
+                .status
+                .and_then(|status| status.phase);
+            Ok(match answer {
+                Ok(answer) if answer == "b" && phase == Some(TenantPhase::Running) => Ok(()),
+                other => Err(format!("{other:?} {phase:?}")),
+            })
+        },
+    )
+    .await?;
+    ensure!(count >= 17, "only {count} children");
+    bench.deletes(&name).await?;
+    Ok(format!("{count} children"))
+}
+
+/// Changes one field of ours; it is changed back. What someone else set stays.
+async fn changed<K>(
+    bench: &Bench,
+    tenant: &str,
+    name: &str,
+    patch: Value,
+    field: &str,
+) -> Result<()>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize,
+    K::DynamicType: Default,
+{
+    let api: Api<K> = bench.of(tenant);
+    let read = async || -> Result<Value> {
+        let object = serde_json::to_value(api.get(name).await?)?;
+        Ok(object.pointer(field).cloned().unwrap_or_default())
+    };
+    let before = read().await?;
+    let mut patch = patch;
+    patch["metadata"]["labels"]["team"] = json!("blue");
+    patch["metadata"]["annotations"]["example.com/note"] = json!("kept");
+    let written = api
+        .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await?;
+    let written = serde_json::to_value(written)?;
+    let wrong = written.pointer(field).cloned().unwrap_or_default();
+    ensure!(
+        wrong != before,
+        "'{name}': the edit of {field} changes nothing"
+    );
+    until(
+        &format!("{field} of '{name}' to be repaired"),
+        REPAIRED,
+        async || {
+            let now = read().await?;
+            Ok(if now == before {
+                Ok(())
+            } else {
+                Err(now.to_string())
+            })
+        },
+    )
+    .await?;
+    let seen = api.get(name).await?;
+    ensure!(
+        seen.labels().get("team").is_some_and(|team| team == "blue")
+            && seen.annotations().contains_key("example.com/note"),
+        "'{name}' lost what another had set"
+    );
+    Ok(())
+}
+
+/// Every kind of child that is edited is repaired, and what others set stays.
+pub(super) async fn edits(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let name = bench.create("a", spec()).await?;
+    bench.running(&name).await?;
+    let a = name.as_str();
+    changed::<ResourceQuota>(
+        &bench,
+        a,
+        "tenant",
+        json!({ "spec": { "hard": { "limits.cpu": "100" } } }),
+        "/spec/hard",
+    )
+    .await?;
+    changed::<LimitRange>(
+        &bench,
+        a,
+        "tenant",
+        json!({ "spec": { "limits": [] } }),
+        "/spec/limits",
+    )
+    .await?;
+    let mallory = json!({ "subjects": [{ "kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io" }] });
+    changed::<RoleBinding>(&bench, a, "tenant-owner", mallory, "/subjects").await?;
+    changed::<NetworkPolicy>(
+        &bench,
+        a,
+        "default-deny",
+        json!({ "spec": { "ingress": [{}] } }),
+        "/spec/ingress",
+    )
+    .await?;
+    changed::<NetworkPolicy>(
+        &bench,
+        a,
+        "allow-inside",
+        json!({ "spec": { "egress": [{}] } }),
+        "/spec/egress",
+    )
+    .await?;
+    changed::<ConfigMap>(
+        &bench,
+        a,
+        "redis",
+        json!({ "data": { "redis.conf": "port 1\n" } }),
+        "/data",
+    )
+    .await?;
+    changed::<Service>(
+        &bench,
+        a,
+        "server",
+        json!({ "spec": { "selector": { "orchestrator.io/component": "redis" } } }),
+        "/spec/selector",
+    )
+    .await?;
+    changed::<Deployment>(
+        &bench,
+        a,
+        "server",
+        json!({ "spec": { "replicas": 0 } }),
+        "/spec/replicas",
+    )
+    .await?;
+    changed::<StatefulSet>(
+        &bench,
+        a,
+        "redis",
+        json!({ "spec": { "replicas": 0 } }),
+        "/spec/replicas",
+    )
+    .await?;
+    // The labels of ours, too, also those by which it is found.
+    let deployments: Api<Deployment> = bench.of(a);
+    let labels =
+        json!({ "metadata": { "labels": { api::names::UID: null, api::names::KIND: null } } });
+    deployments
+        .patch("server", &PatchParams::default(), &Patch::Merge(&labels))
+        .await?;
+    until("the labels", REPAIRED, async || {
+        let seen = deployments.get("server").await?;
+        Ok(if seen.labels().contains_key(api::names::UID) {
+            Ok(())
+        } else {
+            Err(format!("{:?}", seen.labels()))
+        })
+    })
+    .await?;
+    // And those of the namespace.
+    let labels = json!({ "metadata": { "labels": {
+        "pod-security.kubernetes.io/enforce": "privileged", "team": "blue",
+    } } });
+    let namespaces = bench.namespaces();
+    let place = namespace(a);
+    namespaces
+        .patch(&place, &PatchParams::default(), &Patch::Merge(&labels))
+        .await?;
+    until("the namespace's labels", REPAIRED, async || {
+        let seen: Namespace = namespaces.get(&place).await?;
+        let level = seen
+            .labels()
+            .get("pod-security.kubernetes.io/enforce")
+            .cloned();
+        let is_kept = seen.labels().contains_key("team");
+        Ok(if level.as_deref() == Some("restricted") && is_kept {
+            Ok(())
+        } else {
+            Err(format!("{:?}", seen.labels()))
+        })
+    })
+    .await?;
+    bench.running(&name).await?;
+    // R53: a removed rule removes its policy, and so does 'enabled: false', which is said.
+    bench
+        .change(a, json!({ "networkPolicy": { "ingressRules": [] } }))
+        .await?;
+    bench.running(&name).await?;
+    let policies: Api<NetworkPolicy> = bench.of(a);
+    ensure!(
+        policies.get_opt("ingress-0").await?.is_none(),
+        "R53: the rule's policy is still there"
+    );
+    bench
+        .change(a, json!({ "networkPolicy": { "enabled": false } }))
+        .await?;
+    let seen = bench.running(&name).await?;
+    let left = policies.list(&ListParams::default()).await?.items.len();
+    ensure!(left == 0, "R53: {left} policies are left");
+    let said = reason(
+        seen.status.as_ref().context("no status")?,
+        condition::NETWORK_POLICIES_READY,
+    );
+    ensure!(said == ("False", "PoliciesDisabled"), "{said:?}");
+    bench.deletes(&name).await?;
+    Ok("12 edits repaired; labels and annotations of others kept".to_owned())
+}
+
+fn as_user(env: &Env, user: &str) -> Result<Client> {
+    let mut config = env.config.clone();
+    config.auth_info.impersonate = Some(user.to_owned());
+    config.auth_info.impersonate_groups = Some(vec!["system:authenticated".to_owned()]);
+    Ok(Client::try_from(config)?)
+}
+
+fn is_forbidden<T: Debug>(what: &str, result: kube::Result<T>) -> Result<()> {
+    match result {
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
+        other => anyhow::bail!("{what}: {other:?}"),
+    }
+}
+
+/// An owner can use his namespace, and nothing else.
+pub(super) async fn owners(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let own = |user: &str| json!({ "owners": [{ "kind": "User", "name": user }], "redis": super::kit::redis() });
+    let a = bench.create("a", own("alice")).await?;
+    let b = bench.create("b", own("bob")).await?;
+    bench.running(&a).await?;
+    bench.running(&b).await?;
+    let alice = as_user(&bench.env, "alice")?;
+    let post = PostParams::default();
+    let map: ConfigMap =
+        serde_json::from_value(json!({ "metadata": { "name": "hers" }, "data": { "a": "b" } }))?;
+    let here = namespace(&a);
+    let there = namespace(&b);
+
+    Api::<ConfigMap>::namespaced(alice.clone(), &here)
+        .create(&post, &map)
+        .await?;
+    let pods: Api<Pod> = Api::namespaced(alice.clone(), &here);
+    let count = pods.list(&ListParams::default()).await?.items.len();
+    ensure!(count >= 1, "she does not see her Pods");
+    Api::<Secret>::namespaced(alice.clone(), &here)
+        .get("tenant-redis")
+        .await?;
+    let deployments: Api<Deployment> = Api::namespaced(alice.clone(), &here);
+    let deployment: Deployment = serde_json::from_value(json!({
+        "metadata": { "name": "hers" },
+        "spec": {
+            "selector": { "matchLabels": { "app": "hers" } },
+            "template": {
+                "metadata": { "labels": { "app": "hers" } },
+                "spec": { "containers": [{ "name": "a", "image": "testbed.local/busybox:1" }] },
+            },
+        },
+    }))?;
+    deployments.create(&post, &deployment).await?;
+
+    // What would open it.
+    let policy: NetworkPolicy = serde_json::from_value(json!({
+        "metadata": { "name": "open" }, "spec": { "podSelector": {}, "ingress": [{}] },
+    }))?;
+    let policies: Api<NetworkPolicy> = Api::namespaced(alice.clone(), &here);
+    is_forbidden("a policy", policies.create(&post, &policy).await)?;
+    is_forbidden(
+        "deleting a policy",
+        policies
+            .delete("default-deny", &DeleteParams::default())
+            .await,
+    )?;
+    let quotas: Api<ResourceQuota> = Api::namespaced(alice.clone(), &here);
+    is_forbidden(
+        "deleting a quota",
+        quotas
+            .delete("tenant-probes", &DeleteParams::default())
+            .await,
+    )?;
+    let services: Api<Service> = Api::namespaced(alice.clone(), &here);
+    for kind in ["NodePort", "LoadBalancer"] {
+        let service: Service = serde_json::from_value(json!({
+            "metadata": { "name": "open" },
+            "spec": { "type": kind, "selector": { "app": "hers" }, "ports": [{ "port": 80 }] },
+        }))?;
+        is_forbidden(kind, services.create(&post, &service).await)?;
+    }
+    let binding: RoleBinding = serde_json::from_value(json!({
+        "metadata": { "name": "more" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice" }],
+    }))?;
+    let bindings: Api<RoleBinding> = Api::namespaced(alice.clone(), &here);
+    is_forbidden("a binding", bindings.create(&post, &binding).await)?;
+    let namespaces: Api<Namespace> = Api::all(alice.clone());
+    let open =
+        json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "privileged" } } });
+    is_forbidden(
+        "her namespace's labels",
+        namespaces
+            .patch(&here, &PatchParams::default(), &Patch::Merge(&open))
+            .await,
+    )?;
+
+    // What is not hers.
+    is_forbidden("namespaces", namespaces.list(&ListParams::default()).await)?;
+    is_forbidden(
+        "Tenants",
+        Api::<Tenant>::all(alice.clone())
+            .list(&ListParams::default())
+            .await,
+    )?;
+    is_forbidden(
+        "Bob's Pods",
+        Api::<Pod>::namespaced(alice.clone(), &there)
+            .list(&ListParams::default())
+            .await,
+    )?;
+    is_forbidden(
+        "Bob's password",
+        Api::<Secret>::namespaced(alice.clone(), &there)
+            .get("tenant-redis")
+            .await,
+    )?;
+    is_forbidden(
+        "a map at Bob's",
+        Api::<ConfigMap>::namespaced(alice.clone(), &there)
+            .create(&post, &map)
+            .await,
+    )?;
+    is_forbidden(
+        "Secrets of the cluster",
+        Api::<Secret>::all(alice).list(&ListParams::default()).await,
+    )?;
+
+    // When she is no owner any more, it ends.
+    bench.change(&a, json!({ "owners": [] })).await?;
+    bench.running(&a).await?;
+    let alice = as_user(&bench.env, "alice")?;
+    is_forbidden(
+        "her old Pods",
+        Api::<Pod>::namespaced(alice, &here)
+            .list(&ListParams::default())
+            .await,
+    )?;
+    bench.deletes(&a).await?;
+    bench.deletes(&b).await?;
+    Ok("4 things that she may, 13 that she may not".to_owned())
+}

@@ -1,0 +1,186 @@
+//! Whether Tenants are isolated is tried, not assumed.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use api::tenants::{Tenant, TenantStatus, condition};
+use k8s_openapi::api::{core::v1::Pod, networking::v1::NetworkPolicy};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, PostParams},
+};
+use serde_json::{Value, json};
+use testkit::{suite::Env, wait::until};
+
+use super::kit::{Bench, HOME, both, reason};
+
+/// The policy engine of the testbed.
+const ENGINE: &str = "kube-router";
+/// Two Pods start, try for some seconds, and are read.
+const PROVEN: Duration = Duration::from_secs(90);
+
+fn probed(mut spec: Value) -> Value {
+    spec["isolation"] = json!({ "probe": true });
+    spec
+}
+
+async fn is(bench: &Bench, name: &str, value: &str, why: &str) -> Result<Tenant> {
+    let what = format!("{name}: NetworkIsolated={value}, {why}");
+    let tenants = bench.tenants();
+    until(&what, PROVEN, async || {
+        let seen = tenants.get(name).await?;
+        let status = seen.status.clone().unwrap_or_default();
+        let said = status.progress.condition(condition::NETWORK_ISOLATED);
+        Ok(
+            if reason(&status, condition::NETWORK_ISOLATED) == (value, why) {
+                Ok(seen)
+            } else {
+                Err(format!("{said:?}, tried {:?}", tried(&status)))
+            },
+        )
+    })
+    .await
+}
+
+fn tried(status: &TenantStatus) -> Vec<String> {
+    let all = status.isolation.iter().flat_map(|one| &one.tried);
+    all.map(|one| format!("{} -> {}: {:?}", one.from, one.to, one.passed))
+        .collect()
+}
+
+/// With policies enforced it is proven, and what was tried is listed.
+pub(super) async fn proven(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let b = bench.create("b", both()).await?;
+    bench.running(&b).await?;
+    let a = bench.create("a", probed(both())).await?;
+    let seen = is(&bench, &a, "True", "Isolated").await?;
+    let status = seen.status.context("no status")?;
+    let known = status.isolation.clone().context("no isolation")?;
+    ensure!(known.last_proved_at.is_some(), "no time");
+    let (wanted, refused): (Vec<_>, Vec<_>) = known.tried.iter().partition(|one| one.wanted);
+    ensure!(
+        wanted.len() >= 3 && refused.len() >= 4,
+        "{:?}",
+        tried(&status)
+    );
+    // The Pods that tried are gone, and it does not try again by itself.
+    gone(&bench, &a).await?;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let later = bench.tenants().get(&a).await?.status.unwrap_or_default();
+    ensure!(
+        later.isolation == status.isolation,
+        "tried again: {:?}",
+        later.isolation
+    );
+
+    // A policy that someone made by hand is found at once, and said.
+    let policies: Api<NetworkPolicy> = bench.of(&a);
+    let open: NetworkPolicy = serde_json::from_value(json!({
+        "metadata": { "name": "by-hand" }, "spec": { "podSelector": {}, "ingress": [{}] },
+    }))?;
+    policies.create(&PostParams::default(), &open).await?;
+    let begin = std::time::Instant::now();
+    let seen = is(&bench, &a, "False", "ForeignPolicy").await?;
+    let took = begin.elapsed();
+    ensure!(took < Duration::from_secs(5), "found after {took:?}");
+    let status = seen.status.context("no status")?;
+    let said = status.progress.condition(condition::NETWORK_ISOLATED);
+    ensure!(
+        said.is_some_and(|one| one.message.contains("'by-hand'")),
+        "{said:?}"
+    );
+    policies.delete("by-hand", &DeleteParams::default()).await?;
+    is(&bench, &a, "True", "Isolated").await?;
+    bench.deletes(&a).await?;
+    bench.deletes(&b).await?;
+    Ok(format!(
+        "{} connections; a policy by hand was found after {:.1} s",
+        known.tried.len(),
+        took.as_secs_f64()
+    ))
+}
+
+async fn gone(bench: &Bench, tenant: &str) -> Result<()> {
+    let ours = ListParams::default().labels("orchestrator.io/component=probe");
+    let name = [api::names::NAME, "=", tenant].concat();
+    let outside =
+        ListParams::default().labels(&["orchestrator.io/component=probe,", &name].concat());
+    let inside: Api<Pod> = bench.of(tenant);
+    let home: Api<Pod> = Api::namespaced(bench.client(), HOME);
+    until(
+        "the Pods that tried to be gone",
+        Duration::from_secs(30),
+        async || {
+            let left =
+                inside.list(&ours).await?.items.len() + home.list(&outside).await?.items.len();
+            Ok(if left == 0 {
+                Ok(())
+            } else {
+                Err(format!("{left} are left"))
+            })
+        },
+    )
+    .await
+}
+
+/// Nothing to try: that is said, and is not called isolated.
+pub(super) async fn nothing(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let name = bench
+        .create(
+            "a",
+            probed(json!({ "networkPolicy": { "enabled": false } })),
+        )
+        .await?;
+    bench.running(&name).await?;
+    is(&bench, &name, "False", "PoliciesDisabled").await?;
+    bench.deletes(&name).await?;
+    Ok("without policies nothing is isolated".to_owned())
+}
+
+/// Alone: no policy is carried out any more, and that is found.
+pub(super) async fn not_enforced(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let control = bench
+        .env
+        .testbed("a policy engine to stop")?
+        .control
+        .clone();
+    let lonely = bench.create("lonely", probed(json!({}))).await?;
+    is(&bench, &lonely, "Unknown", "NothingToProbe").await?;
+    bench.deletes(&lonely).await?;
+
+    let mut spec = probed(both());
+    spec["networkPolicy"] = json!({ "allowedNamespaces": [HOME] });
+    let a = bench.create("a", spec).await?;
+    let seen = is(&bench, &a, "True", "Isolated").await?;
+    let status = seen.status.context("no status")?;
+    let first = status.isolation.and_then(|one| one.last_proved_at);
+
+    // Who was allowed is not any more, and nobody carries that out.
+    control.stop(ENGINE).await?;
+    let result = async {
+        bench
+            .change(&a, json!({ "networkPolicy": { "allowedNamespaces": [] } }))
+            .await?;
+        let seen = is(&bench, &a, "False", "PolicyNotEnforced").await?;
+        let status = seen.status.context("no status")?;
+        let said = status.progress.condition(condition::NETWORK_ISOLATED);
+        anyhow::Ok(said.map(|one| one.message.clone()).unwrap_or_default())
+    }
+    .await;
+    control.restart(ENGINE).await?;
+    let said = result?;
+    // Carried out again, and tried again after the next change.
+    bench.change(&a, json!({ "networkPolicy": { "egressRules": [{ "to": [{ "network": "10.99.0.0/16" }], "ports": [{ "port": 443 }] }] } })).await?;
+    let seen = is(&bench, &a, "True", "Isolated").await?;
+    let status = seen.status.context("no status")?;
+    let last = status.isolation.and_then(|one| one.last_proved_at);
+    ensure!(
+        first.map(|time| time.0) < last.map(|time| time.0),
+        "the time did not move"
+    );
+    bench.deletes(&a).await?;
+    Ok(said)
+}

@@ -1,0 +1,152 @@
+//! `cargo xtask e2e tenants`: Tenants on the real node, with a real Redis, a real server and a real
+//! policy engine; the operator has the chart's rights and nothing more.
+
+mod delete;
+mod drift;
+mod isolation;
+mod kit;
+mod ready;
+
+pub(super) use kit::{HOME, install};
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use testkit::{
+    parts,
+    suite::{Case, Place},
+};
+
+use crate::cases::{alone, case};
+
+/// A Tenant has two containers, which start on two cores.
+const PARALLEL: usize = 6;
+
+/// Runs all cases, or those whose names are given.
+pub(super) async fn run(only: &[String]) -> Result<ExitCode> {
+    if Place::external().is_none() {
+        // Said now, not after the first case.
+        parts::binary("kstatus", "kstatus")?;
+    }
+    let code =
+        crate::cases::run_prepared("e2e-tenants", cases(), only, PARALLEL, async |cluster| {
+            crate::image::load_toolbox(cluster).await.map(drop)
+        })
+        .await;
+    kit::abandon().await;
+    code
+}
+
+/// The slow ones first: the others fill the gaps.
+fn cases() -> Vec<Case> {
+    vec![
+        case!(
+            "changes",
+            "S2.1: replicas, image, configuration and quota are changed",
+            ready::changes
+        ),
+        case!(
+            "deletions",
+            "every deleted child comes back",
+            drift::deletions
+        ),
+        case!(
+            "edits",
+            "every edited child is repaired, what others set stays",
+            drift::edits
+        ),
+        case!(
+            "isolated",
+            "proven, and a policy by hand is found at once",
+            isolation::proven
+        ),
+        case!(
+            "retained",
+            "Retain, and taken back with its data",
+            delete::retained
+        ),
+        case!(
+            "runs",
+            "R50, S2.2: Running only after both are ready",
+            ready::runs
+        ),
+        case!(
+            "apart",
+            "what A stores is in A's Redis and not in B's",
+            ready::apart
+        ),
+        case!(
+            "owners",
+            "owners can use their namespace and nothing else",
+            drift::owners
+        ),
+        case!(
+            "suspended",
+            "scaled to zero and back, with its data",
+            ready::suspended
+        ),
+        case!("bare", "R57: without Redis and server", ready::bare),
+        case!("bad-image", "an image that nobody has", ready::bad_image),
+        case!(
+            "small-quota",
+            "a quota that is too small",
+            ready::small_quota
+        ),
+        case!(
+            "no-volume",
+            "a volume that cannot be bound",
+            ready::no_volume
+        ),
+        case!(
+            "wrong-probe",
+            "a probe that is answered with 404",
+            ready::wrong_probe
+        ),
+        case!(
+            "crash-loop",
+            "a program that does not start",
+            ready::crash_loop
+        ),
+        case!(
+            "no-policies",
+            "policies switched off are visible",
+            isolation::nothing
+        ),
+        case!(
+            "delete",
+            "S2.4: Delete takes namespace and data",
+            delete::with_all
+        ),
+        case!(
+            "blocked",
+            "R56: a foreign finalizer is named, and waited for",
+            delete::blocked
+        ),
+        case!(
+            "foreign",
+            "R55: a foreign namespace is refused and untouched",
+            delete::foreign
+        ),
+        alone!(
+            "not-enforced",
+            "the policy engine is stopped, and it is found",
+            isolation::not_enforced
+        ),
+        alone!(
+            "absent",
+            "made and deleted without an operator",
+            delete::absent
+        ),
+        alone!(
+            "killed",
+            "the operator is killed at each step",
+            delete::killed
+        ),
+        alone!(
+            "definition",
+            "deleting the CRD deletes no namespace",
+            delete::definition
+        ),
+        alone!("well", "no bug and no panic in all of that", delete::well),
+    ]
+}

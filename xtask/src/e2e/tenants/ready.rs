@@ -1,0 +1,413 @@
+//! When Tenants run, and what they say when they do not.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use api::tenants::{ComponentPhase, TenantPhase, TenantStatus, condition};
+use k8s_openapi::api::{
+    apps::v1::{Deployment, StatefulSet},
+    core::v1::{ConfigMap, LimitRange, PersistentVolumeClaim, ResourceQuota, Secret, Service},
+    events::v1::Event,
+    networking::v1::NetworkPolicy,
+    rbac::v1::RoleBinding,
+    storage::v1::StorageClass,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, PostParams},
+};
+use serde_json::{Value, json};
+use testkit::{suite::Env, wait::until};
+
+use super::kit::{Bench, LIMIT, NOTES, REDIS, both, namespace, reason, redis, server, told};
+
+/// S2.1, S2.2: running only when both are ready, with all that belongs to it, and S2.5: everything is
+/// labelled, nothing has an owner reference.
+pub(super) async fn runs(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let name = bench.create("a", both()).await?;
+    // Whenever it is said to run, both are ready.
+    let tenants = bench.tenants();
+    let begin = std::time::Instant::now();
+    let seen = std::sync::Mutex::new(Vec::new());
+    let status = until("the Tenant to run", LIMIT, async || {
+        let status = tenants.get(&name).await?.status.unwrap_or_default();
+        let phase = status.phase.map(|phase| format!("{phase:?}"));
+        let phase = phase.unwrap_or_default();
+        if let Ok(mut seen) = seen.lock()
+            && seen.last() != Some(&phase)
+        {
+            seen.push(phase);
+        }
+        Ok(if status.phase == Some(TenantPhase::Running) {
+            Ok(status)
+        } else {
+            Err(told(&status))
+        })
+    })
+    .await?;
+    let took = begin.elapsed().as_secs_f64();
+    let seen = seen.into_inner()?;
+    let deployment = bench.of::<Deployment>(&name).get("server").await?;
+    let set = bench.of::<StatefulSet>(&name).get("redis").await?;
+    let ready = deployment.status.and_then(|status| status.ready_replicas);
+    ensure!(ready == Some(1), "the server is not ready: {ready:?}");
+    let ready = set.status.and_then(|status| status.ready_replicas);
+    ensure!(ready == Some(1), "the Redis is not ready: {ready:?}");
+    for kind in [
+        "Ready",
+        condition::NAMESPACE_READY,
+        condition::QUOTA_READY,
+        condition::REDIS_READY,
+        condition::SERVER_READY,
+        condition::NETWORK_POLICIES_READY,
+    ] {
+        let (value, why) = reason(&status, kind);
+        ensure!(value == "True", "{kind} is '{value}' by '{why}'");
+    }
+    ensure!(
+        status.namespace.as_deref() == Some(&namespace(&name)),
+        "{status:?}"
+    );
+    ensure!(seen.contains(&"Provisioning".to_owned()), "{seen:?}");
+    ensure!(
+        !seen.contains(&"Degraded".to_owned()),
+        "an ordinary start: {seen:?}"
+    );
+    all_ours(&bench, &name).await?;
+    bench.deletes(&name).await?;
+    Ok(format!("{} after {took:.1} s", seen.join(", ")))
+}
+
+/// No child has an owner reference; each says whose it is.
+async fn all_ours(bench: &Bench, name: &str) -> Result<()> {
+    macro_rules! look {
+        ($($kind:ty),*) => {$(
+            let objects = bench.of::<$kind>(name).list(&ListParams::default()).await?.items;
+            for object in objects {
+                let is_the_clusters = ["kube-root-ca.crt"].contains(&object.name_any().as_str());
+                ensure!(object.owner_references().is_empty(), "an owner: {object:?}");
+                ensure!(
+                    is_the_clusters || object.labels().contains_key(api::names::KIND),
+                    "no label: {object:?}"
+                );
+            }
+        )*};
+    }
+    look!(
+        ResourceQuota,
+        LimitRange,
+        RoleBinding,
+        NetworkPolicy,
+        ConfigMap,
+        Secret,
+        Service,
+        Deployment,
+        StatefulSet,
+        PersistentVolumeClaim
+    );
+    Ok(())
+}
+
+/// What goes through one Tenant's server is in its Redis, and in no other's.
+pub(super) async fn apart(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let a = bench.create("a", both()).await?;
+    let b = bench.create("b", both()).await?;
+    bench.running(&a).await?;
+    bench.running(&b).await?;
+    ensure!(bench.ask(&a, "colour=blue").await? == "OK", "not stored");
+    let told = bench.ask(&a, "colour").await?;
+    ensure!(told == "blue", "the server says '{told}'");
+    let stored = bench.redis(&a, "GET colour").await?;
+    ensure!(stored == "blue", "its Redis says '{stored}'");
+    let other = bench.redis(&b, "GET colour").await?;
+    ensure!(other.is_empty(), "the other's Redis says '{other}'");
+    let other = bench.ask(&b, "colour").await?;
+    ensure!(other.is_empty(), "the other's server says '{other}'");
+    // Without the password nobody is answered, and the passwords differ.
+    let asked = bench.redis(&a, "--no-auth-warning -a wrong PING").await?;
+    ensure!(
+        asked.contains("WRONGPASS") || asked.contains("NOAUTH"),
+        "'{asked}'"
+    );
+    let password = async |tenant: &str| -> Result<Vec<u8>> {
+        let secret = bench.of::<Secret>(tenant).get("tenant-redis").await?;
+        let data = secret.data.context("an empty Secret")?;
+        Ok(data.get("password").context("no password")?.0.clone())
+    };
+    ensure!(password(&a).await? != password(&b).await?, "one password");
+    bench.deletes(&a).await?;
+    bench.deletes(&b).await?;
+    Ok("stored through A, read from A's Redis, unknown to B".to_owned())
+}
+
+/// A Tenant without Redis and server is a whole Tenant.
+pub(super) async fn bare(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let name = bench
+        .create(
+            "a",
+            json!({ "resources": {
+                "cpu": { "request": "1", "limit": "2000m" },
+                "memory": { "request": "1Gi", "limit": "2Gi" },
+                "storage": { "request": "1Gi", "limit": "512Mi" },
+                "pods": { "limit": 5 },
+            } }),
+        )
+        .await?;
+    let seen = bench.running(&name).await?;
+    let status = seen.status.unwrap_or_default();
+    for part in [condition::REDIS_READY, condition::SERVER_READY] {
+        ensure!(reason(&status, part) == ("", ""), "{part} of nothing");
+    }
+    let quotas = bench.of::<ResourceQuota>(&name);
+    let quota = quotas.get("tenant").await?;
+    let hard = quota.spec.and_then(|spec| spec.hard).unwrap_or_default();
+    ensure!(hard["limits.cpu"].0 == "2", "R57: {hard:?}");
+    let pods = bench.pods(&name, "server").await?;
+    ensure!(pods.is_empty(), "Pods of nothing");
+    bench.deletes(&name).await?;
+    Ok(told(&status))
+}
+
+/// Replicas, image, configuration and quota are changed; it runs again with each.
+pub(super) async fn changes(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let mut spec = both();
+    spec["resources"] = json!({ "pods": { "limit": 5 }, "cpu": { "limit": "4" } });
+    let name = bench.create("a", spec).await?;
+    bench.running(&name).await?;
+
+    bench
+        .change(&name, json!({ "server": { "replicas": 2 } }))
+        .await?;
+    let seen = bench.running(&name).await?;
+    let part = seen.status.unwrap_or_default().server_status;
+    let part = part.context("no server")?;
+    ensure!(
+        part.ready_replicas == 2 && part.total_replicas == 2,
+        "{part:?}"
+    );
+    bench
+        .change(&name, json!({ "server": { "replicas": 1 } }))
+        .await?;
+    bench.running(&name).await?;
+
+    // Another image: here another name of the same.
+    let other = "testbed.local/notes:another";
+    if let Ok(cluster) = bench.env.testbed("another image") {
+        cluster.tag_image(NOTES, other).await?;
+        bench
+            .change(&name, json!({ "server": { "image": other } }))
+            .await?;
+        bench.running(&name).await?;
+        for pod in bench.pods(&name, "server").await? {
+            let image = pod.spec.context("no spec")?.containers[0].image.clone();
+            ensure!(image.as_deref() == Some(other), "it runs {image:?}");
+        }
+    }
+
+    // The Redis is started again with what is asked for, and has its data still.
+    bench.ask(&name, "kept=yes").await?;
+    let config = json!({ "maxmemory": "32mb", "maxmemory-policy": "allkeys-lru" });
+    bench
+        .change(&name, json!({ "redis": { "config": config } }))
+        .await?;
+    bench.running(&name).await?;
+    let set = bench.redis(&name, "CONFIG GET maxmemory").await?;
+    ensure!(set.contains("33554432"), "'{set}'");
+    let kept = bench.ask(&name, "kept").await?;
+    ensure!(kept == "yes", "the Redis lost its data: '{kept}'");
+
+    bench
+        .change(&name, json!({ "resources": { "pods": { "limit": 7 } } }))
+        .await?;
+    bench.running(&name).await?;
+    let quota = bench.of::<ResourceQuota>(&name).get("tenant").await?;
+    let hard = quota
+        .status
+        .and_then(|status| status.hard)
+        .unwrap_or_default();
+    ensure!(hard["pods"].0 == "7", "{hard:?}");
+    let usage = async || -> Result<TenantStatus> {
+        Ok(bench.tenants().get(&name).await?.status.unwrap_or_default())
+    };
+    let used = until("the usage", Duration::from_secs(15), async || {
+        let status = usage().await?;
+        let pods = status.usage.clone().and_then(|usage| usage.pods);
+        let pods = pods.and_then(|pods| pods.limit).unwrap_or_default();
+        Ok(if pods == "2" { Ok(pods) } else { Err(pods) })
+    })
+    .await?;
+
+    // No Redis any more: what belonged to it goes, its volume stays.
+    bench
+        .change(&name, json!({ "redis": null, "server": { "env": [] } }))
+        .await?;
+    bench.running(&name).await?;
+    let sets = bench
+        .of::<StatefulSet>(&name)
+        .list(&ListParams::default())
+        .await?;
+    ensure!(sets.items.is_empty(), "the StatefulSet is still there");
+    let claims = bench.of::<PersistentVolumeClaim>(&name);
+    ensure!(
+        claims.list(&ListParams::default()).await?.items.len() == 1,
+        "its volume is gone"
+    );
+    bench.deletes(&name).await?;
+    Ok(format!(
+        "replicas, image, configuration, quota ({used} Pods used), without Redis"
+    ))
+}
+
+pub(super) async fn bad_image(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let mut spec = json!({ "server": server() });
+    spec["server"]["image"] = json!("testbed.local/nothing:9");
+    let name = bench.create("a", spec).await?;
+    let said = bench
+        .degraded(
+            &name,
+            "ImagePullFailed",
+            &["server", "testbed.local/nothing:9"],
+        )
+        .await?;
+    bench
+        .change(&name, json!({ "server": { "image": NOTES } }))
+        .await?;
+    bench.running(&name).await?;
+    told_of(&bench, &name, "Warning", "testbed.local/nothing:9").await?;
+    told_of(&bench, &name, "Normal", "server 1/1 ready").await?;
+    bench.deletes(&name).await?;
+    Ok(said)
+}
+
+/// S2.6: an Event about the Tenant, which is where those of objects without a namespace are.
+async fn told_of(bench: &Bench, name: &str, kind: &str, words: &str) -> Result<()> {
+    let uid = bench.tenants().get(name).await?.uid();
+    let events: Api<Event> = Api::namespaced(bench.env.client.clone(), "default");
+    let all = events.list(&ListParams::default()).await?.items;
+    let is_it = |event: &&Event| {
+        let about = event
+            .regarding
+            .as_ref()
+            .and_then(|object| object.uid.clone());
+        let note = event.note.as_deref().unwrap_or_default();
+        about == uid && event.type_.as_deref() == Some(kind) && note.contains(words)
+    };
+    let found = all.iter().filter(is_it).count();
+    ensure!(found == 1, "{found} Events ({kind}) say '{words}'");
+    Ok(())
+}
+
+pub(super) async fn small_quota(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let mut spec = both();
+    spec["resources"] = json!({ "pods": { "limit": 1 } });
+    let name = bench.create("a", spec).await?;
+    let said = bench
+        .degraded(
+            &name,
+            "QuotaExceeded",
+            &["exceeded quota: tenant", "pods=1"],
+        )
+        .await?;
+    bench
+        .change(&name, json!({ "resources": { "pods": { "limit": 2 } } }))
+        .await?;
+    bench.running(&name).await?;
+    bench.deletes(&name).await?;
+    Ok(said)
+}
+
+pub(super) async fn no_volume(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let class = bench.name("golden");
+    let mut redis = redis();
+    redis["storage"]["storageClassName"] = json!(class);
+    let name = bench.create("a", json!({ "redis": redis })).await?;
+    let said = bench
+        .degraded(&name, "VolumeNotReady", &["data-redis-0", &class])
+        .await?;
+    // The class is made: it goes on by itself.
+    let classes: Api<StorageClass> = Api::all(bench.client());
+    let known = classes.list(&ListParams::default()).await?.items;
+    let mut golden = known.into_iter().next().context("no StorageClass")?;
+    golden.metadata = kube::api::ObjectMeta {
+        name: Some(class.clone()),
+        ..Default::default()
+    };
+    classes.create(&PostParams::default(), &golden).await?;
+    bench.running(&name).await?;
+    bench.deletes(&name).await?;
+    classes.delete(&class, &DeleteParams::default()).await?;
+    Ok(said)
+}
+
+pub(super) async fn wrong_probe(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let name = bench.create("a", json!({ "server": server() })).await?;
+    bench.running(&name).await?;
+    let probes = |path: &str| -> Value {
+        json!({ "server": { "probes": { "readiness": { "path": path, "periodSeconds": 1 } } } })
+    };
+    bench.change(&name, probes("/nowhere")).await?;
+    let said = bench
+        .degraded(&name, "ProbeFailed", &["is not ready", "404"])
+        .await?;
+    // What ran before goes on while the new one does not answer.
+    let seen = bench.tenants().get(&name).await?.status.unwrap_or_default();
+    let part = seen.server_status.context("no server")?;
+    ensure!(part.phase == ComponentPhase::Degraded, "{part:?}");
+    bench.change(&name, probes("/cgi-bin/health")).await?;
+    bench.running(&name).await?;
+    bench.deletes(&name).await?;
+    Ok(said)
+}
+
+/// A Redis whose program does not come up.
+pub(super) async fn crash_loop(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let mut redis = redis();
+    redis["image"] = json!("testbed.local/busybox:1");
+    let name = bench.create("a", json!({ "redis": redis })).await?;
+    let seen = bench
+        .until(&name, LIMIT, "degraded", |status| {
+            status.phase == Some(TenantPhase::Degraded)
+        })
+        .await?;
+    let said = told(&seen.status.unwrap_or_default());
+    ensure!(
+        said.contains("ContainerNotStartable") || said.contains("CrashLoop"),
+        "{said}"
+    );
+    bench
+        .change(&name, json!({ "redis": { "image": REDIS } }))
+        .await?;
+    bench.running(&name).await?;
+    bench.deletes(&name).await?;
+    Ok(said)
+}
+
+/// Suspended, everything is scaled to zero and the data stays.
+pub(super) async fn suspended(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let name = bench.create("a", both()).await?;
+    bench.running(&name).await?;
+    bench.ask(&name, "kept=yes").await?;
+    bench.change(&name, json!({ "suspend": true })).await?;
+    let seen = bench.in_phase(&name, LIMIT, TenantPhase::Suspended).await?;
+    let said = told(&seen.status.unwrap_or_default());
+    for component in ["server", "redis"] {
+        let pods = bench.pods(&name, component).await?;
+        ensure!(pods.is_empty(), "{} Pods of {component}", pods.len());
+    }
+    bench.change(&name, json!({ "suspend": false })).await?;
+    bench.running(&name).await?;
+    let kept = bench.ask(&name, "kept").await?;
+    ensure!(kept == "yes", "lost: '{kept}'");
+    bench.deletes(&name).await?;
+    Ok(said)
+}

@@ -1,0 +1,227 @@
+//! The scenarios of the tenants family.
+
+mod bounds;
+mod ends;
+mod oracles;
+mod work;
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Result;
+use api::tenants::Tenant;
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::NamespaceResourceScope;
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use testkit::faults::{
+    oracles::{Evidence, Violation},
+    play::{Proof, Scenario, Stage},
+    witness::Seen,
+};
+
+/// The longest wait for a step, with an API server that refuses and an operator that is killed.
+const LIMIT: Duration = Duration::from_secs(100);
+
+/// The same for a proof: one that could not be tried is tried again after a minute.
+const PROVEN: Duration = Duration::from_secs(170);
+
+/// What a scenario takes beside its longest wait.
+const SLACK: Duration = Duration::from_secs(20);
+
+/// What users do in one scenario.
+type Play = for<'a> fn(&'a Stage) -> BoxFuture<'a, Result<()>>;
+
+/// One of Tenants.
+struct OfTenants {
+    name: &'static str,
+    limit: Duration,
+    play: Play,
+}
+
+impl Scenario for OfTenants {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Violation> {
+        oracles::judge(evidence)
+    }
+
+    fn play<'a>(&'a self, stage: &'a Stage) -> BoxFuture<'a, Result<Proof>> {
+        async move {
+            (self.play)(stage).await?;
+            // Whether a claim is borne out is judged by everything that was seen.
+            let proof: Proof = Box::new(|_| Ok(()));
+            Ok(proof)
+        }
+        .boxed()
+    }
+}
+
+/// All of them. Their names are no others' of another family.
+pub(super) fn scenarios() -> Vec<Arc<dyn Scenario>> {
+    let of = |name, limit, play| -> Arc<dyn Scenario> { Arc::new(OfTenants { name, limit, play }) };
+    let one = |name, play| of(name, LIMIT + SLACK, play);
+    vec![
+        one("bare", |stage| bounds::bare(stage).boxed()),
+        one("change", |stage| bounds::change(stage).boxed()),
+        one("drift", |stage| bounds::drift(stage).boxed()),
+        one("foreign", |stage| bounds::foreign(stage).boxed()),
+        one("removal", |stage| ends::removal(stage).boxed()),
+        one("blocked", |stage| ends::blocked(stage).boxed()),
+        one("retained", |stage| ends::retained(stage).boxed()),
+        one("full", |stage| work::full(stage).boxed()),
+        one("rollout", |stage| work::rollout(stage).boxed()),
+        one("pause", |stage| work::pause(stage).boxed()),
+        of("isolated", PROVEN + SLACK, |stage| {
+            work::isolated(stage).boxed()
+        }),
+    ]
+}
+
+/// Kinds of the family that belong to no namespace.
+pub(super) const SELECTED: &[&str] = &["tenants"];
+
+/// What the family watches, for the witness.
+pub(super) fn watched() -> Vec<kube::core::ApiResource> {
+    use k8s_openapi::api::{
+        apps::v1::{Deployment, StatefulSet},
+        core::v1::{
+            ConfigMap, LimitRange, Namespace, PersistentVolumeClaim, Pod, ResourceQuota, Secret,
+            Service,
+        },
+        discovery::v1::EndpointSlice,
+        events::v1::Event,
+        networking::v1::NetworkPolicy,
+        rbac::v1::RoleBinding,
+    };
+    use kube::core::ApiResource;
+    vec![
+        ApiResource::erase::<Namespace>(&()),
+        ApiResource::erase::<Tenant>(&()),
+        ApiResource::erase::<ResourceQuota>(&()),
+        ApiResource::erase::<LimitRange>(&()),
+        ApiResource::erase::<RoleBinding>(&()),
+        ApiResource::erase::<NetworkPolicy>(&()),
+        ApiResource::erase::<ConfigMap>(&()),
+        ApiResource::erase::<Service>(&()),
+        ApiResource::erase::<Secret>(&()),
+        ApiResource::erase::<Deployment>(&()),
+        ApiResource::erase::<StatefulSet>(&()),
+        ApiResource::erase::<PersistentVolumeClaim>(&()),
+        ApiResource::erase::<EndpointSlice>(&()),
+        ApiResource::erase::<Pod>(&()),
+        ApiResource::erase::<Event>(&()),
+    ]
+}
+
+/// What the chart installs beside the operator.
+pub(super) fn beside() -> Vec<Value> {
+    let class = api::policy::tenant_probe_class();
+    let role = api::policy::tenant_owner_role();
+    vec![json!(class), json!(role)]
+}
+
+/// The name of a play's Tenant.
+fn name(stage: &Stage) -> String {
+    format!("{}-a", stage.namespace)
+}
+
+/// Its namespace.
+fn place(stage: &Stage) -> String {
+    format!("tenant-{}", name(stage))
+}
+
+/// Objects in its namespace.
+fn inside<K>(stage: &Stage) -> Api<K>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope>,
+    K::DynamicType: Default,
+{
+    Api::namespaced(stage.client.clone(), &place(stage))
+}
+
+/// The play's Tenant; `more` is merged into its spec.
+async fn create(stage: &Stage, more: Value) -> Result<()> {
+    let mut spec = json!({ "deletion": { "policy": "Delete" }, "isolation": { "probe": false } });
+    if let (Value::Object(spec), Value::Object(more)) = (&mut spec, more) {
+        spec.extend(more);
+    }
+    let (label, play) = stage.label();
+    let tenant: Tenant = serde_json::from_value(json!({
+        "apiVersion": "orchestrator.io/v1alpha1", "kind": "Tenant",
+        "metadata": { "name": name(stage), "labels": { label: play } }, "spec": spec,
+    }))?;
+    let tenants: Api<Tenant> = Api::all(stage.client.clone());
+    tenants.create(&PostParams::default(), &tenant).await?;
+    Ok(())
+}
+
+async fn patch(stage: &Stage, spec: Value) -> Result<()> {
+    let tenants: Api<Tenant> = Api::all(stage.client.clone());
+    let patch = Patch::Merge(json!({ "spec": spec }));
+    tenants
+        .patch(&name(stage), &PatchParams::default(), &patch)
+        .await?;
+    Ok(())
+}
+
+async fn delete(stage: &Stage) -> Result<()> {
+    let tenants: Api<Tenant> = Api::all(stage.client.clone());
+    tenants
+        .delete(&name(stage), &DeleteParams::default())
+        .await?;
+    Ok(())
+}
+
+/// Phase and reason of the Tenant, if what is said is about its spec as it is.
+fn standing(seen: &[Seen]) -> (String, String) {
+    let Some(tenant) = seen.iter().find(|one| one.resource == "tenants") else {
+        return ("gone".to_owned(), String::new());
+    };
+    let status = &tenant.object["status"];
+    let phase = status["phase"].as_str().unwrap_or("none").to_owned();
+    let ready = tenant.condition("Ready");
+    let reason = ready.and_then(|one| one["reason"].as_str()).unwrap_or("");
+    if status["observedGeneration"] != tenant.object["metadata"]["generation"] {
+        return ("old".to_owned(), format!("{phase} {reason}"));
+    }
+    (phase, reason.to_owned())
+}
+
+/// Waits until the Tenant stands so; an empty reason means any.
+async fn stands(stage: &Stage, phase: &str, reason: &str) -> Result<()> {
+    stage
+        .until(&format!("{phase} {reason}"), LIMIT, |seen| {
+            let (is, why) = standing(seen);
+            if is == phase && (reason.is_empty() || why == reason) {
+                Ok(())
+            } else {
+                Err(format!("{is} {why}"))
+            }
+        })
+        .await
+}
+
+/// Waits until the Tenant is gone; with its namespace, if that is to go.
+async fn gone(stage: &Stage, with_namespace: bool) -> Result<()> {
+    let place = place(stage);
+    stage
+        .until("everything to be gone", LIMIT, |seen| {
+            let is_place = |one: &&Seen| one.resource == "namespaces" && one.name == place;
+            let (is, why) = standing(seen);
+            let is_left = with_namespace && seen.iter().any(|one| is_place(&one));
+            match is == "gone" && !is_left {
+                true => Ok(()),
+                false => Err(format!("{is} {why}, its namespace is there: {is_left}")),
+            }
+        })
+        .await
+}

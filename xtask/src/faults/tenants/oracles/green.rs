@@ -1,0 +1,392 @@
+//! Nothing says that it can be used, or that it is isolated, unless that is so.
+
+use std::collections::BTreeSet;
+
+use api::{names, quantity};
+use serde_json::{Value, json};
+use testkit::faults::witness::{Change, Seen};
+
+use super::{LATE, View, is_deleting, is_of, is_probe, namespace, wanted_namespace};
+
+/// Whether an object is as it must be.
+type Check = Box<dyn Fn(&Value) -> bool>;
+
+/// Something that a Tenant must have before it is ready.
+struct Wanted {
+    resource: &'static str,
+    name: String,
+    check: Check,
+}
+
+fn wanted(resource: &'static str, name: &str, check: impl Fn(&Value) -> bool + 'static) -> Wanted {
+    Wanted {
+        resource,
+        name: name.to_owned(),
+        check: Box::new(check),
+    }
+}
+
+fn is_current(tenant: &Seen) -> bool {
+    let (status, metadata) = (&tenant.object["status"], &tenant.object["metadata"]);
+    status["observedGeneration"] == metadata["generation"]
+}
+
+/// What a condition speaks for, by resource: all of it, if there is none.
+const CLAIMS: &[(&str, &[&str])] = &[
+    ("Ready", &[]),
+    ("QuotaReady", &["resourcequotas", "limitranges"]),
+    ("NetworkPoliciesReady", &["networkpolicies"]),
+    ("RedisReady", &["statefulsets"]),
+    ("ServerReady", &["deployments"]),
+];
+
+/// Versions of Tenants that say something of their spec as it is, and it is not so.
+pub(super) fn false_greens(view: &View<'_>) -> Vec<String> {
+    let mut words = Vec::new();
+    for tenant in view.of("tenants") {
+        if tenant.change == Change::Deleted || !is_current(tenant) {
+            continue;
+        }
+        for (claim, resources) in CLAIMS.iter().filter(|(claim, _)| tenant.is_true(claim)) {
+            for why in missing(view, tenant, resources) {
+                words.push(format!(
+                    "tenants/{} at version {} says {claim}=True, but {why}",
+                    tenant.name, tenant.version
+                ));
+            }
+        }
+    }
+    words
+}
+
+/// What was not there, or not as it must be, when a Tenant said that it is: of these resources, or all.
+fn missing(view: &View<'_>, tenant: &Seen, resources: &[&str]) -> Vec<String> {
+    let place = wanted_namespace(tenant);
+    let uid = tenant.uid.clone();
+    let mut all = vec![wanted("namespaces", &place, move |one| {
+        one["metadata"]["labels"][names::UID] == json!(uid)
+    })];
+    all.extend(expected(&tenant.object["spec"]));
+    let is_meant = |resource: &str| resources.is_empty() || resources.contains(&resource);
+    let mut words: Vec<String> = all
+        .iter()
+        .filter(|wanted| is_meant(wanted.resource))
+        .filter_map(|wanted| wrong(view, tenant, wanted, &place))
+        .collect();
+    if is_meant("networkpolicies") {
+        words.extend(too_many(view, tenant, &place, &all));
+    }
+    words
+}
+
+/// Why something was not there: not now, and not a moment ago.
+fn wrong(view: &View<'_>, tenant: &Seen, wanted: &Wanted, place: &str) -> Option<String> {
+    let Wanted {
+        resource,
+        name,
+        check,
+    } = wanted;
+    let is_it = |one: &&Seen| match *resource {
+        "endpointslices" => {
+            let service = one.label("kubernetes.io/service-name");
+            service == Some(name) && namespace(one) == place
+        }
+        "namespaces" => one.name == *name,
+        _ => one.name == *name && namespace(one) == place,
+    };
+    let mut last_good: Option<&Seen> = None;
+    let mut bad_since: Option<&Seen> = None;
+    for one in view.of(resource).filter(is_it) {
+        if one.version >= tenant.version {
+            break;
+        }
+        if !is_deleting(one) && check(&one.object) {
+            (last_good, bad_since) = (Some(one), None);
+        } else {
+            bad_since = bad_since.or(Some(one));
+        }
+    }
+    match (last_good, bad_since) {
+        (None, _) => Some(format!("{resource}/{name} was never as it must be")),
+        (Some(_), None) => None,
+        // We changed it ourselves: its readiness before says nothing, and we knew.
+        (Some(good), Some(bad)) if generation(bad) > generation(good) && is_work(resource) => Some(
+            format!("{resource}/{name} was not yet what it was changed to"),
+        ),
+        (Some(_), Some(bad)) => {
+            let since = tenant.at.saturating_duration_since(bad.at);
+            (since > LATE).then(|| {
+                let since = since.as_secs();
+                format!("{resource}/{name} was not as it must be for {since} s")
+            })
+        }
+    }
+}
+
+fn is_work(resource: &str) -> bool {
+    ["deployments", "statefulsets"].contains(&resource)
+}
+
+fn generation(seen: &Seen) -> i64 {
+    seen.object["metadata"]["generation"].as_i64().unwrap_or(0)
+}
+
+/// Policies of the Tenant beyond those that its spec asks for.
+fn too_many(view: &View<'_>, tenant: &Seen, place: &str, all: &[Wanted]) -> Vec<String> {
+    let names: BTreeSet<&str> = all
+        .iter()
+        .filter(|one| one.resource == "networkpolicies")
+        .map(|one| one.name.as_str())
+        .collect();
+    let mut words = Vec::new();
+    for versions in view.objects("networkpolicies") {
+        let mut before = versions.iter().filter(|one| one.version < tenant.version);
+        let Some(last) = before.next_back() else {
+            continue;
+        };
+        let is_extra = is_of(last, tenant)
+            && namespace(last) == place
+            && !is_deleting(last)
+            && !names.contains(last.name.as_str());
+        let first = versions.first().map_or(tenant.at, |first| first.at);
+        if is_extra && tenant.at.saturating_duration_since(first) > LATE {
+            words.push(format!(
+                "networkpolicies/{} is there, and nobody asks for it",
+                last.name
+            ));
+        } else if is_extra && spec_is_old(view, tenant) {
+            words.push(format!("networkpolicies/{} is not wanted", last.name));
+        }
+    }
+    words
+}
+
+/// Whether the Tenant's spec is the first that it had: then nothing that is not in it was ever asked for.
+fn spec_is_old(view: &View<'_>, tenant: &Seen) -> bool {
+    let generation = &tenant.object["metadata"]["generation"];
+    let mut of_it = view.of("tenants").filter(|one| one.uid == tenant.uid);
+    of_it
+        .next()
+        .is_some_and(|first| first.object["metadata"]["generation"] == *generation)
+}
+
+/// What the spec asks for, beside the namespace.
+fn expected(spec: &Value) -> Vec<Wanted> {
+    let mut all = quotas(spec);
+    if let Some(owners) = spec["owners"].as_array().filter(|all| !all.is_empty()) {
+        let people: Vec<Value> = owners.iter().map(|one| one["name"].clone()).collect();
+        all.push(wanted("rolebindings", "tenant-owner", move |one| {
+            let subjects = one["subjects"].as_array();
+            let found = subjects
+                .into_iter()
+                .flat_map(|all| all.iter())
+                .map(|one| one["name"].clone());
+            found.collect::<Vec<_>>() == people
+        }));
+    }
+    all.extend(policies(spec));
+    all.extend(work(spec));
+    all
+}
+
+fn is_amount(found: &Value, asked: &Value) -> bool {
+    let meaning = |value: &Value| match value {
+        Value::String(text) => quantity::parse(text),
+        Value::Number(number) => quantity::parse(&number.to_string()),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    };
+    meaning(found).is_some() && meaning(found) == meaning(asked)
+}
+
+fn quotas(spec: &Value) -> Vec<Wanted> {
+    let mut hard: Vec<(String, Value)> = Vec::new();
+    for name in ["cpu", "memory"] {
+        for (field, word) in [("request", "requests"), ("limit", "limits")] {
+            let amount = &spec["resources"][name][field];
+            if !amount.is_null() {
+                hard.push((format!("{word}.{name}"), amount.clone()));
+            }
+        }
+    }
+    let pods = &spec["resources"]["pods"]["limit"];
+    if !pods.is_null() {
+        hard.push(("pods".to_owned(), pods.clone()));
+    }
+    let mut all = vec![wanted("resourcequotas", "tenant-probes", |_| true)];
+    if !hard.is_empty() {
+        all.push(wanted("resourcequotas", "tenant", move |one| {
+            let (asked, counted) = (&one["spec"]["hard"], &one["status"]["hard"]);
+            hard.iter().all(|(name, amount)| {
+                is_amount(&asked[name], amount) && is_amount(&counted[name], amount)
+            })
+        }));
+        all.push(wanted("limitranges", "tenant", |_| true));
+    }
+    let storage = spec["resources"]["storage"]["request"].clone();
+    all.push(wanted("resourcequotas", "tenant-objects", move |one| {
+        let hard = &one["spec"]["hard"];
+        is_amount(&hard["services.nodeports"], &json!("0"))
+            && (storage.is_null() || is_amount(&hard["requests.storage"], &storage))
+    }));
+    all
+}
+
+fn policies(spec: &Value) -> Vec<Wanted> {
+    let policy = &spec["networkPolicy"];
+    if policy["enabled"] == false {
+        return Vec::new();
+    }
+    let empty = |value: &Value| value.as_array().is_none_or(Vec::is_empty);
+    let mut all = vec![
+        wanted("networkpolicies", "default-deny", move |one| {
+            let spec = &one["spec"];
+            let both = spec["policyTypes"]
+                .as_array()
+                .is_some_and(|all| all.len() == 2);
+            let selector = spec["podSelector"].as_object();
+            let is_all = selector.is_none_or(serde_json::Map::is_empty);
+            both && is_all && empty(&spec["ingress"]) && empty(&spec["egress"])
+        }),
+        wanted("networkpolicies", "allow-dns", move |one| {
+            empty(&one["spec"]["ingress"])
+        }),
+        wanted("networkpolicies", "allow-inside", |_| true),
+    ];
+    let ports = |rule: &Value, field: &str| -> Vec<Value> {
+        let all = rule[field].as_array();
+        all.into_iter()
+            .flat_map(|all| all.iter())
+            .map(|one| one["port"].clone())
+            .collect()
+    };
+    for (field, side) in [("ingressRules", "ingress"), ("egressRules", "egress")] {
+        let rules = policy[field].as_array();
+        for (number, rule) in rules.into_iter().flat_map(|all| all.iter()).enumerate() {
+            let asked = ports(rule, "ports");
+            let name = format!("{side}-{number}");
+            all.push(wanted("networkpolicies", &name, move |one| {
+                ports(&one["spec"][side][0], "ports") == asked
+            }));
+        }
+    }
+    let has_names = policy["allowedNamespaces"]
+        .as_array()
+        .is_some_and(|all| !all.is_empty());
+    if has_names && !spec["server"].is_null() {
+        all.push(wanted("networkpolicies", "allow-namespaces", move |one| {
+            !empty(&one["spec"]["ingress"][0]["from"])
+        }));
+    }
+    all
+}
+
+fn work(spec: &Value) -> Vec<Wanted> {
+    let leads = |one: &Value| {
+        let endpoints = one["endpoints"].as_array();
+        let mut endpoints = endpoints.into_iter().flat_map(|all| all.iter());
+        endpoints.any(|one| one["conditions"]["ready"] == true)
+    };
+    let mut all = Vec::new();
+    if !spec["redis"].is_null() {
+        let config = spec["redis"]["config"].clone();
+        all.extend([
+            wanted("secrets", "tenant-redis", |_| true),
+            wanted("configmaps", "redis", move |one| {
+                let text = one["data"]["redis.conf"].as_str().unwrap_or_default();
+                let mut asked = config.as_object().into_iter().flat_map(|all| all.iter());
+                asked.all(|(name, value)| {
+                    let line = format!("{name} {}", value.as_str().unwrap_or_default());
+                    text.lines().any(|one| one == line)
+                })
+            }),
+            wanted("services", "redis", |_| true),
+            wanted("statefulsets", "redis", |one| {
+                let status = &one["status"];
+                is_rolled_out(one)
+                    && status["readyReplicas"] == 1
+                    && status["updateRevision"] == status["currentRevision"]
+            }),
+            wanted("endpointslices", "redis", leads),
+        ]);
+    }
+    if !spec["server"].is_null() {
+        let replicas = spec["server"]["replicas"].as_u64().unwrap_or(1);
+        let replicas = json!(replicas);
+        all.extend([
+            wanted("services", "server", |_| true),
+            wanted("deployments", "server", move |one| {
+                let status = &one["status"];
+                let counts = ["replicas", "readyReplicas", "updatedReplicas"];
+                is_rolled_out(one) && counts.iter().all(|name| status[*name] == replicas)
+            }),
+            wanted("endpointslices", "server", leads),
+        ]);
+    }
+    all
+}
+
+fn is_rolled_out(one: &Value) -> bool {
+    let observed = one["status"]["observedGeneration"].as_i64().unwrap_or(-1);
+    observed >= one["metadata"]["generation"].as_i64().unwrap_or(0)
+}
+
+/// Versions that say that a Tenant is isolated, without Pods that tried it from both sides.
+pub(super) fn unproven(view: &View<'_>) -> Vec<String> {
+    let mut words = Vec::new();
+    for tenant in view.of("tenants") {
+        if tenant.change == Change::Deleted || !tenant.is_true("NetworkIsolated") {
+            continue;
+        }
+        let place = wanted_namespace(tenant);
+        let mut told = view
+            .of("pods")
+            .filter(|one| is_probe(one) && is_of(one, tenant) && one.version < tenant.version)
+            .filter(|one| has_proven(one));
+        let (inside, outside): (Vec<&Seen>, Vec<&Seen>) =
+            told.by_ref().partition(|one| namespace(one) == place);
+        for (side, pods) in [("inside", inside), ("outside", outside)] {
+            if pods.is_empty() {
+                words.push(format!(
+                    "tenants/{} at version {} says NetworkIsolated=True, but before it no Pod {side} had told so",
+                    tenant.name, tenant.version
+                ));
+            }
+        }
+    }
+    words
+}
+
+/// Whether a Pod ended well, and each of its connections as it must.
+fn has_proven(pod: &Seen) -> bool {
+    let status = &pod.object["status"];
+    let end = &status["containerStatuses"][0]["state"]["terminated"];
+    let told = end["message"].as_str().unwrap_or_default().lines();
+    let plan = pod.object["metadata"]["annotations"]["orchestrator.io/plan"].as_str();
+    let plan: Vec<&str> = plan.unwrap_or_default().lines().collect();
+    let told: Vec<&str> = told.collect();
+    let is_as_planned = |(wanted, found): (&&str, &&str)| {
+        let sign = if wanted.starts_with('+') { "1 " } else { "0 " };
+        found.starts_with(sign)
+    };
+    status["phase"] == "Succeeded"
+        && !plan.is_empty()
+        && plan.len() == told.len()
+        && plan.iter().zip(&told).all(is_as_planned)
+}
+
+/// Versions whose phase and whose condition do not say the same.
+pub(super) fn disagreements(view: &View<'_>) -> Vec<String> {
+    let mut words = Vec::new();
+    for tenant in view.of("tenants") {
+        let status = &tenant.object["status"];
+        let is_looked_at = status["observedGeneration"].as_i64().unwrap_or(-1) >= 0;
+        let is_running = status["phase"] == "Running";
+        if is_looked_at && !is_deleting(tenant) && is_running != tenant.is_true("Ready") {
+            words.push(format!(
+                "tenants/{} at version {}: Ready and the phase {} disagree",
+                tenant.name, tenant.version, status["phase"]
+            ));
+        }
+    }
+    words
+}

@@ -1,0 +1,102 @@
+//! Scenarios of Tenants with a Redis and a server.
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use serde_json::{Value, json};
+use testkit::faults::play::Stage;
+
+use super::{LIMIT, PROVEN, create, inside, patch, standing, stands};
+
+const REDIS: &str = "testbed.local/redis:7";
+const NOTES: &str = "testbed.local/notes:1";
+
+fn small() -> Value {
+    json!({
+        "requests": { "cpu": "10m", "memory": "16Mi" },
+        "limits": { "cpu": "500m", "memory": "64Mi" },
+    })
+}
+
+/// As small as it can be.
+pub(super) fn redis() -> Value {
+    json!({ "image": REDIS, "storage": { "size": "64Mi" }, "resources": small() })
+}
+
+fn server() -> Value {
+    json!({
+        "image": NOTES,
+        "replicas": 1,
+        "resources": small(),
+        "probes": { "readiness": { "path": "/cgi-bin/health", "periodSeconds": 1 } },
+    })
+}
+
+/// The password is nobody's to read.
+async fn hidden(stage: &Stage) -> Result<()> {
+    let secrets: Api<Secret> = inside(stage);
+    let secret = secrets.get("tenant-redis").await?;
+    let data = secret.data.unwrap_or_default();
+    let password = data.get("password").context("no password")?;
+    stage.canary(&String::from_utf8(password.0.clone())?);
+    Ok(())
+}
+
+/// A Redis and a server.
+pub(super) async fn full(stage: &Stage) -> Result<()> {
+    create(stage, json!({ "redis": redis(), "server": server() })).await?;
+    stands(stage, "Running", "").await?;
+    hidden(stage).await
+}
+
+/// Another configuration of the Redis, which is started again with it.
+pub(super) async fn rollout(stage: &Stage) -> Result<()> {
+    create(stage, json!({ "redis": redis() })).await?;
+    stands(stage, "Running", "").await?;
+    hidden(stage).await?;
+    let config = json!({ "maxmemory-policy": "allkeys-lru" });
+    patch(stage, json!({ "redis": { "config": config } })).await?;
+    stands(stage, "Running", "").await
+}
+
+/// Stopped, and started again.
+pub(super) async fn pause(stage: &Stage) -> Result<()> {
+    create(stage, json!({ "redis": redis() })).await?;
+    stands(stage, "Running", "").await?;
+    patch(stage, json!({ "suspend": true })).await?;
+    stage
+        .until("suspended, without a Pod", LIMIT, |seen| {
+            let (phase, reason) = standing(seen);
+            let pods = seen.iter().filter(|one| one.resource == "pods").count();
+            if phase == "Suspended" && pods == 0 {
+                Ok(())
+            } else {
+                Err(format!("{phase} {reason}, {pods} Pods"))
+            }
+        })
+        .await?;
+    patch(stage, json!({ "suspend": false })).await?;
+    stands(stage, "Running", "").await
+}
+
+/// A Redis that nobody outside reaches, which is proven by Pods that try.
+pub(super) async fn isolated(stage: &Stage) -> Result<()> {
+    let spec = json!({ "redis": redis(), "isolation": { "probe": true } });
+    create(stage, spec).await?;
+    stage
+        .until("proven, without a Pod that tries", PROVEN, |seen| {
+            let tenant = seen.iter().find(|one| one.resource == "tenants");
+            let fact = tenant.and_then(|one| one.condition("NetworkIsolated"));
+            let is_true = fact.is_some_and(|fact| fact["status"] == "True");
+            let probes = seen
+                .iter()
+                .filter(|one| super::oracles::is_probe(one))
+                .count();
+            match is_true && probes == 0 {
+                true => Ok(()),
+                false => Err(format!("{fact:?}, {probes} Pods that try")),
+            }
+        })
+        .await?;
+    stands(stage, "Running", "").await
+}
