@@ -93,7 +93,7 @@ pub(super) async fn retained(env: Env) -> Result<String> {
     };
     let name = bench.create("a", spec()).await?;
     bench.running(&name).await?;
-    bench.ask(&name, "kept=yes").await?;
+    bench.stores(&name, "kept=yes").await?;
     let pods = pod_uids(&bench, &name).await?;
     bench
         .tenants()
@@ -312,7 +312,7 @@ pub(super) async fn definition(env: Env) -> Result<String> {
     for name in &all {
         bench.running(name).await?;
     }
-    bench.ask(&all[0], "kept=yes").await?;
+    bench.stores(&all[0], "kept=yes").await?;
     let judged = super::kit::judge().await?;
     let crds: Api<CustomResourceDefinition> = Api::all(bench.client());
     let crd = "tenants.orchestrator.io";

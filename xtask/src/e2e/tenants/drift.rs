@@ -78,7 +78,7 @@ pub(super) async fn deletions(env: Env) -> Result<String> {
     count += deleted::<Deployment>(&bench, &tenant).await?;
     count += deleted::<StatefulSet>(&bench, &tenant).await?;
     bench.running(&name).await?;
-    bench.ask(&name, "a=b").await?;
+    bench.stores(&name, "a=b").await?;
     // Another password: both take it.
     count += deleted::<Secret>(&bench, &tenant).await?;
     until(

@@ -44,6 +44,8 @@ pub(super) const REDIS: &str = "testbed.local/redis:7";
 pub(super) const NOTES: &str = "testbed.local/notes:1";
 /// Long enough for a Redis and a server on a machine with much to do.
 pub(super) const LIMIT: Duration = Duration::from_secs(90);
+/// For so long the testbed's DNS may tell what was, and some more.
+const DNS: Duration = Duration::from_secs(20);
 /// Within this time it is said what is in the way.
 pub(super) const SAID: Duration = Duration::from_secs(10);
 
@@ -271,15 +273,32 @@ impl Bench {
         why::ask(&self.env.client, TargetKind::Tenant, "", name, reason).await
     }
 
-    /// What the server of a Tenant answers, through the API server.
+    /// What the server of a Tenant answers, through the API server, as soon as it finds its Redis: who
+    /// asked for the name of a Redis that was being started again is told so by the cluster's DNS for
+    /// some seconds more.
     pub(super) async fn ask(&self, tenant: &str, query: &str) -> Result<String> {
         let namespace = namespace(tenant);
         let path = format!(
             "/api/v1/namespaces/{namespace}/services/server:3030/proxy/cgi-bin/notes?{query}"
         );
-        let request = http::Request::get(path).body(Vec::new())?;
-        let answer = self.env.client.request_text(request).await?;
-        Ok(answer.trim().to_owned())
+        until("a server that finds its Redis", DNS, async || {
+            let request = http::Request::get(&path).body(Vec::new())?;
+            let answer = self.env.client.request_text(request).await?;
+            let answer = answer.trim().to_owned();
+            Ok(if answer.contains("name resolution") {
+                Err(answer)
+            } else {
+                Ok(answer)
+            })
+        })
+        .await
+    }
+
+    /// Stores something through the server of a Tenant.
+    pub(super) async fn stores(&self, tenant: &str, note: &str) -> Result<()> {
+        let answer = self.ask(tenant, note).await?;
+        ensure!(answer == "OK", "'{note}' was not stored: '{answer}'");
+        Ok(())
     }
 
     /// What a command in a Tenant's Redis says.

@@ -116,7 +116,7 @@ pub(super) async fn apart(env: Env) -> Result<String> {
     let b = bench.create("b", both()).await?;
     bench.running(&a).await?;
     bench.running(&b).await?;
-    ensure!(bench.ask(&a, "colour=blue").await? == "OK", "not stored");
+    bench.stores(&a, "colour=blue").await?;
     let told = bench.ask(&a, "colour").await?;
     ensure!(told == "blue", "the server says '{told}'");
     let stored = bench.redis(&a, "GET colour").await?;
@@ -209,7 +209,7 @@ pub(super) async fn changes(env: Env) -> Result<String> {
     }
 
     // The Redis is started again with what is asked for, and has its data still.
-    bench.ask(&name, "kept=yes").await?;
+    bench.stores(&name, "kept=yes").await?;
     let config = json!({ "maxmemory": "32mb", "maxmemory-policy": "allkeys-lru" });
     bench
         .change(&name, json!({ "redis": { "config": config } }))
@@ -396,7 +396,7 @@ pub(super) async fn suspended(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let name = bench.create("a", both()).await?;
     bench.running(&name).await?;
-    bench.ask(&name, "kept=yes").await?;
+    bench.stores(&name, "kept=yes").await?;
     bench.change(&name, json!({ "suspend": true })).await?;
     let seen = bench.in_phase(&name, LIMIT, TenantPhase::Suspended).await?;
     let said = told(&seen.status.unwrap_or_default());
