@@ -18,7 +18,7 @@ macro_rules! case {
             shows: $shows,
             tier: testkit::cluster::Tier::Node,
             alone: false,
-            limit: std::time::Duration::from_secs(240),
+            limit: std::time::Duration::from_secs(400),
             run: |env| futures::FutureExt::boxed($run(env)),
         }
     };

@@ -17,6 +17,7 @@ use api::{
 use mutant::Mutant;
 use serde_json::{Value, json};
 
+pub(crate) use network::DENY;
 pub use network::{fingerprint, may_enter, may_leave};
 pub use place::{NOTES, namespace, namespace_labels, notes};
 pub use probe::{Connection, Side};

@@ -13,6 +13,9 @@ use super::{COMPONENT, For, SERVER, types};
 /// The label that every namespace has: its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
+/// The policy that closes; the others open something of what it closed.
+pub(crate) const DENY: &str = "default-deny";
+
 /// The policies, one for each thing that is allowed, so that a removed rule removes its policy.
 ///
 /// Each names both of its sides in full, also empty ones: what is left out could be added by someone
@@ -29,13 +32,7 @@ pub(super) fn all(of: For<'_>) -> Vec<Manifest> {
     }
     let everything = json!({});
     let mut all = vec![
-        policy(
-            of,
-            "default-deny",
-            &everything,
-            Some(json!([])),
-            Some(json!([])),
-        ),
+        policy(of, DENY, &everything, Some(json!([])), Some(json!([]))),
         policy(of, "allow-dns", &everything, None, Some(dns(of))),
         policy(
             of,

@@ -59,8 +59,9 @@ pub(super) fn effects(view: View<'_>, wanted: &[Wanted<'_>]) -> Vec<Effect<NoExt
     let mut effects: Vec<_> = bounds.iter().filter_map(|one| applied(view, one)).collect();
     // What opens something goes before anything else is made: what is made can be refused, and whose
     // rights were taken away must not keep them by that.
-    let (opening, other): (Vec<_>, Vec<_>) =
+    let (mut opening, other): (Vec<_>, Vec<_>) =
         unwanted(view, wanted).partition(|(resource, _)| EXACT.contains(resource));
+    opening.sort_by_key(|(resource, child)| !closes(*resource, child));
     effects.extend(pruned(&opening));
     let left = world.left_policies.iter();
     let is_unwanted = |child: &&ChildView| !is_wanted(wanted, types::NETWORK_POLICY, child);
@@ -76,6 +77,12 @@ pub(super) fn effects(view: View<'_>, wanted: &[Wanted<'_>]) -> Vec<Effect<NoExt
     effects.extend(work.filter_map(|one| applied(view, one)));
     effects.extend(pruned(&other));
     effects
+}
+
+/// Whether it is what the other policies open. It goes before them: what works would be cut off in
+/// between.
+pub(super) fn closes(resource: ResourceType, child: &ChildView) -> bool {
+    resource == types::NETWORK_POLICY && child.name == build::DENY
 }
 
 fn pruned(all: &[(ResourceType, &ChildView)]) -> impl Iterator<Item = Effect<NoExternal>> {

@@ -10,7 +10,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mutant::Mutant;
 use serde_json::json;
 
-use super::{TenantDecision, View, children::target, isolation, place};
+use super::{
+    TenantDecision, View,
+    children::{closes, target},
+    isolation, place,
+};
 use crate::{
     build::{self, types},
     view::NamespaceView,
@@ -157,7 +161,9 @@ fn retain(
         return decision.wake_at(view.now);
     }
     decision.effects = probes;
-    for (resource, child) in &view.world.children {
+    let mut children: Vec<_> = view.world.children.iter().collect();
+    children.sort_by_key(|(resource, child)| !closes(*resource, child));
+    for (resource, child) in children {
         decision.effects.push(if taken.contains(resource) {
             Effect::Delete(target(*resource, child))
         } else {

@@ -23,6 +23,7 @@ use kube::{
 use serde_json::{Value, json};
 use testkit::{operator, suite::Env, wait::until};
 
+use super::super::reading::says_all;
 use super::kit::{Bench, LIMIT, both, namespace, ready_reason, reason, told};
 
 /// With everything: namespace, volume, Tenant, in this order; S2.4.
@@ -64,13 +65,12 @@ pub(super) async fn blocked(env: Env) -> Result<String> {
         .await?;
     let seen = bench
         .until(&name, Duration::from_secs(30), "blocked", |status| {
+            let blockers = ["configmaps", "example.com/backup", &namespace(&name)];
             reason(status, condition::STALLED) == ("True", "DeletionBlocked")
+                && says_all(status, &blockers).is_ok()
         })
         .await?;
     let said = told(&seen.status.unwrap_or_default());
-    for word in ["configmaps", "example.com/backup", &namespace(&name)] {
-        ensure!(said.contains(word), "'{word}' is not in '{said}'");
-    }
     bench.explained(&name, "DeletionBlocked").await?;
     let free = json!({ "metadata": { "finalizers": null } });
     maps.patch("precious", &PatchParams::default(), &Patch::Merge(&free))

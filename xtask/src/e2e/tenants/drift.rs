@@ -21,7 +21,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use testkit::{suite::Env, wait::until};
 
-use super::kit::{Bench, both, labelled, namespace, reason};
+use super::kit::{Bench, SAID, both, labelled, namespace, reason};
 
 const REPAIRED: Duration = Duration::from_secs(10);
 
@@ -426,13 +426,13 @@ pub(super) async fn owners(env: Env) -> Result<String> {
     // When she is no owner any more, it ends.
     bench.change(&a, json!({ "owners": [] })).await?;
     bench.running(&a).await?;
-    let alice = as_user(&bench.env, "alice")?;
-    is_forbidden(
-        "her old Pods",
-        Api::<Pod>::namespaced(alice, &here)
-            .list(&ListParams::default())
-            .await,
-    )?;
+    let pods = Api::<Pod>::namespaced(as_user(&bench.env, "alice")?, &here);
+    // The API server hears of it a moment later than who watches it.
+    until("her old Pods to be forbidden", SAID, async || {
+        let answer = pods.list(&ListParams::default()).await;
+        Ok(is_forbidden("her old Pods", answer).map_err(|error| error.to_string()))
+    })
+    .await?;
     bench.deletes(&a).await?;
     bench.deletes(&b).await?;
     Ok("4 things that she may, 13 that she may not".to_owned())

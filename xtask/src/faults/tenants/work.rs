@@ -28,7 +28,10 @@ fn server() -> Value {
         "image": NOTES,
         "replicas": 1,
         "resources": small(),
-        "probes": { "readiness": { "path": "/cgi-bin/health", "periodSeconds": 1 } },
+        // Patiently: on a machine with much to do, an answer may come late.
+        "probes": {
+            "readiness": { "path": "/cgi-bin/health", "periodSeconds": 1, "failureThreshold": 10 },
+        },
     })
 }
 

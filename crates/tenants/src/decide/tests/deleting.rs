@@ -68,6 +68,12 @@ fn what_is_retained_can_be_taken_back() {
             "{gone}"
         );
     }
+    // What works is not cut off in between.
+    let policies = effects.iter().filter(|one| one.contains("NetworkPolicy"));
+    assert_eq!(
+        policies.collect::<Vec<_>>().first().unwrap().as_str(),
+        "delete NetworkPolicy default-deny"
+    );
     for left in [
         "Deployment server",
         "StatefulSet redis",
