@@ -155,7 +155,7 @@ reasons! {
 
     // What keeps a Tenant from being ready, or from being isolated.
     NamespaceTaken: "The namespace that the Tenant wants exists and belongs to someone else. It was not touched.",
-        "Choose another `spec.namespace`, delete the namespace, or let the Tenant take it with the annotation that the message names.";
+        "Delete the namespace, let the Tenant take it with the annotation that the message names, or delete the Tenant and make it anew with another `spec.namespace`, which cannot be changed.";
     NotReady: "Not everything that is wanted is ready, and nobody says why.",
         "Look at the Pods that the message speaks of: `kubectl describe`, `kubectl logs`.";
     CrashLoop: "A program ends again and again.",
@@ -172,10 +172,10 @@ reasons! {
         "The message says from where. Check the cluster's DNS, and that it is in the operator's `tenants.dnsNamespace`.";
     Isolated: "Everything that must be refused was refused, and everything that must pass passed.",
         "Nothing.";
-    NothingToProbe: "There is nothing to try: neither this Tenant nor another has a server or a Redis that must not be reached.",
-        "Nothing. It is tried as soon as there is.";
-    ProofPending: "The connections are being tried.",
-        "Wait.";
+    NothingToProbe: "There is nothing to try: neither this Tenant nor one of the next hundred has a server or a Redis that must not be reached.",
+        "Nothing. It is tried within ten minutes after there is.";
+    ProofPending: "The connections were not tried since the last change: it waits until the Tenant runs, for its turn, or for the Pods that try. The message says which.",
+        "Wait; a Tenant that does not run says why in `Ready`.";
     ProbesOff: "`isolation.probe` is false: nobody tries.",
         "Set it to true to have the isolation proven.";
     ProofFailed: "The Pods that try the connections did not come to their end.",

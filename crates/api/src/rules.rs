@@ -247,6 +247,13 @@ pub(crate) fn redis_variables_are_ours() -> Rule {
         .field_path(".server.env")
 }
 
+/// Whoever is let in reaches the server; without one it would do nothing.
+pub(crate) fn let_in_to_something() -> Rule {
+    Rule::new("has(self.server) || !has(self.networkPolicy) || !has(self.networkPolicy.allowedNamespaces) || self.networkPolicy.allowedNamespaces.size() == 0")
+        .message("'allowedNamespaces' may reach 'server', and there is none; for Pods of your own, say who may reach them in 'ingressRules'")
+        .field_path(".networkPolicy.allowedNamespaces")
+}
+
 /// A ServiceAccount whose name the cluster accepts: otherwise no owner gets his role.
 pub(crate) fn account_name() -> Rule {
     Rule::new("self.kind != 'ServiceAccount' || !format.dns1123Subdomain().validate(self.name).hasValue()")

@@ -126,6 +126,9 @@ pub trait Status:
     /// The field of the spec that [`Status::epoch`] follows, for the docs.
     const EPOCH: Option<&'static str> = None;
 
+    /// Conditions that the main one says nothing of: how they turn is told and counted by itself.
+    const APART: &'static [&'static str] = &[];
+
     /// The phase; `None` before the first record.
     fn phase(&self) -> Option<Self::Phase>;
 

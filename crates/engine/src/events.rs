@@ -25,6 +25,7 @@ pub(crate) struct Transition<'a> {
     pub(crate) since: Option<Timestamp>,
     pub(crate) attempt: u32,
     pub(crate) disruptions: u32,
+    /// What it turned to, or the condition that turned.
     pub(crate) phase: &'a str,
     pub(crate) verdict: &'a Verdict,
 }

@@ -40,6 +40,8 @@ struct Inner {
     resources: Mutex<BTreeSet<Arc<str>>>,
     runs: Family<RunEnd, Counter>,
     active: Family<InPhase, Gauge>,
+    objects: Family<InPhase, Gauge>,
+    conditions: Family<InCondition, Gauge>,
     phases: Family<InPhase, Histogram, Buckets>,
     reconciles: Family<Reconcile, Histogram, Buckets>,
     errors: Family<Failure, Counter>,
@@ -62,6 +64,13 @@ struct RunEnd {
 struct InPhase {
     kind: &'static str,
     phase: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InCondition {
+    kind: &'static str,
+    condition: &'static str,
+    status: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -139,6 +148,7 @@ impl Default for Metrics {
         // The library appends `_total` to counters and the unit to the others.
         let mut registry = Registry::with_prefix("orchestrator");
         let (runs, active) = (Family::default(), Family::default());
+        let (objects, conditions) = (Family::default(), Family::default());
         let phases = Family::new_with_constructor(PHASE_BUCKETS);
         let reconciles = Family::new_with_constructor(RECONCILE_BUCKETS);
         let (errors, depth, oldest) = (Family::default(), Family::default(), Family::default());
@@ -149,6 +159,16 @@ impl Default for Metrics {
             "runs_active",
             "Runs that have not ended, by phase",
             Family::clone(&active),
+        );
+        registry.register(
+            "objects",
+            "Objects of kinds that stay, by phase",
+            Family::clone(&objects),
+        );
+        registry.register(
+            "conditions",
+            "Objects of kinds that stay, by what a condition of theirs says",
+            Family::clone(&conditions),
         );
         registry.register_with_unit(
             "phase_duration",
@@ -203,6 +223,8 @@ impl Default for Metrics {
             resources: Mutex::default(),
             runs,
             active,
+            objects,
+            conditions,
             phases,
             reconciles,
             errors,
@@ -231,6 +253,28 @@ impl Metrics {
     pub fn set_active(&self, kind: &'static str, phase: &'static str, count: usize) {
         let labels = InPhase { kind, phase };
         self.0.active.get_or_create(&labels).set(whole(count));
+    }
+
+    /// How many objects that stay are in a phase now.
+    pub fn set_objects(&self, kind: &'static str, phase: &'static str, count: usize) {
+        let labels = InPhase { kind, phase };
+        self.0.objects.get_or_create(&labels).set(whole(count));
+    }
+
+    /// Of how many objects that stay a condition says this now.
+    pub fn set_condition(
+        &self,
+        kind: &'static str,
+        condition: &'static str,
+        status: &'static str,
+        count: usize,
+    ) {
+        let labels = InCondition {
+            kind,
+            condition,
+            status,
+        };
+        self.0.conditions.get_or_create(&labels).set(whole(count));
     }
 
     /// An object left a phase after this time.
@@ -334,6 +378,8 @@ mod tests {
         let metrics = Metrics::default();
         metrics.run_ended("TaskRun", "Failed", "StepOOM");
         metrics.set_active("TaskRun", "Running", 3);
+        metrics.set_objects("Tenant", "Degraded", 2);
+        metrics.set_condition("Tenant", "NetworkIsolated", "False", 1);
         metrics.phase_ended("TaskRun", "Running", Duration::from_secs(7));
         metrics.reconciled("TaskRun", "ok", Duration::from_millis(3));
         metrics.error("TaskRun", "Transient");
@@ -348,6 +394,8 @@ mod tests {
         for line in [
             r#"orchestrator_runs_total{kind="TaskRun",outcome="Failed",reason="StepOOM"} 1"#,
             r#"orchestrator_runs_active{kind="TaskRun",phase="Running"} 3"#,
+            r#"orchestrator_objects{kind="Tenant",phase="Degraded"} 2"#,
+            r#"orchestrator_conditions{kind="Tenant",condition="NetworkIsolated",status="False"} 1"#,
             r#"orchestrator_phase_duration_seconds_sum{kind="TaskRun",phase="Running"} 7.0"#,
             r#"orchestrator_phase_duration_seconds_bucket{le="5.0",kind="TaskRun",phase="Running"} 0"#,
             r#"orchestrator_phase_duration_seconds_bucket{le="10.0",kind="TaskRun",phase="Running"} 1"#,

@@ -212,6 +212,21 @@ impl<K: Kind> Eyes<K> {
             // Telling took its time.
             self.must_lead()?;
         }
+        for (condition, since, verdict) in turned_apart(stored, status, verdict) {
+            let (object, kind) = (Key::of(meta), K::RESOURCE.kind);
+            let reason = verdict.reason.name();
+            tracing::info!(kind, %object, condition, reason, "{}", verdict.message);
+            let transition = Transition {
+                meta,
+                since,
+                attempt: status.attempt(),
+                disruptions: status.disruptions(),
+                phase: condition,
+                verdict: &verdict,
+            };
+            self.tell(&transition, now).await;
+            self.must_lead()?;
+        }
         let place = Place {
             subresource: Some("status"),
             ..self.place(meta)
@@ -465,6 +480,30 @@ fn has_turned<S: Status>(stored: &S, status: &S) -> bool {
         (status.phase(), turn, reason)
     };
     main(stored) != main(status)
+}
+
+/// Conditions beside the main one that a user should hear of: what turned bad, and what is well now.
+/// What the main one tells in the same words is not told twice.
+fn turned_apart<S: Status>(
+    stored: &S,
+    status: &S,
+    main: &Verdict,
+) -> Vec<(&'static str, Option<Timestamp>, Verdict)> {
+    let turned = S::APART.iter().filter_map(|kind| {
+        let now = status.progress().condition(kind)?;
+        let before = stored.progress().condition(kind);
+        let reason = Reason::from_name(&now.reason)?;
+        let is_as_before =
+            before.is_some_and(|one| one.status == now.status && one.reason == now.reason);
+        let is_worth_it = now.status == "True" || reason.is_warning();
+        if is_as_before || !is_worth_it || reason == main.reason {
+            return None;
+        }
+        let message = format!("{kind} is {}: {}", now.status, now.message);
+        let since = before.map(|one| one.last_transition_time.0);
+        Some((*kind, since, Verdict::working(reason, message)))
+    });
+    turned.collect()
 }
 
 /// Refuses what no decision may ask for.

@@ -8,13 +8,13 @@ mod status;
 mod tenant;
 
 pub use status::{
-    Attempted, Component, ComponentPhase, Isolated, TenantPhase, TenantStatus, Usage, Used,
-    condition,
+    Attempted, Component, ComponentPhase, Counted, Isolated, TenantPhase, TenantStatus, Usage,
+    Used, condition,
 };
 pub use tenant::{
     Deletion, DeletionPolicy, EgressRule, IngressRule, Isolation, Limit, NetworkPolicy, Owner,
     OwnerKind, Peer, Port, Probe, Probes, Protocol, Redis, RedisStorage, RequestAndLimit, Server,
-    Tenant, TenantResources, TenantSpec, namespace_of,
+    Tenant, TenantResources, TenantSpec, Volumes, namespace_of,
 };
 
 /// The ClusterRole that owners get in their namespace. It has this name in every installation: the

@@ -85,7 +85,15 @@ pub struct Usage {
     pub storage: Option<Used>,
     /// Pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pods: Option<Used>,
+    pub pods: Option<Counted>,
+}
+
+/// How many there are, as the cluster counts them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Counted {
+    /// How many count against the quota.
+    pub used: String,
 }
 
 /// What is used of one thing, as the cluster counts it.
@@ -104,7 +112,7 @@ pub struct Used {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Isolated {
-    /// When the last try ended.
+    /// When the Pods that try last told something. A try that told nothing does not move it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_proved_at: Option<Time>,
     /// When it is tried again, if it could not be tried at all.
@@ -215,6 +223,8 @@ crate::phases! {
 
 impl Status for TenantStatus {
     crate::common_status!(TenantPhase, LongLived);
+
+    const APART: &'static [&'static str] = &[condition::NETWORK_ISOLATED];
 
     fn has_intent(&self, intent: &str) -> bool {
         self.intent.as_deref() == Some(intent)

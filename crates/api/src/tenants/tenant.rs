@@ -66,6 +66,7 @@ use crate::{
 #[x_kube(
     validation = rules::unchanging_option("namespace", "Tenant"),
     validation = rules::redis_variables_are_ours(),
+    validation = rules::let_in_to_something(),
     validation = rules::storage_unchanging()
 )]
 pub struct TenantSpec {
@@ -182,9 +183,9 @@ pub struct TenantResources {
     /// Memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<RequestAndLimit>,
-    /// Volumes: `request` is what all together may ask for, `limit` the largest single one.
+    /// Volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub storage: Option<RequestAndLimit>,
+    pub storage: Option<Volumes>,
     /// Pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<Limit>,
@@ -199,6 +200,20 @@ pub struct RequestAndLimit {
     #[x_kube(validation = rules::more_than_zero())]
     pub request: Option<Amount>,
     /// What all containers together may use at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rules::more_than_zero())]
+    pub limit: Option<Amount>,
+}
+
+/// What volumes may ask for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Volumes {
+    /// What all volumes together may ask for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rules::more_than_zero())]
+    pub request: Option<Amount>,
+    /// What the largest single volume may ask for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::more_than_zero())]
     pub limit: Option<Amount>,

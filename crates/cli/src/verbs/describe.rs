@@ -613,7 +613,7 @@ Events
             "message": "namespace 'tenant-acme': redis 1/1, server 2/2 ready",
             "serverStatus": { "phase": "Running", "message": "2 of 2 ready", "readyReplicas": 2, "totalReplicas": 2 },
             "redisStatus": { "phase": "Running", "message": "1 of 1 ready", "readyReplicas": 1, "totalReplicas": 1 },
-            "usage": { "cpu": { "request": "150m", "limit": "1500m" }, "pods": { "limit": "3" } },
+            "usage": { "cpu": { "request": "150m", "limit": "1500m" }, "pods": { "used": "3" } },
             "isolation": { "result": "PolicyNotEnforced", "lastProvedAt": "2026-01-01T00:50:00Z", "tried": [
                 { "from": "a Pod of the Tenant", "to": "its redis", "wanted": true, "passed": true, "detail": "connected" },
                 { "from": "a Pod outside", "to": "its redis", "wanted": false, "passed": true, "detail": "connected to 10.0.0.7:6379" },

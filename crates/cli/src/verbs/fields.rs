@@ -242,9 +242,8 @@ fn used(status: &TenantStatus) -> String {
         ("cpu", &usage.cpu),
         ("memory", &usage.memory),
         ("storage", &usage.storage),
-        ("pods", &usage.pods),
     ];
-    let words: Vec<String> = parts
+    let mut words: Vec<String> = parts
         .iter()
         .filter_map(|(name, used)| Some((*name, used.as_ref()?)))
         .map(|(name, Used { request, limit })| match (request, limit) {
@@ -253,5 +252,6 @@ fn used(status: &TenantStatus) -> String {
             (None, None) => name.to_owned(),
         })
         .collect();
+    words.extend(usage.pods.iter().map(|pods| format!("pods {}", pods.used)));
     words.join("; ")
 }

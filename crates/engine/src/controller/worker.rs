@@ -12,7 +12,7 @@ use api::{
     Phase, Reason, Status, Timestamp,
     decide::{Class, Fault},
     names,
-    status::Retry,
+    status::{Retry, condition},
 };
 use futures::FutureExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -313,6 +313,7 @@ impl<K: Kind> Worker<K> {
         context.health.queue_depth(kind, depth);
         context.metrics.undecodable(kind, self.objects.poisoned());
         if <K::Status as Status>::SHAPE == api::Shape::LongLived {
+            self.gauge_standing(context);
             return;
         }
         let table = <<K::Status as Status>::Phase as Phase>::TABLE;
@@ -331,6 +332,43 @@ impl<K: Kind> Worker<K> {
             context
                 .metrics
                 .set_active(kind, phase, counts.get(phase).copied().unwrap_or(0));
+        }
+    }
+
+    /// What stays has no end to be counted by: who is to be paged asks how many stand how.
+    fn gauge_standing(&self, context: &Context) {
+        let kind = K::RESOURCE.kind;
+        let table = <<K::Status as Status>::Phase as Phase>::TABLE;
+        let first = table.first().map(|row| row.phase.name());
+        let types = || [condition::READY].iter().chain(K::Status::APART);
+        let mut phases = HashMap::<&str, usize>::new();
+        let mut said = HashMap::<(&str, &str), usize>::new();
+        self.objects.fold((), |(), object| {
+            let status = K::status(object);
+            let phase = status.and_then(Status::phase).map(Phase::name).or(first);
+            if let Some(phase) = phase {
+                *phases.entry(phase).or_default() += 1;
+            }
+            for one in types() {
+                let known = status.and_then(|status| status.progress().condition(one));
+                let value = match known.map(|known| known.status.as_str()) {
+                    Some("True") => "True",
+                    Some("False") => "False",
+                    Some(_) | None => "Unknown",
+                };
+                *said.entry((*one, value)).or_default() += 1;
+            }
+        });
+        for row in table {
+            let phase = row.phase.name();
+            let count = phases.get(phase).copied().unwrap_or(0);
+            context.metrics.set_objects(kind, phase, count);
+        }
+        for one in types() {
+            for value in ["True", "False", "Unknown"] {
+                let count = said.get(&(*one, value)).copied().unwrap_or(0);
+                context.metrics.set_condition(kind, one, value, count);
+            }
         }
     }
 

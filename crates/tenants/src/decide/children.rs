@@ -4,7 +4,7 @@ use api::{
     Reason,
     decide::{Effect, Fact, Manifest, NoExternal, ResourceType, Target},
     names,
-    tenants::{Usage, Used, condition},
+    tenants::{Counted, Usage, Used, condition},
 };
 use mutant::Mutant;
 use serde_json::json;
@@ -52,7 +52,6 @@ pub(super) fn wanted(view: View<'_>) -> Vec<Wanted<'_>> {
 
 /// Everything that has to be made or mended, what restricts first; what is no longer wanted goes.
 pub(super) fn effects(view: View<'_>, wanted: &[Wanted<'_>]) -> Vec<Effect<NoExternal>> {
-    let world = view.world;
     let (work, bounds): (Vec<&Wanted<'_>>, Vec<&Wanted<'_>>) = wanted
         .iter()
         .partition(|one| WORK.contains(&one.manifest.resource));
@@ -63,9 +62,7 @@ pub(super) fn effects(view: View<'_>, wanted: &[Wanted<'_>]) -> Vec<Effect<NoExt
         unwanted(view, wanted).partition(|(resource, _)| EXACT.contains(resource));
     opening.sort_by_key(|(resource, child)| !closes(*resource, child));
     effects.extend(pruned(&opening));
-    let left = world.left_policies.iter();
-    let is_unwanted = |child: &&ChildView| !is_wanted(wanted, types::NETWORK_POLICY, child);
-    for child in left.filter(is_unwanted) {
+    for child in left_policies(view, wanted) {
         effects.push(Effect::Delete(target(types::NETWORK_POLICY, child)));
     }
     effects.extend(secret(view));
@@ -103,6 +100,15 @@ fn applied(view: View<'_>, wanted: &Wanted<'_>) -> Option<Effect<NoExternal>> {
 fn is_wanted(wanted: &[Wanted<'_>], resource: ResourceType, child: &ChildView) -> bool {
     let mut all = wanted.iter().map(|one| &one.manifest);
     all.any(|one| one.resource == resource && one.name == child.name)
+}
+
+/// Policies that an earlier Tenant of this name left, and that this one does not want.
+pub(super) fn left_policies<'a>(
+    view: View<'a>,
+    wanted: &'a [Wanted<'_>],
+) -> impl Iterator<Item = &'a ChildView> {
+    let left = view.world.left_policies.iter();
+    left.filter(|child| !is_wanted(wanted, types::NETWORK_POLICY, child))
 }
 
 /// What the Tenant made and does not want any more.
@@ -259,7 +265,7 @@ pub(super) fn usage(view: View<'_>) -> Option<Usage> {
         cpu: both("requests.cpu", "limits.cpu"),
         memory: both("requests.memory", "limits.memory"),
         storage: both("requests.storage", ""),
-        pods: both("", "pods"),
+        pods: used("pods").map(|used| Counted { used }),
     };
     (usage != Usage::default()).then_some(usage)
 }

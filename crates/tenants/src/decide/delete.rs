@@ -116,9 +116,15 @@ fn remove(
     }
     let what = place::remaining(namespace);
     if view.now >= deadline.0 {
+        let blocker = if what.is_empty() {
+            "the cluster does not say what remains in it. It goes on by itself when the namespace is gone"
+        } else {
+            "it goes on by itself when that is removed"
+        };
         let message = format!(
-            "namespace '{name}' is not gone after {}{what}. It goes on by itself when that is removed; to let the Tenant go without waiting, set the annotation '{}'",
+            "namespace '{name}' is not gone after {}{what}; {blocker}. To let the Tenant go without waiting, and leave the namespace as it is: kubectl annotate tenant {} {}=true",
             duration(view),
+            view.of.name,
             names::FORCE_DELETE
         );
         let verdict = Verdict::stalled(Reason::DeletionBlocked, message);

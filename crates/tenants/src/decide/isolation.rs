@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     build::{self, Connection, Side, probe, types},
-    view::PodView,
+    view::{ChildView, PodView},
     world::{Address, Neighbour},
 };
 
@@ -41,6 +41,9 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// What everybody must reach, which no policy of ours can break alone.
 const DNS: &str = "the cluster's DNS";
+/// Who tried.
+const INSIDE: &str = "a Pod of the Tenant";
+const OUTSIDE: &str = "a Pod outside";
 /// So many bytes of what a connection said are kept.
 const DETAIL: usize = 200;
 
@@ -67,16 +70,23 @@ pub(super) fn policies_fact(view: View<'_>, wanted: &[Wanted<'_>]) -> Fact {
     if !view.world.foreign_policies.is_empty() {
         return fact(false, Reason::ForeignPolicy, foreign(view));
     }
-    let mut others = children::unwanted(view, wanted);
-    if let Some((_, other)) = others.find(|(resource, _)| *resource == types::NETWORK_POLICY) {
-        let message = format!(
-            "NetworkPolicy '{}' is no longer wanted, and still there",
-            other.name
-        );
-        return fact(false, Reason::Progressing, message);
+    let unwanted = children::unwanted(view, wanted);
+    let unwanted = unwanted.filter(|(resource, _)| *resource == types::NETWORK_POLICY);
+    let mut going = unwanted
+        .map(|(_, child)| child)
+        .chain(children::left_policies(view, wanted));
+    if let Some(other) = going.next() {
+        return fact(false, Reason::Progressing, leaving(other));
     }
     let message = format!("{count} policies are there, and no others");
     fact(true, Reason::Created, message)
+}
+
+fn leaving(policy: &ChildView) -> String {
+    format!(
+        "NetworkPolicy '{}' is no longer wanted, and still there",
+        policy.name
+    )
 }
 
 fn foreign(view: View<'_>) -> String {
@@ -136,6 +146,7 @@ fn fingerprint(view: View<'_>) -> String {
 /// Decides about the proof. `is_set`: everything that the spec asks for is there and ready.
 pub(super) fn prove(
     view: View<'_>,
+    wanted: &[Wanted<'_>],
     status: &TenantStatus,
     is_set: bool,
     fault: Option<&Fault>,
@@ -152,9 +163,20 @@ pub(super) fn prove(
         let message = "there are no policies: 'networkPolicy.enabled' is false";
         return rest(known(Some(false), Reason::PoliciesDisabled, message), None);
     }
+    // What was tried before it was open proves nothing of afterwards.
+    let worthless = |proof: Proof| Proof {
+        isolation: proof.isolation.map(|known| Isolated {
+            policies: None,
+            ..known
+        }),
+        ..proof
+    };
     if !view.world.foreign_policies.is_empty() {
         let fact = known(Some(false), Reason::ForeignPolicy, foreign(view));
-        return rest(fact, None);
+        return worthless(rest(fact, None));
+    }
+    if let Some(left) = children::left_policies(view, wanted).next() {
+        return worthless(rest(known(None, Reason::ProofPending, leaving(left)), None));
     }
     if !spec.isolation.probe {
         let message = "nobody tries: 'isolation.probe' is false";
@@ -181,12 +203,15 @@ pub(super) fn prove(
         return rest(meanwhile, Some(due));
     }
     if !is_set {
-        return rest(meanwhile, None);
+        // What cannot be proven again is not said for ever.
+        let end = stored.as_ref().filter(|_| is_current).map(expiry);
+        let end = end.filter(|at| *at > view.now && *at < Timestamp::MAX);
+        return rest(meanwhile, end);
     }
     let plans = plans(view);
     let is_refused = |one: &Connection| !one.wanted;
     if !plans.iter().any(|(_, plan)| plan.iter().any(is_refused)) {
-        let message = "there is nothing that could be tried: neither this Tenant nor another has a server or a Redis that must not be reached";
+        let message = "there is nothing that could be tried: neither this Tenant nor one of the next hundred has a server or a Redis that must not be reached";
         let fact = known(None, Reason::NothingToProbe, message);
         return rest(fact, Some(after(view, MENDED)));
     }
@@ -278,7 +303,7 @@ fn number(view: View<'_>) -> u64 {
 }
 
 /// What the last try says.
-fn concluded(isolation: &Isolated) -> Fact {
+pub(super) fn concluded(isolation: &Isolated) -> Fact {
     let reason = Reason::from_name(&isolation.result).unwrap_or(Reason::ProofFailed);
     let find = |is_it: fn(&Attempted) -> bool| isolation.tried.iter().find(|one| is_it(one));
     let said = |one: &Attempted| format!("from {} to {}: {}", one.from, one.to, one.detail);
@@ -286,8 +311,27 @@ fn concluded(isolation: &Isolated) -> Fact {
     if reason == Reason::Isolated && is_right {
         let refused = isolation.tried.iter().filter(|one| !one.wanted).count();
         let passed = isolation.tried.len().saturating_sub(refused);
-        let message =
-            format!("{refused} connections were refused that must be, {passed} passed that must");
+        let connections = if refused == 1 {
+            "connection was"
+        } else {
+            "connections were"
+        };
+        let mut message =
+            format!("{refused} {connections} refused that must be, {passed} passed that must");
+        // One side alone proves less, and does not hide it.
+        for (from, untried) in [
+            (
+                OUTSIDE,
+                "nothing of this Tenant could be tried from outside",
+            ),
+            (INSIDE, "no other Tenant had anything to be tried"),
+        ] {
+            let mut tried = isolation.tried.iter();
+            if !tried.any(|one| one.from == from && !one.wanted) {
+                message.push_str("; ");
+                message.push_str(untried);
+            }
+        }
         return known(Some(true), reason, message);
     }
     if reason == Reason::PolicyNotEnforced {
@@ -473,6 +517,15 @@ fn carry_out(
         }
     }
     if !is_over {
+        if proof.fact.reason == Reason::ProofPending {
+            proof.fact.message = format!(
+                "not known yet: Pods '{}' in namespace '{}' and '{}' in '{}' are trying the connections",
+                names.first().map_or("", String::as_str),
+                probe::place(view.of, Side::Inside),
+                names.last().map_or("", String::as_str),
+                probe::place(view.of, Side::Outside),
+            );
+        }
         return proof;
     }
     let result = judged(&tried);
@@ -501,8 +554,8 @@ fn results(side: Side, plan: &[Connection], pod: &PodView) -> Vec<Attempted> {
     let text = pod.words.as_deref().filter(|_| pod.phase == "Succeeded");
     let mut lines = text.unwrap_or_default().lines();
     let from = match side {
-        Side::Inside => "a Pod of the Tenant",
-        Side::Outside => "a Pod outside",
+        Side::Inside => INSIDE,
+        Side::Outside => OUTSIDE,
     };
     let one = |one: &Connection| {
         let line = lines.next().and_then(|line| line.split_once(' '));

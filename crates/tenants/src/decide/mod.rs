@@ -185,7 +185,7 @@ fn provided(
     conditions.push(isolation::policies_fact(view, &wanted));
     let (phase, verdict) = sum(view, &mut status, unset);
     let is_ready = phase == TenantPhase::Running;
-    let proof = isolation::prove(view, &status, is_ready, fault);
+    let proof = isolation::prove(view, &wanted, &status, is_ready, fault);
     status.isolation = proof.isolation;
     conditions.push(proof.fact);
     effects.extend(proof.effects);
@@ -217,7 +217,11 @@ fn sum(view: View<'_>, status: &mut TenantStatus, unset: Option<String>) -> (Ten
     let is_all = |phase: ComponentPhase| parts.iter().all(|(_, part)| part.phase == phase);
     if is_set && view.tenant.spec.suspend && is_all(ComponentPhase::Suspended) {
         status.deadline_at = None;
-        let message = "server and Redis are stopped by 'spec.suspend'; their data stays";
+        let message = if parts.is_empty() {
+            "'spec.suspend' is set, and there is neither a server nor a Redis to be stopped"
+        } else {
+            "server and Redis are stopped by 'spec.suspend'; their data stays"
+        };
         return (
             TenantPhase::Suspended,
             Verdict::working(Reason::Suspended, message),

@@ -84,10 +84,10 @@ fn taken(view: View<'_>, namespace: &NamespaceView) -> String {
     let (name, tenant) = (&namespace.name, view.of.name);
     match &namespace.owner_name {
         Some(other) if namespace.owner_uid.is_some() && other != view.of.name => format!(
-            "namespace '{name}' belongs to Tenant '{other}'; it was not touched. Choose another 'namespace', or delete that Tenant"
+            "namespace '{name}' belongs to Tenant '{other}'; it was not touched. Delete that Tenant, or make this one anew with another 'namespace'"
         ),
         Some(_) | None => format!(
-            "namespace '{name}' exists and is not this Tenant's; it was not touched. Choose another 'namespace', delete it, or let this Tenant take it: kubectl annotate namespace {name} {}={tenant}",
+            "namespace '{name}' exists and is not this Tenant's; it was not touched. Delete it, make this Tenant anew with another 'namespace', or let it take this one: kubectl annotate namespace {name} {}={tenant}",
             names::ADOPT
         ),
     }

@@ -30,7 +30,7 @@ fn pending(reason: &str, message: &str) -> Value {
 pub(crate) fn taken() -> Value {
     pending(
         "NamespaceTaken",
-        "namespace 'tenant-acme' exists and is not this Tenant's; it was not touched. Choose another 'namespace', delete it, or let this Tenant take it: kubectl annotate namespace tenant-acme orchestrator.io/adopt=acme",
+        "namespace 'tenant-acme' exists and is not this Tenant's; it was not touched. Delete it, make this Tenant anew with another 'namespace', or let it take this one: kubectl annotate namespace tenant-acme orchestrator.io/adopt=acme",
     )
 }
 
@@ -58,7 +58,7 @@ fn places() -> Vec<Case> {
         "orchestrator.io/uid": "beta-uid" });
     let is_of_beta = pending(
         "NamespaceTaken",
-        "namespace 'tenant-acme' belongs to Tenant 'beta'; it was not touched. Choose another 'namespace', or delete that Tenant",
+        "namespace 'tenant-acme' belongs to Tenant 'beta'; it was not touched. Delete that Tenant, or make this one anew with another 'namespace'",
     );
     vec![
         case(
@@ -125,7 +125,7 @@ fn deletions() -> Vec<Case> {
     let blocked = status(
         "Terminating",
         "DeletionBlocked",
-        "namespace 'tenant-acme' is not gone after 15m: Some resources are remaining: configmaps. has 1 resource instances Some content in the namespace has finalizers remaining: example.com/backup in 1 resource instances. It goes on by itself when that is removed; to let the Tenant go without waiting, set the annotation 'orchestrator.io/force-delete'",
+        "namespace 'tenant-acme' is not gone after 15m: Some resources are remaining: configmaps. has 1 resource instances Some content in the namespace has finalizers remaining: example.com/backup in 1 resource instances; it goes on by itself when that is removed. To let the Tenant go without waiting, and leave the namespace as it is: kubectl annotate tenant acme orchestrator.io/force-delete=true",
         NONE,
     );
     let stopped = |what: &str| {
@@ -133,7 +133,7 @@ fn deletions() -> Vec<Case> {
             "Terminating",
             "DeletionBlocked",
             &format!(
-                "namespace 'tenant-acme' is not gone after 15m: {what}. It goes on by itself when that is removed; to let the Tenant go without waiting, set the annotation 'orchestrator.io/force-delete'"
+                "namespace 'tenant-acme' is not gone after 15m: {what}; it goes on by itself when that is removed. To let the Tenant go without waiting, and leave the namespace as it is: kubectl annotate tenant acme orchestrator.io/force-delete=true"
             ),
             NONE,
         )

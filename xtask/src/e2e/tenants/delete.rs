@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use testkit::{operator, suite::Env, wait::until};
 
 use super::super::reading::says_all;
-use super::kit::{Bench, LIMIT, both, namespace, ready_reason, reason, told};
+use super::kit::{Bench, LIMIT, SAID, both, namespace, ready_reason, reason, redis, told, told_of};
 
 /// With everything: namespace, volume, Tenant, in this order; S2.4.
 pub(super) async fn with_all(env: Env) -> Result<String> {
@@ -245,6 +245,47 @@ pub(super) async fn foreign(env: Env) -> Result<String> {
     bench.running(&name).await?;
     bench.deletes(&name).await?;
     Ok(said)
+}
+
+/// R50: in a namespace that was offered there is something of a name that the Tenant needs. It is
+/// `Failed`, what is there stays as it is, and it goes on when that is gone.
+pub(super) async fn name_taken(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let name = bench.name("a");
+    let place: Namespace = serde_json::from_value(json!({
+        "metadata": { "name": namespace(&name), "annotations": { names::ADOPT: name } },
+    }))?;
+    bench
+        .namespaces()
+        .create(&PostParams::default(), &place)
+        .await?;
+    let maps: Api<ConfigMap> = bench.of(&name);
+    let map = serde_json::from_value(json!({
+        "metadata": { "name": "redis" }, "data": { "theirs": "yes" },
+    }))?;
+    let before = maps.create(&PostParams::default(), &map).await?;
+    bench.create("a", json!({ "redis": redis() })).await?;
+    let seen = bench
+        .until(&name, SAID, "ChildNameTaken", |status| {
+            status.phase == Some(TenantPhase::Failed)
+                && ready_reason(status) == "ChildNameTaken"
+                && says_all(status, &["ConfigMap", "'redis'"]).is_ok()
+        })
+        .await?;
+    let status = seen.status.unwrap_or_default();
+    let stalled = reason(&status, condition::STALLED);
+    ensure!(stalled == ("True", "ChildNameTaken"), "{stalled:?}");
+    told_of(&bench, &name, "Warning", "ConfigMap").await?;
+    bench.explained(&name, "ChildNameTaken").await?;
+    let after = maps.get("redis").await?;
+    ensure!(
+        after.resource_version() == before.resource_version(),
+        "it was touched: {after:?}"
+    );
+    maps.delete("redis", &DeleteParams::default()).await?;
+    bench.running(&name).await?;
+    bench.deletes(&name).await?;
+    Ok(told(&status))
 }
 
 /// Alone: the operator is killed at each step that can be seen, and everything still goes.

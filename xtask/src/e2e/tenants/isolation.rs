@@ -12,7 +12,7 @@ use kube::{
 use serde_json::{Value, json};
 use testkit::{suite::Env, wait::until};
 
-use super::kit::{Bench, HOME, SAID, both, reason};
+use super::kit::{Bench, HOME, SAID, both, reason, told_of};
 
 /// The policy engine of the testbed.
 const ENGINE: &str = "kube-router";
@@ -92,8 +92,26 @@ pub(super) async fn proven(env: Env) -> Result<String> {
         said.is_some_and(|one| one.message.contains("'by-hand'")),
         "{said:?}"
     );
+    let series =
+        r#"orchestrator_conditions{kind="Tenant",condition="NetworkIsolated",status="False"}"#;
+    until("the metric", SAID, async || {
+        let count = bench.metric(series).await?;
+        Ok(if count > 0.5 {
+            Ok(())
+        } else {
+            Err(format!("{count}"))
+        })
+    })
+    .await?;
     policies.delete("by-hand", &DeleteParams::default()).await?;
-    is(&bench, &a, "True", "Isolated").await?;
+    let closed = is(&bench, &a, "True", "Isolated").await?;
+    let last = closed.status.and_then(|status| status.isolation);
+    ensure!(
+        last.and_then(|one| one.last_proved_at).map(|time| time.0)
+            > known.last_proved_at.as_ref().map(|time| time.0),
+        "what was tried before it was open is said of afterwards"
+    );
+    told_of(&bench, &a, "Warning", "NetworkIsolated is False").await?;
     bench.deletes(&a).await?;
     bench.deletes(&b).await?;
     Ok(format!(

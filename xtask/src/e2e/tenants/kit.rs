@@ -14,7 +14,10 @@ use api::{
 };
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::core::v1::{Namespace, Pod},
+    api::{
+        core::v1::{Namespace, Pod},
+        events::v1::Event,
+    },
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -401,6 +404,24 @@ pub(super) async fn exec(pods: &Api<Pod>, pod: &str, script: &str) -> Result<Str
     let mut output = process.stdout().context("no output of exec")?;
     output.read_to_string(&mut said).await?;
     Ok(said.trim().to_owned())
+}
+
+/// S2.6: an Event about the Tenant, which is where those of objects without a namespace are.
+pub(super) async fn told_of(bench: &Bench, name: &str, kind: &str, words: &str) -> Result<()> {
+    let uid = bench.tenants().get(name).await?.uid();
+    let events: Api<Event> = Api::namespaced(bench.env.client.clone(), "default");
+    let all = events.list(&ListParams::default()).await?.items;
+    let is_it = |event: &&Event| {
+        let about = event
+            .regarding
+            .as_ref()
+            .and_then(|object| object.uid.clone());
+        let note = event.note.as_deref().unwrap_or_default();
+        about == uid && event.type_.as_deref() == Some(kind) && note.contains(words)
+    };
+    let found = all.iter().filter(is_it).count();
+    ensure!(found == 1, "{found} Events ({kind}) say '{words}'");
+    Ok(())
 }
 
 /// A server and a Redis, as small as they can be.

@@ -127,6 +127,11 @@ fn cases() -> Vec<Case> {
             "R55: a foreign namespace is refused and untouched",
             delete::foreign
         ),
+        case!(
+            "name-taken",
+            "R50: what is in the way of a child fails the Tenant, and is untouched",
+            delete::name_taken
+        ),
         alone!(
             "not-enforced",
             "the policy engine is stopped, and it is found",

@@ -204,6 +204,7 @@ pub(crate) fn connections() -> Vec<Wrong> {
         "every namespace": networkPolicy = { "allowedNamespaces": ["*"] } => "spec.networkPolicy.allowedNamespaces[0]", LABEL;
         "a namespace of no name": networkPolicy = { "allowedNamespaces": [""] } => "spec.networkPolicy.allowedNamespaces[0]", "at least 1 chars";
         "65 namespaces": networkPolicy = { "allowedNamespaces": (vec!["a"; 65]) } => "spec.networkPolicy.allowedNamespaces", "must have at most 64 items";
+        "let in to nothing": networkPolicy = { "allowedNamespaces": ["ingress"] } => "spec.networkPolicy.allowedNamespaces", "'allowedNamespaces' may reach 'server', and there is none";
         "from everybody": networkPolicy = { "ingressRules": [{ "from": [], "ports": [{ "port": 80 }] }] } => "spec.networkPolicy.ingressRules[0].from", "at least 1 items";
         "from whomever": networkPolicy = { "ingressRules": [{ "ports": [{ "port": 80 }] }] } => "spec.networkPolicy.ingressRules[0].from", "Required value";
         "on every port": networkPolicy = { "ingressRules": [{ "from": [{ "namespace": "a" }], "ports": [] }] } => "spec.networkPolicy.ingressRules[0].ports", "at least 1 items";

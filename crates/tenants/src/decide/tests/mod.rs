@@ -73,9 +73,16 @@ fn r52_the_order_of_a_configuration_does_not_matter() {
         spec["redis"]["config"] = serde_json::from_str(config).unwrap();
         spec
     };
-    let mut one = Cluster::new(spec(r#"{"maxmemory": "10mb", "appendonly": "no"}"#));
-    let other = spec(r#"{"appendonly": "no", "maxmemory": "10mb"}"#);
+    let mut one = Cluster::new(spec(
+        r#"{"timeout": "5", "maxmemory": "10mb", "appendonly": "no"}"#,
+    ));
+    let other = spec(r#"{"appendonly": "no", "timeout": "5", "maxmemory": "10mb"}"#);
     one.settle();
+    let mut children = one.world.children.iter();
+    let map = children.find(|(_, child)| child.live.value().pointer("/data/redis.conf").is_some());
+    let text = map.unwrap().1.live.value()["data"]["redis.conf"].clone();
+    let wanted = "appendonly no\nmaxmemory 10mb\ntimeout 5\n";
+    assert!(text.as_str().unwrap().ends_with(wanted), "{text}");
     one.change(other);
     assert_eq!(effects_of(&one.decide()), Vec::<String>::new());
 }

@@ -316,6 +316,91 @@ fn a_proof_holds_for_a_day_and_for_these_policies() {
     let opened = cluster.decide();
     cluster.record(&opened);
     assert_eq!(isolated(&cluster), is("False", Reason::ForeignPolicy));
+
+    // It is gone: what was tried before it came says nothing of now.
+    cluster.world.foreign_policies.clear();
+    let again = cluster.decide();
+    cluster.record(&again);
+    assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofPending));
+    assert_eq!(effects_of(&again).len(), 2, "it is tried again");
+    let status = cluster.tenant.status.as_ref().unwrap();
+    let said = status.progress.condition("NetworkIsolated").unwrap();
+    assert!(said.message.contains("are trying the connections"));
+}
+
+#[test]
+fn a_policy_that_an_earlier_tenant_left_is_not_overlooked() {
+    let mut cluster = proven();
+    let (_, mut left) = cluster
+        .world
+        .children
+        .iter()
+        .find(|(_, child)| child.name == "default-deny")
+        .cloned()
+        .unwrap();
+    left.name = "rule-of-old".to_owned();
+    left.is_deleting = true;
+    cluster.world.left_policies.push(left);
+    let held = cluster.decide();
+    cluster.record(&held);
+    assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofPending));
+    let status = cluster.tenant.status.as_ref().unwrap();
+    let said = status.progress.condition("NetworkPoliciesReady").unwrap();
+    assert_eq!(
+        (said.status.as_str(), said.message.contains("'rule-of-old'")),
+        ("False", true)
+    );
+}
+
+#[test]
+fn a_proof_that_cannot_be_renewed_ends() {
+    let mut cluster = proven();
+    let status = cluster.tenant.status.as_ref().unwrap();
+    let last = status
+        .isolation
+        .as_ref()
+        .unwrap()
+        .last_proved_at
+        .clone()
+        .unwrap()
+        .0;
+    cluster.tenant.spec.suspend = true;
+    cluster.settle();
+    cluster.pass(26 * 3600);
+    let later = cluster.decide();
+    cluster.record(&later);
+    assert_eq!(isolated(&cluster), is("True", Reason::Isolated), "two days");
+    let end = last
+        .saturating_add(std::time::Duration::from_secs(48 * 3600))
+        .unwrap();
+    assert_eq!(later.wake, Some(end), "somebody looks when they are over");
+    cluster.pass(23 * 3600);
+    let over = cluster.decide();
+    cluster.record(&over);
+    assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofPending));
+}
+
+#[test]
+fn a_proof_of_one_side_says_so() {
+    let cluster = proven();
+    let status = cluster.tenant.status.as_ref().unwrap();
+    let mut isolation = status.isolation.clone().unwrap();
+    let said =
+        |isolation: &api::tenants::Isolated| super::super::isolation::concluded(isolation).message;
+    assert!(
+        !said(&isolation).contains("could be tried"),
+        "{}",
+        said(&isolation)
+    );
+    isolation
+        .tried
+        .retain(|one| one.wanted || one.from == "a Pod outside");
+    assert!(said(&isolation).ends_with("; no other Tenant had anything to be tried"));
+    let mut isolation = status.isolation.clone().unwrap();
+    isolation
+        .tried
+        .retain(|one| one.wanted || one.from != "a Pod outside");
+    assert!(said(&isolation).ends_with("; nothing of this Tenant could be tried from outside"));
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub(super) fn find(site: Site<'_>) -> Finding {
             site,
             Reason::NothingToProbe,
             "has nothing that could be tried: neither it nor another Tenant has a server or a Redis that must not be reached",
-            "Nothing: it is tried as soon as there is something to try. Until then its policies are there, but nobody has seen them refuse anything.",
+            "Nothing: it is tried within ten minutes after there is something to try. Until then its policies are there, but nobody has seen them refuse anything.",
         ),
         Some(Reason::ProbesOff) => untried(
             site,
