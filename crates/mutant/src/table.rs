@@ -387,6 +387,12 @@ mutants! {
         words: "A Tenant with policies is said to be isolated before anyone tried.",
         seen_by: "isolated; e2e tenants: isolated",
     }
+    ProofOutlived {
+        id: "proof-outlived",
+        class: "false success",
+        words: "What was tried before a foreign policy opened a Tenant is said again when it is gone.",
+        seen_by: "e2e tenants: isolated",
+    }
     NamespaceUnoffered {
         id: "namespace-unoffered",
         class: "name reused with a new UID",

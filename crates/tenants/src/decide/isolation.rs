@@ -166,7 +166,7 @@ pub(super) fn prove(
     // What was tried before it was open proves nothing of afterwards.
     let worthless = |proof: Proof| Proof {
         isolation: proof.isolation.map(|known| Isolated {
-            policies: None,
+            policies: known.policies.filter(|_| mutant::on(Mutant::ProofOutlived)),
             ..known
         }),
         ..proof

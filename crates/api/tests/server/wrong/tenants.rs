@@ -199,10 +199,8 @@ pub(crate) fn connections() -> Vec<Wrong> {
     let network = |network: &str| egress(json!({ "network": network }), json!({ "port": 443 }));
     let namespace = || json!({ "namespace": "shop" });
     let http = || json!({ "port": 80 });
-    wrong! { Kind::Tenant.least();
+    let mut all = wrong! { Kind::Tenant.least();
         "policies as text": networkPolicy = { "enabled": "no" } => "spec.networkPolicy.enabled", "must be of type boolean";
-        "every namespace": networkPolicy = { "allowedNamespaces": ["*"] } => "spec.networkPolicy.allowedNamespaces[0]", LABEL;
-        "a namespace of no name": networkPolicy = { "allowedNamespaces": [""] } => "spec.networkPolicy.allowedNamespaces[0]", "at least 1 chars";
         "65 namespaces": networkPolicy = { "allowedNamespaces": (vec!["a"; 65]) } => "spec.networkPolicy.allowedNamespaces", "must have at most 64 items";
         "let in to nothing": networkPolicy = { "allowedNamespaces": ["ingress"] } => "spec.networkPolicy.allowedNamespaces", "'allowedNamespaces' may reach 'server', and there is none";
         "from everybody": networkPolicy = { "ingressRules": [{ "from": [], "ports": [{ "port": 80 }] }] } => "spec.networkPolicy.ingressRules[0].from", "at least 1 items";
@@ -221,7 +219,13 @@ pub(crate) fn connections() -> Vec<Wrong> {
         "port zero": networkPolicy = (egress(namespace(), json!({ "port": 0 }))) => "spec.networkPolicy.egressRules[0].ports[0].port", "greater than or equal to 1";
         "a port by its name": networkPolicy = (egress(namespace(), json!({ "port": "http" }))) => "spec.networkPolicy.egressRules[0].ports[0].port", "must be of type integer";
         "a protocol without ports": networkPolicy = (egress(namespace(), json!({ "port": 1, "protocol": "ICMP" }))) => "spec.networkPolicy.egressRules[0].ports[0].protocol", "supported values: \"TCP\", \"UDP\"";
-    }
+    };
+    // Whoever is let in needs a server to reach.
+    all.extend(wrong! { with(Kind::Tenant.least(), json!({ "server": server(json!({})) }));
+        "every namespace": networkPolicy = { "allowedNamespaces": ["*"] } => "spec.networkPolicy.allowedNamespaces[0]", LABEL;
+        "a namespace of no name": networkPolicy = { "allowedNamespaces": [""] } => "spec.networkPolicy.allowedNamespaces[0]", "at least 1 chars";
+    });
+    all
 }
 
 /// Names with which a Tenant must say its namespace.

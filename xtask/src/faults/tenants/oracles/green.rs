@@ -1,6 +1,6 @@
 //! Nothing says that it can be used, or that it is isolated, unless that is so.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::{names, quantity};
 use serde_json::{Value, json};
@@ -338,22 +338,41 @@ pub(super) fn unproven(view: &View<'_>) -> Vec<String> {
             continue;
         }
         let place = wanted_namespace(tenant);
+        let changed = policies_changed(view, tenant, &place);
         let mut told = view
             .of("pods")
-            .filter(|one| is_probe(one) && is_of(one, tenant) && one.version < tenant.version)
+            .filter(|one| is_probe(one) && is_of(one, tenant))
+            .filter(|one| changed < one.version && one.version < tenant.version)
             .filter(|one| has_proven(one));
         let (inside, outside): (Vec<&Seen>, Vec<&Seen>) =
             told.by_ref().partition(|one| namespace(one) == place);
         for (side, pods) in [("inside", inside), ("outside", outside)] {
             if pods.is_empty() {
                 words.push(format!(
-                    "tenants/{} at version {} says NetworkIsolated=True, but before it no Pod {side} had told so",
+                    "tenants/{} at version {} says NetworkIsolated=True, but since the last change of its policies no Pod {side} had told so",
                     tenant.name, tenant.version
                 ));
             }
         }
     }
     words
+}
+
+/// When the policies in a namespace were made, changed or deleted last, as far as the Tenant can know.
+fn policies_changed(view: &View<'_>, tenant: &Seen, place: &str) -> u64 {
+    let mut known: BTreeMap<&str, i64> = BTreeMap::new();
+    let mut last = 0;
+    for one in view.of("networkpolicies") {
+        let is_late = tenant.at.saturating_duration_since(one.at) <= LATE;
+        if namespace(one) != place || one.version >= tenant.version || is_late {
+            continue;
+        }
+        let is_new = known.insert(&one.uid, generation(one)) != Some(generation(one));
+        if is_new || one.change == Change::Deleted {
+            last = one.version;
+        }
+    }
+    last
 }
 
 /// Whether a Pod ended well, and each of its connections as it must.

@@ -244,6 +244,13 @@ fn isolation_needs_pods_that_told() {
     probe(&mut play, "home", "1 ok\n0 refused");
     play.says("NetworkIsolated", "Provisioning");
     assert_eq!(play.judged(), "");
+    // Opened in between: what they told is of before.
+    play.child("networkpolicies", "by-hand", json!({}));
+    for _ in 0..LATE.as_secs() {
+        play.place(json!({}));
+    }
+    play.says("NetworkIsolated", "Provisioning");
+    says(&play, "since the last change of its policies no Pod inside");
 }
 
 #[test]
