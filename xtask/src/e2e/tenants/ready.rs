@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use api::tenants::{ComponentPhase, TenantPhase, TenantStatus, condition};
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
-    core::v1::{ConfigMap, LimitRange, PersistentVolumeClaim, ResourceQuota, Secret, Service},
+    core::v1::{ConfigMap, LimitRange, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service},
     networking::v1::NetworkPolicy,
     rbac::v1::RoleBinding,
     storage::v1::StorageClass,
@@ -345,6 +345,28 @@ pub(super) async fn wrong_probe(env: Env) -> Result<String> {
         json!({ "server": { "probes": { "readiness": readiness(path) } } })
     };
     bench.change(&name, probes("/nowhere")).await?;
+    // Named within ten seconds of the cause: how long a machine takes to start a Pod is not meant.
+    until("the new Pod to run", LIMIT, async || {
+        let pods = bench.pods(&name, "server").await?;
+        let is_up = |pod: &Pod| {
+            let status = pod.status.as_ref();
+            let all = status.and_then(|status| status.container_statuses.as_deref());
+            let mut all = all.unwrap_or_default().iter();
+            all.any(|one| {
+                !one.ready
+                    && one
+                        .state
+                        .as_ref()
+                        .is_some_and(|state| state.running.is_some())
+            })
+        };
+        Ok(if pods.iter().any(is_up) {
+            Ok(())
+        } else {
+            Err(format!("{} Pods", pods.len()))
+        })
+    })
+    .await?;
     let said = bench
         .degraded(&name, "ProbeFailed", &["is not ready", "404"])
         .await?;
