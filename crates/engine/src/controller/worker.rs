@@ -317,16 +317,7 @@ impl<K: Kind> Worker<K> {
             return;
         }
         let table = <<K::Status as Status>::Phase as Phase>::TABLE;
-        let first = table.first().map(|row| row.phase.name());
-        let counts = self
-            .objects
-            .fold(HashMap::<&str, usize>::new(), |mut counts, object| {
-                let phase = K::status(object).and_then(Status::phase).map(Phase::name);
-                if let Some(phase) = phase.or(first) {
-                    *counts.entry(phase).or_default() += 1;
-                }
-                counts
-            });
+        let counts = self.phases();
         for row in table.iter().filter(|row| !row.next.is_empty()) {
             let phase = row.phase.name();
             context
@@ -335,20 +326,28 @@ impl<K: Kind> Worker<K> {
         }
     }
 
+    /// How many objects are in each phase; one that says none is in the first.
+    fn phases(&self) -> HashMap<&'static str, usize> {
+        let table = <<K::Status as Status>::Phase as Phase>::TABLE;
+        let first = table.first().map(|row| row.phase.name());
+        self.objects.fold(HashMap::new(), |mut counts, object| {
+            let phase = K::status(object).and_then(Status::phase).map(Phase::name);
+            if let Some(phase) = phase.or(first) {
+                *counts.entry(phase).or_default() += 1;
+            }
+            counts
+        })
+    }
+
     /// What stays has no end to be counted by: who is to be paged asks how many stand how.
     fn gauge_standing(&self, context: &Context) {
         let kind = K::RESOURCE.kind;
         let table = <<K::Status as Status>::Phase as Phase>::TABLE;
-        let first = table.first().map(|row| row.phase.name());
+        let phases = self.phases();
         let types = || [condition::READY].iter().chain(K::Status::APART);
-        let mut phases = HashMap::<&str, usize>::new();
         let mut said = HashMap::<(&str, &str), usize>::new();
         self.objects.fold((), |(), object| {
             let status = K::status(object);
-            let phase = status.and_then(Status::phase).map(Phase::name).or(first);
-            if let Some(phase) = phase {
-                *phases.entry(phase).or_default() += 1;
-            }
             for one in types() {
                 let known = status.and_then(|status| status.progress().condition(one));
                 let value = match known.map(|known| known.status.as_str()) {
