@@ -506,6 +506,8 @@ pub struct Warning {
     pub message: String,
     /// When it was seen last.
     pub last_seen: Option<Timestamp>,
+    /// How many times it was said.
+    pub times: i32,
 }
 
 impl From<&Event> for Warning {
@@ -525,6 +527,12 @@ impl From<&Event> for Warning {
             reason: short(event.reason.as_ref()),
             message: short(event.message.as_ref()),
             last_seen: seen.iter().filter_map(|time| *time).max(),
+            times: event
+                .series
+                .as_ref()
+                .and_then(|series| series.count)
+                .or(event.count)
+                .unwrap_or(1),
         }
     }
 }

@@ -176,6 +176,23 @@ fn from_job_warning(warning: &Warning) -> Option<Cause> {
     ))
 }
 
+/// A kubelet that still says after this many tries that it has not read an object is in trouble;
+/// its pauses double from half a second, so that this is said some five seconds after the first.
+const LATE_MANY_TIMES: i32 = 3;
+
+/// The kubelet has not yet read a ConfigMap or a Secret that it was just told of: it may be asked
+/// for before the API server's authorizer knows that the Pod is on this node. It tries again by
+/// itself, half a second later, and nothing is wrong with the object.
+fn is_kubelet_late(message: &str) -> bool {
+    [
+        "failed to sync configmap cache",
+        "failed to sync secret cache",
+        "not registered",
+    ]
+    .iter()
+    .any(|words| message.contains(words))
+}
+
 /// What the kubelet says about volumes. What the scheduler says is in the Pod's condition.
 fn from_pod_warning(pod: &PodView, warning: &Warning) -> Option<Cause> {
     if !matches!(
@@ -185,6 +202,9 @@ fn from_pod_warning(pod: &PodView, warning: &Warning) -> Option<Cause> {
         return None;
     }
     let lower = warning.message.to_lowercase();
+    if is_kubelet_late(&lower) && warning.times < LATE_MANY_TIMES {
+        return None;
+    }
     let names_one = lower.contains("secret") || lower.contains("configmap");
     let reason = if names_one && is_missing(&warning.message) {
         Reason::SecretNotFound

@@ -259,6 +259,35 @@ fn a_volume_is_known_by_the_pods_event() {
 }
 
 #[test]
+fn a_kubelet_that_is_late_is_said_when_it_stays_late() {
+    let late = "MountVolume.SetUp failed for volume \"context\" : \
+                failed to sync configmap cache: timed out waiting for the condition";
+    let unknown = "MountVolume.SetUp failed for volume \"context\" : \
+                   object \"shop\"/\"shop-7-v1-files\" not registered";
+    let broken = "MountVolume.MountDevice failed: timeout";
+    let cases = [
+        (late, 1, Reason::Progressing),
+        (late, 2, Reason::Progressing),
+        (late, 3, Reason::VolumeNotReady),
+        (unknown, 1, Reason::Progressing),
+        (unknown, 3, Reason::VolumeNotReady),
+        (broken, 1, Reason::VolumeNotReady),
+    ];
+    for (message, times, expected) in cases {
+        let mut scene = Scene::started();
+        scene.at(5).pod(waiting("ContainerCreating", ""));
+        let uid = scene.world.pods[0].uid.clone();
+        scene.warn(&uid, "FailedMount", message);
+        scene.world.warnings[0].times = times;
+        assert_eq!(
+            scene.decide().verdict.reason,
+            expected,
+            "{message}, {times} times"
+        );
+    }
+}
+
+#[test]
 fn a_warning_counts_only_while_it_can_be_true() {
     let message = "Error creating: pods \"a\" is forbidden: exceeded quota: q";
     let mut scene = Scene::started();

@@ -317,6 +317,7 @@ impl Cluster {
                     worker.age()
                 ),
                 last_seen: Some(now),
+                times: 1,
             })
             .collect();
     }

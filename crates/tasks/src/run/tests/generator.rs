@@ -415,6 +415,7 @@ pub(in crate::run) fn around(rng: &mut Rng, mut run: TaskRun) -> (Scene, Option<
             reason: (*rng.pick(&["FailedCreate", "FailedMount", "FailedScheduling"])).to_owned(),
             message: text(rng),
             last_seen: rng.maybe(Rng::time),
+            times: *rng.pick(&[1, 2, 3]),
         })
         .collect();
     scene.world.config_maps = (0..rng.below(3))

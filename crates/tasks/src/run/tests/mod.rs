@@ -387,6 +387,7 @@ impl Scene {
             reason: reason.to_owned(),
             message: message.to_owned(),
             last_seen,
+            times: 1,
         });
     }
 }

@@ -182,6 +182,24 @@ fn a_warning_was_seen_last_by_whichever_field_says_so() {
 }
 
 #[test]
+fn a_warning_was_said_as_often_as_either_field_says() {
+    let times = |fields: Value| -> i32 {
+        let mut full = json!({
+            "metadata": {}, "involvedObject": {"uid": "u"}, "reason": "r", "message": "m",
+        });
+        merge(&mut full, &fields);
+        let event: Event = serde_json::from_value(full).unwrap();
+        Warning::from(&event).times
+    };
+    assert_eq!(times(json!({})), 1);
+    assert_eq!(times(json!({"count": 4})), 4);
+    assert_eq!(
+        times(json!({"series": {"count": 2, "lastObservedTime": "2030-01-01T00:00:09.000000Z"}})),
+        2
+    );
+}
+
+#[test]
 fn only_the_controlling_owner_makes_a_child_ours() {
     let map = |owners: Value| -> ConfigMapView {
         let map: ConfigMap =
