@@ -26,3 +26,22 @@ pub fn is_missing(message: &str) -> bool {
 pub fn is_permission(message: &str) -> bool {
     message.to_lowercase().contains("permission denied")
 }
+
+/// A ConfigMap or Secret that the kubelet was just told of and has not read yet: it may ask for it
+/// before the API server's authorizer knows that the Pod is on its node. Nothing is wrong with the
+/// object, and the kubelet tries again by itself, half a second later.
+#[must_use]
+pub fn is_late(message: &str) -> bool {
+    let lower = message.to_lowercase();
+    [
+        "failed to sync configmap cache",
+        "failed to sync secret cache",
+        "not registered",
+    ]
+    .iter()
+    .any(|words| lower.contains(words))
+}
+
+/// A kubelet that still says so after this many tries is in trouble. Its pauses double from half a
+/// second, so that this is some five seconds after the first.
+pub const LATE: i32 = 3;

@@ -312,11 +312,16 @@ impl<T: Send + Sync + 'static> Cache<T> {
         });
     }
 
-    /// An event of the watch: the object is gone.
+    /// An event of the watch: the object is gone, or carries no longer the label that the watch is for.
+    /// One that was given its label back by a write of ours is newer than that.
     pub(crate) fn gone(&self, identity: &Identity) {
         let mut state = lock(&self.shared.state);
         state.came(identity);
         state.removed.remove(&identity.uid);
+        let is_newer = |slot: &Slot<T>| slot.uid == identity.uid && slot.version > identity.version;
+        if identity.version > 0 && state.slots.get(&identity.key).is_some_and(is_newer) {
+            return;
+        }
         if state
             .poison
             .get(&identity.key)
@@ -453,6 +458,30 @@ mod tests {
         assert_eq!(get(&cache, "a").as_deref(), Some("eight"));
         assert!(cache.find("five").is_empty());
         assert_eq!(cache.find("eight").len(), 1);
+    }
+
+    /// `retained/watch-statefulsets=stale-2500`: what a Tenant left and its successor took back was not
+    /// there for a moment, when the watch told late that it had lost its label.
+    #[test]
+    fn a_label_that_was_lost_before_our_write_gave_it_back_takes_nothing() {
+        let cache = cache();
+        cache.seen(identity("a", "1", 5), "ours".into(), 1);
+        cache.written(identity("a", "1", 6), "left".into());
+        cache.written(identity("a", "1", 8), "taken back".into());
+        cache.gone(&identity("a", "1", 6));
+        assert_eq!(get(&cache, "a").as_deref(), Some("taken back"));
+        cache.seen(identity("a", "1", 8), "taken back".into(), 1);
+        cache.gone(&identity("a", "1", 9));
+        assert_eq!(get(&cache, "a"), None, "this one is later");
+    }
+
+    #[test]
+    fn a_label_that_our_last_write_took_away_takes_the_object() {
+        let cache = cache();
+        cache.seen(identity("a", "1", 5), "ours".into(), 1);
+        cache.written(identity("a", "1", 6), "left".into());
+        cache.gone(&identity("a", "1", 6));
+        assert_eq!(get(&cache, "a"), None);
     }
 
     #[test]

@@ -416,6 +416,8 @@ pub struct Warning {
     pub message: String,
     /// When it was said last.
     pub at: Option<Timestamp>,
+    /// How many times it was said.
+    pub times: i32,
 }
 
 impl From<&Event> for Warning {
@@ -433,6 +435,12 @@ impl From<&Event> for Warning {
             reason: event.reason.clone().unwrap_or_default(),
             message: bounded(event.message.as_deref().unwrap_or_default(), MESSAGE / 2),
             at,
+            times: event
+                .series
+                .as_ref()
+                .and_then(|all| all.count)
+                .or(event.count)
+                .unwrap_or(1),
         }
     }
 }

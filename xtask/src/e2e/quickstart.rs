@@ -190,7 +190,8 @@ fn without_random_end(word: &str) -> String {
     let (word, after) = word.split_at(word.len() - quotes);
     match word.rsplit_once('-') {
         Some((name, end)) if end.len() == 5 && is_random(end) => match name.rsplit_once('-') {
-            Some((name, hash)) if (8..=10).contains(&hash.len()) && is_random(hash) => {
+            // A hash is a number of up to ten digits.
+            Some((name, hash)) if (5..=10).contains(&hash.len()) && is_random(hash) => {
                 format!("{name}-N-N{after}")
             }
             Some(_) | None => format!("{name}-N{after}"),

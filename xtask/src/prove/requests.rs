@@ -34,7 +34,21 @@ pub(super) async fn quota(env: Env) -> Result<String> {
         })
     })
     .await?;
-    create(&env, pod("first", "sleep 3600")?).await?;
+    // Admission has a view of its own, which may be older than what was just read.
+    let first = pod("first", "sleep 3600")?;
+    until("the first Pod to be let in", LIMIT, async || {
+        let pods: Api<Pod> = env.api();
+        Ok(match pods.create(&PostParams::default(), &first).await {
+            Ok(_pod) => Ok(()),
+            Err(kube::Error::Api(status))
+                if status.message.contains("status unknown for quota") =>
+            {
+                Err(status.message.clone())
+            }
+            Err(error) => return Err(error.into()),
+        })
+    })
+    .await?;
     let second = env
         .api::<Pod>()
         .create(&PostParams::default(), &pod("second", "true")?)
@@ -58,6 +72,19 @@ pub(super) async fn pod_security(env: Env) -> Result<String> {
         "true",
         json!({"securityContext": {"privileged": true}}),
     )?;
+    // Admission has a view of its own of the namespace's labels.
+    let tried = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    until("the label to be known", LIMIT, async || {
+        let pods: Api<Pod> = env.api();
+        Ok(match pods.create(&tried, &privileged).await {
+            Ok(_pod) => Err("it would be let in".to_owned()),
+            Err(_said) => Ok(()),
+        })
+    })
+    .await?;
     let said = refused(
         env.api::<Pod>()
             .create(&PostParams::default(), &privileged)

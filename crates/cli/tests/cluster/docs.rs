@@ -282,7 +282,7 @@ async fn the_logs_of_all_steps_are_followed_in_order() -> Result<()> {
                 "restartPolicy": "Never",
                 "terminationGracePeriodSeconds": 0,
                 "initContainers": [
-                    step("clone", "sleep 3; printf 'cloned without an end'"),
+                    step("clone", "sleep 10; printf 'cloned without an end'"),
                     step("agent", "echo first; sleep 2; echo last"),
                 ],
                 "containers": [step("publish", "echo refused; exit 3")],

@@ -6,7 +6,7 @@
 
 use api::{
     Reason, Timestamp,
-    kubelet::{is_missing, is_permission, needs_root},
+    kubelet::{LATE, is_late, is_missing, is_permission, needs_root},
 };
 
 use mutant::Mutant;
@@ -84,6 +84,7 @@ fn container(pod: &PodView, user: Option<i64>) -> Option<Cause> {
                 ),
             ))
         }
+        "CreateContainerConfigError" if is_late(message) => None,
         "CreateContainerConfigError" if needs_root(message) => Some(Cause::new(
             Reason::ImageNeedsRoot,
             format!("{pod}: {message}"),
@@ -176,25 +177,19 @@ fn from_job_warning(warning: &Warning) -> Option<Cause> {
     ))
 }
 
-/// A kubelet that still says after this many tries that it has not read an object is in trouble;
-/// its pauses double from half a second, so that this is said some five seconds after the first.
-const LATE_MANY_TIMES: i32 = 3;
-
-/// The kubelet has not yet read a ConfigMap or a Secret that it was just told of: it may be asked
-/// for before the API server's authorizer knows that the Pod is on this node. It tries again by
-/// itself, half a second later, and nothing is wrong with the object.
-fn is_kubelet_late(message: &str) -> bool {
-    [
-        "failed to sync configmap cache",
-        "failed to sync secret cache",
-        "not registered",
-    ]
-    .iter()
-    .any(|words| message.contains(words))
-}
-
 /// What the kubelet says about volumes. What the scheduler says is in the Pod's condition.
 fn from_pod_warning(pod: &PodView, warning: &Warning) -> Option<Cause> {
+    let is_late = is_late(&warning.message);
+    if is_late && warning.times < LATE {
+        return None;
+    }
+    // What a container was refused for is in its own state, but for this.
+    if is_late && warning.reason == "Failed" {
+        return Some(Cause::new(
+            Reason::ContainerNotStartable,
+            format!("{}: {}", pod_words(pod), warning.message),
+        ));
+    }
     if !matches!(
         warning.reason.as_str(),
         "FailedMount" | "FailedAttachVolume" | "FailedMapVolume" | "ProvisioningFailed"
@@ -202,9 +197,6 @@ fn from_pod_warning(pod: &PodView, warning: &Warning) -> Option<Cause> {
         return None;
     }
     let lower = warning.message.to_lowercase();
-    if is_kubelet_late(&lower) && warning.times < LATE_MANY_TIMES {
-        return None;
-    }
     let names_one = lower.contains("secret") || lower.contains("configmap");
     let reason = if names_one && is_missing(&warning.message) {
         Reason::SecretNotFound

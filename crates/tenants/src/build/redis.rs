@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 
 use super::{COMPONENT, For, REDIS, container_security, pod_labels, pod_security, scaled, types};
 
+/// Seconds that a Redis may read its file for.
+const STARTS_FOR: i32 = 86_400;
+
 /// Its port.
 pub const PORT: u16 = 6379;
 /// The Secret with its password. It has one name in all namespaces, so that we need the right to read
@@ -124,9 +127,17 @@ fn stateful_set(of: For<'_>, redis: &Redis, text: &str, secret_uid: Option<&str>
         "ports": [{ "name": "redis", "containerPort": PORT, "protocol": "TCP" }],
         "resources": resources,
         "securityContext": container_security(),
+        // A question is a process in the container: often only until the first answer. One that reads a
+        // large file for hours is not to be killed by it.
+        "startupProbe": {
+            "exec": { "command": ping },
+            "periodSeconds": 1,
+            "timeoutSeconds": 5,
+            "failureThreshold": STARTS_FOR,
+        },
         "readinessProbe": {
             "exec": { "command": ping },
-            "periodSeconds": 2,
+            "periodSeconds": 10,
             "timeoutSeconds": 5,
             "failureThreshold": 3,
         },

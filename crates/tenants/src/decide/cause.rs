@@ -6,7 +6,7 @@ use std::{cmp::Reverse, time::Duration};
 
 use api::{
     Reason, Timestamp,
-    kubelet::{is_missing, needs_root},
+    kubelet::{LATE, is_late, is_missing, needs_root},
     pod::Amount,
     quantity,
 };
@@ -81,13 +81,18 @@ fn of_pod(view: View<'_>, component: &str, pod: &PodView) -> Option<Cause> {
         .or_else(|| unanswered(view, component, pod))
         .or_else(|| {
             let warning = view.world.newest_warning(&[&pod.uid])?;
-            let is_volume = ["FailedMount", "FailedAttachVolume"].contains(&&*warning.reason);
-            is_volume.then(|| {
-                cause(
-                    Reason::VolumeNotReady,
-                    format!("Pod '{}': {}", pod.name, warning.message),
-                )
-            })
+            let is_late = is_late(&warning.message);
+            let reason = match warning.reason.as_str() {
+                _ if is_late && warning.times < LATE => return None,
+                "FailedMount" | "FailedAttachVolume" => Reason::VolumeNotReady,
+                // What a container was refused for is in its own state, but for this.
+                "Failed" if is_late => Reason::ContainerNotStartable,
+                _ => return None,
+            };
+            Some(cause(
+                reason,
+                format!("Pod '{}': {}", pod.name, warning.message),
+            ))
         })
 }
 
@@ -115,6 +120,7 @@ fn container(pod: &PodView) -> Option<Cause> {
                 pulled(message)
             ),
         )),
+        "CreateContainerConfigError" if is_late(message) => None,
         "CreateContainerConfigError" if needs_root(message) => {
             Some(cause(Reason::ImageNeedsRoot, format!("Pod '{name}'{said}")))
         }

@@ -87,7 +87,8 @@ pub(super) async fn configured(env: Env) -> Result<String> {
 /// R03: nothing of another run goes with those of the first.
 pub(super) async fn others(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    let second = held(&bench, "second", Step::Writing(30)).await?;
+    // Longer than both of the others take.
+    let second = held(&bench, "second", Step::Writing(75)).await?;
     let before = children_of(&bench, &second.run).await?;
     ensure!(before.len() == 3, "{before:?}");
     // Cleaned up, and deleted, while the other one is at work.

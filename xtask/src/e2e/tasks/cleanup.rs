@@ -19,7 +19,7 @@ use super::{
 };
 
 /// Returns something, so that it can be seen to stay.
-const ANSWERS: &str = "echo '{\"answer\": \"42\"}' > /dev/termination-log; sleep 1";
+const ANSWERS: &str = "echo '{\"answer\": \"42\"}' > /dev/termination-log; sleep 3";
 
 /// Nothing of what is known of a run went with its children.
 async fn same_status(bench: &Bench, before: &TaskRun) -> Result<()> {
@@ -36,11 +36,9 @@ async fn same_status(bench: &Bench, before: &TaskRun) -> Result<()> {
 pub(super) async fn kept_for_seconds(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     bench.agent("short", ANSWERS, json!({})).await?;
-    bench.agent("wrong", "sleep 1; exit 3", json!({})).await?;
-    let keep = json!({ "keepChildren": { "succeeded": "4s", "failed": "4s" } });
-    for name in ["short", "wrong"] {
-        bench.submit(name, keep.clone()).await?;
-    }
+    bench.agent("wrong", "sleep 3; exit 3", json!({})).await?;
+    let keep = json!({ "keepChildren": { "succeeded": "12s", "failed": "12s" } });
+    bench.submit("short", keep.clone()).await?;
     let good = bench.ended("short", &Expect::default()).await?;
     let expect = Expect {
         phase: "Failed",
@@ -48,6 +46,7 @@ pub(super) async fn kept_for_seconds(env: Env) -> Result<String> {
         events: &["Running", "NonZeroExit"],
         ..Expect::default()
     };
+    bench.submit("wrong", keep).await?;
     let bad = bench.ended("wrong", &expect).await?;
     for run in [&good, &bad] {
         until_left(&bench.env, run, (0, 0, 0), LIMIT).await?;

@@ -11,7 +11,7 @@ use kube::{
 use serde_json::json;
 use testkit::{suite::Env, wait::until};
 
-use super::kit::{Bench, Expect, LIMIT, phase_of};
+use super::kit::{Bench, COLLECTED, Expect, LIMIT, phase_of};
 
 pub(super) async fn pending(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
@@ -70,21 +70,21 @@ pub(super) async fn running(env: Env) -> Result<String> {
         .progress
         .message
         .unwrap_or_default();
-    bench.is_gone(&run, LIMIT).await?;
+    bench.is_gone(&run, COLLECTED).await?;
     bench.done().await?;
     Ok(format!("waited for its Pod ({message}), then it was gone"))
 }
 
 pub(super) async fn finished(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    bench.agent("over", "sleep 1", json!({})).await?;
+    bench.agent("over", "sleep 3", json!({})).await?;
     bench.submit("over", json!({})).await?;
     let run = bench.ended("over", &Expect::default()).await?;
     // A finished run is not held: no operator is needed.
     let down = bench.stopped().await?;
     down.runs().delete("over", &DeleteParams::default()).await?;
     let bench = down.up().await?;
-    bench.is_gone(&run, LIMIT).await?;
+    bench.is_gone(&run, COLLECTED).await?;
     bench.done().await?;
     Ok("gone with its children, by the garbage collector alone".to_owned())
 }

@@ -48,7 +48,7 @@ fn is_disrupted(status: &TaskRunStatus) -> bool {
 /// Goes on in the same Job: the Job controller replaces what was evicted.
 pub(super) async fn evicted(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    bench.agent("moved", &busy(6), json!({})).await?;
+    bench.agent("moved", &busy(12), json!({})).await?;
     bench.submit("moved", json!({})).await?;
     let run = bench.running("moved").await?;
     let pods: Api<Pod> = bench.env.api();
@@ -81,10 +81,11 @@ pub(super) async fn pod_by_hand(env: Env) -> Result<String> {
     // Several: how the end and the kubelet's last word fall into seconds differs.
     const NAMES: [&str; 4] = ["dies", "smiles-1", "smiles-2", "smiles-3"];
     let bench = Bench::new(env).await?;
-    let smile = "trap 'exit 0' TERM; sleep 6 & wait";
+    // None ends by itself before the last is deleted.
+    let smile = "trap 'exit 0' TERM; sleep 15 & wait";
     for name in NAMES {
         let script = if name == "dies" {
-            busy(6)
+            busy(15)
         } else {
             smile.to_owned()
         };
@@ -132,7 +133,7 @@ pub(super) async fn job_by_hand(env: Env) -> Result<String> {
         ("burgled", DeleteParams::background()),
     ];
     for (name, _) in &ways {
-        bench.agent(name, &busy(6), json!({})).await?;
+        bench.agent(name, &busy(12), json!({})).await?;
         bench.submit(name, json!({})).await?;
     }
     let jobs: Api<Job> = bench.env.api();
@@ -208,29 +209,32 @@ pub(super) async fn drained(env: Env) -> Result<String> {
     let cluster = bench.env.testbed("kubectl drain")?;
     let cache = std::env::temp_dir().join(format!("drain-{}", bench.env.namespace));
     let shell = Shell::new(&cluster.folders.kubeconfig(), &cache)?;
-    bench.agent("drained", &busy(5), json!({})).await?;
+    bench.agent("drained", &busy(12), json!({})).await?;
     bench.submit("drained", json!({})).await?;
     bench.running("drained").await?;
     // The testbed's own Pods have no controller or local data.
     let line = format!(
         "kubectl drain {NODE} --force --ignore-daemonsets --delete-emptydir-data --timeout=60s"
     );
-    let output = shell.run(&line).await?;
+    let output = shell.run(&line).await;
+    let seen = bench
+        .until("drained", LIMIT, "no place", |status| {
+            is_disrupted(status) && reason_of(status) == "Unschedulable"
+        })
+        .await;
+    // Whatever was seen: other cases need the node.
+    shell.check(&format!("kubectl uncordon {NODE}")).await?;
+    let output = output?;
     ensure!(
         output.status.success(),
         "{line}: {}{}",
         output.stdout,
         output.stderr
     );
-    let seen = bench
-        .until("drained", LIMIT, "no place", |status| {
-            is_disrupted(status) && reason_of(status) == "Unschedulable"
-        })
-        .await?;
+    let seen = seen?;
     let status = seen.status.unwrap_or_default();
     ensure!(phase_of(&status) == "Pending", "{}", brief(&status));
     says_all(&status, &["unschedulable"])?;
-    shell.check(&format!("kubectl uncordon {NODE}")).await?;
     if cache.exists() {
         std::fs::remove_dir_all(&cache)?;
     }

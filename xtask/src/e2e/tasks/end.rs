@@ -137,7 +137,7 @@ pub(super) async fn exit_3(env: Env) -> Result<String> {
     bench
         .agent(
             "three",
-            "sleep 1; echo 'the tests are red' > /dev/termination-log; exit 3",
+            "sleep 3; echo 'the tests are red' > /dev/termination-log; exit 3",
             json!({}),
         )
         .await?;
@@ -159,7 +159,8 @@ pub(super) async fn out_of_memory(env: Env) -> Result<String> {
     bench
         .agent(
             "hungry",
-            "sleep 1; head -c 500m /dev/zero | tail",
+            // The kernel's word about the kill is to come before the container's end.
+            "sleep 3; head -c 500m /dev/zero | tail; code=$?; sleep 1; exit $code",
             json!({}),
         )
         .await?;
@@ -185,7 +186,7 @@ pub(super) async fn deadline(env: Env) -> Result<String> {
             json!({}),
         )
         .await?;
-    bench.submit("slow", json!({ "timeout": "3s" })).await?;
+    bench.submit("slow", json!({ "timeout": "10s" })).await?;
     let running = bench
         .until("slow", Duration::from_secs(30), "running", |status| {
             phase_of(status) == "Running"
@@ -200,7 +201,7 @@ pub(super) async fn deadline(env: Env) -> Result<String> {
     let expect = Expect {
         phase: "Failed",
         reason: "DeadlineExceeded",
-        says: &["3s"],
+        says: &["10s"],
         events: &["Running", "DeadlineExceeded"],
         // It had to be stopped, so its Job is gone; that it exited 0 when told to is no success.
         jobs: 0,
@@ -234,7 +235,7 @@ pub(super) async fn result_missing(env: Env) -> Result<String> {
     bench
         .agent(
             "forgetful",
-            "sleep 1; echo '{\"else\": \"1\"}' > /dev/termination-log",
+            "sleep 3; echo '{\"else\": \"1\"}' > /dev/termination-log",
             more,
         )
         .await?;
@@ -254,7 +255,7 @@ pub(super) async fn result_missing(env: Env) -> Result<String> {
 pub(super) async fn result_too_large(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     // Valid, if it were not cut.
-    let script = "sleep 1; { printf '{\"report\": \"'; head -c 5000 /dev/zero | tr '\\0' x; printf '\"}'; } > /dev/termination-log";
+    let script = "sleep 3; { printf '{\"report\": \"'; head -c 5000 /dev/zero | tr '\\0' x; printf '\"}'; } > /dev/termination-log";
     let more = json!({ "results": [{ "name": "report", "required": true }] });
     bench.agent("wordy", script, more).await?;
     bench.submit("wordy", json!({})).await?;
@@ -272,7 +273,7 @@ pub(super) async fn result_too_large(env: Env) -> Result<String> {
 
 pub(super) async fn result_invalid(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    let script = "sleep 1; echo 'report: fine' > /dev/termination-log";
+    let script = "sleep 3; echo 'report: fine' > /dev/termination-log";
     let more = json!({ "results": [{ "name": "report", "required": true }] });
     bench.agent("plain", script, more).await?;
     bench.submit("plain", json!({})).await?;
@@ -291,7 +292,7 @@ pub(super) async fn result_invalid(env: Env) -> Result<String> {
 
 pub(super) async fn retry(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    let script = "sleep 1; [ \"$ORCHESTRATOR_ATTEMPT\" = 3 ] || exit 4";
+    let script = "sleep 3; [ \"$ORCHESTRATOR_ATTEMPT\" = 3 ] || exit 4";
     bench.agent("third", script, json!({})).await?;
     let retry =
         json!({ "retry": { "maxAttempts": 3, "backoff": { "initial": "1s", "max": "2s" } } });

@@ -16,7 +16,7 @@ use super::kit::{Bench, Expect, LIMIT, phase_of};
 pub(super) async fn quiet(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let cluster = bench.env.testbed("the audit log")?;
-    bench.agent("done", "sleep 1", json!({})).await?;
+    bench.agent("done", "sleep 3", json!({})).await?;
     bench.agent("runs", "exec sleep 600", json!({})).await?;
     bench
         .agent(
@@ -131,8 +131,8 @@ pub(super) async fn canary(env: Env) -> Result<String> {
     const CANARY: &str = "canary-7f3a9c51";
     let bench = Bench::new(env).await?;
     let env = json!({ "env": [{ "name": "API_KEY", "value": CANARY }] });
-    bench.agent("sings", "sleep 1", env.clone()).await?;
-    bench.agent("fails", "sleep 1; exit 5", env.clone()).await?;
+    bench.agent("sings", "sleep 3", env.clone()).await?;
+    bench.agent("fails", "sleep 3; exit 5", env.clone()).await?;
     let mut waits = env;
     waits["nodeSelector"] = json!({ "disk": "golden" });
     bench.agent("waits", "true", waits).await?;

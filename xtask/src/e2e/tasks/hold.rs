@@ -1,6 +1,6 @@
 //! Runs that are held, and runs that are called off.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use api::tasks::TaskRunStatus;
@@ -32,7 +32,7 @@ fn is_at_rest(status: &TaskRunStatus) -> Result<()> {
 
 pub(super) async fn suspended_before(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    bench.agent("early", "sleep 1", json!({})).await?;
+    bench.agent("early", "sleep 3", json!({})).await?;
     let run = bench.submit("early", json!({ "suspend": true })).await?;
     let seen = bench
         .until("early", LIMIT, "suspended", is_suspended)
@@ -56,13 +56,14 @@ pub(super) async fn suspended_before(env: Env) -> Result<String> {
 }
 
 pub(super) async fn suspended_during(env: Env) -> Result<String> {
-    const TIMEOUT: i64 = 12;
+    const TIMEOUT: u64 = 20;
     let bench = Bench::new(env).await?;
-    bench.agent("paused", &busy(8), json!({})).await?;
+    bench.agent("paused", &busy(14), json!({})).await?;
     bench
         .submit("paused", json!({ "timeout": format!("{TIMEOUT}s") }))
         .await?;
     let run = bench.running("paused").await?;
+    let begun = Instant::now();
     let first = run.status.clone().and_then(|status| status.started_at);
     tokio::time::sleep(Duration::from_secs(4)).await;
     bench
@@ -93,7 +94,9 @@ pub(super) async fn suspended_during(env: Env) -> Result<String> {
     })
     .await?;
     // Beyond the limit that counted from the first start.
-    bench.stays_at(&run, (1, 0), Duration::from_secs(6)).await?;
+    let left = Duration::from_secs(TIMEOUT + 2).saturating_sub(begun.elapsed());
+    let left = left.max(Duration::from_secs(4));
+    bench.stays_at(&run, (1, 0), left).await?;
     bench
         .patch("paused", json!({ "spec": { "suspend": false } }))
         .await?;
@@ -102,7 +105,7 @@ pub(super) async fn suspended_during(env: Env) -> Result<String> {
     let start = again.started_at.clone().context("no start")?;
     let end = again.deadline_at.clone().context("no deadline")?;
     ensure!(
-        end.0.duration_since(start.0).as_secs() == TIMEOUT,
+        end.0.duration_since(start.0).unsigned_abs().as_secs() == TIMEOUT,
         "the limit counts from the new start"
     );
     ensure!(
@@ -120,7 +123,7 @@ pub(super) async fn suspended_during(env: Env) -> Result<String> {
 
 /// Fails its first attempt, then waits a while for the second.
 async fn between(bench: &Bench, name: &str) -> Result<()> {
-    let script = "sleep 1; [ \"$ORCHESTRATOR_ATTEMPT\" = 2 ] || exit 4";
+    let script = "sleep 3; [ \"$ORCHESTRATOR_ATTEMPT\" = 2 ] || exit 4";
     bench.agent(name, script, json!({})).await?;
     let retry =
         json!({ "retry": { "maxAttempts": 2, "backoff": { "initial": "5s", "max": "5s" } } });

@@ -40,6 +40,8 @@ pub(super) const BUSYBOX: &str = "testbed.local/busybox:1";
 
 /// Long enough for a container to start and to end on a machine with much to do.
 pub(super) const LIMIT: Duration = Duration::from_secs(45);
+/// For the garbage collector, also when it has just heard of our kinds.
+pub(super) const COLLECTED: Duration = Duration::from_secs(120);
 
 /// A program that runs for this long, and ends at once when it is told to.
 pub(super) fn busy(seconds: u32) -> String {
@@ -50,7 +52,7 @@ pub(super) fn busy(seconds: u32) -> String {
 pub(super) const UNTIL: &str = r#"trap 'exit 143' TERM
 end=$(cat "$ORCHESTRATOR_CONTEXT_DIR/end")
 while [ $(date +%s) -lt $end ]; do sleep 0.2; done
-sleep 1"#;
+sleep 3"#;
 
 /// The files of a run of [`UNTIL`]: so long from its Agent's creation.
 pub(super) fn lasts(agent: &Agent, seconds: i64) -> Value {
@@ -117,6 +119,8 @@ impl Default for Expect<'_> {
             phase: "Succeeded",
             reason: "Succeeded",
             says: &[],
+            // A container that ends before the kubelet looked at it is never seen to run: agents that must be
+            // seen take three seconds.
             events: &["Running", "Succeeded"],
             // A start that takes long is told; a quick one is not.
             maybe: &["Pending"],
@@ -469,12 +473,13 @@ impl Bench {
         Ok(freed)
     }
 
-    /// Deletes a run; it and its children go.
+    /// Deletes a run; it and its children go. The garbage collector hears of a kind that is new
+    /// after half a minute, and tries again what it met before in growing pauses.
     pub(super) async fn deletes(&self, run: &TaskRun) -> Result<()> {
         self.runs()
             .delete(&run.name_any(), &DeleteParams::default())
             .await?;
-        self.is_gone(run, Duration::from_secs(45)).await
+        self.is_gone(run, COLLECTED).await
     }
 
     /// The run and everything with its UID is gone.

@@ -16,7 +16,9 @@ use testkit::{suite::Env, wait::until};
 
 use super::{
     super::sight,
-    kit::{Bench, Expect, LIMIT, UNTIL, brief, busy, lasts, phase_of, reason_of, says_all},
+    kit::{
+        Bench, COLLECTED, Expect, LIMIT, UNTIL, brief, busy, lasts, phase_of, reason_of, says_all,
+    },
 };
 
 /// The Pod goes unread while no operator is there: nobody knows what it returned.
@@ -64,7 +66,7 @@ pub(super) async fn hostile_names(env: Env) -> Result<String> {
     let dotted = [long(63), long(63), long(63), long(61)].join(".");
     ensure!(dotted.len() == 253, "{}", dotted.len());
     let agent = dotted.clone();
-    let script = "sleep 1; printf '%s' \"$ORCHESTRATOR_SERVICE\" | wc -c | { read n; echo \"{\\\"bytes\\\": $n}\"; } > /dev/termination-log";
+    let script = "sleep 3; printf '%s' \"$ORCHESTRATOR_SERVICE\" | wc -c | { read n; echo \"{\\\"bytes\\\": $n}\"; } > /dev/termination-log";
     bench.agent(&agent, script, json!({})).await?;
     let cases = [
         (long(63), long(63)),
@@ -143,8 +145,8 @@ fn backup(run: &TaskRun, with_annotations: bool) -> TaskRun {
 /// A run that had ended, restored without its status, does not run again.
 pub(super) async fn restored(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    bench.agent("good", "sleep 1", json!({})).await?;
-    bench.agent("bad", "sleep 1; exit 3", json!({})).await?;
+    bench.agent("good", "sleep 3", json!({})).await?;
+    bench.agent("bad", "sleep 3; exit 3", json!({})).await?;
     let failed = Expect {
         phase: "Failed",
         reason: "NonZeroExit",
@@ -197,7 +199,7 @@ pub(super) async fn orphaned(env: Env) -> Result<String> {
     let runs = down.runs();
     runs.delete("twin", &DeleteParams::orphan()).await?;
     let free = json!({ "metadata": { "finalizers": null } });
-    until("the run to be gone", LIMIT, async || {
+    until("the run to be gone", COLLECTED, async || {
         let seen = runs.get_opt("twin").await?;
         let is_free = seen.as_ref().is_none_or(|seen| {
             // The garbage collector lets the children go first.
@@ -261,8 +263,8 @@ pub(super) async fn orphaned(env: Env) -> Result<String> {
 pub(super) async fn kstatus(env: Env) -> Result<String> {
     env.testbed("the library kstatus")?;
     let bench = Bench::new(env).await?;
-    bench.agent("good", "sleep 1", json!({})).await?;
-    bench.agent("bad", "sleep 1; exit 3", json!({})).await?;
+    bench.agent("good", "sleep 3", json!({})).await?;
+    bench.agent("bad", "sleep 3; exit 3", json!({})).await?;
     bench.agent("stuck", &busy(600), json!({})).await?;
     let mut runs = Vec::new();
     for name in ["good", "bad", "stuck"] {

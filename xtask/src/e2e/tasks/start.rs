@@ -13,15 +13,28 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use testkit::{cluster::apply, suite::Env};
+use testkit::{cluster::apply, suite::Env, wait::until};
 
-use super::kit::{Bench, Expect, phase_of, reason_of};
+use super::kit::{Bench, Expect, LIMIT, phase_of, reason_of};
 
 /// Long enough to see the cause, short enough not to wait long.
 const START: &str = "14s";
 
 fn from<K: DeserializeOwned>(value: Value) -> Result<K> {
     Ok(serde_json::from_value(value)?)
+}
+
+/// A quota refuses otherwise, with other words, until it was counted for the first time; and
+/// admission has a view of its own.
+async fn counted(bench: &Bench, quota: &str) -> Result<()> {
+    let quotas: Api<ResourceQuota> = bench.env.api();
+    until("the quota to be counted", LIMIT, async || {
+        let status = quotas.get(quota).await?.status.unwrap_or_default();
+        Ok(status.used.map(|_| ()).ok_or_else(|| "not yet".to_owned()))
+    })
+    .await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    Ok(())
 }
 
 /// Submits, waits for the cause to be named, then for the end by start timeout.
@@ -81,6 +94,7 @@ pub(super) async fn quota(env: Env) -> Result<String> {
         .api()
         .create(&PostParams::default(), &quota)
         .await?;
+    counted(&bench, "no-pods").await?;
     bench
         .agent("full", "true", json!({ "startTimeout": START }))
         .await?;
@@ -102,7 +116,7 @@ pub(super) async fn missing_secret(env: Env) -> Result<String> {
     let said = times_out(&bench, "keyless", "SecretNotFound", &["the-key"]).await?;
     // The same again, and this time someone creates it.
     bench
-        .agent("keyed", "sleep 1", json!({ "env": secret }))
+        .agent("keyed", "sleep 3", json!({ "env": secret }))
         .await?;
     bench.submit("keyed", json!({})).await?;
     bench
@@ -131,7 +145,7 @@ pub(super) async fn pod_security(env: Env) -> Result<String> {
     namespaces
         .patch(&namespace, &PatchParams::default(), &Patch::Merge(label))
         .await?;
-    bench.agent("plain", "sleep 1", json!({})).await?;
+    bench.agent("plain", "sleep 3", json!({})).await?;
     bench.submit("plain", json!({})).await?;
     bench.ends("plain", Expect::default()).await?;
 
@@ -160,9 +174,8 @@ pub(super) async fn job_refused(env: Env) -> Result<String> {
     }))?;
     let quotas: Api<ResourceQuota> = bench.env.api();
     quotas.create(&PostParams::default(), &quota).await?;
-    bench.agent("refused", "sleep 1", json!({})).await?;
-    // The quota counts a moment after it was made.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    bench.agent("refused", "sleep 3", json!({})).await?;
+    counted(&bench, "no-jobs").await?;
     let run = bench.submit("refused", json!({})).await?;
     let seen = bench
         .until("refused", Duration::from_secs(10), "refused", |status| {
@@ -214,7 +227,7 @@ pub(super) async fn agent_missing(env: Env) -> Result<String> {
     bench
         .waits_for("later", "AgentNotFound", &["'later'"])
         .await?;
-    bench.agent("later", "sleep 1", json!({})).await?;
+    bench.agent("later", "sleep 3", json!({})).await?;
     let expect = Expect {
         events: &["AgentNotFound", "Running", "Succeeded"],
         ..Expect::default()
@@ -227,7 +240,7 @@ pub(super) async fn agent_missing(env: Env) -> Result<String> {
 pub(super) async fn agent_not_ready(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let more = json!({ "serviceAccountName": "robot" });
-    bench.agent("robot", "sleep 1", more).await?;
+    bench.agent("robot", "sleep 3", more).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     bench.submit("robot", json!({})).await?;
     bench
@@ -285,7 +298,7 @@ pub(super) async fn name_taken(env: Env) -> Result<String> {
     }))?;
     let jobs: Api<Job> = bench.env.api();
     let foreign = jobs.create(&PostParams::default(), &foreign).await?;
-    bench.agent("taken", "sleep 1", json!({})).await?;
+    bench.agent("taken", "sleep 3", json!({})).await?;
     bench.submit("taken", json!({})).await?;
     let seen = bench
         .until("taken", Duration::from_secs(10), "stalled", |status| {

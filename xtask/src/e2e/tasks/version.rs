@@ -74,7 +74,7 @@ pub(super) async fn running(env: Env) -> Result<String> {
 
 pub(super) async fn finished(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    let script = "echo \"{\\\"version\\\": $ORCHESTRATOR_CONTEXT_VERSION}\" > /dev/termination-log; sleep 1; [ -e \"$ORCHESTRATOR_CONTEXT_DIR/more.md\" ] || [ \"$ORCHESTRATOR_CONTEXT_VERSION\" = 1 ]";
+    let script = "echo \"{\\\"version\\\": $ORCHESTRATOR_CONTEXT_VERSION}\" > /dev/termination-log; sleep 3; [ -e \"$ORCHESTRATOR_CONTEXT_DIR/more.md\" ] || [ \"$ORCHESTRATOR_CONTEXT_VERSION\" = 1 ]";
     bench.agent("sequel", script, json!({})).await?;
     bench.submit("sequel", json!({})).await?;
     let expect = super::kit::Expect::default();

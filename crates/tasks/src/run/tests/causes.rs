@@ -265,24 +265,30 @@ fn a_kubelet_that_is_late_is_said_when_it_stays_late() {
     let unknown = "MountVolume.SetUp failed for volume \"context\" : \
                    object \"shop\"/\"shop-7-v1-files\" not registered";
     let broken = "MountVolume.MountDevice failed: timeout";
+    let key = "failed to sync secret cache: timed out waiting for the condition";
+    let (mount, made) = ("FailedMount", "ContainerCreating");
+    let (failed, refused) = ("Failed", "CreateContainerConfigError");
     let cases = [
-        (late, 1, Reason::Progressing),
-        (late, 2, Reason::Progressing),
-        (late, 3, Reason::VolumeNotReady),
-        (unknown, 1, Reason::Progressing),
-        (unknown, 3, Reason::VolumeNotReady),
-        (broken, 1, Reason::VolumeNotReady),
+        (made, mount, late, 1, Reason::Progressing),
+        (made, mount, late, 2, Reason::Progressing),
+        (made, mount, late, 3, Reason::VolumeNotReady),
+        (made, mount, unknown, 1, Reason::Progressing),
+        (made, mount, unknown, 3, Reason::VolumeNotReady),
+        (made, mount, broken, 1, Reason::VolumeNotReady),
+        (refused, failed, key, 1, Reason::Progressing),
+        (refused, failed, key, 3, Reason::ContainerNotStartable),
     ];
-    for (message, times, expected) in cases {
+    for (state, reason, message, times, expected) in cases {
         let mut scene = Scene::started();
-        scene.at(5).pod(waiting("ContainerCreating", ""));
+        let words = if state == refused { message } else { "" };
+        scene.at(5).pod(waiting(state, words));
         let uid = scene.world.pods[0].uid.clone();
-        scene.warn(&uid, "FailedMount", message);
+        scene.warn(&uid, reason, message);
         scene.world.warnings[0].times = times;
         assert_eq!(
             scene.decide().verdict.reason,
             expected,
-            "{message}, {times} times"
+            "{state}, {message}, {times} times"
         );
     }
 }

@@ -186,3 +186,19 @@ fn nobody_tries_what_nobody_asks_for() {
     let known = known.condition("NetworkIsolated").unwrap();
     assert_eq!((&*known.status, &*known.reason), ("Unknown", "ProbesOff"));
 }
+
+#[test]
+fn a_redis_is_asked_often_until_it_answers_and_not_killed_while_it_reads() {
+    let made = made(&whole());
+    let sets = made[0].as_array().unwrap().iter();
+    let container = sets
+        .map(|body| &body["spec"]["template"]["spec"]["containers"][0])
+        .find(|container| container["name"] == "redis")
+        .unwrap();
+    let (start, ready) = (&container["startupProbe"], &container["readinessProbe"]);
+    assert_eq!(start["exec"], ready["exec"]);
+    let seconds = |probe: &Value| probe["periodSeconds"].as_u64().unwrap();
+    assert_eq!((seconds(start), seconds(ready)), (1, 10));
+    assert!(seconds(start) * start["failureThreshold"].as_u64().unwrap() >= 24 * 60 * 60);
+    assert!(container["livenessProbe"].is_null());
+}

@@ -34,6 +34,7 @@ fn warning(uid: &str, reason: &str, message: &str) -> Warning {
         reason: reason.to_owned(),
         message: message.to_owned(),
         at: None,
+        times: 1,
     }
 }
 
@@ -161,6 +162,37 @@ fn a_blocker_is_named() {
         cluster.ready("redis", 1);
         cluster.ready("server", 2);
         assert_eq!(cluster.settle().phase, TenantPhase::Running, "{name}");
+    }
+}
+
+#[test]
+fn a_kubelet_that_is_late_blocks_when_it_stays_late() {
+    let map = "MountVolume.SetUp failed for volume \"config\" : \
+               failed to sync configmap cache: timed out waiting for the condition";
+    let key = "failed to sync secret cache: timed out waiting for the condition";
+    let broken = "MountVolume.MountDevice failed: timeout";
+    let cases = [
+        ("FailedMount", map, 1, None),
+        ("FailedMount", map, 2, None),
+        ("FailedMount", map, 3, Some(Reason::VolumeNotReady)),
+        ("FailedMount", broken, 1, Some(Reason::VolumeNotReady)),
+        ("Failed", key, 1, None),
+        ("Failed", key, 3, Some(Reason::ContainerNotStartable)),
+    ];
+    for (reason, message, times, blocked) in cases {
+        let mut cluster = Cluster::full();
+        cluster.settle();
+        let mut pod = pod("redis", cluster.now);
+        if reason == "Failed" {
+            pod.waiting = waiting("CreateContainerConfigError", message);
+        }
+        let mut said = warning(&pod.uid, reason, message);
+        said.times = times;
+        cluster.world.warnings.push(said);
+        cluster.world.pods.push(pod);
+        let decision = cluster.settle();
+        let seen = (decision.phase == TenantPhase::Degraded).then_some(decision.verdict.reason);
+        assert_eq!(seen, blocked, "{reason}: {message}, {times} times");
     }
 }
 

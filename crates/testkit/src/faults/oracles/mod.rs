@@ -149,7 +149,10 @@ pub fn judge(evidence: &Evidence<'_>, baseline: &Outcome) -> Vec<Violation> {
     let said = [
         (Oracle::NoFalseGreen, green::false_greens(evidence)),
         (Oracle::SameEnd, ends::other_end(&found, baseline)),
-        (Oracle::SameObjects, ends::other_objects(&found, baseline)),
+        (
+            Oracle::SameObjects,
+            ends::other_objects(&found, baseline, ends::called_off(evidence.seen)),
+        ),
         (
             Oracle::OneEffect,
             ends::other_effects(evidence, &found, baseline),

@@ -58,6 +58,29 @@ fn o2_a_create_whose_caller_died_is_no_difference() {
     assert!(judged.is_empty(), "{judged:?}");
 }
 
+/// `isolated/seed-43`: the second of two Pods was refused, and both were made a minute later.
+#[test]
+fn o2_a_try_that_was_called_off_is_made_again_and_no_other() {
+    let baseline = Play::new().outcome();
+    let said = |result: &str, pods: usize| {
+        let mut play = Play::new();
+        let isolation = json!({ "result": result, "retryAt": "2030-01-01T00:01:00Z" });
+        let tenant = json!({ "status": { "isolation": isolation } });
+        play.see("tenants", "shop", "uid-of-shop", tenant);
+        for _ in 0..pods {
+            play.audit.push(entry("create", "pods", "probe", 201));
+        }
+        let judged = play.judged(&baseline).into_iter();
+        judged
+            .filter(|one| one.oracle == Oracle::SameObjects)
+            .map(|violation| violation.to_string())
+            .collect::<Vec<_>>()
+    };
+    says(&said("ProofFailed", 1), &[]);
+    says(&said("ProofFailed", 2), &["2 creates of pods, wanted 0"]);
+    says(&said("Isolated", 1), &["1 creates of pods, wanted 0"]);
+}
+
 #[test]
 fn o2_a_second_object_is_seen_though_nobody_tells() {
     let baseline = Play::new().outcome();
