@@ -1,5 +1,7 @@
 //! What the kubelet's words mean. It has no codes for these: its messages are all there is.
 
+use k8s_openapi::api::core::v1::Event;
+
 /// A container that cannot be shown not to run as root.
 #[must_use]
 pub fn needs_root(message: &str) -> bool {
@@ -40,6 +42,13 @@ pub fn is_late(message: &str) -> bool {
     ]
     .iter()
     .any(|words| lower.contains(words))
+}
+
+/// How many times an Event was said.
+#[must_use]
+pub fn times(event: &Event) -> i32 {
+    let series = event.series.as_ref().and_then(|series| series.count);
+    series.or(event.count).unwrap_or(1)
 }
 
 /// A kubelet that still says so after this many tries is in trouble. Its pauses double from half a

@@ -180,8 +180,7 @@ async fn a_stop_hands_over_within_a_second() -> Result<()> {
         first.stop().await?;
         second.becomes(true, SOON).await?;
         let took = begin.elapsed();
-        // The Lease would end after 15 s. How fast it is on a calm machine, `e2e tasks` measures.
-        assert!(took < Duration::from_secs(5), "{took:?}");
+        assert!(took < Duration::from_secs(1), "{took:?}");
         let found = spec(&env).await?;
         assert_eq!(found.holder_identity.as_deref(), Some("second"));
         assert_eq!(found.lease_transitions, Some(1));
@@ -217,8 +216,9 @@ async fn a_dead_leader_is_replaced_after_the_lease_and_not_before() -> Result<()
         let renewed = spec(&env).await?.renew_time.context("never renewed")?.0;
         second.becomes(true, SOON).await?;
         let after = Clock::system().now().duration_since(renewed);
+        let range = SignedDuration::from_secs(3)..SignedDuration::from_secs(5);
         assert!(
-            after >= SignedDuration::from_secs(3),
+            range.contains(&after),
             "3 s after the last renewal, not {after:?}"
         );
         second.stop().await
@@ -231,7 +231,7 @@ async fn a_dead_leader_is_replaced_after_the_lease_and_not_before() -> Result<()
 async fn a_lease_that_is_stolen_or_deleted_is_noticed_and_won_back() -> Result<()> {
     suite::test(Tier::Api, "stolen", async |env| {
         // Renewals are 5 s apart: what is noticed sooner was seen by the watch.
-        let sooner = Duration::from_secs(3);
+        let sooner = Duration::from_secs(1);
         let durations = Durations::default();
         let mut leader = Candidate::start(&env.config, &env.namespace, "honest", durations)?;
         leader.becomes(true, SOON).await?;

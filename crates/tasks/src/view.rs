@@ -527,12 +527,7 @@ impl From<&Event> for Warning {
             reason: short(event.reason.as_ref()),
             message: short(event.message.as_ref()),
             last_seen: seen.iter().filter_map(|time| *time).max(),
-            times: event
-                .series
-                .as_ref()
-                .and_then(|series| series.count)
-                .or(event.count)
-                .unwrap_or(1),
+            times: api::kubelet::times(event),
         }
     }
 }

@@ -435,12 +435,7 @@ impl From<&Event> for Warning {
             reason: event.reason.clone().unwrap_or_default(),
             message: bounded(event.message.as_deref().unwrap_or_default(), MESSAGE / 2),
             at,
-            times: event
-                .series
-                .as_ref()
-                .and_then(|all| all.count)
-                .or(event.count)
-                .unwrap_or(1),
+            times: api::kubelet::times(event),
         }
     }
 }

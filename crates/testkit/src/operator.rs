@@ -286,19 +286,17 @@ impl Operator {
         Ok(())
     }
 
-    /// Asks it to stop; it must do so well, within 5 s. An API server that needs more than a second
-    /// for the release of the Lease is not its fault, if it says so.
+    /// Asks it to stop; it must do so well, within 5 s.
     ///
     /// # Errors
     /// When it does not stop, or not with code 0; with the end of its log.
     pub async fn stop(mut self) -> Result<()> {
         self.signal(Signal::SIGTERM)?;
         let ended = self.ended(Duration::from_secs(5)).await?;
-        let log = self.log_text()?;
-        let is_unreleased = ended.code() == Some(1) && log.contains("could not be released");
         ensure!(
-            ended.success() || is_unreleased,
-            "the operator ended with {ended}: {log}"
+            ended.success(),
+            "the operator ended with {ended}: {}",
+            self.log_text()?
         );
         Ok(())
     }

@@ -156,7 +156,7 @@ async fn a_deadline_survives_a_restart() -> Result<()> {
         running.end().await?;
         tokio::time::sleep(Duration::from_secs(4)).await;
         let running = start()?;
-        let failed = until(&greetings, "late", 20, |seen| words(seen).0 == "Failed").await?;
+        let failed = until(&greetings, "late", 2, |seen| words(seen).0 == "Failed").await?;
         ensure!(
             words(&failed).1 == "DeadlineExceeded",
             "{:?}",
@@ -276,7 +276,7 @@ async fn a_hang_and_a_panic_hurt_their_own_object_only() -> Result<()> {
                 .create(&PostParams::default(), &greeting(name, "front", 60))
                 .await?;
         }
-        let well = until(&greetings, "well", 20, |seen| words(seen).0 == "Succeeded").await?;
+        let well = until(&greetings, "well", 5, |seen| words(seen).0 == "Succeeded").await?;
         ensure!(well.status.is_some());
         for (name, said) in [
             ("hang", "did not end within 2 s"),
@@ -301,7 +301,7 @@ async fn a_hang_and_a_panic_hurt_their_own_object_only() -> Result<()> {
         greetings
             .create(&PostParams::default(), &greeting("after", "front", 60))
             .await?;
-        until(&greetings, "after", 20, |seen| words(seen).0 == "Succeeded").await?;
+        until(&greetings, "after", 5, |seen| words(seen).0 == "Succeeded").await?;
         ensure!(
             running.health.live().is_ok(),
             "one broken object does not restart the process"

@@ -450,8 +450,7 @@ pub(super) async fn branch_missing(env: Env) -> Result<String> {
     for name in ["nothing", "keyed"] {
         let expect = Expect {
             says: &["nothing.git"],
-            // It is believed when it was said twice, six seconds apart.
-            within: Duration::from_secs(25),
+            within: Duration::from_secs(10),
             ..not_started("RepositoryNotFound")
         };
         bench.ended(name, &expect).await?;

@@ -152,16 +152,17 @@ fn what_others_wrote_is_bounded() {
     assert_eq!(said.message.chars().count(), api::status::MESSAGE);
 }
 
+fn event(fields: Value) -> Warning {
+    let mut full = json!({
+        "metadata": {}, "involvedObject": {"uid": "u"}, "reason": "r", "message": "m",
+    });
+    merge(&mut full, &fields);
+    let event: Event = serde_json::from_value(full).unwrap();
+    Warning::from(&event)
+}
+
 #[test]
 fn a_warning_was_seen_last_by_whichever_field_says_so() {
-    let event = |fields: Value| -> Warning {
-        let mut full = json!({
-            "metadata": {}, "involvedObject": {"uid": "u"}, "reason": "r", "message": "m",
-        });
-        merge(&mut full, &fields);
-        let event: Event = serde_json::from_value(full).unwrap();
-        Warning::from(&event)
-    };
     assert_eq!(event(json!({})).last_seen, None);
     assert_eq!(
         event(json!({"firstTimestamp": Time(at(1)), "lastTimestamp": Time(at(5))})).last_seen,
@@ -183,14 +184,7 @@ fn a_warning_was_seen_last_by_whichever_field_says_so() {
 
 #[test]
 fn a_warning_was_said_as_often_as_either_field_says() {
-    let times = |fields: Value| -> i32 {
-        let mut full = json!({
-            "metadata": {}, "involvedObject": {"uid": "u"}, "reason": "r", "message": "m",
-        });
-        merge(&mut full, &fields);
-        let event: Event = serde_json::from_value(full).unwrap();
-        Warning::from(&event).times
-    };
+    let times = |fields: Value| event(fields).times;
     assert_eq!(times(json!({})), 1);
     assert_eq!(times(json!({"count": 4})), 4);
     assert_eq!(
