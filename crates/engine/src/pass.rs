@@ -146,14 +146,16 @@ impl<K: Kind> Eyes<K> {
             self.release(object, &version, annotations).await?;
             return Ok(Looked::Completed(None));
         }
-        if let Some(at) = decision.record_at.filter(|at| now < *at)
+        let generation = meta.generation.unwrap_or(0);
+        let status = decision.settled(&stored, generation, now);
+        let later = decision.record_at.filter(|at| now < *at);
+        let later = later.or_else(|| record::may_wait(&stored, &status, now));
+        if let Some(at) = later
             && decision.hold == Hold::Keep
         {
             let wake = decision.wake.map_or(at, |wake| wake.min(at));
             return Ok(Looked::Completed(Some(wake)));
         }
-        let generation = meta.generation.unwrap_or(0);
-        let status = decision.settled(&stored, generation, now);
         if let Some(written) = self
             .record(object, &version, &stored, &status, &decision.verdict, now)
             .await?

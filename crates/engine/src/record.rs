@@ -1,6 +1,8 @@
 //! What is written into a status after a fault, and the difference that a write is. What a decision
 //! leads to is [`api::decide::Decision::settled`].
 
+use std::time::Duration;
+
 use api::{
     Phase, Shape, Status, Timestamp, Verdict,
     decide::{Class, Fact, Fault},
@@ -84,6 +86,40 @@ pub(crate) fn difference<S: Status>(
     new.progress_mut().last_updated = Some(Time(now));
     let patch = merge_patch(&serde_json::to_value(old)?, &serde_json::to_value(&new)?);
     Ok(Some(patch))
+}
+
+/// What goes on quickly (a count, what is waited for) is told this often; what turns is told at once.
+const WORDS_EVERY: Duration = Duration::from_secs(3);
+
+/// When a status may be written that says the same as the stored one in other words; `None`: now.
+///
+/// What an object that stays says of its world changes as often as others change that world: without
+/// a bound one of them could fill the API server with writes of ours.
+pub(crate) fn may_wait<S: Status>(stored: &S, status: &S, now: Timestamp) -> Option<Timestamp> {
+    if S::SHAPE != Shape::LongLived || stored == status {
+        return None;
+    }
+    let written = stored.progress().last_updated.as_ref()?.0;
+    let at = written
+        .saturating_add(WORDS_EVERY)
+        .unwrap_or(Timestamp::MAX);
+    // A record from the future was written by another clock.
+    let is_recent = written <= now && now < at;
+    (is_recent && is_same_but_for_words(stored, status)).then_some(at)
+}
+
+fn is_same_but_for_words<S: Status>(stored: &S, status: &S) -> bool {
+    let mut plain = status.clone();
+    plain.observed(Some(stored));
+    let (old, new) = (stored.progress(), plain.progress_mut());
+    new.message.clone_from(&old.message);
+    for (new, old) in new.conditions.iter_mut().zip(&old.conditions) {
+        new.message.clone_from(&old.message);
+    }
+    for (new, old) in new.steps.iter_mut().zip(&old.steps) {
+        new.message.clone_from(&old.message);
+    }
+    plain == *stored
 }
 
 fn merge_patch(old: &Value, new: &Value) -> Value {
@@ -172,6 +208,57 @@ mod tests {
         let status = failed(&stored, &fault, Some(&seen), None, 1, now).unwrap();
         assert_eq!(said(&status, tenants::condition::NETWORK_ISOLATED), "False");
         assert_eq!(status.server_status, seen.status.server_status);
+    }
+
+    /// The budget of writes: words wait for the next telling, and nothing else does.
+    #[test]
+    fn other_words_wait_and_turns_do_not() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let mut stored = TenantStatus::default();
+        let progress = &mut stored.progress;
+        progress.stand(
+            Shape::LongLived,
+            &Verdict::working(Reason::Progressing, "waits for a"),
+            1,
+            at(100),
+        );
+        progress.last_updated = Some(Time(at(100)));
+        let component = |ready_replicas| {
+            Some(Component {
+                phase: ComponentPhase::Provisioning,
+                message: format!("{ready_replicas} of 3"),
+                ready_replicas,
+                total_replicas: 3,
+            })
+        };
+        stored.server_status = component(1);
+        let with = |verdict: &Verdict, generation, ready| {
+            let mut status = stored.clone();
+            status
+                .progress
+                .stand(Shape::LongLived, verdict, generation, at(101));
+            status.server_status = component(ready);
+            status
+        };
+        let words = with(&Verdict::working(Reason::Progressing, "waits for b"), 1, 2);
+        let wait = |status: &TenantStatus, now| may_wait(&stored, status, at(now));
+
+        assert_eq!(wait(&words, 101), Some(at(103)));
+        assert_eq!(wait(&words, 103), None);
+        assert_eq!(wait(&words, 99), None, "another clock");
+        assert_eq!(wait(&stored, 101), None, "nothing to say");
+        let turns = [
+            with(&Verdict::working(Reason::NotReady, "waits for b"), 1, 2),
+            with(&Verdict::ready("runs"), 1, 3),
+            with(&Verdict::working(Reason::Progressing, "waits for b"), 2, 2),
+            TenantStatus {
+                namespace_uid: Some("another".to_owned()),
+                ..words.clone()
+            },
+        ];
+        for status in turns {
+            assert_eq!(wait(&status, 101), None, "{status:?}");
+        }
     }
 
     #[test]

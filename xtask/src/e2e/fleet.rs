@@ -14,6 +14,7 @@ use api::{
     tenants::{Tenant, TenantPhase},
 };
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
     api::{ListParams, PostParams},
@@ -42,6 +43,8 @@ static SIZE: OnceLock<Size> = OnceLock::new();
 /// What a Tenant with a Redis and a server may cost until it runs.
 const WRITES: f64 = 24.0;
 const EVENTS: f64 = 4.0;
+/// So many Pods a noisy customer makes: with those of the Redis and the server, as many as may be.
+const NOISE: usize = 8;
 /// So many are made at once.
 const AT_ONCE: usize = 8;
 
@@ -81,6 +84,8 @@ async fn fleet(env: Env) -> Result<String> {
     // Usage is counted by the cluster, somewhat later.
     settled(&env, &audit, &operator).await?;
     silent(&env, &audit, &operator, quiet).await?;
+    let tellings = noisy(&env, &audit, &operator).await?;
+    settled(&env, &audit, &operator).await?;
     operator.stop().await?;
 
     // The next one reads everything, and has nothing to say.
@@ -103,7 +108,7 @@ async fn fleet(env: Env) -> Result<String> {
         "over the budget: {cost}"
     );
     Ok(format!(
-        "{tenants} Tenants created in {:.0} s, all Running after {:.0} s; {cost}; {memory:.0} MiB; {} s without a write; a restart led after {:.1} s and wrote nothing",
+        "{tenants} Tenants created in {:.0} s, all Running after {:.0} s; {cost}; {memory:.0} MiB; {} s without a write; {tellings}; a restart led after {:.1} s and wrote nothing",
         created.as_secs_f64(),
         took.as_secs_f64(),
         quiet.as_secs(),
@@ -253,6 +258,62 @@ async fn silent(env: &Env, audit: &AuditLog, operator: &Operator, time: Duration
     ensure!(of(false) == 0, "writes while nothing happened:\n{counts}");
     ensure!(of(true) >= 1, "the operator was not there");
     Ok(())
+}
+
+/// A customer changes what is used faster than it is told; the last of it is told all the same.
+async fn noisy(env: &Env, audit: &AuditLog, operator: &Operator) -> Result<String> {
+    let mark = audit.mark(&env.client).await?;
+    let begin = Instant::now();
+    let pods: Api<Pod> = Api::namespaced(env.client.clone(), "tenant-fleet-0");
+    for index in 0..NOISE {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": { "name": format!("noise-{index}") },
+            "spec": {
+                "securityContext": {
+                    "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" },
+                },
+                "containers": [{
+                    "name": "noise", "image": "noise:1",
+                    "resources": {
+                        "requests": { "cpu": "10m", "memory": "16Mi" },
+                        "limits": { "cpu": "10m", "memory": "16Mi" },
+                    },
+                    "securityContext": {
+                        "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
+                    },
+                }],
+            },
+        }))?;
+        pods.create(&PostParams::default(), &pod).await?;
+        sleep(Duration::from_millis(200)).await;
+    }
+    let tenants: Api<Tenant> = Api::all(env.client.clone());
+    let all = (NOISE + 2).to_string(); // and those of the Redis and the server
+    until("all Pods to be told", Duration::from_secs(60), async || {
+        let status = tenants.get("fleet-0").await?.status.unwrap_or_default();
+        let told = status.usage.and_then(|usage| usage.pods);
+        let told = told.map(|pods| pods.used).unwrap_or_default();
+        Ok(if told == all { Ok(()) } else { Err(told) })
+    })
+    .await?;
+    let took = begin.elapsed().as_secs_f64();
+    let entries = audit.entries(&env.client, mark).await?;
+    let tellings = entries.iter().filter(|entry| {
+        entry.request.user == operator.user
+            && entry.request.is_write()
+            && entry.name == "fleet-0"
+            && entry.request.resource.starts_with("tenants")
+    });
+    let tellings = tellings.count();
+    // Times in a status have no fractions: between two tellings there are two to three seconds.
+    let most = (took / 2.0).ceil() as usize + 1;
+    ensure!(
+        (1..=most).contains(&tellings),
+        "{NOISE} Pods made what is used be told {tellings} times in {took:.1} s, not 1 to {most}"
+    );
+    Ok(format!(
+        "{NOISE} more Pods in a namespace were told in {tellings} writes"
+    ))
 }
 
 /// What the operator holds in memory.

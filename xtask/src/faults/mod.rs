@@ -195,9 +195,10 @@ async fn campaign(stand: &Stand, arguments: &Arguments) -> Result<ExitCode> {
     let lessons = learned(stand, &scenarios, arguments.parallel, quiet).await?;
     for lesson in &lessons {
         println!(
-            "learned {:<12} {} writes, {} kinds of requests, {} watched resources",
+            "learned {:<12} {} writes ({} not each time), {} kinds of requests, {} watched resources",
             lesson.scenario.name(),
             lesson.learned.writes.len(),
+            lesson.learned.varying.len(),
             lesson.learned.routes.len(),
             lesson.learned.watched.len()
         );
@@ -207,7 +208,8 @@ async fn campaign(stand: &Stand, arguments: &Arguments) -> Result<ExitCode> {
         plans = chosen(&lessons, plans, &arguments.plans)?;
     }
     if arguments.share {
-        plans = plan::share(plans, arguments.size, SHARE.1);
+        let steady = plan::steady(&campaign::known(&lessons), plans);
+        plans = plan::share(steady, arguments.size, SHARE.1);
     }
     if arguments.list {
         for plan in &plans {

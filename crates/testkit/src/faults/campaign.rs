@@ -219,15 +219,18 @@ async fn faultless(
 /// All plans for what was learned, with so many compound ones.
 #[must_use]
 pub fn plans(lessons: &[Lesson], compound: u64) -> Vec<Plan> {
-    let known: Vec<(&'static str, Learned)> = lessons
-        .iter()
-        .map(|lesson| (lesson.scenario.name(), lesson.learned.clone()))
-        .collect();
+    let known = known(lessons);
     let mut plans = Vec::new();
-    for (place, (name, learned)) in known.iter().enumerate() {
+    for (place, (lesson, (name, learned))) in lessons.iter().zip(&known).enumerate() {
+        let begins_as = lesson.scenario.begins_as();
+        let beginning = known.iter().find(|(name, _)| Some(*name) == begins_as);
         let learned = match place {
             0 => learned.clone(),
             _ => learned.clone().without_election(),
+        };
+        let learned = match beginning {
+            Some((_, beginning)) => learned.without_beginning(beginning),
+            None => learned,
         };
         plans.extend(plan::of_writes(name, &learned));
         plans.extend(plan::of_watches(name, &learned));
@@ -237,6 +240,14 @@ pub fn plans(lessons: &[Lesson], compound: u64) -> Vec<Plan> {
         plans.push(plan::compound(name, learned, seed));
     }
     plans
+}
+
+/// What was learned, by the scenarios' names.
+#[must_use]
+pub fn known(lessons: &[Lesson]) -> Vec<(&'static str, Learned)> {
+    let all = lessons.iter();
+    all.map(|lesson| (lesson.scenario.name(), lesson.learned.clone()))
+        .collect()
 }
 
 /// Plays plans, and tells of each as it ends.

@@ -27,6 +27,8 @@ pub struct Learned {
     pub routes: BTreeSet<Route>,
     /// The plurals of what is watched and changed.
     pub watched: BTreeSet<String>,
+    /// Writes that not every play made.
+    pub varying: BTreeSet<Point>,
 }
 
 impl Learned {
@@ -58,9 +60,24 @@ impl Learned {
         self
     }
 
+    /// Without what was hit in the scenario that this one begins as. What is told of it is not left
+    /// out: the same number may be another moment.
+    #[must_use]
+    pub fn without_beginning(mut self, beginning: &Self) -> Self {
+        let is_told = |point: &Point| {
+            let resource = point.route.resource.as_str();
+            resource == "events" || resource.ends_with("/status")
+        };
+        self.writes
+            .retain(|point| is_told(point) || !beginning.writes.contains(point));
+        self
+    }
+
     /// What either showed.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
+        let either = self.writes.symmetric_difference(&other.writes);
+        self.varying = either.cloned().collect();
         self.writes.extend(other.writes);
         self.routes.extend(other.routes);
         self.watched.extend(other.watched);
@@ -173,15 +190,18 @@ pub fn of_writes(scenario: &'static str, learned: &Learned) -> Vec<Plan> {
 /// Every kind of request × refusals and broken answers, in the first scenario that has it.
 #[must_use]
 pub fn of_routes(learned: &[(&'static str, Learned)]) -> Vec<Plan> {
-    let mut first: BTreeMap<&Route, &'static str> = BTreeMap::new();
-    for (scenario, learned) in learned {
-        for route in &learned.routes {
-            first.entry(route).or_insert(scenario);
-        }
-    }
+    let routes: BTreeSet<&Route> = learned.iter().flat_map(|(_, one)| &one.routes).collect();
     let mut plans = Vec::new();
-    for (route, scenario) in first {
+    for route in routes {
         for fault in Fault::AT_ROUTES {
+            // What has nothing to tell cannot be cut in half.
+            let is_torn = route.verb == "watch" && fault == Fault::Truncated;
+            let has_it = |one: &Learned| {
+                one.routes.contains(route) && (!is_torn || one.watched.contains(&route.resource))
+            };
+            let Some((scenario, _)) = learned.iter().find(|(_, one)| has_it(one)) else {
+                continue;
+            };
             plans.push(Plan {
                 scenario,
                 class: Class::Route,
@@ -256,6 +276,19 @@ pub fn compound(scenario: &'static str, learned: &Learned, seed: u64) -> Plan {
         script,
         seed: Some(seed),
     }
+}
+
+/// Those whose every write was made by each play that was learned from.
+#[must_use]
+pub fn steady(learned: &[(&'static str, Learned)], plans: Vec<Plan>) -> Vec<Plan> {
+    let varies = |scenario: &str, injection: &Injection| match injection {
+        Injection::Request { point, .. } => learned
+            .iter()
+            .any(|(name, one)| *name == scenario && one.varying.contains(point)),
+        Injection::Watch { .. } => false,
+    };
+    let is_steady = |plan: &Plan| !plan.script.iter().any(|one| varies(plan.scenario, one));
+    plans.into_iter().filter(is_steady).collect()
 }
 
 /// A share of `plans` of this size, of all classes and scenarios: of each those that are first by a hash
@@ -364,6 +397,7 @@ mod tests {
                 Route::new("watch", "jobs"),
             ]),
             watched: BTreeSet::from(["jobs".to_owned(), "pods".to_owned()]),
+            varying: BTreeSet::new(),
         }
     }
 
@@ -390,6 +424,49 @@ mod tests {
         assert_eq!(plans.len(), 4 * 8);
         let elsewhere = plans.iter().filter(|plan| plan.scenario == "delete");
         assert_eq!(elsewhere.count(), 8);
+    }
+
+    #[test]
+    fn a_watch_is_cut_in_half_where_it_has_something_to_tell() {
+        let torn = |learned: &[(&'static str, Learned)]| {
+            let all = of_routes(learned).into_iter();
+            let torn = all.filter(|plan| plan.id().contains("watch-jobs:#1=truncated"));
+            torn.map(|plan| plan.scenario).collect::<Vec<_>>()
+        };
+        let silent = Learned {
+            watched: BTreeSet::new(),
+            ..learned()
+        };
+        assert_eq!(
+            torn(&[("silent", silent.clone()), ("busy", learned())]),
+            ["busy"]
+        );
+        assert!(torn(&[("silent", silent)]).is_empty());
+    }
+
+    #[test]
+    fn a_beginning_is_hit_once_and_what_is_told_each_time() {
+        let mut longer = learned();
+        let last = point("delete", "jobs", "work-1", 1);
+        longer.writes.insert(last.clone());
+        let left = longer.without_beginning(&learned()).writes;
+        let told = |nth| point("patch", "taskruns/status", "work", nth);
+        assert_eq!(left, BTreeSet::from([last, told(1), told(2)]));
+    }
+
+    #[test]
+    fn what_one_of_two_plays_did_is_hit_but_not_in_a_share() {
+        let seldom = point("patch", "taskruns/status", "work", 3);
+        let mut once = learned();
+        once.writes.insert(seldom.clone());
+        let both = learned().and(once);
+        assert_eq!(both.varying, BTreeSet::from([seldom.clone()]));
+        let all = of_writes("success", &both);
+        assert_eq!(all.len(), 4 * 5);
+        let steady = steady(&[("success", both)], all);
+        assert_eq!(steady.len(), 3 * 5);
+        let ids: Vec<String> = steady.iter().map(Plan::id).collect();
+        assert!(ids.iter().all(|id| !id.contains("#3")), "{ids:?}");
     }
 
     #[test]

@@ -69,6 +69,11 @@ pub trait Scenario: Send + Sync {
         PLAY
     }
 
+    /// The scenario that it begins as: what is written there, and is again here, is hit there.
+    fn begins_as(&self) -> Option<&'static str> {
+        None
+    }
+
     /// More lines of the operators' configuration.
     fn config(&self) -> String {
         String::new()

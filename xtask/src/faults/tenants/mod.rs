@@ -37,6 +37,7 @@ type Play = for<'a> fn(&'a Stage) -> BoxFuture<'a, Result<()>>;
 /// One of Tenants.
 struct OfTenants {
     name: &'static str,
+    begins_as: Option<&'static str>,
     limit: Duration,
     play: Play,
 }
@@ -44,6 +45,10 @@ struct OfTenants {
 impl Scenario for OfTenants {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn begins_as(&self) -> Option<&'static str> {
+        self.begins_as
     }
 
     fn limit(&self) -> Duration {
@@ -67,20 +72,28 @@ impl Scenario for OfTenants {
 
 /// All of them. Their names are no others' of another family.
 pub(super) fn scenarios() -> Vec<Arc<dyn Scenario>> {
-    let of = |name, limit, play| -> Arc<dyn Scenario> { Arc::new(OfTenants { name, limit, play }) };
-    let one = |name, play| of(name, LIMIT + SLACK, play);
+    let of = |name, begins_as, limit, play| -> Arc<dyn Scenario> {
+        Arc::new(OfTenants {
+            name,
+            begins_as,
+            limit,
+            play,
+        })
+    };
+    let one = |name, begins_as, play| of(name, begins_as, LIMIT + SLACK, play);
+    let (bare, full) = (Some("bare"), Some("full"));
     vec![
-        one("bare", |stage| bounds::bare(stage).boxed()),
-        one("change", |stage| bounds::change(stage).boxed()),
-        one("drift", |stage| bounds::drift(stage).boxed()),
-        one("foreign", |stage| bounds::foreign(stage).boxed()),
-        one("removal", |stage| ends::removal(stage).boxed()),
-        one("blocked", |stage| ends::blocked(stage).boxed()),
-        one("retained", |stage| ends::retained(stage).boxed()),
-        one("full", |stage| work::full(stage).boxed()),
-        one("rollout", |stage| work::rollout(stage).boxed()),
-        one("pause", |stage| work::pause(stage).boxed()),
-        of("isolated", PROVEN + SLACK, |stage| {
+        one("bare", None, |stage| bounds::bare(stage).boxed()),
+        one("change", bare, |stage| bounds::change(stage).boxed()),
+        one("drift", bare, |stage| bounds::drift(stage).boxed()),
+        one("foreign", None, |stage| bounds::foreign(stage).boxed()),
+        one("removal", bare, |stage| ends::removal(stage).boxed()),
+        one("blocked", bare, |stage| ends::blocked(stage).boxed()),
+        one("retained", full, |stage| ends::retained(stage).boxed()),
+        one("full", None, |stage| work::full(stage).boxed()),
+        one("rollout", full, |stage| work::rollout(stage).boxed()),
+        one("pause", full, |stage| work::pause(stage).boxed()),
+        of("isolated", full, PROVEN + SLACK, |stage| {
             work::isolated(stage).boxed()
         }),
     ]
