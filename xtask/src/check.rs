@@ -65,9 +65,9 @@ const CLUSTER: &[Stage] = &[
         xtask(&["e2e", "fleet", "--tenants", "40", "--quiet", "15"])
     }),
     ("faults", || {
-        // Shares: the wholes take an hour together.
+        // Shares: the wholes take hours. One of each class and scenario is the least of a share.
         xtask(&["faults", "tasks", "--share"])?;
-        xtask(&["faults", "tenants", "--share", "--size", "30"])?;
+        xtask(&["faults", "tenants", "--share", "--size", "41"])?;
         xtask(&[
             "faults",
             "replicas",

@@ -147,8 +147,9 @@ pub trait Status:
         self.phase().or_else(first)
     }
 
-    /// While a fault lasts, what is said of the world is what the decision saw that could not be carried
-    /// out, or nothing, if there was none. For kinds that say such things beside their conditions.
+    /// Takes over what `seen` says of the world beside its conditions: counts and words, and nothing that a
+    /// decision reads back. While a fault lasts it is what was seen by the decision that could not be carried
+    /// out, or nothing, if there was none; and it alone is no reason to write a status at once.
     fn observed(&mut self, _seen: Option<&Self>) {}
 
     /// Whether the object's work is over.

@@ -40,7 +40,7 @@ pub(crate) struct Eyes<K: Kind> {
 /// How a look ended, other than by a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Looked {
-    /// Recorded; look again at this time at the latest.
+    /// Recorded, or may be recorded later; look again at this time at the latest.
     Completed(Option<Timestamp>),
     /// There was nothing to do for us: the object is in deletion and we do not hold it.
     Skipped,
@@ -150,8 +150,12 @@ impl<K: Kind> Eyes<K> {
         let status = decision.settled(&stored, generation, now);
         let later = decision.record_at.filter(|at| now < *at);
         let later = later.or_else(|| record::may_wait(&stored, &status, now));
+        let has_to_let_go = match &decision.hold {
+            Hold::Keep => false,
+            Hold::Release { annotations } => is_held || !annotations.is_empty(),
+        };
         if let Some(at) = later
-            && decision.hold == Hold::Keep
+            && !has_to_let_go
         {
             let wake = decision.wake.map_or(at, |wake| wake.min(at));
             return Ok(Looked::Completed(Some(wake)));
@@ -187,10 +191,9 @@ impl<K: Kind> Eyes<K> {
         verdict: &Verdict,
         now: Timestamp,
     ) -> Result<Option<String>, Stop> {
-        let patch = record::difference(stored, status, now).map_err(|error| {
-            Fault::bug(format!("the status cannot be written as JSON: {error}"))
-        })?;
-        let Some(patch) = patch else { return Ok(None) };
+        if !record::differs(stored, status) {
+            return Ok(None);
+        }
         self.must_lead()?;
         let meta = object.meta();
         if has_turned(stored, status) {
@@ -233,6 +236,10 @@ impl<K: Kind> Eyes<K> {
             subresource: Some("status"),
             ..self.place(meta)
         };
+        // What was done and told took its time, too.
+        let patch = record::difference(stored, status, self.clock.now()).map_err(|error| {
+            Fault::bug(format!("the status cannot be written as JSON: {error}"))
+        })?;
         let body = json!({ "status": patch });
         let uid = meta.uid.clone().unwrap_or_default();
         let patch = self.hands.patch(place, &uid, Some(version), body);

@@ -72,23 +72,26 @@ pub(crate) fn verdict_of(fault: &Fault) -> Verdict {
     }
 }
 
-/// The merge patch that turns `old` into `new`; `None` if there is nothing to do. Fields that our
-/// types do not know are not touched.
+/// Whether there is something to write.
+pub(crate) fn differs<S: Status>(old: &S, new: &S) -> bool {
+    old != new || mutant::on(Mutant::HotLoop)
+}
+
+/// The merge patch that turns `old` into `new`, which is written now. Fields that our types do not know
+/// are not touched.
 pub(crate) fn difference<S: Status>(
     old: &S,
     new: &S,
     now: Timestamp,
-) -> Result<Option<Value>, serde_json::Error> {
-    if old == new && !mutant::on(Mutant::HotLoop) {
-        return Ok(None);
-    }
+) -> Result<Value, serde_json::Error> {
     let mut new = new.clone();
     new.progress_mut().last_updated = Some(Time(now));
-    let patch = merge_patch(&serde_json::to_value(old)?, &serde_json::to_value(&new)?);
-    Ok(Some(patch))
+    let (old, new) = (serde_json::to_value(old)?, serde_json::to_value(&new)?);
+    Ok(merge_patch(&old, &new))
 }
 
-/// What goes on quickly (a count, what is waited for) is told this often; what turns is told at once.
+/// What goes on quickly (a count, what is waited for) is told this often, to the second; what turns is told
+/// at once.
 const WORDS_EVERY: Duration = Duration::from_secs(3);
 
 /// When a status may be written that says the same as the stored one in other words; `None`: now.
@@ -247,14 +250,29 @@ mod tests {
         assert_eq!(wait(&words, 103), None);
         assert_eq!(wait(&words, 99), None, "another clock");
         assert_eq!(wait(&stored, 101), None, "nothing to say");
+        let other = |change: fn(&mut TenantStatus)| {
+            let mut status = words.clone();
+            change(&mut status);
+            status
+        };
+        let apart = |status: &mut TenantStatus| {
+            let fact = Fact {
+                kind: tenants::condition::NETWORK_ISOLATED,
+                value: Some(false),
+                reason: Reason::PolicyNotEnforced,
+                message: String::new(),
+            };
+            status.progress.learn(&fact, 1, Timestamp::UNIX_EPOCH);
+        };
         let turns = [
             with(&Verdict::working(Reason::NotReady, "waits for b"), 1, 2),
             with(&Verdict::ready("runs"), 1, 3),
             with(&Verdict::working(Reason::Progressing, "waits for b"), 2, 2),
-            TenantStatus {
-                namespace_uid: Some("another".to_owned()),
-                ..words.clone()
-            },
+            other(apart),
+            other(|status| status.phase = Some(tenants::TenantPhase::Degraded)),
+            other(|status| status.namespace_uid = Some("another".to_owned())),
+            other(|status| status.intent = Some("delete".to_owned())),
+            other(|status| status.deadline_at = Some(Time(Timestamp::UNIX_EPOCH))),
         ];
         for status in turns {
             assert_eq!(wait(&status, 101), None, "{status:?}");

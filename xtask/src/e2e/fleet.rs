@@ -43,8 +43,8 @@ static SIZE: OnceLock<Size> = OnceLock::new();
 /// What a Tenant with a Redis and a server may cost until it runs.
 const WRITES: f64 = 24.0;
 const EVENTS: f64 = 4.0;
-/// So many Pods a noisy customer makes: with those of the Redis and the server, as many as may be.
-const NOISE: usize = 8;
+/// So many Pods a noisy customer makes.
+const NOISE: usize = 40;
 /// So many are made at once.
 const AT_ONCE: usize = 8;
 
@@ -180,7 +180,7 @@ fn tenant(index: usize) -> Value {
                 "cpu": { "request": "2", "limit": "4" },
                 "memory": { "request": "1Gi", "limit": "2Gi" },
                 "storage": { "request": "1Gi", "limit": "1Gi" },
-                "pods": { "limit": 10 },
+                "pods": { "limit": 60 },
             },
             "server": { "image": "server:1", "replicas": 1 },
             "redis": { "image": "redis:7", "storage": { "size": "1Gi", "storageClassName": "fleet" } },
@@ -285,7 +285,7 @@ async fn noisy(env: &Env, audit: &AuditLog, operator: &Operator) -> Result<Strin
             },
         }))?;
         pods.create(&PostParams::default(), &pod).await?;
-        sleep(Duration::from_millis(200)).await;
+        sleep(Duration::from_millis(50)).await;
     }
     let tenants: Api<Tenant> = Api::all(env.client.clone());
     let all = (NOISE + 2).to_string(); // and those of the Redis and the server

@@ -84,7 +84,7 @@ pub(crate) struct Arguments {
     /// Only plans of this scenario; may be repeated
     #[arg(long = "scenario")]
     scenarios: Vec<String>,
-    /// A fixed share of all plans, as CI plays it
+    /// A share of all plans that hit something in each play, by a fixed seed, as CI plays it
     #[arg(long)]
     share: bool,
     /// How many plans the share has

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 mod leading;
+mod words;
 
 use super::{
     worker::{Memory, retry_to_store},

@@ -138,6 +138,7 @@ pub(super) fn facts(view: View<'_>, status: &TenantStatus) -> Vec<Fact> {
     ];
     let fact = |(kind, name, part): (&'static str, &str, &Option<Component>)| {
         let part = part.as_ref()?;
+        // Each phase has a value or a reason of its own: by it a phase that turns is recorded at once.
         let (value, reason) = match part.phase {
             ComponentPhase::Running => (true, Reason::Ready),
             ComponentPhase::Provisioning => (false, Reason::Progressing),

@@ -17,7 +17,7 @@ const LEFT_OUT: [&str; 4] = ["endpoints", "endpointslices", "events", "leases"];
 const AUTHORITY: &str = "kube-root-ca.crt";
 /// What an end state says in the status of one of our kinds. The rest is when, where and how often
 /// it was tried.
-const KEPT: [&str; 18] = [
+const KEPT: [&str; 19] = [
     "attempts",
     "baseCommit",
     "branch",
@@ -36,6 +36,7 @@ const KEPT: [&str; 18] = [
     "phase",
     "redisStatus",
     "serverStatus",
+    "usage",
 ];
 /// The same of what a container left behind.
 const KEPT_RESULT: [&str; 5] = ["exitCode", "message", "reason", "results", "signal"];
