@@ -67,14 +67,19 @@ pub(crate) fn version_of(meta: &ObjectMeta) -> u64 {
     }
 }
 
-/// The round of an object that we wrote and no watch has shown yet.
-const WRITTEN: u64 = u64::MAX;
+/// By what an object is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// This listing, or the watch behind it, has shown it; what an older one showed only is gone.
+    Seen(u64),
+    /// We wrote it, and nobody has shown it yet. The last listing that had begun when the answer came.
+    Written(u64),
+}
 
 struct Slot<T> {
     uid: String,
     version: u64,
-    /// Which listing has seen it; what an older one saw only is gone.
-    round: u64,
+    known: Known,
     object: Arc<T>,
 }
 
@@ -88,6 +93,8 @@ struct State<T> {
     /// The highest version that an event carried, by namespace: each may have a watch of its own,
     /// and these do not wait for each other.
     latest: HashMap<Option<String>, u64>,
+    /// The last listing that began.
+    begun: u64,
 }
 
 impl<T> State<T> {
@@ -152,6 +159,7 @@ impl<T: Send + Sync + 'static> Cache<T> {
                     poison: BTreeMap::new(),
                     removed: HashMap::new(),
                     latest: HashMap::new(),
+                    begun: 0,
                 }),
                 listeners: Mutex::new(Vec::new()),
             }),
@@ -259,14 +267,13 @@ impl<T: Send + Sync + 'static> Cache<T> {
             && identity.version > 0
         {
             // Listed now, so the next listing may miss it.
-            slot.round = if slot.round == WRITTEN {
-                round
-            } else {
-                slot.round.max(round)
+            slot.known = match slot.known {
+                Known::Seen(before) => Known::Seen(before.max(round)),
+                Known::Written(_) => Known::Seen(round),
             };
             return;
         }
-        self.put(state, identity, object, round);
+        self.put(state, identity, object, Known::Seen(round));
     }
 
     /// The answer of a write of ours.
@@ -275,26 +282,32 @@ impl<T: Send + Sync + 'static> Cache<T> {
     /// and deleted again, and would stay for ever.
     pub(crate) fn written(&self, identity: Identity, object: T) {
         let state = lock(&self.shared.state);
-        let round = match state.slots.get(&identity.key) {
+        let known = match state.slots.get(&identity.key) {
             // Also if what is known now is another of the same name: our last write let the old one go,
             // someone made it again, and the watch was faster than our answer.
             Some(slot) if slot.version >= identity.version => return,
-            Some(slot) => slot.round,
+            Some(slot) => slot.known,
             None if identity.version <= state.latest_of(&identity.key) => return,
             // Not yet listed by anyone: it must survive a listing that began before the write.
-            None => WRITTEN,
+            None => Known::Written(state.begun),
         };
-        self.put(state, identity, object, round);
+        self.put(state, identity, object, known);
     }
 
-    fn put(&self, mut state: MutexGuard<'_, State<T>>, identity: Identity, object: T, round: u64) {
+    fn put(
+        &self,
+        mut state: MutexGuard<'_, State<T>>,
+        identity: Identity,
+        object: T,
+        known: Known,
+    ) {
         let Identity { key, uid, version } = identity;
         let object = Arc::new(object);
         let words = (self.shared.index)(&object);
         let slot = Slot {
             uid,
             version,
-            round,
+            known,
             object: Arc::clone(&object),
         };
         let old = state.slots.insert(key.clone(), slot);
@@ -357,6 +370,13 @@ impl<T: Send + Sync + 'static> Cache<T> {
         }
     }
 
+    /// A listing is about to be asked for. It is the newest that the server has, so it shows whatever was
+    /// written and answered by now, or that is gone.
+    pub(crate) fn listing(&self, round: u64) {
+        let mut state = lock(&self.shared.state);
+        state.begun = state.begun.max(round);
+    }
+
     /// A listing is complete: what is in its reach (`namespace`, or everything) and was not seen
     /// in this round is gone.
     pub(crate) fn listed(&self, namespace: Option<&str>, round: u64, poison: &HashSet<Key>) {
@@ -368,10 +388,10 @@ impl<T: Send + Sync + 'static> Cache<T> {
         state
             .poison
             .retain(|key, _| !is_in_reach(key) || poison.contains(key));
-        // What we wrote may be too new for this listing; not if a later event has come since.
-        let is_gone = |key: &Key, slot: &Slot<T>| match slot.round {
-            WRITTEN => slot.version <= state.latest_of(key),
-            seen => seen < round,
+        // What we wrote may be too new for this listing; not if it began later, or a later event has come since.
+        let is_gone = |key: &Key, slot: &Slot<T>| match slot.known {
+            Known::Seen(last) => last < round,
+            Known::Written(begun) => begun < round || slot.version <= state.latest_of(key),
         };
         let gone: Vec<Key> = state
             .slots
@@ -380,8 +400,8 @@ impl<T: Send + Sync + 'static> Cache<T> {
             .map(|(key, _)| key.clone())
             .collect();
         for (key, slot) in &mut state.slots {
-            if slot.round == WRITTEN && is_in_reach(key) {
-                slot.round = round;
+            if matches!(slot.known, Known::Written(_)) && is_in_reach(key) {
+                slot.known = Known::Seen(round);
             }
         }
         drop(state);
@@ -556,6 +576,7 @@ mod tests {
         let cache = cache();
         cache.seen(identity("a", "1", 5), "a".into(), 1);
         cache.seen(identity("b", "2", 6), "b".into(), 1);
+        cache.listing(2);
         cache.written(identity("c", "3", 20), "c".into());
         cache.seen(identity("a", "1", 5), "a".into(), 2);
         cache.listed(Some("n"), 2, &HashSet::new());
@@ -581,6 +602,7 @@ mod tests {
         cache.listed(None, 2, &HashSet::new());
         assert_eq!(get(&cache, "c"), None, "listed once, then missing");
 
+        cache.listing(3);
         cache.written(identity("e", "5", 40), "e".into());
         cache.seen(identity("d", "4", 50), "d".into(), 3);
         cache.listed(None, 3, &HashSet::new());
@@ -589,6 +611,21 @@ mod tests {
             None,
             "a later event came, and it was not listed"
         );
+    }
+
+    /// `change/watch-networkpolicies=gone-1`: a policy that we made and deleted while there was no watch was
+    /// for ever about to go: its deletion was the last write of its kind, so nothing in the listing was later.
+    #[test]
+    fn what_we_wrote_before_a_listing_and_it_does_not_show_is_gone() {
+        let cache = cache();
+        cache.listing(1);
+        cache.seen(identity("a", "1", 5), "a".into(), 1);
+        cache.written(identity("c", "3", 20), "c".into());
+        cache.written(identity("c", "3", 30), "c, in deletion".into());
+        cache.listing(2);
+        cache.seen(identity("a", "1", 5), "a".into(), 2);
+        cache.listed(None, 2, &HashSet::new());
+        assert_eq!(get(&cache, "c"), None);
     }
 
     #[test]

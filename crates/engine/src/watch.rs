@@ -378,6 +378,7 @@ where
             match event {
                 Event::Init => {
                     round = self.rounds.fetch_add(1, Ordering::SeqCst) + 1;
+                    self.cache.listing(round);
                     poison.clear();
                 }
                 Event::InitApply(object) => self.take(object, round, &mut poison),
