@@ -286,10 +286,10 @@ impl<T: Send + Sync + 'static> Cache<T> {
             // Also if what is known now is another of the same name: our last write let the old one go,
             // someone made it again, and the watch was faster than our answer.
             Some(slot) if slot.version >= identity.version => return,
-            Some(slot) => slot.known,
+            Some(slot) if slot.uid == identity.uid => slot.known,
             None if identity.version <= state.latest_of(&identity.key) => return,
             // Not yet listed by anyone: it must survive a listing that began before the write.
-            None => Known::Written(state.begun),
+            Some(_) | None => Known::Written(state.begun),
         };
         self.put(state, identity, object, known);
     }
@@ -626,6 +626,22 @@ mod tests {
         cache.seen(identity("a", "1", 5), "a".into(), 2);
         cache.listed(None, 2, &HashSet::new());
         assert_eq!(get(&cache, "c"), None);
+    }
+
+    #[test]
+    fn what_we_made_again_during_a_listing_is_not_taken_for_the_old_one() {
+        for is_seen in [true, false] {
+            let cache = cache();
+            cache.listing(1);
+            cache.written(identity("c", "3", 20), "c".into());
+            if is_seen {
+                cache.seen(identity("c", "3", 20), "c".into(), 1);
+            }
+            cache.listing(2);
+            cache.written(identity("c", "4", 40), "again".into());
+            cache.listed(None, 2, &HashSet::new());
+            assert_eq!(get(&cache, "c").as_deref(), Some("again"), "{is_seen}");
+        }
     }
 
     #[test]
