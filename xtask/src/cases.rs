@@ -1,14 +1,15 @@
 //! Runs cases on fresh clusters of the tiers that they need.
 
-use std::{collections::BTreeMap, process::ExitCode, sync::Arc};
+use std::{collections::BTreeMap, process::ExitCode, sync::Arc, time::Instant};
 
 use anyhow::{Result, anyhow, bail};
 use testkit::{
     cluster::{Cluster, Tier},
-    suite::{self, Case, Place},
+    suite::{self, Case, Place, Summary},
+    times,
 };
 
-use crate::testbed::announce;
+use crate::{e2e::attacks::Tally, testbed::announce};
 
 /// A case of a family, on the real node: its name, what it shows, and the function.
 macro_rules! case {
@@ -17,7 +18,8 @@ macro_rules! case {
             name: $name,
             shows: $shows,
             tier: testkit::cluster::Tier::Node,
-            alone: false,
+            suite: "",
+            when: testkit::suite::When::Together,
             limit: std::time::Duration::from_secs(400),
             run: |env| futures::FutureExt::boxed($run(env)),
         }
@@ -29,12 +31,23 @@ pub(crate) use case;
 macro_rules! alone {
     ($name:literal, $shows:literal, $run:path) => {
         testkit::suite::Case {
-            alone: true,
+            when: testkit::suite::When::Alone,
             ..crate::cases::case!($name, $shows, $run)
         }
     };
 }
 pub(crate) use alone;
+
+/// The same for one that judges all others of its cluster.
+macro_rules! last {
+    ($name:literal, $shows:literal, $run:path) => {
+        testkit::suite::Case {
+            when: testkit::suite::When::Last,
+            ..crate::cases::case!($name, $shows, $run)
+        }
+    };
+}
+pub(crate) use last;
 
 /// Runs all cases, or those whose names are given; clusters are named after `suite`.
 pub(crate) async fn run(
@@ -71,8 +84,13 @@ pub(crate) async fn run_prepared(
     let summary = suite::run(cases, &places, parallel, &mut |line| println!("{line}")).await;
     let stopped = stop(places).await;
     println!("{summary}");
+    let tally = Tally::now();
+    if let Some(tally) = &tally {
+        println!("{tally}");
+    }
     stopped?;
-    Ok(if summary.is_success() {
+    let withstood = tally.is_none_or(|tally| tally.is_clean());
+    Ok(if summary.is_success() && withstood {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -116,4 +134,48 @@ async fn stop(places: BTreeMap<Tier, Place>) -> Result<()> {
         }
     }
     result
+}
+
+/// Lines of cases as they end, and their sum.
+#[derive(Default)]
+pub(crate) struct Report {
+    pub(crate) summary: Summary,
+}
+
+impl Report {
+    /// Prints how a case ended; whether it passed.
+    pub(crate) fn case(&mut self, name: &str, start: Instant, result: Result<String>) -> bool {
+        let (word, said) = match &result {
+            Ok(seen) => {
+                self.summary.passed += 1;
+                ("ok     ", seen.clone())
+            }
+            Err(error) => {
+                self.summary.failed += 1;
+                ("FAILED ", format!("{error:#}"))
+            }
+        };
+        let took = start.elapsed();
+        if let Err(error) = times::record(name, took) {
+            println!("the duration of '{name}' was not recorded: {error}");
+        }
+        println!("{word} {name:<16} {:>5.1} s  {said}", took.as_secs_f64());
+        result.is_ok()
+    }
+
+    /// A case that had no chance, because one before it failed.
+    pub(crate) fn skipped(&mut self, name: &str, why: &str) {
+        self.summary.skipped += 1;
+        println!("skipped {name:<16} {:>5}    {why}", "");
+    }
+
+    /// Prints the sum; what was skipped is not success.
+    pub(crate) fn end(self) -> ExitCode {
+        println!("{}", self.summary);
+        if self.summary.is_success() && self.summary.skipped == 0 {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
+    }
 }

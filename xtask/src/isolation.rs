@@ -10,7 +10,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use futures::future::join_all;
+use futures::{
+    FutureExt,
+    future::{BoxFuture, join_all},
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::{
     Api, ResourceExt,
@@ -28,6 +31,8 @@ use testkit::{
     wait::until,
 };
 
+use crate::cases::Report;
+
 const CYCLES: usize = 20;
 /// Seconds. What the machine was seen to do idle is about half of these.
 const GOALS: [(Tier, u64); 2] = [(Tier::Api, 8), (Tier::Node, 20)];
@@ -44,35 +49,33 @@ fn own(name: &str) -> String {
     format!("{name}-{}", std::process::id())
 }
 
-/// Runs all checks, one after another.
-pub(crate) async fn run() -> Result<ExitCode> {
-    let (mut passed, mut failed) = (0, 0);
-    let mut judge = |name: &str, start: Instant, result: Result<String>| {
-        let took = start.elapsed().as_secs_f64();
-        match result {
-            Ok(seen) => {
-                passed += 1;
-                println!("ok      {name:<16} {took:>6.1} s  {seen}");
-            }
-            Err(error) => {
-                failed += 1;
-                println!("FAILED  {name:<16} {took:>6.1} s  {error:#}");
-            }
+/// A check: its name, and the function.
+type Check = (&'static str, fn() -> BoxFuture<'static, Result<String>>);
+
+const CHECKS: &[Check] = &[
+    ("start-times", || start_times().boxed()),
+    ("apart", || apart().boxed()),
+    ("cycles", || cycles().boxed()),
+    ("owner-killed", || owner_killed().boxed()),
+    ("keeper-killed", || keeper_killed().boxed()),
+    ("killed-and-again", || killed_and_again().boxed()),
+    ("logs-kept", || logs_kept().boxed()),
+];
+
+/// Runs all checks, or those whose names are given, one after another.
+pub(crate) async fn run(only: &[String]) -> Result<ExitCode> {
+    let is_known = |name: &String| CHECKS.iter().any(|(known, _)| known == name);
+    if let Some(unknown) = only.iter().find(|name| !is_known(name)) {
+        bail!("no check '{unknown}'");
+    }
+    let mut report = Report::default();
+    for (name, check) in CHECKS {
+        if only.is_empty() || only.iter().any(|one| one == name) {
+            let start = Instant::now();
+            report.case(name, start, check().await);
         }
-    };
-    judge("start-times", Instant::now(), start_times().await);
-    judge("apart", Instant::now(), apart().await);
-    judge("cycles", Instant::now(), cycles().await);
-    judge("owner-killed", Instant::now(), owner_killed().await);
-    judge("keeper-killed", Instant::now(), keeper_killed().await);
-    judge("killed-and-again", Instant::now(), killed_and_again().await);
-    judge("logs-kept", Instant::now(), logs_kept().await);
-    println!("{passed} passed, {failed} failed");
-    Ok(if failed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    }
+    Ok(report.end())
 }
 
 async fn start_times() -> Result<String> {

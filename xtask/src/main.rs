@@ -6,8 +6,10 @@
     reason = "a command line talks by printing"
 )]
 
+mod bench;
+mod build;
 mod cases;
-mod check;
+mod ci;
 mod cluster_tests;
 mod e2e;
 mod faults;
@@ -15,8 +17,12 @@ mod generate;
 mod image;
 mod isolation;
 mod prove;
+mod regressions;
+mod test_binaries;
 mod testbed;
 mod tools;
+mod unit;
+mod wording;
 
 use std::process::ExitCode;
 
@@ -32,20 +38,38 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Before a commit: fmt, clippy, generated files, unit tests, deny, docs. No root, no cluster
+    /// Before a commit: fmt, clippy, generated files, wording, unit tests, deny, docs. No root, no cluster
     Check,
-    /// What CI runs: `check`, then the testbed and everything on it
-    Ci,
+    /// Run what CI runs: `check`, and beside it everything on the testbed
+    Ci {
+        /// Add everything of which CI plays a share: campaigns, mutants, proofs; takes hours
+        #[arg(long)]
+        whole: bool,
+        /// Write the table of stages in CONTRIBUTING.md
+        #[arg(long)]
+        report: bool,
+    },
     /// Write what follows from the types in `api`: CRDs, permissions, reference pages
     Generate {
         /// Write nothing; fail if anything differs
         #[arg(long)]
         check: bool,
     },
+    /// Count unclear words in pages and comments; fails above a ceiling and at banned phrases
+    Wording,
     /// The tests that need root or a cluster: starts one of each tier, runs them, ends it
     Test {
         /// Only tests whose name contains this
         filter: Option<String>,
+    },
+    /// Run the tests that need no root and no cluster, several binaries at a time
+    Unit {
+        /// Run property and fuzz tests with their whole counts of cases
+        #[arg(long)]
+        whole: bool,
+        /// Compile the tests, and run none
+        #[arg(long)]
+        build: bool,
     },
     /// The operator's image, as an archive for a cluster's nodes; needs no Docker
     Image {
@@ -56,16 +80,27 @@ enum Chore {
     /// The product as its users have it, on a real cluster
     #[command(subcommand)]
     E2e(e2e::Command),
+    /// What others may try, on the real node; ends with the number of attacks and of those that succeeded
+    Attacks {
+        /// With the sizes that CI has no time for: a flood of three minutes
+        #[arg(long)]
+        whole: bool,
+        /// Only these cases
+        cases: Vec<String>,
+    },
+    /// Measurements with limits, of which CI runs a share
+    #[command(subcommand)]
+    Bench(bench::Command),
     /// Crashes at every write, lost answers, refusals and old caches, judged by oracles
     #[command(subcommand)]
     Faults(faults::Command),
     /// Puts one bug at a time into the operator, and looks whether the suites see it
-    Mutants {
-        /// Only these
-        names: Vec<String>,
-        /// Write the page of the docs
-        #[arg(long)]
-        report: bool,
+    Mutants(faults::mutants::Arguments),
+    /// Put each bug of an earlier system back, one at a time, and require that the test with its id fails;
+    /// the same for tests that once could not fail
+    Regressions {
+        /// Only these, such as R03
+        ids: Vec<String>,
     },
     /// The real cluster for tests: build its parts, start it, prove that it works
     #[command(subcommand)]
@@ -75,14 +110,19 @@ enum Chore {
 fn main() -> ExitCode {
     let Arguments { chore } = Arguments::parse();
     let result = match chore {
-        Chore::Check => check::check(),
-        Chore::Ci => check::ci(),
+        Chore::Check => ci::check(),
+        Chore::Ci { whole, report } => ci::ci(whole, report),
         Chore::Generate { check } => generate::run(check),
+        Chore::Wording => wording::run(),
         Chore::Test { filter } => cluster_tests::run(filter.as_deref()),
+        Chore::Unit { whole, build } => unit::run(whole, build),
         Chore::Image { toolbox } => image::run(toolbox).map(|()| ExitCode::SUCCESS),
         Chore::E2e(command) => e2e::run(command),
+        Chore::Attacks { whole, cases } => e2e::run(e2e::Command::Attacks { whole, cases }),
+        Chore::Bench(command) => bench::run(command),
         Chore::Faults(command) => faults::run(&command),
-        Chore::Mutants { names, report } => faults::mutants::run(&names, report),
+        Chore::Mutants(arguments) => faults::mutants::run(&arguments),
+        Chore::Regressions { ids } => regressions::run(&ids),
         Chore::Testbed(command) => testbed::run(command),
     };
     match result {

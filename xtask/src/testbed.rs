@@ -13,6 +13,8 @@ use testkit::{
     suite::KUBECONFIG_VARIABLE,
 };
 
+use crate::build;
+
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Build what is not in the cache: parts from Go modules, images from declarations
@@ -52,7 +54,10 @@ pub(crate) enum Command {
         cases: Vec<String>,
     },
     /// Show that clusters do not see each other and leave nothing behind, killed or not
-    Isolation,
+    Isolation {
+        /// Only these cases (default: all)
+        cases: Vec<String>,
+    },
     /// Print the archives of images, for `kind load image-archive`
     Images {
         /// Only these (default: all)
@@ -78,13 +83,13 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         Command::Env { name } => env(&Cluster::attach(&name)?)?,
         Command::Prove { cases } => {
             require_root()?;
-            build_driver()?;
+            build::programs()?;
             return runtime()?.block_on(crate::prove::run(&cases));
         }
-        Command::Isolation => {
+        Command::Isolation { cases } => {
             require_root()?;
-            build_driver()?;
-            return runtime()?.block_on(crate::isolation::run());
+            build::programs()?;
+            return runtime()?.block_on(crate::isolation::run(&cases));
         }
         Command::Own { name } => runtime()?.block_on(async {
             let cluster = Cluster::start(&name, Tier::Node).await?;
@@ -106,8 +111,13 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// More threads than processors: cases run Git and other programs and wait for them on these threads. With
+/// two, two such waits stop the clocks of all other cases.
+const THREADS: usize = 16;
+
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
         .enable_all()
         .build()
         .context("cannot start the runtime")
@@ -148,7 +158,7 @@ pub(crate) fn require_root() -> Result<()> {
 
 async fn up(name: &str, tier: Tier) -> Result<()> {
     require_root()?;
-    build_driver()?;
+    build::programs()?;
     let cluster = Cluster::start(name, tier).await?;
     announce(&cluster);
     let folders = cluster.folders.clone();
@@ -168,17 +178,6 @@ pub(crate) fn announce(cluster: &Cluster) {
     for warning in &cluster.warnings {
         println!("warning: {warning}");
     }
-}
-
-/// The volume driver is a binary of this workspace, beside this one.
-pub(crate) fn build_driver() -> Result<()> {
-    let status = std::process::Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package", "csi-btrfs"])
-        .current_dir(layout::repository())
-        .status()
-        .context("cannot run cargo")?;
-    ensure!(status.success(), "the volume driver does not build");
-    Ok(())
 }
 
 fn down(name: &str, all: bool) -> Result<()> {

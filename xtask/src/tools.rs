@@ -21,7 +21,7 @@ pub(crate) struct Tool {
     arguments: &'static [&'static str],
 }
 
-/// Licences, bans and sources of dependencies.
+/// Licenses, bans and sources of dependencies.
 pub(crate) const DENY: Tool = Tool {
     name: "cargo-deny",
     version: "0.20.2",

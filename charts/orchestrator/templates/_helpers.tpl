@@ -41,7 +41,30 @@
 {{- if and .Values.watchNamespaces (has "tenants" $enabled) -}}
 {{- fail "Tenants belong to the whole cluster, and make namespaces of their own: with 'families.tenants.enabled', 'watchNamespaces' must be empty" -}}
 {{- end -}}
+{{- if and (has "tenants" $enabled) (not .Values.admissionPolicies.enabled) -}}
+{{- fail "'families.tenants.enabled' needs 'admissionPolicies.enabled=true': without the policies, nothing keeps the operator of Tenants out of other namespaces" -}}
+{{- end -}}
 {{ toYaml $enabled }}
+{{- end }}
+
+{{/* Namespaces where the operator of runs creates nothing, as a YAML list. With its own among them, unless runs live there. */}}
+{{- define "orchestrator.protectedNamespaces" -}}
+{{- $watched := .Values.watchNamespaces -}}
+{{- $protected := .Values.admissionPolicies.protectedNamespaces | default list -}}
+{{- range $protected -}}
+{{- if has . $watched -}}
+{{- fail (printf "namespace '%s' is both in 'watchNamespaces' and in 'admissionPolicies.protectedNamespaces': runs there could not start; remove it from one of them" .) -}}
+{{- end -}}
+{{- end -}}
+{{- if not (has .Release.Namespace (concat $watched $protected)) -}}
+{{- $protected = append $protected .Release.Namespace -}}
+{{- end -}}
+{{ toYaml $protected }}
+{{- end }}
+
+{{/* A list of texts as an expression. The schema admits none with a quote. */}}
+{{- define "orchestrator.celList" -}}
+[{{ range $index, $text := . }}{{ if $index }}, {{ end }}'{{ $text }}'{{ end }}]
 {{- end }}
 
 {{/* A generated file, or a failure: rights that could not be read must not become no rights. */}}

@@ -1,4 +1,4 @@
-//! Add files to a run: the next version of its context.
+//! Adds files to a run as the next version of its context.
 
 use api::tasks::{File, TaskRun};
 use kube::{
@@ -9,37 +9,35 @@ use serde_json::{Value, json};
 
 use crate::{Error, FilesError, Request, RunKind, TRIES, files, same_version, submit::Trial};
 
-/// What was added.
+/// The result of adding files to a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Added {
-    /// The run as it is now.
+    /// The run after the write.
     pub run: TaskRun,
-    /// The version that has the new files.
+    /// The context version that contains the new files.
     pub version: i64,
     /// The names of the new files.
     pub files: Vec<String>,
 }
 
-/// The name of a file that has none of its own.
+/// Returns the name for a file that was given without a name.
 fn default_name(version: i64) -> String {
     format!("context-v{version}.md")
 }
 
-/// Adds files as the next version N of the context. A file without a name (empty) becomes
-/// `context-v{N}.md`.
+/// Adds files as the next context version N. A file with an empty name becomes `context-v{N}.md`.
 ///
 /// # Guarantees
-/// - Files that others added stay: each version is applied by a field manager of its own, which
-///   owns only the files that it added.
-/// - Force takes the ownership of `contextVersion` only. A force is for a whole request; so the
-///   request carries the `resourceVersion` that it was decided from, in which none of its files
-///   existed, and the server refuses it if anything changed.
-/// - Of two writers that make the same version, one succeeds, and the other has
-///   [`Error::Conflict`].
+/// - Files that others added stay. Each version is applied by its own field manager, which owns
+///   only the files that it added.
+/// - Force takes over the ownership of `contextVersion` only. Force applies to a whole request, so
+///   the request carries the `resourceVersion` of the run that we read. None of the new files
+///   existed at that version, and the server rejects the request if the run changed since.
+/// - If two writers create the same version, one succeeds, and the other gets [`Error::Conflict`].
 ///
 /// # Errors
-/// [`Error::Conflict`], [`Error::FileExists`], [`Error::Cancelled`], [`Error::Deleting`], or what
-/// the server says. Nothing was added then, except perhaps after [`Error::Unanswered`].
+/// [`Error::Conflict`], [`Error::FileExists`], [`Error::Cancelled`], [`Error::Deleting`], or an
+/// error of the server. Then nothing was added, except perhaps after [`Error::Unanswered`].
 pub async fn add(
     client: &Client,
     namespace: &str,
@@ -80,12 +78,12 @@ pub async fn add(
     })
 }
 
-/// The field manager of a version.
+/// Returns the name of the field manager for a version.
 fn manager(version: i64) -> String {
     format!("orc-context-v{version}")
 }
 
-/// The next version and what it adds.
+/// The next version and the files that it adds.
 #[derive(Debug, PartialEq)]
 struct Next {
     version: i64,

@@ -1,4 +1,4 @@
-//! Documentation for a repository: submit a `DocsRun`, or run one again as another.
+//! Documentation for a repository: submits a `DocsRun`, or repeats one as a new `DocsRun`.
 
 use std::time::Duration;
 
@@ -13,44 +13,44 @@ use crate::{
     submit::{Trial, create},
 };
 
-/// The longest name of an object.
+/// Maximum length of an object name, in characters.
 const NAME_LIMIT: usize = 253;
 
-/// Documentation to be written.
+/// A request for documentation, from which a `DocsRun` is created.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Docs {
     /// The run's name.
     pub name: String,
-    /// The repository.
+    /// The URL of the repository.
     pub repository_url: String,
     /// The branch that the agent reads.
     pub source_branch: String,
-    /// The folder that the agent works in; without it, the root.
+    /// The directory in which the agent works. Default: the root of the repository.
     pub working_directory: Option<String>,
-    /// The Agent that writes.
+    /// The Agent that writes the documentation.
     pub agent_name: String,
-    /// The model that the agent should ask.
+    /// The model that the agent should use.
     pub model: Option<String>,
-    /// Files for the agent.
+    /// Instruction files for the agent.
     pub instructions: Option<Files>,
     /// Whether the agent sees the whole checkout.
     pub include_codebase: bool,
-    /// The Secret with what the Git server asks for.
+    /// The Secret with the credentials for the Git server.
     pub credentials_secret: Option<String>,
-    /// The branch that is pushed; without it, `docs/` and the run's name.
+    /// The branch to push to. Default: `docs/` followed by the run's name.
     pub output_branch: Option<String>,
-    /// The folder that is taken over from the agent; without it, `docs/`.
+    /// The directory that is copied from the agent's work into the commit. Default: `docs/`.
     pub output_path: Option<String>,
-    /// Whether a run that changes nothing fails.
+    /// Whether a run without changes fails.
     pub require_changes: bool,
-    /// The commit's message.
+    /// The commit message.
     pub commit_message: Option<String>,
-    /// How long the agent may write; without it, as the Agent says.
+    /// How long the agent may write. Default: the Agent's own timeout.
     pub timeout: Option<Duration>,
 }
 
 impl Docs {
-    /// The run, as it is sent.
+    /// Returns the `DocsRun` to be sent to the API server.
     #[must_use]
     pub fn run(&self, namespace: &str) -> DocsRun {
         let usual = Output::default();
@@ -87,14 +87,14 @@ impl Docs {
     }
 }
 
-/// Creates the run.
+/// Creates the `DocsRun`.
 ///
 /// # Guarantees
-/// Of any number of submissions of one name at once, exactly one succeeds: the server decides, and
-/// nobody asks first whether it is there.
+/// If several callers submit the same name at once, exactly one succeeds. The server decides, and
+/// we do not check beforehand whether the name exists.
 ///
 /// # Errors
-/// [`Error::Exists`] for a name that is taken; otherwise what the server says.
+/// [`Error::Exists`] if the name already exists; otherwise an error of the server.
 pub async fn submit_docs(
     client: &Client,
     namespace: &str,
@@ -104,19 +104,20 @@ pub async fn submit_docs(
     create(client, namespace, &docs.run(namespace), trial).await
 }
 
-/// Runs a `DocsRun` again that has ended: another one with the same spec, named after it with `-r2`,
-/// or one more where it has such an ending already.
+/// Repeats a finished `DocsRun`: creates a new one with the same spec. Its name is the old name
+/// with the suffix `-r2`. If the old name already has such a suffix, the number grows by one.
 ///
 /// # Guarantees
-/// - The new run pushes to the branch of the old one, also where the old one's name gave it: what
-///   was pushed before gets one commit more, and readers of the branch need not look elsewhere.
-/// - It is neither held nor cancelled, whatever the old one was.
-/// - Of any number of retries at once exactly one succeeds: the new name follows from the old one,
-///   and the server decides.
+/// - The new run pushes to the branch of the old run, even if that branch was derived from the old
+///   run's name. The branch gets one more commit, and its readers find the result in the same
+///   branch.
+/// - The new run is neither suspended nor cancelled, even if the old run was.
+/// - If several callers retry at once, exactly one succeeds. The new name follows from the old
+///   name, and the server decides.
 ///
 /// # Errors
-/// [`Error::NotFinished`]: two runs would push to one branch. [`Error::Deleting`], [`Error::Exists`]
-/// if it was run again before, or what the server says.
+/// [`Error::NotFinished`], because two runs would push to one branch. [`Error::Deleting`],
+/// [`Error::Exists`] if the run was already repeated, or an error of the server.
 pub async fn run_docs_again(
     client: &Client,
     namespace: &str,
@@ -155,7 +156,7 @@ fn again(old: &DocsRun, name: &str) -> Result<DocsRun, Error> {
     Ok(run)
 }
 
-/// `guide-r2` after `guide`, `guide-r3` after `guide-r2`.
+/// Returns the next name: `guide-r2` after `guide`, `guide-r3` after `guide-r2`.
 fn next_name(name: &str) -> String {
     let (base, number) = match name.rsplit_once("-r") {
         Some((base, digits)) if !base.is_empty() => match digits.parse::<u32>() {

@@ -1,63 +1,63 @@
-//! Why an action was not done.
+//! Errors of the actions.
 
 use kube::core::Status;
 
 use crate::{FilesError, RunKind};
 
-/// Why an action was not done.
+/// The reason why an action failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The files cannot be the files of a run.
+    /// The files are not valid as the files of a run.
     #[error(transparent)]
     Files(#[from] FilesError),
 
-    /// A run of this name exists.
+    /// A run with this name already exists.
     #[error("{kind} '{name}' exists already in namespace '{namespace}'{}", if *.is_going { " and is being deleted" } else { "" })]
     Exists {
-        /// Its kind.
+        /// The run's kind.
         kind: RunKind,
-        /// Its name.
+        /// The run's name.
         name: String,
-        /// Its namespace.
+        /// The run's namespace.
         namespace: String,
-        /// Whether it is being deleted: the name will be free again.
+        /// Whether the existing run is being deleted. Its name becomes free afterwards.
         is_going: bool,
     },
 
-    /// There is no such object.
+    /// The object does not exist.
     #[error("{kind} '{name}' was not found in namespace '{namespace}'")]
     NotFound {
-        /// Its kind.
+        /// The kind of the object.
         kind: &'static str,
-        /// Its name.
+        /// The name of the object.
         name: String,
-        /// Where it was looked for.
+        /// The namespace in which we searched.
         namespace: String,
     },
 
     /// The server does not know the kind, or the namespace does not exist.
     #[error("cannot {request}: {message}")]
     Unknown {
-        /// What was asked.
+        /// The failed request.
         request: Request,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
 
-    /// Someone else made this version of the context meanwhile. Nothing of ours was written.
+    /// Another writer created this version of the context meanwhile. We wrote nothing.
     #[error(
         "version {wanted} of TaskRun '{name}' was made by someone else meanwhile; it is at version {found}, and nothing was added"
     )]
     Conflict {
-        /// The run.
+        /// The name of the run.
         name: String,
-        /// The version that we wanted to make.
+        /// The version that we wanted to create.
         wanted: i64,
-        /// The version that it has now.
+        /// The version that the run has now.
         found: i64,
     },
 
-    /// The object changed at each try.
+    /// The object changed during every try.
     #[error(
         "{kind} '{name}' changed during each of {} tries; nothing was written",
         crate::TRIES
@@ -65,53 +65,53 @@ pub enum Error {
     Busy {
         /// The run's kind.
         kind: RunKind,
-        /// Its name.
+        /// The run's name.
         name: String,
     },
 
-    /// A file of this name is in the run already.
+    /// The run already has a file with this name.
     #[error("TaskRun '{name}' has a file '{file}' already; an added file needs a new name")]
     FileExists {
-        /// The run.
+        /// The name of the run.
         name: String,
-        /// The file.
+        /// The name of the file.
         file: String,
     },
 
-    /// The run is over.
+    /// The run has already finished.
     #[error("{kind} '{name}' has finished: {phase} ({reason}){}", of_version(*.version))]
     Finished {
         /// The run's kind.
         kind: RunKind,
-        /// Its name.
+        /// The run's name.
         name: String,
         /// `Succeeded` or `Failed`.
         phase: &'static str,
-        /// Why.
+        /// The reason of the outcome.
         reason: String,
         /// The version that finished, where the kind has versions.
         version: Option<i64>,
     },
 
-    /// The run is not over.
+    /// The run has not finished yet.
     #[error("{kind} '{name}' has not finished: {}{phase}", subject(*.version))]
     NotFinished {
         /// The run's kind.
         kind: RunKind,
-        /// Its name.
+        /// The run's name.
         name: String,
-        /// The version that goes on, where the kind has versions.
+        /// The unfinished version, if the kind has versions.
         version: Option<i64>,
-        /// Its phase.
+        /// The run's phase.
         phase: &'static str,
     },
 
-    /// The run was cancelled, which cannot be taken back.
+    /// The run was cancelled, which cannot be undone.
     #[error("{kind} '{name}' was cancelled, and that cannot be taken back")]
     Cancelled {
         /// The run's kind.
         kind: RunKind,
-        /// Its name.
+        /// The run's name.
         name: String,
     },
 
@@ -120,68 +120,68 @@ pub enum Error {
     Deleting {
         /// The run's kind.
         kind: RunKind,
-        /// Its name.
+        /// The run's name.
         name: String,
     },
 
-    /// The author lacks a permission, or an admission rule refuses it.
+    /// The author lacks a permission, or an admission rule rejects the request.
     #[error("not allowed to {request}: {message}")]
     Denied {
-        /// What was asked.
+        /// The rejected request.
         request: Request,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
 
-    /// The server does not know who asks.
+    /// The server does not accept the credentials.
     #[error("the server does not accept these credentials: {message}")]
     Unauthenticated {
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
 
-    /// The server does not accept the object.
+    /// The server rejects the object as invalid.
     #[error("the server refuses to {request}: {}", .causes.join("; "))]
     Refused {
-        /// What was asked.
+        /// The rejected request.
         request: Request,
-        /// What is wrong, one sentence for each field.
+        /// The errors, one sentence per field.
         causes: Vec<String>,
     },
 
-    /// No usable answer: for a write, it is not known whether it happened.
+    /// The server gave no usable response. After a write, it is unknown whether the write happened.
     #[error("no usable answer to {request}: {message}")]
     Unanswered {
-        /// What was asked.
+        /// The request without a usable response.
         request: Request,
-        /// What came instead.
+        /// A description of the transport error or of the unexpected response.
         message: String,
     },
 }
 
-/// What is asked of the server, for the words of an error.
+/// A request to the API server, for use in error messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// The verb, as in a Role.
     pub verb: &'static str,
-    /// The kind, for people.
+    /// The kind, as people write it.
     pub kind: &'static str,
-    /// The plural with its group, as in a Role.
+    /// The plural with its API group, as in a Role.
     pub resource: &'static str,
-    /// The name, where one object is meant.
+    /// The object's name, if the request is about one object.
     pub name: Option<String>,
-    /// The namespace; none for all of them.
+    /// The namespace, or `None` for all namespaces.
     pub namespace: Option<String>,
 }
 
 impl Request {
-    /// About one `TaskRun`.
+    /// Creates a request about one `TaskRun`.
     #[must_use]
     pub fn of_run(verb: &'static str, namespace: &str, name: &str) -> Self {
         Self::of_kind(RunKind::Task, verb, namespace, name)
     }
 
-    /// About one run of this kind.
+    /// Creates a request about one run of this kind.
     #[must_use]
     pub fn of_kind(kind: RunKind, verb: &'static str, namespace: &str, name: &str) -> Self {
         Self {
@@ -193,7 +193,7 @@ impl Request {
         }
     }
 
-    /// What its failure means.
+    /// Converts the client's error for this request into an [`Error`].
     #[must_use]
     pub fn failed(self, error: kube::Error) -> Error {
         if let kube::Error::Api(status) = error {
@@ -205,7 +205,7 @@ impl Request {
         }
     }
 
-    /// Only runs are written here.
+    /// Returns the kind of run. Only runs are written here; any other kind counts as a `TaskRun`.
     fn run_kind(&self) -> RunKind {
         let mut all = RunKind::ALL.into_iter();
         all.find(|kind| kind.name() == self.kind)
@@ -272,12 +272,12 @@ impl std::fmt::Display for Request {
     }
 }
 
-/// `, version 2`.
+/// Formats `, version 2`, or an empty string without a version.
 fn of_version(version: Option<i64>) -> String {
     version.map_or_else(String::new, |version| format!(", version {version}"))
 }
 
-/// `version 2 is `.
+/// Formats `version 2 is `, or `it is ` without a version.
 fn subject(version: Option<i64>) -> String {
     version.map_or_else(
         || "it is ".to_owned(),
@@ -285,12 +285,14 @@ fn subject(version: Option<i64>) -> String {
     )
 }
 
-/// A policy or webhook may answer with any code; its words are the API server's own.
+/// Returns whether an admission policy or webhook denied the request. Both may respond with any
+/// status code, but the API server itself formats the message.
 fn is_denial(message: &str) -> bool {
     message.contains("denied request:") || message.contains("denied the request")
 }
 
-/// A 404 speaks of the object itself only where it names it; otherwise of its kind.
+/// Returns whether a 404 is about the object itself. It is if the response contains the object's
+/// name; otherwise the kind or the namespace does not exist.
 fn is_about(status: &Status, name: &str) -> bool {
     status
         .details
@@ -317,7 +319,7 @@ fn causes(status: &Status) -> Vec<String> {
     }
 }
 
-/// An error with all that caused it; a cause that its parent repeats is left out.
+/// Joins an error and its causes. A cause whose text is already contained is left out.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,73 +1,74 @@
-//! The files of a run: checked once, into a type that cannot be wrong afterwards.
+//! The files of a run. They are validated once, into a type that cannot be invalid afterwards.
 
 use api::tasks::{CONTEXT_LIMIT, File};
 
-/// The most files that a run may have.
+/// Maximum number of files in a run.
 pub const FILES: usize = 128;
 
-/// The longest name.
+/// Maximum length of a file name, in characters.
 const NAME_LIMIT: usize = 253;
 
-/// Files that fit into a run: 1 to [`FILES`], names right and unique, [`CONTEXT_LIMIT`] together.
+/// Valid files of a run: 1 to [`FILES`] files, valid and unique names, at most [`CONTEXT_LIMIT`]
+/// bytes together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Files(Vec<File>);
 
-/// Why files cannot be the files of a run.
+/// The reason why files are not valid as the files of a run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilesError {
-    /// There is none.
+    /// There are no files.
     #[error("no files: a run needs at least one")]
     None,
-    /// There are too many.
+    /// There are too many files.
     #[error("{count} files are too many: a run may have {FILES}")]
     TooMany {
-        /// How many.
+        /// The number of files.
         count: usize,
     },
-    /// A name that the kind does not allow.
+    /// The kind does not allow this name.
     #[error(
         "'{name}' cannot be the name of a file: letters, digits, '.', '_' and '-', the first one a letter or digit, at most {NAME_LIMIT}"
     )]
     Name {
-        /// The name.
+        /// The invalid name.
         name: String,
     },
-    /// Two of one name.
+    /// Two files have the same name.
     #[error("two files have the name '{name}'")]
     Twice {
-        /// The name.
+        /// The duplicate name.
         name: String,
     },
-    /// Too large together.
+    /// The files are too large together.
     #[error(
         "the files have {size} bytes together, {CONTEXT_LIMIT} (900 KiB) are allowed; the largest is '{largest}'"
     )]
     TooLarge {
-        /// Bytes of all.
+        /// The size of all files, in bytes.
         size: usize,
-        /// The name of the largest.
+        /// The name of the largest file.
         largest: String,
     },
 }
 
 impl Files {
-    /// Checks them.
+    /// Validates the files.
     ///
     /// # Errors
-    /// The first thing that is wrong, naming the file.
+    /// The first violation, with the name of the file.
     pub fn new(files: Vec<File>) -> Result<Self, FilesError> {
         check(&files)?;
         Ok(Self(files))
     }
 
-    /// The files.
+    /// Returns the files.
     #[must_use]
     pub fn as_slice(&self) -> &[File] {
         &self.0
     }
 }
 
-/// Whether these could be all files of a run.
+/// Checks that these files are valid as all files of a run.
 pub(crate) fn check(files: &[File]) -> Result<(), FilesError> {
     if files.is_empty() {
         return Err(FilesError::None);
@@ -101,7 +102,7 @@ pub(crate) fn check(files: &[File]) -> Result<(), FilesError> {
     }
 }
 
-/// The pattern of the kind, `^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`.
+/// Returns whether the name matches the pattern in the CRD, `^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`.
 fn is_name(name: &str) -> bool {
     name.len() <= NAME_LIMIT
         && name.starts_with(|letter: char| letter.is_ascii_alphanumeric())

@@ -1,16 +1,17 @@
-//! What users do to runs, each as one function with typed errors.
+//! The actions of users on runs, each as one function with typed errors.
 //!
-//! No terminal and no files: the command line reads files and prints, the REST API reads bodies
-//! and answers; both call this.
+//! This crate uses no terminal and reads no files. The command line reads files and prints, the
+//! REST API reads bodies and responds, and both call this crate.
 //!
 //! # Guarantees
-//! - Nothing is checked first and done afterwards: a write carries what it was decided from (its
-//!   `resourceVersion`), so a change in between is seen by the server, not lost.
+//! - No action relies on an earlier check. A write carries the `resourceVersion` of the object that
+//!   it was decided from, so the server detects a change in between.
 //! - Each loop over such changes ends after [`TRIES`] tries.
 //!
 //! # Caveats
-//! Requests have no limit of their own; the caller bounds the whole action. A client that repeats
-//! requests by itself (kube's `default_retry`) makes an own success look like a conflict.
+//! Requests have no timeout of their own; the caller bounds the whole action. With a client that
+//! repeats requests automatically (kube's `default_retry`), our own success can appear as a
+//! conflict.
 
 mod context;
 mod docs;
@@ -30,11 +31,11 @@ pub use run::{Run, RunKind, Stand};
 pub use steer::{Change, Changed, change, run_again};
 pub use submit::{Submission, Trial, submit};
 
-/// How often a write is tried whose object changes meanwhile. The operator writes a status a few
-/// times in a run's life, so a second try nearly always does.
+/// Maximum number of tries for a write to an object that changes meanwhile. The operator writes a
+/// status only a few times in a run's life, so the second try nearly always succeeds.
 pub const TRIES: usize = 5;
 
-/// Whether a run has at each try the version that it had at the first.
+/// Checks that the run still has the context version that it had at the first try.
 fn same_version(
     first_seen: &mut Option<i64>,
     run: &api::tasks::TaskRun,
@@ -52,5 +53,5 @@ fn same_version(
     })
 }
 
-/// The field manager of what is written here, except of added context.
+/// The field manager of all writes in this crate, except for added context.
 pub const MANAGER: &str = "orc";

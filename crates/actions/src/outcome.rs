@@ -1,4 +1,4 @@
-//! How a run ended, as a program should read it: from conditions, for the version that is wanted.
+//! The outcome of a run, read from its conditions, for the context version in the spec.
 
 use api::{
     Reason,
@@ -7,19 +7,19 @@ use api::{
 
 use crate::Run;
 
-/// How a run ended.
+/// The outcome of a finished run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Well.
+    /// The run succeeded.
     Succeeded,
-    /// Someone cancelled it.
+    /// Someone cancelled the run.
     Cancelled,
-    /// Otherwise, with the reason.
+    /// The run failed, with this reason.
     Failed(String),
 }
 
 impl Outcome {
-    /// The phase of such a run.
+    /// Returns the phase of a run with this outcome.
     #[must_use]
     pub fn phase(&self) -> &'static str {
         match self {
@@ -28,7 +28,7 @@ impl Outcome {
         }
     }
 
-    /// The reason.
+    /// Returns the reason.
     #[must_use]
     pub fn reason(&self) -> &str {
         match self {
@@ -39,9 +39,10 @@ impl Outcome {
     }
 }
 
-/// How the run ended; none while the version of the context that the spec asks for goes on.
+/// Returns the outcome of the run, or `None` while the context version in the spec has not
+/// finished.
 ///
-/// A status that still speaks of an earlier version says nothing about this one.
+/// A status of an earlier version is ignored.
 #[must_use]
 pub fn outcome<R: Run>(run: &R) -> Option<Outcome> {
     let progress = run.stand()?.progress;

@@ -1,4 +1,4 @@
-//! The kinds of runs: the one place that knows which there are, and what they have in common.
+//! The kinds of runs. Only this module lists the kinds and their common properties.
 
 use std::fmt::{self, Debug};
 
@@ -10,7 +10,7 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// A kind of run. `Display` is the kind's name.
+/// A kind of run. `Display` prints the name of the kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RunKind {
     /// `TaskRun`.
@@ -20,10 +20,10 @@ pub enum RunKind {
 }
 
 impl RunKind {
-    /// All of them.
+    /// All kinds of runs.
     pub const ALL: [Self; 2] = [Self::Task, Self::Docs];
 
-    /// The kind.
+    /// Returns the name of the kind.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl RunKind {
         }
     }
 
-    /// The plural in paths.
+    /// Returns the plural, as in URL paths.
     #[must_use]
     pub fn plural(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl RunKind {
         }
     }
 
-    /// The plural with its group, as in a Role.
+    /// Returns the plural with its API group, as in a Role.
     #[must_use]
     pub fn resource(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl RunKind {
         }
     }
 
-    /// The version of the API.
+    /// Returns the API version.
     #[must_use]
     pub fn version(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl RunKind {
         }
     }
 
-    /// As `-o name` prints it, before the slash.
+    /// Returns the prefix that `-o name` prints before the slash.
     #[must_use]
     pub fn singular(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl RunKind {
         }
     }
 
-    /// What the command line calls one of this name: a name alone is a TaskRun's.
+    /// Returns the run as an argument of the command line. A name without a kind is a TaskRun's.
     #[must_use]
     pub fn argument(self, name: &str) -> String {
         match self {
@@ -84,7 +84,7 @@ impl fmt::Display for RunKind {
     }
 }
 
-/// What all kinds of runs have.
+/// The interface that all kinds of runs share.
 pub trait Run:
     Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + Clone
@@ -92,29 +92,29 @@ pub trait Run:
     + Serialize
     + DeserializeOwned
 {
-    /// Which kind it is.
+    /// The kind of the run.
     const KIND: RunKind;
 
-    /// Whether its end was asked for.
+    /// Returns whether the spec cancels the run.
     fn is_cancelled(&self) -> bool;
 
-    /// Whether it is held.
+    /// Returns whether the spec suspends the run.
     fn is_suspended(&self) -> bool;
 
-    /// The version of its context, where the kind has versions.
+    /// Returns the context version, if the kind has versions.
     fn context_version(&self) -> Option<i64>;
 
-    /// What its status says of the spec's version. A status that speaks of an earlier version says
-    /// nothing about this one.
+    /// Returns the status for the context version in the spec. A status of an earlier version is
+    /// ignored.
     fn stand(&self) -> Option<Stand<'_>>;
 }
 
-/// How a run stands.
+/// The part of a run's status that all kinds have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stand<'a> {
-    /// Its phase.
+    /// The phase of the run.
     pub phase: Option<RunPhase>,
-    /// What every kind has.
+    /// The common status fields, such as the conditions.
     pub progress: &'a Progress,
 }
 

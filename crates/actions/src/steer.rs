@@ -1,4 +1,4 @@
-//! Cancel, suspend and resume a run, or run it again.
+//! Cancels, suspends or resumes a run, or runs it again.
 
 use api::{
     Phase, Reason,
@@ -13,28 +13,28 @@ use serde_json::{Value, json};
 
 use crate::{Error, MANAGER, Outcome, Request, Run, RunKind, Stand, TRIES, outcome, same_version};
 
-/// What is changed.
+/// A change to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// End it. It cannot be taken back.
+    /// Cancel the run. This cannot be undone.
     Cancel,
-    /// Hold it.
+    /// Suspend the run.
     Suspend,
-    /// Let it go on.
+    /// Resume the run.
     Resume,
 }
 
-/// What a change did.
+/// The result of a change.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Changed<R = TaskRun> {
-    /// The operator will see it.
+    /// The change was written, and the operator will act on it.
     Now(Box<R>),
-    /// It was so already; nothing was written.
+    /// The run already had this state, and nothing was written.
     Before(Box<R>),
 }
 
 impl<R> Changed<R> {
-    /// The run as it is now.
+    /// Returns the current run.
     #[must_use]
     pub fn run(&self) -> &R {
         match self {
@@ -43,14 +43,14 @@ impl<R> Changed<R> {
     }
 }
 
-/// Changes one field of a run that goes on.
+/// Changes one field of an unfinished run.
 ///
 /// # Guarantees
-/// A run that finishes meanwhile is not changed: a finished run that is marked as cancelled could
-/// have no further version.
+/// A run that finishes meanwhile is not changed. Otherwise a finished run would be marked as
+/// cancelled and could get no further version.
 ///
 /// # Errors
-/// [`Error::Finished`], [`Error::Cancelled`], [`Error::Deleting`], or what the server says.
+/// [`Error::Finished`], [`Error::Cancelled`], [`Error::Deleting`], or an error of the server.
 pub async fn change<R: Run>(
     client: &Client,
     namespace: &str,
@@ -60,12 +60,13 @@ pub async fn change<R: Run>(
     write(client, namespace, name, |run| wanted(run, name, change)).await
 }
 
-/// Runs a run again that has finished, or that something blocks before its start: the next version
-/// of its context, with the same files. What was mended (an image, a limit) counts for it.
+/// Runs a run again that has finished or that is blocked before its start. The run gets the next
+/// context version with the same files. Corrections made meanwhile (to an image, a limit) apply to
+/// it.
 ///
 /// # Errors
 /// [`Error::NotFinished`], [`Error::Cancelled`], [`Error::Deleting`], [`Error::Conflict`] if
-/// someone made a version meanwhile, or what the server says.
+/// someone created a version meanwhile, or an error of the server.
 pub async fn run_again(client: &Client, namespace: &str, name: &str) -> Result<TaskRun, Error> {
     let mut first_seen = None;
     let changed = write(client, namespace, name, |run| {
@@ -78,7 +79,8 @@ pub async fn run_again(client: &Client, namespace: &str, name: &str) -> Result<T
     }
 }
 
-/// Reads, decides, writes with what was read as the condition; repeats if it changed meanwhile.
+/// Reads the run, decides, and writes on condition that the run has not changed since. If the run
+/// has changed, the function starts again.
 async fn write<R: Run>(
     client: &Client,
     namespace: &str,
@@ -118,7 +120,7 @@ async fn write<R: Run>(
     })
 }
 
-/// The field to be written; none where it is so already.
+/// Returns the field to be written, or `None` if the run already has this state.
 fn wanted<R: Run>(run: &R, name: &str, change: Change) -> Result<Option<Value>, Error> {
     let outcome = outcome(run);
     if change == Change::Cancel && outcome == Some(Outcome::Cancelled) {
@@ -179,13 +181,14 @@ fn again(run: &TaskRun, name: &str) -> Result<Option<Value>, Error> {
     }
     let mut change = json!({ "contextVersion": version.saturating_add(1) });
     if run.spec.suspend {
-        // Held from before: it would be started by nobody.
+        // The run is still suspended from before. Without this, the new version would never start.
         change["suspend"] = json!(false);
     }
     Ok(Some(change))
 }
 
-/// Whether it waits for something that is wrong: no container runs that a new version would stop.
+/// Returns whether the run is blocked by a problem before its start. Then no container runs that a
+/// new version would stop.
 fn is_blocked(stand: Stand<'_>) -> bool {
     let ordinary = [Reason::Progressing, Reason::Suspended, Reason::Deleting];
     let reason = stand.progress.condition(SUCCEEDED);

@@ -1,4 +1,4 @@
-//! Submit a task: create its run.
+//! Submits a task by creating its run.
 
 use api::{
     names,
@@ -8,10 +8,10 @@ use kube::{Api, Client, api::PostParams};
 
 use crate::{Error, Files, MANAGER, Request, Run};
 
-/// A task to be run.
+/// A task, from which a `TaskRun` is created.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Submission {
-    /// The run's name; without it, `{service}-{task}`.
+    /// The run's name. Default: `{service}-{task}`.
     pub name: Option<String>,
     /// The task's number.
     pub task_id: i64,
@@ -23,12 +23,12 @@ pub struct Submission {
     pub files: Files,
 }
 
-/// Whether a write is meant.
+/// Whether a write is stored or only validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trial {
-    /// It is.
+    /// The write is stored.
     Real,
-    /// The server is asked for all it would say; nothing is stored.
+    /// The server validates the write fully but stores nothing.
     DryRun,
 }
 
@@ -42,7 +42,7 @@ impl Trial {
 }
 
 impl Submission {
-    /// The run's name.
+    /// Returns the run's name.
     #[must_use]
     pub fn run_name(&self) -> String {
         self.name
@@ -50,7 +50,7 @@ impl Submission {
             .unwrap_or_else(|| names::child(&self.service_name, &format!("-{}", self.task_id)))
     }
 
-    /// The run, as it is sent.
+    /// Returns the `TaskRun` to be sent to the API server.
     #[must_use]
     pub fn run(&self, namespace: &str) -> TaskRun {
         let spec = TaskRunSpec {
@@ -71,14 +71,14 @@ impl Submission {
     }
 }
 
-/// Creates the run.
+/// Creates the `TaskRun`.
 ///
 /// # Guarantees
-/// Of any number of submissions of one name at once, exactly one succeeds: the server decides, and
-/// nobody asks first whether it is there.
+/// If several callers submit the same name at once, exactly one succeeds. The server decides, and
+/// we do not check beforehand whether the name exists.
 ///
 /// # Errors
-/// [`Error::Exists`] for a name that is taken; otherwise what the server says.
+/// [`Error::Exists`] if the name already exists; otherwise an error of the server.
 pub async fn submit(
     client: &Client,
     namespace: &str,

@@ -1,4 +1,4 @@
-//! The actions on the real API server: who wins, what is kept, what is refused.
+//! Tests of the actions on the real API server: concurrent writers, kept files, rejected writes.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ fn names(run: &TaskRun) -> Vec<&str> {
     names
 }
 
-/// What the operator would record.
+/// Writes a status as the operator would.
 async fn record(env: &Env, status: &Value) -> Result<()> {
     let how = PatchParams::default();
     let patch = Patch::Merge(json!({ "status": status }));
@@ -129,7 +129,7 @@ async fn a_dry_run_asks_the_server_and_stores_nothing() -> Result<()> {
     .await
 }
 
-/// Adds until it is in, as a user does who reads "made by someone else meanwhile".
+/// Adds a file until it succeeds, like a user after the message "made by someone else meanwhile".
 async fn insist(env: &Env, content: &str) -> Result<usize> {
     for conflicts in 0..50 {
         let added = [file(content, content)];
@@ -205,7 +205,7 @@ async fn r15_an_added_file_replaces_none_and_belongs_to_its_version() -> Result<
     .await
 }
 
-/// What the server itself does with writers that do not read first: force, and no
+/// Tests how the server itself treats writers that do not read first: force, and no
 /// `resourceVersion`.
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
@@ -217,13 +217,14 @@ async fn r15_the_server_refuses_what_careless_writers_apply() -> Result<()> {
         let unchanged = "'markdownFiles' may change only together with a higher 'contextVersion'";
         let missing = "an earlier file may not disappear: 'context-v2.md' is missing";
         let cases = [
-            // Two managers that make one version: the second changes files without a new version.
+            // Two managers create the same version. The second one changes files without a new
+            // version.
             ("other", 2, "context-v2.md", "Theirs.", unchanged),
             ("other", 2, "theirs.md", "Theirs.", unchanged),
-            // The manager of a version applies something else: its own file would go.
+            // The manager of a version applies another file, so its own file would be removed.
             ("orc-context-v2", 3, "theirs.md", "Theirs.", missing),
             ("orc-context-v2", 2, "theirs.md", "Theirs.", missing),
-            // A writer that read long ago.
+            // A writer has read an outdated version.
             ("other", 1, "theirs.md", "Theirs.", "may only grow"),
         ];
         for (manager, version, name, content, wanted) in cases {
@@ -387,7 +388,7 @@ fn docs(name: &str) -> Docs {
     }
 }
 
-/// What the operator would record of a DocsRun.
+/// Writes the status of a DocsRun as the operator would.
 async fn record_docs(env: &Env, name: &str, status: &Value) -> Result<()> {
     let patch = Patch::Merge(json!({ "status": status }));
     env.api::<DocsRun>()

@@ -1,4 +1,4 @@
-//! The CRDs, complete: what the derive makes, and what it cannot express.
+//! The complete CRDs: the output of the derive macro, with additions that the macro cannot express.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -11,7 +11,7 @@ use crate::{
     tenants::Tenant,
 };
 
-/// The CRDs of the tasks family.
+/// Returns the CRDs of the tasks family.
 #[must_use]
 pub fn tasks() -> Vec<CustomResourceDefinition> {
     vec![
@@ -21,13 +21,13 @@ pub fn tasks() -> Vec<CustomResourceDefinition> {
     ]
 }
 
-/// The CRDs of the tenants family.
+/// Returns the CRDs of the tenants family.
 #[must_use]
 pub fn tenants() -> Vec<CustomResourceDefinition> {
     vec![complete(Tenant::crd())]
 }
 
-/// The CRDs of all families.
+/// Returns the CRDs of all families.
 #[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
     let mut all = tasks();
@@ -35,8 +35,8 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     all
 }
 
-/// Adds what the derive cannot express: the status that an object has before we saw it, and the
-/// keys by which lists in a status are merged.
+/// Adds the parts that the derive macro cannot express: the default status of an object that we
+/// have not reconciled yet, and the merge keys of the lists in a status.
 #[must_use]
 pub fn complete(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
@@ -74,13 +74,14 @@ pub fn complete(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     crd
 }
 
-/// The phase that an object starts in.
+/// Returns the first phase of a kind, the phase of a new object.
 fn first_phase(status: &JSONSchemaProps) -> Option<serde_json::Value> {
     let phase = status.properties.as_ref()?.get("phase")?;
     phase.enum_.as_ref()?.first().map(|name| name.0.clone())
 }
 
-/// A comment's lines are as long as the code's; who reads it elsewhere wraps it himself.
+/// Joins the lines of each paragraph of a description. Comments are wrapped to the width of the
+/// code, but a reader of the CRD wraps the text to their own width.
 fn unwrapped(comment: &str) -> String {
     let paragraphs: Vec<String> = comment
         .split("\n\n")
@@ -89,10 +90,13 @@ fn unwrapped(comment: &str) -> String {
     paragraphs.join("\n\n")
 }
 
-/// The API server warns about formats that it does not know, once per apply; `uint32` is one.
+/// Removes `uint` formats and `nullable` from a schema, and unwraps its descriptions.
 ///
-/// A `null` that the schema allows is stored, and a field that has a default would then have none:
-/// the object could not be decoded. Where the schema does not allow it, the server drops it first.
+/// The API server warns about every format that it does not know, such as `uint32`, once per apply.
+///
+/// If the schema allows `null`, the API server stores it. A field with a default would then be
+/// `null` instead, and we could not decode the object. If the schema does not allow `null`, the API
+/// server drops the `null` before it sets the default.
 fn tidy(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     if let Some(description) = &mut schema.description {
@@ -124,7 +128,7 @@ fn tidy(schema: &mut JSONSchemaProps) {
 mod tests {
     use super::*;
 
-    /// Each part of each schema, with its path.
+    /// Calls `visit` with each part of each schema, and with its path.
     fn parts(visit: &mut dyn FnMut(&str, &JSONSchemaProps)) {
         fn walk(
             path: &str,
@@ -150,7 +154,7 @@ mod tests {
         }
     }
 
-    /// Without a bound on all that they see, the API server refuses rules as too costly.
+    /// The API server rejects a validation rule as too costly if its input has no bound.
     #[test]
     fn whatever_a_user_writes_has_a_bound() {
         let mut seen = 0;

@@ -1,8 +1,8 @@
-//! What a decision is made of: plain values, so that deciding needs no client, no clock and no
-//! async runtime, and a test can compare what was decided.
+//! The input and the output of a decision, as plain values. So `decide` needs no client, no clock
+//! and no async runtime, and a test can compare decisions.
 //!
-//! A kind's `decide` takes an [`Input`] and returns a [`Decision`]. The engine checks it, performs
-//! its effects in order, and writes its status once.
+//! A kind's `decide` takes an [`Input`] and returns a [`Decision`]. The engine checks the decision,
+//! performs its effects in order, and writes its status once.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -14,43 +14,81 @@ use crate::{Phase, Reason, Status, Verdict, names};
 /// Everything that a decision may depend on.
 #[derive(Debug)]
 pub struct Input<'a, Object, World> {
-    /// The object, as the cache has it. It may be old: a decision must be right for old input,
-    /// too, because its record will then be refused.
+    /// The object from the cache. It may be outdated. The API server then rejects the status write,
+    /// so the effects must be correct without it.
     pub object: &'a Object,
-    /// What was observed.
+    /// The observed state of the cluster.
     pub world: &'a World,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
-    /// The fault that an effect of this very pass ended with, if it is of class [`Class::Failed`] or that
-    /// of something [`aside`](Manifest::aside): the decision is then asked again, to say so.
+    /// The fault of an effect of the previous decision in the same reconciliation. It is set if its
+    /// class is [`Class::Failed`], or if the effect was optional ([`Manifest::aside`]). The
+    /// decision is then repeated, to report the fault.
     pub fault: Option<&'a Fault>,
+    /// Whether the objects in [`Decision::confirm`] of an earlier decision in this reconciliation
+    /// were read from the API server itself. If true, `world` contains them.
+    pub confirmed: bool,
 }
 
-/// What to do, what to say, and when to look again.
+/// The effects to perform, the status to write, and the time of the next reconciliation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision<S: Status, X> {
-    /// Performed in order; the first failure ends the pass.
+    /// Effects, performed in order. The first failure ends the reconciliation; see
+    /// [`Manifest::independent`] for an exception.
     pub effects: Vec<Effect<X>>,
-    /// The kind's own fields of the status. Phase, conditions of state, message and timeline are
-    /// set by the engine, from the fields below. It holds only if all effects succeeded.
+    /// The kind's own fields of the status. The engine sets the phase, the conditions of state, the
+    /// message and the timeline from the fields below. The status is written only if all effects
+    /// succeeded.
     pub status: S,
     /// The phase.
     pub phase: S::Phase,
-    /// What is to be said.
+    /// The state, reason and message to report.
     pub verdict: Verdict,
-    /// Conditions of the kind's own.
+    /// Conditions that only this kind has.
     pub conditions: Vec<Fact>,
-    /// Whether the object must not vanish before we let it.
+    /// Whether the object keeps our finalizer.
     pub hold: Hold,
-    /// When to look again, if nothing happens before.
+    /// The time of the next reconciliation, if no event triggers an earlier one.
     pub wake: Option<Timestamp>,
-    /// Not recorded before this time, because something better to record is expected at once.
-    /// Only for a status that follows, at any later pass, from what is in the cluster anyway.
+    /// Time before which the status is not written, because a better status is expected soon. Set
+    /// it only if any later reconciliation can derive the same status from the cluster.
     pub record_at: Option<Timestamp>,
+    /// Objects to read from the API server before the decision is carried out. List each object
+    /// that the decision assumes to be absent or unchanged, if a wrong assumption cannot be undone:
+    /// a watch may be silent for minutes.
+    ///
+    /// If the list is not empty, the engine does nothing of this decision. It reads the objects and
+    /// calls `decide` again, with [`Input::confirmed`].
+    pub confirm: Vec<LiveRead>,
+}
+
+/// A read from the API server itself, instead of from a cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LiveRead {
+    /// One object, by name.
+    Object {
+        /// Type of the object.
+        resource: ResourceType,
+        /// Namespace of the object, or `None` if it is cluster-scoped.
+        namespace: Option<String>,
+        /// Name of the object.
+        name: String,
+    },
+    /// The children of an object, by their labels, in one namespace.
+    Children {
+        /// Type of the children.
+        resource: ResourceType,
+        /// Namespace of the children.
+        namespace: String,
+        /// Kind of the owner.
+        owner_kind: &'static str,
+        /// UID of the owner.
+        owner_uid: String,
+    },
 }
 
 impl<S: Status, X> Decision<S, X> {
-    /// A decision that does nothing but say something.
+    /// Returns a decision without effects, which only reports a status.
     #[must_use]
     pub fn say(status: S, phase: S::Phase, verdict: Verdict) -> Self {
         Self {
@@ -62,24 +100,25 @@ impl<S: Status, X> Decision<S, X> {
             hold: Hold::Keep,
             wake: None,
             record_at: None,
+            confirm: Vec::new(),
         }
     }
 
-    /// Looks again at this time.
+    /// Schedules a reconciliation at this time, unless an earlier one is scheduled.
     #[must_use]
     pub fn wake_at(mut self, wake: Timestamp) -> Self {
         self.wake = Some(self.wake.map_or(wake, |earlier| earlier.min(wake)));
         self
     }
 
-    /// With an effect more.
+    /// Adds an effect.
     #[must_use]
     pub fn with(mut self, effect: Effect<X>) -> Self {
         self.effects.push(effect);
         self
     }
 
-    /// Lets the object go once this is recorded.
+    /// Removes the finalizer after the status write.
     #[must_use]
     pub fn release(mut self) -> Self {
         self.hold = Hold::Release {
@@ -88,11 +127,11 @@ impl<S: Status, X> Decision<S, X> {
         self
     }
 
-    /// The status after a decision whose effects all succeeded.
+    /// Returns the status after a decision whose effects all succeeded.
     ///
     /// # Guarantees
-    /// A status that was terminal stays what it was, whatever the decision says: only
-    /// `observedGeneration` moves (T8). A higher epoch is another run, so it is not that status.
+    /// A terminal status does not change, whatever was decided: only `observedGeneration` is
+    /// updated (T8). A decision with a higher epoch is another run, so this does not apply to it.
     #[must_use]
     pub fn settled(&self, stored: &S, generation: i64, now: Timestamp) -> S {
         if stored.is_over() && stored.epoch() >= self.status.epoch() {
@@ -119,82 +158,84 @@ impl<S: Status, X> Decision<S, X> {
         status
     }
 
-    /// Whether the phase ends the object's work.
+    /// Returns whether the phase is terminal.
     #[must_use]
     pub fn is_end(&self) -> bool {
         self.phase.is_terminal()
     }
 }
 
-/// A condition of the kind's own.
+/// A condition that only this kind has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
-    /// The condition's type.
+    /// Type of the condition.
     pub kind: &'static str,
-    /// True, False, or Unknown.
+    /// Status of the condition: `True`, `False`, or `None` for `Unknown`.
     pub value: Option<bool>,
-    /// Why.
+    /// Reason of the condition.
     pub reason: Reason,
-    /// In words.
+    /// Message of the condition.
     pub message: String,
 }
 
-/// What becomes of the finalizer.
+/// The finalizer after a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hold {
-    /// It is there before the first effect (never put on an object in deletion).
+    /// Keep the finalizer. The engine adds it before the first effect, but never to an object in
+    /// deletion.
     Keep,
-    /// It goes, in one write with these annotations, after the status was recorded.
+    /// Remove the finalizer after the status write, in one write with these annotations.
     Release {
-        /// What to leave on the object.
+        /// Annotations to set on the object.
         annotations: BTreeMap<String, String>,
     },
 }
 
-/// One change to the world. The set is small and shared by all kinds.
+/// One change to the cluster or to an external system. The set is small and shared by all kinds.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect<X> {
-    /// Create an object of a deterministic name. That it exists already is success only if it is
-    /// ours (owner's UID) and what we wanted (hash of the intent).
+    /// Creates an object with a deterministic name. If the object already exists, the effect
+    /// succeeds only if the object has our owner's UID and the hash of our intent.
     Ensure(Box<Manifest>),
-    /// Server-side apply of the fields that we own. What is there and is not ours is not touched.
+    /// Applies the fields that we own, by server-side apply. Does not touch an existing unmanaged
+    /// object.
     Apply(Box<Manifest>),
-    /// Delete this very object (UID precondition). That it is gone is success.
+    /// Deletes exactly this object (UID precondition). Succeeds if the object is already deleted.
     Delete(Target),
-    /// Merge-patch some fields of an object.
+    /// Merge-patches some fields of an object.
     Patch {
-        /// Which object.
+        /// The object.
         target: Target,
-        /// Of which subresource (`scale`, `status`), if not of the object itself.
+        /// Subresource (`scale`, `status`), or `None` for the object itself.
         subresource: Option<&'static str>,
-        /// The fields.
+        /// Fields to patch.
         patch: Value,
     },
-    /// Something beyond Kubernetes, performed by the kind.
+    /// An effect outside Kubernetes, performed by the kind.
     External {
-        /// What.
+        /// The effect.
         effect: X,
-        /// For what cannot be undone: the intent that the *stored* status must carry already.
-        /// The engine refuses the effect as a bug otherwise.
+        /// For an effect that cannot be undone: the intent that the *stored* status must already
+        /// have. Otherwise the engine rejects the effect as a bug.
         irreversible: Option<String>,
     },
 }
 
-/// A type of resource.
+/// A resource type of the Kubernetes API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ResourceType {
-    /// The API group; empty for the core group.
+    /// API group; empty for the core group.
     pub group: &'static str,
-    /// The version.
+    /// API version.
     pub version: &'static str,
-    /// The kind.
+    /// Kind.
     pub kind: &'static str,
-    /// The plural name in paths.
+    /// Plural name, as in API paths.
     pub plural: &'static str,
 }
 
 impl ResourceType {
-    /// A type.
+    /// Creates a type.
     #[must_use]
     pub const fn new(
         group: &'static str,
@@ -217,6 +258,13 @@ impl ResourceType {
         kind: "ConfigMap",
         plural: "configmaps",
     };
+    /// `v1` Pods.
+    pub const POD: Self = Self {
+        group: "",
+        version: "v1",
+        kind: "Pod",
+        plural: "pods",
+    };
     /// `batch/v1` Jobs.
     pub const JOB: Self = Self {
         group: "batch",
@@ -225,7 +273,7 @@ impl ResourceType {
         plural: "jobs",
     };
 
-    /// `group/version`, or only the version for the core group.
+    /// Returns `group/version`, or only the version for the core group.
     #[must_use]
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
@@ -236,25 +284,26 @@ impl ResourceType {
     }
 }
 
-/// An object that exists.
+/// An existing object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Its type.
+    /// Type of the object.
     pub resource: ResourceType,
-    /// Its namespace, unless it is cluster-scoped.
+    /// Namespace of the object, or `None` if it is cluster-scoped.
     pub namespace: Option<String>,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
-    /// Its UID: another object of the same name is not touched.
+    /// UID of the object. Another object of the same name is not touched.
     pub uid: String,
-    /// Its version, where the change must be refused if it changed meanwhile (a lock).
+    /// Resource version of the object, for optimistic locking. If the object has changed since, the
+    /// API server rejects the change.
     pub version: Option<String>,
-    /// For what cannot be undone: the intent that the *stored* status must carry already.
+    /// For a change that cannot be undone: the intent that the *stored* status must already have.
     pub irreversible: Option<String>,
 }
 
 impl Target {
-    /// The same, for a change that is made only once the stored status announces it.
+    /// Requires that the stored status has this intent before the change is made.
     #[must_use]
     pub fn irreversible(mut self, intent: String) -> Self {
         self.irreversible = Some(intent);
@@ -265,35 +314,43 @@ impl Target {
 /// An object that should exist.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Manifest {
-    /// Its type.
+    /// Type of the object.
     pub resource: ResourceType,
-    /// Its namespace, unless it is cluster-scoped.
+    /// Namespace of the object, or `None` if it is cluster-scoped.
     pub namespace: Option<String>,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
-    /// The UID of the object that it belongs to; also in its label `orchestrator.io/uid`.
+    /// UID of the owner. The label `orchestrator.io/uid` of the object has it, too.
     pub owner_uid: String,
-    /// The whole object, with the intent's hash in its annotations.
+    /// The whole object, with the hash of the intent in its annotations.
     pub body: Value,
-    /// For what does something that cannot be undone once it exists: the intent that the *stored*
-    /// status must carry already. The engine refuses to create it otherwise.
+    /// For an object that, once created, does something that cannot be undone: the intent that the
+    /// *stored* status must already have. Otherwise the engine refuses to create the object.
     pub irreversible: Option<String>,
-    /// The UID of the object that is there, where it is known to be ours: another is not touched.
+    /// UID of the existing object, if it is known to be ours. An object with another UID is not
+    /// touched.
     pub over: Option<String>,
-    /// Whose objects may be taken, where they say that they were left by him.
+    /// Name of the former owner whose retained objects may be adopted.
     pub taking_back: Option<String>,
-    /// Whether everything else goes on without it: that it is refused is told to the decision, which is
-    /// asked again.
+    /// Whether the object is optional. If the API server rejects an optional object, `decide` runs
+    /// again with the fault as input, and everything else continues.
     pub aside: bool,
+    /// Whether the decision observes any object of this name, including unmanaged ones. If the
+    /// create then finds an unmanaged object, the cache was outdated, and the engine decides again.
+    pub observed_by_name: bool,
+    /// Whether the object restricts others. It is applied even if another independent object was
+    /// rejected.
+    pub independent: bool,
+    /// Whether the object is only compared with the existing one, and never created.
+    pub existing: bool,
 }
 
 impl Manifest {
-    /// A manifest from an object without identity: adds type, name, namespace, the labels of a
-    /// child and the hash of the intent.
+    /// Creates a manifest from an object without identity. Adds the type, the name, the namespace,
+    /// the labels of a child and the hash of the intent.
     ///
     /// # Guarantees
-    /// The hash depends on nothing but the arguments, so the same decision made twice has the
-    /// same intent.
+    /// The hash depends only on the arguments, so the same decision made twice has the same intent.
     #[must_use]
     pub fn new(
         resource: ResourceType,
@@ -332,38 +389,63 @@ impl Manifest {
             over: None,
             taking_back: None,
             aside: false,
+            observed_by_name: false,
+            existing: false,
+            independent: false,
         }
     }
 
-    /// The same, to be created only once the stored status announces it.
+    /// Requires that the stored status has this intent before the object is created.
     #[must_use]
     pub fn irreversible(mut self, intent: String) -> Self {
         self.irreversible = Some(intent);
         self
     }
 
-    /// The same, to be applied to this very object.
+    /// Applies to the existing object with this UID only.
     #[must_use]
     pub fn over(mut self, uid: &str) -> Self {
         self.over = Some(uid.to_owned());
         self
     }
 
-    /// The same; an object that was left by the owner of this name may be taken.
+    /// Allows the adoption of an object that the former owner of this name retained.
     #[must_use]
     pub fn taking_back(mut self, name: &str) -> Self {
         self.taking_back = Some(name.to_owned());
         self
     }
 
-    /// The same; everything else goes on if it is refused.
+    /// Makes the object optional: everything else continues if it is rejected.
     #[must_use]
     pub fn aside(mut self) -> Self {
         self.aside = true;
         self
     }
 
-    /// The hash of what is wanted.
+    /// Applies the object even if another independent object was rejected.
+    #[must_use]
+    pub fn independent(mut self) -> Self {
+        self.independent = true;
+        self
+    }
+
+    /// Only compares the object with the existing one, and never creates it.
+    #[must_use]
+    pub fn existing(mut self) -> Self {
+        self.existing = true;
+        self.irreversible = None;
+        self
+    }
+
+    /// Declares that the decision observes any object of this name.
+    #[must_use]
+    pub fn observed_by_name(mut self) -> Self {
+        self.observed_by_name = true;
+        self
+    }
+
+    /// Returns the hash of the intent.
     #[must_use]
     pub fn intent(&self) -> Option<&str> {
         self.body
@@ -373,25 +455,25 @@ impl Manifest {
     }
 }
 
-/// How an error is treated.
+/// How the engine handles an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// It may go away by itself: retried soon; shown when it lasts more than 30 s.
+    /// May disappear without an action: retried soon, shown on the object after 30 s.
     Transient,
-    /// We decided from an old version: observed again.
+    /// We decided from an outdated version: observed again.
     Conflict,
     /// The user must change something: `Stalled`, retried slowly.
     Invalid,
-    /// Permission, quota, admission: retried slowly, naming verb and resource.
+    /// Permission, quota or admission: retried slowly, with the verb and resource in the message.
     Denied,
     /// The operation itself failed: terminal.
     Failed,
-    /// A fault of ours: a caught panic, a broken rule, a step that did not end in time.
+    /// An internal error: a caught panic, a broken rule, or a step that exceeded its time limit.
     Bug,
 }
 
 impl Class {
-    /// All of them.
+    /// All classes.
     pub const ALL: &'static [Self] = &[
         Self::Transient,
         Self::Conflict,
@@ -401,7 +483,7 @@ impl Class {
         Self::Bug,
     ];
 
-    /// The name in metrics, logs and `status.retry.class`.
+    /// Returns the name in metrics, logs and `status.retry.class`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -415,19 +497,19 @@ impl Class {
     }
 }
 
-/// An error with everything that is needed to treat and to show it.
+/// An error, with everything that is needed to handle it and to show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// How it is treated.
+    /// How the engine handles the error.
     pub class: Class,
-    /// The reason of the condition.
+    /// Reason of the condition.
     pub reason: Reason,
-    /// What was wanted, what was found, what can be done. Never a secret.
+    /// The expected state, the observed state and the next step. Never contains a secret.
     pub message: String,
 }
 
 impl Fault {
-    /// A fault; the message is bounded.
+    /// Creates a fault. The message is cut to [`crate::status::MESSAGE`] characters.
     #[must_use]
     pub fn new(class: Class, reason: Reason, message: impl Into<String>) -> Self {
         Self {
@@ -437,7 +519,7 @@ impl Fault {
         }
     }
 
-    /// A fault of ours.
+    /// Creates a fault for an internal error.
     #[must_use]
     pub fn bug(message: impl Into<String>) -> Self {
         Self::new(Class::Bug, Reason::InternalError, message)
@@ -452,6 +534,6 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// The type of external effects of a kind that has none.
+/// The external effects of a kind that has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoExternal {}

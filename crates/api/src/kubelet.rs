@@ -1,8 +1,8 @@
-//! What the kubelet's words mean. It has no codes for these: its messages are all there is.
+//! Classifies messages of the kubelet. The kubelet has no codes for these causes, only messages.
 
 use k8s_openapi::api::core::v1::Event;
 
-/// A container that cannot be shown not to run as root.
+/// Returns whether the kubelet cannot verify that the container does not run as root.
 #[must_use]
 pub fn needs_root(message: &str) -> bool {
     let lower = message.to_lowercase();
@@ -16,22 +16,23 @@ pub fn needs_root(message: &str) -> bool {
     .any(|word| lower.contains(word))
 }
 
-/// A Secret or ConfigMap, or a key of one, that is not there.
+/// Returns whether a Secret, a ConfigMap, or a key of one does not exist.
 #[must_use]
 pub fn is_missing(message: &str) -> bool {
     let lower = message.to_lowercase();
     lower.contains("not found") || lower.contains("couldn't find key")
 }
 
-/// A file that the container's user may not execute.
+/// Returns whether the container's user may not execute a file.
 #[must_use]
 pub fn is_permission(message: &str) -> bool {
     message.to_lowercase().contains("permission denied")
 }
 
-/// A ConfigMap or Secret that the kubelet was just told of and has not read yet: it may ask for it
-/// before the API server's authorizer knows that the Pod is on its node. Nothing is wrong with the
-/// object, and the kubelet tries again by itself, half a second later.
+/// Returns whether the kubelet has not read a new ConfigMap or Secret yet.
+///
+/// The kubelet may request the object before the API server's authorizer knows that the Pod is on
+/// its node. The object is correct, and the kubelet tries again half a second later.
 #[must_use]
 pub fn is_late(message: &str) -> bool {
     let lower = message.to_lowercase();
@@ -44,13 +45,13 @@ pub fn is_late(message: &str) -> bool {
     .any(|words| lower.contains(words))
 }
 
-/// How many times an Event was said.
+/// Returns how many times an Event occurred.
 #[must_use]
 pub fn times(event: &Event) -> i32 {
     let series = event.series.as_ref().and_then(|series| series.count);
     series.or(event.count).unwrap_or(1)
 }
 
-/// A kubelet that still says so after this many tries is in trouble. Its pauses double from half a
-/// second, so that this is some five seconds after the first.
+/// Number of tries after which a late kubelet ([`is_late`]) has a problem. The delay between tries
+/// doubles from half a second, so this is about five seconds after the first try.
 pub const LATE: i32 = 3;

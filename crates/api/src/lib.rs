@@ -1,9 +1,10 @@
 //! The kinds of Orchestrator: types, validation rules, conditions, reasons, names and labels.
 //!
-//! Nothing here talks to a server or reads a clock, so that every decision can be tested with
-//! plain values. CRDs, RBAC, the field reference, the reason reference and the state diagrams
-//! are generated from this crate by `cargo xtask generate`.
+//! This crate makes no requests and reads no clock, so a test can check every decision with plain
+//! values. `cargo xtask generate` generates the CRDs, the RBAC rules, the field reference, the
+//! reason reference and the state diagrams from this crate.
 
+pub mod content;
 pub mod crd;
 pub mod decide;
 pub mod kubelet;
@@ -22,6 +23,7 @@ mod rules;
 pub mod status;
 pub mod tasks;
 pub mod tenants;
+pub mod warning;
 
 pub use phase::{Phase, PhaseRow};
 pub use reason::Reason;
@@ -33,8 +35,8 @@ pub const GROUP: &str = "orchestrator.io";
 /// The field manager of our writes.
 pub const MANAGER: &str = "orchestrator";
 
-/// Re-exported, so that every crate uses the same clock type.
+/// Re-exported, so that every crate uses the same timestamp type.
 pub use jiff::Timestamp;
 
-/// Re-exported: durations are written in one way, in specs and in the configuration.
+/// Re-exported, so that specs and the configuration have the same duration syntax.
 pub use kube::core::Duration;

@@ -1,54 +1,55 @@
-//! Phases as a type: which there are, which may follow which, what ends a wait in each.
+//! Phases as a type: the phases of a kind, the transitions between them, and the end of each wait.
 //!
-//! One table per kind. The engine refuses a transition that is not in it, and the docs'
-//! state diagram is drawn from it.
+//! Each kind has one table. The engine rejects a transition that is not in the table, and the state
+//! diagram of the docs is drawn from it.
 
 use std::fmt::Debug;
 
-/// A kind's phase.
+/// A phase of a kind.
 ///
 /// # Guarantees
-/// - [`Phase::TABLE`] has a row for each phase: both come from [`phases!`](crate::phases).
-/// - The engine turns a transition that no row allows into a `Bug` instead of writing it.
+/// - [`Phase::TABLE`] has a row for each phase: [`phases!`](crate::phases) declares both.
+/// - If no row allows a transition, the engine reports a `Bug` instead of writing the phase.
 pub trait Phase: Copy + Eq + Debug + Send + Sync + 'static {
-    /// All phases, the first one is where an object starts.
+    /// All phases. A new object is in the first one.
     const TABLE: &'static [PhaseRow<Self>];
 
-    /// The name in `status.phase`.
+    /// Returns the name in `status.phase`.
     fn name(self) -> &'static str;
 
-    /// Its row, if the table has one.
+    /// Returns the row of the phase, if the table has one.
     fn row(self) -> Option<&'static PhaseRow<Self>> {
         Self::TABLE.iter().find(|row| row.phase == self)
     }
 
-    /// Whether nothing follows.
+    /// Returns whether no phase can follow.
     fn is_terminal(self) -> bool {
         self.row().is_some_and(|row| row.next.is_empty())
     }
 
-    /// Whether `next` may follow; staying is always allowed.
+    /// Returns whether `next` may follow. A phase may always stay the same.
     fn may_become(self, next: Self) -> bool {
         self == next || self.row().is_some_and(|row| row.next.contains(&next))
     }
 }
 
-/// One row of a kind's table.
+/// A row of a kind's table.
 #[derive(Debug, Clone, Copy)]
 pub struct PhaseRow<P: 'static> {
     /// The phase.
     pub phase: P,
-    /// What it means, for the docs.
+    /// Meaning of the phase, for the docs.
     pub meaning: &'static str,
-    /// What ends the wait in it; empty for a terminal phase.
+    /// The end of the wait in this phase; empty for a terminal phase.
     pub deadline: &'static str,
-    /// What is undone when an object leaves it other than forward; empty if nothing.
+    /// The undo action when an object leaves the phase other than forward; empty if none.
     pub undo: &'static str,
-    /// Which phases may follow. None: the phase is terminal.
+    /// Phases that may follow. If the list is empty, the phase is terminal.
     pub next: &'static [P],
 }
 
-/// Declares a kind's phases: the enum and its table are one thing, so a phase cannot lack a row.
+/// Declares the phases of a kind. One declaration creates the enum and its table, so no phase can
+/// lack a row.
 ///
 /// ```
 /// api::phases! {
@@ -98,8 +99,8 @@ macro_rules! phases {
     };
 }
 
-/// Inside an `impl Status`: the methods that are the same for every status with the fields
-/// `phase: Option<…>` and `progress: Progress`.
+/// Implements the methods of `Status` that are the same for every kind. Use it inside an
+/// `impl Status`, for a status with the fields `phase: Option<…>` and `progress: Progress`.
 #[macro_export]
 macro_rules! common_status {
     ($phase:ident, $shape:ident) => {

@@ -1,4 +1,4 @@
-//! What several kinds say of the containers that they make: variables, amounts.
+//! Types that several kinds use to describe containers: environment variables and resources.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::rules;
 
-/// An environment variable: a value, or a key of a Secret or ConfigMap.
+/// Environment variable with a value, or with a key of a Secret or ConfigMap.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -16,23 +16,23 @@ use crate::rules;
         .message("takes either 'value' or 'valueFrom', not both")
 )]
 pub struct EnvVar {
-    /// Its name.
+    /// Name of the variable. `HOME` and names that begin with `ORCHESTRATOR_` are reserved.
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = r"^[A-Za-z_][A-Za-z0-9_.-]*$")
     )]
     #[x_kube(validation = rules::free_variable())]
     pub name: String,
-    /// Its value. `$(NAME)` is replaced by the variable NAME, as in a Pod.
+    /// Value of the variable. `$(NAME)` is replaced by the value of the variable NAME, as in a Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32768))]
     pub value: Option<String>,
-    /// Where its value comes from.
+    /// Source of the value, instead of `value`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_from: Option<EnvSource>,
 }
 
-/// Where an environment variable comes from: exactly one of the two.
+/// Source of an environment variable: exactly one of `secretKeyRef` and `configMapKeyRef`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -40,37 +40,37 @@ pub struct EnvVar {
         .message("takes exactly one of 'secretKeyRef' and 'configMapKeyRef'")
 )]
 pub struct EnvSource {
-    /// A key of a Secret in the same namespace.
+    /// Key of a Secret in the namespace of the Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_key_ref: Option<KeyRef>,
-    /// A key of a ConfigMap in the same namespace.
+    /// Key of a ConfigMap in the namespace of the Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_key_ref: Option<KeyRef>,
 }
 
-/// A key of a Secret or ConfigMap.
+/// Key of a Secret or ConfigMap.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyRef {
-    /// The object's name.
+    /// Name of the Secret or ConfigMap.
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
     )]
     pub name: String,
-    /// The key.
+    /// Key in the Secret or ConfigMap.
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[-._a-zA-Z0-9]+$"))]
     pub key: String,
-    /// Whether the container starts without it.
+    /// Whether the container starts if the object or the key does not exist. Default: false.
     #[serde(default)]
     pub optional: bool,
 }
 
-/// An object of the same namespace, by name.
+/// Reference by name to an object in the same namespace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NamedRef {
-    /// Its name.
+    /// Name of the object.
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
@@ -78,22 +78,22 @@ pub struct NamedRef {
     pub name: String,
 }
 
-/// What a container asks for and may use, as in a Pod.
+/// Resource requests and limits of a container, as in a Pod.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::requests_within_limits())]
 pub struct Resources {
-    /// What is set aside for it.
+    /// Amount of each resource that is reserved for the container, such as `cpu: 500m`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     pub requests: BTreeMap<String, Amount>,
-    /// What it may use.
+    /// Maximum amount of each resource that the container may use, such as `memory: 1Gi`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     pub limits: BTreeMap<String, Amount>,
 }
 
-/// A quantity such as `500m` or `1Gi`, checked by the schema; whole numbers may be written bare.
+/// A quantity such as `500m` or `1Gi`, validated by the schema. Whole numbers need no quotes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Amount(pub String);

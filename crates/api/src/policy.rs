@@ -1,18 +1,22 @@
-//! Who may what: the author of an object must be allowed what it makes us do.
+//! Admission policies: the author of an object must have permission for everything that the object
+//! makes us do.
 //!
-//! We act with our own rights, so without these policies a right to write an Agent or a TaskRun
-//! would be a right to every Secret and ServiceAccount beside it. The API server asks its own
-//! authorizer about the author of the request; no program of ours takes part.
+//! We act with our own permissions. Without these policies, permission to write an Agent or a
+//! TaskRun would give access to every Secret and ServiceAccount in its namespace. The API server
+//! asks its own authorizer about the author of the request. No program of ours takes part.
 //!
 //! # Caveats
-//! - The author is who sends the request. With GitOps that is the GitOps controller.
-//! - A policy is asked about a new object or a change of what it is about, not about our own
-//!   writes of finalizers and status: those go on whatever happens to the author's rights.
-//! - Secrets and ConfigMaps of an Agent are asked about as a whole, not by name: a check for each
-//!   name would be a loop, and two checks are what the API server lets an expression cost.
+//! - The author is the sender of the request. With GitOps, that is the GitOps controller.
+//! - A policy is evaluated for a new object, or when a field changes that the policy is about. It
+//!   is not evaluated for our own writes of finalizers and status: these continue even if the
+//!   author loses permissions.
+//! - For an Agent, a policy checks access to all Secrets or all ConfigMaps, not to each by name. A
+//!   check for each name would be a loop, and the cost limit of the API server allows two checks in
+//!   an expression.
 //!
-//! The tenants family's operator may write in all namespaces, because they are not known before. What
-//! it may write where is bounded here, too: see [`tenant_operator`].
+//! Operators may write in all namespaces, because the namespaces are not known in advance. Policies
+//! bound these writes: see [`task_operator()`] and [`tenant_operator`]. Only operators may create
+//! children with our labels: see [`tasks()`] and [`tenants()`].
 
 use std::collections::BTreeMap;
 
@@ -29,25 +33,59 @@ use k8s_openapi::{
 
 use crate::{GROUP, names};
 
+mod children;
+mod task_operator;
+mod tenant_namespaces;
 mod tenants;
 
+pub use task_operator::task_operator;
+pub use tenant_namespaces::tenant_namespaces;
 pub use tenants::{
     by_user, tenant_operator, tenant_owner_role, tenant_probe_class, tenant_roles, tenants,
 };
 
-/// The policies of the tasks family. Their names are to be put behind that of an installation.
+/// Returns the policies of the tasks family. The installation must prefix their names with its own.
 #[must_use]
 pub fn tasks() -> Vec<ValidatingAdmissionPolicy> {
-    vec![
+    let mut all = vec![
         use_agent(),
         agent_references(),
         docs_references(),
         outcome(),
-    ]
+    ];
+    all.extend(children::of_tasks());
+    all
 }
 
-/// What users may do with the kinds of the tasks family, for the cluster's own roles `view`,
-/// `edit` and `admin` to take in. Their names are to be put behind that of an installation.
+/// Variable: the users that may set our labels. An installation sets its value with [`fill`].
+pub const LABEL_WRITERS: &str = "labelWriters";
+/// Variable: the namespaces in which the operator of runs creates nothing. See [`fill`].
+pub const PROTECTED_NAMESPACES: &str = "protectedNamespaces";
+/// Variable: ServiceAccounts, as `namespace/name`, that have access to `kube-system`. Runs may
+/// mount their tokens nevertheless. See [`fill`].
+pub const POWERFUL_SERVICE_ACCOUNTS: &str = "powerfulServiceAccounts";
+
+/// Sets a variable that only an installation knows, in each policy that has the variable.
+pub fn fill(policies: &mut [ValidatingAdmissionPolicy], variable: &str, values: &[&str]) {
+    for policy in policies {
+        let spec = policy.spec.iter_mut();
+        let variables = spec.flat_map(|spec| spec.variables.iter_mut());
+        for one in variables.flat_map(|list| list.iter_mut()) {
+            if one.name == variable {
+                one.expression = owned_list(values);
+            }
+        }
+    }
+}
+
+/// Returns a list of strings as a CEL expression. No string may contain a quote or a backslash.
+fn owned_list(values: &[&str]) -> String {
+    let quoted: Vec<String> = values.iter().map(|value| format!("'{value}'")).collect();
+    format!("[{}]", quoted.join(", "))
+}
+
+/// Returns roles for users of the tasks family, which the cluster's own roles `view`, `edit` and
+/// `admin` aggregate. The installation must prefix their names with its own.
 #[must_use]
 pub fn task_roles() -> Vec<ClusterRole> {
     let kinds = ["agents", "docsruns", "taskruns"];
@@ -77,7 +115,8 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
     }
 }
 
-/// To start a run is to use its Agent: with the Agent's Secrets, and with words of one's own.
+/// Requires permission to use the Agent. A run uses the Secrets of its Agent, with instructions of
+/// the run's author.
 fn use_agent() -> ValidatingAdmissionPolicy {
     policy(
         "use-agent",
@@ -85,7 +124,7 @@ fn use_agent() -> ValidatingAdmissionPolicy {
             versions: &["v1"],
             resources: &["taskruns"],
             name: "starts",
-            // A resumed run starts its attempt again; more attempts or time is more of the Agent.
+            // A resumed run restarts its attempt. More attempts or more time use the Agent more.
             when: "oldObject == null \
                 || object.spec.contextVersion > oldObject.spec.contextVersion \
                 || (oldObject.spec.suspend && !object.spec.suspend) \
@@ -108,12 +147,12 @@ fn may_use_agent() -> Validation {
     )
 }
 
-/// The same for a DocsRun; and whoever may not read a Secret may not have it sent to a server of his
-/// choice.
+/// Requires the same for a DocsRun. Also requires permission to read its Secret, or to create Pods.
+/// Otherwise an author could send any Secret to a server of their choice.
 fn docs_references() -> ValidatingAdmissionPolicy {
     let has_secret = "has(object.spec.credentialsSecretRef)";
     let creates_pods = allowed("", "pods", None, "create");
-    // One Secret, so its name can be asked for: a right to this one is enough.
+    // There is one Secret, so we check it by name: permission for this Secret is enough.
     let reads = allowed(
         "",
         "secrets",
@@ -126,7 +165,7 @@ fn docs_references() -> ValidatingAdmissionPolicy {
             versions: &["v1alpha1"],
             resources: &["docsruns"],
             name: "starts",
-            // What else may change starts nothing and names nothing.
+            // Other changes start nothing and reference nothing.
             when: "oldObject == null \
                 || (oldObject.spec.suspend && !object.spec.suspend) \
                 || object.spec.?timeout != oldObject.spec.?timeout",
@@ -146,7 +185,8 @@ fn docs_references() -> ValidatingAdmissionPolicy {
     )
 }
 
-/// Through an Agent nobody reaches what he could not reach by a Pod of his own, or by reading.
+/// Requires that an author could access every reference of an Agent without it, with a Pod of their
+/// own or by reading the object.
 fn agent_references() -> ValidatingAdmissionPolicy {
     let named = |list: &str, path: &str, place: &str, kind: &str| {
         format!(
@@ -209,7 +249,8 @@ fn agent_references() -> ValidatingAdmissionPolicy {
             versions: &["v1alpha1"],
             resources: &["agents"],
             name: "changed",
-            // A change of anything: who may not name the Secret may not change the program either.
+            // Any change counts: without permission for the Secret, an author may not change the
+            // program either.
             when: "oldObject == null || object.spec != oldObject.spec",
         },
         &variables,
@@ -242,8 +283,8 @@ fn agent_references() -> ValidatingAdmissionPolicy {
     )
 }
 
-/// The annotation makes a run that has no status one that has ended: who may not write the status
-/// may not say so there either. It is for who restores a backup.
+/// Restricts the annotation with the result of a run. It makes a run without a status a finished
+/// run, so it requires permission to write the status. It is meant for a restore from a backup.
 fn outcome() -> ValidatingAdmissionPolicy {
     let key = names::OUTCOME;
     let has = |object: &str| {
@@ -281,7 +322,7 @@ fn outcome() -> ValidatingAdmissionPolicy {
     )
 }
 
-/// Which requests a policy is asked about.
+/// Requests for which a policy is evaluated.
 struct Matched<'a> {
     versions: &'a [&'a str],
     resources: &'a [&'a str],
@@ -315,7 +356,7 @@ fn policy(
     )
 }
 
-/// Requests about these resources.
+/// Returns a rule that matches requests for these resources.
 fn requests(
     group: &str,
     versions: &[&str],
@@ -331,7 +372,7 @@ fn requests(
     }
 }
 
-/// A policy that judges these requests under these conditions.
+/// Returns a policy for these requests under these conditions.
 fn judged(
     name: &str,
     rules: Vec<NamedRuleWithOperations>,
@@ -352,7 +393,7 @@ fn judged(
             ..ObjectMeta::default()
         },
         spec: Some(ValidatingAdmissionPolicySpec {
-            // What cannot be judged is not let through.
+            // If a policy cannot be evaluated, the request is denied.
             failure_policy: Some("Fail".to_owned()),
             match_constraints: Some(MatchResources {
                 resource_rules: Some(rules),
@@ -367,7 +408,8 @@ fn judged(
     }
 }
 
-/// Refused with 403 unless `expression` holds. `message` stands in where `said` cannot be made.
+/// Returns a validation that denies with 403 unless `expression` is true. `said` is an expression
+/// for the message; `message` replaces it if the evaluation of `said` fails.
 fn refusal(expression: String, message: &str, said: &str) -> Validation {
     Validation {
         expression,
@@ -377,14 +419,15 @@ fn refusal(expression: String, message: &str, said: &str) -> Validation {
     }
 }
 
-/// An expression for what is told: `start` is one itself, `right` is text.
+/// Returns an expression for a message. `start` is an expression, `right` is text.
 fn words(start: &str, right: &str) -> String {
     format!(
         "{start} + \"'\" + request.userInfo.username + \"' must be allowed to {right} in the namespace '\" + request.namespace + \"'\""
     )
 }
 
-/// Whether the author may do this in the object's namespace. `name` is an expression.
+/// Returns an expression that checks a permission of the author in the object's namespace. `name`
+/// is an expression.
 fn allowed(group: &str, resource: &str, name: Option<&str>, verb: &str) -> String {
     let name = name.map_or_else(String::new, |name| format!(".name({name})"));
     format!(
@@ -392,12 +435,13 @@ fn allowed(group: &str, resource: &str, name: Option<&str>, verb: &str) -> Strin
     )
 }
 
-/// An optional list of the spec, empty where it is absent.
+/// Returns an expression for an optional list of the spec. The list is empty if the field is
+/// absent.
 fn or_empty(field: &str) -> String {
     format!("has(object.spec.{field}) ? object.spec.{field} : []")
 }
 
-/// `has(one.a) && has(one.a.b)` for `a.b`.
+/// Returns `has(one.a) && has(one.a.b)` for `a.b`.
 fn has_path(path: &str) -> String {
     let mut so_far = "one".to_owned();
     let parts: Vec<String> = path
@@ -445,10 +489,11 @@ mod tests {
         let mut all = tasks();
         all.extend(tenants());
         all.extend(tenant_operator());
+        all.extend(task_operator());
         all.into_iter().map(|one| one.spec.unwrap()).collect()
     }
 
-    /// All expressions of these policies.
+    /// Returns all expressions of these policies.
     fn expressions(specs: Vec<ValidatingAdmissionPolicySpec>) -> Vec<String> {
         let mut all = Vec::new();
         for spec in specs {
@@ -472,7 +517,7 @@ mod tests {
         all
     }
 
-    /// The names of all fields of a spec.
+    /// Collects the names of all fields of a spec.
     fn fields(schema: &JSONSchemaProps, out: &mut Vec<String>) {
         for (name, property) in schema.properties.iter().flat_map(|all| all.iter()) {
             out.push(name.clone());
@@ -483,7 +528,7 @@ mod tests {
         }
     }
 
-    /// Of the specs of a family.
+    /// Returns the names of all fields in the specs of these CRDs.
     pub(super) fn fields_of(crds: Vec<CustomResourceDefinition>) -> Vec<String> {
         let mut out = Vec::new();
         for crd in crds {
@@ -501,7 +546,7 @@ mod tests {
             assert_eq!(spec.failure_policy.as_deref(), Some("Fail"));
             for one in spec.validations.unwrap() {
                 assert_eq!(one.reason.as_deref(), Some("Forbidden"));
-                // The server takes no message of more than one line.
+                // The API server accepts only messages of one line.
                 let message = one.message.unwrap();
                 assert!(!message.is_empty() && !message.contains('\n'), "{message}");
                 assert!(
@@ -527,10 +572,10 @@ mod tests {
         }
     }
 
-    /// A new field that names something needs a rule here, or a word why not.
+    /// A new field that references an object needs a rule here, or a reason for its absence.
     #[test]
     fn each_field_that_names_an_object_is_judged() {
-        // Classes are the cluster's; who may use which is said by quotas, for Pods too.
+        // Classes belong to the cluster. Quotas restrict their use, also for ordinary Pods.
         let free = [
             "storageClassName",
             "runtimeClassName",

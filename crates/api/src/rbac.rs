@@ -1,47 +1,47 @@
-//! What each family's process may do, and why: one table per family.
+//! The permissions of each family's operator, with their reasons: one table per family.
 //!
-//! The chart's rules are generated from here. A process has a ServiceAccount of its own, so a
-//! right that one family needs is not given to the others.
+//! The RBAC rules of the chart are generated from these tables. Each operator has its own
+//! ServiceAccount, so no operator gets a permission that only another family needs.
 
 use crate::GROUP;
 
 mod tenants;
 
-/// Where a permission holds.
+/// Scope of a permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// In the namespaces that are watched: all of them, or those that the installation names.
+    /// The watched namespaces: all namespaces, or those that the installation lists.
     Watched,
-    /// On objects that belong to no namespace.
+    /// Cluster-scoped objects.
     Cluster,
-    /// In the namespace that the operator itself runs in.
+    /// The namespace of the operator itself.
     Own,
 }
 
-/// One resource, and what may be done with it.
+/// The allowed verbs on one resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permission {
-    /// The API group; empty for the core group.
+    /// API group; empty for the core group.
     pub group: &'static str,
-    /// The plural, with the subresource after a slash.
+    /// Plural name, with the subresource after a slash.
     pub resource: &'static str,
-    /// Only objects of these names; without any, all.
+    /// Names of the objects. If empty, the permission is for all objects.
     pub names: &'static [&'static str],
-    /// What may be done.
+    /// Allowed verbs.
     pub verbs: &'static [&'static str],
-    /// Where.
+    /// Scope of the permission.
     pub scope: Scope,
-    /// What for, for who has to approve it.
+    /// Reason for the permission, for the administrator that has to approve it.
     pub why: &'static str,
 }
 
-/// What the process of the tasks family may do.
+/// Returns the permissions of the tasks operator.
 #[must_use]
 pub fn tasks() -> &'static [Permission] {
     TASKS
 }
 
-/// What the process of the tenants family may do.
+/// Returns the permissions of the tenants operator.
 #[must_use]
 pub fn tenants() -> &'static [Permission] {
     tenants::ALL
@@ -180,7 +180,15 @@ const TASKS: &[Permission] = &[
         group: "coordination.k8s.io",
         resource: "leases",
         names: &[],
-        verbs: &["create", "get", "list", "update", "watch"],
+        verbs: &["create"],
+        scope: Scope::Own,
+        why: "one of the replicas leads; a policy admits only the Lease of the family",
+    },
+    Permission {
+        group: "coordination.k8s.io",
+        resource: "leases",
+        names: &["orchestrator-tasks"],
+        verbs: &["get", "list", "update", "watch"],
         scope: Scope::Own,
         why: "one of the replicas leads",
     },

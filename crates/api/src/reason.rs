@@ -1,33 +1,34 @@
-//! Every reason that a condition, an Event or a result can carry: one list, with what it means
-//! and what to do, from which the docs' reason reference is generated.
+//! Every reason of a condition, an Event or a result, in one list. Each has a meaning and the next
+//! step for the user. The reason reference of the docs is generated from this list.
 
 use std::fmt;
 
 macro_rules! reasons {
     ($($(#[$docs:meta])* $name:ident: $meaning:literal, $advice:literal;)+) => {
-        /// Why an object is as it is. `Display` is the CamelCase word of the condition.
+        /// The reason for the state of an object. `Display` writes it in CamelCase, as in the
+        /// condition.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason {
             $(#[doc = $meaning] $name,)+
         }
 
         impl Reason {
-            /// All of them, in the order of the docs.
+            /// All reasons, in the order of the docs.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// The word in conditions and Events.
+            /// Returns the name in conditions and Events.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)+ }
             }
 
-            /// What it means, one or two sentences.
+            /// Returns the meaning, in one or two sentences.
             #[must_use]
             pub fn meaning(self) -> &'static str {
                 match self { $(Self::$name => $meaning,)+ }
             }
 
-            /// What a user can do.
+            /// Returns the next step for the user.
             #[must_use]
             pub fn advice(self) -> &'static str {
                 match self { $(Self::$name => $advice,)+ }
@@ -37,7 +38,7 @@ macro_rules! reasons {
 }
 
 reasons! {
-    // The ordinary way.
+    // Normal progress.
     Progressing: "Work goes on; nothing is wrong.",
         "Wait. The message says what is waited for.";
     Succeeded: "The run ended well, and the evidence for it was read.",
@@ -53,7 +54,7 @@ reasons! {
     Deleting: "The object is being deleted; what it started is being stopped first. A Tenant: what its `deletion.policy` says is being done.",
         "Wait. The message says what is still there.";
 
-    // What a run needs.
+    // Prerequisites of a run.
     AgentNotFound: "The Agent that the run names does not exist in its namespace.",
         "Create the Agent, or delete the run and submit it again with the right `agentName` (it cannot be changed).";
     AgentNotReady: "The Agent exists, but it says of itself that it cannot be used yet.",
@@ -65,7 +66,7 @@ reasons! {
     ChildNameTaken: "An object of the name that we need exists and belongs to someone else. It was not touched.",
         "Delete the object that the message names, if nobody needs it; it goes on by itself within a minute. Otherwise submit a TaskRun with another `serviceName` or `taskId`, a DocsRun with another name, a Tenant with another `namespace`.";
 
-    // Why a Pod does not start: an agent's, or one of a Tenant.
+    // Causes for a Pod that does not start: a Pod of an agent, or one of a Tenant.
     StartTimeout: "The agent's container did not start within `startTimeout`.",
         "The message names the cause that was seen last. Fix it, then run it again (`orc retry`).";
     ImagePullFailed: "The image cannot be pulled: it does not exist, or the registry refuses.",
@@ -85,7 +86,7 @@ reasons! {
     VolumeNotReady: "A volume of the Pod cannot be provided.",
         "The message is the kubelet's or the provisioner's. Check an Agent's `workspace.storageClassName`, a Tenant's `redis.storage`.";
 
-    // What a DocsRun does, and why its repository keeps it from it.
+    // Steps of a DocsRun, and problems with its repository.
     Cloning: "The repository is being cloned at the commit that the run works on.",
         "Wait.";
     Publishing: "The agent ended well; what it wrote is being committed and pushed.",
@@ -127,11 +128,13 @@ reasons! {
     NotVerified: "The push was reported, but the server does not have the branch at that commit. That is not a success.",
         "Look at the branch: someone pushed right after it, or took it away, or the server lost it.";
 
-    // How a run fails.
+    // Failures of a run.
     NonZeroExit: "The agent's program ended with an exit code other than 0.",
         "Read the agent's log; `status.result` has the code.";
-    StepOOM: "The agent's container used more memory than its limit and was killed.",
+    StepOOM: "The agent's container used more memory than its limit, and a process of it was killed. The exit code may be 0: a shell returns the code of its last command.",
         "Raise `resources.limits.memory` of the Agent, or let it use less.";
+    ExitContradicted: "A container ended with exit code 0, but the kubelet reports something that contradicts a success: a signal, a reason other than `Completed`, a restart, or a failed Pod.",
+        "The message names it. Read the agent's log; if its work was done nevertheless, let the agent return the error of what it starts.";
     DeadlineExceeded: "The agent did not end within `timeout`, counted from its container's start.",
         "Raise `timeout` of the run or the Agent, or find out what the agent waited for.";
     ResultMissing: "The program ended well, but a result that the Agent requires is not in its termination message.",
@@ -153,7 +156,7 @@ reasons! {
     JobFailed: "The Job says that it failed, and no container says why.",
         "The message is the Job controller's.";
 
-    // What keeps a Tenant from being ready, or from being isolated.
+    // Causes for a Tenant that is not ready or not isolated.
     NamespaceTaken: "The namespace that the Tenant wants exists and belongs to someone else. It was not touched.",
         "Delete the namespace, let the Tenant take it with the annotation that the message names, or delete the Tenant and make it anew with another `spec.namespace`, which cannot be changed.";
     NotReady: "Not everything that is wanted is ready, and nobody says why.",
@@ -181,7 +184,7 @@ reasons! {
     ProofFailed: "The Pods that try the connections did not come to their end.",
         "The message says what kept them from it. It is tried again by itself.";
 
-    // What the API server answers.
+    // Responses of the API server.
     Denied: "The API server refuses us a request for lack of permission.",
         "The message names verb and resource. Compare the operator's RBAC with the chart's.";
     InvalidChild: "The API server does not accept a child that this object asks for.",
@@ -191,7 +194,7 @@ reasons! {
     NamespaceTerminating: "The namespace is being deleted, so nothing can be created in it.",
         "Nothing: the object will be deleted with its namespace. A Tenant makes another one when it is gone.";
 
-    // Ends and faults of ours.
+    // Blocked deletions and internal errors.
     DeletionBlocked: "Deletion waits for something longer than it should: ten minutes, for a Tenant its `deletion.deadline`.",
         "The message names it. To let the object go without waiting, set the annotation `orchestrator.io/force-delete: \"true\"`.";
     Undecodable: "The stored object does not fit the schema that this operator knows, so it is left alone.",
@@ -201,13 +204,13 @@ reasons! {
 }
 
 impl Reason {
-    /// The reason of this name; `None` for one that this release does not know.
+    /// Returns the reason of this name, or `None` if this release does not know it.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|known| known.name() == name)
     }
 
-    /// Whether an Event with it is a warning.
+    /// Returns whether an Event with this reason is a warning.
     #[must_use]
     pub fn is_warning(self) -> bool {
         !matches!(

@@ -1,18 +1,21 @@
-//! Rules of the schema that several fields share.
+//! Validation rules of the schema that several fields share.
 //!
-//! Where a pattern would answer with itself, a CEL rule answers in words. Such a rule must bear any
-//! value: an error in it is answered with CEL's own words instead of ours.
+//! If a value does not match a pattern, the API server's message is only the pattern. A CEL rule
+//! has a message of its own. Such a rule must handle any value: if its evaluation fails, the user
+//! gets CEL's error instead of our message.
 //!
-//! `namespace` is a word of CEL's own: a field of that name is `__namespace__` in a rule. The API server
-//! takes the plain word, too, but then does not see how long its value may be.
+//! `namespace` is a reserved word of CEL. In a rule, a field of that name is `__namespace__`. The
+//! API server also accepts the plain word, but then it does not know the maximum length of the
+//! value.
 
 use kube::core::{Message, Rule};
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-/// Narrower than what CEL and we can read (no sign, no nanoseconds).
+/// Pattern of a duration. CEL and our parser accept more; this pattern allows neither a sign nor
+/// nanoseconds.
 const DURATION: &str = "^([0-9]{1,6}([.][0-9]{1,3})?(ms|s|m|h)){1,4}$";
 
-/// A duration from `from` to `to`.
+/// Requires a duration from `from` to `to`.
 pub(crate) fn duration(from: &str, to: &str) -> Rule {
     Rule::new(format!(
         "self.matches('{DURATION}') && duration(self) >= duration('{from}') && duration(self) <= duration('{to}')"
@@ -22,7 +25,7 @@ pub(crate) fn duration(from: &str, to: &str) -> Rule {
     )))
 }
 
-/// A backoff that does not begin above its end.
+/// Requires that the initial delay of a backoff is not longer than its maximum.
 pub(crate) fn initial_within_max() -> Rule {
     Rule::new(format!(
         "!self.initial.matches('{DURATION}') || !self.max.matches('{DURATION}') || duration(self.initial) <= duration(self.max)"
@@ -30,7 +33,7 @@ pub(crate) fn initial_within_max() -> Rule {
     .message("'initial' must not be longer than 'max'")
 }
 
-/// The schema of a quantity. Whole numbers may be written bare, so the rule sees both.
+/// Returns the schema of a quantity. Whole numbers need no quotes, so the rule gets both types.
 pub(crate) fn quantity() -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
@@ -42,13 +45,13 @@ pub(crate) fn quantity() -> Schema {
     })
 }
 
-/// A quantity that is not zero.
+/// Requires a quantity that is greater than zero.
 pub(crate) fn more_than_zero() -> Rule {
     Rule::new("!isQuantity(string(self)) || quantity(string(self)).isGreaterThan(quantity('0'))")
         .message("must be more than zero, such as '500Mi' or '1Gi'")
 }
 
-/// What is asked for must fit into what may be used: otherwise no Pod is ever made.
+/// Requires that requests do not exceed limits. Otherwise no Pod can ever be created.
 pub(crate) fn requests_within_limits() -> Rule {
     let over = "has(self.limits) && key in self.limits && isQuantity(string(self.limits[key])) && isQuantity(string(self.requests[key])) && quantity(string(self.requests[key])).isGreaterThan(quantity(string(self.limits[key])))";
     Rule::new(format!(
@@ -57,40 +60,41 @@ pub(crate) fn requests_within_limits() -> Rule {
     .message("'requests' must not be more than 'limits'")
 }
 
-/// A path in the container that hides nothing of ours.
+/// Requires a path in the container that hides none of our mounts and no system directory.
 pub(crate) fn own_folder() -> Rule {
     Rule::new("!['/proc', '/sys', '/dev', '/tmp', '/etc', '/home/agent', '/run/secrets', '/var/run/secrets', '/workspace'].exists(taken, self == taken || taken.startsWith(self + '/') || (taken != '/workspace' && self.startsWith(taken + '/')))")
         .message("must not be, be in or hold '/proc', '/sys', '/dev', '/tmp', '/etc', '/home/agent', '/run/secrets' or '/var/run/secrets', nor be '/workspace' itself; choose a folder of its own, such as '/workspace/context'")
 }
 
-/// A path in the container.
+/// Requires an absolute path in the container.
 pub(crate) fn absolute_path() -> Rule {
     Rule::new("self.matches('^(/[A-Za-z0-9._-]+)+$') && !self.split('/').exists(part, part == '..' || part == '.')")
         .message("must be an absolute path, such as '/workspace/context': parts of letters, digits, '.', '_' and '-', none of them '.' or '..'")
 }
 
-/// Text that can be shown, and be a variable's value: a NUL there keeps a container from starting.
+/// Requires text without control characters. Such text can be displayed and can be the value of a
+/// variable: a NUL in a variable would prevent the container from starting.
 pub(crate) fn one_line() -> Rule {
     Rule::new(r"!self.matches('[\x00-\x1f\x7f]')")
         .message("must have no control characters, such as line breaks")
 }
 
-/// A variable that we do not set ourselves.
+/// Requires a variable that we do not set ourselves.
 pub(crate) fn free_variable() -> Rule {
     Rule::new("!self.startsWith('ORCHESTRATOR_') && self != 'HOME'").message(
         "must not be 'HOME' nor begin with 'ORCHESTRATOR_': Orchestrator sets those; choose another name",
     )
 }
 
-/// A field that is what the run is about.
+/// Requires that a field which defines the run does not change.
 pub(crate) fn unchanging(kind: &str) -> Rule {
     Rule::new("self == oldSelf").message(Message::Message(format!(
         "cannot be changed; submit another {kind}"
     )))
 }
 
-/// The same for a field that may be missing, as a rule of the object that it is in: one of the
-/// field itself is not asked when it comes or goes.
+/// Requires that an optional field does not change. The rule belongs to the object with the field:
+/// a rule of the field itself is not evaluated when the field is added or removed.
 pub(crate) fn unchanging_option(field: &str, kind: &str) -> Rule {
     let name = match field {
         "namespace" => "__namespace__",
@@ -105,10 +109,10 @@ pub(crate) fn unchanging_option(field: &str, kind: &str) -> Rule {
     .field_path(format!(".{field}"))
 }
 
-/// An address of a repository that can mean nothing but a host and a path on it.
+/// Requires a repository URL that can only mean a host and a path on it.
 ///
-/// git decodes what is written with '%' before it hands a path to ssh, and servers do it too: what
-/// must not be there plainly must not be there in that way either.
+/// Git decodes percent-encoded characters before it passes a path to ssh, and servers decode them,
+/// too. So the rule also rejects the percent-encoded form of each forbidden character.
 pub(crate) fn repository_url() -> Rule {
     let scheme = "(https?://|ssh://([A-Za-z0-9_][A-Za-z0-9._-]{0,63}@)?)";
     let label = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
@@ -123,7 +127,7 @@ pub(crate) fn repository_url() -> Rule {
     .message("must be like 'https://git.example.com/team/repository' or 'ssh://git@git.example.com/team/repository': no user or password for https, no '?' or '#', no part that begins with '-' or is '.' or '..', nothing of that written with '%'")
 }
 
-/// A branch: what `git check-ref-format` accepts, and nothing that could be read as an option.
+/// Requires a branch name that `git check-ref-format` accepts and that cannot be read as an option.
 pub(crate) fn branch() -> Rule {
     Rule::new(
         "self.matches('^[A-Za-z0-9_][A-Za-z0-9._/+#=-]*$') && !self.matches('[.][.]|//|/[.]|[.]/|[.]lock/|[.]lock$|[./]$|/-') && !self.startsWith('refs/') && self != 'HEAD'",
@@ -131,7 +135,7 @@ pub(crate) fn branch() -> Rule {
     .message("must be the name of a branch, such as 'main' or 'docs/api': letters, digits and '._/+#=-', not beginning with '-', '.' or 'refs/', without '..' or '//', not ending with '/', '.' or '.lock'")
 }
 
-/// A folder of a repository.
+/// Requires a directory of a repository.
 pub(crate) fn repository_path() -> Rule {
     Rule::new(
         "self == '.' || (self.matches('^[A-Za-z0-9_.+@ ][A-Za-z0-9_.+@ -]*(/[A-Za-z0-9_.+@ ][A-Za-z0-9_.+@ -]*)*/?$') && !self.split('/').exists(part, part == '.' || part == '..' || part.lowerAscii().startsWith('.git')))",
@@ -139,23 +143,24 @@ pub(crate) fn repository_path() -> Rule {
     .message("must be a folder of the repository, such as 'docs/' or 'services/api', or '.' for its root: no part that is '..', begins with '-' or '.git'")
 }
 
-/// A commit's message that cannot pretend to be of another run: git takes a key for one with blanks
-/// before its colon, too.
+/// Requires a commit message that cannot claim to be from another run. Git also accepts a trailer
+/// key with blanks before its colon.
 ///
-/// Caveat: it must say the same as `git::refs::check_message`, by which the step checks it again.
+/// Caveat: this rule must accept the same messages as `git::refs::check_message`, with which the
+/// step checks them again.
 pub(crate) fn commit_message() -> Rule {
     Rule::new(r"self.matches(r'[^\pZ\n]') && !self.matches(r'[\x00-\x09\x0b-\x1f\x7f-\x9f]') && !self.lowerAscii().matches(r'orchestrator-run\pZ*:')")
         .message("must have words, no control characters but line breaks, and no line 'Orchestrator-Run:': that one is added")
 }
 
-/// A name that `docs/` and it are a branch, where no branch is given.
+/// Requires a run name that forms a valid branch name after `docs/`, unless a branch is set.
 pub(crate) fn name_for_a_branch() -> Rule {
     Rule::new("has(self.spec.output.branch) || (self.metadata.name.size() <= 195 && !self.metadata.name.endsWith('.lock'))")
         .message("must be given: git takes no branch 'docs/' with the name of this run, which ends with '.lock' or has more than 195 letters")
         .field_path(".spec.output.branch")
 }
 
-/// The schema of a Pod's node selector.
+/// Returns the schema of a Pod's node selector.
 pub(crate) fn node_selector(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -172,38 +177,39 @@ pub(crate) fn node_selector(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// The schema of a Pod's tolerations, with the rules that the API server has for them in a Pod.
+/// Returns the schema of a Pod's tolerations, with the rules that the API server has for them in a
+/// Pod.
 pub(crate) fn tolerations(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "maxItems": 32,
         "items": {
-            "description": "Lets the Pod onto nodes with a matching taint.",
+            "description": "Toleration that lets the Pod run on nodes with a matching taint.",
             "type": "object",
             "properties": {
                 "key": {
-                    "description": "The taint's key; without it, every taint matches.",
+                    "description": "Key of the taint. Default: every key matches.",
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 317,
                 },
                 "operator": {
-                    "description": "`Equal`, which is meant when it is missing, compares the value; `Exists` does not.",
+                    "description": "`Equal` (the default) compares the value, `Exists` does not.",
                     "type": "string",
                     "enum": ["Equal", "Exists"],
                 },
                 "value": {
-                    "description": "The taint's value.",
+                    "description": "Value of the taint.",
                     "type": "string",
                     "maxLength": 63,
                 },
                 "effect": {
-                    "description": "The taint's effect; without it, every effect matches.",
+                    "description": "Effect of the taint. Default: every effect matches.",
                     "type": "string",
                     "enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"],
                 },
                 "tolerationSeconds": {
-                    "description": "How long the Pod stays once there is such a taint; without it, for ever.",
+                    "description": "Seconds that the Pod stays after such a taint is added. Default: unlimited.",
                     "type": "integer",
                     "format": "int64",
                     "minimum": 0,
@@ -227,57 +233,62 @@ pub(crate) fn tolerations(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A name that `tenant-` and it are a namespace, where no namespace is given.
+/// Requires a Tenant name that forms a valid namespace name after `tenant-`, unless a namespace is
+/// set.
 pub(crate) fn name_for_a_namespace() -> Rule {
     Rule::new("has(self.spec.__namespace__) || (self.metadata.name.size() <= 56 && !self.metadata.name.contains('.'))")
         .message("must be given: 'tenant-' with the name of this Tenant is no namespace, because the name has a '.' or more than 56 letters")
         .field_path(".spec.namespace")
 }
 
-/// A namespace that nothing else of the cluster has.
+/// Requires a namespace that does not belong to the cluster itself.
 pub(crate) fn free_namespace() -> Rule {
     Rule::new("self != 'default' && !self.startsWith('kube-')")
         .message("must not be 'default' nor begin with 'kube-': those are the cluster's own")
 }
 
-/// With a Redis, its address and password in the server's environment are ours.
+/// Rejects our Redis variables in the server's environment if the Tenant has a Redis: we set its
+/// address and password there.
 pub(crate) fn redis_variables_are_ours() -> Rule {
     Rule::new("!has(self.redis) || !has(self.server) || !has(self.server.env) || !self.server.env.exists(one, one.name in ['REDIS_URL', 'REDIS_PASSWORD'])")
         .message("'REDIS_URL' and 'REDIS_PASSWORD' are set by Orchestrator, to this Tenant's Redis")
         .field_path(".server.env")
 }
 
-/// Whoever is let in reaches the server; without one it would do nothing.
+/// Requires a server if other namespaces are allowed. They may reach only the server, so the field
+/// would have no effect without one.
 pub(crate) fn let_in_to_something() -> Rule {
     Rule::new("has(self.server) || !has(self.networkPolicy) || !has(self.networkPolicy.allowedNamespaces) || self.networkPolicy.allowedNamespaces.size() == 0")
         .message("'allowedNamespaces' may reach 'server', and there is none; for Pods of your own, say who may reach them in 'ingressRules'")
         .field_path(".networkPolicy.allowedNamespaces")
 }
 
-/// A ServiceAccount whose name the cluster accepts: otherwise no owner gets his role.
+/// Requires a valid name of a ServiceAccount. Otherwise the API server rejects the RoleBinding, and
+/// no owner gets the role.
 pub(crate) fn account_name() -> Rule {
     Rule::new("self.kind != 'ServiceAccount' || !format.dns1123Subdomain().validate(self.name).hasValue()")
         .message("'name' must be that of a ServiceAccount, such as 'deployer'")
         .field_path(".name")
 }
 
-/// A volume cannot become another. A Redis that goes and comes may have another.
+/// Requires that the storage of a Redis does not change, because its volume cannot be changed. If a
+/// Redis is removed and added again, it may have other storage.
 pub(crate) fn storage_unchanging() -> Rule {
     Rule::new("!has(self.redis) || !has(oldSelf.redis) || self.redis.storage == oldSelf.redis.storage")
         .message("'storage' cannot be changed: the data is on this volume. Take the data elsewhere, remove 'redis', delete the volume, and ask for another")
         .field_path(".redis.storage")
 }
 
-/// A network.
+/// Requires a network in CIDR notation.
 pub(crate) fn network() -> Rule {
     Rule::new("isCIDR(self) && cidr(self) == cidr(self).masked()")
         .message("must be a network, such as '192.0.2.0/24', with no bit set beyond its prefix")
 }
 
-/// The schema of a Redis' configuration: directives that are known to be harmless.
+/// Returns the schema of a Redis' configuration: directives that are known to be harmless.
 ///
-/// A list of what may be set, because what runs programs, opens the server or moves its data is a
-/// directive like any other, and a later version may have another one.
+/// It is a list of allowed directives. A directive may run programs, open the Redis to others or
+/// move its data, and a later version of Redis may add such a directive.
 pub(crate) fn redis_config(_: &mut SchemaGenerator) -> Schema {
     let known = REDIS_DIRECTIVES.join("', '");
     json_schema!({
@@ -296,7 +307,7 @@ pub(crate) fn redis_config(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// What of a Redis' configuration may be set.
+/// Directives of a Redis' configuration that may be set.
 const REDIS_DIRECTIVES: &[&str] = &[
     "activedefrag",
     "appendfsync",

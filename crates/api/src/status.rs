@@ -1,8 +1,8 @@
 //! The part of a status that is the same for every kind: conditions, message, timeline, retry.
 //!
-//! A kind never writes conditions of state itself: it gives a [`Verdict`], and
-//! [`Progress::stand`] derives them. So `Reconciling` and `Stalled` cannot be there together, and
-//! a finished run cannot lack `Finished`.
+//! A kind never writes conditions of state itself. It returns a [`Verdict`], and
+//! [`Progress::stand`] derives the conditions from it. So `Reconciling` and `Stalled` never exist
+//! together, and a finished run always has `Finished`.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -14,64 +14,65 @@ use crate::{
     decide::{Class, Fact},
 };
 
-/// The most steps that a timeline keeps; older ones leave first.
+/// Maximum number of steps in a timeline. The oldest steps are removed first.
 pub const STEPS: usize = 20;
 
-/// The longest message in a status, in characters.
+/// Maximum length of a message in a status, in characters.
 pub const MESSAGE: usize = 1024;
 
-/// The outcome of a verdict: what a program should conclude.
+/// State of an object, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Work goes on or waits for something that will wake us: `Reconciling`.
+    /// In progress, or waiting for something that will trigger a reconciliation: `Reconciling`.
     Working,
-    /// Given up until someone changes something: `Stalled`.
+    /// Blocked until someone changes something: `Stalled`.
     Stalled,
-    /// A run that ended well.
+    /// A run that ended successfully.
     Succeeded,
-    /// A run that ended otherwise.
+    /// A run that ended in any other way.
     Failed,
     /// A long-lived object that can be used.
     Ready,
 }
 
-/// What is to be said about an object: state, reason, and the one sentence that a user reads.
+/// The state, the reason and the message of an object. The message is the sentence that a user
+/// reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// The state.
+    /// State of the object.
     pub state: State,
-    /// The reason.
+    /// Reason for the state.
     pub reason: Reason,
-    /// Names the blocker and what to do.
+    /// The blocker and the next step.
     pub message: String,
 }
 
 impl Verdict {
-    /// Work goes on.
+    /// Creates a verdict for an object in progress.
     #[must_use]
     pub fn working(reason: Reason, message: impl Into<String>) -> Self {
         Self::new(State::Working, reason, message)
     }
 
-    /// Given up until someone changes something.
+    /// Creates a verdict for an object that is blocked until someone changes something.
     #[must_use]
     pub fn stalled(reason: Reason, message: impl Into<String>) -> Self {
         Self::new(State::Stalled, reason, message)
     }
 
-    /// A run ended well.
+    /// Creates a verdict for a run that succeeded.
     #[must_use]
     pub fn succeeded(message: impl Into<String>) -> Self {
         Self::new(State::Succeeded, Reason::Succeeded, message)
     }
 
-    /// A run failed.
+    /// Creates a verdict for a run that failed.
     #[must_use]
     pub fn failed(reason: Reason, message: impl Into<String>) -> Self {
         Self::new(State::Failed, reason, message)
     }
 
-    /// A long-lived object can be used.
+    /// Creates a verdict for a long-lived object that can be used.
     #[must_use]
     pub fn ready(message: impl Into<String>) -> Self {
         Self::new(State::Ready, Reason::Ready, message)
@@ -87,8 +88,8 @@ impl Verdict {
     }
 }
 
-/// `text` in at most `limit` characters, with an ellipsis where it was cut, control characters
-/// (a program's output may carry some) replaced by spaces.
+/// Returns `text` cut to at most `limit` characters, with an ellipsis at the cut. Control
+/// characters, which a program's output may contain, are replaced by spaces.
 #[must_use]
 pub fn bounded(text: &str, limit: usize) -> String {
     let clean = |letter: char| if letter.is_control() { ' ' } else { letter };
@@ -104,100 +105,110 @@ pub fn bounded(text: &str, limit: usize) -> String {
     head
 }
 
-/// Which conditions a kind has.
+/// Whether a kind runs to completion or is long-lived. This determines its conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// It ends: `Succeeded` and `Finished`.
+    /// Runs to completion: `Succeeded` and `Finished`.
     Run,
-    /// It stays: `Ready`.
+    /// Long-lived: `Ready`.
     LongLived,
 }
 
-/// The status of a kind, as the engine sees it.
+/// The status of a kind, as the engine uses it.
 pub trait Status:
     Clone + PartialEq + Default + Serialize + DeserializeOwned + Send + Sync + 'static
 {
-    /// The kind's phases.
+    /// The phases of the kind.
     type Phase: Phase;
 
-    /// Whether it ends or stays.
+    /// Whether the kind runs to completion or is long-lived.
     const SHAPE: Shape;
 
     /// The field of the spec that [`Status::epoch`] follows, for the docs.
     const EPOCH: Option<&'static str> = None;
 
-    /// Conditions that the main one says nothing of: how they turn is told and counted by itself.
+    /// Condition types that are independent of the main condition. Their transitions have their own
+    /// Events and metrics.
     const APART: &'static [&'static str] = &[];
 
-    /// The phase; `None` before the first record.
+    /// Returns the phase, or `None` before the first status write.
     fn phase(&self) -> Option<Self::Phase>;
 
-    /// For the engine only: phases change by a decision.
+    /// Sets the phase. Only for the engine: phases change by a decision.
     fn set_phase(&mut self, phase: Self::Phase);
 
-    /// The common part.
+    /// Returns the common part.
     fn progress(&self) -> &Progress;
 
-    /// The common part, to change it.
+    /// Returns the common part for changes.
     fn progress_mut(&mut self) -> &mut Progress;
 
-    /// The phase while something that went wrong lasts: the one that it was in, or the first.
+    /// Returns the phase to report while a fault lasts: the current phase, or the first one.
     fn phase_in_fault(&self, _class: Class) -> Option<Self::Phase> {
         let first = || Self::Phase::TABLE.first().map(|row| row.phase);
         self.phase().or_else(first)
     }
 
-    /// Takes over what `seen` says of the world beside its conditions: counts and words, and nothing that a
-    /// decision reads back. While a fault lasts it is what was seen by the decision that could not be carried
-    /// out, or nothing, if there was none; and it alone is no reason to write a status at once.
+    /// Copies observational fields (counters, messages) from `seen`, but no conditions. Must not
+    /// copy a field that a decision reads.
+    ///
+    /// While a fault lasts, `seen` is the status of the decision whose effects failed. Without such
+    /// a decision, `seen` is `None`. A change of these fields alone does not cause an immediate
+    /// status write.
     fn observed(&mut self, _seen: Option<&Self>) {}
 
-    /// Whether the object's work is over.
+    /// Returns whether the phase is terminal.
     fn is_over(&self) -> bool {
         self.phase().is_some_and(Phase::is_terminal)
     }
 
-    /// A terminal phase may be left only when this number grows (the version of a run's context).
+    /// Returns a number that must grow before a terminal phase may change, such as the version of a
+    /// run's context.
     fn epoch(&self) -> i64 {
         0
     }
 
-    /// Whether the status carries this intent of an irreversible effect.
+    /// Returns whether the status has this intent of an irreversible effect.
     fn has_intent(&self, _intent: &str) -> bool {
         false
     }
 
-    /// The number of the attempt that goes on, from 1; 0 where a kind has none.
+    /// Returns whether the object has children that its deletion must wait for.
+    fn has_children(&self) -> bool {
+        self.attempt() > 0
+    }
+
+    /// Returns the number of the current attempt, from 1, or 0 if the kind has no attempts.
     fn attempt(&self) -> u32 {
         0
     }
 
-    /// How often an attempt was started again without counting as another one.
+    /// Returns how often an attempt was restarted without counting as another attempt.
     fn disruptions(&self) -> u32 {
         0
     }
 }
 
-/// The common part of every status.
+/// Status fields that every kind has.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
-    /// The generation of the spec that this status speaks of; -1 before the first look.
+    /// Generation of the spec that this status describes; -1 before the first reconciliation.
     #[serde(default = "unseen")]
     pub observed_generation: i64,
-    /// One sentence: how it stands, what blocks, what to do.
+    /// One sentence with the current state, the blocker and the next step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When this status was written.
+    /// Time of the last write of this status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<Time>,
-    /// For programs; see the reference of conditions and reasons.
+    /// Conditions for programs. See the reference of conditions and reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// The timeline: phases with their times and outcomes, at most the last 20.
+    /// Timeline of phases with their times and outcomes, at most the last 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
-    /// The retry that an error waits for, once its delay is 10 s or more.
+    /// Next retry after an error, present if the delay is 10 s or more, or once `every` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
 }
@@ -206,51 +217,57 @@ fn unseen() -> i64 {
     -1
 }
 
-/// One step of the timeline.
+/// One phase in the timeline, of one attempt if there are attempts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// The phase.
+    /// Name of the phase.
     pub phase: String,
-    /// The attempt that it belongs to, from 1.
+    /// Number of the attempt, from 1; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// When it began.
+    /// Time at which the phase began.
     pub started_at: Time,
-    /// When it ended; absent while it goes on.
+    /// Time at which the phase ended; absent while it lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
-    /// How it stands or ended: `Working`, `Stalled`, `Succeeded`, `Failed`, `Ready`, `Left`.
+    /// State or result: `Working`, `Stalled`, `Succeeded`, `Failed`, `Ready`, or `Left` if another
+    /// phase or attempt followed.
     pub outcome: String,
-    /// The last reason in it.
+    /// Last reason in this phase.
     pub reason: String,
-    /// The last message in it.
+    /// Last message in this phase.
     pub message: String,
 }
 
-/// A retry that an error waits for.
+/// Next retry after an error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Retry {
-    /// How often it was tried without success.
+    /// Number of failed tries when this entry was written; not updated once `every` is set.
     pub attempt: u32,
-    /// The error's class.
+    /// Class of the error.
     pub class: String,
-    /// Not before this time.
-    pub next_at: Time,
+    /// Planned time of the next try. A change of the spec, or for Agents and Tenants another event,
+    /// can cause an earlier one. Absent once the delay no longer grows: see `every`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_at: Option<Time>,
+    /// Maximum time between two tries, present once the delay no longer grows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<crate::Duration>,
 }
 
 /// The condition types that [`Progress::stand`] derives.
 pub mod condition {
-    /// A run's end: Unknown while it goes on, then True or False.
+    /// Result of a run: Unknown while it is in progress, then True or False.
     pub const SUCCEEDED: &str = "Succeeded";
-    /// True at any end of a run.
+    /// True once a run has ended, with any result.
     pub const FINISHED: &str = "Finished";
-    /// A long-lived object can be used.
+    /// True if a long-lived object can be used.
     pub const READY: &str = "Ready";
-    /// Work goes on. Present only when true.
+    /// In progress. Present only when true.
     pub const RECONCILING: &str = "Reconciling";
-    /// Given up. Present only when true.
+    /// Blocked until someone changes something. Present only when true.
     pub const STALLED: &str = "Stalled";
 }
 
@@ -258,8 +275,9 @@ impl Progress {
     /// Sets the conditions of state and the message from a verdict.
     ///
     /// # Guarantees
-    /// - Never `Reconciling` and `Stalled` together; `Finished` exactly at a run's end.
-    /// - `lastTransitionTime` moves only when a condition's status changes.
+    /// - `Reconciling` and `Stalled` never exist together. `Finished` exists exactly when a run has
+    ///   ended.
+    /// - `lastTransitionTime` changes only when a condition's status changes.
     pub fn stand(&mut self, shape: Shape, verdict: &Verdict, generation: i64, now: Timestamp) {
         let Verdict {
             state,
@@ -300,7 +318,7 @@ impl Progress {
         self.observed_generation = generation;
     }
 
-    /// Sets a condition of the kind's own.
+    /// Sets a condition that only this kind has.
     pub fn learn(&mut self, fact: &Fact, generation: i64, now: Timestamp) {
         let value = match fact.value {
             Some(true) => "True",
@@ -316,7 +334,8 @@ impl Progress {
         self.set_condition(kind, value, *reason, message, generation, now);
     }
 
-    /// Nobody looked: what was true is not known any more. The conditions of state are not meant.
+    /// Sets all conditions that are True to Unknown, except those of state. Used when the observed
+    /// state is not known.
     pub fn doubt(&mut self, reason: Reason, message: &str, generation: i64, now: Timestamp) {
         let of_state = [
             condition::SUCCEEDED,
@@ -336,7 +355,7 @@ impl Progress {
         }
     }
 
-    /// Sets one condition; `lastTransitionTime` moves only when its status changes.
+    /// Sets one condition. `lastTransitionTime` changes only when the condition's status changes.
     pub fn set_condition(
         &mut self,
         kind: &str,
@@ -364,21 +383,21 @@ impl Progress {
         }
     }
 
-    /// The condition of this type.
+    /// Returns the condition of this type.
     #[must_use]
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
         self.conditions.iter().find(|known| known.type_ == kind)
     }
 
-    /// Whether the condition of this type is True.
+    /// Returns whether the condition of this type is True.
     #[must_use]
     pub fn is_true(&self, kind: &str) -> bool {
         self.condition(kind)
             .is_some_and(|known| known.status == "True")
     }
 
-    /// Brings the timeline up to `phase`: closes the step before, opens one, or only updates the
-    /// words of the one that goes on.
+    /// Updates the timeline to `phase`. If the phase is new, ends the previous step and begins
+    /// another one. Otherwise only updates the outcome, reason and message of the current step.
     pub fn step(
         &mut self,
         phase: &str,
@@ -422,5 +441,64 @@ impl Progress {
             step.message = bounded(&verdict.message, 256);
             step.finished_at = is_end.then_some(Time(now));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn since(progress: &Progress, kind: &str) -> Timestamp {
+        progress.condition(kind).unwrap().last_transition_time.0
+    }
+
+    #[test]
+    fn the_transition_time_moves_with_the_status_and_not_with_the_message() {
+        let mut progress = Progress::default();
+        // Columns: second, status, reason, message, generation, and the expected transition time.
+        let steps = [
+            (10, "False", Reason::Progressing, "waits for a", 1, 10),
+            (20, "False", Reason::Progressing, "waits for b", 1, 10),
+            (30, "False", Reason::NotReady, "waits for b", 1, 10),
+            (40, "False", Reason::NotReady, "waits for b", 2, 10),
+            (50, "True", Reason::Ready, "runs", 2, 50),
+            (60, "True", Reason::Ready, "still runs", 2, 50),
+            (70, "Unknown", Reason::Denied, "not known", 2, 70),
+            (80, "True", Reason::Ready, "runs", 2, 80),
+        ];
+        for (now, value, reason, message, generation, moved) in steps {
+            progress.set_condition("Own", value, reason, message, generation, at(now));
+            let known = progress.condition("Own").unwrap();
+            assert_eq!(
+                (known.status.as_str(), known.message.as_str()),
+                (value, message)
+            );
+            assert_eq!(known.observed_generation, Some(generation));
+            assert_eq!(since(&progress, "Own"), at(moved), "at {now}");
+        }
+        assert_eq!(progress.conditions.len(), 1);
+    }
+
+    #[test]
+    fn the_conditions_of_a_run_have_the_times_of_their_transitions() {
+        let mut progress = Progress::default();
+        let mut stand = |now, verdict: Verdict| {
+            progress.stand(Shape::Run, &verdict, 1, at(now));
+            progress.clone()
+        };
+        stand(10, Verdict::working(Reason::Progressing, "starts"));
+        let works = stand(20, Verdict::working(Reason::ImagePullFailed, "pulls"));
+        assert_eq!(since(&works, condition::SUCCEEDED), at(10));
+        assert_eq!(since(&works, condition::RECONCILING), at(10));
+        let stalled = stand(30, Verdict::stalled(Reason::InvalidChild, "wrong"));
+        assert_eq!(since(&stalled, condition::SUCCEEDED), at(10), "Unknown");
+        assert_eq!(since(&stalled, condition::STALLED), at(30));
+        let ended = stand(40, Verdict::succeeded("done"));
+        assert_eq!(since(&ended, condition::SUCCEEDED), at(40));
+        assert_eq!(since(&ended, condition::FINISHED), at(40));
     }
 }

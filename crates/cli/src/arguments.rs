@@ -1,4 +1,4 @@
-//! What the command line says.
+//! Arguments of the command line.
 
 use std::{ffi::OsString, path::PathBuf, str::FromStr, time::Duration};
 
@@ -67,7 +67,7 @@ pub struct Cluster {
     /// The kubeconfig; without it, KUBECONFIG, then ~/.kube/config
     #[arg(long, value_name = "PATH")]
     pub kubeconfig: Option<PathBuf>,
-    /// No colours, also on a terminal; as the variable NO_COLOR
+    /// No colors, also on a terminal; as the variable NO_COLOR
     #[arg(long)]
     pub no_color: bool,
 }
@@ -383,8 +383,7 @@ pub struct SubmitDocs {
     pub cluster: Cluster,
 }
 
-/// A task's folder may be named `docs`, as the verb for documentation is. What only a task has
-/// tells them apart.
+/// Distinguishes the verb `docs` from a task with a directory named `docs`, by arguments that only a task has.
 pub(crate) fn with_folder_docs(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let is_of_task = |argument: &OsString| {
         let text = argument.to_string_lossy();
@@ -434,7 +433,7 @@ pub struct ContextAdd {
 /// `wait`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A run is waited for until it has finished, a Tenant until it is ready as its newest spec asks; a Tenant whose spec cannot be carried out has failed. Exit code: 0 all succeeded · 1 one failed · 3 time is up · 4 one was cancelled · 5 one was not found or was deleted. Of several, the gravest counts: 5, 3, 1, 4, 0. Ctrl-C ends the waiting, not the run."
+    after_help = "A run is waited for until it has finished, a Tenant until it is ready as its newest spec asks; a Tenant whose spec cannot be carried out has failed. Exit code: 0 all succeeded · 1 one failed · 3 time is up · 4 one was cancelled · 5 one was not found or was deleted. The most severe code wins: 5, 3, 1, 4, 0. Ctrl-C ends the waiting, not the run."
 )]
 pub struct Wait {
     /// The runs' names; docsrun/NAME for a DocsRun, tenant/NAME for a Tenant
@@ -484,7 +483,7 @@ pub struct Completion {
     pub shell: KnownShell,
 }
 
-/// A shell whose completions are tested.
+/// A shell with tested completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum KnownShell {
     /// source <(orc completion bash)

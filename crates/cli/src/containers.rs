@@ -1,29 +1,29 @@
-//! The containers of a run's Pod. A TaskRun's has one that counts, a DocsRun's three, one after the
-//! other: two init containers and the main one.
+//! The containers of a run's Pod. A TaskRun's Pod has one relevant container. A DocsRun's Pod has
+//! three that run one after the other: two init containers and the main container.
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 
-/// The container that the agent runs in.
+/// The container in which the agent runs.
 pub(crate) const AGENT: &str = "agent";
 
 /// The containers of a DocsRun, in the order in which they run.
 pub(crate) const STEPS: [&str; 3] = ["clone", AGENT, "publish"];
 
-/// Whether the agent runs between others.
+/// Returns whether the Pod is a DocsRun's, in which the agent runs as an init container.
 pub(crate) fn is_in_steps(pod: &Pod) -> bool {
     let spec = pod.spec.iter();
     let init = spec.flat_map(|spec| spec.init_containers.iter());
     init.flat_map(|all| all.iter()).any(|one| one.name == AGENT)
 }
 
-/// A container of the Pod, also one that runs before the others.
+/// Returns a container of the Pod by its name, including init containers.
 pub(crate) fn named<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
     let spec = pod.spec.as_ref()?;
     let init = spec.init_containers.iter().flat_map(|all| all.iter());
     init.chain(&spec.containers).find(|one| one.name == name)
 }
 
-/// How a container of the Pod stands.
+/// Returns the status of a container of the Pod.
 pub(crate) fn status<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
     let status = pod.status.as_ref()?;
     let lists = [&status.init_container_statuses, &status.container_statuses];
@@ -32,13 +32,14 @@ pub(crate) fn status<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus
         .find(|one| one.name == name)
 }
 
-/// Whether it has a log.
+/// Returns whether the container has started and therefore has a log.
 pub(crate) fn has_started(pod: &Pod, name: &str) -> bool {
     let state = status(pod, name).and_then(|one| one.state.as_ref());
     state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
 }
 
-/// The container that counts now: the first step that has not ended well, else the last.
+/// Returns the status of the current container: the first step that has not succeeded, otherwise
+/// the last step.
 pub(crate) fn current(pod: &Pod) -> Option<&ContainerStatus> {
     if !is_in_steps(pod) {
         return status(pod, AGENT);

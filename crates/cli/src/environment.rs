@@ -1,4 +1,4 @@
-//! What the process finds around it; tests hand in their own.
+//! The environment of the process. Tests pass their own.
 
 use std::{
     ffi::OsString,
@@ -8,33 +8,34 @@ use std::{
 
 use api::Timestamp;
 
-/// What the process finds around it.
+/// The environment of the process.
 #[derive(Debug, Clone)]
 pub struct Environment {
-    /// How users call it: `orc`, or `kubectl orc`.
+    /// The command that users type: `orc` or `kubectl orc`.
     pub program: &'static str,
     /// The variable `KUBECONFIG`.
     pub kubeconfig: Option<OsString>,
-    /// The user's folder.
+    /// The user's home directory.
     pub home: Option<PathBuf>,
-    /// Whether it runs in a Pod: then its ServiceAccount is used where there is no kubeconfig.
+    /// Whether the process runs in a Pod. Then it uses its ServiceAccount if there is no
+    /// kubeconfig.
     pub is_in_pod: bool,
-    /// Whether the variable `NO_COLOR` forbids colours.
+    /// Whether the variable `NO_COLOR` forbids colors.
     pub no_color: bool,
-    /// Whether a person reads the output.
+    /// Whether the standard output is a terminal.
     pub is_terminal: bool,
-    /// Whether a person reads the errors.
+    /// Whether the standard error is a terminal.
     pub is_error_terminal: bool,
-    /// How many columns and lines the terminal has now.
+    /// Returns the current number of columns and lines of the terminal.
     pub size: fn() -> Option<(usize, usize)>,
-    /// The clock.
+    /// Returns the current time.
     pub now: fn() -> Timestamp,
-    /// Where `-` is read from.
+    /// Opens the input that `-` stands for.
     pub input: fn() -> Box<dyn Read>,
 }
 
 impl Environment {
-    /// That of this process.
+    /// Reads the environment of this process.
     #[must_use]
     pub fn of_process() -> Self {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -61,7 +62,7 @@ fn clock() -> Timestamp {
     Timestamp::now()
 }
 
-/// kubectl starts a plugin by the name of its file.
+/// Returns the command that users type. kubectl finds a plugin by the name of its file.
 fn program(path: Option<&Path>) -> &'static str {
     let name = path.and_then(Path::file_name);
     if name.is_some_and(|name| name.to_string_lossy().starts_with("kubectl-")) {

@@ -1,26 +1,27 @@
-//! Exit codes: one table, for the code and for the docs.
+//! Exit codes, in one table for the code and for the docs.
 
 use actions::{Error, Outcome};
 
-/// How a command ended, for scripts.
+/// The result of a command, for scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Done; a run that was waited for succeeded.
+    /// The command succeeded, and so did a run that was waited for.
     Ok,
     /// The run failed.
     Failed,
-    /// Usage, files, kubeconfig, connection, or the object's state does not allow it.
+    /// An error of the client: usage, files, kubeconfig, connection, or a state of the object that
+    /// does not allow the action.
     Client,
-    /// Time is up, it still runs.
+    /// The time is up, and the run continues.
     Timeout,
     /// The run was cancelled, or a write was denied.
     Denied,
-    /// There is no such object, or it was deleted meanwhile.
+    /// The object does not exist, or it was deleted meanwhile.
     NotFound,
 }
 
 impl Exit {
-    /// All of them with what they mean, for the docs.
+    /// All exit codes with their meanings, for the docs.
     pub const ALL: [(Self, &'static str); 6] = [
         (
             Self::Ok,
@@ -45,7 +46,7 @@ impl Exit {
         ),
     ];
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub fn code(self) -> u8 {
         match self {
@@ -58,7 +59,7 @@ impl Exit {
         }
     }
 
-    /// What a run's end means for a script.
+    /// Returns the exit code for the outcome of a run.
     #[must_use]
     pub fn of_outcome(outcome: &Outcome) -> Self {
         match outcome {
@@ -68,7 +69,7 @@ impl Exit {
         }
     }
 
-    /// What an error means for a script.
+    /// Returns the exit code for an error.
     #[must_use]
     pub fn of_error(error: &Error) -> Self {
         match error {
@@ -93,10 +94,10 @@ impl Exit {
         }
     }
 
-    /// Of several runs, the one to be reported: what is unknown weighs more than what is known to
-    /// have failed, and that more than what was cancelled.
+    /// Returns the code to report for several runs. An unknown outcome is more severe than a known
+    /// failure, and a failure is more severe than a cancellation.
     #[must_use]
-    pub fn gravest(all: impl IntoIterator<Item = Self>) -> Self {
+    pub fn most_severe(all: impl IntoIterator<Item = Self>) -> Self {
         let weight = |exit: &Self| match exit {
             Self::Ok => 0,
             Self::Denied => 1,
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gravest_is_reported() {
+    fn the_most_severe_is_reported() {
         let cases = [
             (vec![], 0),
             (vec![Exit::Ok, Exit::Denied], 4),
@@ -205,7 +206,7 @@ mod tests {
             (vec![Exit::NotFound, Exit::Timeout, Exit::Ok], 5),
         ];
         for (all, wanted) in cases {
-            assert_eq!(Exit::gravest(all.clone()).code(), wanted, "{all:?}");
+            assert_eq!(Exit::most_severe(all.clone()).code(), wanted, "{all:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Why a command was not done: exit code, words, and what to do next.
+//! The failure of a command: exit code, message, and next steps.
 
 use std::io;
 
@@ -6,20 +6,20 @@ use actions::{Error, FilesError, RunKind};
 
 use crate::{exit::Exit, target::Kind};
 
-/// Why a command was not done.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// What the server or an action says.
+    /// An error of the server or of an action.
     Action(Box<Error>),
-    /// Something on this side: arguments, files, kubeconfig.
+    /// A problem on this side: arguments, files, kubeconfig.
     Client(String),
-    /// What is looked for is gone or not there yet, with what is known of it.
+    /// The requested object was deleted or does not exist yet. The message has the known details.
     Gone { message: String, next: Vec<Advice> },
     /// The output cannot be written.
     Output(io::Error),
 }
 
-/// What can be done, and the command for it, without the program's name.
+/// A suggestion: its purpose, and the command without the program's name.
 pub(crate) type Advice = (&'static str, String);
 
 impl From<Error> for Failure {
@@ -53,7 +53,8 @@ impl Failure {
         }
     }
 
-    /// Who reads our output has gone, so nobody would read an error either.
+    /// Returns whether to print no error. The reader of our output has closed it, so nobody would
+    /// read an error either.
     pub(crate) fn is_silent(&self) -> bool {
         match self {
             Self::Output(error) => error.kind() == io::ErrorKind::BrokenPipe,
@@ -61,7 +62,7 @@ impl Failure {
         }
     }
 
-    /// What went wrong.
+    /// Returns the error message.
     pub(crate) fn message(&self) -> String {
         match self {
             Self::Action(error) => words(error),
@@ -70,7 +71,7 @@ impl Failure {
         }
     }
 
-    /// What to do next.
+    /// Returns suggestions for the next step.
     pub(crate) fn advice(&self) -> Vec<Advice> {
         match self {
             Self::Action(error) => advice(error),
@@ -80,7 +81,7 @@ impl Failure {
     }
 }
 
-/// An error's words; what is in no namespace was looked for in none.
+/// Returns the message of an error. For a cluster-scoped object, the message mentions no namespace.
 fn words(error: &Error) -> String {
     if let Error::NotFound {
         kind,
@@ -94,8 +95,8 @@ fn words(error: &Error) -> String {
     error.to_string()
 }
 
-/// How to see which objects of a kind there are. A name alone is a TaskRun's, so one that was not
-/// found may be of the other kind.
+/// Suggests how to list the objects of a kind. A name without a kind is a TaskRun's, so a name that
+/// was not found may belong to a DocsRun.
 pub(crate) fn others_of(kind: Kind) -> Vec<Advice> {
     let list = |kind: Kind| format!("get {}", kind.listed());
     let mut all = vec![("to see which there are", list(kind))];

@@ -1,5 +1,5 @@
-//! Files and folders of this machine as files of a run. What cannot be one is refused by its
-//! path; nothing is left out.
+//! Reads files and directories of this machine as files of a run. A path that cannot become a file
+//! of a run is rejected with its name; nothing is skipped silently.
 
 use std::{
     ffi::OsStr,
@@ -13,10 +13,10 @@ use api::tasks::{CONTEXT_LIMIT, File};
 
 use crate::failure::Failure;
 
-/// Folders in folders; deeper ones are a mistake or a loop.
+/// Maximum depth of nested directories. A deeper tree is a mistake or a loop.
 const DEPTH: usize = 16;
 
-/// Reads paths; a folder gives all that is below it, in the order of names.
+/// Reads paths. A directory contributes all files below it, sorted by name.
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<File>, Failure> {
     let mut found = Vec::new();
     for path in paths {
@@ -30,10 +30,10 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<File>, Failure> {
     Ok(found.into_iter().map(|(_, file)| file).collect())
 }
 
-/// Each file with where it came from.
+/// Files with the paths that they were read from.
 type Found = Vec<(PathBuf, File)>;
 
-/// Reads the standard input. It has no name of its own.
+/// Reads the standard input, which has no file name.
 pub(crate) fn read_input(input: &mut dyn Read) -> Result<File, Failure> {
     let path = Path::new("-");
     Ok(File {
@@ -100,7 +100,7 @@ fn push(path: &Path, name: &str, found: &mut Found) -> Result<(), Failure> {
     Ok(())
 }
 
-/// At most what a run may have: a huge file is not read to its end.
+/// Reads at most the size that a run may have, so that a huge file is not read to its end.
 fn bytes(path: &Path, source: &mut dyn Read) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let limit = u64::try_from(CONTEXT_LIMIT).unwrap_or(u64::MAX);
@@ -127,7 +127,7 @@ fn text(path: &Path, bytes: Vec<u8>) -> Result<String, Failure> {
     })
 }
 
-/// The last part of a path, if it can be a file's name or a part of one.
+/// Returns the last part of a path if it is valid as a file name or a part of one.
 fn segment(path: &Path) -> Result<String, Failure> {
     let name = path.file_name().and_then(OsStr::to_str);
     match name {

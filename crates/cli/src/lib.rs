@@ -1,7 +1,7 @@
 //! The command line `orc`. A link named `kubectl-orc` makes it a plugin of kubectl.
 //!
-//! Arguments become a verb ([`arguments`]), a verb asks or acts through a [`kube::Client`], and
-//! what it found is rendered by pure functions. [`run()`] needs no process, so tests drive it.
+//! The arguments become a verb ([`arguments`]). The verb reads or acts through a [`kube::Client`],
+//! and pure functions render the result. [`run()`] needs no process, so tests can call it.
 
 pub mod arguments;
 mod containers;
@@ -42,10 +42,11 @@ pub use crate::{
     target::{Kind, RunName, RunOrTenant, Selection, Target},
 };
 
-/// Help is wrapped to the terminal, but lines longer than this are hard to read.
+/// Maximum width of help texts, in columns. Help is wrapped to the terminal, but longer lines are
+/// hard to read.
 const HELP_WIDTH: usize = 100;
 
-/// The process.
+/// Runs the process.
 #[must_use]
 pub fn main() -> ExitCode {
     let environment = Environment::of_process();
@@ -67,7 +68,7 @@ pub fn main() -> ExitCode {
     ExitCode::from(exit.code())
 }
 
-/// Runs one command. `arguments` come without the program's name.
+/// Runs one command. `arguments` do not include the program's name.
 pub async fn run(
     arguments: impl IntoIterator<Item = OsString>,
     environment: &Environment,
@@ -83,13 +84,14 @@ pub async fn run(
         Ok(exit) => exit,
         Err(failure) => match session.report(&failure) {
             Ok(()) => failure.exit(),
-            // Nobody can be told any more.
+            // The standard error cannot be written either, so there is no way to report the
+            // failure.
             Err(_unwritable) => Exit::Client,
         },
     }
 }
 
-/// The definition of the command line, under the name that users call it by.
+/// Returns the clap definition of the command line, under the command that users type.
 fn command(environment: &Environment) -> clap::Command {
     let width = (environment.size)().map_or(80, |(width, _)| width.min(HELP_WIDTH));
     Arguments::command()

@@ -1,11 +1,11 @@
-//! Objects as data.
+//! Objects as JSON and YAML.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::failure::Failure;
 
-/// An object without what only the server needs, as kubectl prints it.
+/// Returns an object without `managedFields`, as kubectl prints it.
 pub(crate) fn plain<T: Serialize>(object: &T) -> Result<Value, Failure> {
     let mut value = serde_json::to_value(object).map_err(|error| unprintable(&error))?;
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {

@@ -1,10 +1,10 @@
-//! The reference page, from the definition of the command line.
+//! The reference page, generated from the definition of the command line.
 
 use clap::CommandFactory;
 
 use crate::{Exit, arguments::Arguments};
 
-/// The page `docs/reference/orc.md`.
+/// Returns the page `docs/reference/orc.md`.
 #[must_use]
 pub fn reference() -> String {
     let mut page = String::from(
@@ -13,8 +13,8 @@ pub fn reference() -> String {
 
 A link named `kubectl-orc` beside it makes it a plugin of kubectl: then it is called `kubectl orc`.
 
-Cluster, context and namespace are found as kubectl finds them. Colours and lines that are drawn anew are for
-terminals only; `NO_COLOR` and `--no-color` switch colours off. Times are UTC.
+Cluster, context and namespace are found as kubectl finds them. Colors and lines that are drawn anew are for
+terminals only; `NO_COLOR` and `--no-color` switch colors off. Times are UTC.
 
 ## Exit codes
 
@@ -50,7 +50,8 @@ mod tests {
 
     use super::*;
 
-    /// `ORC_WRITE_REFERENCE=1 cargo test -p cli reference` writes it.
+    /// Compares the page with the generated text. `ORC_WRITE_REFERENCE=1 cargo test -p cli
+    /// reference` writes the page.
     #[test]
     fn the_reference_is_what_the_command_line_is() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/orc.md");

@@ -1,5 +1,5 @@
-//! What belongs to a run: its children, and the Events of all of them. Found by UID, never by a
-//! name.
+//! Objects that belong to a run: its children, and the Events of all of them. They are found by
+//! UID, never by name.
 
 use std::collections::BTreeSet;
 
@@ -27,19 +27,22 @@ use crate::{
     view::event_time,
 };
 
-/// A run has two children per attempt and disruption; more than this are not shown at once.
+/// Maximum number of children of one kind that we list. A run has two children per attempt and
+/// disruption; more than this are not shown at once.
 const CHILDREN: u32 = 200;
 
-/// The most UIDs whose Events are asked for: the run, its children, the last Pods of its history.
+/// Maximum number of UIDs for which we read Events: the run, its children, and the last Pods of its
+/// history.
 const SUBJECTS: usize = 50;
 
-/// The most Events of one object; the server keeps them for an hour and counts repetitions.
+/// Maximum number of Events of one object. The server keeps Events for an hour and counts
+/// repetitions.
 const EVENTS: u32 = 200;
 
-/// The children of a run that exist now.
+/// The existing children of a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Children {
-    /// Metadata only: the contents may be large.
+    /// Only the metadata, because the contents may be large.
     pub(crate) config_maps: Vec<ObjectMeta>,
     pub(crate) jobs: Vec<Job>,
     pub(crate) pods: Vec<Pod>,
@@ -81,7 +84,7 @@ pub(crate) async fn children(server: &Server, run: &AnyRun) -> Result<Children, 
     })
 }
 
-/// The Pods of a run that exist now.
+/// Lists the existing Pods of a run.
 pub(crate) async fn pods(server: &Server, run: &AnyRun) -> Result<Vec<Pod>, Failure> {
     list::<Pod>(server, run, "Pod", "pods").await
 }
@@ -125,7 +128,7 @@ fn order(meta: &ObjectMeta) -> (Option<api::Timestamp>, String) {
     (created, meta.name.clone().unwrap_or_default())
 }
 
-/// The Events of a run and of its children, oldest first.
+/// Returns the Events of a run and of its children, oldest first.
 pub(crate) async fn events(
     server: &Server,
     run: &AnyRun,
@@ -144,7 +147,8 @@ pub(crate) async fn events(
     Ok(events)
 }
 
-/// Whose Events are meant: also those of Pods that are gone, as far as the status names them.
+/// Returns the UIDs of the objects for which we read Events. They include deleted Pods if the
+/// status contains their UIDs.
 fn subjects(run: &AnyRun, children: &Children) -> BTreeSet<String> {
     let metas = [run.meta()]
         .into_iter()

@@ -1,4 +1,4 @@
-//! A run of either kind, and what both say of themselves.
+//! A run of either kind, and the common parts of both kinds.
 
 use actions::{Outcome, Run, RunKind};
 use api::{
@@ -46,7 +46,7 @@ pub(crate) struct Status<'a> {
     pub(crate) deadline_at: Option<&'a Time>,
     pub(crate) result: Option<&'a Evidence>,
     pub(crate) progress: &'a Progress,
-    /// The version that it speaks of, where the kind has versions.
+    /// The context version of this status, if the kind has versions.
     pub(crate) version: Option<i64>,
 }
 
@@ -96,12 +96,12 @@ impl AnyRun {
         }
     }
 
-    /// Its name, for people.
+    /// Returns the name without control characters, for printing.
     pub(crate) fn name(&self) -> String {
         clean(self.meta().name.as_deref().unwrap_or_default())
     }
 
-    /// What the command line calls it.
+    /// Returns the run as an argument of the command line.
     pub(crate) fn argument(&self) -> String {
         self.kind().argument(&self.name())
     }
@@ -113,12 +113,12 @@ impl AnyRun {
         }
     }
 
-    /// What it says of itself in one sentence.
+    /// Returns the message of the status.
     pub(crate) fn message(&self) -> Option<&str> {
         self.status()?.progress.message.as_deref()
     }
 
-    /// Its earlier versions.
+    /// Returns the run's earlier versions.
     pub(crate) fn history(&self) -> &[Version] {
         match self {
             Self::Task(run) => run
@@ -129,7 +129,7 @@ impl AnyRun {
         }
     }
 
-    /// The version of its context, where the kind has versions.
+    /// Returns the context version, if the kind has versions.
     pub(crate) fn version(&self) -> Option<i64> {
         match self {
             Self::Task(run) => run.context_version(),
@@ -144,7 +144,7 @@ impl AnyRun {
         }
     }
 
-    /// The phase of the version that the spec asks for.
+    /// Returns the phase of the context version in the spec.
     pub(crate) fn phase(&self) -> RunPhase {
         self.status()
             .filter(|status| status.version.is_none() || status.version == self.version())
@@ -152,13 +152,13 @@ impl AnyRun {
             .unwrap_or(RunPhase::Pending)
     }
 
-    /// The reason of the run's main condition.
+    /// Returns the reason of the run's main condition.
     pub(crate) fn reason(&self) -> Option<&str> {
         let condition = self.status()?.progress.condition(SUCCEEDED)?;
         Some(condition.reason.as_str())
     }
 
-    /// How it stands.
+    /// Returns the state of the run for printing.
     pub(crate) fn standing(&self) -> Standing {
         let reason = self.reason().unwrap_or_default();
         let phase = self.phase();
@@ -202,7 +202,7 @@ pub(crate) mod tests {
         all
     }
 
-    /// A run with a status as the operator writes it.
+    /// Builds a TaskRun with a status like the operator's.
     pub(crate) fn a_run(spec: &Value, status: &Value) -> AnyRun {
         let all = json!({
             "taskId": 7, "serviceName": "shop", "agentName": "writer", "contextVersion": 1,
@@ -218,7 +218,7 @@ pub(crate) mod tests {
         run.into()
     }
 
-    /// The same of a DocsRun.
+    /// Builds a DocsRun with a status like the operator's.
     pub(crate) fn a_docs_run(spec: &Value, status: &Value) -> AnyRun {
         let all = json!({ "repositoryUrl": "https://git.example/team/shop",
             "sourceBranch": "main", "agentName": "writer" });

@@ -1,4 +1,4 @@
-//! From a kubeconfig to a client, as kubectl does it.
+//! Creates a client from a kubeconfig, like kubectl.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -9,10 +9,10 @@ use kube::{
 
 use crate::{arguments::Cluster, environment::Environment, failure::Failure};
 
-/// How long a connection may take to come about.
+/// Timeout for establishing a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// How to reach the server.
+/// Returns the configuration for the connection to the API server.
 pub(crate) async fn config(
     cluster: &Cluster,
     environment: &Environment,
@@ -26,7 +26,7 @@ pub(crate) async fn config(
         from_files(&paths, cluster.context.as_deref()).await?
     };
     config.connect_timeout = Some(CONNECT);
-    // A write that the client repeats by itself makes an own success look like a conflict.
+    // If the client repeated a write automatically, our own success could appear as a conflict.
     config.default_retry = false;
     Ok(config)
 }
@@ -36,7 +36,8 @@ pub(crate) fn client(config: Config) -> Result<Client, Failure> {
         .map_err(|error| Failure::client(format!("the kubeconfig cannot be used: {error}")))
 }
 
-/// The files to be read; none means: as the Pod that this runs in.
+/// Returns the kubeconfig files to read. An empty list means to use the ServiceAccount of the Pod
+/// in which we run.
 fn paths(cluster: &Cluster, environment: &Environment) -> Result<Vec<PathBuf>, Failure> {
     if let Some(path) = &cluster.kubeconfig {
         return Ok(vec![path.clone()]);
@@ -45,7 +46,7 @@ fn paths(cluster: &Cluster, environment: &Environment) -> Result<Vec<PathBuf>, F
         let all: Vec<PathBuf> = std::env::split_paths(list)
             .filter(|path| !path.as_os_str().is_empty())
             .collect();
-        // As kubectl: of several, those that exist.
+        // Like kubectl: if the variable lists several files, only the existing ones are read.
         let there: Vec<PathBuf> = all.iter().filter(|path| path.exists()).cloned().collect();
         return Ok(if there.is_empty() { all } else { there });
     }

@@ -1,4 +1,4 @@
-//! One command at work: where it writes, how it looks, which cluster.
+//! The session of one command: its output, its colors, and its cluster.
 
 use std::{
     io::{self, Write},
@@ -17,16 +17,17 @@ use crate::{
     text::{Paint, Tone, clean},
 };
 
-/// How long one question to the server may take. Without it, a connection that hangs hangs us.
+/// Timeout of one request to the server. Without it, a connection that hangs would block the
+/// command.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// Columns where nobody says how many there are.
+/// Number of columns if the terminal does not report it.
 const WIDTH: usize = 80;
 
-/// Lines where nobody says how many there are.
+/// Number of lines if the terminal does not report it.
 const HEIGHT: usize = 24;
 
-/// One command at work.
+/// The session of one command.
 pub(crate) struct Session<'a> {
     pub(crate) environment: &'a Environment,
     pub(crate) out: &'a mut dyn Write,
@@ -35,7 +36,7 @@ pub(crate) struct Session<'a> {
     cluster: Cluster,
 }
 
-/// The cluster and the namespace that a command speaks to.
+/// The cluster and the namespace that a command uses.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) client: Client,
@@ -63,17 +64,17 @@ impl<'a> Session<'a> {
         (self.environment.now)()
     }
 
-    /// The terminal's columns; none where the output is no terminal.
+    /// Returns the terminal's columns, or `None` if the output is not a terminal.
     pub(crate) fn room(&self) -> Option<usize> {
         self.environment.is_terminal.then(|| self.screen().0)
     }
 
-    /// Columns and lines of the terminal.
+    /// Returns the columns and lines of the terminal.
     pub(crate) fn screen(&self) -> (usize, usize) {
         (self.environment.size)().unwrap_or((WIDTH, HEIGHT))
     }
 
-    /// Columns for text that is wrapped.
+    /// Returns the number of columns for wrapped text.
     pub(crate) fn width(&self) -> usize {
         self.room().unwrap_or(WIDTH)
     }
@@ -87,13 +88,13 @@ impl<'a> Session<'a> {
         self.print(&format!("{text}\n"))
     }
 
-    /// Beside the output: what is not its data.
+    /// Prints a remark to the standard error, so that it does not mix with the data of the output.
     pub(crate) fn remark(&mut self, text: &str) -> io::Result<()> {
         self.err.write_all(format!("{text}\n").as_bytes())?;
         self.err.flush()
     }
 
-    /// A command that a user can type: with the cluster that this one was about.
+    /// Returns a command that a user can type, with the same cluster flags as the current command.
     pub(crate) fn command(&self, rest: &str) -> String {
         command(self.environment.program, &self.cluster, rest)
     }
@@ -113,7 +114,7 @@ impl<'a> Session<'a> {
         Ok(Server { client, namespace })
     }
 
-    /// Says what went wrong and what to do.
+    /// Prints the failure and suggestions for the next step.
     pub(crate) fn report(&mut self, failure: &Failure) -> io::Result<()> {
         if failure.is_silent() {
             return Ok(());
@@ -147,7 +148,7 @@ fn command(program: &str, cluster: &Cluster, rest: &str) -> String {
         ("--kubeconfig", &path),
     ] {
         if let Some(value) = value {
-            // Before a redirection, which ends the command.
+            // Insert the flags before a redirection, which ends the command.
             let at = line.find(" < ").unwrap_or(line.len());
             line.insert_str(at, &format!(" {flag} {value}"));
         }
@@ -155,7 +156,7 @@ fn command(program: &str, cluster: &Cluster, rest: &str) -> String {
     line
 }
 
-/// Bounds an action, whatever it waits for.
+/// Runs an action with a time limit, so that it cannot wait indefinitely.
 pub(crate) async fn bounded<T>(
     request: Request,
     action: impl Future<Output = Result<T, Error>>,
@@ -169,7 +170,7 @@ pub(crate) async fn bounded<T>(
     }
 }
 
-/// Asks one question of kube's client.
+/// Sends one request with kube's client, with a time limit.
 pub(crate) async fn ask<T>(
     request: Request,
     question: impl Future<Output = Result<T, kube::Error>>,

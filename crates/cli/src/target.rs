@@ -1,23 +1,23 @@
-//! What a command is about: names as users write them, and as `-o name` prints them.
+//! The target of a command: names as users type them, and as `-o name` prints them.
 
 use std::{fmt, str::FromStr};
 
 use actions::RunKind;
 use why::gather::TargetKind;
 
-/// A kind that can be listed.
+/// A kind that `get` can list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A run.
     Run(RunKind),
     /// `Agent`.
     Agent,
-    /// `Tenant`, which is in no namespace.
+    /// `Tenant`, which is cluster-scoped.
     Tenant,
 }
 
 impl Kind {
-    /// By any of its names.
+    /// Parses any of the names of a kind.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         let word = word.to_ascii_lowercase();
@@ -30,7 +30,7 @@ impl Kind {
         }
     }
 
-    /// The kind.
+    /// Returns the name of the kind.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -40,7 +40,7 @@ impl Kind {
         }
     }
 
-    /// The plural in paths.
+    /// Returns the plural, as in URL paths.
     #[must_use]
     pub fn plural(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Kind {
         }
     }
 
-    /// The plural with its group, as in a Role.
+    /// Returns the plural with its API group, as in a Role.
     #[must_use]
     pub fn resource(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ impl Kind {
         }
     }
 
-    /// The version of the API.
+    /// Returns the API version.
     #[must_use]
     pub fn version(self) -> &'static str {
         match self {
@@ -69,7 +69,7 @@ impl Kind {
         }
     }
 
-    /// As `-o name` prints it, before the slash.
+    /// Returns the prefix that `-o name` prints before the slash.
     #[must_use]
     pub fn singular(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ impl Kind {
         }
     }
 
-    /// The word that lists those of this kind.
+    /// Returns the argument of `get` that lists this kind.
     #[must_use]
     pub fn listed(self) -> &'static str {
         match self {
@@ -90,7 +90,7 @@ impl Kind {
         }
     }
 
-    /// Whether its objects are in namespaces.
+    /// Returns whether the kind is namespaced.
     #[must_use]
     pub fn is_namespaced(self) -> bool {
         match self {
@@ -103,9 +103,9 @@ impl Kind {
 /// One object of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
-    /// The kind.
+    /// The object's kind.
     pub kind: Kind,
-    /// Its name.
+    /// The object's name.
     pub name: String,
 }
 
@@ -127,24 +127,24 @@ impl FromStr for Selection {
     }
 }
 
-/// A run's kind and name. A name alone is a TaskRun's.
+/// The kind and name of a run. A name without a kind is a TaskRun's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunName {
-    /// Its kind.
+    /// The run's kind.
     pub kind: RunKind,
-    /// Its name.
+    /// The run's name.
     pub name: String,
 }
 
 impl RunName {
-    /// As it is written on a command line.
+    /// Returns the run as an argument of the command line.
     #[must_use]
     pub fn argument(&self) -> String {
         self.kind.argument(&self.name)
     }
 }
 
-/// For people: `TaskRun 'shop-7'`.
+/// Formats the run for messages: `TaskRun 'shop-7'`.
 impl fmt::Display for RunName {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} '{}'", self.kind, self.name)
@@ -163,17 +163,17 @@ impl FromStr for RunName {
     }
 }
 
-/// A run or a Tenant: what can be held, and waited for.
+/// A run or a Tenant: an object that can be suspended and waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunOrTenant {
     /// A run.
     Run(RunName),
-    /// The Tenant of this name.
+    /// The Tenant with this name.
     Tenant(String),
 }
 
 impl RunOrTenant {
-    /// As it is written on a command line.
+    /// Returns the object as an argument of the command line.
     #[must_use]
     pub fn argument(&self) -> String {
         match self {
@@ -182,7 +182,7 @@ impl RunOrTenant {
         }
     }
 
-    /// Its name.
+    /// Returns the object's name.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -191,7 +191,7 @@ impl RunOrTenant {
         }
     }
 
-    /// Its kind.
+    /// Returns the object's kind.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
@@ -201,7 +201,7 @@ impl RunOrTenant {
     }
 }
 
-/// For people: `Tenant 'acme'`.
+/// Formats the object for messages: `Tenant 'acme'`.
 impl fmt::Display for RunOrTenant {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -230,12 +230,12 @@ impl FromStr for RunOrTenant {
     }
 }
 
-/// What `why` can be asked about.
+/// An object that `why` can explain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Its kind.
+    /// The object's kind.
     pub kind: TargetKind,
-    /// Its name.
+    /// The object's name.
     pub name: String,
 }
 
@@ -267,7 +267,7 @@ impl FromStr for Target {
     }
 }
 
-/// `KIND/NAME` or `NAME`.
+/// Splits `KIND/NAME` or `NAME`.
 fn split(text: &str) -> Result<(Option<&str>, &str), String> {
     let (kind, name) = match text.split_once('/') {
         Some((kind, name)) => (Some(kind), name),
@@ -279,15 +279,15 @@ fn split(text: &str) -> Result<(Option<&str>, &str), String> {
     Ok((kind, name))
 }
 
-/// `KIND/NAME`, `KIND NAME` or `NAME`, as one word.
+/// Joins `KIND/NAME`, `KIND NAME` or `NAME` into one argument.
 pub(crate) fn one_word(words: &[String]) -> String {
     words.join("/")
 }
 
-/// What `get` was asked for: a kind, and perhaps a name.
+/// Parses the arguments of `get`: a kind, and perhaps a name.
 ///
 /// # Errors
-/// Where the words are neither.
+/// The arguments contain an unknown kind or an invalid name.
 pub(crate) fn of_words(words: &[String]) -> Result<(Kind, Option<String>), String> {
     match words {
         [] => Ok((Kind::Run(RunKind::Task), None)),

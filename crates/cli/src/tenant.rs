@@ -1,4 +1,4 @@
-//! A Tenant, and what it says of itself.
+//! The state of a Tenant, read from its status.
 
 use api::{
     Phase, Reason,
@@ -8,25 +8,26 @@ use api::{
 
 use crate::{text::Tone, view::Standing};
 
-/// The status of the newest spec; none before anyone looked at it.
+/// Returns the status for the latest spec, or `None` before the operator reconciled that spec.
 fn current(tenant: &Tenant) -> Option<&TenantStatus> {
     let status = tenant.status.as_ref()?;
     let generation = tenant.metadata.generation.unwrap_or_default();
     (status.progress.observed_generation >= generation).then_some(status)
 }
 
-/// Whether it is ready as its newest spec asks.
+/// Returns whether the Tenant is ready for its latest spec.
 pub(crate) fn is_ready(tenant: &Tenant) -> bool {
     tenant.metadata.deletion_timestamp.is_none()
         && current(tenant).is_some_and(|status| status.progress.is_true(READY))
 }
 
-/// Whether its newest spec cannot be carried out.
+/// Returns whether the latest spec cannot be applied.
 pub(crate) fn is_failed(tenant: &Tenant) -> bool {
     current(tenant).is_some_and(|status| status.phase == Some(TenantPhase::Failed))
 }
 
-/// How it stands. One that works and is not isolated is not well.
+/// Returns the state of the Tenant for printing. A running Tenant that is not isolated is shown as
+/// a problem.
 pub(crate) fn standing(tenant: &Tenant) -> Standing {
     let Some(status) = &tenant.status else {
         return Standing::new("○", "no status yet", Tone::Waiting);
@@ -72,7 +73,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::run::tests::condition;
 
-    /// A Tenant with a status as the operator writes it.
+    /// Builds a Tenant with a status like the operator's.
     pub(crate) fn a_tenant(generation: i64, status: &Value) -> Tenant {
         serde_json::from_value(json!({
             "apiVersion": "orchestrator.io/v1alpha1", "kind": "Tenant",

@@ -1,15 +1,15 @@
-//! Words, tables and colours. Pure: the same in, the same out.
+//! Text, tables and colors. All functions are pure.
 
 use api::{Timestamp, status::bounded};
 
-/// The last column of a table is wrapped beside the others where it has this many characters;
-/// where it has less, it stands below them.
+/// Minimum width of a table's last column, in characters. If the last column has this width, it is
+/// wrapped beside the others. Otherwise it is printed below them.
 const LEAST_ROOM: usize = 40;
 
-/// How far it then stands in.
+/// Indentation of the last column when it is printed below the others.
 const BELOW: usize = 4;
 
-/// How a text is meant.
+/// The meaning of a text, which determines its color.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
     Plain,
@@ -21,7 +21,7 @@ pub(crate) enum Tone {
     Head,
 }
 
-/// Colours, where they are wanted.
+/// Applies colors, if they are switched on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Paint {
     pub(crate) is_on: bool,
@@ -53,7 +53,7 @@ pub(crate) struct Cell {
     pub(crate) tone: Tone,
 }
 
-/// A plain cell, without control characters: others wrote what is shown here.
+/// Creates a plain cell without control characters, because others wrote the text.
 pub(crate) fn cell(text: impl AsRef<str>) -> Cell {
     toned(text, Tone::Plain)
 }
@@ -65,12 +65,12 @@ pub(crate) fn toned(text: impl AsRef<str>, tone: Tone) -> Cell {
     }
 }
 
-/// Without control characters: a name or message must not move the cursor.
+/// Removes control characters. A name or message must not move the cursor.
 pub(crate) fn clean(text: &str) -> String {
     bounded(text.trim(), usize::MAX)
 }
 
-/// A table, as kubectl prints them: three spaces between columns.
+/// A table in kubectl's format, with three spaces between columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Table {
     head: Vec<&'static str>,
@@ -97,14 +97,15 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Columns only grow: rows that come later stand below the earlier ones.
+    /// Widens the columns for a row. Columns never shrink, because later rows are printed below
+    /// earlier ones.
     pub(crate) fn widen(&mut self, row: &[Cell]) {
         for (width, cell) in self.widths.iter_mut().zip(row) {
             *width = (*width).max(cell.text.chars().count());
         }
     }
 
-    /// All of it. `room` is the terminal's width, where there is one.
+    /// Renders the whole table. `room` is the terminal's width, if there is a terminal.
     pub(crate) fn render(&self, paint: Paint, room: Option<usize>) -> String {
         let mut out = self.render_head(paint, room);
         for row in &self.rows {
@@ -113,7 +114,8 @@ impl Table {
         out
     }
 
-    /// The last name is left out where its column has no room: its cells stand below.
+    /// Renders the header. The last name is left out if its column does not fit, because its cells
+    /// are printed below.
     fn render_head(&self, paint: Paint, room: Option<usize>) -> String {
         let mut line: Vec<String> = Vec::new();
         let mut used = 0;
@@ -128,7 +130,8 @@ impl Table {
         format!("{}\n", line.join("   ").trim_end())
     }
 
-    /// One row. On a terminal the last cell is wrapped, never cut: it is the message.
+    /// Renders one row. On a terminal the last cell is wrapped and never cut, because it is the
+    /// message.
     pub(crate) fn render_row(&self, row: &[Cell], paint: Paint, room: Option<usize>) -> String {
         let Some((last, others)) = row.split_last() else {
             return String::new();
@@ -170,7 +173,7 @@ impl Table {
     }
 }
 
-/// `text` in lines of at most `width` characters, broken between words where that is possible.
+/// Wraps `text` into lines of at most `width` characters. Lines break at spaces if possible.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut lines = Vec::new();
@@ -201,7 +204,7 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// How long it took, in one or two units, as kubectl says it.
+/// Formats a duration in one or two units, like kubectl.
 pub(crate) fn span(seconds: i64) -> String {
     let seconds = seconds.max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
@@ -223,27 +226,27 @@ pub(crate) fn span(seconds: i64) -> String {
     }
 }
 
-/// How long ago, from a time that may lack.
+/// Formats the age of a time, which may be missing.
 pub(crate) fn age(then: Option<Timestamp>, now: Timestamp) -> String {
     then.map_or_else(|| "<unknown>".to_owned(), |then| span(between(then, now)))
 }
 
-/// Whole seconds from one time to another.
+/// Returns the whole seconds from one time to another.
 pub(crate) fn between(from: Timestamp, to: Timestamp) -> i64 {
     to.as_second().saturating_sub(from.as_second())
 }
 
-/// A time to the second.
+/// Formats date and time, to the second.
 pub(crate) fn moment(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A time of the day.
+/// Formats the time of day.
 pub(crate) fn hour(time: Timestamp) -> String {
     time.strftime("%H:%M:%SZ").to_string()
 }
 
-/// A time of the last day by its hour, an earlier one in full.
+/// Formats a time within the last 24 hours as the time of day, and an earlier one with its date.
 pub(crate) fn stamp(time: Timestamp, now: Timestamp) -> String {
     if between(time, now) < 86_400 {
         hour(time)
@@ -252,7 +255,7 @@ pub(crate) fn stamp(time: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// `1 file`, `2 files`.
+/// Formats a number with its unit: `1 file`, `2 files`.
 pub(crate) fn count(number: usize, one: &str) -> String {
     if number == 1 {
         format!("1 {one}")
@@ -261,7 +264,7 @@ pub(crate) fn count(number: usize, one: &str) -> String {
     }
 }
 
-/// Bytes in the unit that fits.
+/// Formats a size in bytes or KiB.
 pub(crate) fn bytes(size: usize) -> String {
     if size < 1024 {
         count(size, "byte")

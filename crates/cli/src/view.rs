@@ -1,4 +1,4 @@
-//! How objects stand, in words: symbols never stand alone.
+//! The state of objects as text. A symbol is always followed by text.
 
 use api::Timestamp;
 use k8s_openapi::{
@@ -14,7 +14,7 @@ use crate::{
     text::{Tone, clean, count},
 };
 
-/// A symbol, a word and how it is meant.
+/// The state of an object: a symbol, a text and its meaning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) symbol: &'static str,
@@ -36,7 +36,7 @@ impl Standing {
     }
 }
 
-/// How a Job stands. Only its conditions decide.
+/// Returns the state of a Job. It depends only on the Job's conditions and its deletion timestamp.
 pub(crate) fn job(job: &Job) -> Standing {
     let conditions = job
         .status
@@ -59,7 +59,7 @@ pub(crate) fn job(job: &Job) -> Standing {
     standing
 }
 
-/// How a Pod stands, by the container that counts now where that says more.
+/// Returns the state of a Pod, with details of its current container if there are any.
 pub(crate) fn pod(pod: &Pod) -> Standing {
     let status = pod.status.as_ref();
     let phase = status
@@ -87,7 +87,7 @@ pub(crate) fn pod(pod: &Pod) -> Standing {
     }
 }
 
-/// `'clone' runs`, `'clone': exit code 1`.
+/// Formats the state of a step: `'clone' runs`, `'clone': exit code 1`.
 fn in_steps(step: &ContainerStatus) -> String {
     let Some(state) = &step.state else {
         return String::new();
@@ -124,14 +124,15 @@ fn with(word: &str, detail: &str) -> String {
     }
 }
 
-/// Whether `meta` belongs to the object of this UID.
+/// Returns whether `meta` has an owner reference with this UID.
 pub(crate) fn is_owned(meta: &ObjectMeta, uid: &str) -> bool {
     let owners = meta.owner_references.iter().flat_map(|all| all.iter());
     let mut uids = owners.map(|owner: &OwnerReference| owner.uid.as_str());
     uids.any(|owner| owner == uid)
 }
 
-/// When an Event was last seen: which field says so depends on who wrote it.
+/// Returns the time when an Event was last observed. The field depends on the program that wrote
+/// the Event.
 pub(crate) fn event_time(event: &Event) -> Option<Timestamp> {
     let series = event
         .series
@@ -150,7 +151,7 @@ pub(crate) fn event_time(event: &Event) -> Option<Timestamp> {
         })
 }
 
-/// An Event's message, with how often it was seen.
+/// Returns an Event's message with the number of its repetitions.
 pub(crate) fn event_message(event: &Event) -> String {
     let series = event.series.as_ref().and_then(|series| series.count);
     let times = series.or(event.count).unwrap_or(1);
@@ -161,7 +162,7 @@ pub(crate) fn event_message(event: &Event) -> String {
     }
 }
 
-/// `Pod/shop-7-v1-abcde`.
+/// Formats the object of an Event: `Pod/shop-7-v1-abcde`.
 pub(crate) fn event_object(event: &Event) -> String {
     let object = &event.involved_object;
     format!(

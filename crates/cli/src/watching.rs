@@ -1,11 +1,11 @@
-//! Watches: which of their errors pass by themselves.
+//! Errors of watches, divided into fatal and temporary ones.
 
 use actions::{Error, Request};
 use kube::runtime::watcher;
 
 use crate::failure::Failure;
 
-/// What a watch's error means: an end, or a remark while it is tried again.
+/// The meaning of a watch error: a failure of the command, or a remark before the next try.
 pub(crate) enum Trouble {
     Fatal(Failure),
     Passing(String),

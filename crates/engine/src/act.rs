@@ -1,10 +1,12 @@
-//! Effects on the API server: each with a deadline, and safe to repeat.
+//! Effects on the API server. Each has a deadline and is safe to repeat.
 
-use std::time::Duration;
+mod found;
+
+use std::{collections::HashSet, time::Duration};
 
 use api::{
     MANAGER, Reason,
-    decide::{Class, Fault, Manifest, ResourceType, Target},
+    decide::{Class, Fault, LiveRead, Manifest, ResourceType, Target},
     names,
 };
 use http::Method;
@@ -12,26 +14,56 @@ use kube::{Client, Error};
 use mutant::Mutant;
 use serde_json::{Value, json};
 
+use self::found::{may_apply, ours};
 use crate::{
+    children::owned_by,
     fault::{Request, from_kube},
     key::Key,
-    watch::Started,
+    watch::{Started, Written},
 };
 
-/// No single request may take longer. A pass has 60 s for all of its requests.
+/// Timeout of one request. A reconciliation has 60 s for all of its requests.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// An Event is a hint: what it hints at must not wait for it.
+/// Maximum number of children of one object in a live list. More would be copies by someone else.
+const CHILDREN: usize = 500;
+
+/// Timeout of an Event. It is only a hint, so the change that it reports must not wait for it.
 const HINT: Duration = Duration::from_secs(3);
 
-/// Sends writes, and puts their answers into the caches.
+/// A client that sends writes and puts their responses into the caches.
 #[derive(Clone)]
 pub(crate) struct Hands {
     client: Client,
     caches: Started,
 }
 
-/// Where a request goes.
+/// Outcome of an effect for its object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Created,
+    AlreadyExists,
+    Applied,
+    Patched,
+    Deleted,
+    AlreadyDeleted,
+}
+
+impl Outcome {
+    /// Returns the name for logs.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::AlreadyExists => "found existing",
+            Self::Applied => "applied",
+            Self::Patched => "patched",
+            Self::Deleted => "deleted",
+            Self::AlreadyDeleted => "found deleted",
+        }
+    }
+}
+
+/// Path of a request: resource type, namespace, name and subresource.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) resource: ResourceType,
@@ -74,7 +106,7 @@ impl Place<'_> {
         }
     }
 
-    fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> Key {
         Key {
             namespace: self.namespace.map(str::to_owned),
             name: self.name.to_owned(),
@@ -109,8 +141,9 @@ impl Hands {
         Self { client, caches }
     }
 
-    /// Creates an object; that it exists is success if it is ours and what we wanted (R20).
-    pub(crate) async fn ensure(&self, manifest: &Manifest) -> Result<(), Fault> {
+    /// Creates an object. An existing object is a success only if it is ours and as we
+    /// wanted it (R20).
+    pub(crate) async fn ensure(&self, manifest: &Manifest) -> Result<Outcome, Fault> {
         let place = Place::from(manifest);
         let uri = format!(
             "{}?fieldManager={MANAGER}&fieldValidation=Strict",
@@ -119,20 +152,27 @@ impl Hands {
         if mutant::on(Mutant::BodyLogged) {
             tracing::info!("create {}", manifest.body);
         }
+        if manifest.existing {
+            return match self.send(Method::GET, place.object(), None).await {
+                Ok(found) => self.compare(manifest, found),
+                // The watch delivers the deletion to the cache in a moment.
+                Err(Failed::Api(error)) if is(&error, 404) => Ok(Outcome::AlreadyDeleted),
+                Err(failed) => Err(failed.fault("get", place)),
+            };
+        }
         let created = self.send(Method::POST, uri, Some(&manifest.body)).await;
         match created {
             Ok(object) => {
+                self.prove(&object);
                 self.keep(place, object);
-                Ok(())
+                Ok(Outcome::Created)
             }
             Err(Failed::Api(error)) if is(&error, 409) && mutant::on(Mutant::TakenNameSuffixed) => {
                 self.create_another(manifest).await
             }
             Err(Failed::Api(error)) if is(&error, 409) => {
                 let found = self.get(place).await?;
-                ours(manifest, &found)?;
-                self.keep(place, found);
-                Ok(())
+                self.compare(manifest, found)
             }
             Err(failed) => {
                 let fault = failed.fault("create", place);
@@ -144,23 +184,47 @@ impl Hands {
         }
     }
 
-    /// For mutants: the same object under a name of its own.
-    async fn create_another(&self, manifest: &Manifest) -> Result<(), Fault> {
+    /// Compares an existing object with the manifest.
+    fn compare(&self, manifest: &Manifest, found: Value) -> Result<Outcome, Fault> {
+        let verdict = ours(manifest, &found);
+        if verdict.is_ok() {
+            self.prove(&found);
+        }
+        if verdict.is_ok() || manifest.observed_by_name {
+            self.keep(Place::from(manifest), found);
+        }
+        match verdict {
+            Ok(()) => Ok(Outcome::AlreadyExists),
+            // The next decision sees the object, and knows whether it may be adopted.
+            Err(fault) if manifest.observed_by_name => Err(Fault {
+                class: Class::Conflict,
+                ..fault
+            }),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Creates the same object under a generated name. Only mutants use it.
+    async fn create_another(&self, manifest: &Manifest) -> Result<Outcome, Fault> {
         let place = Place::from(manifest);
         let mut body = manifest.body.clone();
         body["metadata"]["generateName"] = json!([place.name, "-"].concat());
         body["metadata"]["name"] = Value::Null;
         let created = self.send(Method::POST, place.collection(), Some(&body));
         let another = created.await;
-        another.map_or_else(|failed| Err(failed.fault("create", place)), |_| Ok(()))
+        another.map_or_else(
+            |failed| Err(failed.fault("create", place)),
+            |_| Ok(Outcome::Created),
+        )
     }
 
     /// Applies the fields that we own, to an object that is ours or does not exist.
     ///
     /// # Caveats
-    /// An apply cannot be told to create only. Where nothing is known to be there, it is looked for
-    /// first; what someone else makes between the two is found by its UID being unknown to us only
-    /// afterwards. Names that matter to others (a Namespace) are made by [`Hands::ensure`].
+    /// Server-side apply cannot be limited to creation. If no existing object is known, a GET
+    /// checks for one first. An object that someone creates between the GET and the apply is
+    /// detected only afterwards, by its unknown UID. Names that matter to others (a Namespace) are
+    /// created by [`Hands::ensure`].
     pub(crate) async fn apply(&self, manifest: &Manifest) -> Result<(), Fault> {
         let place = Place::from(manifest);
         let mut body = manifest.body.clone();
@@ -185,7 +249,7 @@ impl Hands {
         }
     }
 
-    /// The UID of what is there under a manifest's name, if that may be applied to.
+    /// Returns the UID of the object that exists under a manifest's name, if we may apply to it.
     async fn found(&self, manifest: &Manifest) -> Result<Option<String>, Fault> {
         let place = Place::from(manifest);
         let found = match self.send(Method::GET, place.object(), None).await {
@@ -198,8 +262,8 @@ impl Hands {
         Ok(uid.map(str::to_owned))
     }
 
-    /// Deletes this very object; what depends on it goes first. That it is gone is success.
-    pub(crate) async fn delete(&self, target: &Target) -> Result<(), Fault> {
+    /// Deletes exactly this object, after its dependents. An already deleted object is a success.
+    pub(crate) async fn delete(&self, target: &Target) -> Result<Outcome, Fault> {
         let place = Place::from(target);
         let mut preconditions = json!({ "uid": target.uid });
         if let Some(version) = &target.version {
@@ -223,13 +287,14 @@ impl Hands {
                 } else {
                     self.forget(place, &target.uid);
                 }
-                Ok(())
+                Ok(Outcome::Deleted)
             }
             Err(Failed::Api(error)) if is(&error, 404) => {
                 self.forget(place, &target.uid);
-                Ok(())
+                Ok(Outcome::AlreadyDeleted)
             }
-            // The UID is another's by now, or two writes met: the answer does not say which.
+            // Another object has the name by now, or two writes collided. The response
+            // does not show which.
             Err(Failed::Api(error)) if is(&error, 409) && target.version.is_none() => {
                 let found = match self.send(Method::GET, place.object(), None).await {
                     Err(Failed::Api(error)) if is(&error, 404) => None,
@@ -242,13 +307,13 @@ impl Hands {
                     return Err(Failed::Api(error).fault("delete", place));
                 }
                 self.forget(place, &target.uid);
-                Ok(())
+                Ok(Outcome::AlreadyDeleted)
             }
             Err(failed) => Err(failed.fault("delete", place)),
         }
     }
 
-    /// Merge-patches fields; `uid` and `version`, where given, must still be the object's.
+    /// Merge-patches fields. The object must still have this `uid` and, if given, this `version`.
     pub(crate) async fn patch(
         &self,
         place: Place<'_>,
@@ -276,14 +341,15 @@ impl Hands {
         }
     }
 
-    /// Reads an object as it is now, where no cache can have it.
+    /// Reads the current state of an object that no cache can have.
     pub(crate) async fn get(&self, place: Place<'_>) -> Result<Value, Fault> {
         self.send(Method::GET, place.object(), None)
             .await
             .map_err(|failed| failed.fault("get", place))
     }
 
-    /// Creates an object whose name says what it is, so that one that exists is the same.
+    /// Creates an object with a name that identifies it, so that an existing object
+    /// is the same one.
     pub(crate) async fn create_once(&self, place: Place<'_>, body: &Value) -> Result<(), Fault> {
         let uri = format!(
             "{}?fieldManager={MANAGER}&fieldValidation=Strict",
@@ -298,7 +364,7 @@ impl Hands {
         }
     }
 
-    /// Puts what an object is now into the cache: the watch is behind.
+    /// Reads the current state of an object into the cache, because the watch is behind.
     pub(crate) async fn refresh(&self, place: Place<'_>, uid: &str) -> Result<(), Fault> {
         match self.send(Method::GET, place.object(), None).await {
             Ok(object) => {
@@ -311,6 +377,92 @@ impl Hands {
             }
             Err(failed) => Err(failed.fault("get", place)),
         }
+    }
+
+    /// Puts existing objects into the cache, and removes deleted ones.
+    ///
+    /// Both use a list. The version of a list shows how new it is, also if it is empty.
+    pub(crate) async fn confirm(&self, read: &LiveRead) -> Result<(), Fault> {
+        match read {
+            LiveRead::Object {
+                resource,
+                namespace,
+                name,
+            } => {
+                let place = Place {
+                    resource: *resource,
+                    namespace: namespace.as_deref(),
+                    name,
+                    subresource: None,
+                };
+                let known = |cache: &dyn Written| cache.uid(&place.key()).into_iter().collect();
+                let selector = ["fieldSelector=metadata.name%3D", name].concat();
+                self.list(place, &selector, known).await
+            }
+            LiveRead::Children {
+                resource,
+                namespace,
+                owner_kind,
+                owner_uid,
+            } => {
+                let place = Place {
+                    resource: *resource,
+                    namespace: Some(namespace),
+                    name: "",
+                    subresource: None,
+                };
+                let known =
+                    |cache: &dyn Written| cache.uids(&owned_by(owner_kind, namespace, owner_uid));
+                let selector = ["labelSelector=", &labels(owner_kind, owner_uid)].concat();
+                self.list(place, &selector, known).await
+            }
+        }
+    }
+
+    /// Lists the objects that a selector selects. `known` returns those of them that the cache has.
+    async fn list(
+        &self,
+        place: Place<'_>,
+        selector: &str,
+        known: impl Fn(&dyn Written) -> Vec<(Key, String)>,
+    ) -> Result<(), Fault> {
+        let ResourceType { group, plural, .. } = place.resource;
+        let Some(cache) = self.caches.writer(group, plural) else {
+            return Err(Fault::bug(format!("{plural} are not watched")));
+        };
+        // Read the cache before the list: an object that is created after it has another UID.
+        let before = known(cache.as_ref());
+        let uri = format!("{}?{selector}&limit={CHILDREN}", place.collection());
+        let list = self.send(Method::GET, uri, None).await;
+        let mut list = list.map_err(|failed| failed.fault("list", place))?;
+        let incomplete = |why: &str| {
+            let what = format!("the list of {plural} cannot be used: {why}");
+            Fault::new(Class::Transient, Reason::ApiUnavailable, what)
+        };
+        let text = |pointer: &str| list.pointer(pointer).and_then(Value::as_str);
+        if text("/metadata/continue").is_some_and(|more| !more.is_empty()) {
+            return Err(incomplete("there are more than one object can have"));
+        }
+        let as_of = match text("/metadata/resourceVersion").map(str::parse) {
+            Some(Ok(version)) => version,
+            Some(Err(_)) | None => return Err(incomplete("it has no version")),
+        };
+        let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) else {
+            return Err(incomplete("it has no items"));
+        };
+        let mut there = HashSet::new();
+        for item in items.drain(..) {
+            let uid = item.pointer("/metadata/uid").and_then(Value::as_str);
+            there.extend(uid.map(str::to_owned));
+            let kept = cache.listed_live(item, as_of);
+            kept.map_err(|error| incomplete(&error))?;
+        }
+        for (key, uid) in before {
+            if !there.contains(&uid) {
+                cache.removed(&key, &uid);
+            }
+        }
+        Ok(())
     }
 
     async fn send(
@@ -340,6 +492,12 @@ impl Hands {
         }
     }
 
+    /// Remembers that an object is ours.
+    fn prove(&self, object: &Value) {
+        let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
+        self.caches.remember(uid.unwrap_or_default());
+    }
+
     fn keep(&self, place: Place<'_>, object: Value) {
         self.caches
             .written(place.resource.group, place.resource.plural, object);
@@ -355,7 +513,7 @@ impl Hands {
     }
 }
 
-/// How a request failed.
+/// Failure of a request.
 enum Failed {
     Api(Error),
     Silence,
@@ -390,6 +548,16 @@ impl Failed {
     }
 }
 
+/// Returns the label selector of the children of an object, encoded for a URI.
+fn labels(owner_kind: &str, owner_uid: &str) -> String {
+    let is_equal = |(name, value): (&str, &str)| {
+        [&name.replace('/', "%2F"), "%3D", &names::label_value(value)].concat()
+    };
+    [(names::KIND, owner_kind), (names::UID, owner_uid)]
+        .map(is_equal)
+        .join("%2C")
+}
+
 fn is(error: &Error, code: u16) -> bool {
     matches!(error, Error::Api(status) if status.code == code)
 }
@@ -413,256 +581,5 @@ fn request(
         .body(body)
 }
 
-/// Whether an object that was found is the one that we wanted to create.
-fn ours(wanted: &Manifest, found: &Value) -> Result<(), Fault> {
-    let what = format!("{} '{}'", wanted.resource.kind, wanted.name);
-    if found.pointer("/metadata/deletionTimestamp").is_some() {
-        return Err(Fault::new(
-            Class::Transient,
-            Reason::Progressing,
-            format!("an earlier {what} is still being deleted; waiting until it is gone"),
-        ));
-    }
-    if mutant::on(Mutant::ForeignChildAdopted) {
-        return Ok(());
-    }
-    let label = |object: &Value, name: &str| {
-        let value = object.pointer("/metadata/labels")?.get(name)?.as_str()?;
-        Some(value.to_owned())
-    };
-    if label(found, names::UID) != Some(names::label_value(&wanted.owner_uid)) {
-        let of_whom = |object: &Value| {
-            let (kind, name) = (label(object, names::KIND)?, label(object, names::NAME)?);
-            Some((kind, name))
-        };
-        // An owner of the same kind and name, but another UID, is gone: two cannot be there at once.
-        // What it still refers to is removed with it; what does not, stays.
-        let is_collected = found
-            .pointer("/metadata/ownerReferences")
-            .and_then(Value::as_array)
-            .is_some_and(|owners| !owners.is_empty());
-        let is_earlier =
-            of_whom(found).filter(|owner| of_whom(&wanted.body).as_ref() == Some(owner));
-        return Err(match is_earlier {
-            Some((kind, name)) if is_collected => Fault::new(
-                Class::Transient,
-                Reason::ChildNameTaken,
-                format!(
-                    "{what} belongs to an earlier {kind} '{name}' that was deleted; waiting until it is removed, too"
-                ),
-            ),
-            Some((kind, name)) => Fault::new(
-                Class::Invalid,
-                Reason::ChildNameTaken,
-                format!(
-                    "{what} belongs to an earlier {kind} '{name}' that was deleted, and nothing removes it; it was not touched. Delete it"
-                ),
-            ),
-            None => Fault::new(
-                Class::Invalid,
-                Reason::ChildNameTaken,
-                format!(
-                    "{what} exists already and belongs to someone else; it was not touched. Delete it, if nobody needs it"
-                ),
-            ),
-        });
-    }
-    let intent = found
-        .pointer("/metadata/annotations")
-        .and_then(|annotations| annotations.get(names::INTENT))
-        .and_then(Value::as_str);
-    if intent != wanted.intent() {
-        return Err(Fault::new(
-            Class::Invalid,
-            Reason::ChildNameTaken,
-            format!(
-                "{what} is ours, but was made for another intent; it was not touched. Delete it"
-            ),
-        ));
-    }
-    Ok(())
-}
-
-/// Whether an object that was found may be applied to: it carries our UID, as a label or, where
-/// someone took that away, as an annotation; or it was left by whom we are, or made by one of our name
-/// that is no more (restored from a backup, an owner has another UID).
-fn may_apply(wanted: &Manifest, found: &Value) -> Result<(), Fault> {
-    let what = format!("{} '{}'", wanted.resource.kind, wanted.name);
-    if found.pointer("/metadata/deletionTimestamp").is_some() {
-        return Err(Fault::new(
-            Class::Transient,
-            Reason::Progressing,
-            format!("an earlier {what} is still being deleted; waiting until it is gone"),
-        ));
-    }
-    let text = |kind: &str, name: &str| {
-        let all = found.pointer(&["/metadata/", kind].concat())?;
-        all.get(name)?.as_str()
-    };
-    let uid = names::label_value(&wanted.owner_uid);
-    let is_ours = text("labels", names::UID) == Some(&uid)
-        || text("annotations", names::UID) == Some(&wanted.owner_uid);
-    let label = |name: &str| wanted.body.pointer("/metadata/labels")?.get(name)?.as_str();
-    let is_same =
-        |name: &str| text("labels", name).is_some() && text("labels", name) == label(name);
-    let is_left = wanted.taking_back.is_some()
-        && (text("annotations", names::RETAINED_FROM) == wanted.taking_back.as_deref()
-            || is_same(names::KIND) && is_same(names::NAME));
-    if is_ours || is_left {
-        return Ok(());
-    }
-    Err(Fault::new(
-        Class::Invalid,
-        Reason::ChildNameTaken,
-        format!(
-            "{what} exists already and belongs to someone else; it was not touched. Delete it, if nobody needs it"
-        ),
-    ))
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_is_ours_or_was_left_by_us_is_applied_to() {
-        let wanted = wanted().taking_back("shop");
-        let with = |labels: Value, annotations: Value| {
-            let found = json!({ "metadata": { "labels": labels, "annotations": annotations } });
-            may_apply(&wanted, &found)
-        };
-        assert_eq!(with(json!({ names::UID: "uid-1" }), json!({})), Ok(()));
-        assert_eq!(with(json!({}), json!({ names::UID: "uid-1" })), Ok(()));
-        assert_eq!(
-            with(json!({}), json!({ names::RETAINED_FROM: "shop" })),
-            Ok(())
-        );
-        let before = names::child_labels("TaskRun", "run", "uid-0");
-        assert_eq!(with(json!(before), json!({})), Ok(()), "restored");
-        for (labels, annotations) in [
-            (json!({}), json!({})),
-            (
-                json!({ names::UID: "uid-2" }),
-                json!({ names::UID: "uid-2" }),
-            ),
-            (json!({}), json!({ names::RETAINED_FROM: "other" })),
-            (
-                json!({ names::KIND: "TaskRun", names::NAME: "other" }),
-                json!({}),
-            ),
-        ] {
-            let fault = with(labels, annotations).unwrap_err();
-            assert_eq!(fault.reason, Reason::ChildNameTaken);
-        }
-        let dying = json!({ "metadata": {
-            "labels": { names::UID: "uid-1" }, "deletionTimestamp": "2030-01-01T00:00:00Z",
-        } });
-        assert_eq!(
-            may_apply(&wanted, &dying).unwrap_err().class,
-            Class::Transient
-        );
-    }
-
-    fn wanted() -> Manifest {
-        let labels = names::child_labels("TaskRun", "run", "uid-1");
-        Manifest::new(
-            ResourceType::JOB,
-            Some("n"),
-            "shop-7-v1",
-            "uid-1",
-            labels,
-            json!({"spec": 1}),
-        )
-    }
-
-    #[test]
-    fn r20_a_409_is_success_only_for_our_own_object_with_our_intent() {
-        let wanted = wanted();
-        assert_eq!(ours(&wanted, &wanted.body), Ok(()));
-
-        let reason = |found: &Value| ours(&wanted, found).unwrap_err().reason;
-        let mut foreign = wanted.body.clone();
-        foreign["metadata"]["labels"][names::UID] = json!("uid-2");
-        assert_eq!(reason(&foreign), Reason::ChildNameTaken);
-        let fault = ours(&wanted, &foreign).unwrap_err();
-        assert_eq!(fault.class, Class::Invalid, "nobody removes it");
-        foreign["metadata"]["ownerReferences"] = json!([{ "uid": "uid-2" }]);
-        let fault = ours(&wanted, &foreign).unwrap_err();
-        assert_eq!(
-            fault.class,
-            Class::Transient,
-            "its earlier owner of the same name is gone"
-        );
-        foreign["metadata"]["labels"][names::NAME] = json!("another");
-        assert_eq!(ours(&wanted, &foreign).unwrap_err().class, Class::Invalid);
-        foreign["metadata"]
-            .as_object_mut()
-            .unwrap()
-            .remove("labels");
-        assert_eq!(reason(&foreign), Reason::ChildNameTaken);
-
-        let mut other = wanted.body.clone();
-        other["metadata"]["annotations"][names::INTENT] = json!("else");
-        assert_eq!(reason(&other), Reason::ChildNameTaken);
-
-        let mut dying = wanted.body.clone();
-        dying["metadata"]["deletionTimestamp"] = json!("2030-01-01T00:00:00Z");
-        assert_eq!(ours(&wanted, &dying).unwrap_err().class, Class::Transient);
-    }
-
-    /// Found by the plans `success/delete-jobs:#1=409x2` and `success/delete-configmaps:#1=409x2`: what
-    /// was refused counted as deleted, and stayed.
-    #[tokio::test]
-    async fn a_delete_that_is_refused_with_409_is_done_only_if_the_object_is_another_or_gone() {
-        use crate::{Hub, Scope, health::Health, metrics::Metrics, supervise::Supervisor};
-        use kube::client::Body;
-        let hands = |found: Option<&'static str>| {
-            let answer = move |request: http::Request<Body>| async move {
-                let (code, body) = match (request.method().as_str(), found) {
-                    ("DELETE", _) => (
-                        409,
-                        json!({ "kind": "Status", "code": 409, "message": "met" }),
-                    ),
-                    (_, Some(uid)) => (200, json!({ "metadata": { "uid": uid } })),
-                    (_, None) => (
-                        404,
-                        json!({ "kind": "Status", "code": 404, "message": "gone" }),
-                    ),
-                };
-                let body = Body::from(body.to_string().into_bytes());
-                http::Response::builder().status(code).body(body)
-            };
-            let client = Client::new(tower::service_fn(answer), "default");
-            let (metrics, health) = (Metrics::default(), Health::default());
-            let hub = Hub::new(client.clone(), metrics, health.clone(), Scope::All);
-            let caches = hub.start(&mut Supervisor::new(health, Duration::from_secs(1)));
-            Hands::new(client, caches)
-        };
-        let target = Target {
-            resource: ResourceType::JOB,
-            namespace: Some("n".to_owned()),
-            name: "shop-7-v1".to_owned(),
-            uid: "uid-1".to_owned(),
-            version: None,
-            irreversible: None,
-        };
-        let fault = hands(Some("uid-1")).delete(&target).await.unwrap_err();
-        assert_eq!(fault.class, Class::Conflict);
-        assert_eq!(hands(Some("uid-2")).delete(&target).await, Ok(()));
-        assert_eq!(hands(None).delete(&target).await, Ok(()));
-    }
-
-    #[test]
-    fn the_intent_depends_on_what_is_wanted() {
-        let labels = || names::child_labels("TaskRun", "run", "uid-1");
-        let make = |body| Manifest::new(ResourceType::JOB, Some("n"), "a", "uid-1", labels(), body);
-        assert_eq!(
-            make(json!({"a": 1, "b": 2})).intent(),
-            make(json!({"b": 2, "a": 1})).intent()
-        );
-        assert_ne!(
-            make(json!({"a": 1})).intent(),
-            make(json!({"a": 2})).intent()
-        );
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! How long to wait after an error: per key and class, full jitter, capped.
+//! Delays after an error: per key and class, with full jitter and a cap.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -10,48 +10,49 @@ use api::decide::Class;
 
 use crate::key::Key;
 
-/// A delay of at least this is stored in `status.retry`; a shorter one lives in memory.
+/// Shortest delay that is stored in `status.retry`. A shorter delay is only in memory.
 pub const STORED: Duration = Duration::from_secs(10);
 
-/// The longest that may pass before attempt `attempt` (from 1) of a class: doubling, capped.
+/// Returns the longest delay before attempt `attempt` (from 1) of a class: it doubles up to a cap.
 ///
-/// Every class has an end of its wait: nothing is stranded by one error (R12).
+/// Every class has a longest delay, so one error strands no object (R12).
 #[must_use]
 pub fn ceiling(class: Class, attempt: u32) -> Duration {
     let (first, cap) = match class {
-        // A control plane that is away for a minute must not make its users wait another one.
+        // A control plane that is away for a minute must not delay its users for another minute.
         Class::Transient => (Duration::from_millis(500), Duration::from_secs(30)),
-        // The cache is a moment behind; there is nothing to spare by waiting long.
+        // The cache is only a moment behind, so a long delay saves nothing.
         Class::Conflict => (Duration::from_millis(50), Duration::from_secs(5)),
-        // Someone must act: quota is freed, a role is mended, a name becomes free.
+        // Someone must act first: free quota, fix a role, or free a name.
         Class::Denied => (Duration::from_secs(5), Duration::from_secs(300)),
         Class::Invalid => (Duration::from_secs(15), Duration::from_secs(60)),
-        // Nothing changes without a new version of us; but a restart may have helped.
+        // Only a new version of the operator fixes this, but a restart may have helped.
         Class::Failed | Class::Bug => (Duration::from_secs(10), Duration::from_secs(600)),
     };
     let doublings = attempt.saturating_sub(1).min(20);
     first.saturating_mul(1 << doublings).min(cap)
 }
 
-/// The delay before attempt `attempt` (from 1): anywhere between zero and [`ceiling`], chosen by
-/// `seed`, key and attempt alone, so that two keys that failed together do not return together,
-/// and a test can say what it will be.
+/// Returns the delay before attempt `attempt` (from 1): between zero and [`ceiling`].
+///
+/// Its position in this range depends only on `seed`, key and attempt. So two keys that failed
+/// together do not return together, and a test can predict the delay.
 #[must_use]
 pub fn delay(seed: u64, key: &Key, class: Class, attempt: u32) -> Duration {
     ceiling(class, attempt).mul_f64(fraction(seed, key, attempt))
 }
 
-/// Where in a spread of `window` this key stands (the first look after a start).
+/// Returns the delay of this key within `window`, for the first reconciliation after a start.
 #[must_use]
 pub fn spread(seed: u64, key: &Key, window: Duration) -> Duration {
     window.mul_f64(fraction(seed, key, 0))
 }
 
-/// A number in [0, 1) that depends on the arguments alone.
+/// Returns a number in [0, 1) that depends only on the arguments.
 fn fraction(seed: u64, key: &Key, attempt: u32) -> f64 {
     let mut hasher = DefaultHasher::new();
     (seed, key, attempt).hash(&mut hasher);
-    // 53 bits are what a float holds exactly.
+    // A float represents 53 bits exactly.
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
     let fraction = (hasher.finish() >> 11) as f64 / (1_u64 << 53) as f64;
     fraction

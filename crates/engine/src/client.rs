@@ -1,4 +1,4 @@
-//! The client of the API server: no hidden retries, no wait without an end, every request counted.
+//! The client of the API server: no hidden retries, no unbounded waits, every request counted.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,40 +20,39 @@ use crate::{
     metrics::{Code, Metrics},
 };
 
-/// A server that accepts no connection for this long is away.
+/// Timeout of a connection attempt. A server that accepts no connection for this long is away.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// The longest silence on a connection that waits for an answer. The server sends a bookmark on a
-/// watch every minute.
-const READ: Duration = Duration::from_secs(100);
+/// Longest silence on a connection that waits for a response. The server ends each watch sooner.
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(100);
 
-/// The longest time in which a connection takes not one byte of what is sent.
+/// Longest time in which a connection accepts no byte that is sent.
 const WRITE: Duration = Duration::from_secs(30);
 
-/// How we call ourselves.
+/// User agent of the operator.
 const AGENT: &str = concat!("orchestrator/", env!("CARGO_PKG_VERSION"));
 
-/// Why there is no way to the API server.
+/// Reason why no client could be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Not in a Pod.
+    /// The process does not run in a Pod.
     #[error(
         "no kubeconfig was given, and there is no ServiceAccount of a Pod: {0}; give --kubeconfig, or run in a cluster"
     )]
     NotInCluster(#[source] InClusterError),
-    /// The file is missing or broken.
+    /// The kubeconfig is missing or invalid.
     #[error("cannot use the kubeconfig '{0}': {1}")]
     Kubeconfig(PathBuf, #[source] KubeconfigError),
-    /// No client can be made of it.
+    /// No client can be created from the configuration.
     #[error("cannot make a client for '{0}': {1}")]
     Client(String, #[source] Box<kube::Error>),
 }
 
-/// How to reach the API server: by a kubeconfig if one is named, otherwise as the Pod's own
-/// ServiceAccount. Never by what happens to be in the environment or the home folder.
+/// Returns the configuration for the API server: from a kubeconfig if one is given, otherwise from
+/// the Pod's own ServiceAccount. The environment and the home directory are never used.
 ///
 /// # Errors
-/// When the file is unreadable, or there is no ServiceAccount.
+/// If the file is unreadable, or there is no ServiceAccount.
 pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ClientError> {
     let mut config = match kubeconfig {
         None => Config::incluster().map_err(ClientError::NotInCluster)?,
@@ -67,16 +66,16 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ClientError> {
             let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
                 .await
                 .map_err(failed)?;
-            // One from the environment is meant for other programs.
+            // A proxy from the environment is meant for other programs.
             config.proxy_url = config.proxy_url.filter(|_| has_proxy);
             config
         }
     };
-    // A retried create is a create that the caller does not know of.
+    // The caller would not know of a retried create.
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT);
-    config.read_timeout = Some(READ);
-    // Without it the time that a pooled connection was idle counts as silence.
+    config.read_timeout = Some(READ_TIMEOUT);
+    // Without it, the idle time of a pooled connection counts as silence.
     config.reset_reader_on_write = true;
     config.write_timeout = Some(WRITE);
     let agent = (USER_AGENT, HeaderValue::from_static(AGENT));
@@ -85,10 +84,10 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ClientError> {
     Ok(config)
 }
 
-/// A client that counts its requests in `metrics` and tells `health` of answers.
+/// Returns a client that counts its requests in `metrics` and reports responses to `health`.
 ///
 /// # Errors
-/// When certificates or addresses in `config` are not usable.
+/// If certificates or addresses in `config` are not usable.
 pub fn build(config: Config, metrics: &Metrics, health: &Health) -> Result<Client, ClientError> {
     let address = config.cluster_url.to_string();
     let builder = ClientBuilder::try_from(config)
@@ -100,16 +99,16 @@ pub fn build(config: Config, metrics: &Metrics, health: &Health) -> Result<Clien
     Ok(builder.with_layer(&counted).build())
 }
 
-/// What a request asks for, in Kubernetes' words.
+/// Verb and resource of a request, as in Kubernetes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Question {
-    /// As in RBAC.
+    /// The verb, as in RBAC.
     verb: &'static str,
     /// The plural name, with the subresource if there is one.
     resource: String,
 }
 
-/// The verb and resource of a request, as the API server's authorisation would name them.
+/// Returns the verb and resource of a request, as the API server's authorization names them.
 fn question(method: &Method, uri: &Uri) -> Question {
     let parts: Vec<&str> = uri
         .path()
@@ -121,7 +120,7 @@ fn question(method: &Method, uri: &Uri) -> Question {
         ["api" | "apis", ..] => &[],
         _ => return Question::new(verb(method, true, false), "nonresource"),
     };
-    // `namespaces/x/status` is the namespace's own.
+    // `namespaces/x/status` is a subresource of the namespace itself.
     let rest = match rest {
         ["namespaces", _, "status" | "finalize", ..] => rest,
         ["namespaces", _, inside @ ..] if !inside.is_empty() => inside,
@@ -163,7 +162,7 @@ fn verb(method: &Method, is_one: bool, watches: bool) -> &'static str {
     }
 }
 
-/// The layer that counts.
+/// A layer that counts requests.
 struct Counted {
     metrics: Metrics,
     health: Health,
@@ -228,7 +227,7 @@ where
     }
 }
 
-/// Counts when it is dropped, so that a request that its caller gave up is counted too.
+/// A request that is counted on drop. So a request that its caller abandoned is counted, too.
 struct Count {
     metrics: Metrics,
     question: Question,
@@ -236,7 +235,8 @@ struct Count {
 }
 
 impl Count {
-    /// Takes the whole: to set the field from a closure would capture a copy of it only.
+    /// Sets the code. It takes `self`: a closure that sets the field would capture a
+    /// copy of it only.
     fn ended(mut self, code: Code) {
         self.code = code;
     }
@@ -249,7 +249,7 @@ impl Drop for Count {
     }
 }
 
-/// A refusal is an answer. That of a server that cannot work is not.
+/// Returns whether a response shows a working server. A rejection does, a server error does not.
 fn is_answer(status: StatusCode) -> bool {
     !status.is_server_error() && status != StatusCode::TOO_MANY_REQUESTS
 }
@@ -461,7 +461,7 @@ mod tests {
         let config = config(Some(file.path())).await.unwrap();
         assert!(!config.default_retry && config.reset_reader_on_write);
         assert_eq!(config.connect_timeout, Some(CONNECT));
-        assert_eq!(config.read_timeout, Some(READ));
+        assert_eq!(config.read_timeout, Some(READ_TIMEOUT));
         assert_eq!(config.default_namespace, "n");
         let agents: Vec<_> = config
             .headers

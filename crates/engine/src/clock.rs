@@ -1,12 +1,12 @@
-//! The wall clock: read here and nowhere else, so that every decision takes `now` as an argument.
+//! The wall clock. Only this module reads it, so that every decision takes `now` as an argument.
 
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// Where the time of day comes from.
+/// A source of the time of day.
 ///
-/// Deadlines that are stored in objects are times of day. What is measured only inside this
-/// process (is a Lease expired, does a queue move) uses [`tokio::time::Instant`] instead, which
+/// Deadlines that are stored in objects are times of day. Durations inside this process (the
+/// expiry of a Lease, the progress of a queue) use [`tokio::time::Instant`] instead, which
 /// nobody can set back.
 #[derive(Debug, Clone)]
 pub struct Clock(Source);
@@ -18,14 +18,14 @@ enum Source {
 }
 
 impl Clock {
-    /// The machine's clock.
+    /// Returns the clock of the machine.
     #[must_use]
     pub fn system() -> Self {
         Self(Source::System)
     }
 
-    /// For tests: `start` now, then at the pace of tokio's clock, so that `tokio::time::pause` and
-    /// `advance` move the time of day together with every timer.
+    /// Returns a clock for tests. It starts at `start` and follows tokio's clock. So
+    /// `tokio::time::pause` and `advance` move the time of day together with every timer.
     #[must_use]
     pub fn fake(start: Timestamp) -> Self {
         Self(Source::Fake {
@@ -34,7 +34,7 @@ impl Clock {
         })
     }
 
-    /// The time of day.
+    /// Returns the time of day.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         match &self.0 {

@@ -1,4 +1,4 @@
-//! A controller: which object is looked at when, by whom, and what happens after a fault.
+//! Controllers: the order and concurrency of reconciliations, and the retries after a fault.
 
 mod worker;
 
@@ -29,42 +29,42 @@ use crate::{
     leader::Leading,
     metrics::Metrics,
     pass::Eyes,
-    queue::{Next, Queue},
+    queue::{Backoff, Next, Queue},
     supervise::Shutdown,
     watch::Started,
 };
 
-/// How long a pass may take: every request and every external effect has a shorter deadline of its
-/// own.
+/// Timeout of a reconciliation. Every request and every external effect has a shorter one of its own.
 pub const PASS: Duration = Duration::from_secs(60);
 
-/// The first looks after a start are spread over at most this.
+/// Longest time over which the first reconciliations after a start are spread.
 const SPREAD: Duration = Duration::from_secs(10);
 
-/// How long passes on their way may take after the order to stop. What is cut off is harmless:
-/// each write is idempotent.
+/// Time for running reconciliations to end after the shutdown began. An aborted reconciliation is
+/// harmless, because each write is idempotent.
 const DRAIN: Duration = Duration::from_millis(300);
 
-/// What the controllers of a process share.
+/// The parts of a process that its controllers share.
 #[derive(Clone)]
 pub struct Context {
-    /// For writes.
+    /// Client for writes.
     pub client: Client,
-    /// Where things are counted.
+    /// Metrics of the process.
     pub metrics: Metrics,
-    /// What `/livez` and `/readyz` say.
+    /// Health of the process, for `/livez` and `/readyz`.
     pub health: Health,
-    /// The time.
+    /// The clock.
     pub clock: Clock,
-    /// Whether this process may write.
+    /// Leadership: whether this process may write.
     pub leading: Leading,
-    /// Who we are, in Events.
+    /// Identity of this process in Events.
     pub identity: String,
-    /// How many objects of a kind are looked at at once.
+    /// Maximum number of objects of a kind that are reconciled at the same time.
     pub concurrency: usize,
-    /// A pass that takes longer is dropped, and is a bug; [`PASS`] unless a test is in a hurry.
+    /// Timeout of a reconciliation. A longer reconciliation is dropped and reported as a bug. The value
+    /// is [`PASS`], except in tests.
     pub limit: Duration,
-    /// Jitter is derived from it.
+    /// Seed of the jitter.
     pub seed: u64,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Debug for Context {
     }
 }
 
-/// Wakes a controller up.
+/// A handle that queues keys of a controller.
 #[derive(Clone, Default)]
 pub struct Handle(Arc<Line>);
 
@@ -82,7 +82,8 @@ pub struct Handle(Arc<Line>);
 struct Line {
     queue: Mutex<Queue>,
     news: Notify,
-    /// Before the first listings are complete nothing is queued: the first looks are spread.
+    /// Whether the first lists are complete. Until then no key is queued, because the first
+    /// reconciliations are spread.
     is_open: AtomicBool,
 }
 
@@ -93,7 +94,7 @@ impl fmt::Debug for Handle {
 }
 
 impl Handle {
-    /// Something that this object depends on has changed.
+    /// Queues an object after a change of one of its dependencies.
     pub fn touch(&self, key: &Key) {
         if self.0.is_open.load(Ordering::SeqCst) {
             self.queue().touch(key, Instant::now());
@@ -101,7 +102,15 @@ impl Handle {
         }
     }
 
-    /// The object itself was changed by someone: a pending retry is not waited for.
+    /// Queues an object after a change of fields that only the operator writes.
+    fn touch_own(&self, key: &Key) {
+        if self.0.is_open.load(Ordering::SeqCst) {
+            self.queue().touch_own(key, Instant::now());
+            self.0.news.notify_one();
+        }
+    }
+
+    /// Queues an object now, after another actor changed it. A pending retry does not delay it.
     pub fn urgent(&self, key: &Key) {
         if self.0.is_open.load(Ordering::SeqCst) {
             self.queue().urgent(key, Instant::now());
@@ -114,13 +123,13 @@ impl Handle {
     }
 }
 
-/// Runs one kind.
+/// The controller of one kind.
 ///
 /// # Guarantees
-/// - One key is never looked at twice at once, and at most `concurrency` keys are.
-/// - A panic, a hang or an error hurts the object it happened on, and no other: it becomes a
-///   metric, a log line and, depending on its class, a condition with an Event.
-/// - Every fault has a next look; a burst of events does not change when it is.
+/// - A key is never reconciled concurrently, and at most `concurrency` keys are reconciled at once.
+/// - A panic, a hang or an error affects only its own object. It becomes a metric, a log line and,
+///   depending on its class, a condition with an Event.
+/// - Every fault has a next reconciliation. A burst of events does not change its time.
 pub struct Controller<K: Kind> {
     objects: Cache<K::Object>,
     handle: Handle,
@@ -135,16 +144,16 @@ impl<K: Kind> fmt::Debug for Controller<K> {
 }
 
 impl<K: Kind> Controller<K> {
-    /// A controller of the objects in a cache. What else a kind depends on is connected by its
-    /// caches' `on_change` and [`Controller::handle`].
+    /// Returns a controller of the objects in a cache. Connect the other dependencies of a kind with
+    /// `on_change` of their caches and [`Controller::handle`].
     pub fn new(kind: K, objects: Cache<K::Object>, context: Context) -> Self {
         let handle = Handle::default();
         let line = handle.clone();
         objects.on_change(move |change| {
-            if is_urgent(change) {
+            if is_urgent(change, K::FINALIZER) {
                 line.urgent(change.key);
             } else {
-                line.touch(change.key);
+                line.touch_own(change.key);
             }
         });
         Self {
@@ -155,16 +164,16 @@ impl<K: Kind> Controller<K> {
         }
     }
 
-    /// To wake this controller up.
+    /// Returns a handle that queues keys of this controller.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Works until it is told to stop.
+    /// Reconciles objects until shutdown.
     ///
     /// # Errors
-    /// None that is expected; the type fits the supervisor.
+    /// No error is expected. The type fits the supervisor.
     pub async fn run(self, caches: Started, shutdown: Shutdown) -> Result<(), String> {
         let Self {
             objects,
@@ -207,7 +216,8 @@ impl<K: Kind> Controller<K> {
     }
 }
 
-/// Queues the first looks, spread so that a restart is no stampede. A few objects need no spreading.
+/// Queues the first reconciliations, spread so that a restart does not overload the API server. A few
+/// objects need no spreading.
 fn open<T: Send + Sync + 'static>(handle: &Handle, objects: &Cache<T>, seed: u64) {
     handle.0.is_open.store(true, Ordering::SeqCst);
     if mutant::on(Mutant::StartUnseen) {
@@ -260,13 +270,13 @@ async fn dispatch<K: Kind>(
                         keys.remove(&id);
                         (key, next)
                     }
-                    // Panics are caught inside; what arrives here is a fault of the engine itself.
+                    // Panics are caught inside the task, so this is a bug of the engine itself.
                     Err(error) => {
                         context.metrics.error(K::RESOURCE.kind, Class::Bug.name());
                         tracing::error!(kind = K::RESOURCE.kind, "a turn broke: {error}");
                         let Some(key) = keys.remove(&error.id()) else { continue };
                         let delay = backoff::ceiling(Class::Bug, 1);
-                        (key, Next::Backoff(Instant::now() + delay))
+                        (key, Next::Backoff(Backoff::deaf(Instant::now() + delay)))
                     }
                 };
                 handle.queue().finish(&key, next, Instant::now());
@@ -274,7 +284,8 @@ async fn dispatch<K: Kind>(
             }
             () = handle.0.news.notified() => {}
             changed = leading.changed() => {
-                // The sender lives in the leader's task; without it we never lead again.
+                // The sender lives in the leader's task. Without the sender, this process
+                // never leads again.
                 if changed.is_err() { shutdown.wait().await; break }
             }
             () = sleep_until(due) => {}
@@ -298,9 +309,9 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-/// Whether someone changed the object itself: its spec, its deletion, or by the annotation that
-/// asks for a look.
-fn is_urgent<T: Resource>(change: &Change<'_, T>) -> bool {
+/// Returns whether someone changed the object itself: its spec, its deletion, its finalizer, or an
+/// annotation that requests a reconciliation.
+fn is_urgent<T: Resource>(change: &Change<'_, T>, finalizer: &str) -> bool {
     let (Some(old), Some(new)) = (change.old, change.new) else {
         return true;
     };
@@ -308,10 +319,12 @@ fn is_urgent<T: Resource>(change: &Change<'_, T>) -> bool {
         [names::RECONCILE_AT, names::FORCE_DELETE, names::PRESERVE]
             .map(|name| object.annotations().get(name).cloned())
     };
+    let is_held = |object: &T| object.finalizers().iter().any(|name| name == finalizer);
     old.meta().generation != new.meta().generation
         || old.meta().uid != new.meta().uid
         || old.meta().deletion_timestamp.is_some() != new.meta().deletion_timestamp.is_some()
         || wish(old) != wish(new)
+        || is_held(old) && !is_held(new)
 }
 
 #[cfg(test)]

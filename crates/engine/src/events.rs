@@ -12,28 +12,29 @@ use serde_json::json;
 
 use crate::{act::Place, key::Key, kind::Kind, pass::Eyes};
 
-/// The API server's limits, in bytes.
+/// Limits of the API server, in bytes.
 const NOTE: usize = 1024;
 const INSTANCE: usize = 128;
 
 const EVENT: ResourceType = ResourceType::new("events.k8s.io", "v1", "Event", "events");
 
-/// What is told.
+/// A transition that an Event reports.
 pub(crate) struct Transition<'a> {
     pub(crate) meta: &'a ObjectMeta,
-    /// Since when the state that is left had lasted: the same state may be left twice.
+    /// Start of the state that is left. An object may leave the same state twice.
     pub(crate) since: Option<Timestamp>,
     pub(crate) attempt: u32,
     pub(crate) disruptions: u32,
-    /// What it turned to, or the condition that turned.
+    /// The new phase, or the condition that changed.
     pub(crate) phase: &'a str,
     pub(crate) verdict: &'a Verdict,
 }
 
 impl<K: Kind> Eyes<K> {
-    /// Tells a transition. Its name says which one it is, so that a repetition is refused.
+    /// Emits the Event of a transition. The name of the Event identifies the transition, so the API
+    /// server rejects a repetition.
     ///
-    /// An Event that cannot be sent does not keep us from recording: it is a hint, not evidence.
+    /// An Event that cannot be sent does not prevent the status write: it is a hint, not evidence.
     pub(crate) async fn tell(&self, transition: &Transition<'_>, now: Timestamp) {
         let Transition {
             meta,
@@ -101,7 +102,7 @@ impl<K: Kind> Eyes<K> {
     }
 }
 
-/// A valid name: what is cut may end in a dash or a dot, and neither may stand before a dot.
+/// Returns a valid name. The cut name may end in a dash or a dot, and neither may precede a dot.
 fn event_name(object: &str, which: &str) -> String {
     let head = cut(object, 200).trim_end_matches(['-', '.']);
     [head, ".", which].concat()

@@ -1,4 +1,4 @@
-//! From an answer of the API server to a [`Fault`]: class, reason, and words.
+//! Converts responses of the API server to a [`Fault`]: class, reason and message.
 
 use api::{
     Reason,
@@ -6,7 +6,7 @@ use api::{
 };
 use kube::{Error, core::Status};
 
-/// A request, for the words of a fault.
+/// A request, for the message of a fault.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// The verb, as in RBAC.
@@ -17,11 +17,11 @@ pub struct Request<'a> {
     pub name: &'a str,
 }
 
-/// What an error of the client means.
+/// Converts an error of the client to a fault.
 ///
 /// # Guarantees
-/// - Only what the API server said about this request is quoted; bodies that we sent are not.
-/// - An answer that never came is `Transient`: the caller must assume that the request may have
+/// - The message quotes only the API server's message about this request, and no body that we sent.
+/// - A missing response is `Transient`. The caller must assume that the request may have
 ///   been carried out.
 #[must_use]
 pub fn from_kube(request: Request<'_>, error: &Error) -> Fault {
@@ -36,7 +36,7 @@ pub fn from_kube(request: Request<'_>, error: &Error) -> Fault {
     )]
     match error {
         Error::Api(status) => from_status(request, status),
-        // Half an answer: the request may have been carried out.
+        // The response is incomplete, so the request may have been carried out.
         Error::SerdeError(error) => Fault::new(
             Class::Transient,
             Reason::ApiUnavailable,
@@ -56,7 +56,7 @@ pub fn from_kube(request: Request<'_>, error: &Error) -> Fault {
     }
 }
 
-/// An error with its causes, in one line.
+/// Returns an error with its causes, in one line.
 pub(crate) fn words(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
     let mut cause = error.source();
@@ -77,7 +77,7 @@ fn from_status(request: Request<'_>, status: &Status) -> Fault {
         resource,
         name,
     } = request;
-    // A refusal may print the whole object that was sent, secrets of its environment included.
+    // A rejection may print the whole object that was sent, with secrets of its environment.
     let said = status
         .message
         .split('{')
@@ -106,7 +106,7 @@ fn from_status(request: Request<'_>, status: &Status) -> Fault {
             Reason::Denied,
             format!("the operator lacks the permission for {what}: {said}"),
         ),
-        // A rule of the cluster: a policy, a webhook, Pod Security.
+        // A rule of the cluster: a policy, a webhook or Pod Security.
         400 if said.contains("denied the request") || said.contains("admission webhook") => fault(
             Class::Denied,
             Reason::AdmissionDenied,
@@ -129,7 +129,7 @@ fn from_status(request: Request<'_>, status: &Status) -> Fault {
             Reason::AdmissionDenied,
             format!("{what} is refused: {said}"),
         ),
-        // Another object has the name by now: as for a precondition that does not hold.
+        // Another object has the name by now. This is handled like a failed precondition.
         422 if said.contains("metadata.uid") => fault(
             Class::Conflict,
             Reason::Progressing,

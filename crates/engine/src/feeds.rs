@@ -1,4 +1,4 @@
-//! How the watches stand: a decision from a cache that nobody feeds is a guess.
+//! Health of the watches. A decision from a cache without a working watch is a guess.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -7,20 +7,20 @@ use std::{
 
 use tokio::time::Instant;
 
-/// An interruption that is shorter is ordinary: watches are opened again all the time.
+/// Longest interruption that is ignored. Watches are reopened all the time.
 const BLIP: Duration = Duration::from_secs(2);
 
-/// After a watch was opened again, what was missed arrives within this.
+/// Time in which missed events arrive after a watch was reopened.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
-/// An interruption that lasts longer makes the process not ready.
+/// Duration of an interruption after which the process is not ready.
 const LONG: Duration = Duration::from_secs(60);
 
 /// All watches of a process. Clones share them.
 ///
 /// # Caveats
-/// That a watch was opened again is heard from the client: it must be one of
-/// [`crate::client::build`]. With another, an interruption lasts until the next event.
+/// The client reports that a watch was reopened. It must be a client of [`crate::client::build`].
+/// With another client, an interruption lasts until the next event.
 #[derive(Debug, Clone, Default)]
 pub struct Feeds(Arc<Mutex<Vec<Feed>>>);
 
@@ -40,17 +40,17 @@ struct Trouble {
     opened: Option<Instant>,
 }
 
-/// Why an object must not be looked at now.
+/// Reason why an object must not be reconciled now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Blocker {
-    /// A cache has not seen its first listing.
+    /// The first list of a cache is not complete.
     Unsynced(String),
-    /// A cache is not fed.
+    /// The watch of a cache is interrupted.
     Interrupted(String),
 }
 
 impl Feeds {
-    /// A watch of this path, in this namespace or in all; its number.
+    /// Adds a watch of this path, in this namespace or in all. Returns its number.
     pub(crate) fn add(&self, name: &str, path: &str, namespace: Option<&str>) -> usize {
         let mut feeds = self.feeds();
         feeds.push(Feed {
@@ -63,7 +63,7 @@ impl Feeds {
         feeds.len() - 1
     }
 
-    /// A listing is complete.
+    /// Records that a list is complete.
     pub(crate) fn synced(&self, number: usize) {
         self.change(number, |feed| {
             feed.is_synced = true;
@@ -71,12 +71,12 @@ impl Feeds {
         });
     }
 
-    /// An event came.
+    /// Records an event of the watch.
     pub(crate) fn came(&self, number: usize) {
         self.change(number, |feed| feed.trouble = None);
     }
 
-    /// It is interrupted; whether these words are new.
+    /// Records that the watch is interrupted. Returns whether the message is new.
     pub(crate) fn interrupted(&self, number: usize, words: &str) -> bool {
         let mut is_new = true;
         self.change(number, |feed| {
@@ -96,7 +96,7 @@ impl Feeds {
         is_new
     }
 
-    /// The API server accepted a watch of this path.
+    /// Records that the API server accepted a watch of this path.
     pub(crate) fn opened(&self, path: &str) {
         for feed in self.feeds().iter_mut().filter(|feed| feed.path == path) {
             if let Some(trouble) = &mut feed.trouble {
@@ -105,14 +105,15 @@ impl Feeds {
         }
     }
 
-    /// Whether each watch has either seen its first listing or said why not.
+    /// Returns whether each watch has either completed its first list or reported an error.
     pub(crate) fn is_settled(&self) -> bool {
         self.feeds()
             .iter()
             .all(|feed| feed.is_synced || feed.trouble.is_some())
     }
 
-    /// What keeps the objects of a namespace from being looked at: the watches in their reach.
+    /// Returns the reason why objects of a namespace must not be reconciled, from the
+    /// watches that cover it.
     pub(crate) fn blocker(&self, namespace: Option<&str>) -> Option<Blocker> {
         let feeds = self.feeds();
         let mut reach = feeds
@@ -134,7 +135,7 @@ impl Feeds {
         })
     }
 
-    /// What is to be said of watches that do not work.
+    /// Returns a message for each watch that does not work.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let complaint = |feed: &Feed| match &feed.trouble {
             None if feed.is_synced => None,

@@ -1,4 +1,5 @@
-//! Whether the controllers move, for `/livez`, and whether they know the cluster, for `/readyz`.
+//! Health of the process: whether the controllers make progress, for `/livez`, and whether they know
+//! the cluster, for `/readyz`.
 
 use std::{
     collections::BTreeMap,
@@ -11,23 +12,23 @@ use tokio::time::{Instant, sleep};
 
 use crate::{feeds::Feeds, supervise::Shutdown};
 
-/// How often [`Health::tick`] beats.
+/// Interval of the ticks of [`Health::tick`].
 const BEAT: Duration = Duration::from_secs(1);
 
-/// A runtime that did not run a sleeping task for this long does not tick.
+/// Longest time between two ticks of a healthy runtime.
 const NO_BEAT: Duration = Duration::from_secs(10);
 
-/// A leading process with work that finished nothing for this long does not move: five times the
-/// deadline of one reconcile.
+/// Longest time without a finished key in a leading process with work: five times the timeout of
+/// a reconciliation.
 const NO_PROGRESS: Duration = Duration::from_mins(5);
 
-/// The API server does not answer, or was not asked, when nothing came for this long: a leader
-/// asks it every 5 s.
+/// Longest time between two responses. After it, the API server does not respond, or received no
+/// request. A leader sends one every 5 s.
 const NO_ANSWER: Duration = Duration::from_secs(30);
 
 /// The health of this process. Clones share it.
 ///
-/// Nothing here asks anybody: it is told, and judges what it was told.
+/// It sends no requests. Other parts of the process report to it, and it judges their reports.
 #[derive(Debug, Clone)]
 pub struct Health(Arc<Mutex<State>>, Feeds);
 
@@ -39,11 +40,11 @@ struct State {
     queues: BTreeMap<&'static str, usize>,
     is_leading: bool,
     answered: Option<Instant>,
-    /// The last moment at which there was no reason to expect a key to be finished.
+    /// The last moment at which no key was expected to finish.
     moved: Instant,
 }
 
-/// What a judgement looks at.
+/// The input of a health check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Snapshot {
     since_beat: Duration,
@@ -74,7 +75,7 @@ impl Default for Health {
 }
 
 impl Health {
-    /// Beats until shutdown; a supervised task of its own.
+    /// Ticks until shutdown. It is a supervised task of its own.
     ///
     /// # Errors
     /// None.
@@ -89,22 +90,23 @@ impl Health {
         Ok(())
     }
 
-    /// A supervised task ended and was not told to.
+    /// Records that a supervised task ended before the shutdown.
     pub fn task_ended(&self, name: &str, how: &str) {
         self.state().ended.push((name.to_owned(), how.to_owned()));
     }
 
-    /// Whether the cache of a kind has seen all objects. Call it with `false` before its first list.
+    /// Records whether the cache of a kind is complete. Call it with `false` before the first list.
     pub fn set_synced(&self, kind: &'static str, synced: bool) {
         self.state().synced.insert(kind, synced);
     }
 
-    /// One reconcile came to its end, well or not.
+    /// Records that one reconciliation ended, successfully or not.
     pub fn finished_key(&self) {
         self.state().moved = Instant::now();
     }
 
-    /// How many keys of a kind are due or being worked on; not those that wait for their time.
+    /// Records how many keys of a kind are due or in progress, without those that
+    /// wait for their time.
     pub fn queue_depth(&self, kind: &'static str, depth: usize) {
         let mut state = self.state();
         let was_empty = state.queued() == 0;
@@ -114,18 +116,18 @@ impl Health {
         }
     }
 
-    /// The API server answered a request. The client of this crate tells it.
+    /// Records that the API server responded to a request. The client of this crate calls it.
     pub fn api_answered(&self) {
         let mut state = self.state();
         let now = Instant::now();
         let last = state.answered.replace(now);
-        // Nothing could be finished while it was away.
+        // No key could finish while the API server was away.
         if last.is_none_or(|last| now - last > NO_ANSWER) {
             state.moved = now;
         }
     }
 
-    /// Whether this process leads: one that does not has no keys to finish.
+    /// Records whether this process leads. A process that does not lead has no keys to finish.
     pub fn leading(&self, is_leading: bool) {
         let mut state = self.state();
         if is_leading && !state.is_leading {
@@ -134,24 +136,26 @@ impl Health {
         state.is_leading = is_leading;
     }
 
-    /// `/livez`: fails only if the runtime does not tick, a supervised task ended, or this process
-    /// leads and finished no key for 5 minutes with a non-empty queue while the API server answers.
+    /// Checks liveness, for `/livez`. It fails only if the runtime does not tick, a supervised task
+    /// ended, or this process leads and is stuck. Stuck means that no key finished for 5 minutes
+    /// with a non-empty queue while the API server responds.
     ///
     /// # Errors
-    /// All reasons, in words.
+    /// All reasons, as one text.
     pub fn live(&self) -> Result<(), String> {
         live(&self.snapshot())
     }
 
-    /// `/readyz`: the controllers have started and all watches work, leader or not.
+    /// Checks readiness, for `/readyz`: the controllers have started and all watches work,
+    /// also on a standby.
     ///
     /// # Errors
-    /// Names the controllers and watches that do not.
+    /// Names the controllers that have not started, and the watches that do not work.
     pub fn ready(&self) -> Result<(), String> {
         ready(&self.snapshot(), self.1.complaints())
     }
 
-    /// The watches of this process.
+    /// Returns the watches of this process.
     #[must_use]
     pub fn feeds(&self) -> &Feeds {
         &self.1
@@ -172,7 +176,7 @@ impl Health {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is one assignment: a panic elsewhere leaves nothing half done.
+        // Each change is one assignment, so a panic elsewhere leaves no partial change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -371,7 +375,7 @@ mod tests {
         assert!(health.live().unwrap_err().contains("taskruns"));
     }
 
-    /// Beats as `tick` would, answers as a leader's Lease would.
+    /// Lets time pass. Ticks as `tick` would, and with `answers` the API server responds.
     async fn pass(health: &Health, time: Duration, answers: bool) {
         for _ in 0..time.as_secs() {
             advance(SECOND).await;

@@ -1,20 +1,20 @@
-//! Which object: namespace and name.
+//! Keys of objects: namespace and name.
 
 use std::fmt;
 
 use kube::core::ObjectMeta;
 
-/// Namespace (none for a cluster-scoped object) and name.
+/// Namespace and name of an object. A cluster-scoped object has no namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// The namespace; `None` for a cluster-scoped object.
+    /// The namespace, or `None` for a cluster-scoped object.
     pub namespace: Option<String>,
     /// The name.
     pub name: String,
 }
 
 impl Key {
-    /// A namespaced key.
+    /// Returns the key of a namespaced object.
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
         Self {
@@ -23,7 +23,8 @@ impl Key {
         }
     }
 
-    /// The key of an object; one without a name (the server sends none) has an empty one.
+    /// Returns the key of an object. The API server sends no object without a name. Its key would
+    /// have an empty name.
     #[must_use]
     pub fn of(meta: &ObjectMeta) -> Self {
         Self {

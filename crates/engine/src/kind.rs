@@ -1,4 +1,4 @@
-//! What a family implements, and what it gets.
+//! The trait that a family implements for each of its kinds.
 
 use std::{fmt::Debug, future::Future, sync::Arc};
 
@@ -9,12 +9,12 @@ use api::{
 use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// A kind that the engine runs.
+/// A kind that the engine reconciles.
 ///
-/// A family implements observing and deciding; the engine does the rest: watching, queueing,
-/// acting, recording, retrying, finalizers, Events, metrics.
+/// A family implements how to observe and how to decide. The engine does the rest: watching,
+/// queueing, carrying out effects, writing the status, retries, finalizers, Events and metrics.
 pub trait Kind: Send + Sync + Sized + 'static {
-    /// The object.
+    /// The type of the objects.
     type Object: Resource<DynamicType = ()>
         + Clone
         + Debug
@@ -23,42 +23,44 @@ pub trait Kind: Send + Sync + Sized + 'static {
         + Send
         + Sync
         + 'static;
-    /// Its status.
+    /// The type of the status.
     type Status: api::Status;
-    /// Everything that a decision depends on, besides the object and the time.
+    /// The observed state: everything that a decision depends on, besides the object and the time.
     type World: Send + Sync;
-    /// Effects beyond Kubernetes; [`api::decide::NoExternal`] if there are none.
+    /// Effects outside Kubernetes, or [`api::decide::NoExternal`] if the kind has none.
     type External: Debug + Clone + PartialEq + Send + Sync;
 
-    /// Its type.
+    /// The resource type of the objects.
     const RESOURCE: ResourceType;
 
-    /// The finalizer, put on before the first effect and removed when a decision releases the
-    /// object. A kind whose decisions have no effects never gets it.
+    /// The finalizer. The engine adds it before the first effect, and removes it when a
+    /// decision releases the object. If the decisions of a kind have no effects, its objects
+    /// never get the finalizer.
     const FINALIZER: &'static str;
 
-    /// The status of an object, if it has one.
+    /// Returns the status of an object, if it has one.
     fn status(object: &Self::Object) -> Option<&Self::Status>;
 
-    /// Gathers the world, from caches.
+    /// Collects the observed state from caches.
     ///
     /// # Caveats
-    /// It may touch the network only where no cache can answer, with deadlines of its own: the
-    /// whole pass has 60 s.
+    /// Requests are allowed only where no cache has the data, each with its own deadline. The whole
+    /// reconciliation has 60 s.
     fn observe(
         &self,
         object: &Arc<Self::Object>,
         now: Timestamp,
     ) -> impl Future<Output = Result<Self::World, Fault>> + Send;
 
-    /// Decides. Pure: the same input gives the same decision. It must not panic; if it does, the
-    /// engine catches it, and only this object is hurt.
+    /// Returns the decision for an object. The function is pure: the same input gives the same
+    /// decision. It must not panic. If it does, the engine catches the panic, and only this
+    /// object is affected.
     fn decide(
         input: &Input<'_, Self::Object, Self::World>,
     ) -> Decision<Self::Status, Self::External>;
 
-    /// Performs an effect beyond Kubernetes. It must be idempotent: after a lost answer it is
-    /// asked again, and must find what it did.
+    /// Performs an effect outside Kubernetes. It must be idempotent: after a lost response the
+    /// engine calls it again, and it must detect its own earlier effect.
     fn perform(
         &self,
         object: &Self::Object,

@@ -1,18 +1,18 @@
-//! Leadership by a Lease.
+//! Leader election with a Lease.
 //!
 //! # Guarantees
-//! - Every write of the Lease names the version that it was decided from: of two candidates, one
-//!   wins.
-//! - A Lease is expired when its record did not change for its duration *by our own monotonic
-//!   clock*; the times in it, written by other machines, are never compared with ours.
-//! - A leader that could not renew stops leading at two thirds of the duration, counted from
-//!   before its last successful request was sent. [`Leading`] carries that moment, so that this
-//!   holds for a process that was frozen, too: it need not have noticed.
-//! - A stop hands over at once: the Lease is released, and candidates watch it.
+//! - Every write of the Lease carries the version that it was decided from, so only one of two
+//!   candidates succeeds.
+//! - A Lease is expired if its record did not change for its duration *by our own monotonic clock*.
+//!   The times in the record come from other machines and are never compared with ours.
+//! - A leader that could not renew stops leading at two thirds of the duration. The time counts
+//!   from before its last successful request was sent. [`Leading`] carries the end of that time. So
+//!   the guarantee also holds for a process that was frozen and has not noticed.
+//! - A shutdown hands over at once: the Lease is released, and candidates watch it.
 //!
 //! # Caveats
-//! Requests that are on their way when the Lease is lost arrive. Writes must therefore be harmless
-//! when repeated.
+//! Requests in flight when the Lease is lost still arrive. So writes must be
+//! harmless when repeated.
 
 use std::{future::pending, pin::pin, time::Duration};
 
@@ -42,24 +42,24 @@ pub use leading::Leading;
 pub use standing::Durations;
 use standing::{Act, Sight, Standing};
 
-/// A stop waits for the release no longer: the next leader then waits for the expiry.
+/// Longest wait for the release at a shutdown. After it, the next leader waits for the expiry.
 const RELEASE: Duration = Duration::from_secs(1);
 
-/// Which Lease, and who we are.
+/// The Lease and the identity of a candidate.
 #[derive(Debug, Clone)]
 pub struct Candidacy {
     /// The Lease's namespace.
     pub namespace: String,
     /// The Lease's name.
     pub name: String,
-    /// Unique among all processes that ever compete, restarts of the same Pod included: a Lease
-    /// with this holder is taken at once.
+    /// Identity of this process. It must be unique among all processes that ever compete, including
+    /// restarts of the same Pod: a Lease with this holder is taken at once.
     pub identity: String,
-    /// The times.
+    /// The durations of the election.
     pub durations: Durations,
 }
 
-/// The Lease could not be released at the stop. Others lead once it has expired.
+/// The Lease could not be released at the shutdown. Others lead once it has expired.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the Lease '{lease}' could not be released, so that the next leader waits until it expires: {cause}"
@@ -75,31 +75,32 @@ pub struct Leader {
     name: String,
     label: String,
     standing: Standing,
-    /// Failed requests in a row.
+    /// Number of failed requests in a row.
     failures: u32,
-    /// Lost races since the last wait.
+    /// Number of lost races since the last wait.
     conflicts: u32,
-    /// A write was sent whose answer never came: the Lease may be ours.
+    /// Whether the response of a write is missing, so that the Lease may be ours.
     is_unsure: bool,
-    /// Until when we lead, if we do.
+    /// End of our leadership, if we lead.
     until: watch::Sender<Option<Instant>>,
     clock: Clock,
     metrics: Metrics,
     health: Health,
 }
 
-/// How a request ended.
+/// Outcome of a request.
 enum Answer {
     Found(Option<Lease>),
     Written(Lease),
-    /// Somebody else wrote since we looked.
+    /// Another process wrote since our last read.
     Outdated,
-    /// It is not known whether it was done.
+    /// It is not known whether the request was carried out.
     Failed(String),
 }
 
 impl Leader {
-    /// A candidate that does not lead yet. It changes `orchestrator_leader` and tells `health`.
+    /// Returns a candidate that does not lead yet. It sets `orchestrator_leader`, and
+    /// reports to `health`.
     #[must_use]
     pub fn new(
         client: Client,
@@ -130,17 +131,17 @@ impl Leader {
         }
     }
 
-    /// Whether this process leads now, and news of it.
+    /// Returns the leadership of this process, with notifications of its changes.
     #[must_use]
     pub fn status(&self) -> Leading {
         Leading::new(self.until.subscribe())
     }
 
-    /// Competes, leads, and competes again after a loss, until shutdown; then releases the Lease.
+    /// Competes, leads, and competes again after a loss, until shutdown. Then releases the Lease.
     ///
     /// # Errors
-    /// Only when it held the Lease and could not release it. All other failures are logged, counted
-    /// as requests, and tried again.
+    /// Only if it held the Lease and could not release it. All other failures are logged, counted
+    /// as requests, and retried.
     pub async fn run(mut self, shutdown: Shutdown) -> Result<(), NotReleased> {
         let one = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let mut events = pin!(watcher(self.leases.clone(), one).default_backoff());
@@ -202,7 +203,7 @@ impl Leader {
         };
         match written {
             Ok(lease) => Answer::Written(lease),
-            // A 404 at a create is the namespace's.
+            // A 404 at a create means that the namespace does not exist.
             Err(error) if is_outdated(&error) && (*act != Act::Create || is_conflict(&error)) => {
                 Answer::Outdated
             }
@@ -226,8 +227,8 @@ impl Leader {
             Answer::Outdated => {
                 self.standing.sight = Sight::Unknown;
                 self.settled();
-                // One is a race that was lost. A server that refuses for ever must not be asked
-                // without a pause.
+                // One conflict is a lost race. A server that rejects every write must not get
+                // requests without a pause.
                 if self.conflicts > 0 {
                     self.standing.not_before = now + durations.retry;
                 }
@@ -247,7 +248,7 @@ impl Leader {
         }
     }
 
-    /// What the last write did is known.
+    /// Records that the outcome of the last write is known.
     fn settled(&mut self) {
         self.is_unsure = false;
         self.failures = 0;
@@ -261,7 +262,7 @@ impl Leader {
             Ok(Event::Apply(lease)) => Some(lease),
             Ok(Event::Delete(_)) => None,
             Err(error) => {
-                // Until the watch is back, the expiry makes us look.
+                // Until the watch is back, the expiry triggers a read.
                 tracing::warn!(lease = self.label, "the watch of the Lease broke: {error}");
                 return self.metrics.watch_error("leases");
             }
@@ -282,7 +283,8 @@ impl Leader {
             let was_over = known.is_none_or(|known| known <= now);
             has_turned = known.is_some() != is_leading;
             *known = until;
-            // Who asked after the time was over found that we do not lead, and waits for news.
+            // A reader that asked after the expiry found no leadership, and waits
+            // for a notification.
             has_turned || (was_over && is_leading)
         });
         if has_turned {
@@ -315,7 +317,7 @@ impl Leader {
         })
     }
 
-    /// Until it is not ours. Bounded by its caller; each round needs another writer.
+    /// Repeats until the Lease is not ours. The caller bounds it; each round needs another writer.
     async fn surrender(&mut self) -> kube::Result<()> {
         loop {
             if self.standing.sight == Sight::Unknown {
@@ -337,7 +339,7 @@ impl Leader {
     }
 }
 
-/// The watch goes on for ever; if it did not, the expiry would still make us look.
+/// Returns the next event. The watch never ends. If it did, the expiry would still trigger a read.
 async fn next<E>(events: &mut (impl Stream<Item = E> + Unpin)) -> E {
     match events.next().await {
         Some(event) => event,
@@ -352,12 +354,12 @@ fn parameters() -> PostParams {
     }
 }
 
-/// Somebody else wrote or made it.
+/// Returns whether another process wrote or created the Lease.
 fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
-/// It is not what we looked at, or not there any more.
+/// Returns whether the Lease changed since our last read, or does not exist any more.
 fn is_outdated(error: &kube::Error) -> bool {
     is_conflict(error) || matches!(error, kube::Error::Api(status) if status.code == 404)
 }

@@ -1,25 +1,33 @@
-//! The flow that every kind runs on: watch → queue → observe → decide → act → record.
+//! The reconcile loop of every kind: watch → queue → observe → decide → act → record.
 //!
-//! A family implements [`Kind`]: it gathers a world from caches and decides, purely, what to do
-//! and what to say. The engine does everything else, the same way for every kind.
+//! A family of kinds (tasks, tenants) implements [`Kind`] for each of them. It collects the observed
+//! state from caches, and a pure function decides on effects and status. The engine does everything
+//! else, in the same way for every kind.
 //!
 //! ```text
 //!  watch ──▶ queue ──▶ observe ──▶ decide ──▶ act ──▶ record
 //! ```
 //!
-//! - [`watch`] and [`cache`]: what is known of the cluster, thin and indexed.
-//! - [`controller`] and [`queue`]: who is looked at when; [`backoff`]: how long after a fault.
-//! - [`kind`]: what a family implements.
-//! - [`leader`], [`supervise`], [`health`], [`metrics`], [`client`], [`clock`]: the process around it.
+//! - [`watch`] and [`cache`]: the known state of the cluster, reduced to the needed
+//!   fields and indexed.
+//! - [`children`]: the children of an object; [`proven`]: objects that this process
+//!   created or verified.
+//! - [`controller`] and [`queue`]: order and concurrency of reconciliations; [`backoff`]: the
+//!   delay after a fault.
+//! - [`kind`]: the trait that a family implements.
+//! - [`leader`], [`supervise`], [`health`], [`metrics`], [`client`], [`clock`]: the process
+//!   around the loop.
 
 mod act;
 mod events;
+mod guard;
 mod pass;
 mod poison;
 mod record;
 
 pub mod backoff;
 pub mod cache;
+pub mod children;
 pub mod client;
 pub mod clock;
 pub mod controller;
@@ -30,11 +38,13 @@ pub mod key;
 pub mod kind;
 pub mod leader;
 pub mod metrics;
+pub mod proven;
 pub mod queue;
 pub mod supervise;
+pub mod warnings;
 pub mod watch;
 
-pub use cache::Cache;
+pub use cache::{Bounds, Cache, Packing};
 pub use controller::{Context, Controller, Handle};
 pub use key::Key;
 pub use kind::Kind;

@@ -1,6 +1,6 @@
-//! What Prometheus reads. Names are public: the documentation and alerts rely on them.
+//! Metrics for Prometheus. Their names are public: the documentation and alerts rely on them.
 //!
-//! Every label has few values: kinds, phases, reasons and classes are names in the code, and the
+//! Every label has few values. Kinds, phases, reasons and classes are names in the code. The
 //! resources of requests are cut off after [`RESOURCES`] different ones.
 
 use std::{
@@ -21,13 +21,13 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-/// The type of the text, for the header of an answer.
+/// Content type of the text, for the header of a response.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The most resources that have series of their own; the operator uses a fraction of that.
+/// Maximum number of resources with series of their own. The operator uses a fraction of that.
 pub const RESOURCES: usize = 64;
 
-/// Stands for the resources beyond [`RESOURCES`].
+/// Label of the resources beyond [`RESOURCES`].
 const OTHER: &str = "other";
 
 /// The metrics of this process. Clones share them.
@@ -102,14 +102,14 @@ struct Request {
     code: Code,
 }
 
-/// How a request ended.
+/// Outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Code {
-    /// The server answered with this status.
+    /// The server responded with this status.
     Status(u16),
-    /// No answer came: no connection, a broken one, or silence for too long.
+    /// No response arrived: no connection, a broken one, or silence for too long.
     Error,
-    /// The caller did not wait for the answer.
+    /// The caller did not wait for the response.
     Dropped,
 }
 
@@ -132,13 +132,13 @@ impl MetricConstructor<Histogram> for Buckets {
     }
 }
 
-/// From a phase that another controller ends at once to a run of a day.
+/// In seconds, from a phase that another controller ends at once to a run of a day.
 const PHASE_BUCKETS: Buckets = Buckets(&[
     0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 10_800.0, 21_600.0,
     86_400.0,
 ]);
 
-/// From a look at the cache to the deadline of a reconcile, 60 s.
+/// In seconds, from a read of the cache to the timeout of a reconciliation, 60 s.
 const RECONCILE_BUCKETS: Buckets = Buckets(&[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 ]);
@@ -239,7 +239,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A run ended.
+    /// Counts a run that ended.
     pub fn run_ended(&self, kind: &'static str, outcome: &'static str, reason: &'static str) {
         let labels = RunEnd {
             kind,
@@ -249,19 +249,19 @@ impl Metrics {
         self.0.runs.get_or_create(&labels).inc();
     }
 
-    /// How many runs are in a phase now.
+    /// Sets the number of runs that are in a phase now.
     pub fn set_active(&self, kind: &'static str, phase: &'static str, count: usize) {
         let labels = InPhase { kind, phase };
         self.0.active.get_or_create(&labels).set(whole(count));
     }
 
-    /// How many objects that stay are in a phase now.
+    /// Sets the number of long-lived objects that are in a phase now.
     pub fn set_objects(&self, kind: &'static str, phase: &'static str, count: usize) {
         let labels = InPhase { kind, phase };
         self.0.objects.get_or_create(&labels).set(whole(count));
     }
 
-    /// Of how many objects that stay a condition says this now.
+    /// Sets the number of long-lived objects with this status of a condition now.
     pub fn set_condition(
         &self,
         kind: &'static str,
@@ -277,14 +277,14 @@ impl Metrics {
         self.0.conditions.get_or_create(&labels).set(whole(count));
     }
 
-    /// An object left a phase after this time.
+    /// Records how long an object was in a phase that it left.
     pub fn phase_ended(&self, kind: &'static str, phase: &'static str, after: Duration) {
         let labels = InPhase { kind, phase };
         let phases = &self.0.phases;
         phases.get_or_create(&labels).observe(after.as_secs_f64());
     }
 
-    /// A reconcile came to its end.
+    /// Records the duration and the outcome of a reconciliation.
     pub fn reconciled(&self, kind: &'static str, outcome: &'static str, took: Duration) {
         let labels = Reconcile { kind, outcome };
         let reconciles = &self.0.reconciles;
@@ -293,12 +293,12 @@ impl Metrics {
             .observe(took.as_secs_f64());
     }
 
-    /// A reconcile failed.
+    /// Counts a reconciliation that failed.
     pub fn error(&self, kind: &'static str, class: &'static str) {
         self.0.errors.get_or_create(&Failure { kind, class }).inc();
     }
 
-    /// The keys that are due: how many, and how long the oldest has waited.
+    /// Sets the number of due keys, and how long the oldest has waited.
     pub fn queue(&self, kind: &'static str, depth: usize, oldest: Duration) {
         let labels = OfKind { kind };
         self.0.depth.get_or_create(&labels).set(whole(depth));
@@ -308,7 +308,7 @@ impl Metrics {
             .set(oldest.as_secs_f64());
     }
 
-    /// A request to the API server ended.
+    /// Counts a request to the API server that ended.
     pub fn request(&self, verb: &'static str, resource: &str, code: Code) {
         let resource = self.bounded(resource);
         let labels = Request {
@@ -319,12 +319,12 @@ impl Metrics {
         self.0.requests.get_or_create(&labels).inc();
     }
 
-    /// Whether this process leads.
+    /// Sets whether this process leads.
     pub fn leading(&self, is_leading: bool) {
         self.0.leader.set(i64::from(is_leading));
     }
 
-    /// A watch broke and is started again.
+    /// Counts a watch that broke and is reopened.
     pub fn watch_error(&self, resource: &str) {
         let resource = self.bounded(resource);
         self.0
@@ -333,18 +333,18 @@ impl Metrics {
             .inc();
     }
 
-    /// How many stored objects cannot be read as their kind now.
+    /// Sets the number of stored objects that cannot be decoded now.
     pub fn undecodable(&self, kind: &'static str, count: usize) {
         let labels = OfKind { kind };
         self.0.undecodable.get_or_create(&labels).set(whole(count));
     }
 
-    /// All metrics as text of [`CONTENT_TYPE`].
+    /// Returns all metrics as text of [`CONTENT_TYPE`].
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
         if let Err(error) = encode(&mut text, &self.0.registry) {
-            // The text then lacks its `# EOF`, and whoever reads it refuses it.
+            // The text then lacks its `# EOF`, and a scraper rejects it.
             tracing::error!("metrics cannot be written as text: {error}");
         }
         text

@@ -1,10 +1,12 @@
-//! One look at one object: observe, decide, act, record.
+//! The reconciliation of one object: observe, decide, act, record.
+
+mod effects;
 
 use std::{sync::Arc, time::Duration};
 
 use api::{
     Phase, Reason, State, Status, Timestamp, Verdict,
-    decide::{Class, Decision, Effect, Fault, Hold, Input, Manifest},
+    decide::{Class, Decision, Effect, Fault, Hold, Input, LiveRead},
     status::{Retry, condition},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -23,35 +25,35 @@ use crate::{
     record::{self, Seen},
 };
 
-/// A look that ended by a fault, and what it had seen by then.
+/// A reconciliation that failed: the fault, and the state that was observed by then.
 pub(crate) type Failed<S> = (Fault, Option<Seen<S>>);
 
-/// Everything that a look at an object needs.
+/// The reconciler of one kind: observes, decides, carries out effects and writes the status.
 pub(crate) struct Eyes<K: Kind> {
     pub(crate) kind: Arc<K>,
     pub(crate) hands: Hands,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
     pub(crate) leading: Leading,
-    /// Who we are, in Events.
+    /// Identity of this process in Events.
     pub(crate) identity: String,
 }
 
-/// How a look ended, other than by a fault.
+/// Outcome of a reconciliation that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Looked {
-    /// Recorded, or may be recorded later; look again at this time at the latest.
+    /// The status is written, or may be written later. Reconcile again at this time at the latest.
     Completed(Option<Timestamp>),
-    /// There was nothing to do for us: the object is in deletion and we do not hold it.
+    /// There was nothing to do: the object is in deletion and does not have our finalizer.
     Skipped,
-    /// We do not lead any more: nothing was written since that moment.
+    /// This process no longer leads, and has written nothing since it lost the Lease.
     Abandoned,
 }
 
-/// Why a pass stopped early.
+/// Reason for an early end of a reconciliation.
 enum Stop {
     Fault(Fault),
-    /// Something was refused that everything else does not need.
+    /// The API server rejected an object that the rest of the decision does not need.
     Aside(Fault),
     NotLeading,
 }
@@ -63,7 +65,7 @@ impl From<Fault> for Stop {
 }
 
 impl<K: Kind> Eyes<K> {
-    /// Observes, decides, acts and records.
+    /// Observes, decides, carries out effects and writes the status.
     pub(crate) async fn look(&self, object: &Arc<K::Object>) -> Result<Looked, Failed<K::Status>> {
         let mut seen = None;
         match self.pass(object, &mut seen).await {
@@ -86,7 +88,8 @@ impl<K: Kind> Eyes<K> {
         }
         let now = self.clock.now();
         let stored = K::status(object).cloned().unwrap_or_default();
-        let world = self.kind.observe(object, now).await?;
+        let mut world = self.kind.observe(object, now).await?;
+        let mut is_confirmed = mutant::on(Mutant::AbsenceFromCache);
 
         let mut fault: Option<Fault> = None;
         let mut version = meta.resource_version.clone().unwrap_or_default();
@@ -103,8 +106,18 @@ impl<K: Kind> Eyes<K> {
                 world: &world,
                 now,
                 fault: fault.as_ref(),
+                confirmed: is_confirmed,
             };
             let decision = K::decide(&input);
+            if !decision.confirm.is_empty() {
+                if is_confirmed {
+                    return Err(Fault::bug("a decision asked twice for a live read").into());
+                }
+                self.confirm(meta, &decision.confirm).await?;
+                is_confirmed = true;
+                world = self.kind.observe(object, now).await?;
+                continue;
+            }
             check::<K>(&stored, &decision, is_deleting)?;
             if K::Status::SHAPE == api::Shape::LongLived {
                 *seen = Some(Seen {
@@ -112,11 +125,7 @@ impl<K: Kind> Eyes<K> {
                     facts: decision.conditions.clone(),
                 });
             }
-            if decision.hold == Hold::Keep
-                && !decision.effects.is_empty()
-                && !is_held
-                && !is_deleting
-            {
+            if !is_held && !is_deleting && must_hold::<K>(&decision) {
                 version = self.hold(object, &version).await?;
             }
             if mutant::on(Mutant::StatusFirst) && !decision.effects.is_empty() {
@@ -141,7 +150,7 @@ impl<K: Kind> Eyes<K> {
             }
         };
 
-        // Letting a deleted object go must not depend on a last word about it.
+        // Removing the finalizer of a deleted object must not depend on a final status write.
         if is_deleting && let Hold::Release { annotations } = &decision.hold {
             self.release(object, &version, annotations).await?;
             return Ok(Looked::Completed(None));
@@ -180,8 +189,8 @@ impl<K: Kind> Eyes<K> {
         Ok(Looked::Completed(decision.wake))
     }
 
-    /// Writes a status if it changed, with the version that it was decided from; tells the Event
-    /// before, so that a crash between the two repeats it under the same name instead of losing it.
+    /// Writes a status if it changed, with the version that it was decided from. Emits the Event first:
+    /// after a crash between the two, the Event is sent again under the same name and not lost.
     async fn record(
         &self,
         object: &K::Object,
@@ -214,7 +223,7 @@ impl<K: Kind> Eyes<K> {
                 now,
             )
             .await;
-            // Telling took its time.
+            // Sending the Event took time, so the Lease may be lost by now.
             self.must_lead()?;
         }
         for (condition, since, verdict) in turned_apart(stored, status, verdict) {
@@ -236,7 +245,7 @@ impl<K: Kind> Eyes<K> {
             subresource: Some("status"),
             ..self.place(meta)
         };
-        // What was done and told took its time, too.
+        // The effects and the Events took time, so read the clock again.
         let patch = record::difference(stored, status, self.clock.now()).map_err(|error| {
             Fault::bug(format!("the status cannot be written as JSON: {error}"))
         })?;
@@ -253,13 +262,15 @@ impl<K: Kind> Eyes<K> {
             answer => answer?,
         };
         self.count(stored, status, now);
+        let (kind, object) = (K::RESOURCE.kind, Key::of(meta));
+        tracing::debug!(kind, %object, phase = phase_name(status), "wrote the status");
         let version = written
             .pointer("/metadata/resourceVersion")
             .and_then(Value::as_str);
         Ok(Some(version.unwrap_or_default().to_owned()))
     }
 
-    /// Records a fault on the object.
+    /// Writes a fault to the status of the object, with an Event.
     pub(crate) async fn record_fault(
         &self,
         object: &K::Object,
@@ -272,7 +283,7 @@ impl<K: Kind> Eyes<K> {
         let generation = object.meta().generation.unwrap_or(0);
         let verdict = record::verdict_of(fault);
         let Some(status) = record::failed(&stored, fault, seen, retry, generation, now) else {
-            // The object's work is over, and its status says so; the Event is what is left to say.
+            // The object is finished, so its status does not change. Only an Event can report the fault.
             if self.leading.is_on() {
                 let transition = Transition {
                     meta: object.meta(),
@@ -296,51 +307,31 @@ impl<K: Kind> Eyes<K> {
         }
     }
 
-    async fn act(&self, object: &K::Object, effects: &[Effect<K::External>]) -> Result<(), Stop> {
-        for effect in effects {
-            self.must_lead()?;
-            match effect {
-                Effect::Ensure(manifest) => {
-                    let made = self.led(self.hands.ensure(manifest)).await;
-                    made.map_err(|stop| aside(manifest, stop))?;
-                }
-                Effect::Apply(manifest) => self.led(self.hands.apply(manifest)).await?,
-                Effect::Delete(target) => self.led(self.hands.delete(target)).await?,
-                Effect::Patch {
-                    target,
-                    subresource,
-                    patch,
-                } => {
-                    let place = Place {
-                        subresource: *subresource,
-                        ..Place::from(target)
-                    };
-                    let version = target.version.as_deref();
-                    let patch = patch.clone();
-                    self.led(self.hands.patch(place, &target.uid, version, patch))
-                        .await?;
-                }
-                Effect::External {
-                    effect,
-                    irreversible: _,
-                } => {
-                    self.kind.perform(object, effect).await?;
-                }
-            }
+    /// Reads objects from the API server into the caches, because a decision assumes that
+    /// they are absent.
+    async fn confirm(&self, meta: &ObjectMeta, reads: &[LiveRead]) -> Result<(), Fault> {
+        let (kind, object) = (K::RESOURCE.kind, Key::of(meta));
+        for read in reads {
+            tracing::debug!(kind, %object, ?read, "reads from the API server");
+            self.hands.confirm(read).await?;
         }
         Ok(())
     }
 
-    /// Puts the finalizer on; the new version.
+    /// Adds the finalizer. Returns the new version.
     async fn hold(&self, object: &K::Object, version: &str) -> Result<String, Stop> {
         self.must_lead()?;
         let mut finalizers = object.finalizers().to_vec();
         finalizers.push(K::FINALIZER.to_owned());
-        self.metadata(object, version, json!({ "finalizers": finalizers }))
-            .await
+        let version = self
+            .metadata(object, version, json!({ "finalizers": finalizers }))
+            .await?;
+        let (kind, object) = (K::RESOURCE.kind, Key::of(object.meta()));
+        tracing::debug!(kind, %object, "added the finalizer");
+        Ok(version)
     }
 
-    /// Takes the finalizer off and leaves annotations, in one write; nothing if both are done.
+    /// Removes the finalizer and sets annotations, in one write. Writes nothing if both are already done.
     async fn release(
         &self,
         object: &K::Object,
@@ -351,8 +342,8 @@ impl<K: Kind> Eyes<K> {
         let has_all = annotations
             .iter()
             .all(|(name, value)| object.annotations().get(name) == Some(value));
-        // The object as decided from may not have the finalizer yet that this very pass put on;
-        // such a pass does not release, because it had effects to wait for.
+        // `object` may lack the finalizer that this same reconciliation added. Such a reconciliation does
+        // not release the object, because it had effects to wait for.
         if !is_held::<K>(meta) && (has_all || meta.deletion_timestamp.is_some()) {
             return Ok(());
         }
@@ -368,6 +359,8 @@ impl<K: Kind> Eyes<K> {
             json!({ "finalizers": finalizers, "annotations": annotations }),
         )
         .await?;
+        let (kind, object) = (K::RESOURCE.kind, Key::of(meta));
+        tracing::debug!(kind, %object, "removed the finalizer");
         Ok(())
     }
 
@@ -399,7 +392,7 @@ impl<K: Kind> Eyes<K> {
         }
     }
 
-    /// After the Lease is lost no write may begin; those on their way are harmless.
+    /// Returns an error if the Lease is lost. Then no write may begin; writes in flight are harmless.
     fn must_lead(&self) -> Result<(), Stop> {
         if self.leading.is_on() || mutant::on(Mutant::LeaseLossIgnored) {
             Ok(())
@@ -408,7 +401,8 @@ impl<K: Kind> Eyes<K> {
         }
     }
 
-    /// A write, given up when the Lease ends: one that still waits for a connection never begins.
+    /// Performs a write, but drops it when the Lease ends. So a write that still waits for a connection
+    /// never begins then.
     async fn led<T>(&self, write: impl Future<Output = Result<T, Fault>>) -> Result<T, Stop> {
         if mutant::on(Mutant::LeaseLossIgnored) {
             return Ok(write.await?);
@@ -420,7 +414,7 @@ impl<K: Kind> Eyes<K> {
         }
     }
 
-    /// What a recorded transition moves in the metrics.
+    /// Counts a recorded transition in the metrics.
     fn count(&self, stored: &K::Status, status: &K::Status, now: Timestamp) {
         let kind = K::RESOURCE.kind;
         if stored.phase() == status.phase() && stored.epoch() == status.epoch() {
@@ -447,16 +441,11 @@ impl<K: Kind> Eyes<K> {
     }
 }
 
-/// A refusal of what everything else does not need is no reason to stop.
-fn aside(manifest: &Manifest, stop: Stop) -> Stop {
-    match stop {
-        Stop::Fault(fault)
-            if manifest.aside && matches!(fault.class, Class::Denied | Class::Invalid) =>
-        {
-            Stop::Aside(fault)
-        }
-        other @ (Stop::Fault(_) | Stop::Aside(_) | Stop::NotLeading) => other,
-    }
+/// Returns whether the object needs our finalizer: something is about to be created for it, or was.
+/// Someone may have removed the finalizer since, for example with `kubectl replace`.
+fn must_hold<K: Kind>(decision: &Decision<K::Status, K::External>) -> bool {
+    let has_children = decision.status.has_children() && !mutant::on(Mutant::FinalizerNotRestored);
+    decision.hold == Hold::Keep && (!decision.effects.is_empty() || has_children)
 }
 
 fn is_held<K: Kind>(meta: &ObjectMeta) -> bool {
@@ -466,7 +455,7 @@ fn is_held<K: Kind>(meta: &ObjectMeta) -> bool {
         .any(|name| name == K::FINALIZER)
 }
 
-/// Since when the main condition has been as it is.
+/// Returns the time of the last transition of the main condition.
 fn since<S: Status>(status: &S) -> Option<Timestamp> {
     main_condition(status).map(|known| known.last_transition_time.0)
 }
@@ -481,7 +470,7 @@ fn phase_name<S: Status>(status: &S) -> &'static str {
     status.phase().map_or("Unknown", Phase::name)
 }
 
-/// Whether a user should hear of it: another phase, another attempt, another reason.
+/// Returns whether the change deserves an Event: another phase, another attempt or another reason.
 fn has_turned<S: Status>(stored: &S, status: &S) -> bool {
     let main = |status: &S| {
         let reason = main_condition(status).map(|known| known.reason.clone());
@@ -491,8 +480,8 @@ fn has_turned<S: Status>(stored: &S, status: &S) -> bool {
     main(stored) != main(status)
 }
 
-/// Conditions beside the main one that a user should hear of: what turned bad, and what is well now.
-/// What the main one tells in the same words is not told twice.
+/// Returns the secondary conditions that deserve their own Event: a new warning or a recovery. A
+/// condition is skipped if the main condition reports the same reason.
 fn turned_apart<S: Status>(
     stored: &S,
     status: &S,
@@ -515,7 +504,7 @@ fn turned_apart<S: Status>(
     turned.collect()
 }
 
-/// Refuses what no decision may ask for.
+/// Rejects a decision that breaks a rule of the engine.
 fn check<K: Kind>(
     stored: &K::Status,
     decision: &Decision<K::Status, K::External>,
@@ -554,7 +543,7 @@ fn check<K: Kind>(
                     "an irreversible effect was refused: the stored status does not carry its intent '{intent}'"
                 )));
             }
-            (Effect::Ensure(manifest), _) if is_deleting => {
+            (Effect::Ensure(manifest), _) if is_deleting && !manifest.existing => {
                 return Err(Fault::bug(format!(
                     "the creation of {} '{}' was refused: the object is being deleted",
                     manifest.resource.kind, manifest.name
@@ -573,7 +562,7 @@ fn check<K: Kind>(
     Ok(())
 }
 
-/// The intent of an effect that cannot be undone, or of the object that it makes or changes.
+/// Returns the intent of an irreversible effect, or of the object that the effect creates or changes.
 fn irreversible<X>(effect: &Effect<X>) -> Option<&str> {
     match effect {
         Effect::External { irreversible, .. } => irreversible.as_deref(),

@@ -1,4 +1,4 @@
-//! Objects that cannot be read, reported on themselves.
+//! Reports undecodable objects on the objects themselves.
 
 use api::{Reason, Shape, Status, Timestamp, Verdict, names, status::condition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -15,12 +15,14 @@ use crate::{
 };
 
 impl<K: Kind> Eyes<K> {
-    /// Reports an object that cannot be read on itself; what it is now is read first.
+    /// Reports an undecodable object on the object itself, after reading its current state.
     ///
     /// # Guarantees
-    /// - A finished object's conditions stay as they are: it is told by an Event only.
-    /// - What is stored already is not written again, or our own write would bring us back here.
-    /// - One that is being deleted is let go if its author wants that, and told how otherwise.
+    /// - The conditions of a finished object stay unchanged: only an Event reports it.
+    /// - A report that is already stored is not written again. Otherwise our own write would trigger
+    ///   the next report.
+    /// - An object in deletion is released if its author requests that. Otherwise the message names the
+    ///   annotation for it.
     pub(crate) async fn report_poison(
         &self,
         key: &Key,
@@ -34,12 +36,12 @@ impl<K: Kind> Eyes<K> {
             subresource: None,
         };
         let known = self.hands.get(place).await?;
-        // Asked after the read: it took its time.
+        // Checked after the read, because the read took time.
         if !self.leading.is_on() {
             return Ok(Looked::Abandoned);
         }
         let text = |pointer: &str| known.pointer(pointer).and_then(Value::as_str);
-        // Another object of this name: the watch will bring it.
+        // Another object has this name now. The watch will deliver it.
         if text("/metadata/uid") != Some(poison.uid.as_str()) {
             return Ok(Looked::Skipped);
         }
@@ -111,7 +113,8 @@ impl<K: Kind> Eyes<K> {
             poison.generation,
             now,
         );
-        // Conditions that are not ours to derive stay; `Reconciling` would contradict `Stalled`.
+        // Conditions that we do not derive here stay. `Reconciling` does not: it would
+        // contradict `Stalled`.
         let mut conditions: Vec<Value> = progress.conditions.iter().map(|one| json!(one)).collect();
         let said: Vec<&str> = progress
             .conditions
@@ -143,8 +146,9 @@ impl<K: Kind> Eyes<K> {
     }
 }
 
-/// A condition of what stays: nobody looks any more whether it is true. As JSON, because what was stored
-/// may be just what cannot be read; otherwise [`api::Progress::doubt`] does the same.
+/// Sets a true condition of a long-lived object to `Unknown`, because nobody checks it any more. It
+/// works on JSON, because the stored status may be the undecodable part. For a decoded status,
+/// [`api::Progress::doubt`] does the same.
 fn doubted(shape: Shape, condition: &Value, now: Timestamp) -> Value {
     let mut one = condition.clone();
     if shape == Shape::LongLived && one["status"] == "True" {

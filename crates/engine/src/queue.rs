@@ -1,31 +1,68 @@
-//! Which key is looked at next: one at a time per key, each at its time.
+//! The queue of keys: each key at its time, and one reconciliation per key at a time.
 //!
-//! The structure is pure: time comes in as an argument, so its rules are tested without waiting.
+//! The queue is a pure data structure. Time is an argument, so tests check its rules without waiting.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+};
 
 use tokio::time::Instant;
 
 use crate::key::Key;
 
-/// What a finished pass asks for.
+/// Request of a finished reconciliation for the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing: an event will come.
+    /// Wait for an event.
     Idle,
-    /// Look again at this time, or earlier if something happens.
+    /// Reconcile again at this time, or earlier after an event.
     At(Instant),
-    /// After an error: not before this time, whatever happens, except a new generation.
-    Backoff(Instant),
+    /// Wait after an error, as [`Backoff`] defines. A new generation ends the wait.
+    Backoff(Backoff),
 }
 
-/// The keys that wait, and those that are worked on.
+/// A wait after an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    /// Time of the next reconciliation if no event arrives.
+    pub until: Instant,
+    /// Time from which an ordinary event brings the reconciliation forward. For a long-lived object it is soon:
+    /// others may change the object, and only a part of it may have been rejected. A run waits.
+    pub deaf_until: Instant,
+}
+
+impl Backoff {
+    /// Returns a backoff that ordinary events do not shorten.
+    #[must_use]
+    pub fn deaf(until: Instant) -> Self {
+        Self {
+            until,
+            deaf_until: until,
+        }
+    }
+}
+
+impl fmt::Display for Next {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wait = |at: &Instant| at.saturating_duration_since(Instant::now());
+        match self {
+            Self::Idle => formatter.write_str("on the next event"),
+            Self::At(at) => write!(formatter, "in {:?}", wait(at)),
+            Self::Backoff(backoff) => {
+                write!(formatter, "in {:?}, after an error", wait(&backoff.until))
+            }
+        }
+    }
+}
+
+/// The waiting keys, and the keys in progress.
 ///
 /// # Guarantees
-/// - A key is never handed out twice at once; what happens meanwhile leads to one more look.
-/// - A key in backoff is not looked at earlier because of ordinary events, and these do not
-///   lengthen its wait either. [`Queue::urgent`] (a new generation, a deletion) ends it.
-/// - Its size is bounded by the number of objects.
+/// - A key is never reconciled concurrently. Events that arrive meanwhile lead to exactly one more reconciliation.
+/// - Ordinary events bring a key in backoff forward only as far as its [`Backoff`] allows, and never lengthen its
+///   wait. [`Queue::urgent`] (a new generation, a deletion) ends the wait.
+/// - The size of the queue is bounded by the number of objects.
 #[derive(Debug, Default)]
 pub struct Queue {
     keys: HashMap<Key, Entry>,
@@ -34,49 +71,64 @@ pub struct Queue {
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Entry {
-    /// When it is to be looked at.
+    /// Time at which the key is due.
     due: Option<Instant>,
-    /// Since when it has been due for an ordinary reason; for the age of the queue.
+    /// Whether a worker reconciles the key now.
     running: bool,
-    /// It is due because of a backoff, so ordinary events change nothing.
-    backoff: bool,
-    /// Something happened while it was worked on.
+    /// Time before which ordinary events change nothing, if the key is in backoff.
+    backoff: Option<Instant>,
+    /// Whether an event arrived during the reconciliation.
     again: bool,
-    /// Something urgent happened while it was worked on.
+    /// Whether our own write changed the object during the reconciliation.
+    again_own: bool,
+    /// Whether an urgent event arrived during the reconciliation.
     urgent: bool,
 }
 
 impl Queue {
-    /// Something happened to this key.
+    /// Queues a key after an ordinary event.
     pub fn touch(&mut self, key: &Key, now: Instant) {
         let entry = self.keys.entry(key.clone()).or_default();
         if entry.running {
             entry.again = true;
-        } else if !entry.backoff {
-            self.schedule(key, now, false);
+            return;
+        }
+        match entry.backoff {
+            None => self.schedule(key, now, None),
+            Some(deaf_until) => self.bring_forward(key, now.max(deaf_until)),
         }
     }
 
-    /// Something happened that ends a backoff: a new generation, a deletion, a person's wish.
+    /// Queues a key after our own write changed its object. Such a write does not end a backoff.
+    pub fn touch_own(&mut self, key: &Key, now: Instant) {
+        let entry = self.keys.entry(key.clone()).or_default();
+        if entry.running {
+            entry.again_own = true;
+        } else if entry.backoff.is_none() {
+            self.schedule(key, now, None);
+        }
+    }
+
+    /// Queues a key now and ends its backoff, after a new generation, a deletion or a request of a user.
     pub fn urgent(&mut self, key: &Key, now: Instant) {
         let entry = self.keys.entry(key.clone()).or_default();
         if entry.running {
             entry.urgent = true;
         } else {
-            entry.backoff = false;
-            self.schedule(key, now, false);
+            entry.backoff = None;
+            self.schedule(key, now, None);
         }
     }
 
-    /// Looks at this key at this time, unless it is due earlier.
+    /// Queues a key for this time, unless it is due earlier.
     pub fn schedule_at(&mut self, key: &Key, at: Instant) {
         let entry = self.keys.entry(key.clone()).or_default();
-        if !entry.running && !entry.backoff {
-            self.schedule(key, at, false);
+        if !entry.running && entry.backoff.is_none() {
+            self.schedule(key, at, None);
         }
     }
 
-    /// Hands out the key that is due longest.
+    /// Returns the key that has been due longest, and marks it as in progress.
     pub fn start(&mut self, now: Instant) -> Option<Key> {
         let (due, _) = self.due.first()?;
         if *due > now {
@@ -91,26 +143,36 @@ impl Queue {
         Some(key)
     }
 
-    /// Takes a key back.
+    /// Ends the reconciliation of a key, and schedules the next one.
     pub fn finish(&mut self, key: &Key, next: Next, now: Instant) {
         let Some(entry) = self.keys.get_mut(key) else {
             return;
         };
-        let Entry { again, urgent, .. } = std::mem::take(entry);
+        let Entry {
+            again,
+            again_own,
+            urgent,
+            ..
+        } = std::mem::take(entry);
         if urgent {
-            return self.schedule(key, now, false);
+            return self.schedule(key, now, None);
         }
         match next {
-            Next::Backoff(until) => self.schedule(key, until, true),
-            Next::Idle | Next::At(_) if again => self.schedule(key, now, false),
-            Next::At(at) => self.schedule(key, at, false),
+            Next::Backoff(Backoff { until, deaf_until }) => {
+                self.schedule(key, until, Some(deaf_until));
+                if again {
+                    self.bring_forward(key, now.max(deaf_until));
+                }
+            }
+            Next::Idle | Next::At(_) if again || again_own => self.schedule(key, now, None),
+            Next::At(at) => self.schedule(key, at, None),
             Next::Idle => {
                 self.keys.remove(key);
             }
         }
     }
 
-    /// Drops the keys that wait and are not to be kept.
+    /// Drops waiting keys for which `is_kept` returns false.
     pub fn retain(&mut self, mut is_kept: impl FnMut(&Key) -> bool) {
         let due = &mut self.due;
         self.keys.retain(|key, entry| {
@@ -122,13 +184,13 @@ impl Queue {
         });
     }
 
-    /// When the next key is due.
+    /// Returns when the next key is due.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// How many keys are due, and for how long the oldest one has been.
+    /// Returns the number of due keys, and how long the oldest has been due.
     #[must_use]
     pub fn depth(&self, now: Instant) -> (usize, std::time::Duration) {
         let depth = self.due.iter().take_while(|(due, _)| *due <= now).count();
@@ -140,11 +202,23 @@ impl Queue {
         (depth, oldest)
     }
 
-    fn schedule(&mut self, key: &Key, at: Instant, backoff: bool) {
+    /// Moves a key in backoff to this time, unless it is due earlier.
+    fn bring_forward(&mut self, key: &Key, at: Instant) {
+        let Some(entry) = self.keys.get_mut(key) else {
+            return;
+        };
+        if let Some(before) = entry.due.filter(|before| at < *before) {
+            self.due.remove(&(before, key.clone()));
+            entry.due = Some(at);
+            self.due.insert((at, key.clone()));
+        }
+    }
+
+    fn schedule(&mut self, key: &Key, at: Instant, backoff: Option<Instant>) {
         let entry = self.keys.entry(key.clone()).or_default();
         entry.backoff = backoff;
         if let Some(before) = entry.due {
-            if !backoff && before <= at {
+            if backoff.is_none() && before <= at {
                 return;
             }
             self.due.remove(&(before, key.clone()));
@@ -191,7 +265,11 @@ mod tests {
         queue.touch(&key("a"), now);
         queue.start(now);
         queue.touch(&key("a"), now);
-        queue.finish(&key("a"), Next::Backoff(now + 10 * SECOND), now);
+        queue.finish(
+            &key("a"),
+            Next::Backoff(Backoff::deaf(now + 10 * SECOND)),
+            now,
+        );
         for step in 0..100 {
             queue.touch(&key("a"), now + SECOND / 10 * step);
             queue.schedule_at(&key("a"), now + SECOND);
@@ -202,16 +280,66 @@ mod tests {
     }
 
     #[test]
+    fn an_event_brings_a_backoff_forward_that_listens() {
+        let now = Instant::now();
+        let listening = Backoff {
+            until: now + 300 * SECOND,
+            deaf_until: now + 5 * SECOND,
+        };
+        let in_backoff = || {
+            let mut queue = Queue::default();
+            queue.touch(&key("a"), now);
+            queue.start(now);
+            queue.finish(&key("a"), Next::Backoff(listening), now);
+            queue
+        };
+        let due_after = |happens: fn(&mut Queue, &Key, Instant), at: Duration| {
+            let mut queue = in_backoff();
+            happens(&mut queue, &key("a"), now + at);
+            queue.next_due().map(|due| due - now)
+        };
+        assert_eq!(due_after(Queue::touch, SECOND), Some(5 * SECOND));
+        assert_eq!(due_after(Queue::touch, 7 * SECOND), Some(7 * SECOND));
+        assert_eq!(due_after(Queue::touch, 400 * SECOND), Some(300 * SECOND));
+        assert_eq!(due_after(Queue::touch_own, 7 * SECOND), Some(300 * SECOND));
+        assert_eq!(due_after(Queue::urgent, SECOND), Some(SECOND));
+
+        let mut queue = Queue::default();
+        queue.touch(&key("a"), now);
+        queue.start(now);
+        queue.touch_own(&key("a"), now);
+        queue.finish(&key("a"), Next::Backoff(listening), now);
+        assert_eq!(
+            queue.next_due(),
+            Some(now + 300 * SECOND),
+            "a write of ours"
+        );
+        queue.urgent(&key("a"), now);
+        queue.start(now);
+        queue.touch(&key("a"), now);
+        queue.finish(&key("a"), Next::Backoff(listening), now);
+        assert_eq!(queue.next_due(), Some(now + 5 * SECOND), "during the look");
+    }
+
+    #[test]
     fn a_new_generation_ends_a_backoff_also_when_it_comes_during_the_pass() {
         let now = Instant::now();
         let mut queue = Queue::default();
         queue.touch(&key("a"), now);
         queue.start(now);
-        queue.finish(&key("a"), Next::Backoff(now + 10 * SECOND), now);
+        queue.finish(
+            &key("a"),
+            Next::Backoff(Backoff::deaf(now + 10 * SECOND)),
+            now,
+        );
         queue.urgent(&key("a"), now + SECOND);
         assert_eq!(queue.start(now + SECOND), Some(key("a")));
         queue.urgent(&key("a"), now + SECOND);
-        queue.finish(&key("a"), Next::Backoff(now + 20 * SECOND), now + SECOND);
+        queue.finish(
+            &key("a"),
+            Next::Backoff(Backoff::deaf(now + 20 * SECOND)),
+            now + SECOND,
+        );
         assert_eq!(queue.start(now + SECOND), Some(key("a")));
     }
 

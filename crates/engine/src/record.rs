@@ -1,5 +1,5 @@
-//! What is written into a status after a fault, and the difference that a write is. What a decision
-//! leads to is [`api::decide::Decision::settled`].
+//! The status after a fault, and the patch that writes a status. The status after a decision is
+//! [`api::decide::Decision::settled`].
 
 use std::time::Duration;
 
@@ -12,16 +12,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mutant::Mutant;
 use serde_json::{Map, Value};
 
-/// What a decision had seen whose effects or whose record failed.
+/// The state that a decision observed before its effects or its status write failed.
 pub(crate) struct Seen<S> {
     pub(crate) status: S,
     pub(crate) facts: Vec<Fact>,
 }
 
-/// The status after a fault: the stored one, with the error, the step and the retry. `None` if
-/// nothing may be said, because the object's work is over.
+/// Returns the status after a fault: the stored one, with the error, the step and the retry. Returns `None`
+/// if the object is finished, because then its status must not change.
 ///
-/// What stays must not go on saying of the world what nobody looked at: a fault can last for days.
+/// A long-lived object must not keep reporting stale observations while reconciliation fails. That
+/// can last for days.
 pub(crate) fn failed<S: Status>(
     stored: &S,
     fault: &Fault,
@@ -60,7 +61,7 @@ pub(crate) fn failed<S: Status>(
     Some(status)
 }
 
-/// What a fault says to a user.
+/// Converts a fault to the verdict that users read.
 pub(crate) fn verdict_of(fault: &Fault) -> Verdict {
     match fault.class {
         Class::Transient | Class::Conflict | Class::Denied => {
@@ -72,13 +73,13 @@ pub(crate) fn verdict_of(fault: &Fault) -> Verdict {
     }
 }
 
-/// Whether there is something to write.
+/// Returns whether the status has to be written.
 pub(crate) fn differs<S: Status>(old: &S, new: &S) -> bool {
     old != new || mutant::on(Mutant::HotLoop)
 }
 
-/// The merge patch that turns `old` into `new`, which is written now. Fields that our types do not know
-/// are not touched.
+/// Returns the merge patch that changes `old` to `new`, with `now` as the time of the write. Fields that
+/// our types do not know stay unchanged.
 pub(crate) fn difference<S: Status>(
     old: &S,
     new: &S,
@@ -90,14 +91,14 @@ pub(crate) fn difference<S: Status>(
     Ok(merge_patch(&old, &new))
 }
 
-/// What goes on quickly (a count, what is waited for) is told this often, to the second; what turns is told
-/// at once.
+/// Minimum interval between status writes that change only messages or counters, with a precision of one
+/// second. Transitions are written immediately.
 const WORDS_EVERY: Duration = Duration::from_secs(3);
 
-/// When a status may be written that says the same as the stored one in other words; `None`: now.
+/// Returns when a message-only change may be written, or `None` to write it now.
 ///
-/// What an object that stays says of its world changes as often as others change that world: without
-/// a bound one of them could fill the API server with writes of ours.
+/// The observations in the status of a long-lived object change as often as others change their objects.
+/// Without a bound, one of them could flood the API server with our status writes.
 pub(crate) fn may_wait<S: Status>(stored: &S, status: &S, now: Timestamp) -> Option<Timestamp> {
     if S::SHAPE != Shape::LongLived || stored == status {
         return None;
@@ -106,7 +107,7 @@ pub(crate) fn may_wait<S: Status>(stored: &S, status: &S, now: Timestamp) -> Opt
     let at = written
         .saturating_add(WORDS_EVERY)
         .unwrap_or(Timestamp::MAX);
-    // A record from the future was written by another clock.
+    // Another clock wrote a time in the future.
     let is_recent = written <= now && now < at;
     (is_recent && is_same_but_for_words(stored, status)).then_some(at)
 }
@@ -157,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// A fault can last for days: nothing stays true that nobody looks at.
+    /// A fault can last for days. Meanwhile no condition stays true without a check.
     #[test]
     fn r50_a_fault_leaves_no_condition_as_it_was() {
         let now = Timestamp::UNIX_EPOCH;
@@ -213,7 +214,7 @@ mod tests {
         assert_eq!(status.server_status, seen.status.server_status);
     }
 
-    /// The budget of writes: words wait for the next telling, and nothing else does.
+    /// The write budget: only message-only changes wait for the next interval.
     #[test]
     fn other_words_wait_and_turns_do_not() {
         let at = |seconds| Timestamp::from_second(seconds).unwrap();

@@ -1,4 +1,4 @@
-//! Tasks that must not end: each has a name, and its end is an error that somebody reads.
+//! Tasks that must not end. Each has a name, and its end is an error that is reported.
 
 use std::{collections::HashMap, fmt, pin::pin, time::Duration};
 
@@ -10,26 +10,26 @@ use tokio::{
 
 use crate::health::Health;
 
-/// Tells tasks that it is time to stop. Cheap to clone.
+/// A signal for tasks to stop. Cheap to clone.
 ///
-/// Every task that is spawned takes one. It is also on once its [`Trigger`] is gone: nobody could
-/// switch it on any more.
+/// Every spawned task takes one. The signal is also on after its [`Trigger`] was dropped, because
+/// nobody could switch it on any more.
 #[derive(Debug, Clone)]
 pub struct Shutdown(watch::Receiver<bool>);
 
-/// Switches a [`Shutdown`] on, by [`Trigger::pull`] or by being dropped.
+/// The switch of a [`Shutdown`]. [`Trigger::pull`], or dropping it, switches the signal on.
 #[derive(Debug)]
 pub struct Trigger(watch::Sender<bool>);
 
 impl Shutdown {
-    /// A switch and what it switches.
+    /// Returns a trigger and its signal.
     #[must_use]
     pub fn pair() -> (Trigger, Self) {
         let (sender, receiver) = watch::channel(false);
         (Trigger(sender), Self(receiver))
     }
 
-    /// Returns when it is time to stop; at once if it already was. May be dropped and called again.
+    /// Waits for the shutdown. Returns at once if it has begun. May be dropped and called again.
     pub async fn wait(&self) {
         match self.0.clone().wait_for(|on| *on).await {
             Ok(_on) => {}
@@ -37,7 +37,7 @@ impl Shutdown {
         }
     }
 
-    /// Whether it is time to stop.
+    /// Returns whether the shutdown has begun.
     #[must_use]
     pub fn is_on(&self) -> bool {
         *self.0.borrow() || self.0.has_changed().is_err()
@@ -45,30 +45,30 @@ impl Shutdown {
 }
 
 impl Trigger {
-    /// It is time to stop.
+    /// Begins the shutdown.
     pub fn pull(&self) {
         self.0.send_replace(true);
     }
 }
 
-/// Why supervision ended other than by order.
+/// Error of a supervision that did not end by order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("task '{name}' {how}")]
 pub struct TaskEnded {
     /// The task's name.
     pub name: String,
-    /// How it ended, in words.
+    /// Description of its end.
     pub how: String,
 }
 
 type Outcome = Result<(), String>;
 
-/// A group of named tasks that live and stop together.
+/// A group of named tasks that run and stop together.
 ///
 /// # Guarantees
-/// - Nothing is detached: dropping the supervisor aborts its tasks.
-/// - The end of a task before the order to stop, however it ends, is logged as an error, makes
-///   `/livez` fail, stops the others and comes back from [`Supervisor::run_until`].
+/// - No task is detached: dropping the supervisor aborts its tasks.
+/// - Any end of a task before the order to stop is logged as an error, makes `/livez` fail, stops
+///   the other tasks, and is returned by [`Supervisor::run_until`].
 pub struct Supervisor {
     tasks: JoinSet<Outcome>,
     names: HashMap<Id, String>,
@@ -87,7 +87,7 @@ impl fmt::Debug for Supervisor {
 }
 
 impl Supervisor {
-    /// A group without tasks, which are aborted if they have not stopped `grace` after the order.
+    /// Returns a group without tasks. Tasks that still run `grace` after the order are aborted.
     #[must_use]
     pub fn new(health: Health, grace: Duration) -> Self {
         let (trigger, shutdown) = Shutdown::pair();
@@ -101,13 +101,13 @@ impl Supervisor {
         }
     }
 
-    /// What the tasks of this group must watch: it is on once the group is to stop.
+    /// Returns the signal that the tasks of this group must watch. It is on when they must stop.
     #[must_use]
     pub fn shutdown(&self) -> Shutdown {
         self.shutdown.clone()
     }
 
-    /// Starts a task, which is to go on until [`Supervisor::shutdown`] is on.
+    /// Starts a task, which must run until [`Supervisor::shutdown`] is on.
     pub fn spawn<E: fmt::Display>(
         &mut self,
         name: impl Into<String>,
@@ -118,11 +118,12 @@ impl Supervisor {
         self.names.insert(handle.id(), name.into());
     }
 
-    /// Waits for the order to stop or for a task to end, stops all tasks and waits for their end.
+    /// Waits for the order to stop or for the end of a task. Then stops all tasks
+    /// and waits for them.
     ///
     /// # Errors
-    /// Names the first task that ended before the order, failed to stop, or was still running
-    /// after the grace and was aborted.
+    /// Names the first task that ended before the order, failed to stop, or was still running after
+    /// the grace period and was aborted.
     pub async fn run_until(mut self, order: impl Future<Output = ()>) -> Result<(), TaskEnded> {
         let mut order = pin!(order);
         let mut first = tokio::select! {
@@ -146,7 +147,7 @@ impl Supervisor {
         first.map_or(Ok(()), Err)
     }
 
-    /// The next task that did not stop well; nothing once all have stopped.
+    /// Returns the next task that did not stop successfully, or `None` once all have stopped.
     async fn stopped(&mut self, deadline: Instant) -> Option<TaskEnded> {
         loop {
             let failed = match timeout_at(deadline, self.tasks.join_next_with_id()).await {
@@ -187,7 +188,7 @@ impl Supervisor {
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()

@@ -1,8 +1,8 @@
-//! Watches: from the API server into caches, and the caches that a write must reach.
+//! Watches that fill caches from the API server, and the caches that receive our writes.
 
 use std::{
     collections::{HashMap, HashSet},
-    fmt::Debug,
+    fmt::{self, Debug},
     pin::pin,
     sync::{
         Arc,
@@ -14,7 +14,7 @@ use std::{
 use futures::{StreamExt, future::BoxFuture};
 use kube::{
     Api, Client, Resource,
-    core::{DeserializeGuard, NamespaceResourceScope},
+    core::NamespaceResourceScope,
     runtime::{
         WatchStreamExt,
         utils::Backoff,
@@ -27,45 +27,87 @@ use serde_json::Value;
 
 use crate::{
     cache::{Cache, Identity, Poison},
+    client::READ_TIMEOUT,
     fault::words,
     feeds::{Blocker, Feeds},
+    guard::{self, Guard, Unreadable},
     health::Health,
     key::Key,
     metrics::Metrics,
+    proven::Proven,
     supervise::{Shutdown, Supervisor},
 };
 
-/// Which namespaces are watched.
+/// Seconds after which the server ends a watch. The watch is then reopened where it ended.
+///
+/// The server promises no bookmarks: it sends none for Events, and none for a type without a change since the server
+/// started. With kube's 290 s, the client's read timeout took such a healthy watch for dead.
+const WATCH_SECONDS: u32 = 90;
+
+// kube gives up a watch that is silent for 5 s longer. The read timeout is for connections that kube does not monitor.
+const _: () = assert!(WATCH_SECONDS as u64 + 10 <= READ_TIMEOUT.as_secs());
+
+/// Number of objects in one response to a list request. An object has up to 1.5 MB, so a response has at most 75 MB.
+/// With kube's default of 500 objects it could have 750 MB.
+const PAGE: u32 = 50;
+
+/// The namespaces that are watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// All of them, by cluster-wide watches.
+    /// All namespaces, with cluster-wide watches.
     All,
-    /// These only, by a watch each: Roles are enough.
+    /// Only these namespaces, with one watch each. Roles are enough.
     Namespaces(Vec<String>),
 }
 
-/// What is watched, and what is kept of it.
-#[derive(Debug, Clone)]
+/// A watch of one type of objects: the selection, and the cached value of each object.
+#[derive(Clone)]
 pub struct Watch<K, T> {
-    /// Only objects with these labels.
+    /// Label selector of the objects.
     pub labels: Option<String>,
-    /// Only objects with these fields.
+    /// Field selector of the objects.
     pub fields: Option<String>,
-    /// What is kept of an object: as little as decisions need, since thousands are.
-    pub thin: fn(K) -> T,
-    /// The words by which an object is found.
+    /// Reduces an object to its cached value: as little as decisions need, because thousands are kept.
+    pub thin: Thin<K, T>,
+    /// Returns the index keys of an object.
     pub index: fn(&T) -> Vec<String>,
 }
 
-/// Puts answers of writes into a cache, whatever its type.
+impl<K, T> fmt::Debug for Watch<K, T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Watch")
+            .field("labels", &self.labels)
+            .field("fields", &self.fields)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A function that converts an object to its cached value.
+pub type Thin<K, T> = Arc<dyn Fn(K, Source) -> T + Send + Sync>;
+
+/// Source of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The watch, or the response of a write.
+    Watch,
+    /// A live read that a decision requested.
+    LiveRead,
+}
+
+/// A writer that puts responses of writes into a cache of any type.
 pub(crate) trait Written: Send + Sync {
     fn written(&self, object: Value);
     fn removed(&self, key: &Key, uid: &str);
+    /// Stores an object of a live list of this version. Returns the error if it cannot be decoded.
+    fn listed_live(&self, object: Value, as_of: u64) -> Result<(), String>;
+    fn uid(&self, key: &Key) -> Option<(Key, String)>;
+    fn uids(&self, word: &str) -> Vec<(Key, String)>;
 }
 
 struct Writer<K, T> {
     cache: Cache<T>,
-    thin: fn(K) -> T,
+    thin: Thin<K, T>,
 }
 
 impl<K, T> Written for Writer<K, T>
@@ -74,16 +116,17 @@ where
     T: Send + Sync + 'static,
 {
     fn written(&self, object: Value) {
-        match serde_json::from_value::<K>(object) {
-            Ok(mut object) => {
-                object.meta_mut().managed_fields = None;
+        match guard::read::<K>(object) {
+            Ok(object) => {
                 let identity = Identity::of(object.meta());
-                self.cache.written(identity, (self.thin)(object));
+                self.cache
+                    .written(identity, (self.thin)(object, Source::Watch));
             }
-            // The watch will bring it, readable or not.
-            Err(error) => tracing::warn!(
+            // The watch will deliver the object, decodable or not.
+            Err(unreadable) => tracing::warn!(
                 resource = self.cache.name(),
-                "the answer of a write cannot be read: {error}"
+                "the answer of a write cannot be read: {}",
+                unreadable.error
             ),
         }
     }
@@ -91,9 +134,25 @@ where
     fn removed(&self, key: &Key, uid: &str) {
         self.cache.removed(key, uid);
     }
+
+    fn listed_live(&self, object: Value, as_of: u64) -> Result<(), String> {
+        let object: K = guard::read(object).map_err(|unreadable| unreadable.error)?;
+        let identity = Identity::of(object.meta());
+        let kept = (self.thin)(object, Source::LiveRead);
+        self.cache.listed_live(identity, kept, as_of);
+        Ok(())
+    }
+
+    fn uid(&self, key: &Key) -> Option<(Key, String)> {
+        self.cache.uid(key)
+    }
+
+    fn uids(&self, word: &str) -> Vec<(Key, String)> {
+        self.cache.uids(word)
+    }
 }
 
-/// The caches by group and plural.
+/// The writers of the caches, by group and plural.
 type Writers = HashMap<(&'static str, &'static str), Arc<dyn Written>>;
 
 type Feed = Box<dyn FnOnce(Shutdown) -> BoxFuture<'static, Result<(), String>> + Send>;
@@ -101,8 +160,8 @@ type Feed = Box<dyn FnOnce(Shutdown) -> BoxFuture<'static, Result<(), String>> +
 /// All watches of a process, and their caches.
 ///
 /// # Guarantees
-/// - One undecodable object does not break a watch: it is kept as [`Poison`], and the rest goes on.
-/// - An error of a watch is counted and logged; the watch is opened again, after 10 s at most.
+/// - One undecodable object does not break a watch: it is kept as [`Poison`], and the watch continues.
+/// - An error of a watch is counted and logged. The watch is reopened, after 10 s at most.
 pub struct Hub {
     client: Client,
     metrics: Metrics,
@@ -111,6 +170,7 @@ pub struct Hub {
     rounds: Arc<AtomicU64>,
     feeds: Vec<(String, Feed)>,
     writers: Writers,
+    proven: Proven,
 }
 
 impl Debug for Hub {
@@ -120,7 +180,7 @@ impl Debug for Hub {
 }
 
 impl Hub {
-    /// Without watches.
+    /// Returns a hub without watches.
     #[must_use]
     pub fn new(client: Client, metrics: Metrics, health: Health, scope: Scope) -> Self {
         Self {
@@ -131,10 +191,18 @@ impl Hub {
             rounds: Arc::default(),
             feeds: Vec::new(),
             writers: HashMap::new(),
+            proven: Proven::default(),
         }
     }
 
-    /// Watches a namespaced type, in the hub's scope. `resource` is (group, plural).
+    /// Returns the record of the objects that the controllers of this process create.
+    #[must_use]
+    pub fn proven(&self) -> Proven {
+        self.proven.clone()
+    }
+
+    /// Watches a namespaced type, in the hub's scope. `resource` is (group, plural). With `PartialObjectMeta<K>`, the
+    /// API server sends only metadata.
     pub fn namespaced<K, T>(
         &mut self,
         resource: (&'static str, &'static str),
@@ -150,23 +218,26 @@ impl Hub {
         T: Send + Sync + 'static,
     {
         let cache = Cache::new(resource.1, watch.index);
-        let apis = match &self.scope {
-            Scope::All => vec![(None, Api::all(self.client.clone()))],
-            Scope::Namespaces(namespaces) => namespaces
-                .iter()
-                .map(|name| {
-                    (
-                        Some(name.clone()),
-                        Api::namespaced(self.client.clone(), name),
-                    )
-                })
-                .collect(),
-        };
-        for (namespace, api) in apis {
+        for (namespace, api) in self.apis::<Guard<K>>() {
             self.feed(resource.1, namespace, api, &watch, &cache);
         }
         self.keep_writer(resource, &watch, &cache);
         cache
+    }
+
+    /// Returns an `Api` for each namespace of the hub's scope, or one with `None` for all namespaces.
+    fn apis<K>(&self) -> Vec<(Option<String>, Api<K>)>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        let in_one = |name: &String| {
+            let api = Api::namespaced(self.client.clone(), name);
+            (Some(name.clone()), api)
+        };
+        match &self.scope {
+            Scope::All => vec![(None, Api::all(self.client.clone()))],
+            Scope::Namespaces(namespaces) => namespaces.iter().map(in_one).collect(),
+        }
     }
 
     /// Watches a cluster-scoped type. `resource` is (group, plural).
@@ -180,13 +251,8 @@ impl Hub {
         T: Send + Sync + 'static,
     {
         let cache = Cache::new(resource.1, watch.index);
-        self.feed(
-            resource.1,
-            None,
-            Api::all(self.client.clone()),
-            &watch,
-            &cache,
-        );
+        let api: Api<Guard<K>> = Api::all(self.client.clone());
+        self.feed(resource.1, None, api, &watch, &cache);
         self.keep_writer(resource, &watch, &cache);
         cache
     }
@@ -200,10 +266,10 @@ impl Hub {
         K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
         T: Send + Sync + 'static,
     {
-        // Two watches of one type (Events of Jobs, Events of Pods): we write none of these.
+        // Of two watches of one type (Events of Jobs, Events of Pods), the first stays: we write no such type.
         let writer = Writer {
             cache: cache.clone(),
-            thin: watch.thin,
+            thin: Arc::clone(&watch.thin),
         };
         self.writers
             .entry(resource)
@@ -214,7 +280,7 @@ impl Hub {
         &mut self,
         resource: &'static str,
         namespace: Option<String>,
-        api: Api<DeserializeGuard<K>>,
+        api: Api<Guard<K>>,
         watch: &Watch<K, T>,
         cache: &Cache<T>,
     ) where
@@ -224,24 +290,18 @@ impl Hub {
         let mut config = watcher::Config::default();
         config.label_selector.clone_from(&watch.labels);
         config.field_selector.clone_from(&watch.fields);
-        if resource == "events" {
-            // Events have no watch cache, so no bookmarks: an idle watch would look dead to the
-            // client's read timeout.
-            config = config.timeout(90);
-        }
+        config = config.timeout(WATCH_SECONDS).page_size(PAGE);
         let name = match &namespace {
             Some(namespace) => format!("watch of {resource} in '{namespace}'"),
             None => format!("watch of {resource}"),
         };
-        let number = self
-            .health
-            .feeds()
-            .add(&name, api.resource_url(), namespace.as_deref());
+        let feeds = self.health.feeds();
+        let number = feeds.add(&name, api.resource_url(), namespace.as_deref());
         let feed = Feeder {
             number,
             resource,
             namespace,
-            thin: watch.thin,
+            thin: Arc::clone(&watch.thin),
             cache: cache.clone(),
             rounds: Arc::clone(&self.rounds),
             metrics: self.metrics.clone(),
@@ -253,7 +313,7 @@ impl Hub {
         ));
     }
 
-    /// Starts all watches; returns what controllers need of the hub.
+    /// Starts all watches. Returns the parts of the hub that controllers need.
     pub fn start(self, supervisor: &mut Supervisor) -> Started {
         for (name, feed) in self.feeds {
             let task = feed(supervisor.shutdown());
@@ -262,13 +322,14 @@ impl Hub {
         Started {
             writers: Arc::new(self.writers),
             feeds: self.health.feeds().clone(),
+            proven: self.proven,
         }
     }
 }
 
 #[cfg(test)]
 impl Hub {
-    /// For tests that fill the caches themselves.
+    /// Returns the started hub for tests that fill the caches themselves.
     pub(crate) fn without_watches(self) -> Started {
         for number in 0..self.feeds.len() {
             self.health.feeds().synced(number);
@@ -276,15 +337,17 @@ impl Hub {
         Started {
             writers: Arc::new(self.writers),
             feeds: self.health.feeds().clone(),
+            proven: self.proven,
         }
     }
 }
 
-/// A hub whose watches run.
+/// A hub with running watches.
 #[derive(Clone)]
 pub struct Started {
     writers: Arc<Writers>,
     feeds: Feeds,
+    proven: Proven,
 }
 
 impl Debug for Started {
@@ -294,16 +357,21 @@ impl Debug for Started {
 }
 
 impl Started {
-    /// Whether each watch has either seen its first listing or said why not.
+    /// Returns whether each watch has either completed its first list or reported an error.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.feeds.is_settled()
     }
 
-    /// What keeps the objects of a namespace from being looked at.
+    /// Returns the reason why objects of a namespace must not be reconciled.
     #[must_use]
     pub fn blocker(&self, namespace: Option<&str>) -> Option<Blocker> {
         self.feeds.blocker(namespace)
+    }
+
+    /// Remembers the UID of an object that this process created or compared.
+    pub(crate) fn remember(&self, uid: &str) {
+        self.proven.insert(uid);
     }
 
     pub(crate) fn written(&self, group: &'static str, plural: &'static str, object: Value) {
@@ -318,7 +386,12 @@ impl Started {
         }
     }
 
-    fn writer(&self, group: &'static str, plural: &'static str) -> Option<&Arc<dyn Written>> {
+    /// Returns the writer for the cache of a type, if there is one.
+    pub(crate) fn writer(
+        &self,
+        group: &'static str,
+        plural: &'static str,
+    ) -> Option<&Arc<dyn Written>> {
         self.writers.get(&(group, plural))
     }
 }
@@ -327,7 +400,7 @@ struct Feeder<K, T> {
     number: usize,
     resource: &'static str,
     namespace: Option<String>,
-    thin: fn(K) -> T,
+    thin: Thin<K, T>,
     cache: Cache<T>,
     rounds: Arc<AtomicU64>,
     metrics: Metrics,
@@ -341,7 +414,7 @@ where
 {
     async fn run(
         self,
-        api: Api<DeserializeGuard<K>>,
+        api: Api<Guard<K>>,
         config: watcher::Config,
         shutdown: Shutdown,
     ) -> Result<(), String> {
@@ -370,13 +443,18 @@ where
                     continue;
                 }
             };
-            // The watcher says `Init` before it asks: no answer is behind it.
+            // The watcher emits `Init` before it sends a request, so `Init` is no sign of a response.
             if !matches!(event, Event::Init) {
                 failures.store(0, Ordering::SeqCst);
                 self.health.api_answered();
             }
             match event {
                 Event::Init => {
+                    tracing::debug!(
+                        resource = self.resource,
+                        namespace = self.place(),
+                        "listing"
+                    );
                     round = self.rounds.fetch_add(1, Ordering::SeqCst) + 1;
                     self.cache.listing(round);
                     poison.clear();
@@ -395,19 +473,25 @@ where
                         self.cache.listed(self.namespace.as_deref(), round, &poison);
                     }
                     self.health.feeds().synced(self.number);
+                    let (resource, objects) = (self.resource, self.cache.len());
+                    tracing::debug!(resource, namespace = self.place(), objects, "cache synced");
                 }
             }
         }
+    }
+
+    /// Returns the watched namespace, for logs.
+    fn place(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("all namespaces")
     }
 
     fn interrupted(&self, error: &watcher::Error) {
         let (resource, why) = (self.resource, words(error));
         self.metrics.watch_error(resource);
         if self.health.feeds().interrupted(self.number, &why) {
-            let namespace = self.namespace.as_deref().unwrap_or("all namespaces");
             tracing::warn!(
                 resource,
-                namespace,
+                namespace = self.place(),
                 "watch interrupted, will be opened again: {why}"
             );
         } else {
@@ -415,28 +499,24 @@ where
         }
     }
 
-    fn take(&self, object: DeserializeGuard<K>, round: u64, poison: &mut HashSet<Key>) {
+    fn take(&self, object: Guard<K>, round: u64, poison: &mut HashSet<Key>) {
         match object.0 {
-            Ok(mut object) => {
-                // Half of an object's size, and nothing that a decision reads.
-                object.meta_mut().managed_fields = None;
+            Ok(object) => {
                 let identity = Identity::of(object.meta());
-                self.cache.seen(identity, (self.thin)(object), round);
+                let kept = (self.thin)(object, Source::Watch);
+                self.cache.seen(identity, kept, round);
             }
-            Err(invalid) => {
-                let key = Key::of(&invalid.metadata);
+            Err(unreadable) => {
+                let Unreadable { error, metadata } = *unreadable;
+                let key = Key::of(&metadata);
                 poison.insert(key.clone());
                 self.cache.poisoned_by(
                     &key,
                     Poison {
-                        uid: invalid.metadata.uid.clone().unwrap_or_default(),
-                        version: invalid
-                            .metadata
-                            .resource_version
-                            .clone()
-                            .unwrap_or_default(),
-                        generation: invalid.metadata.generation.unwrap_or_default(),
-                        error: invalid.error.clone(),
+                        uid: metadata.uid.unwrap_or_default(),
+                        version: metadata.resource_version.unwrap_or_default(),
+                        generation: metadata.generation.unwrap_or_default(),
+                        error,
                     },
                 );
             }
@@ -444,11 +524,11 @@ where
     }
 }
 
-/// Half a second, doubling to ten: a control plane that returns must not be waited for long, and
-/// one that is overloaded must not be asked by all watches at once.
+/// Delays before a watch is reopened: half a second, doubling to ten. After the control plane returns, the delay must
+/// not be long. An overloaded control plane must not get requests from all watches at once.
 ///
-/// The stream resets its backoff at every event, and has one (`Init`) before each listing: a
-/// listing that fails would be repeated twice a second for ever. So only the feeder resets it.
+/// The stream resets its backoff at every event, and there is one (`Init`) before each list. So it would repeat a
+/// failing list twice a second indefinitely. Therefore only the feeder resets the backoff.
 struct Reopen {
     failures: Arc<AtomicU32>,
     salt: usize,

@@ -77,7 +77,7 @@ impl Candidate {
         self.leading.is_on()
     }
 
-    /// How long it took.
+    /// Waits for the wanted state. Returns how long that took.
     async fn becomes(&mut self, wanted: bool, limit: Duration) -> Result<Duration> {
         let start = Instant::now();
         let change = async {
@@ -97,7 +97,7 @@ impl Candidate {
         ended.await?.context("no task")??.map_err(Into::into)
     }
 
-    /// As a killed process.
+    /// Ends like a killed process.
     async fn die(mut self) {
         self.task.shutdown().await;
     }
@@ -128,7 +128,7 @@ async fn at_every_instant_at_most_one_leads() -> Result<()> {
         let mut all = vec![start()?, start()?, start()?];
         let rounds = 6;
         for round in 0..rounds {
-            // Until somebody leads, and then for longer than a Lease lasts: nobody else must.
+            // Wait for a leader, and then longer than a Lease lasts: no other may lead.
             let mut led_since: Option<Instant> = None;
             let begin = Instant::now();
             while led_since.is_none_or(|since| since.elapsed() < Duration::from_millis(3500)) {
@@ -157,7 +157,7 @@ async fn at_every_instant_at_most_one_leads() -> Result<()> {
     .await
 }
 
-/// With the real durations, so that no expiry can be what hands over.
+/// Uses the real durations, so that an expiry cannot be the cause of the handover.
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn a_stop_hands_over_within_a_second() -> Result<()> {
@@ -230,7 +230,7 @@ async fn a_dead_leader_is_replaced_after_the_lease_and_not_before() -> Result<()
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn a_lease_that_is_stolen_or_deleted_is_noticed_and_won_back() -> Result<()> {
     suite::test(Tier::Api, "stolen", async |env| {
-        // Renewals are 5 s apart: what is noticed sooner was seen by the watch.
+        // Renewals are 5 s apart, so only the watch can notice a change sooner.
         let sooner = Duration::from_secs(1);
         let durations = Durations::default();
         let mut leader = Candidate::start(&env.config, &env.namespace, "honest", durations)?;
@@ -317,7 +317,7 @@ async fn a_lease_that_cannot_be_made_is_not_tried_without_a_pause() -> Result<()
     .await
 }
 
-/// A cluster of its own: the others' tests need their API server.
+/// Has its own cluster, because the other tests need their API server.
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn a_leader_without_an_api_server_gives_up_in_time_and_comes_back() -> Result<()> {

@@ -9,16 +9,17 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct Commit(String);
 
-/// The text is not the id of a commit. The text is not repeated: it may come from a server.
+/// The text is not the id of a commit. The error does not repeat the text, because it may come from a
+/// server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a commit id: 40 or 64 lower-case hexadecimal digits are")]
 pub struct NotACommit;
 
 impl Commit {
-    /// Checks the text.
+    /// Parses the text.
     ///
     /// # Errors
-    /// It is something else. The id of all zeros, git's word for "none", is something else, too.
+    /// When the text is not an id. An id of all zeros is rejected, too: git uses it for "none".
     pub fn parse(text: &str) -> Result<Self, NotACommit> {
         let has_length = matches!(text.len(), 40 | 64);
         let is_hex = text
@@ -32,7 +33,7 @@ impl Commit {
         }
     }
 
-    /// The digits.
+    /// Returns the hexadecimal digits.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,4 +1,4 @@
-//! What a Secret holds for a git server. The keys are those of Flux.
+//! The content of a Secret for a Git server. The keys are those of Flux.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,54 +10,55 @@ use rustls_pki_types::pem::PemObject;
 
 use crate::Scheme;
 
-/// Longest values in bytes, far above what anyone uses.
+/// Maximum lengths of values in bytes, far above common sizes.
 const LOGIN_LIMIT: usize = 16 * 1024;
 const FILE_LIMIT: usize = 256 * 1024;
 
-/// A username is masked from this length on: tokens are put there, too, but `git` is a word.
+/// Minimum length of a username that is masked. Some users put tokens there, but a short name such as `git`
+/// is no secret.
 const TOKEN_LENGTH: usize = 20;
 
-/// What [`mask`] puts in the place of a secret.
+/// The replacement of a secret in [`mask`].
 const MASK: &str = "***";
 
-/// What a Secret holds for a git server. `Debug` shows which parts there are, never their content.
+/// The content of a Secret for a Git server. `Debug` shows which parts exist, never their content.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credentials {
-    /// For http and https.
+    /// Credentials for http and https.
     Http {
         /// `username` and `password`.
         login: Option<Login>,
-        /// `ca.crt`, PEM. If it is there, only certificates issued by these are trusted.
+        /// `ca.crt`, PEM. If it exists, only certificates issued by these authorities are trusted.
         authorities: Option<String>,
     },
-    /// For ssh.
+    /// Credentials for ssh.
     Ssh {
         /// `identity`: a private key without a passphrase, PEM.
         identity: String,
-        /// `known_hosts`, as ssh's file of this name.
+        /// `known_hosts`, in the format of ssh's file of this name.
         known_hosts: String,
     },
 }
 
-/// A name and a password. `Debug` shows neither.
+/// A username and a password. `Debug` shows neither.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
-    /// The name; without `:`.
+    /// The username, without `:`.
     pub username: String,
     /// The password or token.
     pub password: String,
 }
 
-/// Why a Secret's content cannot be used. No variant repeats content.
+/// The reason why a Secret's content cannot be used. No variant repeats content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialsError {
     /// A key is missing.
     #[error("the Secret has no key '{0}', which {1}:// needs{2}")]
     Missing(&'static str, &'static str, &'static str),
-    /// Nothing in it is for this scheme.
+    /// No key is for this scheme.
     #[error("the Secret has no key that {0}:// uses: {1}")]
     Unrelated(&'static str, &'static str),
-    /// A key whose meaning is not supported.
+    /// An unsupported key.
     #[error("the Secret's key '{0}' is not supported: {1}")]
     Unsupported(&'static str, &'static str),
     /// A value that cannot be used.
@@ -85,11 +86,11 @@ impl fmt::Debug for Login {
 }
 
 impl Credentials {
-    /// Reads the data of a Secret for a URL of this scheme. Without a Secret the data is empty,
-    /// which https can do with and ssh cannot. Other keys are ignored.
+    /// Reads the data of a Secret for a URL of this scheme. Without a Secret, the data is empty. https
+    /// works without credentials, ssh does not. Other keys are ignored.
     ///
     /// # Errors
-    /// What is missing or cannot be used.
+    /// When a key is missing or cannot be used.
     pub fn from_data(
         scheme: Scheme,
         data: &BTreeMap<String, Vec<u8>>,
@@ -161,7 +162,7 @@ fn ssh(data: &BTreeMap<String, Vec<u8>>) -> Result<Credentials, CredentialsError
         )
     })?;
     check_identity(&identity)?;
-    // Without its last newline, or with another system's, ssh does not read a key.
+    // ssh does not read a key without the last newline, or with line endings of another system.
     let identity = format!("{}\n", identity.replace("\r\n", "\n").trim());
     Ok(Credentials::Ssh {
         identity,
@@ -231,7 +232,7 @@ fn check_certificates(pem: &str) -> Result<(), CredentialsError> {
     Ok(())
 }
 
-/// What can be said without reading the key itself: that it is one, and that it is not encrypted.
+/// Checks the key without reading it: that it is a private key, and that it is not encrypted.
 fn check_identity(pem: &str) -> Result<(), CredentialsError> {
     const ENCRYPTED: &str = "it is encrypted with a passphrase; a key without one is needed";
     let wrong = |why| Err(CredentialsError::Value("identity", why));
@@ -253,7 +254,7 @@ fn check_identity(pem: &str) -> Result<(), CredentialsError> {
         let Ok(bytes) = STANDARD.decode(body_lines(pem).collect::<String>()) else {
             return wrong("it is damaged");
         };
-        // The format: a magic word, then the name of the cipher with its length.
+        // The format: a magic string, then the name of the cipher with its length.
         let Some(after) = bytes.strip_prefix(b"openssh-key-v1\0") else {
             return wrong("it is damaged");
         };
@@ -264,15 +265,15 @@ fn check_identity(pem: &str) -> Result<(), CredentialsError> {
     Ok(())
 }
 
-/// The lines of PEM that hold the key itself.
+/// Returns the lines of PEM that contain the key itself.
 fn body_lines(pem: &str) -> impl Iterator<Item = &str> {
     pem.lines()
         .map(str::trim)
         .filter(|line| !line.is_empty() && !line.contains([':', '-']))
 }
 
-/// The text with `***` for each occurrence of the password (also as it travels: percent-encoded
-/// or in a Basic header) and of any line of the identity.
+/// Replaces each occurrence of the password and of any line of the identity with `***`. The password is
+/// also found as it is transferred: percent-encoded, or in a Basic header.
 #[must_use]
 pub fn mask(text: &str, credentials: &Credentials) -> String {
     let mut secrets: Vec<String> = match credentials {
@@ -292,12 +293,12 @@ pub fn mask(text: &str, credentials: &Credentials) -> String {
             secrets
         }
         Credentials::Ssh { identity, .. } => body_lines(identity)
-            // The last line of a key may be two letters long; alone it tells nothing.
+            // The last line of a key may have only two characters, which reveal nothing.
             .filter(|line| line.len() >= 8)
             .map(str::to_owned)
             .collect(),
     };
-    // A secret that holds another one must go first.
+    // A secret that contains another one must be replaced first.
     secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     let mut masked = text.to_owned();
     for secret in secrets

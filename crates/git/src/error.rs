@@ -1,46 +1,46 @@
-//! Why something with a git server failed: the words that all parts share.
+//! Reasons for failures with a Git server. All parts share them.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Why something with a git server failed. The names are what users read in `status.reason`.
+/// Reason for a failure with a Git server. Users see its name in `status.reason`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Reason {
-    /// No answer in time: name, connection, silence, or an answer that is not git's.
+    /// No response in time: name, connection, silence, or a response that is not git's.
     RepositoryUnreachable,
-    /// The server does not know the repository, or does not show it to these credentials.
+    /// The server does not have the repository, or does not show it to these credentials.
     RepositoryNotFound,
-    /// The server does not accept the credentials, or wants some and got none.
+    /// The server rejects the credentials, or requires credentials and got none.
     CredentialsRefused,
-    /// The Secret lacks keys, or they cannot be read.
+    /// The Secret lacks keys, or their values cannot be read.
     CredentialsInvalid,
     /// The server's certificate was not issued by a trusted authority, or not for its name.
     CertificateNotTrusted,
-    /// The server's SSH host key is not in `known_hosts`, or is another one.
+    /// The server's SSH host key is not in `known_hosts`, or differs from the key there.
     HostKeyUnknown,
-    /// The server's name or address must not be talked to.
+    /// The server's name or address is not allowed.
     AddressRefused,
     /// The branch does not exist.
     BranchNotFound,
-    /// The repository is larger than what is allowed.
+    /// The repository is larger than allowed.
     RepositoryTooLarge,
     /// The directory is not in the commit.
     PathNotFound,
-    /// Anything else of clone.
+    /// Any other failure of clone.
     CloneFailed,
-    /// The output is larger than what is allowed.
+    /// The output is larger than allowed.
     OutputTooLarge,
-    /// The server refused the push: a hook, a protected branch.
+    /// The server rejected the push, by a hook or because the branch is protected.
     PushRefused,
-    /// The output branch is not where it was.
+    /// The output branch is not at the expected commit.
     BranchMoved,
-    /// Anything else of publish.
+    /// Any other failure of publish.
     PublishFailed,
 }
 
 impl Reason {
-    /// All of them, for tables and docs.
+    /// All reasons, for tables and docs.
     pub const ALL: [Self; 15] = [
         Self::RepositoryUnreachable,
         Self::RepositoryNotFound,
@@ -59,7 +59,7 @@ impl Reason {
         Self::PublishFailed,
     ];
 
-    /// The word.
+    /// Returns the name of the reason.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -88,14 +88,14 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Why a server could not be asked. The message says what was tried, what was found and what to
-/// do; it holds no secret, and what the server said in it is cleaned and bounded.
+/// The failure of a request to a server. The message gives the attempt, the finding and the next step. It
+/// contains no secret, and the server's text in it is cleaned and bounded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RemoteError {
     /// The reason.
     pub reason: Reason,
-    /// The sentence.
+    /// The message.
     pub message: String,
 }
 

@@ -1,10 +1,10 @@
-//! Git servers as the operator and its steps see them.
+//! Types and functions for Git servers, for the operator and its steps.
 //!
-//! The default part is pure: [`url::Url`] and [`networks::Networks`] say which servers may be
-//! talked to, [`refs`] which names may be handed to git, [`credentials::Credentials`] what a
-//! Secret holds, [`report::Report`] what a step tells the operator.
+//! The default part is pure. [`url::Url`] and [`networks::Networks`] decide which servers are allowed.
+//! [`refs`] checks the names that git receives. [`credentials::Credentials`] is the content of a Secret.
+//! [`report::Report`] is the result that a step reports to the operator.
 //!
-//! The feature `remote` adds `remote::heads`, which asks a server where branches are.
+//! The feature `remote` adds `remote::heads`, which asks a server for the commits of branches.
 
 pub mod commit;
 pub mod credentials;

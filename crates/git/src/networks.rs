@@ -1,13 +1,13 @@
-//! Which addresses may be talked to: the public internet, and what the configuration allows.
+//! Checks which addresses are allowed: the public internet, and the networks in the configuration.
 //!
-//! A URL comes from an author who may reach less than the operator does. Addresses of Pods,
-//! Services, nodes and metadata servers are therefore refused unless an administrator lists them.
+//! A URL comes from an author with less network access than the operator. So addresses of Pods, Services,
+//! nodes and metadata servers are rejected, unless an administrator lists them.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// Networks that are allowed although their addresses are not global ones. The default allows none.
+/// Networks that are allowed although their addresses are not global. The default allows none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Networks(Vec<Network>);
 
@@ -24,25 +24,25 @@ struct Network {
 pub struct NetworkError {
     /// The text.
     pub text: String,
-    /// What is wrong, and what would be right.
+    /// The error, with the correct form.
     pub why: String,
 }
 
-/// A name or an address that must not be talked to.
+/// A name or an address that is not allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} is refused: {why}; the operator's configuration can allow its network")]
 pub struct Refused {
     /// The name or the address.
     pub what: String,
-    /// What kind of name or address it is.
+    /// The category of the name or address.
     pub why: &'static str,
 }
 
 impl Networks {
-    /// Reads a list of networks in CIDR notation.
+    /// Parses a list of networks in CIDR notation.
     ///
     /// # Errors
-    /// The first that is not a network, with what would be right.
+    /// Names the first text that is not a network, with the correct form.
     pub fn parse<Text: AsRef<str>>(
         texts: impl IntoIterator<Item = Text>,
     ) -> Result<Self, NetworkError> {
@@ -58,15 +58,15 @@ impl Networks {
             .map(Self)
     }
 
-    /// Whether a host of this name may be asked for. An IP address is judged as [`permits`] does.
+    /// Checks whether this host name is allowed. An IP address is checked as in [`permits`].
     ///
-    /// Names of the machine and of the cluster pass if any network is allowed, because their
-    /// addresses are judged afterwards, and none of them is global.
+    /// Names of the machine and of the cluster are allowed if any network is allowed. Their addresses are
+    /// checked afterwards, and none of them is global.
     ///
-    /// Caveat: a permitted name says nothing about its addresses; each must pass [`permits`].
+    /// Caveat: an allowed name does not allow its addresses. Each address must pass [`permits`].
     ///
     /// # Errors
-    /// Why not.
+    /// Gives the reason for the rejection.
     ///
     /// [`permits`]: Self::permits
     pub fn permits_name(&self, host: &str) -> Result<(), Refused> {
@@ -94,10 +94,10 @@ impl Networks {
         }
     }
 
-    /// Whether this address may be talked to: a global unicast address, or one in a listed network.
+    /// Checks whether this address is allowed: a global unicast address, or one in a listed network.
     ///
     /// # Errors
-    /// Why not.
+    /// Gives the reason for the rejection.
     pub fn permits(&self, address: IpAddr) -> Result<(), Refused> {
         let canonical = address.to_canonical();
         if self.0.iter().any(|network| network.contains(canonical)) {
@@ -166,7 +166,7 @@ impl Network {
         }
     }
 
-    /// The lowest address.
+    /// Returns the lowest address.
     fn base(self) -> IpAddr {
         match self.address {
             IpAddr::V4(address) => {
@@ -195,7 +195,7 @@ impl FromStr for Network {
         let Ok(address) = address.parse::<IpAddr>() else {
             return Err("there is no IP address before the '/'".to_owned());
         };
-        // A mapped network would never match: addresses are judged as what they lead to.
+        // A mapped network would never match, because mapped addresses are checked as IPv4 addresses.
         if address.to_canonical() != address {
             return Err("write the IPv4 network that it stands for".to_owned());
         }
@@ -215,7 +215,7 @@ impl FromStr for Network {
     }
 }
 
-/// IPv4 that is not global unicast: the special-purpose registry of IANA, multicast and reserved.
+/// IPv4 networks that are not global unicast: the special-purpose registry of IANA, multicast and reserved.
 const SPECIAL_V4: [(Network, &str); 15] = [
     (Network::v4(0, 0, 0, 8), "it means this host (0.0.0.0/8)"),
     (Network::v4(10, 0, 0, 8), "it is private (10.0.0.0/8)"),
@@ -261,7 +261,7 @@ const SPECIAL_V4: [(Network, &str); 15] = [
     (Network::v4(240, 0, 0, 4), "it is reserved (240.0.0.0/4)"),
 ];
 
-/// IPv6 that is not global unicast. What is not listed is global only within 2000::/3.
+/// IPv6 networks that are not global unicast. An unlisted address is global only within 2000::/3.
 const SPECIAL_V6: [(Network, &str); 6] = [
     (Network::v6(0xfc00, 0, 7), "it is private (fc00::/7)"),
     (Network::v6(0xfe80, 0, 10), "it is link-local (fe80::/10)"),
@@ -301,7 +301,7 @@ fn find(table: &[(Network, &'static str)], address: IpAddr) -> Option<&'static s
         .map(|(_, why)| *why)
 }
 
-/// The IPv4 address that an IPv6 address is translated to: NAT64 (64:ff9b::/96), 6to4 (2002::/16).
+/// Returns the IPv4 address that an IPv6 address is translated to: NAT64 (64:ff9b::/96), 6to4 (2002::/16).
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     match address.segments() {
         [0x64, 0xff9b, 0, 0, 0, 0, _, _] => {
@@ -398,7 +398,7 @@ mod tests {
                 ] {
                     assert_eq!(permitted(&none, &form), passes, "{form}");
                 }
-                // Deprecated and local-use forms lead nowhere public, whatever they hold.
+                // Deprecated and local-use forms never lead to public addresses, whatever they contain.
                 for form in [
                     format!("::{address}"),
                     format!("64:ff9b:1::{address}"),

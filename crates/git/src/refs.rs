@@ -1,16 +1,16 @@
-//! What may be handed to git: branches, paths in a repository, messages of commits.
+//! Checks the arguments of git: branches, paths in a repository, commit messages.
 
-/// The trailer by which a run finds its own commit after a lost answer.
+/// The trailer by which a run recognizes its own commit after a lost response.
 pub const RUN_TRAILER: &str = "Orchestrator-Run";
 
-/// The longest branch name and path in bytes.
+/// Maximum length of a branch name and of a path, in bytes.
 pub const LIMIT: usize = 200;
 
-/// Whether this can be the name of a branch: git's own rules, and nothing that could be taken for
-/// an option, a full reference or `HEAD`.
+/// Checks whether this can be the name of a branch. It must follow git's own rules, and must not be
+/// mistaken for an option, a full reference or `HEAD`.
 ///
 /// # Errors
-/// What is wrong.
+/// Describes the first violation.
 pub fn check_branch(name: &str) -> Result<(), String> {
     let wrong = |why: &str| Err(format!("'{}' cannot be a branch: {why}", shown(name)));
     if name.is_empty() {
@@ -54,11 +54,11 @@ pub fn check_branch(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether this can be a path in a repository: relative, below the root, nothing of git's own.
-/// A trailing `/` is allowed; `""` and `.` are not: where the root is meant, the caller knows.
+/// Checks whether this can be a path in a repository: relative, below the root, not one of git's own files.
+/// A trailing `/` is allowed. `""` and `.` are not allowed: callers handle the root themselves.
 ///
 /// # Errors
-/// What is wrong.
+/// Describes the first violation.
 pub fn check_path(path: &str) -> Result<(), String> {
     let wrong = |why: &str| {
         Err(format!(
@@ -98,17 +98,17 @@ pub fn check_path(path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The longest message of a commit in characters.
+/// Maximum length of a commit message, in characters.
 pub const MESSAGE_LIMIT: usize = 2000;
 
-/// Whether this can be what a user says in a commit: words, no control characters but line breaks,
-/// and nothing that could be taken for the line by which a run knows its own commit.
+/// Checks whether this can be a user's commit message. It must have visible text and no control characters
+/// except line breaks. It must not contain the trailer by which a run recognizes its own commit.
 ///
-/// Caveat: the API server checks the same by the rule of `output.commitMessage` in the DocsRun's
-/// schema. What passes there must pass here, or a run fails after its agent has worked.
+/// Caveat: the API server checks the same with the rule of `output.commitMessage` in the DocsRun's schema.
+/// A message that passes there must pass here, or a run fails after its agent has worked.
 ///
 /// # Errors
-/// What is wrong.
+/// Describes the first violation.
 pub fn check_message(message: &str) -> Result<(), String> {
     if message.chars().count() > MESSAGE_LIMIT {
         return Err(format!("it is longer than {MESSAGE_LIMIT} characters"));
@@ -137,7 +137,7 @@ pub fn check_message(message: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The start of a value for a message, without control characters.
+/// Returns the beginning of a value for a message, without control characters.
 fn shown(value: &str) -> String {
     value
         .chars()
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn what_passes_passes_git() {
-        // Every mark next to a letter, a slash, a dot and '@'.
+        // Every punctuation mark next to a letter, a slash, a dot and '@'.
         let marks = (0x20..0x7f_u8).filter(|byte| !byte.is_ascii_alphanumeric());
         for character in marks.map(char::from) {
             for name in [

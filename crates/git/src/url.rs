@@ -1,15 +1,15 @@
-//! The URL of a repository, checked once into a type that cannot be wrong afterwards.
+//! The URL of a repository, checked once when it is parsed.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The longest URL in bytes.
+/// Maximum length of a URL, in bytes.
 const LIMIT: usize = 1024;
 
-/// How the server is talked to.
+/// The protocol of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// Without encryption; only where the configuration allows it.
+    /// Without encryption. Requires permission in the configuration.
     Http,
     /// With TLS.
     Https,
@@ -18,7 +18,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// As written in a URL.
+    /// Returns the scheme as written in a URL.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -39,10 +39,10 @@ impl Scheme {
 
 /// The URL of a repository.
 ///
-/// Guarantees: it holds no secret; it is printable ASCII without spaces; neither it nor its host,
-/// user or path can be taken for an option; shown and parsed again it is the same.
+/// Guarantees: it contains no secret. It is printable ASCII without spaces. Neither the URL nor its host,
+/// user or path can be mistaken for an option. The displayed URL parses to the same URL.
 ///
-/// Caveat: whether its host may be talked to is for [`Networks`](crate::Networks) to say.
+/// Caveat: [`Networks`](crate::Networks) decides whether the host is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Url {
     scheme: Scheme,
@@ -52,28 +52,29 @@ pub struct Url {
     path: String,
 }
 
-/// Why a text is not the URL of a repository. No variant repeats what could hold a password.
+/// The reason why a text is not the URL of a repository. No variant repeats text that could contain a
+/// password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// Too long.
+    /// The URL is too long.
     #[error("the URL is longer than {LIMIT} bytes")]
     TooLong,
-    /// A part that a program would take for an option.
+    /// A part that a program would mistake for an option.
     #[error("the {0} begins with '-', which a program could take for an option")]
     OptionLike(&'static str),
-    /// Another scheme.
+    /// An unsupported scheme.
     #[error("the URL begins with '{0}': https://host/path or ssh://user@host/path is needed")]
     Scheme(String),
-    /// No scheme at all.
+    /// A missing scheme.
     #[error("the URL has no scheme: https://host/path or ssh://user@host/path is needed")]
     NoScheme,
     /// The short form of an SSH URL.
     #[error("'user@host:path' is not a URL: write ssh://user@host/path")]
     ShortForm,
-    /// Plain http.
+    /// Plain http, which is not allowed.
     #[error("http:// is refused: use https, or let the operator's configuration allow plain http")]
     PlainHttp,
-    /// A character that a URL may not hold.
+    /// A character that a URL must not contain.
     #[error(
         "the URL holds {0} at byte {1}; only printable ASCII is allowed, without spaces and '\\'"
     )]
@@ -92,28 +93,28 @@ pub enum UrlError {
     /// A password in ssh.
     #[error("the URL holds a password: an SSH identity belongs in a Secret")]
     Password,
-    /// Not a user.
+    /// An invalid user.
     #[error("the user before '@' may hold letters, digits, '.', '_', '+' and '-' only, at most 64")]
     User,
-    /// Not a host.
+    /// An invalid host.
     #[error("'{0}' is not a host: {1}")]
     Host(String, &'static str),
-    /// Not a port.
+    /// An invalid port.
     #[error("after the host and ':' comes a port from 1 to 65535")]
     Port,
-    /// No path.
+    /// A missing path.
     #[error("the URL has no path: the repository is missing after the host")]
     NoPath,
-    /// Not a path.
+    /// An invalid path.
     #[error("the path of the URL {0}")]
     Path(&'static str),
 }
 
 impl Url {
-    /// Checks a URL. `plain_http` allows `http://`, too.
+    /// Parses a URL. `plain_http` also allows `http://`.
     ///
     /// # Errors
-    /// The first thing that is wrong, and what would be right.
+    /// Describes the first error, with the correct form.
     pub fn parse(text: &str, plain_http: bool) -> Result<Self, UrlError> {
         if text.len() > LIMIT {
             return Err(UrlError::TooLong);
@@ -140,26 +141,26 @@ impl Url {
         })
     }
 
-    /// The scheme.
+    /// Returns the scheme.
     #[must_use]
     pub fn scheme(&self) -> Scheme {
         self.scheme
     }
 
-    /// The name or address in lower case, IPv6 without brackets.
+    /// Returns the name or address in lower case, IPv6 without brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The port, the scheme's own if none was given.
+    /// Returns the port, or the scheme's default port if none was given.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// How lines of `known_hosts` about this server begin: the host, for another port than SSH's
-    /// own `[host]:port`.
+    /// Returns the beginning of the lines of `known_hosts` about this server: the host, or `[host]:port`
+    /// for another port than SSH's default.
     #[must_use]
     pub fn known_host(&self) -> String {
         match (self.scheme, self.port) {
@@ -170,22 +171,22 @@ impl Url {
         }
     }
 
-    /// The user of SSH, `git` if none was given; `None` for http(s).
+    /// Returns the user of SSH, `git` if none was given. Returns `None` for http(s).
     #[must_use]
     pub fn user(&self) -> Option<&str> {
         self.user.as_deref()
     }
 
-    /// The path, with its leading `/`, percent-encoded as it was written.
+    /// Returns the path, with its leading `/`, percent-encoded as it was written.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The path as git hands it to an ssh server.
+    /// Returns the path as git sends it to an ssh server.
     #[cfg(feature = "remote")]
     pub(crate) fn decoded_path(&self) -> Vec<u8> {
-        // Parsing has decoded it before.
+        // The parser has already decoded it successfully.
         decoded(&self.path).unwrap_or_default()
     }
 }
@@ -213,7 +214,7 @@ fn split_scheme(text: &str, plain_http: bool) -> Result<(Scheme, &str), UrlError
         return Err(UrlError::NoScheme);
     };
     let Some(rest) = after.strip_prefix("//") else {
-        // 'ext::command' and 'file:path' are git's; 'host:path' and 'user@host:path' are scp's.
+        // 'ext::command' and 'file:path' are git's forms. 'host:path' and 'user@host:path' are scp's forms.
         let is_word = before.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let is_other =
             after.starts_with(':') || matches!(before, "file" | "http" | "https" | "ssh" | "git");
@@ -322,7 +323,7 @@ fn checked_host(host: &str) -> Result<String, UrlError> {
     {
         return wrong("each part between dots has 1 to 63 characters and does not begin with '-'");
     }
-    // The C library reads 127.1, 0x7f.0.0.1 and 2130706433 as addresses; a check of names would not.
+    // The C library reads 127.1, 0x7f.0.0.1 and 2130706433 as addresses. A check of names would not.
     let is_number = labels.last().is_some_and(|label| {
         let digits = label
             .strip_prefix("0x")
@@ -338,7 +339,8 @@ fn checked_host(host: &str) -> Result<String, UrlError> {
     Ok(host.to_ascii_lowercase())
 }
 
-/// Git decodes the path of an ssh URL, a server that of an http URL: the decoded form is judged.
+/// Checks the decoded path, because git decodes the path of an ssh URL, and a server the path of an http
+/// URL.
 fn check_path(path: &str) -> Result<(), UrlError> {
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     let is_nothing = segments.iter().all(|segment| segment.is_empty());

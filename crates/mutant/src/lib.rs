@@ -24,6 +24,20 @@ pub struct About {
     pub seen_by: &'static str,
 }
 
+impl About {
+    /// The oracle that must see it, whoever else does: by its class, or none in particular.
+    #[must_use]
+    pub fn oracle(&self) -> Option<&'static str> {
+        match self.class {
+            // An attack of its own fails when it succeeds: there is nothing left to be judged.
+            _ if self.seen_by.starts_with("e2e attacks: ") => None,
+            "false success" => Some("O0"),
+            "secret leakage" => Some("O7"),
+            _ => None,
+        }
+    }
+}
+
 impl Mutant {
     /// The mutant of this name.
     #[must_use]
@@ -82,7 +96,8 @@ mod tests {
     use super::*;
 
     /// The catalogue's classes that code of the engine, of the tasks or of the tenants can break; the last
-    /// four are promises that no class of the catalogue names.
+    /// four are promises that no class of the catalogue names. Four of the catalogue have no mutant: path
+    /// traversal in file names, huge numbers, YAML and gzip bombs, references to another namespace.
     const CLASSES: &[&str] = &[
         "double create from a stale cache",
         "duplicate after a lost answer",
@@ -94,6 +109,7 @@ mod tests {
         "status conflict lost",
         "observedGeneration lies",
         "terminal regresses",
+        "unbounded memory",
         "write after lease loss",
         "clock skew",
         "410 mishandled",
@@ -146,6 +162,20 @@ mod tests {
             assert!(!words.is_empty() && !seen_by.is_empty(), "{id}");
         }
         assert_eq!(Mutant::named("none-such"), None);
+    }
+
+    #[test]
+    fn a_lie_and_a_leak_must_be_seen_by_their_oracles() {
+        let of = |id: &str| Mutant::named(id).and_then(|one| one.about().oracle());
+        assert_eq!(of("push-unconfirmed"), Some("O0"));
+        assert_eq!(of("body-logged"), Some("O7"));
+        assert_eq!(of("hot-loop"), None);
+        // Cases of other suites are no oracles.
+        for mutant in Mutant::ALL {
+            let about = mutant.about();
+            let has_case = about.seen_by.contains("e2e ");
+            assert!(about.oracle().is_none() || !has_case, "{}", about.id);
+        }
     }
 
     #[cfg(not(feature = "switches"))]

@@ -33,11 +33,11 @@ mutants! {
         words: "A create that is answered with 409 is repeated under another name.",
         seen_by: "success, create-jobs=409; success, create-jobs=lost-504 with watch-jobs=stale-2000",
     }
-    LostAtOnce {
-        id: "lost-at-once",
+    AbsenceFromCache {
+        id: "absence-from-cache",
         class: "double create from a stale cache",
-        words: "A Job that the cache does not have is lost at once, and another is started.",
-        seen_by: "replicas, watch-jobs=stale-6000",
+        words: "What the cache does not have is taken for gone, without a live read.",
+        seen_by: "replicas, watch-jobs=silent-15000; handover, watch-namespaces=silent-15000",
     }
     LostAnswerRepeated {
         id: "lost-answer-repeated",
@@ -211,7 +211,7 @@ mutants! {
         id: "hot-loop",
         class: "hot loop",
         words: "Every pass writes the status, if only its time.",
-        seen_by: "success; e2e tasks: quiet",
+        seen_by: "success; e2e docs: quiet",
     }
     EventRenamed {
         id: "event-renamed",
@@ -242,6 +242,42 @@ mutants! {
         class: "eviction",
         words: "An eviction uses an attempt.",
         seen_by: "e2e tasks: evicted",
+    }
+    ContentsKept {
+        id: "contents-kept",
+        class: "unbounded memory",
+        words: "The files of all runs stay in memory.",
+        seen_by: "e2e attacks: large-files",
+    }
+    PlantedFilesBelieved {
+        id: "planted-files-believed",
+        class: "false success",
+        words: "A ConfigMap or Job that carries our labels is ours, whatever is in it.",
+        seen_by: "e2e attacks: planted-files",
+    }
+    OwnerNamespaceIgnored {
+        id: "owner-namespace-ignored",
+        class: "cross-namespace owner",
+        words: "Objects of any namespace belong to the object whose UID they name.",
+        seen_by: "e2e attacks: other-namespace",
+    }
+    BackoffDeaf {
+        id: "backoff-deaf",
+        class: "drift",
+        words: "A Tenant of which something was refused is not repaired until the next retry.",
+        seen_by: "e2e attacks: deaf-backoff",
+    }
+    FinalizerNotRestored {
+        id: "finalizer-not-restored",
+        class: "finalizer leak",
+        words: "A finalizer that someone removed is not put back.",
+        seen_by: "e2e attacks: stripped-finalizer",
+    }
+    OomExitZeroSucceeds {
+        id: "oom-exit-zero-succeeds",
+        class: "false success",
+        words: "Exit code 0 is a success, although the kubelet reports a kill for memory.",
+        seen_by: "e2e attacks: oom-exit-zero",
     }
     StoppedIsSuccess {
         id: "stopped-is-success",
@@ -325,7 +361,7 @@ mutants! {
         id: "body-logged",
         class: "secret leakage",
         words: "What is created is logged.",
-        seen_by: "success; e2e tasks: canary",
+        seen_by: "success",
     }
     TokenMounted {
         id: "token-mounted",
@@ -337,7 +373,7 @@ mutants! {
         id: "exit-code-ignored",
         class: "false success",
         words: "A program that ended has succeeded, whatever its exit code.",
-        seen_by: "retry; e2e tasks: exit-3",
+        seen_by: "retry",
     }
     OldResultCounts {
         id: "old-result-counts",
@@ -349,7 +385,7 @@ mutants! {
         id: "push-unconfirmed",
         class: "false success",
         words: "A push that was reported is not looked for on the server.",
-        seen_by: "docs; e2e docs: cancel-verify",
+        seen_by: "docs-lost",
     }
     ReadyForEver {
         id: "ready-for-ever",
@@ -379,19 +415,19 @@ mutants! {
         id: "tenant-ready-unseen",
         class: "false success",
         words: "A Tenant's Redis or server that is there counts as ready.",
-        seen_by: "rollout; full; e2e tenants: runs",
+        seen_by: "rollout; full",
     }
     IsolationAssumed {
         id: "isolation-assumed",
         class: "false success",
         words: "A Tenant with policies is said to be isolated before anyone tried.",
-        seen_by: "isolated; e2e tenants: isolated",
+        seen_by: "isolated",
     }
     ProofOutlived {
         id: "proof-outlived",
         class: "false success",
         words: "What was tried before a foreign policy opened a Tenant is said again when it is gone.",
-        seen_by: "e2e tenants: isolated",
+        seen_by: "reopened",
     }
     NamespaceUnoffered {
         id: "namespace-unoffered",
@@ -456,7 +492,7 @@ mutants! {
     SecretRenewed {
         id: "secret-renewed",
         class: "hot loop",
-        words: "The password of a Redis is made anew at each look.",
+        words: "The password of a Redis is recreated at each look.",
         seen_by: "rollout; full",
     }
 }

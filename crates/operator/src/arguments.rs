@@ -22,9 +22,12 @@ pub struct Arguments {
     /// Where the Lease is, and Pods that try connections; without it, the Pod's own namespace, or that of the kubeconfig's context
     #[arg(long)]
     pub namespace: Option<String>,
-    /// Where /livez, /readyz and /metrics are
+    /// Address of /livez and /readyz
+    #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:8081")]
+    pub probe_address: SocketAddr,
+    /// Address of /metrics
     #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:8080")]
-    pub address: SocketAddr,
+    pub metrics_address: SocketAddr,
     /// How logs are written; without it, for people on a terminal, otherwise as JSON
     #[arg(long, value_enum)]
     pub log_format: Option<Format>,
@@ -72,7 +75,8 @@ mod tests {
             family: Family::Tasks,
             kubeconfig: None,
             namespace: None,
-            address: "0.0.0.0:8080".parse().unwrap(),
+            probe_address: "0.0.0.0:8081".parse().unwrap(),
+            metrics_address: "0.0.0.0:8080".parse().unwrap(),
             log_format: None,
             check_config: false,
         };
@@ -95,7 +99,8 @@ mod tests {
         for wrong in [
             "--family=apps",
             "--family=tenant",
-            "--address=here",
+            "--probe-address=here",
+            "--metrics-address=8080",
             "--log-format=xml",
             "--verbose",
             "run",

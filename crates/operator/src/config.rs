@@ -1,11 +1,12 @@
-//! The configuration file: typed, every field defaulted, every value checked while it is read, so
-//! that an error names its line.
+//! The configuration file. It is typed, every field has a default, and every value is checked while it is
+//! parsed. So an error names its line.
 
 mod read;
 #[cfg(test)]
 mod tests;
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
     time::Duration,
@@ -21,14 +22,14 @@ use tasks::run::docs::Settings;
 
 use crate::{arguments::Family, logging};
 
-/// Why there is no configuration. The process does not start without one: defaults in place of
-/// what somebody wrote would be a guess.
+/// The reason why there is no configuration. The process does not start without one. Defaults instead of
+/// the configured values would be a guess.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file is missing, or cannot be read.
     #[error("cannot read the configuration '{0}': {1}")]
     Unreadable(PathBuf, #[source] io::Error),
-    /// The file says something that is not known or not possible.
+    /// The file contains an unknown key or an invalid value.
     #[error("the configuration '{0}' is not valid: {1}")]
     Invalid(PathBuf, String),
 }
@@ -37,19 +38,19 @@ pub enum ConfigError {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Config {
-    /// The namespaces whose objects are looked at; none means all.
+    /// Namespaces to watch. An empty list means all namespaces.
     #[serde(deserialize_with = "read::namespaces")]
     pub watch_namespaces: Vec<String>,
-    /// How many objects of a kind are worked on at once.
+    /// Number of objects of a kind that are reconciled concurrently.
     #[serde(deserialize_with = "read::concurrency")]
     pub concurrency: usize,
-    /// What is logged.
+    /// Logging settings.
     pub log: Log,
-    /// Of the tasks family.
+    /// Settings of the tasks family.
     pub tasks: Tasks,
-    /// Of the tenants family.
+    /// Settings of the tenants family.
     pub tenants: Tenants,
-    /// How the leader is found.
+    /// Settings of the leader election.
     pub leader_election: LeaderElection,
 }
 
@@ -66,7 +67,7 @@ impl Default for Config {
     }
 }
 
-/// What is logged.
+/// Logging settings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Log {
@@ -83,17 +84,25 @@ impl Default for Log {
     }
 }
 
-/// Of the tenants family.
+/// Settings of the tenants family.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Tenants {
-    /// What a server or a Redis gets that asks for nothing.
+    /// Requests and limits of a server or a Redis without `resources`.
     #[serde(deserialize_with = "read::resources")]
     pub default_resources: Resources,
+    /// Maximum numbers of objects of a Tenant, by the names of a ResourceQuota. They override the defaults.
+    #[serde(deserialize_with = "read::object_limits")]
+    pub object_limits: BTreeMap<String, u32>,
+    /// Networks of Pods, Services and nodes that are not private, as CIDRs. A Tenant with access to the
+    /// internet reaches neither these nor private networks.
+    #[serde(deserialize_with = "read::cluster_networks")]
+    pub cluster_networks: Vec<String>,
     /// The namespace of the cluster's DNS.
     #[serde(deserialize_with = "read::dns_namespace")]
     pub dns_namespace: String,
-    /// The image of the Pods that try whether a Tenant is isolated: the same as that of DocsRuns' steps.
+    /// The image of the Pods that check the isolation of a Tenant. It is the image of the steps of
+    /// DocsRuns.
     #[serde(deserialize_with = "read::probe_image")]
     pub probe_image: String,
 }
@@ -102,6 +111,8 @@ impl Default for Tenants {
     fn default() -> Self {
         Self {
             default_resources: Tasks::default().default_resources,
+            object_limits: BTreeMap::new(),
+            cluster_networks: Vec::new(),
             dns_namespace: "kube-system".to_owned(),
             probe_image: Docs::default().toolbox_image,
         }
@@ -109,16 +120,21 @@ impl Default for Tenants {
 }
 
 impl Tenants {
-    /// For an operator in this namespace: the Pods that try from outside are there, too.
+    /// Returns the settings for an operator in this namespace. The probe Pods that connect from outside run
+    /// in the same namespace.
     #[must_use]
     pub fn settings(&self, own_namespace: &str) -> tenants::build::Settings {
         let Self {
             default_resources,
+            object_limits,
+            cluster_networks,
             dns_namespace,
             probe_image,
         } = self.clone();
         tenants::build::Settings {
             default_resources: serde_json::json!(default_resources),
+            object_limits,
+            cluster_networks,
             dns_namespace,
             owner_role: OWNER_ROLE.to_owned(),
             probe_priority_class: PROBE_CLASS.to_owned(),
@@ -128,37 +144,40 @@ impl Tenants {
     }
 }
 
-/// Of the tasks family.
+/// Settings of the tasks family.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Tasks {
-    /// What an Agent gets that asks for nothing.
+    /// Requests and limits of an Agent without `resources`.
     #[serde(deserialize_with = "read::resources")]
     pub default_resources: Resources,
-    /// What becomes of a run's Jobs and ConfigMaps after its end.
+    /// Cleanup of a run's Jobs and ConfigMaps after it has finished.
     pub cleanup: Cleanup,
-    /// How long after its end a run itself is deleted, with all that is known of it; never, if it
-    /// is missing.
+    /// Delay after the end of a run before the run itself is deleted, with all its records. If not set,
+    /// runs are never deleted.
     #[serde(deserialize_with = "read::wait")]
     pub delete_finished_runs_after: Option<Duration>,
-    /// Of DocsRuns.
+    /// Whether a Pod may differ from the template of its Job. Webhooks that change Pods need it. It is safe
+    /// where an admission policy lets nobody but the Job controller create such Pods.
+    pub accept_changed_pods: bool,
+    /// Settings of DocsRuns.
     pub docs: Docs,
 }
 
-/// Of DocsRuns.
+/// Settings of DocsRuns.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Docs {
-    /// The image with `git`, `ssh` and the steps around an agent.
+    /// The image with `git`, `ssh` and the steps before and after an agent.
     #[serde(deserialize_with = "read::toolbox_image")]
     pub toolbox_image: String,
-    /// Networks of Git servers beside public addresses, as CIDRs. Pods, Services and nodes usually
-    /// have addresses that are not public: without this, no run reaches them.
+    /// Networks of Git servers besides public addresses, as CIDRs. Pods, Services and nodes usually have
+    /// addresses that are not public. Without this setting, no run reaches them.
     #[serde(deserialize_with = "read::networks")]
     pub allowed_networks: Vec<String>,
-    /// Whether `http://` repositories may be used. Their credentials are readable on the way.
+    /// Whether `http://` repositories are allowed. Their credentials are transferred in plain text.
     pub plain_http: bool,
-    /// The most space that a repository may need on a node, in MiB.
+    /// Maximum disk space of a repository on a node, in MiB.
     #[serde(rename = "repositoryLimitMiB", deserialize_with = "read::mebibytes")]
     pub repository_limit_mib: u32,
 }
@@ -197,19 +216,19 @@ impl From<Docs> for Settings {
     }
 }
 
-/// What becomes of a run's Jobs and ConfigMaps after its end, where the run does not say.
+/// Cleanup of a run's Jobs and ConfigMaps after it has finished, unless the run overrides it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Cleanup {
     /// Whether anything is deleted.
     pub enabled: bool,
-    /// How long Jobs stay after a success.
+    /// Minutes that Jobs are kept after a success.
     #[serde(deserialize_with = "read::minutes")]
     pub completed_job_delay_minutes: u32,
-    /// How long Jobs stay after any other end.
+    /// Minutes that Jobs are kept after any other end.
     #[serde(deserialize_with = "read::minutes")]
     pub failed_job_delay_minutes: u32,
-    /// Whether ConfigMaps go with them.
+    /// Whether ConfigMaps are deleted with the Jobs.
     pub delete_config_map: bool,
 }
 
@@ -250,12 +269,13 @@ impl Default for Tasks {
             },
             cleanup: Cleanup::default(),
             delete_finished_runs_after: None,
+            accept_changed_pods: false,
             docs: Docs::default(),
         }
     }
 }
 
-/// How the leader is found.
+/// Settings of the leader election.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(try_from = "Election")]
 pub struct LeaderElection {
@@ -295,8 +315,8 @@ impl Config {
     /// Reads the file, for this family.
     ///
     /// # Errors
-    /// When it is missing or unreadable, and when anything in it is not known or not possible;
-    /// then with the line.
+    /// When the file is missing or unreadable, and when it contains an unknown key or an invalid value. In
+    /// the second case, the error has the line.
     pub fn load(path: &Path, family: Family) -> Result<Self, ConfigError> {
         let unreadable = |error| ConfigError::Unreadable(path.to_owned(), error);
         let text = fs::read_to_string(path).map_err(unreadable)?;
@@ -305,7 +325,7 @@ impl Config {
             .map_err(|why| ConfigError::Invalid(path.to_owned(), why))
     }
 
-    /// Refuses what this family would not heed.
+    /// Rejects settings that have no effect for this family.
     fn suits(self, family: Family) -> Result<Self, String> {
         match family {
             Family::Tenants if !self.watch_namespaces.is_empty() => Err(

@@ -1,4 +1,4 @@
-//! The operator's process: arguments, configuration, logs, pages, wiring, shutdown.
+//! The operator's process: arguments, configuration, logs, HTTP endpoints, startup and shutdown.
 
 use std::{io::IsTerminal, process::ExitCode};
 
@@ -8,6 +8,7 @@ use clap::Parser;
 pub mod arguments;
 pub mod config;
 pub mod http;
+pub mod listener;
 pub mod logging;
 #[cfg(feature = "mutants")]
 mod mutants;
@@ -17,7 +18,8 @@ use arguments::Arguments;
 use config::Config;
 use logging::Format;
 
-/// All of `main`: the exit code is 0 only after an ordered stop in which everything stopped well.
+/// Runs the program. The exit code is 0 only after an orderly shutdown in which every task stopped without
+/// an error.
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -60,7 +62,7 @@ fn prepare(arguments: &Arguments) -> Result<Config> {
 fn serve(arguments: Arguments, config: Config) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
     let ended = runtime.block_on(run::run(arguments, config));
-    // Blocking work that hangs must not keep a process that was told to stop.
+    // Blocking work that hangs must not keep the process alive after a signal to stop.
     runtime.shutdown_background();
     ended
 }

@@ -1,4 +1,4 @@
-//! Logs: to standard error, at a level for everything.
+//! Logs to standard error, with one level for all crates.
 
 use std::io::{self, IsTerminal};
 
@@ -7,11 +7,10 @@ use clap::ValueEnum;
 use tracing::{Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
-/// What is logged unless the configuration says otherwise: everything at `info`, and of talkative
-/// dependencies only what is wrong.
+/// The default filter: everything at `info`, and only warnings and errors of verbose dependencies.
 ///
-/// A plain level and never a list of our crates: a crate that is missing in such a list says
-/// nothing, not even that it failed.
+/// It has a plain level, never a list of our crates. A crate that is missing in such a list logs nothing,
+/// not even its errors.
 pub const DEFAULT: &str =
     "info,hyper=warn,hyper_util=warn,kube_client=warn,russh=warn,rustls=warn,tower=warn";
 
@@ -24,7 +23,7 @@ pub enum Format {
     Human,
 }
 
-/// Starts logging, for the whole process.
+/// Starts logging for the whole process.
 ///
 /// # Errors
 /// When the filter is not valid, or logging was started before.
@@ -34,17 +33,24 @@ pub fn start(format: Format, filter: &str) -> anyhow::Result<()> {
     tracing::subscriber::set_global_default(subscriber).context("logging was started before")
 }
 
-/// The filter that these words make.
+/// Parses a filter.
 ///
 /// # Errors
-/// When one is not understood, or when there is no level for everything: all crates that are not
-/// named would be silent.
+/// When a directive is not valid. When there is no level for everything: all crates that are not named
+/// would be silent. When a directive turns a target off: its errors would be silent, too.
 pub fn check(filter: &str) -> Result<EnvFilter, String> {
-    let words = filter.split(',').map(str::trim);
+    let directives = without_spaces(filter);
     let mut level = None;
-    for word in words.filter(|word| !word.is_empty()) {
+    for word in directives.split(',').filter(|word| !word.is_empty()) {
         if let Ok(found) = word.parse::<LevelFilter>() {
             level = Some(found);
+        }
+        if let Some((target, value)) = word.rsplit_once('=')
+            && matches!(value.parse(), Ok(LevelFilter::OFF))
+        {
+            return Err(format!(
+                "'{word}' silences '{target}', errors too; use '{target}=error'"
+            ));
         }
     }
     match level {
@@ -53,10 +59,20 @@ pub fn check(filter: &str) -> Result<EnvFilter, String> {
              silent, errors too; begin it with one, such as 'info,{filter}'"
         )),
         Some(LevelFilter::OFF) => Err(format!("'{filter}' silences everything, errors too")),
-        Some(_) => EnvFilter::builder().parse(filter).map_err(|error| {
+        Some(_) => EnvFilter::builder().parse(&directives).map_err(|error| {
             format!("'{filter}' is not a filter such as 'info,engine=debug': {error}")
         }),
     }
+}
+
+/// Removes the spaces around directives and around `=`. `EnvFilter` treats ' warn' as the name of a target.
+/// Then every target that no other directive names is silent.
+fn without_spaces(filter: &str) -> String {
+    let directives = filter.split(',').map(|directive| {
+        let sides = directive.split('=').map(str::trim);
+        sides.collect::<Vec<_>>().join("=")
+    });
+    directives.collect::<Vec<_>>().join(",")
 }
 
 fn subscriber<W>(format: Format, filter: EnvFilter, writer: W) -> Box<dyn Subscriber + Send + Sync>
@@ -103,7 +119,8 @@ mod tests {
         }
     }
 
-    /// Events are made by hand, because the macros want targets that are known to the compiler.
+    /// A call site for events that are created by hand. The macros need targets that are known to the
+    /// compiler.
     struct Site(Level, String);
 
     impl Callsite for Site {
@@ -113,11 +130,11 @@ mod tests {
         }
     }
 
-    /// What is written when something says "said" with this target at this level.
+    /// Returns the output for an event with this level and target, and with the message `said`.
     fn written(format: Format, filter: &str, level: Level, target: &str) -> String {
         let page = Page::default();
         let writer = page.clone();
-        let filter = EnvFilter::builder().parse(filter).unwrap();
+        let filter = EnvFilter::builder().parse(without_spaces(filter)).unwrap();
         let subscriber = subscriber(format, filter, move || writer.clone());
         let site: &'static Site = Box::leak(Box::new(Site(level, target.to_owned())));
         let fields = FieldSet::new(&["message"], Identifier(site));
@@ -214,9 +231,15 @@ mod tests {
             "debug",
             "info,engine=debug",
             "engine=debug, WARN",
+            " info , engine = debug ",
             "error",
+            "info,tasks=error,engine::pass=error",
         ] {
             assert!(check(good).is_ok(), "{good}");
+            for name in crates() {
+                let text = written(Format::Json, good, Level::ERROR, &name);
+                assert!(text.contains("said"), "'{good}' silences {name}");
+            }
         }
         for bad in [
             "",
@@ -226,10 +249,17 @@ mod tests {
             "info,off",
             "engine",
             "info,engine=loud",
+            "info,tasks=off",
+            "info,tasks = OFF",
+            "info,tasks=0",
+            "info,engine::pass=off",
+            "tenants=off,info,engine=debug",
         ] {
             assert!(check(bad).is_err(), "{bad}");
         }
         let advice = check("engine=debug").unwrap_err();
         assert!(advice.contains("'info,engine=debug'"), "{advice}");
+        let advice = check("info,tasks=off").unwrap_err();
+        assert!(advice.contains("'tasks=error'"), "{advice}");
     }
 }

@@ -1,4 +1,4 @@
-//! The bug that a test build has, if its environment names one.
+//! Switches on the bug that the environment of a test build names.
 
 use std::env::{self, VarError};
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Error, Result};
 
 const VARIABLE: &str = "ORCHESTRATOR_MUTANT";
 
-/// Reads which one it is. A name that is not known would test nothing, so it is refused.
+/// Reads the name of the mutant. An unknown name is rejected, because it would test nothing.
 pub(crate) fn choose() -> Result<()> {
     match env::var(VARIABLE) {
         Ok(name) => mutant::choose(&name).map_err(Error::msg).context(VARIABLE),
@@ -15,7 +15,7 @@ pub(crate) fn choose() -> Result<()> {
     }
 }
 
-/// Says that this is no release.
+/// Logs a warning that this is no release.
 pub(crate) fn warn() {
     match mutant::chosen() {
         Some(mutant) => {

@@ -1,8 +1,9 @@
-//! The wiring: who is started, in which order they stop.
+//! Starts all tasks, and stops them in order.
 
 use std::{
     fs,
     hash::{BuildHasher, RandomState},
+    net::SocketAddr,
     time::Duration,
 };
 
@@ -26,20 +27,20 @@ use tokio::{
 use crate::{
     arguments::{Arguments, Family},
     config::{Config, Tasks},
-    http,
+    http, listener,
 };
 
-/// How long controllers may take to stop: what they leave undone is done by the next leader.
+/// Time for controllers to stop. The next leader completes unfinished work.
 const CONTROLLERS: Duration = Duration::from_secs(1);
 
-/// How long the rest may take: the release of the Lease gives itself one second.
+/// Time for the other tasks to stop. The release of the Lease takes at most one second.
 const SERVICES: Duration = Duration::from_secs(2);
 
-/// Runs until SIGTERM or SIGINT. A second signal ends it at once.
+/// Runs until SIGTERM or SIGINT. A second signal ends the process immediately.
 ///
 /// # Errors
-/// When it cannot start, when a task ends that nobody told to, when something does not stop well,
-/// and at a second signal.
+/// When it cannot start, when a task ends unexpectedly, when a task does not stop properly, and at a second
+/// signal.
 pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
     let orders = Orders::new()?;
     let (metrics, health, clock) = (Metrics::default(), Health::default(), Clock::system());
@@ -62,10 +63,8 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
         metrics.clone(),
         health.clone(),
     );
-    let address = arguments.address;
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on '{address}'"))?;
+    let probes = listen(arguments.probe_address)?;
+    let scrapes = listen(arguments.metrics_address)?;
 
     let mut workers = Supervisor::new(health.clone(), CONTROLLERS);
     let context = Context {
@@ -86,12 +85,17 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
         version = env!("CARGO_PKG_VERSION"),
         family = ?arguments.family,
         identity,
-        address = %listener.local_addr()?,
+        probes = %probes.local_addr()?,
+        metrics = %scrapes.local_addr()?,
         "started"
     );
     services.spawn(
-        "pages",
-        http::serve(listener, metrics, health.clone(), services.shutdown()),
+        "probes",
+        http::serve_probes(probes, health.clone(), services.shutdown()),
+    );
+    services.spawn(
+        "metrics",
+        http::serve_metrics(scrapes, metrics, services.shutdown()),
     );
     services.spawn("ticker", health.tick(services.shutdown()));
     services.spawn("leader", leader.run(services.shutdown()));
@@ -103,7 +107,11 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
     }
 }
 
-/// Starts the controllers of a family: the place where families are added.
+fn listen(address: SocketAddr) -> Result<TcpListener> {
+    listener::bind(address).with_context(|| format!("cannot listen on '{address}'"))
+}
+
+/// Starts the controllers of a family. New families are added here.
 fn controllers(
     family: Family,
     own_namespace: &str,
@@ -122,12 +130,14 @@ fn controllers(
                 default_resources,
                 cleanup,
                 delete_finished_runs_after,
+                accept_changed_pods,
                 docs,
             } = &config.tasks;
             let defaults = Defaults {
                 resources: default_resources.clone(),
                 cleanup: cleanup.clone().into(),
                 delete_finished_runs_after: *delete_finished_runs_after,
+                accept_changed_pods: *accept_changed_pods,
             };
             let settings = docs.clone().into();
             tasks::controller::start(context, scope, defaults, settings, workers);
@@ -139,8 +149,8 @@ fn controllers(
     }
 }
 
-/// Stops in order: first who writes, then the Lease is released, so that the next leader finds
-/// nobody at work. If either group ends by itself, the other is stopped too.
+/// Stops in order: first the controllers, which write, then the services, which release the Lease. So the
+/// next leader never meets an active writer. If either group ends by itself, the other is stopped, too.
 async fn until_stopped(
     workers: Supervisor,
     services: Supervisor,
@@ -191,7 +201,7 @@ impl Orders {
     }
 }
 
-/// Unique among all processes, restarts of one Pod included.
+/// Returns an identity that is unique among all processes, including restarts of one Pod.
 fn identity() -> String {
     let host = match fs::read_to_string("/proc/sys/kernel/hostname") {
         Ok(host) => host.trim().to_owned(),
@@ -203,7 +213,7 @@ fn identity() -> String {
     format!("{host}_{:016x}", random())
 }
 
-/// Different in every process: the standard library seeds its hashers from the system.
+/// Returns a number that differs in every process: the standard library seeds its hashers from the system.
 fn random() -> u64 {
     RandomState::new().hash_one(0_u8)
 }

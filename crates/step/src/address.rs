@@ -1,4 +1,4 @@
-//! The server's address: resolved here, checked here, and the only one that git talks to.
+//! Resolves and checks the server's address. git connects to this address only.
 
 use std::{
     io,
@@ -12,17 +12,17 @@ use git::{Networks, Reason, Refused, Url};
 
 use crate::failure::Failure;
 
-/// How long a name may take.
+/// Timeout of resolving a name.
 const RESOLVE: Duration = Duration::from_secs(20);
-/// How long one address may take to answer.
+/// Timeout of connecting to one address.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How many addresses are tried.
+/// Maximum number of addresses to try.
 const TRIED: usize = 4;
 
-/// Finds an address of the URL's host that may be talked to and that answers.
+/// Finds an address of the URL's host that is allowed and accepts connections.
 ///
 /// # Errors
-/// When the name has no address, any of its addresses is refused, or none answers.
+/// When the name has no address, any of its addresses is not allowed, or none accepts a connection.
 pub(crate) fn find(url: &Url, networks: &Networks, deadline: Instant) -> Result<IpAddr, Failure> {
     let addresses = resolve(url, deadline)?;
     check(&addresses, networks).map_err(|refused| {
@@ -34,7 +34,7 @@ pub(crate) fn find(url: &Url, networks: &Networks, deadline: Instant) -> Result<
     let mut last = None;
     for address in addresses.iter().take(TRIED) {
         let limit = CONNECT.min(deadline.saturating_duration_since(Instant::now()));
-        // A limit of nothing is an error of the call.
+        // A timeout of zero is an error of the call.
         let limit = limit.max(Duration::from_millis(1));
         match TcpStream::connect_timeout(&SocketAddr::new(*address, url.port()), limit) {
             Ok(_) => return Ok(*address),
@@ -53,7 +53,8 @@ pub(crate) fn find(url: &Url, networks: &Networks, deadline: Instant) -> Result<
     ))
 }
 
-/// Refuses all if one is refused: a name that mixes them is made to be resolved until it fits.
+/// Rejects all addresses if one is not allowed. A name with both kinds is made for an attack that repeats
+/// the lookup until the result fits.
 fn check(addresses: &[IpAddr], networks: &Networks) -> Result<(), Refused> {
     addresses
         .iter()
@@ -72,7 +73,7 @@ fn resolve(url: &Url, deadline: Instant) -> Result<Vec<IpAddr>, Failure> {
     };
     let (sender, receiver) = mpsc::channel();
     let (host, port) = (url.host().to_owned(), url.port());
-    // The system's resolver knows no deadline; this thread may outlive the wait, not the process.
+    // The system's resolver has no deadline. This thread may outlive the wait, but not the process.
     thread::spawn(move || sender.send(lookup(&host, port)));
     let limit = RESOLVE.min(deadline.saturating_duration_since(Instant::now()));
     match receiver.recv_timeout(limit) {

@@ -1,14 +1,14 @@
-//! How git gets the password: it calls this program, which answers only for the URL's own server.
-//! The password is in no argument, no variable, no configuration and no URL.
+//! Gives git the password. git calls this program, which responds only for the URL's own server. The
+//! password is in no argument, no variable, no configuration and no URL.
 
 use git::{Credentials, Url};
 
-/// The variable that makes this program answer git; its value is the Secret's folder.
+/// The variable that makes this program answer git's prompt. Its value is the directory of the Secret.
 pub(crate) const FOLDER: &str = "STEP_ASKPASS";
-/// The URL that may be answered for.
+/// The variable with the URL that may be answered for.
 pub(crate) const URL: &str = "STEP_ASKPASS_URL";
 
-/// The answer to git's question, if it is one about this URL.
+/// Returns the response to git's prompt if it is about this URL.
 pub(crate) fn answer(question: &str, url: &Url, credentials: &Credentials) -> Option<String> {
     let Credentials::Http {
         login: Some(login), ..
@@ -28,13 +28,13 @@ pub(crate) fn answer(question: &str, url: &Url, credentials: &Credentials) -> Op
     }
 }
 
-/// Whether `https://[user@]host[:port]` is the URL's server.
+/// Returns whether `https://[user@]host[:port]` is the URL's server.
 fn same_server(asked: &str, url: &Url) -> bool {
     let Some((scheme, rest)) = asked.split_once("://") else {
         return false;
     };
     let server = rest.rsplit_once('@').map_or(rest, |(_, server)| server);
-    // As a URL it is compared in one way of writing it.
+    // Parsing normalizes both URLs.
     Url::parse(&format!("{scheme}://{server}/x"), true).is_ok_and(|asked| {
         (asked.scheme(), asked.host(), asked.port()) == (url.scheme(), url.host(), url.port())
     })

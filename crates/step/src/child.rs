@@ -1,4 +1,4 @@
-//! Running a program: bounded in time, in what it says, and in what it puts on the disk.
+//! Runs a program with limits on its time, its output and its disk usage.
 
 use std::{
     collections::VecDeque,
@@ -16,44 +16,44 @@ use rustix::{
     process::{Pid, Signal, kill_process_group},
 };
 
-/// How often the folders' size is looked at.
+/// Minimum interval between two measurements of the directories' size.
 const SIZE_EVERY: Duration = Duration::from_millis(250);
-/// A look at the size may take this part of the time at most.
+/// After a measurement, the next one waits at least this multiple of its duration.
 const SIZE_SHARE: u32 = 5;
-/// What is kept of the end of a program's errors.
+/// Number of bytes to keep from the end of a program's standard error.
 const ERRORS_KEPT: usize = 16 << 10;
 
-/// What a program may use.
+/// The limits of a program.
 #[derive(Debug, Clone)]
 pub(crate) struct Bounds {
-    /// When it is killed.
+    /// The time at which the program is killed.
     pub(crate) deadline: Instant,
-    /// Folders that it writes to.
+    /// The directories that it writes to.
     pub(crate) folders: Vec<PathBuf>,
-    /// What all of them may hold together.
+    /// Maximum total size of these directories, in bytes.
     pub(crate) disk_bytes: u64,
 }
 
-/// Writes a program's input, in a thread of its own.
+/// Writes a program's input, in a separate thread.
 pub(crate) type Input = Box<dyn FnOnce(&mut dyn Write) -> io::Result<()> + Send>;
 
-/// How a program ended.
+/// The result of a program.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: Vec<u8>,
-    /// The end of it.
+    /// The end of its standard error.
     pub(crate) stderr: String,
 }
 
-/// Why there is no end to speak of.
+/// The reason why there is no result.
 #[derive(Debug)]
 pub(crate) enum ChildError {
     Failed(io::Error),
     TimedOut,
-    /// The folders hold more than they may.
+    /// The directories exceed their limit.
     DiskFull,
-    /// It said more than was expected on its standard output.
+    /// Its standard output exceeds the limit.
     TooMuchSaid,
 }
 
@@ -63,13 +63,13 @@ impl From<io::Error> for ChildError {
     }
 }
 
-/// Runs a program to its end.
+/// Runs a program until it exits.
 ///
-/// Guarantees: the program has a process group of its own, and nothing of the group is left when
-/// this returns.
+/// Guarantees: the program has its own process group, and no process of the group remains when this
+/// function returns.
 ///
 /// # Errors
-/// When it cannot be run, or crosses a bound.
+/// When the program cannot run, or exceeds a limit.
 pub(crate) fn run(
     command: &mut Command,
     input: Option<Input>,
@@ -87,7 +87,7 @@ pub(crate) fn run(
         .stderr(Stdio::piped())
         .spawn()?;
     let writer = input.zip(child.stdin.take()).map(|(input, mut pipe)| {
-        // A program that ends early breaks the pipe: its own status says more than that.
+        // A program that exits early breaks the pipe. Its exit status has more information than this error.
         thread::spawn(move || match input(&mut pipe) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other,
@@ -96,7 +96,7 @@ pub(crate) fn run(
     let stdout = child.stdout.take().map(|pipe| {
         thread::spawn(move || {
             let mut kept = Vec::new();
-            // One byte more shows that there is more.
+            // One extra byte shows that the output exceeds the limit.
             let limit = u64::try_from(stdout_bytes)
                 .unwrap_or(u64::MAX)
                 .saturating_add(1);
@@ -116,7 +116,7 @@ pub(crate) fn run(
     if stdout.len() > stdout_bytes {
         return Err(ChildError::TooMuchSaid);
     }
-    // A fast program may end between two looks.
+    // A fast program may exit between two measurements.
     if status.success() && disk_bytes(&bounds.folders)? > bounds.disk_bytes {
         return Err(ChildError::DiskFull);
     }
@@ -149,7 +149,7 @@ fn wait(child: &mut Child, bounds: &Bounds) -> Result<ExitStatus, ChildError> {
     }
 }
 
-/// Kills what is left of the group: a helper of git that outlives it would hold the pipes open.
+/// Kills the remaining processes of the group. A helper that outlives git would keep the pipes open.
 fn end_group(child: &mut Child) -> io::Result<()> {
     match kill_process_group(Pid::from_child(child), Signal::KILL) {
         Ok(()) | Err(Errno::SRCH) => {}
@@ -181,7 +181,7 @@ fn last_bytes(mut pipe: impl Read) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What folders take on the disk. Names that vanish meanwhile count nothing.
+/// Returns the disk usage of directories. Files that disappear meanwhile do not count.
 fn disk_bytes(folders: &[PathBuf]) -> io::Result<u64> {
     folders.iter().map(|folder| folder_bytes(folder)).sum()
 }

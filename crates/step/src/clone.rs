@@ -1,4 +1,4 @@
-//! `step clone`: the base commit's files for the agent.
+//! `step clone`: writes the files of the base commit for the agent.
 
 use std::{collections::BTreeSet, fs, io, path::Path};
 
@@ -16,7 +16,7 @@ use crate::{
     settings::Settings,
 };
 
-/// Fetches the commit and lays its files out.
+/// Fetches the commit and writes its files.
 pub(crate) fn run(settings: &Settings, git: &Git, say: &mut Say<'_>) -> Result<Report, Failure> {
     let Settings {
         base,
@@ -63,7 +63,7 @@ pub(crate) fn run(settings: &Settings, git: &Git, say: &mut Say<'_>) -> Result<R
     })
 }
 
-/// With the code base the agent gets a repository, too.
+/// Returns the location of the repository. With the code base, the agent gets the repository, too.
 pub(crate) fn place(settings: &Settings) -> Place<'_> {
     if settings.include_codebase {
         Place::With(&settings.source)
@@ -72,10 +72,10 @@ pub(crate) fn place(settings: &Settings) -> Place<'_> {
     }
 }
 
-/// The agent's folder must be new or empty: remains of an earlier try may be the agent's.
+/// Checks that the agent's directory is new or empty. Files of an earlier attempt may come from the agent.
 ///
 /// # Errors
-/// When it is not, or cannot be made or read.
+/// When the directory is not empty, or cannot be created or read.
 pub(crate) fn check_empty(settings: &Settings) -> Result<(), Failure> {
     let path = settings.source.display();
     let failed = |what: String| settings.step.failed(what);
@@ -118,7 +118,7 @@ fn check_paths(settings: &Settings, git: &Git) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes a folder and those above it, following no link.
+/// Creates a directory and its parents, without following symbolic links.
 fn make_folder(source: &Path, path: &str) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut folder = openat(CWD, source, flags, Mode::empty())?;

@@ -1,7 +1,7 @@
-//! The agent's files, read without trusting anything that the agent made.
+//! Reads the agent's files without trusting any of them.
 //!
-//! Every name is opened relative to its folder's descriptor and never through a symbolic link, and
-//! what was opened is judged by its descriptor, not by its name.
+//! Every name is opened relative to the descriptor of its directory, and never through a symbolic link. The
+//! type of an opened file comes from its descriptor, not from its name.
 
 use std::{
     collections::BTreeSet,
@@ -18,19 +18,20 @@ use rustix::{
 
 use crate::names;
 
-/// Bounds of what is taken. They keep one run from filling the repository or this process.
+/// Limits of the collected files. They keep one run from filling the repository or the memory of this
+/// process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Names looked at, whatever they are.
+    /// Maximum number of names, of any type.
     pub(crate) entries: usize,
     pub(crate) files: usize,
     pub(crate) file_bytes: u64,
     pub(crate) total_bytes: u64,
-    /// Folders in folders below the output path.
+    /// Maximum depth of directories below the output path.
     pub(crate) depth: usize,
 }
 
-/// The bounds in use.
+/// The limits in use.
 pub(crate) const LIMITS: Limits = Limits {
     entries: 10_000,
     files: 2_000,
@@ -39,26 +40,26 @@ pub(crate) const LIMITS: Limits = Limits {
     depth: 32,
 };
 
-/// A file as the agent left it.
+/// A file of the agent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// From the repository's root.
+    /// The path from the repository's root.
     pub(crate) path: String,
     pub(crate) executable: bool,
     pub(crate) content: Vec<u8>,
 }
 
-/// What is below the output path.
+/// The files below the output path.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Collected {
     pub(crate) files: Vec<Taken>,
     pub(crate) skipped: BTreeSet<Vec<u8>>,
 }
 
-/// Why the files were not taken.
+/// The reason why the files were not collected.
 #[derive(Debug)]
 pub(crate) enum CollectError {
-    /// A limit, in words.
+    /// A limit was exceeded. The text describes it.
     TooLarge(String),
     Unreadable {
         path: String,
@@ -66,9 +67,9 @@ pub(crate) enum CollectError {
     },
 }
 
-/// Reads the regular files below `source`/`output`; `output` is a checked path or empty.
+/// Reads the regular files below `source`/`output`. `output` is a checked path or empty.
 ///
-/// A folder that is missing holds nothing; a component that is no folder is skipped.
+/// A missing directory counts as empty. A component that is no directory is skipped.
 pub(crate) fn collect(
     source: &Path,
     output: &str,
@@ -99,13 +100,13 @@ pub(crate) fn collect(
     Ok(walk.found)
 }
 
-/// `O_NOFOLLOW` with `O_DIRECTORY` refuses a symbolic link to a folder.
+/// `O_NOFOLLOW` with `O_DIRECTORY` rejects a symbolic link to a directory.
 const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// `O_NONBLOCK`: a FIFO without a writer would hold the open for ever.
+/// `O_NONBLOCK`: without it, opening a FIFO without a writer would block indefinitely.
 const ANY: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
@@ -140,7 +141,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Sorted, so that the same files give the same report.
+    /// Returns the sorted names in a directory. Without sorting, the same files would not give the same
+    /// report.
     fn names(
         &mut self,
         folder: BorrowedFd<'_>,
@@ -174,7 +176,7 @@ impl Walk<'_> {
     ) -> Result<(), CollectError> {
         let opened = match openat(folder, name, ANY, Mode::empty()) {
             Ok(opened) => opened,
-            // A symbolic link; a socket or a device without a driver.
+            // A symbolic link, a socket, or a device without a driver.
             Err(Errno::LOOP | Errno::NXIO | Errno::NODEV) => {
                 self.found.skipped.insert(path);
                 return Ok(());
@@ -228,7 +230,7 @@ impl Walk<'_> {
                 limits.total_bytes
             )));
         }
-        // As large as it is: growing would hold almost twice as much.
+        // Allocate the exact size. A growing buffer would use almost twice as much memory.
         let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
         File::from(opened)
             .take(size)
@@ -238,7 +240,7 @@ impl Walk<'_> {
                 error,
             })?;
         self.found.files.push(Taken {
-            // Refused names, which are all that is not UTF-8, do not come here.
+            // All names that are not UTF-8 are rejected before.
             path: String::from_utf8_lossy(&path).into_owned(),
             executable: Mode::from_raw_mode(mode).contains(Mode::XUSR),
             content,
@@ -261,7 +263,7 @@ fn unreadable(path: &[u8], errno: Errno) -> CollectError {
     }
 }
 
-/// The beginning of a path: nested names grow to any length.
+/// Returns the beginning of a path. Nested names can have any length.
 fn shortened(path: &[u8]) -> String {
     const CHARACTERS: usize = 120;
     let text = names::shown(path);

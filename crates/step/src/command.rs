@@ -1,4 +1,4 @@
-//! How git is run: nothing of the machine's, the user's or the agent's configuration counts.
+//! Runs git. Configuration of the machine, the user and the agent has no effect.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -18,14 +18,14 @@ use crate::{
     secret::Home,
 };
 
-/// What is read of an answer that should be short.
+/// Maximum number of bytes to read from a short output.
 pub(crate) const SHORT: usize = 1 << 20;
 
 /// Configuration of every call.
 ///
-/// `transfer.fsckObjects` is off: it turns away repositories whose old objects break today's rules,
-/// and what it would catch (`.git` or `..` in a tree, a linked `.gitmodules`) a checkout refuses by
-/// itself, while publish makes no checkout.
+/// `transfer.fsckObjects` is disabled, because it rejects repositories with old objects that break today's
+/// rules. A checkout itself rejects the objects that this check would find (`.git` or `..` in a tree, a
+/// linked `.gitmodules`). Publish makes no checkout.
 const ALWAYS: &[&str] = &[
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -34,7 +34,7 @@ const ALWAYS: &[&str] = &[
     "core.protectHFS=true",
     "core.protectNTFS=true",
     "core.logAllRefUpdates=false",
-    // Larger objects are streamed, not held in memory.
+    // Larger objects are streamed, not kept in memory.
     "core.bigFileThreshold=1m",
     "pack.threads=1",
     "protocol.allow=never",
@@ -42,14 +42,14 @@ const ALWAYS: &[&str] = &[
     "http.followRedirects=false",
     "http.proxy=",
     "http.sslVerify=true",
-    // The largest output in one piece: some servers refuse a request that does not say its length.
+    // Sends the largest output in one piece. Some servers reject a request without a length.
     "http.postBuffer=64m",
-    // Below 1000 bytes a second for a minute, a server counts as dead. A push has longer: hooks of
-    // the server run meanwhile, and nothing is sent.
+    // A server below 1000 bytes per second for a minute counts as dead. A push has more time: hooks of the
+    // server run meanwhile, and nothing is sent.
     "http.lowSpeedLimit=1000",
     "submodule.recurse=false",
     "fetch.recurseSubmodules=false",
-    // Objects stay in the pack that came: one by one they are slow to find.
+    // Objects stay in the received pack. Loose objects are slow to find.
     "fetch.unpackLimit=1",
     "push.recurseSubmodules=no",
     "transfer.fsckObjects=false",
@@ -58,7 +58,7 @@ const ALWAYS: &[&str] = &[
     "advice.detachedHead=false",
 ];
 
-/// For ssh: only what is given here counts, and nothing is asked or forwarded.
+/// Options of ssh. No other configuration has an effect, and prompts and forwarding are disabled.
 const SSH: &[&str] = &[
     "IdentitiesOnly=yes",
     "IdentityAgent=none",
@@ -84,21 +84,21 @@ const SSH: &[&str] = &[
     "Tunnel=no",
 ];
 
-/// How long a server may be silent.
+/// Maximum time without data from a server.
 const SILENCE: Duration = Duration::from_secs(60);
 const SILENCE_OF_PUSH: Duration = Duration::from_secs(300);
 
-/// git, on one repository, with one server.
+/// Runs git on one repository, with one server.
 #[derive(Debug)]
 pub(crate) struct Git {
     pub(crate) step: Step,
     pub(crate) url: Url,
-    /// The only address that is talked to.
+    /// The only address that git connects to.
     pub(crate) address: IpAddr,
     pub(crate) credentials: Credentials,
     pub(crate) credentials_folder: Option<PathBuf>,
     pub(crate) home: Home,
-    /// This program, for git's questions.
+    /// The path of this program, which answers git's prompts.
     pub(crate) program: PathBuf,
     pub(crate) path: OsString,
     pub(crate) repository: PathBuf,
@@ -108,10 +108,10 @@ pub(crate) struct Git {
 }
 
 impl Git {
-    /// Runs a command that needs no server, and returns what it said.
+    /// Runs a command that needs no server, and returns its output.
     ///
     /// # Errors
-    /// When it fails.
+    /// When the command fails.
     pub(crate) fn local(
         &self,
         arguments: &[&str],
@@ -121,10 +121,10 @@ impl Git {
         self.finish(self.command(), arguments, input, stdout_bytes)
     }
 
-    /// As [`Git::local`], with files in `work_tree`.
+    /// Like [`Git::local`], with files in `work_tree`.
     ///
     /// # Errors
-    /// When it fails.
+    /// When the command fails.
     pub(crate) fn checkout(&self, work_tree: &Path, arguments: &[&str]) -> Result<(), Failure> {
         let mut command = self.command();
         command
@@ -150,16 +150,16 @@ impl Git {
         let said = said::quote(&ended.stderr, &self.credentials);
         let message = format!("'git {what}' failed: {said}");
         Err(match said::reason(&ended.stderr) {
-            // Without a server there is no other reason to believe.
+            // A local command has no server, so no other reason applies.
             Some(Reason::RepositoryTooLarge) => Failure::new(Reason::RepositoryTooLarge, message),
             Some(_) | None => self.step.failed(message),
         })
     }
 
-    /// Runs a command that talks to the server, whatever its end.
+    /// Runs a command that connects to the server, and returns its result even if it failed.
     ///
     /// # Errors
-    /// When it cannot be run, or crosses a bound.
+    /// When the command cannot run, or exceeds a limit.
     pub(crate) fn remote(&self, arguments: &[&str]) -> Result<Ended, Failure> {
         let mut command = self.command();
         self.allow_server(&mut command, arguments.first() == Some(&"push"));
@@ -169,7 +169,7 @@ impl Git {
         })
     }
 
-    /// What the failed end of [`Git::remote`] means; `what` was wanted.
+    /// Converts a failed result of [`Git::remote`] to a failure. `what` is the attempted operation.
     pub(crate) fn refused(&self, ended: &Ended, what: &str) -> Failure {
         let said = said::quote(&ended.stderr, &self.credentials);
         let reason = said::reason(&ended.stderr);
@@ -283,7 +283,8 @@ fn option(name: &str, path: &Path) -> OsString {
     option
 }
 
-/// curl's own resolution is left out; an address as host has none.
+/// Returns the setting that makes curl connect to the checked address without a lookup. A host that is an
+/// address needs none.
 fn pin(url: &Url, address: IpAddr) -> Option<String> {
     if url.host().parse::<IpAddr>().is_ok() {
         return None;
@@ -299,9 +300,9 @@ fn pin(url: &Url, address: IpAddr) -> Option<String> {
     ))
 }
 
-/// The command by which git calls ssh, through a shell.
+/// Returns the command with which git calls ssh, through a shell.
 ///
-/// Caveat: `HostKeyAlias` is looked up as it is, so it carries the port as `known_hosts` does.
+/// Caveat: ssh searches for `HostKeyAlias` literally, so the alias contains the port as `known_hosts` does.
 fn ssh(url: &Url, address: IpAddr, home: &Home) -> String {
     let own = [
         format!("IdentityFile={}", home.identity.display()),
@@ -314,7 +315,7 @@ fn ssh(url: &Url, address: IpAddr, home: &Home) -> String {
     format!("ssh -F none {}", quoted.join(" "))
 }
 
-/// The folders of `PATH` that the agent cannot have written to.
+/// Returns the directories of `PATH` that the agent cannot have written to.
 pub(crate) fn trusted_path(path: Option<&OsStr>, source: &Path) -> OsString {
     const USUAL: &str = "/usr/local/bin:/usr/bin:/bin";
     let trusted: Vec<PathBuf> = std::env::split_paths(path.unwrap_or(OsStr::new(USUAL)))
@@ -322,7 +323,7 @@ pub(crate) fn trusted_path(path: Option<&OsStr>, source: &Path) -> OsString {
         .collect();
     match std::env::join_paths(trusted) {
         Ok(path) => path,
-        // A folder with a ':' cannot have come from a PATH.
+        // A directory with a ':' cannot come from a PATH.
         Err(_) => USUAL.into(),
     }
 }

@@ -1,11 +1,11 @@
-//! The message of our commits, and finding our own commit again.
+//! Creates the message of our commits, and recognizes our own commit.
 
 use git::refs::RUN_TRAILER;
 
-/// The trailer that says to people which run it was.
+/// The trailer with the run's name, for people.
 const NAME: &str = "Orchestrator-Name";
 
-/// The whole message of the commit; without words of the user, there is a default.
+/// Returns the complete commit message. Without a message of the user, there is a default.
 pub(crate) fn message(words: &str, run: &str, uid: &str) -> String {
     let words = match words.trim() {
         "" => format!("Documentation by {run}"),
@@ -14,7 +14,7 @@ pub(crate) fn message(words: &str, run: &str, uid: &str) -> String {
     format!("{words}\n\n{NAME}: {run}\n{RUN_TRAILER}: {uid}\n")
 }
 
-/// What is read of a commit object.
+/// The fields of a commit object that we read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Object {
     pub(crate) parents: Vec<String>,
@@ -22,7 +22,7 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// Reads `git cat-file commit`.
+    /// Parses the output of `git cat-file commit`.
     pub(crate) fn parse(object: &[u8]) -> Object {
         let text = String::from_utf8_lossy(object);
         let (header, message) = text.split_once("\n\n").unwrap_or((&text, ""));
@@ -36,7 +36,7 @@ impl Object {
         }
     }
 
-    /// Whether this is the commit that the run with this UID makes on `parent`.
+    /// Returns whether the run with this UID created this commit on `parent`.
     pub(crate) fn is_of(&self, uid: &str, parent: &str) -> bool {
         let last = self.message.trim_end().lines().last().unwrap_or_default();
         let ours = last

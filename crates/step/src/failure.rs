@@ -1,8 +1,8 @@
-//! Why a step failed.
+//! Failures of a step.
 
 use git::Reason;
 
-/// Which step runs.
+/// The step that runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Clone,
@@ -10,7 +10,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// As written on the command line.
+    /// Parses the name of a step on the command line.
     pub(crate) fn parse(text: &str) -> Option<Step> {
         match text {
             "clone" => Some(Step::Clone),
@@ -19,7 +19,7 @@ impl Step {
         }
     }
 
-    /// A failure for which there is no reason of its own.
+    /// Creates a failure without a specific reason.
     pub(crate) fn failed(self, message: impl Into<String>) -> Failure {
         let reason = match self {
             Step::Clone => Reason::CloneFailed,
@@ -29,7 +29,7 @@ impl Step {
     }
 }
 
-/// What the report says of a failure.
+/// The reason and message of a failure in the report.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) reason: Reason,

@@ -1,21 +1,21 @@
-//! What runs in a DocsRun's Pod around the agent, as `step clone` and `step publish`; and `step probe`,
-//! which tries connections for a Tenant's proof of isolation.
+//! The steps of a DocsRun's Pod before and after the agent: `step clone` and `step publish`. Also
+//! `step probe`, which tries connections for the isolation check of a Tenant.
 //!
 //! ```text
 //! clone (our image, credentials) ──▶ agent (the user's image) ──▶ publish (our image, credentials)
 //!        writes STEP_SOURCE                 changes it                 reads it, trusts none of it
 //! ```
 //!
-//! All settings are environment variables (`STEP_*`); all work with Git is done by the real `git`
-//! and `ssh`. The end is told by a [`git::Report`] in the file `STEP_REPORT` and by the exit code:
-//! 0 for success, also without changes, 1 for a failure.
+//! All settings are environment variables (`STEP_*`). The real `git` and `ssh` do all work with Git. The
+//! step reports its result with a [`git::Report`] in the file `STEP_REPORT`, and with the exit code. The
+//! code is 0 for success, also without changes, and 1 for a failure.
 //!
-//! Guarantees: nothing that the agent left is run, followed or read as configuration. A secret is
-//! neither in an argument nor in the report nor in the output. Every wait, read and write on the
-//! disk is bounded.
+//! Guarantees: no file of the agent is executed, followed or read as configuration. A secret is neither in
+//! an argument nor in the report nor in the output. Every wait, read and write on the disk is bounded.
 //!
-//! Caveats: `STEP_SCRATCH` holds copies of the credentials while the step runs; the agent must not
-//! have it mounted. It needs room for `STEP_LIMIT_MIB`, and for publish 100 MiB more. What the agent leaves for a path replaces what the output branch has there.
+//! Caveats: `STEP_SCRATCH` contains copies of the credentials while the step runs, so the agent must not
+//! mount it. It needs space for `STEP_LIMIT_MIB`, and for publish 100 MiB more. The agent's file at a path
+//! replaces the file of the output branch.
 
 mod address;
 mod askpass;
@@ -62,7 +62,7 @@ use crate::{
     settings::{Environment, REPORT, Settings},
 };
 
-/// What a wrong call returns: no report can be written.
+/// Exit code of a wrong call, for which no report can be written.
 const USAGE: u8 = 2;
 
 /// Runs the program with its arguments (without its name) and variables.
@@ -120,7 +120,7 @@ pub fn run(
     }
 }
 
-/// The file is the kubelet's: it is written in place, not replaced.
+/// Writes the report in place. The file belongs to the kubelet, so it is not replaced.
 fn write_report(path: &Path, report: &Report) -> io::Result<()> {
     write_in_place(path, &report.write())
 }
@@ -156,7 +156,7 @@ fn told(out: &mut dyn Write, text: &str) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Answers git's question for the name or the password.
+/// Answers git's prompt for the username or the password.
 fn answer(
     question: Option<&String>,
     folder: &Path,
@@ -178,7 +178,7 @@ fn answer(
     }
 }
 
-/// Does the step's work and tells its end.
+/// Runs the step, and returns and prints its result.
 fn work(settings: &Settings, environment: &Environment, out: &mut dyn Write) -> Report {
     let mut say = Say::new(out, &settings.run_name);
     let folder = settings.scratch.join("step");
@@ -209,7 +209,7 @@ fn perform(settings: &Settings, git: &Git, say: &mut Say<'_>) -> Result<Report, 
     }
 }
 
-/// Checks the server's address and makes the private folder.
+/// Checks the server's address and creates the private directory.
 fn prepare(
     settings: &Settings,
     environment: &Environment,
@@ -240,7 +240,7 @@ fn prepare(
     let allowed = settings.disk_mib << 20;
     let (folders, disk_bytes) = match settings.step {
         Step::Clone => (vec![folder.to_owned(), settings.source.clone()], allowed),
-        // The agent's files come on top of the repository, packed.
+        // The agent's files need space in addition to the repository, also in packed form.
         Step::Publish => (vec![folder.to_owned()], allowed + 2 * LIMITS.total_bytes),
     };
     Ok(Git {

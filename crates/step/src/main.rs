@@ -1,4 +1,4 @@
-//! The binary `step`: see the library.
+//! The binary `step`. See the library.
 
 use std::{env, io, process::ExitCode};
 

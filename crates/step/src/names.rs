@@ -1,10 +1,10 @@
-//! Which names of the agent's files may go into a commit.
+//! Checks the names of the agent's files before they are committed.
 
-/// Whether a name is one that Git, or a file system that Git runs on, could take for its own, or
-/// one that cannot be shown.
+/// Returns whether a name is rejected. Rejected are names that Git, or a file system that Git runs on,
+/// could treat as its own. Names that cannot be displayed are rejected, too.
 ///
-/// Guarantees: no name that passes is `.git`, or begins with it, on a file system that ignores case,
-/// ignores invisible characters (HFS+) or has short names (NTFS).
+/// Guarantees: no accepted name is `.git`, or begins with it, on a file system that ignores case, ignores
+/// invisible characters (HFS+) or has short names (NTFS).
 pub(crate) fn refused(name: &[u8]) -> bool {
     let Ok(text) = str::from_utf8(name) else {
         return true;
@@ -20,22 +20,23 @@ pub(crate) fn refused(name: &[u8]) -> bool {
     plain.starts_with(".git") || short_name(&plain)
 }
 
-/// Whether any name in a path is refused.
+/// Returns whether any name in a path is rejected.
 pub(crate) fn path_refused(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(refused)
 }
 
-/// A path for people: what cannot be shown is escaped.
+/// Formats a path for people. Characters that cannot be displayed are escaped.
 pub(crate) fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).escape_debug().to_string()
 }
 
-/// Code points that HFS+ leaves out when it compares names; Git's own list.
+/// Returns whether HFS+ ignores a code point when it compares names. The list is Git's own.
 fn invisible(c: char) -> bool {
     matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}')
 }
 
-/// `git~1` and the like are how NTFS also calls `.git`, `gi7eba~1` how it calls `.gitmodules`.
+/// Returns whether NTFS may use this name as a short name: `git~1` for `.git`, `gi7eba~1` for
+/// `.gitmodules`.
 fn short_name(name: &str) -> bool {
     name.starts_with("gi")
         && name

@@ -1,5 +1,5 @@
-//! What the commit changes, decided from three views: the parent's tree, what the agent was given
-//! and what it left.
+//! Decides the changes of the commit from three inputs: the parent's tree, the files that the agent
+//! received, and the files that it left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::{
     names,
 };
 
-/// What a path is in a commit. Folders are not listed.
+/// Type of a path in a commit. Directories are not listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
@@ -27,10 +27,10 @@ pub(crate) struct Plan {
     pub(crate) skipped: BTreeSet<Vec<u8>>,
 }
 
-/// Decides the changes. `seen` holds what the agent was given of the base commit.
+/// Decides the changes. `seen` contains the paths of the base commit that the agent received.
 ///
-/// Guarantees: a path that the agent never saw is never deleted, not even by a file that takes its
-/// folder's place; a symbolic link or submodule of the parent is neither replaced nor gone through.
+/// Guarantees: a path that the agent never saw is never deleted, not even by a file that replaces its
+/// directory. A symbolic link or submodule of the parent is neither replaced nor traversed.
 pub(crate) fn plan(parent: &Tree, seen: &Tree, collected: Collected) -> Plan {
     let Collected { files, mut skipped } = collected;
     let deletes = deletions(parent, seen, &files, &skipped);
@@ -68,12 +68,12 @@ fn deletions(
         .filter(|path| parent.get(*path) == Some(&Kind::File))
         .filter(|path| !left.contains(path.as_slice()) && !names::path_refused(path))
         .filter(|path| !at_and_above(path).any(|above| skipped.contains(above)))
-        // A path that is not refused is UTF-8: nothing is lost here.
+        // An accepted path is UTF-8, so this conversion loses nothing.
         .map(|path| String::from_utf8_lossy(path).into_owned())
         .collect()
 }
 
-/// Whether a file can be at `path` without taking anything else away.
+/// Returns whether a file can be written to `path` without removing another path.
 fn fits(stays: &Tree, path: &[u8]) -> bool {
     let own = stays.get(path).is_none_or(|kind| *kind == Kind::File);
     let way = at_and_above(path)
@@ -87,7 +87,7 @@ fn fits(stays: &Tree, path: &[u8]) -> bool {
     own && way && !taken
 }
 
-/// The path itself, then each folder above it.
+/// Returns the path itself, then each directory above it.
 fn at_and_above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(Some(path), |path| {
         let end = path.iter().rposition(|byte| *byte == b'/')?;

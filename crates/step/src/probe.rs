@@ -1,12 +1,12 @@
-//! `step probe`: tries connections, and tells which passed.
+//! `step probe`: tries connections, and reports which of them succeed.
 //!
-//! `PROBE_PLAN` has a line for each: `+` or `-` (must it pass?), `tcp` or `dns`, and an address with its
-//! port or a name. The report, in `PROBE_REPORT`, has a line for each in the same order: `1` or `0`
-//! (did it pass?) and a few words.
+//! `PROBE_PLAN` has a line for each connection: `+` or `-` (whether it must succeed), `tcp` or `dns`, and
+//! an address with its port or a name. The report, in `PROBE_REPORT`, has a line for each connection in the
+//! same order: `1` or `0` (whether it succeeded) and a short detail.
 //!
-//! The network of a Pod that has just started may not be what it will be, and a policy that has just
-//! been written may not be in force: each is tried again until everything is as it must be and stays so
-//! for a while, or the time is over. The last try counts.
+//! The network of a new Pod may not be complete yet, and a new policy may not be enforced yet. So all
+//! connections are tried again until all results are as expected for a while, or until the time is over.
+//! The last results count.
 
 use std::{
     fmt::Write as _,
@@ -14,18 +14,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long it is tried until everything is as it must be.
+/// Maximum time to wait for the expected results.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long it must stay so.
+/// Time for which the results must stay as expected.
 const STEADY: Duration = Duration::from_secs(5);
-/// How long a connection may take.
+/// Timeout of a connection.
 const CONNECT: Duration = Duration::from_secs(2);
-/// Between two rounds.
+/// Pause between two rounds.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The most connections of a plan.
+/// Maximum number of connections of a plan.
 const MOST: usize = 16;
 
-/// A connection to be tried.
+/// A connection to try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Try {
     must_pass: bool,
@@ -38,14 +38,14 @@ enum What {
     Resolve(String),
 }
 
-/// How it ended.
+/// The result of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Outcome {
     passed: bool,
     words: String,
 }
 
-/// Carries out a plan; the report, or what is wrong with the plan.
+/// Executes a plan. Returns the report, or the error in the plan.
 pub(crate) fn run(plan: &str) -> Result<String, String> {
     repeated(plan, PATIENCE, STEADY)
 }
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(digits, ["1", "0", "1"], "{text}");
     }
 
-    /// Right for a moment is not right: what is tried changes meanwhile.
+    /// Expected results must last, because the network may change meanwhile.
     #[test]
     fn what_does_not_stay_right_is_not_right() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! `step publish`: what the agent left, as one commit on the output branch.
+//! `step publish`: pushes the agent's files as one commit to the output branch.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::{
     stream,
 };
 
-/// Publishes, or finds that it was published.
+/// Publishes, or detects that an earlier attempt has published.
 pub(crate) fn run(settings: &Settings, git: &Git, say: &mut Say<'_>) -> Result<Report, Failure> {
     git.init(Place::Bare, "publish", &settings.base)?;
     let branch = &settings.output_branch;
@@ -63,7 +63,7 @@ pub(crate) fn run(settings: &Settings, git: &Git, say: &mut Say<'_>) -> Result<R
     .run()
 }
 
-/// What the commit changes.
+/// Determines the changes of the commit.
 fn changes(settings: &Settings, git: &Git) -> Result<Plan, Failure> {
     let Settings {
         base, output_path, ..
@@ -84,7 +84,7 @@ fn changes(settings: &Settings, git: &Git) -> Result<Plan, Failure> {
     Ok(plan::plan(&parent, &seen, collected))
 }
 
-/// Only what clone gave to the agent.
+/// Keeps only the paths that the clone step gave to the agent.
 fn keep_seen(base: &mut Tree, include_codebase: bool, working_directory: &str) {
     base.retain(|path, _| include_codebase || is_below(path, working_directory));
 }
@@ -101,7 +101,7 @@ fn not_collected(error: CollectError) -> Failure {
     }
 }
 
-/// Makes the commit in our own repository.
+/// Creates the commit in our own repository.
 fn build(settings: &Settings, git: &Git, plan: Plan) -> Result<Commit, Failure> {
     let message = commit::message(
         &settings.commit_message,
@@ -125,7 +125,8 @@ fn build(settings: &Settings, git: &Git, plan: Plan) -> Result<Commit, Failure> 
     })
 }
 
-/// The branch is not where it was: either by our own push, whose answer was lost, or by another's.
+/// Handles a branch that is not at the expected commit. Either our own push moved it and its response was
+/// lost, or somebody else moved it.
 pub(crate) fn found(
     settings: &Settings,
     git: &Git,
@@ -149,7 +150,7 @@ pub(crate) fn found(
     })
 }
 
-/// Where a branch is, for a message.
+/// Describes the commit of a branch, for a message.
 pub(crate) fn place(head: Option<&Commit>) -> String {
     match head {
         Some(commit) => format!("at commit {commit}"),

@@ -1,8 +1,8 @@
-//! Pushing a commit, and what is known of it afterwards.
+//! Pushes a commit, and determines the outcome.
 //!
-//! Once a push was begun, only the server's answer about our branch makes certain that nothing was
-//! pushed: [`Reason::PushRefused`] and [`Reason::BranchMoved`] mean that. What is not certain is
-//! [`Reason::PublishFailed`]; no other reason leaves this module after that point.
+//! After a push began, only the server's response about our branch makes certain that nothing was pushed.
+//! This is the meaning of [`Reason::PushRefused`] and [`Reason::BranchMoved`]. An uncertain outcome is
+//! [`Reason::PublishFailed`]. After that point, this module returns no other reason.
 
 use git::{Commit, Files, Reason, Report};
 
@@ -15,7 +15,7 @@ use crate::{
     settings::Settings,
 };
 
-/// Pushes of the same commit: the second is for a connection that broke.
+/// Maximum number of pushes of the same commit. The second is for a broken connection.
 const PUSHES: usize = 2;
 
 /// One commit for one branch.
@@ -28,22 +28,22 @@ pub(crate) struct Push<'a> {
     pub(crate) skipped: Files,
 }
 
-/// What is known after one push.
+/// The known outcome of one push.
 enum Outcome {
     /// The branch was, or is, at our commit.
     Pushed,
-    /// The branch is at a commit of this run that another try made.
+    /// The branch is at a commit of this run that another attempt created.
     Found(Report),
-    /// This push did nothing.
+    /// This push changed nothing.
     Not(Failure),
-    /// The branch is where it was, but the push may still be on its way.
+    /// The branch did not move, but the push may still be in progress.
     Unchanged(String),
-    /// It cannot be told.
+    /// The outcome is unknown.
     Unknown(String),
 }
 
 impl Push<'_> {
-    /// Pushes.
+    /// Pushes the commit.
     pub(crate) fn run(self) -> Result<Report, Failure> {
         self.check_access()?;
         let mut seen = String::new();
@@ -58,7 +58,7 @@ impl Push<'_> {
                 }
                 Outcome::Found(report) => return Ok(report),
                 Outcome::Not(failure) if attempt == 1 => return Err(failure),
-                // What it says of this push does not tell what became of the one before.
+                // This failure is about the second push. The outcome of the first push is still unknown.
                 Outcome::Not(failure) => return Err(self.uncertain(&failure.message)),
                 Outcome::Unknown(seen) => return Err(self.uncertain(&seen)),
                 Outcome::Unchanged(what) => seen = what,
@@ -67,13 +67,13 @@ impl Push<'_> {
         Err(self.uncertain(&seen))
     }
 
-    /// Asks whether we may write at all. Nothing is sent yet, so a refusal is certain, and its
-    /// words are not those of a hook.
+    /// Checks with a dry run whether we have write access. Nothing is sent yet, so a rejection is certain,
+    /// and its message does not come from a hook.
     fn check_access(&self) -> Result<(), Failure> {
         let ended = self.call(&["--dry-run"])?;
         match said::answer(&String::from_utf8_lossy(&ended.stdout), &self.name()) {
             Answer::None if !ended.status.success() => Err(self.git.refused(&ended, "push to")),
-            // The push itself says more.
+            // The push itself reports more.
             Answer::None
             | Answer::Accepted
             | Answer::Refused(_)
@@ -88,7 +88,7 @@ impl Push<'_> {
             Err(failure) => return self.judge_by_branch(failure.message),
         };
         match said::answer(&String::from_utf8_lossy(&ended.stdout), &self.name()) {
-            // Somebody may have moved the branch on since: that is for the operator to see.
+            // Somebody may have moved the branch since then. The operator detects that.
             Answer::Accepted if ended.status.success() => Outcome::Pushed,
             Answer::Refused(words) => Outcome::Not(self.refused(&ended, &words, "")),
             answer @ (Answer::Stale | Answer::NotUpdated(_)) => self.not_updated(&ended, answer),
@@ -108,7 +108,7 @@ impl Push<'_> {
         );
         let refspec = format!("{}:{name}", self.commit);
         let url = self.git.url.to_string();
-        // One ref is atomic by itself, and not all servers know --atomic.
+        // The update of one ref is atomic anyway, and not all servers support --atomic.
         let mut arguments = vec!["push", "--porcelain", "--no-verify", &lease];
         arguments.extend(options);
         arguments.extend(["--", &url, &refspec]);
@@ -119,12 +119,13 @@ impl Push<'_> {
         format!("refs/heads/{}", self.settings.output_branch)
     }
 
-    /// Without an answer, only the branch can tell what happened, and only the good.
+    /// Determines the outcome from the branch if the server did not respond. The branch can confirm a push,
+    /// but cannot rule it out.
     fn judge_by_branch(&self, seen: String) -> Outcome {
         let branch = &self.settings.output_branch;
         let head = match self.git.head(branch) {
             Ok(head) => head,
-            // As when the time is over.
+            // The same failure again, as after the deadline.
             Err(failure) if failure.message == seen => return Outcome::Unknown(seen),
             Err(failure) => return Outcome::Unknown(format!("{seen}; then {}", failure.message)),
         };
@@ -139,7 +140,8 @@ impl Push<'_> {
         }
     }
 
-    /// The branch was not changed: because it is not where it was, or because it cannot be.
+    /// Determines why the server did not update the branch: because the branch moved, or because the update
+    /// is not possible.
     fn not_updated(&self, ended: &Ended, answer: Answer) -> Outcome {
         let (settings, git) = (self.settings, self.git);
         let branch = &settings.output_branch;
@@ -173,10 +175,10 @@ impl Push<'_> {
         })
     }
 
-    /// Nobody moved the branch, and still the server did not change it.
+    /// Returns the failure if the server did not update a branch that nobody moved.
     fn unmoved(&self, ended: &Ended, words: &str) -> Failure {
         let branch = &self.settings.output_branch;
-        // Without an answer the refusal is as certain; only the advice is missing.
+        // If this request fails, the rejection is still certain. Only the advice is missing.
         if let Ok(Some(other)) = self.git.excluding(branch) {
             let advice = format!(
                 "; a branch named '{other}' keeps '{branch}' away; set output.branch to another name"
@@ -201,13 +203,14 @@ impl Push<'_> {
         )
     }
 
-    /// What may be otherwise the next time.
+    /// Returns a failure that may not occur again.
     fn again(&self, what: &str) -> Failure {
         let step = self.settings.step;
         step.failed(format!("{what}; nothing was pushed, run again"))
     }
 
-    /// The commit comes first: a message is cut at its end.
+    /// Returns the failure of an uncertain push. The commit comes first, because long messages are cut at
+    /// the end.
     fn uncertain(&self, seen: &str) -> Failure {
         let step = self.settings.step;
         step.failed(format!(

@@ -1,4 +1,4 @@
-//! What the steps ask of a repository and its server.
+//! Operations of the steps on a repository and its server.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -10,25 +10,25 @@ use crate::{
     plan::{Kind, Tree},
 };
 
-/// What a listing of a commit may have. Beyond it, a commit is made to fill the memory.
+/// Maximum size of a listing of a commit, in bytes. A larger commit is made to exhaust the memory.
 const LISTING: usize = 32 << 20;
-/// The most files that are laid out: half a million, listed as two bytes each.
+/// Maximum size of a listing with two bytes per file: half a million files.
 const FILES: usize = 1 << 20;
 
-/// Says for every path that its content is to be left as it is. It counts more than any file of
-/// the commit: line ends and encodings stay, filters (LFS, too) do not run.
+/// Attributes that leave the content of every path unchanged. They override the attribute files of the
+/// commit. Line endings and encodings stay, and filters (including LFS) do not run.
 const ATTRIBUTES: &str = "* -text !eol !crlf !ident !filter !working-tree-encoding\n";
 
-/// The repository for the files: with them, or apart from them.
+/// The location of the repository: with the files, or separate from them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Place<'a> {
     Bare,
-    /// The folder that holds the files and `.git`.
+    /// The directory that contains the files and `.git`.
     With(&'a Path),
 }
 
 impl Git {
-    /// Makes an empty repository. `branch` is where its `HEAD` points.
+    /// Creates an empty repository. Its `HEAD` points to `branch`.
     pub(crate) fn init(
         &self,
         place: Place<'_>,
@@ -40,7 +40,7 @@ impl Git {
         } else {
             "sha1"
         };
-        // The folder is named by --git-dir, which for one named '.git' means the files beside it.
+        // --git-dir gives the directory. If its name is '.git', git uses the files beside it.
         let mut arguments = vec![
             "init".to_owned(),
             "--quiet".to_owned(),
@@ -67,7 +67,7 @@ impl Git {
         })
     }
 
-    /// Fetches commits by their ids, and checks that they came.
+    /// Fetches commits by their ids, and checks that they exist afterwards.
     pub(crate) fn fetch(&self, commits: &BTreeSet<&str>, depth: u32) -> Result<(), Failure> {
         let url = self.url.to_string();
         let depth = format!("--depth={depth}");
@@ -115,7 +115,7 @@ impl Git {
         Ok(())
     }
 
-    /// Where a branch is on the server.
+    /// Returns the commit of a branch on the server.
     pub(crate) fn head(&self, branch: &str) -> Result<Option<Commit>, Failure> {
         let url = self.url.to_string();
         let name = format!("refs/heads/{branch}");
@@ -127,7 +127,8 @@ impl Git {
             .map_err(|what| self.step.failed(format!("{} answered {what}", self.url)))
     }
 
-    /// A branch that cannot be beside this one: `docs` and `docs/shop` exclude each other.
+    /// Returns a branch that cannot exist together with this one: `docs` and `docs/shop` exclude each
+    /// other.
     pub(crate) fn excluding(&self, branch: &str) -> Result<Option<String>, Failure> {
         let url = self.url.to_string();
         let above = branch.match_indices('/').map(|(end, _)| &branch[..end]);
@@ -145,7 +146,7 @@ impl Git {
         ))
     }
 
-    /// The files, links and submodules of a commit below a path.
+    /// Returns the files, links and submodules of a commit below a path.
     pub(crate) fn tree(&self, commit: &Commit, path: &str) -> Result<Tree, Failure> {
         if let Some((blocking, kind)) = self.blocking(commit, path)? {
             return Ok(Tree::from([(blocking, kind)]));
@@ -162,13 +163,13 @@ impl Git {
             })
     }
 
-    /// Whether a path is a folder in a commit; the root always is.
+    /// Returns whether a path is a directory in a commit. The root always is.
     pub(crate) fn is_folder(&self, commit: &Commit, path: &str) -> Result<bool, Failure> {
         let is_folder = path.is_empty() || self.entry(commit, path)? == Some(Entry::Folder);
         Ok(is_folder)
     }
 
-    /// What of a path, or above it, is no folder in a commit.
+    /// Returns the first part of a path that is no directory in a commit.
     pub(crate) fn blocking(
         &self,
         commit: &Commit,
@@ -198,10 +199,11 @@ impl Git {
         Ok(found.map(|(_, entry)| entry))
     }
 
-    /// Fails if the files of a commit below a path are more than the disk may hold.
+    /// Fails if the files of a commit below a path exceed the disk limit.
     ///
-    /// A small pack can hold files of any size, and a few trees can hold any number of files: both
-    /// are known before the first is written. They are counted first, because a size takes longer.
+    /// A small pack can contain files of any size, and a few trees can contain any number of files. Both
+    /// are checked before the first file is written. The count comes first, because reading the sizes takes
+    /// longer.
     pub(crate) fn check_size(&self, commit: &Commit, path: &str) -> Result<(), Failure> {
         self.list(commit, path, "--format=x", FILES)?;
         let sizes = self.list(commit, path, "--format=%(objectsize)", LISTING)?;
@@ -222,7 +224,7 @@ impl Git {
         Ok(())
     }
 
-    /// Everything below a path, one by one.
+    /// Lists all paths below a path.
     fn list(
         &self,
         commit: &Commit,
@@ -238,7 +240,7 @@ impl Git {
         self.local(&arguments, None, limit)
     }
 
-    /// The paths that differ between two commits.
+    /// Returns the paths that differ between two commits.
     pub(crate) fn changed(&self, from: &Commit, to: &Commit) -> Result<Vec<Vec<u8>>, Failure> {
         let arguments = [
             "diff-tree",
@@ -263,7 +265,7 @@ enum Entry {
     Leaf(Kind),
 }
 
-/// Reads `git ls-tree -z`: `MODE TYPE ID<tab>PATH<nul>`.
+/// Parses the output of `git ls-tree -z`: `MODE TYPE ID<tab>PATH<nul>`.
 fn parse(listing: &[u8]) -> Option<Vec<(Vec<u8>, Entry)>> {
     listing
         .split(|byte| *byte == 0)
@@ -281,7 +283,7 @@ fn parse(listing: &[u8]) -> Option<Vec<(Vec<u8>, Entry)>> {
         .collect()
 }
 
-/// Reads `git ls-remote`: other refs may end with the same name.
+/// Parses the output of `git ls-remote`. Other refs may end with the same name.
 fn head_in(answer: &str, name: &str) -> Result<Option<Commit>, String> {
     let line = answer
         .lines()
@@ -295,7 +297,7 @@ fn head_in(answer: &str, name: &str) -> Result<Option<Commit>, String> {
     }
 }
 
-/// Reads the same: patterns match the ends of other refs, too.
+/// Parses the same output. The patterns also match the ends of other refs.
 fn excluding_in(answer: &str, branch: &str) -> Option<String> {
     let is_below = |name: &str, other: &str| {
         name.strip_prefix(other)

@@ -1,11 +1,11 @@
-//! What git and the server said, and what it means.
+//! Interprets the output of git and of the server.
 
 use git::{Credentials, Reason, credentials::mask};
 
-/// What of a server's words is repeated.
+/// Maximum number of characters to quote from a server's message.
 const QUOTED: usize = 200;
 
-/// Words of git, curl, ssh and servers, in the order in which they count. In lower case.
+/// Texts of git, curl, ssh and servers, in order of precedence. In lower case.
 const MEANINGS: &[(&str, Reason)] = &[
     ("no space left on device", Reason::RepositoryTooLarge),
     ("disk quota exceeded", Reason::RepositoryTooLarge),
@@ -75,7 +75,7 @@ const MEANINGS: &[(&str, Reason)] = &[
     ),
 ];
 
-/// Words that say only that the talk ended: what was said before counts more.
+/// Texts that only report the end of a connection. All other known texts have precedence.
 const BROKEN: &[&str] = &[
     "the remote end hung up unexpectedly",
     "remote end hung up",
@@ -86,7 +86,7 @@ const BROKEN: &[&str] = &[
     "unable to access",
 ];
 
-/// What git's errors mean, if they are known ones.
+/// Returns the reason for git's errors if they are known.
 pub(crate) fn reason(stderr: &str) -> Option<Reason> {
     let text = stderr.to_lowercase();
     let known = MEANINGS.iter().find(|(words, _)| text.contains(words));
@@ -106,7 +106,7 @@ pub(crate) fn reason(stderr: &str) -> Option<Reason> {
         .then_some(Reason::RepositoryUnreachable)
 }
 
-/// What a user can do about it.
+/// Returns advice for the user.
 pub(crate) fn advice(reason: Reason) -> &'static str {
     match reason {
         Reason::CredentialsRefused => "; check the Secret's content and what it may do there",
@@ -129,7 +129,7 @@ pub(crate) fn advice(reason: Reason) -> &'static str {
     }
 }
 
-/// Why git failed, in its own words and in the server's.
+/// Returns the error messages of git and of the server.
 ///
 /// Guarantees: at most 200 characters of each, none of them control characters, no secret.
 pub(crate) fn quote(stderr: &str, credentials: &Credentials) -> String {
@@ -140,7 +140,7 @@ pub(crate) fn quote(stderr: &str, credentials: &Credentials) -> String {
     }
 }
 
-/// What the server said to the user, if anything; as bounded and clean as [`quote`].
+/// Returns the server's message to the user, if any. It is as bounded and clean as [`quote`].
 pub(crate) fn server_words(stderr: &str, credentials: &Credentials) -> Option<String> {
     let words: Vec<&str> = lines(stderr)
         .filter_map(|line| line.strip_prefix("remote:"))
@@ -150,18 +150,18 @@ pub(crate) fn server_words(stderr: &str, credentials: &Credentials) -> Option<St
     (!words.is_empty()).then(|| shown(&words.join(" "), credentials))
 }
 
-/// Words of a server for a message; as bounded and clean as [`quote`].
+/// Cleans a server's text for a message. It is as bounded and clean as [`quote`].
 pub(crate) fn shown(words: &str, credentials: &Credentials) -> String {
     clean(&mask(words, credentials))
 }
 
-/// The line that says why: ssh says it before git says that it could not read.
+/// Returns the line with the cause. ssh reports the cause before git reports that it could not read.
 fn own_words(stderr: &str) -> String {
     let own = || lines(stderr).filter(|line| !line.is_empty() && !line.starts_with("remote:"));
     let known = MEANINGS
         .iter()
         .find_map(|(words, _)| own().find(|line| line.to_lowercase().contains(words)));
-    // What git says after it is only that the talk ended.
+    // After this line, git only reports the end of the connection.
     let failed_call = || own().find(|line| line.contains("RPC failed"));
     let fatal = || own().rfind(|line| line.starts_with("fatal:") || line.starts_with("error:"));
     let line = known
@@ -169,7 +169,7 @@ fn own_words(stderr: &str) -> String {
         .or_else(fatal)
         .or_else(|| own().next_back())
         .unwrap_or("nothing was said");
-    // ssh warns at length: what can be compared is one line of it.
+    // ssh prints a long warning. The fingerprint is the only line that a user can compare.
     if line.contains("REMOTE HOST IDENTIFICATION HAS CHANGED")
         && let Some(fingerprint) = own().find(|line| line.starts_with("SHA256:"))
     {
@@ -182,7 +182,7 @@ fn own_words(stderr: &str) -> String {
     let line = line
         .trim_start_matches("fatal: ")
         .trim_start_matches("error: ");
-    // The URL is in our own sentence, and our private paths help nobody.
+    // Our own message contains the URL, and our private paths are of no use.
     let line = match line
         .strip_prefix("unable to access '")
         .and_then(|rest| rest.split_once("': "))
@@ -196,7 +196,7 @@ fn own_words(stderr: &str) -> String {
         .to_owned()
 }
 
-/// Of a line that was written over, as progress is, only the last writing counts.
+/// Splits text into lines. If a line was overwritten, as in progress output, only the last text counts.
 fn lines(text: &str) -> impl DoubleEndedIterator<Item = &str> {
     text.lines()
         .map(|line| line.rsplit('\r').next().unwrap_or(line).trim())
@@ -210,22 +210,23 @@ fn clean(text: &str) -> String {
     }
 }
 
-/// What was said of one branch in a push.
+/// The response about one branch in a push.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Nothing that can be relied on.
+    /// No reliable response.
     None,
-    /// The branch was changed, or was there already.
+    /// The branch was changed, or was already up to date.
     Accepted,
-    /// The server said no, in these words.
+    /// The server rejected the push, with this message.
     Refused(String),
-    /// git did not ask the server: the branch is not where it was expected.
+    /// git did not send the update, because the branch is not at the expected commit.
     Stale,
-    /// The server could not change it, in these words: perhaps it is not where it was expected.
+    /// The server could not update the branch, with this message. The branch may not be at the expected
+    /// commit.
     NotUpdated(String),
 }
 
-/// Words of servers that did not change a branch, though they would have. In lower case.
+/// Texts of servers that accepted a push but could not update the branch. In lower case.
 const NOT_UPDATED: &[&str] = &[
     "incorrect old value",
     "failed to update ref",
@@ -236,7 +237,7 @@ const NOT_UPDATED: &[&str] = &[
     "conflict",
 ];
 
-/// Words of servers about somebody else who changes the same branch, or did not end well with it.
+/// Texts of servers about a lock: another process changes the same branch, or left its lock behind.
 const LOCKED: &[&str] = &[
     "cannot lock ref",
     "failed to lock",
@@ -244,7 +245,7 @@ const LOCKED: &[&str] = &[
     ".lock'",
 ];
 
-/// Reads `git push --porcelain`: what it says of the branch with this full name.
+/// Parses the output of `git push --porcelain` for the branch with this full name.
 pub(crate) fn answer(stdout: &str, name: &str) -> Answer {
     let line = stdout.lines().find_map(|line| {
         let (flag, rest) = line.split_once('\t')?;
@@ -280,8 +281,10 @@ pub(crate) fn answer(stdout: &str, name: &str) -> Answer {
     Answer::None
 }
 
-/// Whether a server spoke of a lock that it could not take. It does so, too, where a branch named
-/// as a folder of this one is in the way, and that one stays.
+/// Returns whether a server reports a lock that it could not take.
+///
+/// Servers report the same if a branch with the name of a parent directory exists. That branch stays, so it
+/// is no lock.
 pub(crate) fn is_lock(words: &str) -> bool {
     has(words, LOCKED) && !words.contains("; cannot create")
 }
@@ -307,7 +310,7 @@ mod tests {
         }
     }
 
-    /// What git, curl and ssh of Debian 12 and some hosts said, and what is to be made of it.
+    /// Messages of git, curl and ssh of Debian 12 and of some hosts, with their meanings.
     #[test]
     fn real_messages() {
         use Reason::{

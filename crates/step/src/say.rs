@@ -1,8 +1,8 @@
-//! The step's lines for people.
+//! Progress output of a step, for people.
 
 use std::io::Write;
 
-/// One line per step of work, with the run's name.
+/// Writes one line per operation, prefixed with the run's name.
 pub(crate) struct Say<'a> {
     out: &'a mut dyn Write,
     run: String,
@@ -16,7 +16,7 @@ impl<'a> Say<'a> {
         }
     }
 
-    /// Writes a line. Nobody needs it: that it cannot be written does not stop the step.
+    /// Writes a line. A failed write does not stop the step, because nothing depends on the output.
     pub(crate) fn line(&mut self, text: &str) {
         match writeln!(self.out, "{}: {text}", self.run) {
             Ok(()) | Err(_) => {}

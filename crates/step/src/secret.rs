@@ -1,4 +1,4 @@
-//! The mounted Secret: read, checked, and laid out as git and ssh want it.
+//! Reads and checks the mounted Secret, and writes the files that git and ssh need.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use git::{Credentials, Reason, Scheme};
 
 use crate::failure::Failure;
 
-/// The keys that mean something, also those that are refused with words.
+/// The known keys, including those that are rejected with a message.
 const KEYS: [&str; 7] = [
     "username",
     "password",
@@ -22,10 +22,10 @@ const KEYS: [&str; 7] = [
     "bearerToken",
     "tls.key",
 ];
-/// More than any key may have; the check of each is stricter.
+/// Maximum number of bytes to read from any key. The check of each key is stricter.
 const KEY_BYTES: u64 = 1 << 20;
 
-/// Reads the folder of the Secret; without one, what a URL of this scheme can do without.
+/// Reads the directory of the Secret. Without a directory, the Secret counts as empty.
 ///
 /// # Errors
 /// When a key cannot be read or used.
@@ -60,23 +60,23 @@ fn value(path: &Path) -> io::Result<Vec<u8>> {
     Ok(value)
 }
 
-/// The private folder with the files that git and ssh read.
+/// The private directory with the files that git and ssh read.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub(crate) folder: PathBuf,
     pub(crate) identity: PathBuf,
     pub(crate) known_hosts: PathBuf,
     pub(crate) authorities: PathBuf,
-    /// Empty: a second place for certificates that holds none.
+    /// An empty directory, as the second location of certificates.
     pub(crate) nothing: PathBuf,
 }
 
 impl Home {
-    /// Makes the folder. What ssh reads is copied: it wants a newline at the end of a key, and
-    /// refuses a key that others may read.
+    /// Creates the directory with copies of the files for ssh. ssh needs a newline at the end of a key, and
+    /// rejects a key that others can read.
     ///
     /// # Errors
-    /// When the disk does not take it.
+    /// When writing to the disk fails.
     pub(crate) fn make(folder: &Path, credentials: &Credentials) -> io::Result<Home> {
         let home = Home {
             folder: folder.to_owned(),

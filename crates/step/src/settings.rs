@@ -14,15 +14,16 @@ use crate::failure::{Failure, Step};
 /// The variables of this process.
 pub(crate) type Environment = BTreeMap<OsString, OsString>;
 
-/// Where the report goes. Read before the others: without it nobody learns what is wrong with them.
+/// Path of the report. It is read before the other variables, because their errors are written to the
+/// report.
 pub(crate) const REPORT: &str = "STEP_REPORT";
 
-/// A step may not take longer; no Job of ours does.
+/// Maximum timeout of a step, in seconds. None of our Jobs runs longer.
 const LONGEST: u64 = 24 * 3600;
-/// The largest disk use that can be allowed, 1 TiB.
+/// Maximum configurable disk limit, 1 TiB.
 const LARGEST_MIB: u64 = 1 << 20;
 
-/// What the step is to do. Paths in the repository have no `/` at their end; the root is empty.
+/// The settings of a step. Paths in the repository have no `/` at the end. The root is an empty path.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) step: Step,
@@ -30,7 +31,7 @@ pub(crate) struct Settings {
     pub(crate) source_branch: String,
     pub(crate) base: Commit,
     pub(crate) output_branch: String,
-    /// Where the output branch was when it was resolved.
+    /// The commit of the output branch when the operator resolved it.
     pub(crate) output_head: Option<Commit>,
     pub(crate) working_directory: String,
     pub(crate) include_codebase: bool,
@@ -50,10 +51,10 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads and checks all variables. `start` is when the step's time began.
+    /// Reads and checks all variables. `start` is the time at which the step started.
     ///
     /// # Errors
-    /// The first that is missing or wrong, by its name.
+    /// Names the first variable that is missing or invalid.
     pub(crate) fn read(
         step: Step,
         environment: &Environment,
@@ -96,13 +97,13 @@ impl Settings {
         })
     }
 
-    /// The commit that ours is made on.
+    /// Returns the parent of our commit.
     pub(crate) fn parent(&self) -> &Commit {
         self.output_head.as_ref().unwrap_or(&self.base)
     }
 }
 
-/// Whether `path` is at or below `folder`, both as in [`Settings`].
+/// Returns whether `path` is at or below `folder`, both as in [`Settings`].
 pub(crate) fn is_below(path: &[u8], folder: &str) -> bool {
     match path.strip_prefix(folder.as_bytes()) {
         Some(rest) => folder.is_empty() || rest.is_empty() || rest.starts_with(b"/"),
@@ -157,7 +158,7 @@ impl Reader<'_> {
         self.checked(name, refs::check_branch)
     }
 
-    /// Empty means the default.
+    /// Reads a commit message. An empty value selects the default.
     fn message(&self, name: &str) -> Result<String, Failure> {
         match self.text(name)? {
             "" => Ok(String::new()),
@@ -196,7 +197,7 @@ impl Reader<'_> {
         }
     }
 
-    /// These end up in options of ssh, where spaces and `%` have meanings.
+    /// Reads an absolute path. It becomes part of ssh options, in which spaces and `%` have a meaning.
     fn folder(&self, name: &str) -> Result<PathBuf, Failure> {
         let text = self.text(name)?;
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);

@@ -1,5 +1,7 @@
-//! Ending when told to. As the first process of a container the default would be to go on: the
-//! kernel drops signals that such a process has no handler for.
+//! Terminates the process on SIGTERM.
+//!
+//! The kernel drops signals that the first process of a container has no handler for. Without a handler,
+//! the step would keep running.
 
 use std::thread;
 
@@ -8,17 +10,17 @@ use nix::{
     sys::signal::{SigSet, Signal},
 };
 
-/// What a shell says for a program that SIGTERM ended.
+/// Exit code that shells use for a program that SIGTERM terminated.
 const TERMINATED: i32 = 128 + 15;
 
-/// Ends the process at SIGTERM, from now on. Must be called before any thread is started.
+/// Exits the process on SIGTERM, from now on. Must be called before any thread starts.
 ///
 /// # Errors
-/// When the system does not let signals be held.
+/// When the system does not allow blocking the signal.
 pub(crate) fn end_on_terminate() -> Result<(), Errno> {
     let mut set = SigSet::empty();
     set.add(Signal::SIGTERM);
-    // Children start with no signal held: the standard library sees to it.
+    // The standard library starts child processes with no signal blocked.
     set.thread_block()?;
     thread::spawn(move || {
         if set.wait().is_ok() {

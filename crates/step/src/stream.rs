@@ -1,11 +1,11 @@
-//! The commit as a stream for `git fast-import`: no work tree, index, filter, attribute or hook
-//! takes part.
+//! Writes the commit as a stream for `git fast-import`. No work tree, index, filter, attribute or hook is
+//! involved.
 
 use std::io::{self, Write};
 
 use crate::plan::Plan;
 
-/// The ref of our own repository that the commit is put on.
+/// The ref of the commit in our own repository.
 pub(crate) const REF: &str = "refs/heads/publish";
 
 /// Author and committer of every commit.
@@ -14,7 +14,7 @@ const AUTHOR: &str = "Orchestrator <orchestrator@localhost>";
 /// Writes the stream. The same input gives the same commit.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// When writing to `out` fails.
 pub(crate) fn write(
     out: &mut dyn Write,
     parent: &str,
@@ -27,7 +27,7 @@ pub(crate) fn write(
     writeln!(out, "committer {AUTHOR} {seconds} +0000")?;
     data(out, message.as_bytes())?;
     writeln!(out, "from {parent}")?;
-    // Deletions first: a file may take the place of a folder, and the other way round.
+    // Deletions come first, because a file may replace a directory, and a directory may replace a file.
     for path in &plan.deletes {
         writeln!(out, "D {}", quoted(path))?;
     }
@@ -45,7 +45,7 @@ fn data(out: &mut dyn Write, content: &[u8]) -> io::Result<()> {
     writeln!(out)
 }
 
-/// As a C string. Paths have no control characters, but nothing here relies on it.
+/// Quotes a path as a C string. Paths have no control characters, but this function does not rely on it.
 fn quoted(path: &str) -> String {
     let mut text = String::from("\"");
     for byte in path.bytes() {

@@ -1,30 +1,34 @@
-//! An Agent can be used once everything that it names exists.
+//! An Agent is ready once every object that it references exists.
 
 use api::{
     Reason, Verdict,
-    decide::{Decision, Input, NoExternal},
+    decide::{Decision, Input, NoExternal, ResourceType},
     tasks::{Agent, AgentPhase, AgentStatus},
 };
 use mutant::Mutant;
 
-/// What was observed of the things that an Agent names. Each is true if the thing exists or is
-/// not named. Secrets are not read: a missing one shows on the run.
+/// API resource type of an Agent.
+pub const RESOURCE: ResourceType = ResourceType::new(api::GROUP, "v1alpha1", "Agent", "agents");
+
+/// Observed state of the objects that an Agent references. A field is true if the object exists or
+/// is not referenced. Secrets are not read: the run reports a missing Secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AgentWorld {
-    /// The ServiceAccount.
+    /// Whether the ServiceAccount exists.
     pub service_account: bool,
-    /// The RuntimeClass.
+    /// Whether the RuntimeClass exists.
     pub runtime_class: bool,
-    /// The PriorityClass.
+    /// Whether the PriorityClass exists.
     pub priority_class: bool,
-    /// The StorageClass of the workspace.
+    /// Whether the StorageClass of the workspace exists.
     pub storage_class: bool,
 }
 
-/// Ready, or Pending with every missing thing named.
+/// Decides the status of an Agent: Ready, or Pending with a message that lists every missing
+/// object.
 ///
 /// # Guarantees
-/// No effects, and nothing to hold the Agent for: it never gets a finalizer.
+/// The decision has no effects. It releases the Agent, so the Agent never gets a finalizer.
 #[must_use]
 pub fn decide(input: &Input<'_, Agent, AgentWorld>) -> Decision<AgentStatus, NoExternal> {
     let status = input.object.status.clone().unwrap_or_default();
@@ -48,7 +52,7 @@ pub fn decide(input: &Input<'_, Agent, AgentWorld>) -> Decision<AgentStatus, NoE
     decision.release()
 }
 
-/// Kind and name of everything that the Agent names and that does not exist.
+/// Returns kind and name of every referenced object that does not exist.
 fn missing(agent: &Agent, world: &AgentWorld) -> Vec<String> {
     let AgentWorld {
         service_account,
@@ -110,6 +114,7 @@ mod tests {
             world: &world,
             now: Timestamp::UNIX_EPOCH,
             fault: None,
+            confirmed: true,
         };
         decide(&input)
     }
@@ -159,7 +164,8 @@ mod tests {
                 assert!(decision.verdict.message.contains(part), "{part}");
             }
         }
-        // What is not named cannot be missing; a ServiceAccount always is.
+        // An object that is not referenced cannot be missing. The ServiceAccount is always
+        // referenced.
         let decision = decided(json!({"image": "a"}), none);
         assert!(
             decision

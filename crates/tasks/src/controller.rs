@@ -1,4 +1,4 @@
-//! The tasks family on the engine: what is watched, what wakes whom, what is observed.
+//! Connects the tasks family to the engine: its watches, the triggers of reconciliations, and the observed state.
 
 use std::sync::Arc;
 
@@ -7,50 +7,37 @@ use api::{
     decide::{Decision, Fault, Input, NoExternal, ResourceType},
     names,
     tasks::{Agent, AgentStatus, DocsRun, DocsRunStatus, TaskRun, TaskRunStatus},
+    warning::Warning,
 };
-use engine::{Cache, Context, Controller, Hub, Key, Kind, Scope, Watch, supervise::Supervisor};
+use engine::{
+    Cache, Context, Controller, Hub, Key, Kind, Packing, Scope, Watch,
+    children::{Child, owned_by, with_uid},
+    proven::Proven,
+    supervise::Supervisor,
+};
 use k8s_openapi::api::{
     batch::v1::Job,
-    core::v1::{ConfigMap, Event, Pod, ServiceAccount},
+    core::v1::{ConfigMap, Pod, ServiceAccount},
     node::v1::RuntimeClass,
     scheduling::v1::PriorityClass,
     storage::v1::StorageClass,
 };
-use kube::{Resource, ResourceExt};
+use kube::{Resource, ResourceExt, core::PartialObjectMeta};
 use mutant::Mutant;
 
 use crate::{
     agent::{self, AgentWorld},
+    contents::Contents,
     lookup::{self, Lookups},
     run::{
         self, Defaults, RunWorld,
         docs::{self, DocsWorld, Settings},
     },
-    view::{ConfigMapView, JobView, PodView, Warning},
+    view::{ConfigMapView, JobView, PodView, is_foreign},
 };
 
 /// The API group of all kinds.
 const GROUP: &str = api::GROUP;
-
-/// Something that belongs to a run, by the UID in its label.
-#[derive(Debug)]
-struct Child<V> {
-    run_uid: String,
-    view: V,
-}
-
-impl<V> Child<V> {
-    fn new<'a, K: Resource>(object: &'a K) -> Self
-    where
-        V: From<&'a K>,
-    {
-        let run_uid = object.labels().get(names::UID).cloned().unwrap_or_default();
-        Self {
-            run_uid,
-            view: V::from(object),
-        }
-    }
-}
 
 /// Starts the watches and the controllers of the family.
 pub fn start(
@@ -71,15 +58,36 @@ pub fn start(
     );
     let mut hub = Hub::new(client, metrics, health, scope);
     let agents = hub.namespaced((GROUP, "agents"), all(|agent: Agent| agent, agent_words));
-    let runs = hub.namespaced((GROUP, "taskruns"), all(|run: TaskRun| run, run_words));
-    let docs_runs = hub.namespaced((GROUP, "docsruns"), all(|run: DocsRun| run, docs_words));
+    let contents = Contents::default();
+    let (of_runs, of_docs) = (contents.clone(), contents.clone());
+    let watch = Watch {
+        thin: Arc::new(move |run, source| of_runs.without(run, source)),
+        ..all(|run: TaskRun| run, run_words)
+    };
+    let runs = hub.namespaced((GROUP, "taskruns"), watch);
+    let watch = Watch {
+        thin: Arc::new(move |run, source| of_docs.without_instructions(run, source)),
+        ..all(|run: DocsRun| run, docs_words)
+    };
+    let docs_runs = hub.namespaced((GROUP, "docsruns"), watch);
+    runs.pack(Packing::of(|run| {
+        run.status.as_ref().is_some_and(Status::is_over)
+    }));
+    docs_runs.pack(Packing::of(|run| {
+        run.status.as_ref().is_some_and(Status::is_over)
+    }));
+    forget_files(&runs, &contents);
+    forget_files(&docs_runs, &contents);
     let classes = Classes::watch(&mut hub);
     let children = Children::watch(&mut hub);
+    let proven = hub.proven();
 
     let agent_kind = AgentKind(classes.clone());
     let surroundings = Surroundings {
         agents: agents.clone(),
         children: children.clone(),
+        proven,
+        contents,
         defaults,
     };
     let (lookups, desk) = lookup::open(
@@ -104,12 +112,8 @@ pub fn start(
     classes.wake(&agents, &agent_controller.handle());
     children.wake(&runs, &run_controller.handle());
     children.wake(&docs_runs, &docs_controller.handle());
-    wake_runs_of_agents(&agents, &runs, &run_controller.handle(), |run| {
-        run.status.as_ref().is_some_and(Status::is_over)
-    });
-    wake_runs_of_agents(&agents, &docs_runs, &docs_controller.handle(), |run| {
-        run.status.as_ref().is_some_and(Status::is_over)
-    });
+    wake_runs_of_agents(&agents, &runs, &run_controller.handle());
+    wake_runs_of_agents(&agents, &docs_runs, &docs_controller.handle());
 
     let caches = hub.start(supervisor);
     let shutdown = supervisor.shutdown();
@@ -128,32 +132,36 @@ pub fn start(
     supervisor.spawn("DocsRuns", docs_controller.run(caches, shutdown));
 }
 
-fn all<K, T>(thin: fn(K) -> T, index: fn(&T) -> Vec<String>) -> Watch<K, T> {
+fn all<K: 'static, T: 'static>(thin: fn(K) -> T, index: fn(&T) -> Vec<String>) -> Watch<K, T> {
     Watch {
         labels: None,
         fields: None,
-        thin,
+        thin: Arc::new(move |object, _| thin(object)),
         index,
     }
 }
 
-/// A word of an index: what kind of thing, where, which.
+/// Builds an index key from kind, namespace and name.
 fn word(kind: &str, namespace: Option<&str>, name: &str) -> String {
     [kind, namespace.unwrap_or_default(), name].join("/")
 }
 
 fn run_words(run: &TaskRun) -> Vec<String> {
-    words_of(run, &run.spec.agent_name)
+    words_of(run::RESOURCE.kind, run, &run.spec.agent_name)
 }
 
 fn docs_words(run: &DocsRun) -> Vec<String> {
-    words_of(run, &run.spec.agent_name)
+    words_of(docs::RESOURCE.kind, run, &run.spec.agent_name)
 }
 
-fn words_of(run: &impl Resource, agent: &str) -> Vec<String> {
-    let namespace = run.meta().namespace.as_deref();
+fn words_of(kind: &str, run: &impl Resource, agent: &str) -> Vec<String> {
+    let (namespace, uid) = (run.meta().namespace.as_deref(), run.uid());
     vec![
-        run.uid().unwrap_or_default(),
+        owned_by(
+            kind,
+            namespace.unwrap_or_default(),
+            &uid.unwrap_or_default(),
+        ),
         word("agent", namespace, agent),
     ]
 }
@@ -176,25 +184,38 @@ fn agent_words(agent: &Agent) -> Vec<String> {
     words
 }
 
-/// A run waits for its Agent, or for it to become ready; one that is over waits for nothing.
-fn wake_runs_of_agents<R: Send + Sync + 'static>(
-    agents: &Cache<Agent>,
-    runs: &Cache<R>,
-    handle: &engine::Handle,
-    is_over: fn(&R) -> bool,
-) {
-    let (runs, handle) = (runs.clone(), handle.clone());
-    agents.on_change(move |change| {
-        let word = word("agent", change.key.namespace.as_deref(), &change.key.name);
-        for (key, run) in runs.find_keyed(&word) {
-            if !is_over(&run) && !mutant::on(Mutant::AgentUnheard) {
-                handle.touch(&key);
-            }
+/// Drops the files of a run when the run is deleted.
+fn forget_files<R: Resource + Send + Sync + 'static>(runs: &Cache<R>, contents: &Contents) {
+    let contents = contents.clone();
+    runs.on_change(move |change| {
+        if let (None, Some(gone)) = (change.new, change.old)
+            && let Some(uid) = &gone.meta().uid
+        {
+            contents.forget(uid);
         }
     });
 }
 
-/// What Agents name; only whether it exists matters.
+/// Reconciles the active runs of an Agent when the Agent changes. They may wait for the Agent to exist or to become
+/// ready. Finished runs are packed and wait for nothing.
+fn wake_runs_of_agents<R: Send + Sync + 'static>(
+    agents: &Cache<Agent>,
+    runs: &Cache<R>,
+    handle: &engine::Handle,
+) {
+    let (runs, handle) = (runs.clone(), handle.clone());
+    agents.on_change(move |change| {
+        let word = word("agent", change.key.namespace.as_deref(), &change.key.name);
+        if mutant::on(Mutant::AgentUnheard) {
+            return;
+        }
+        for key in runs.active_keys_of(&word) {
+            handle.touch(&key);
+        }
+    });
+}
+
+/// Caches of the objects that Agents reference. Only their existence matters.
 #[derive(Debug, Clone)]
 struct Classes {
     service_accounts: Cache<()>,
@@ -248,7 +269,7 @@ impl Classes {
                     return;
                 }
                 let word = word(kind, change.key.namespace.as_deref(), &change.key.name);
-                for (key, _) in agents.find_keyed(&word) {
+                for key in agents.keys_of(&word) {
                     handle.touch(&key);
                 }
             });
@@ -256,66 +277,56 @@ impl Classes {
     }
 }
 
-/// What runs make, and what is said about it.
+/// Caches of the objects that runs create, and of the warnings about them.
 #[derive(Debug, Clone)]
 struct Children {
     jobs: Cache<Child<JobView>>,
     pods: Cache<Child<PodView>>,
     config_maps: Cache<Child<ConfigMapView>>,
-    /// Quota, admission and volumes say only in Events why a Pod does not start.
+    /// Warning Events. Quota, admission and volume problems that keep a Pod from starting appear only there.
     job_warnings: Cache<Warning>,
     pod_warnings: Cache<Warning>,
 }
 
 impl Children {
     fn watch(hub: &mut Hub) -> Self {
-        fn ours<K, T>(thin: fn(K) -> T, index: fn(&T) -> Vec<String>) -> Watch<K, T> {
-            let labels = Some([names::KIND, " in (TaskRun,DocsRun)"].concat());
+        fn ours<K: 'static, T: 'static>(
+            thin: fn(K) -> T,
+            index: fn(&T) -> Vec<String>,
+        ) -> Watch<K, T> {
             Watch {
-                labels,
-                fields: None,
-                thin,
-                index,
-            }
-        }
-        fn warnings(fields: &str) -> Watch<Event, Warning> {
-            Watch {
-                labels: None,
-                fields: Some(fields.to_owned()),
-                thin: |event| Warning::from(&event),
-                index: |warning| vec![warning.object_uid.clone()],
+                labels: Some([names::KIND, " in (TaskRun,DocsRun)"].concat()),
+                ..all(thin, index)
             }
         }
         Self {
             jobs: hub.namespaced(
                 ("batch", "jobs"),
                 ours(
-                    |job: Job| Child::new(&job),
-                    |job| vec![job.run_uid.clone(), job.view.uid.clone()],
+                    |job: Job| Child::new(&job, JobView::from(&job)),
+                    Child::words,
                 ),
             ),
             pods: hub.namespaced(
                 ("", "pods"),
                 ours(
-                    |pod: Pod| Child::new(&pod),
-                    |pod| vec![pod.run_uid.clone(), pod.view.uid.clone()],
+                    |pod: Pod| Child::new(&pod, PodView::from(&pod)),
+                    Child::words,
                 ),
             ),
+            // Any user with permission to create ConfigMaps can put our labels on large ones, so we watch metadata
+            // only.
             config_maps: hub.namespaced(
                 ("", "configmaps"),
                 ours(
-                    |map: ConfigMap| Child::new(&map),
-                    |map| vec![map.run_uid.clone()],
+                    |map: PartialObjectMeta<ConfigMap>| {
+                        Child::new(&map, ConfigMapView::from(&map.metadata))
+                    },
+                    Child::words,
                 ),
             ),
-            job_warnings: hub.namespaced(
-                ("", "events"),
-                warnings("type=Warning,involvedObject.kind=Job"),
-            ),
-            pod_warnings: hub.namespaced(
-                ("", "events"),
-                warnings("type=Warning,involvedObject.kind=Pod"),
-            ),
+            job_warnings: hub.warnings("Job"),
+            pod_warnings: hub.warnings("Pod"),
         }
     }
 
@@ -327,9 +338,14 @@ impl Children {
         wake_by_warning(&self.pod_warnings, &self.pods, runs, handle);
     }
 
-    fn warnings(&self, jobs: &[JobView], pods: &[PodView]) -> Vec<Warning> {
-        let of_jobs = jobs.iter().flat_map(|job| self.job_warnings.find(&job.uid));
-        let of_pods = pods.iter().flat_map(|pod| self.pod_warnings.find(&pod.uid));
+    fn warnings(&self, namespace: &str, jobs: &[JobView], pods: &[PodView]) -> Vec<Warning> {
+        let about = |warnings: &Cache<Warning>, uid: &str| warnings.find(&with_uid(namespace, uid));
+        let of_jobs = jobs
+            .iter()
+            .flat_map(|job| about(&self.job_warnings, &job.uid));
+        let of_pods = pods
+            .iter()
+            .flat_map(|pod| about(&self.pod_warnings, &pod.uid));
         of_jobs
             .chain(of_pods)
             .map(|warning| (*warning).clone())
@@ -345,7 +361,7 @@ fn wake_by_label<V: Send + Sync + 'static, R: Send + Sync + 'static>(
     let (runs, handle) = (runs.clone(), handle.clone());
     children.on_change(move |change| {
         if let Some(child) = change.new.or(change.old) {
-            wake_run(&runs, &handle, &child.run_uid);
+            wake_run(&runs, &handle, &child.owner());
         }
     });
 }
@@ -358,21 +374,21 @@ fn wake_by_warning<V: Send + Sync + 'static, R: Send + Sync + 'static>(
 ) {
     let (children, runs, handle) = (children.clone(), runs.clone(), handle.clone());
     warnings.on_change(move |change| {
-        // An Event that expires is no news.
+        // An expired Event carries no new information.
         let Some(warning) = change.new else { return };
-        for child in children.find(&warning.object_uid) {
-            wake_run(&runs, &handle, &child.run_uid);
+        for child in children.find(&with_uid(&warning.namespace, &warning.object_uid)) {
+            wake_run(&runs, &handle, &child.owner());
         }
     });
 }
 
-fn wake_run<R: Send + Sync + 'static>(runs: &Cache<R>, handle: &engine::Handle, uid: &str) {
-    for (key, _) in runs.find_keyed(uid) {
+fn wake_run<R: Send + Sync + 'static>(runs: &Cache<R>, handle: &engine::Handle, owner: &str) {
+    for key in runs.keys_of(owner) {
         handle.touch(&key);
     }
 }
 
-/// Agents.
+/// Reconciler of Agents.
 struct AgentKind(Classes);
 
 impl Kind for AgentKind {
@@ -380,7 +396,7 @@ impl Kind for AgentKind {
     type Status = AgentStatus;
     type World = AgentWorld;
     type External = NoExternal;
-    const RESOURCE: ResourceType = ResourceType::new(GROUP, "v1alpha1", "Agent", "agents");
+    const RESOURCE: ResourceType = agent::RESOURCE;
     const FINALIZER: &'static str = "agents.orchestrator.io/finalizer";
 
     fn status(object: &Agent) -> Option<&AgentStatus> {
@@ -426,42 +442,59 @@ impl Kind for AgentKind {
     }
 }
 
-/// What both kinds of runs are decided from.
+/// Shared inputs of decisions about TaskRuns and DocsRuns.
 #[derive(Debug, Clone)]
 struct Surroundings {
     agents: Cache<Agent>,
     children: Children,
+    proven: Proven,
+    contents: Contents,
     defaults: Defaults,
 }
 
 impl Surroundings {
-    fn of(&self, run: &impl Resource, agent: &str) -> RunWorld {
+    fn of(&self, kind: &str, run: &impl Resource, agent: &str) -> RunWorld {
         let Children {
             jobs,
             pods,
             config_maps,
             ..
         } = &self.children;
+        let namespace = run.namespace().unwrap_or_default();
         let uid = run.uid().unwrap_or_default();
         let agent = Key {
             namespace: run.meta().namespace.clone(),
             name: agent.to_owned(),
         };
-        let jobs: Vec<JobView> = jobs.find(&uid).iter().map(|job| job.view.clone()).collect();
-        let pods: Vec<PodView> = pods.find(&uid).iter().map(|pod| pod.view.clone()).collect();
-        let config_maps = config_maps.find(&uid);
+        let mut jobs = views(jobs.children(kind, &namespace, &uid));
+        for job in &mut jobs {
+            job.proven = self.proven.has(&job.uid);
+        }
+        let mut config_maps = views(config_maps.children(kind, &namespace, &uid));
+        for map in &mut config_maps {
+            map.proven = self.proven.has(&map.uid);
+        }
+        let mut pods = views(pods.children(kind, &namespace, &uid));
+        for pod in &mut pods {
+            pod.foreign = !self.defaults.accept_changed_pods && is_foreign(pod, &jobs);
+        }
         RunWorld {
             agent: self.agents.get(&agent),
-            warnings: self.children.warnings(&jobs, &pods),
+            warnings: self.children.warnings(&namespace, &jobs, &pods),
             jobs,
             pods,
-            config_maps: config_maps.iter().map(|map| map.view.clone()).collect(),
+            config_maps,
+            files: self.contents.of(run.meta()),
             defaults: self.defaults.clone(),
         }
     }
 }
 
-/// TaskRuns.
+fn views<V: Clone>(children: Vec<Arc<Child<V>>>) -> Vec<V> {
+    children.iter().map(|child| child.view.clone()).collect()
+}
+
+/// Reconciler of TaskRuns.
 struct RunKind(Surroundings);
 
 impl Kind for RunKind {
@@ -477,7 +510,8 @@ impl Kind for RunKind {
     }
 
     async fn observe(&self, run: &Arc<TaskRun>, _now: Timestamp) -> Result<RunWorld, Fault> {
-        Ok(self.0.of(run.as_ref(), &run.spec.agent_name))
+        let kind = Self::RESOURCE.kind;
+        Ok(self.0.of(kind, run.as_ref(), &run.spec.agent_name))
     }
 
     fn decide(input: &Input<'_, TaskRun, RunWorld>) -> Decision<TaskRunStatus, NoExternal> {
@@ -489,7 +523,7 @@ impl Kind for RunKind {
     }
 }
 
-/// DocsRuns.
+/// Reconciler of DocsRuns.
 struct DocsKind {
     surroundings: Surroundings,
     lookups: Lookups,
@@ -510,7 +544,9 @@ impl Kind for DocsKind {
     async fn observe(&self, run: &Arc<DocsRun>, now: Timestamp) -> Result<DocsWorld, Fault> {
         let question = docs::question(run);
         Ok(DocsWorld {
-            run: self.surroundings.of(run.as_ref(), &run.spec.agent_name),
+            run: self
+                .surroundings
+                .of(Self::RESOURCE.kind, run.as_ref(), &run.spec.agent_name),
             answer: self.lookups.ask(run, question, now),
             settings: self.lookups.settings().clone(),
         })

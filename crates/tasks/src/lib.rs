@@ -1,10 +1,12 @@
-//! The tasks family: an Agent says what runs, a TaskRun runs it on versioned files, a DocsRun on a
-//! repository, as a Job.
+//! The tasks family: an Agent describes a container. A TaskRun runs it on versioned files, a DocsRun on a repository.
+//! Each run executes as a Job.
 //!
-//! Everything here is a pure function of what was observed: no client, no clock, no async
-//! runtime. [`agent::decide`], [`run::decide()`] and [`run::docs::decide()`] read as the state diagrams of their kinds.
+//! Decisions are pure functions of the observed state: they use no client, no clock and no async runtime.
+//! [`agent::decide`], [`run::decide()`] and [`run::docs::decide()`] read as the state diagrams of their kinds.
 
 pub mod agent;
+#[cfg(feature = "controller")]
+mod contents;
 #[cfg(feature = "controller")]
 pub mod controller;
 #[cfg(feature = "controller")]

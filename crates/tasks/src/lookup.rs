@@ -1,8 +1,8 @@
-//! Questions to Git servers, beside the passes: a pass never waits for one.
+//! Asynchronous queries to Git servers: a reconciliation never waits for one.
 //!
-//! `observe` leaves a question and finds the answer at a later pass, which the answer wakes. So a
-//! server that is slow, or that a thousand runs name, holds up nobody but its own runs: each host
-//! has few of the questions that are under way at once.
+//! `observe` enqueues a query. The response triggers a later reconciliation, which reads it. A slow
+//! server, or one that a thousand runs reference, delays only its own runs: each host gets only a
+//! few of the concurrent queries.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -37,22 +37,22 @@ use crate::{
     time,
 };
 
-/// The most questions under way at once, and of those to one host, and of one namespace: names of
-/// hosts are free to whoever has a domain.
+/// Maximum number of concurrent queries: in total, per host and per namespace. Without the limit
+/// per namespace, the owner of a domain could evade the limit per host with many host names.
 const AT_ONCE: usize = 32;
 const PER_HOST: usize = 4;
 const PER_NAMESPACE: usize = 8;
-/// The most that wait for their turn. More are asked again by a later pass.
+/// Maximum number of queued queries. A later reconciliation repeats a query that did not fit.
 const WAITING: usize = 10_000;
-/// How long a server has for all of an answer.
+/// Timeout for the complete response of a Git server.
 const LIMIT: Duration = Duration::from_secs(20);
-/// How long the API server has for the Secret.
+/// Timeout for reading the Secret from the API server.
 const SECRET_LIMIT: Duration = Duration::from_secs(10);
-/// How long after a failure it is asked again: doubled each time, up to the second.
+/// Delay before a failed query is repeated. It doubles with each failure, up to `AGAIN_MAX`.
 const AGAIN: Duration = Duration::from_secs(5);
 const AGAIN_MAX: Duration = Duration::from_secs(60);
 
-/// What passes see of the questions: they leave one, and find its answer.
+/// Handle through which reconciliations enqueue queries and read responses.
 #[derive(Debug, Clone)]
 pub(crate) struct Lookups {
     known: Known,
@@ -70,7 +70,7 @@ struct Entry {
     failures: u32,
 }
 
-/// A question on its way.
+/// A query that is queued or in progress.
 #[derive(Debug)]
 struct Wanted {
     key: Key,
@@ -80,7 +80,7 @@ struct Wanted {
     question: Question,
 }
 
-/// What works on the questions.
+/// Worker that executes the queries.
 pub(crate) struct Desk {
     client: Client,
     clock: Clock,
@@ -89,7 +89,7 @@ pub(crate) struct Desk {
     incoming: mpsc::Receiver<Wanted>,
 }
 
-/// A place for questions, and who answers them.
+/// Creates the handle for queries, and the worker that executes them.
 pub(crate) fn open(
     client: Client,
     clock: Clock,
@@ -117,8 +117,8 @@ impl Lookups {
         &self.settings
     }
 
-    /// The answer to this question, if there is one by now; leaves the question otherwise, and again
-    /// when the answer's time is over.
+    /// Returns the response to this query, if one exists. Enqueues the query if there is no
+    /// response yet, or if the response has expired.
     pub(crate) fn ask(
         &self,
         run: &DocsRun,
@@ -158,14 +158,14 @@ impl Lookups {
         }
         let mut answer = entry.answer.clone()?;
         if is_due {
-            // The old words stay until there are new ones.
+            // Keep the old response until a new one arrives.
             answer.next_at = time::after(now, LIMIT.saturating_mul(2));
             answer.is_fresh = false;
         }
         Some(answer)
     }
 
-    /// The run is gone.
+    /// Drops the query and the response of a deleted run.
     pub(crate) fn forget(&self, run: &DocsRun) {
         lock(&self.known).remove(run.uid().unwrap_or_default().as_str());
     }
@@ -208,12 +208,12 @@ impl Entry {
     }
 }
 
-/// Whoever panicked with it left whole entries.
+/// Locks the map. After a panic the lock is still usable: all entries are complete.
 fn lock(known: &Known) -> MutexGuard<'_, HashMap<String, Entry>> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The questions of one desk: those that wait, and those that are under way.
+/// The worker's queries: those in the queue and those in progress.
 #[derive(Debug, Default)]
 struct Line {
     waiting: VecDeque<Wanted>,
@@ -221,7 +221,7 @@ struct Line {
 }
 
 impl Line {
-    /// The next one whose host and namespace have room.
+    /// Removes the next query from the queue for which host and namespace are below their limits.
     fn next(&mut self) -> Option<Wanted> {
         if self.under_way.len() >= AT_ONCE {
             return None;
@@ -241,7 +241,7 @@ impl Line {
     }
 }
 
-/// The host and port of a URL: only to tell servers apart.
+/// Returns host and port of a URL, only to distinguish servers.
 fn host(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let place = rest.split('/').next().unwrap_or(rest);
@@ -249,7 +249,7 @@ fn host(url: &str) -> String {
 }
 
 impl Desk {
-    /// Answers until it is time to stop.
+    /// Executes queries until shutdown.
     pub(crate) async fn run(
         mut self,
         handle: Handle,
@@ -313,7 +313,7 @@ impl Desk {
 
 type SecretData = BTreeMap<String, Vec<u8>>;
 
-/// What the Secret holds; nothing if none is named.
+/// Reads the data of the Secret. Returns an empty map if no Secret is referenced.
 async fn data(
     client: &Client,
     namespace: Option<&str>,
@@ -337,7 +337,7 @@ async fn data(
             Reason::SecretNotFound,
             format!("{what} does not exist; create it with the credentials for the repository"),
         )),
-        // The error quotes what it cannot read.
+        // The error quotes the content that it cannot parse, so the message must not contain it.
         Ok(Err(kube::Error::SerdeError(_))) => Err((
             Reason::ApiUnavailable,
             format!("the API server's answer about {what} cannot be read"),

@@ -1,11 +1,11 @@
-//! Times that survive being stored: an object keeps whole seconds, so a time that is decided
-//! with more would be another one when it is read back, and every pass would write.
+//! Timestamps that survive storage. An object stores whole seconds. A timestamp with a fraction
+//! would differ after it is read back, so every reconciliation would write the status.
 
 use std::time::Duration;
 
 use api::Timestamp;
 
-/// `time`, without the part of a second that an object cannot keep.
+/// Returns `time` without the fraction of a second, which an object cannot store.
 pub(crate) fn whole(time: Timestamp) -> Timestamp {
     match Timestamp::from_second(time.as_second()) {
         Ok(whole) => whole,
@@ -13,8 +13,8 @@ pub(crate) fn whole(time: Timestamp) -> Timestamp {
     }
 }
 
-/// The instant `wait` after `start`, in whole seconds and never early; the last instant there is,
-/// if that is too far away.
+/// Returns the instant `wait` after `start`, rounded up to a whole second. If that is too far in
+/// the future, returns the last representable instant.
 pub(crate) fn after(start: Timestamp, wait: Duration) -> Timestamp {
     let end = match start.checked_add(wait) {
         Ok(end) => end,
@@ -30,12 +30,12 @@ pub(crate) fn after(start: Timestamp, wait: Duration) -> Timestamp {
     }
 }
 
-/// `wait` in milliseconds; the most that the type can hold, if it is longer.
+/// Returns `wait` in milliseconds, or the maximum of the type if `wait` is longer.
 pub(crate) fn millis(wait: Duration) -> u64 {
     u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// `wait` as users write it: `1h30m`, `10s`, `500ms`.
+/// Formats `wait` as users write it: `1h30m`, `10s`, `500ms`.
 pub(crate) fn words(wait: Duration) -> String {
     if wait < Duration::from_secs(1) {
         return format!("{}ms", wait.as_millis());

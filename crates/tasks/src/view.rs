@@ -1,67 +1,78 @@
-//! Thin views of what a decision reads of Jobs, Pods, ConfigMaps and Events.
+//! Reduced views of Jobs, Pods and ConfigMaps, with only the fields that decisions read.
 //!
-//! Thousands of them are cached, so they hold nothing that no decision reads.
+//! Thousands of views are cached, so they hold no other fields.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use api::{
-    Timestamp, names,
+    Timestamp,
+    decide::ResourceType,
+    names,
     status::{MESSAGE, bounded},
 };
 use k8s_openapi::{
     api::{
         batch::v1::Job,
-        core::v1::{self as core, ConfigMap, Event, Pod},
+        core::v1::{self as core, Pod},
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
 
-use crate::run::{contract, docs, terms::Terms};
+use mutant::Mutant;
+use serde::Serialize;
 
-/// A Job, as a run sees it.
+use crate::run::{self, contract, docs, terms::Terms};
+
+/// Reduced view of a Job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobView {
-    /// Its name.
+    /// Name of the Job.
     pub name: String,
-    /// Its UID.
+    /// UID of the Job.
     pub uid: String,
-    /// The UID of its controller. A label can be copied; this is what makes it ours.
+    /// UID of the run that controls the Job.
     pub owner_uid: Option<String>,
-    /// When it was created.
+    /// Creation time.
     pub created: Option<Timestamp>,
-    /// Since when it is being deleted.
+    /// Time since which the Job is being deleted.
     pub deleting: Option<Timestamp>,
-    /// The version of the context that it belongs to, from its label.
+    /// Context version that the Job belongs to, from its label.
     pub version: Option<i64>,
-    /// Whether it is told to run no Pod.
+    /// Whether the Job is suspended, so that it runs no Pod.
     pub suspended: bool,
-    /// Whether that was us.
+    /// Whether we suspended the Job.
     pub suspended_by_us: bool,
-    /// UIDs of the Pods that it had when we last did.
+    /// UIDs of the Pods that the Job had when we last suspended it.
     pub stopped_pods: Vec<String>,
-    /// When its controller began with it; its own limit counts from there.
+    /// Time at which the Job controller started the Job. The Job's own limit counts from there.
     pub started: Option<Timestamp>,
-    /// Its own limit, in seconds.
+    /// The Job's own limit (`activeDeadlineSeconds`), in seconds.
     pub limit_seconds: Option<i64>,
-    /// When its controller went on after it was suspended.
+    /// Time at which the Job controller resumed the Job after a suspension.
     pub resumed: Option<Timestamp>,
-    /// How it ended, from its conditions.
+    /// Whether the Job controller has counted a Pod that ended.
+    pub counted: bool,
+    /// End of the Job, from its conditions.
     pub end: Option<JobEnd>,
-    /// What its attempt is judged by.
+    /// Terms by which the attempt is judged.
     pub terms: Option<Terms>,
+    /// Hash of the content that the Job's Pods run.
+    pub content: Option<u128>,
+    /// Whether this process created the Job, or compared it with the Job that it would create.
+    pub proven: bool,
 }
 
-/// How a Job ended. Its counters never decide: they count before the Job is done.
+/// End of a Job, from its conditions. Counters do not show the end: they change before the Job is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobEnd {
     /// `Complete=True`.
     Complete {
-        /// Since when.
+        /// Transition time of the condition.
         at: Option<Timestamp>,
     },
     /// `Failed=True`.
     Failed {
-        /// Since when.
+        /// Transition time of the condition.
         at: Option<Timestamp>,
         /// The condition's reason.
         reason: String,
@@ -71,7 +82,7 @@ pub enum JobEnd {
 }
 
 impl JobEnd {
-    /// Since when the Job says so.
+    /// Returns the transition time of the condition that reports the end.
     #[must_use]
     pub fn at(&self) -> Option<Timestamp> {
         match self {
@@ -89,7 +100,7 @@ impl From<&Job> for JobView {
         Self {
             name: job.metadata.name.clone().unwrap_or_default(),
             uid: job.metadata.uid.clone().unwrap_or_default(),
-            owner_uid: controller(&job.metadata).map(|(_, uid)| uid),
+            owner_uid: run_uid(&job.metadata),
             created: job.metadata.creation_timestamp.as_ref().map(instant),
             deleting: job.metadata.deletion_timestamp.as_ref().map(instant),
             version: label(&job.metadata, names::CONTEXT_VERSION)
@@ -111,21 +122,25 @@ impl From<&Job> for JobView {
                 .as_ref()
                 .and_then(|spec| spec.active_deadline_seconds),
             resumed: resumed(job),
+            counted: has_counted(job),
             end: job_end(job),
             terms: template
                 .and_then(|metadata| metadata.annotations.as_ref())
                 .and_then(|annotations| annotations.get(names::TERMS))
                 .and_then(|text| Terms::read(text)),
+            content: content("Job", job),
+            proven: false,
         }
     }
 }
 
-/// The Job of a run that has no versions.
+/// Returns version 1 for the Job of a DocsRun, which has no versions.
 fn only_version(metadata: &ObjectMeta) -> Option<i64> {
     (label(metadata, names::KIND) == Some(docs::RESOURCE.kind)).then_some(1)
 }
 
-/// While the controller still calls a resumed Job suspended, all its Pods are from before.
+/// Returns when the Job was resumed. Returns `Timestamp::MAX` while the controller still reports the Job as suspended:
+/// until then, all its Pods are from before the resumption.
 fn resumed(job: &Job) -> Option<Timestamp> {
     let conditions = job.status.as_ref()?.conditions.as_ref()?;
     let suspended = conditions
@@ -137,6 +152,20 @@ fn resumed(job: &Job) -> Option<Timestamp> {
     suspended.last_transition_time.as_ref().map(instant)
 }
 
+/// Returns whether a Pod of the Job ended. The Job controller records this before it removes its finalizer from the
+/// Pod, so before the Pod can disappear. It does not count Pods that it stopped for a suspension, or Pods that
+/// `podFailurePolicy` ignores.
+fn has_counted(job: &Job) -> bool {
+    let Some(status) = &job.status else {
+        return false;
+    };
+    let is_listed = |uids: &Option<Vec<String>>| uids.as_ref().is_some_and(|uids| !uids.is_empty());
+    let uncounted = status.uncounted_terminated_pods.as_ref();
+    uncounted.is_some_and(|pods| is_listed(&pods.succeeded) || is_listed(&pods.failed))
+        || status.succeeded.is_some_and(|count| count > 0)
+        || status.failed.is_some_and(|count| count > 0)
+}
+
 fn job_end(job: &Job) -> Option<JobEnd> {
     let conditions = job.status.as_ref()?.conditions.as_ref()?;
     let found = |kind: &str| {
@@ -144,7 +173,7 @@ fn job_end(job: &Job) -> Option<JobEnd> {
             .iter()
             .find(|condition| condition.type_ == kind && condition.status == "True")
     };
-    // A Job that says both is not a success.
+    // A Job with both conditions is not a success.
     if let Some(failed) = found("Failed") {
         return Some(JobEnd::Failed {
             at: failed.last_transition_time.as_ref().map(instant),
@@ -157,109 +186,140 @@ fn job_end(job: &Job) -> Option<JobEnd> {
     })
 }
 
-/// A Pod, as a run sees it.
+/// Reduced view of a Pod.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PodView {
-    /// Its name.
+    /// Name of the Pod.
     pub name: String,
-    /// Its UID.
+    /// UID of the Pod.
     pub uid: String,
-    /// The UID of the Job that it belongs to.
+    /// UID of the Job that the Pod belongs to.
     pub job_uid: Option<String>,
-    /// When it was created.
+    /// Creation time.
     pub created: Option<Timestamp>,
-    /// The node that it is bound to.
+    /// Node that the Pod is bound to.
     pub node: Option<String>,
-    /// When it was asked to stop by a deletion.
+    /// Time at which a deletion asked the Pod to stop.
     pub stop_asked: Option<Timestamp>,
-    /// Until when it has time to.
+    /// End of the grace period of that deletion.
     pub stop_by: Option<Timestamp>,
-    /// Who stops it, if something of the cluster does: `DisruptionTarget`.
+    /// Reason and message of the condition `DisruptionTarget`, if the cluster stops the Pod.
     pub disruption: Option<Said>,
-    /// Why it has no node, in the scheduler's words.
+    /// Message of the scheduler, if it finds no node for the Pod.
     pub unschedulable: Option<String>,
-    /// Its phase.
+    /// Phase of the Pod.
     pub phase: PodPhase,
-    /// What the Pod itself says of its failure (the kubelet refused it).
+    /// Reason and message of the Pod's own failure, if the kubelet rejected the Pod.
     pub failure: Option<Said>,
-    /// Which container is at work, or ended the Pod.
+    /// Container that is at work, or that ended the Pod.
     pub step: Step,
-    /// That container. What comes before the agent's counts as waiting for it.
+    /// State of that container. The time before the agent's container counts as waiting for the agent.
     pub container: Container,
-    /// How the agent's ended, if another came after it.
+    /// Exit of the agent's container, if another container came after it.
     pub agent: Option<Exit>,
-    /// Why the container after the agent's is not started, if something keeps it from it.
+    /// First container before that one with exit code 0 and a contradiction to it, see [`Exit::contradiction`].
+    pub doubt: Option<(Step, Exit)>,
+    /// Reason and message why the container after the agent's does not start, if something prevents it.
     pub stuck: Option<Said>,
-    /// The image that really runs.
+    /// ID of the image that really runs.
     pub image_id: Option<String>,
+    /// Hash of the content that the Pod runs.
+    pub content: Option<u128>,
+    /// Whether the Pod runs other content than its Job specifies, and nothing else shows that the Job controller
+    /// created it.
+    pub foreign: bool,
 }
 
-/// A reason and its message, as another part of the cluster gave them.
+/// Reason and message that another component of the cluster reported.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Said {
-    /// The reason.
+    /// Reason.
     pub reason: String,
-    /// The message.
+    /// Message.
     pub message: String,
 }
 
-/// The phase of a Pod.
+/// Phase of a Pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodPhase {
-    /// Not all containers were started.
+    /// Not all containers have started.
     Pending,
-    /// Some container runs.
+    /// At least one container runs.
     Running,
-    /// All containers ended with 0.
+    /// All containers ended with exit code 0.
     Succeeded,
-    /// A container ended otherwise, or the Pod was refused.
+    /// A container ended with another exit code, or the Pod was rejected.
     Failed,
-    /// The node does not answer, or nothing was said yet.
+    /// The node does not respond, or no phase was reported yet.
     Unknown,
 }
 
-/// The containers that count, in the order in which they run. A TaskRun has the agent's only.
+/// Containers that count, in the order in which they run. A TaskRun has only the agent's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Brings the repository.
+    /// Clones the repository.
     Clone,
-    /// The agent.
+    /// Runs the agent.
     Agent,
     /// Commits and pushes.
     Publish,
 }
 
-/// The state of a container.
+/// State of a container.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Container {
-    /// The kubelet said nothing yet.
+    /// The kubelet has not reported a state yet.
     Unknown,
-    /// It was not started.
+    /// The container has not started.
     Waiting(Said),
-    /// It runs.
+    /// The container runs.
     Running {
-        /// Since when.
+        /// Start time.
         since: Option<Timestamp>,
     },
-    /// It ended.
+    /// The container ended.
     Ended(Exit),
 }
 
-/// How a container ended.
-#[derive(Debug, Clone, PartialEq)]
+/// End of a container.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Exit {
-    /// Its exit code.
+    /// Exit code.
     pub code: i32,
-    /// The signal that ended it.
+    /// Signal that ended the container.
     pub signal: Option<i32>,
-    /// The kubelet's reason: `Completed`, `Error`, `OOMKilled`, `StartError`.
+    /// Reason that the kubelet reports: `Completed`, `Error`, `OOMKilled`, `StartError`.
     pub reason: String,
-    /// The termination message, whole: the results are in it.
+    /// Termination message, not truncated, because it contains the results.
     pub message: String,
-    /// When it was started.
+    /// Start time.
     pub started: Option<Timestamp>,
-    /// When it ended.
+    /// End time.
     pub finished: Option<Timestamp>,
+    /// Number of times that the kubelet restarted the container before this end.
+    pub restarts: i32,
+}
+
+impl Exit {
+    /// Returns a fact that contradicts exit code 0, if there is one. A shell can return 0 although the kernel killed a
+    /// process that it started. A container that was started twice did its work twice.
+    #[must_use]
+    pub fn contradiction(&self) -> Option<String> {
+        if mutant::on(Mutant::OomExitZeroSucceeds) {
+            return None;
+        }
+        match (self.signal, self.reason.as_str(), self.restarts) {
+            (_, "OOMKilled", _) => Some("the kernel killed a process of it for memory".to_owned()),
+            (Some(signal), _, _) if signal != 0 => Some(format!("it was ended by signal {signal}")),
+            (_, reason, _) if !matches!(reason, "" | "Completed") => {
+                Some(format!("the kubelet reports the reason '{reason}'"))
+            }
+            (_, _, restarts) if restarts > 0 => {
+                Some(format!("the kubelet started it {restarts} more time(s)"))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl From<&Pod> for PodView {
@@ -278,8 +338,7 @@ impl From<&Pod> for PodView {
         Self {
             name: pod.metadata.name.clone().unwrap_or_default(),
             uid: pod.metadata.uid.clone().unwrap_or_default(),
-            job_uid: controller(&pod.metadata)
-                .and_then(|(kind, uid)| (kind == "Job").then_some(uid)),
+            job_uid: controller(&pod.metadata, &ResourceType::JOB.api_version(), "Job"),
             created: pod.metadata.creation_timestamp.as_ref().map(instant),
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
             stop_asked: stop_asked(&pod.metadata),
@@ -301,14 +360,34 @@ impl From<&Pod> for PodView {
             step: containers.step,
             container: containers.container,
             agent: containers.agent,
+            doubt: containers.doubt,
             stuck: containers.stuck,
             image_id: containers.image_id,
+            content: content("Pod", pod),
+            foreign: false,
         }
     }
 }
 
-/// When the Pod was asked to stop. The API server's `deletionTimestamp` is when its grace *ends*:
-/// a program that obeys the signal ends before it, and would look as if it had ended by itself.
+/// Returns whether a Pod runs other content than its Job specifies.
+#[must_use]
+pub fn is_foreign(pod: &PodView, jobs: &[JobView]) -> bool {
+    let job = jobs
+        .iter()
+        .find(|job| pod.job_uid.as_ref() == Some(&job.uid));
+    job.is_some_and(|job| job.content != pod.content)
+}
+
+/// Returns the hash of the content that an object runs. An object that cannot be written as JSON has no known content.
+fn content(kind: &str, object: &impl Serialize) -> Option<u128> {
+    match serde_json::to_value(object) {
+        Ok(object) => api::content::hash(kind, &object),
+        Err(_never) => None,
+    }
+}
+
+/// Returns when the Pod was asked to stop. `deletionTimestamp` is the *end* of the grace period. A program that obeys
+/// the signal ends before it, and would seem to have ended by itself.
 fn stop_asked(metadata: &ObjectMeta) -> Option<Timestamp> {
     let end = instant(metadata.deletion_timestamp.as_ref()?);
     let grace = u64::try_from(metadata.deletion_grace_period_seconds.unwrap_or(0)).unwrap_or(0);
@@ -328,17 +407,17 @@ fn pod_phase(phase: Option<&str>) -> PodPhase {
     }
 }
 
-/// The reason of a container that waits because the repository is being cloned before it, or was
-/// just now.
+/// Reason of a container that waits because the repository is being cloned, or was just cloned.
 pub const CLONING: &str = "Cloning";
-/// The kubelet's reason for a container of which there is nothing to say yet.
+/// Reason that the kubelet reports for a container while nothing else is known about it.
 const INITIALIZING: &str = "PodInitializing";
 
-/// What a Pod's containers say together.
+/// Combined state of a Pod's containers.
 struct Containers {
     step: Step,
     container: Container,
     agent: Option<Exit>,
+    doubt: Option<(Step, Exit)>,
     stuck: Option<Said>,
     image_id: Option<String>,
 }
@@ -353,7 +432,7 @@ impl Containers {
         };
         let read =
             |found: Option<&core::ContainerStatus>| found.map_or(Container::Unknown, container);
-        // Something may put containers of its own into a Pod: the kind decides, not their names.
+        // Other components may inject containers into a Pod. So the kind of the run decides, not the containers' names.
         let is_docs = label(&pod.metadata, names::KIND) == Some(docs::RESOURCE.kind);
         let of_agent = find(if is_docs { init } else { ordinary }, contract::CONTAINER);
         let image_id = of_agent
@@ -366,6 +445,7 @@ impl Containers {
                 step: Step::Agent,
                 container: agent,
                 agent: None,
+                doubt: None,
                 stuck: None,
                 image_id,
             };
@@ -376,8 +456,9 @@ impl Containers {
             Container::Waiting(said) => Some(said.clone()),
             Container::Unknown | Container::Running { .. } | Container::Ended(_) => None,
         };
+        let doubt = doubt(&[(Step::Clone, &clone), (Step::Agent, &agent)]);
         let (step, container, agent) = in_turn(clone, agent, publish);
-        // Every container waits so before its turn, and for a moment after it.
+        // Every container waits with these reasons before its turn, and for a moment after it.
         let is_turn = |said: &Said| {
             let is_calm = matches!(
                 said.reason.as_str(),
@@ -389,13 +470,28 @@ impl Containers {
             step,
             container,
             agent,
+            doubt,
             stuck: waits.filter(is_turn),
             image_id,
         }
     }
 }
 
-/// Which of three containers that run one after the other counts now.
+/// Returns the first of these containers with exit code 0 and a contradiction to it. The kubelet starts the next
+/// container nevertheless.
+fn doubt(before: &[(Step, &Container)]) -> Option<(Step, Exit)> {
+    before.iter().find_map(|(step, container)| match container {
+        Container::Ended(exit) if exit.code == 0 && exit.contradiction().is_some() => {
+            Some((*step, exit.clone()))
+        }
+        Container::Ended(_)
+        | Container::Unknown
+        | Container::Waiting(_)
+        | Container::Running { .. } => None,
+    })
+}
+
+/// Returns the container that counts now, of three containers that run one after the other.
 fn in_turn(
     clone: Container,
     agent: Container,
@@ -410,7 +506,7 @@ fn in_turn(
     }
     let agent = match agent {
         Container::Ended(exit) if exit.code == 0 => exit,
-        // It starts at once, or something else is said soon: one word for both waits.
+        // The agent starts at once, or the kubelet soon reports another reason. Both waits get the same reason.
         Container::Waiting(said) if said.reason == INITIALIZING => {
             return (Step::Agent, cloning(), None);
         }
@@ -421,7 +517,7 @@ fn in_turn(
     };
     let since = agent.started;
     let publish = match publish {
-        // The Pod's time as one: it began with the agent.
+        // The Pod's time counts as one period, which began with the agent.
         Container::Ended(exit) => Container::Ended(Exit {
             started: since,
             ..exit
@@ -452,6 +548,7 @@ fn container(status: &core::ContainerStatus) -> Container {
             message: ended.message.clone().unwrap_or_default(),
             started: ended.started_at.as_ref().map(instant),
             finished: ended.finished_at.as_ref().map(instant),
+            restarts: status.restart_count,
         });
     }
     if let Some(running) = &state.running {
@@ -470,76 +567,48 @@ fn container(status: &core::ContainerStatus) -> Container {
         })
 }
 
-/// A ConfigMap, as a run sees it: never its data.
+/// Reduced view of a ConfigMap, without its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigMapView {
-    /// Its name.
+    /// Name of the ConfigMap.
     pub name: String,
-    /// Its UID.
+    /// UID of the ConfigMap.
     pub uid: String,
-    /// The UID of its controller.
+    /// UID of the run that controls the ConfigMap.
     pub owner_uid: Option<String>,
-    /// Whether it is being deleted.
+    /// Whether the ConfigMap is being deleted.
     pub deleting: bool,
+    /// Whether this process created the ConfigMap, or compared it with the one that it would create.
+    pub proven: bool,
 }
 
-impl From<&ConfigMap> for ConfigMapView {
-    fn from(map: &ConfigMap) -> Self {
+impl From<&ObjectMeta> for ConfigMapView {
+    fn from(metadata: &ObjectMeta) -> Self {
         Self {
-            name: map.metadata.name.clone().unwrap_or_default(),
-            uid: map.metadata.uid.clone().unwrap_or_default(),
-            owner_uid: controller(&map.metadata).map(|(_, uid)| uid),
-            deleting: map.metadata.deletion_timestamp.is_some(),
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            owner_uid: run_uid(metadata),
+            deleting: metadata.deletion_timestamp.is_some(),
+            proven: false,
         }
     }
 }
 
-/// An Event of type Warning on a Job or Pod: quota, admission and volumes tell only there why a
-/// Pod does not start.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Warning {
-    /// The UID of the object that it is about.
-    pub object_uid: String,
-    /// Its reason.
-    pub reason: String,
-    /// Its message.
-    pub message: String,
-    /// When it was seen last.
-    pub last_seen: Option<Timestamp>,
-    /// How many times it was said.
-    pub times: i32,
+/// Returns the UID of the controller, if it has this API version and kind. The creator of an object can write any owner
+/// reference. A UID with another kind is a forgery that the garbage collector does not follow.
+fn controller(metadata: &ObjectMeta, api_version: &str, kind: &str) -> Option<String> {
+    let mut owners = metadata.owner_references.iter().flat_map(|all| all.iter());
+    let controller = owners.find(|owner| owner.controller == Some(true))?;
+    let is_it = controller.api_version == api_version && controller.kind == kind;
+    is_it.then(|| controller.uid.clone())
 }
 
-impl From<&Event> for Warning {
-    fn from(event: &Event) -> Self {
-        let seen = [
-            event
-                .series
-                .as_ref()
-                .and_then(|series| series.last_observed_time.as_ref())
-                .map(|time| time.0),
-            event.last_timestamp.as_ref().map(instant),
-            event.event_time.as_ref().map(|time| time.0),
-            event.first_timestamp.as_ref().map(instant),
-        ];
-        Self {
-            object_uid: event.involved_object.uid.clone().unwrap_or_default(),
-            reason: short(event.reason.as_ref()),
-            message: short(event.message.as_ref()),
-            last_seen: seen.iter().filter_map(|time| *time).max(),
-            times: api::kubelet::times(event),
-        }
-    }
-}
-
-/// Kind and UID of the controlling owner.
-fn controller(metadata: &ObjectMeta) -> Option<(String, String)> {
-    metadata
-        .owner_references
-        .iter()
-        .flat_map(|owners| owners.iter())
-        .find(|owner| owner.controller == Some(true))
-        .map(|owner| (owner.kind.clone(), owner.uid.clone()))
+/// Returns the UID of the run that controls an object, if the object's label has the same kind.
+fn run_uid(metadata: &ObjectMeta) -> Option<String> {
+    let kinds = [run::RESOURCE, docs::RESOURCE];
+    let named = label(metadata, names::KIND)?;
+    let resource = kinds.into_iter().find(|one| one.kind == named)?;
+    controller(metadata, &resource.api_version(), resource.kind)
 }
 
 fn annotations(metadata: &ObjectMeta) -> &BTreeMap<String, String> {
@@ -562,7 +631,7 @@ fn instant(time: &Time) -> Timestamp {
     time.0
 }
 
-/// What others wrote is bounded before it is cached.
+/// Truncates texts of other components before they are cached.
 fn short(text: Option<&String>) -> String {
     text.map(|text| bounded(text, MESSAGE)).unwrap_or_default()
 }

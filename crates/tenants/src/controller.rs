@@ -1,4 +1,4 @@
-//! The tenants family on the engine: what is observed, and by which turns.
+//! Runs the tenants family on the engine: observes Tenants, and limits concurrent isolation checks.
 
 mod caches;
 
@@ -15,13 +15,14 @@ use api::{
 };
 use engine::{
     Cache, Context, Controller, Hub, Key, Kind, Scope,
+    children::{Child, in_namespace, with_uid},
     fault::{Request, from_kube},
     supervise::Supervisor,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client, ResourceExt};
 
-use self::caches::{Caches, Owned, all, in_namespace, own, views, words};
+use self::caches::{Caches, TENANT, all, views, words};
 use crate::{
     build::{REDIS, SECRET, SERVER, Settings, probe::PROBE},
     decide,
@@ -51,6 +52,7 @@ pub fn start(context: Context, settings: Settings, supervisor: &mut Supervisor) 
             }
         });
     }
+    let probe_namespace = settings.probe_namespace.clone();
     let kind = TenantKind {
         client: context.client.clone(),
         tenants: tenants.clone(),
@@ -60,36 +62,39 @@ pub fn start(context: Context, settings: Settings, supervisor: &mut Supervisor) 
         turns: Mutex::default(),
     };
     let controller = Controller::new(kind, tenants.clone(), context);
-    caches.wake(&tenants, &controller.handle());
+    caches.wake(&probe_namespace, &tenants, &controller.handle());
     let started = hub.start(supervisor);
     let shutdown = supervisor.shutdown();
     supervisor.spawn("Tenants", controller.run(started, shutdown));
 }
 
-/// Tenants.
+/// The kind Tenant.
 struct TenantKind {
     client: Client,
     tenants: Cache<Tenant>,
-    /// Their names, in order.
+    /// Names of all Tenants, sorted.
     names: Arc<Mutex<BTreeSet<String>>>,
     caches: Caches,
     settings: Settings,
-    /// Who tries connections, and until when that counts without a Pod.
+    /// UIDs of Tenants with an isolation check, and how long each counts without an observed probe Pod.
     turns: Mutex<BTreeMap<String, Timestamp>>,
 }
 
 impl TenantKind {
-    /// For how many other Tenants connections are being tried. Counts this one in, if there is room:
-    /// several look at the same time, before any of their Pods is seen.
+    /// Returns the number of other Tenants with a running isolation check. Reserves a slot for this Tenant
+    /// if the limit is not reached.
+    ///
+    /// Several Tenants are reconciled at the same time, before any of their probe Pods is observed.
     fn turn(&self, uid: &str, now: Timestamp) -> usize {
         let trying = self.caches.pods.find(PROBE);
-        // Those outside: Pods of his own an owner can label as he likes.
+        // Count only the probe Pods in the operator's namespace. An owner can label Pods in the Tenant's
+        // namespace at will.
         let mut owners: BTreeSet<String> = trying
             .iter()
             .filter(|pod| pod.namespace == self.settings.probe_namespace)
             .filter(|pod| {
                 let is_over = ["Succeeded", "Failed"].contains(&pod.view.phase.as_str());
-                // One that nobody waits for any more holds no turn.
+                // An abandoned Pod occupies no slot.
                 let is_old = pod.view.created.is_none_or(|at| at + OLD < now);
                 !is_over && !is_old
             })
@@ -106,8 +111,8 @@ impl TenantKind {
         owners.len()
     }
 
-    /// Another Tenant that has something to be tried: the next one by name, so that all are tried by
-    /// someone.
+    /// Returns another Tenant with a ready component. It is the next one by name, so that some Tenant
+    /// probes each Tenant.
     fn neighbour(&self, me: &str) -> Option<Neighbour> {
         let after: Vec<String> = {
             let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,7 +127,7 @@ impl TenantKind {
             };
             let tenant = self.tenants.get(&key)?;
             let place = namespace_of(&key.name, &tenant.spec);
-            // It may ask for a namespace that is another's, and does not get it.
+            // A Tenant may request a namespace that another Tenant owns.
             let namespace = self.caches.namespaces.get(&Key {
                 namespace: None,
                 name: place.clone(),
@@ -140,8 +145,8 @@ impl TenantKind {
         })
     }
 
-    /// Whether the definition of Tenants is being deleted. Asked of the API server itself: it was told
-    /// so before any Tenant was, but a cache may hear of it later.
+    /// Returns whether the CRD of Tenants is being deleted. Reads the API server directly, because a cache
+    /// may lag: the CRD's deletion starts before the deletion of any Tenant.
     async fn is_definition_going(&self) -> Result<bool, Fault> {
         let known: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         let request = Request {
@@ -159,15 +164,15 @@ impl TenantKind {
     }
 }
 
-/// So many others are asked at most whether they have something to be tried.
+/// Maximum number of other Tenants that are checked for a ready component.
 const NEIGHBOURS: usize = 100;
-/// After so long a Pod is one that does not come to its end.
+/// Age after which an unfinished probe Pod counts as abandoned.
 const OLD: std::time::Duration = std::time::Duration::from_secs(180);
-/// How long a Tenant keeps its turn without a Pod being seen.
+/// How long a Tenant keeps its slot without an observed probe Pod.
 const TURN: std::time::Duration = std::time::Duration::from_secs(10);
-/// How long an answer may take.
+/// Timeout of the request for the CRD.
 const ANSWER: std::time::Duration = std::time::Duration::from_secs(10);
-/// The CRD of Tenants.
+/// Name of the CRD of Tenants.
 const DEFINITION: &str = "tenants.orchestrator.io";
 
 impl Kind for TenantKind {
@@ -188,14 +193,16 @@ impl Kind for TenantKind {
         let name = namespace_of(&tenant.name_any(), &tenant.spec);
         let children = caches.of(&uid, &name);
         let (foreign_policies, left_policies) = caches.others(&uid, &tenant.name_any(), &name);
-        // Those that try connections carry the UID, wherever they are; the others are in the namespace.
+        // Probe Pods are found by the Tenant's UID in both namespaces. The other Pods are found by
+        // namespace.
         let mut found = caches.pods.find(&in_namespace(&name));
         found.retain(|pod| pod.view.component != PROBE);
-        let mut probes = caches.pods.find(&uid);
-        probes.retain(|pod| {
-            let is_place = [&name, &self.settings.probe_namespace].contains(&&pod.namespace);
-            pod.view.component == PROBE && is_place
-        });
+        let outside = &self.settings.probe_namespace;
+        let mut probes = caches.pods.children(TENANT, &name, &uid);
+        if *outside != name {
+            probes.extend(caches.pods.children(TENANT, outside, &uid));
+        }
+        probes.retain(|pod| pod.view.component == PROBE);
         let probes = probes
             .iter()
             .map(|pod| (pod.namespace.clone(), pod.view.clone()))
@@ -206,7 +213,11 @@ impl Kind for TenantKind {
         let warned = warned.chain(claims.iter().map(|claim| &claim.uid));
         let warned = warned.chain(children.iter().map(|(_, child)| &child.uid));
         let warnings = warned
-            .flat_map(|uid| caches.warnings.iter().flat_map(|cache| cache.find(uid)))
+            .map(|uid| with_uid(&name, uid))
+            .flat_map(|word| {
+                let all = caches.warnings.iter();
+                all.flat_map(move |cache| cache.find(&word))
+            })
             .map(|warning| (*warning).clone())
             .collect();
         let key = |namespace: Option<&str>, name: &str| Key {
@@ -214,9 +225,9 @@ impl Kind for TenantKind {
             name: name.to_owned(),
         };
         let secret = caches.secrets.get(&key(Some(&name), SECRET));
-        let server = own(&caches.deployments, &uid, &name);
-        let redis = own(&caches.stateful_sets, &uid, &name);
-        let workload = |found: &[Arc<Owned<(ChildView, WorkloadView)>>], word: &str| {
+        let server = caches.deployments.children(TENANT, &name, &uid);
+        let redis = caches.stateful_sets.children(TENANT, &name, &uid);
+        let workload = |found: &[Arc<Child<(ChildView, WorkloadView)>>], word: &str| {
             let one = found.iter().find(|one| one.view.0.name == word);
             one.map(|one| one.view.1.clone())
         };
@@ -229,11 +240,15 @@ impl Kind for TenantKind {
             fresh_password: password()?,
             server: workload(&server, SERVER),
             redis: workload(&redis, REDIS),
-            endpoints: own(&caches.endpoints, &uid, &name)
+            endpoints: caches
+                .endpoints
+                .children(TENANT, &name, &uid)
                 .iter()
                 .map(|one| one.view.clone())
                 .collect(),
-            quotas: own(&caches.quotas, &uid, &name)
+            quotas: caches
+                .quotas
+                .children(TENANT, &name, &uid)
                 .iter()
                 .map(|one| one.view.1.clone())
                 .collect(),
@@ -251,7 +266,7 @@ impl Kind for TenantKind {
             settings: self.settings.clone(),
         };
         let is_deleting = tenant.metadata.deletion_timestamp.is_some();
-        // By force it is let go whatever becomes of the definition, and if that cannot be asked.
+        // A forced deletion releases the Tenant regardless of the CRD, even if reading the CRD fails.
         if is_deleting && !decide::is_forced(tenant) {
             world.is_definition_going = self.is_definition_going().await?;
         } else if !is_deleting && decide::is_proof_due(tenant, &world, now) {
@@ -273,7 +288,7 @@ impl Kind for TenantKind {
     }
 }
 
-/// 32 hexadecimal digits that nobody can guess.
+/// Generates a random password of 32 hexadecimal digits.
 fn password() -> Result<String, Fault> {
     let mut bytes = [0_u8; 16];
     getrandom::fill(&mut bytes)

@@ -1,19 +1,21 @@
-//! Whether an object still is what we applied.
+//! Checks whether an object still matches the manifest that we applied.
 //!
-//! What others added stays theirs: only what we want is compared. The API server writes some values
-//! in another way than they were sent (quantities, empty lists), so they are compared by meaning.
+//! Only fields of the manifest are compared. Fields that others add stay unchanged. The API server writes
+//! some values differently than we send them (quantities, empty lists), so values are compared by meaning.
 
 use api::quantity;
 use serde_json::{Map, Value};
 
-/// Whether everything that is wanted is there.
+/// Returns whether the live object has every field of the manifest with the desired value.
 #[must_use]
 pub fn covers(live: &Value, wanted: &Value) -> bool {
     compare(live, wanted, "")
 }
 
-/// Whether nothing is there but what is wanted. For what restricts others: one rule more of someone
-/// else can open everything, and an empty selector is everybody, which is not the same as none.
+/// Returns whether the live object matches the manifest and has no other fields.
+///
+/// Objects that restrict access need this: one added rule can allow everything. An empty selector matches
+/// everything, so it differs from a missing selector.
 #[must_use]
 pub fn equals(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
@@ -57,7 +59,7 @@ fn compare(live: &Value, wanted: &Value, field: &str) -> bool {
                         .all(|(one, other)| compare(one, other, ""))
             }
         },
-        // The server leaves out what is empty.
+        // The API server omits empty fields.
         (Value::Null, wanted) => is_empty(wanted),
         (live, Value::Null) => is_empty(live),
         (live, wanted) if is_amounts(field) => is_same_amount(live, wanted),
@@ -75,7 +77,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Fields whose values are quantities by name.
+/// Returns whether a field maps names to quantities.
 fn is_amounts(field: &str) -> bool {
     matches!(
         field,
@@ -83,7 +85,7 @@ fn is_amounts(field: &str) -> bool {
     )
 }
 
-/// Whether two quantities mean the same.
+/// Returns whether two quantities are equal by value.
 #[must_use]
 pub fn is_same_amount(live: &Value, wanted: &Value) -> bool {
     let meaning = |value: &Value| match value {
@@ -94,18 +96,19 @@ pub fn is_same_amount(live: &Value, wanted: &Value) -> bool {
     live == wanted || (meaning(live).is_some() && meaning(live) == meaning(wanted))
 }
 
-/// Lists that several may add to, and what tells their items apart. All others are one value.
+/// Returns the keys of the items in a list that several authors may extend. All other lists are compared as
+/// one value.
 fn key_of(field: &str) -> Option<&'static [&'static str]> {
     match field {
         "containers" | "initContainers" | "env" | "volumes" => Some(&["name"]),
         "volumeMounts" => Some(&["mountPath"]),
-        // Of a Service the first, of a container the second.
+        // A Service port has the first field, a container port the second.
         "ports" => Some(&["port", "containerPort", "protocol"]),
         _ => None,
     }
 }
 
-/// What is kept of an object to compare it later: the fields that a manifest of ours can have.
+/// Reduces an object to the fields that our manifests can set.
 #[must_use]
 pub fn kept(object: &Value) -> Value {
     let mut kept = Map::new();

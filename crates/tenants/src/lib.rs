@@ -1,7 +1,8 @@
-//! The tenants family: a [`Tenant`](api::tenants::Tenant) is a place of its own for one customer.
+//! The tenants family: a [`Tenant`](api::tenants::Tenant) is a namespace for one customer in a shared
+//! cluster.
 //!
-//! [`build`] says what it is made of, [`decide`] what to do next. Both are pure; the feature
-//! `controller` adds the watches.
+//! [`build`] creates the manifests of a Tenant, and [`decide`] chooses the next effects. Both are pure. The
+//! feature `controller` adds the watches.
 
 pub mod build;
 #[cfg(feature = "controller")]

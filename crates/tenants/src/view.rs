@@ -1,4 +1,4 @@
-//! Thin views of what a decision reads of the objects that a Tenant is made of.
+//! Reduced views of a Tenant's objects, with the fields that a decision reads.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use api::{
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, StatefulSet},
-        core::v1::{ContainerStatus, Event, Namespace, PersistentVolumeClaim, Pod, ResourceQuota},
+        core::v1::{ContainerStatus, Namespace, PersistentVolumeClaim, Pod, ResourceQuota},
         discovery::v1::EndpointSlice,
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
@@ -28,23 +28,23 @@ pub struct NamespaceView {
     pub name: String,
     /// Its UID.
     pub uid: String,
-    /// Its version.
+    /// Its resource version.
     pub version: String,
-    /// The UID of the Tenant that it belongs to: from its label, or from its annotation.
+    /// The UID of the Tenant that owns it: from its label, or from its annotation.
     pub owner_uid: Option<String>,
-    /// The name of that Tenant, as it is shown.
+    /// The name of that Tenant, from its label.
     pub owner_name: Option<String>,
-    /// Its labels, as far as we set them.
+    /// The labels that we manage.
     pub labels: Vec<(String, String)>,
-    /// Its annotations for people, as far as we set them.
+    /// The annotations for people that we manage.
     pub notes: Vec<(String, String)>,
-    /// Which Tenant left it.
+    /// The name of the Tenant that retained it.
     pub retained_from: Option<String>,
-    /// Which Tenant may take it.
+    /// The name of the Tenant that may adopt it.
     pub adopt: Option<String>,
-    /// Since when it is being deleted.
+    /// The time at which its deletion started.
     pub deleting: Option<Timestamp>,
-    /// What its deletion waits for, in the words of the namespace controller.
+    /// Messages of the namespace controller about resources that block its deletion.
     pub remaining: Vec<String>,
 }
 
@@ -88,7 +88,7 @@ impl From<&Namespace> for NamespaceView {
     }
 }
 
-/// Something that a Tenant made.
+/// An object that a Tenant created.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChildView {
     /// Its name.
@@ -99,37 +99,38 @@ pub struct ChildView {
     pub uid: String,
     /// Whether it is being deleted.
     pub is_deleting: bool,
-    /// How often what is wanted of it was changed.
+    /// Its `metadata.generation`.
     pub generation: i64,
-    /// Which Tenant left it.
+    /// The name of the Tenant that retained it.
     pub retained_from: Option<String>,
-    /// The hash of what we wanted when we applied it.
+    /// The hash of the manifest that we applied last.
     pub intent: Option<String>,
-    /// What is compared with what we want.
+    /// The fields that are compared with the manifest.
     pub live: Live,
 }
 
-/// A JSON object as text. As a tree it takes ten times the memory, and there are many, seldom looked at.
+/// A JSON object as text. A tree takes ten times the memory, and there are many objects that are rarely
+/// read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Live(Arc<str>);
 
 impl Live {
-    /// Of an object.
+    /// Serializes an object.
     #[must_use]
     pub fn of(object: &Value) -> Self {
         Self(object.to_string().into())
     }
 
-    /// The object.
+    /// Returns the object.
     #[must_use]
     pub fn value(&self) -> Value {
-        // It was written by `of`; what could not be read would differ from everything that is wanted.
+        // `of` wrote the text, so parsing succeeds. If it failed, null would differ from every manifest.
         serde_json::from_str(&self.0).unwrap_or_default()
     }
 }
 
 impl ChildView {
-    /// Of an object, as JSON.
+    /// Creates the view of an object, given as JSON.
     #[must_use]
     pub fn of(meta: &ObjectMeta, object: &Value) -> Self {
         Self {
@@ -145,18 +146,18 @@ impl ChildView {
     }
 }
 
-/// The Secret of a Redis, without what is in it.
+/// The Secret of a Redis, without its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretView {
     /// Its UID.
     pub uid: String,
-    /// The UID of the Tenant that it belongs to: from its label, or from its annotation.
+    /// The UID of the Tenant that owns it: from its label, or from its annotation.
     pub owner_uid: Option<String>,
-    /// The name of that Tenant, as it is shown.
+    /// The name of that Tenant, from its label.
     pub owner_name: Option<String>,
-    /// Whether its label says so.
+    /// Whether it has the label with the UID.
     pub has_label: bool,
-    /// Which Tenant left it.
+    /// The name of the Tenant that retained it.
     pub retained_from: Option<String>,
     /// Whether it is being deleted.
     pub is_deleting: bool,
@@ -175,22 +176,22 @@ impl From<&ObjectMeta> for SecretView {
     }
 }
 
-/// How far a Deployment or a StatefulSet is.
+/// Rollout state of a Deployment or a StatefulSet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkloadView {
-    /// The generation of what is wanted.
+    /// Its `metadata.generation`.
     pub generation: i64,
-    /// The generation that its controller has seen.
+    /// The generation that its controller has observed.
     pub observed: i64,
-    /// How many are wanted.
+    /// Number of desired replicas.
     pub wanted: i32,
-    /// How many there are.
+    /// Number of existing replicas.
     pub replicas: i32,
-    /// How many of them are of the wanted kind.
+    /// Number of replicas with the current Pod template.
     pub updated: i32,
-    /// How many are ready.
+    /// Number of ready replicas.
     pub ready: i32,
-    /// Why its controller cannot make a Pod.
+    /// The reason why its controller cannot create a Pod.
     pub failure: Option<String>,
 }
 
@@ -221,7 +222,8 @@ impl From<&StatefulSet> for WorkloadView {
     fn from(set: &StatefulSet) -> Self {
         let status = set.status.clone().unwrap_or_default();
         let spec = set.spec.as_ref();
-        // Until the first roll-out is over, `updatedReplicas` counts none where nothing changed.
+        // Until the first rollout is complete, `updatedReplicas` is 0 although the revision has not
+        // changed.
         let is_current = status.current_revision == status.update_revision;
         let updated = status.updated_replicas.unwrap_or(0);
         Self {
@@ -236,40 +238,40 @@ impl From<&StatefulSet> for WorkloadView {
     }
 }
 
-/// A Pod of a server or a Redis.
+/// A Pod of a server or a Redis, or a probe Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodView {
     /// Its name.
     pub name: String,
     /// Its UID.
     pub uid: String,
-    /// Which part of the Tenant it belongs to; nothing, if an owner made it.
+    /// The component of the Tenant that it belongs to. Empty if an owner created the Pod.
     pub component: String,
-    /// When it was made.
+    /// Its creation time.
     pub created: Option<Timestamp>,
     /// Whether it is being deleted.
     pub is_deleting: bool,
     /// Whether it is ready.
     pub is_ready: bool,
-    /// Since when it is ready or not.
+    /// Time of the last transition of its `Ready` condition.
     pub turned: Option<Timestamp>,
-    /// Its address.
+    /// Its IP address.
     pub address: Option<String>,
-    /// Why no node takes it.
+    /// The reason why no node accepts it.
     pub unschedulable: Option<String>,
-    /// Why its container waits: reason and message.
+    /// Reason and message of its waiting container.
     pub waiting: Option<(String, String)>,
-    /// How its container ended the last time: exit code and reason.
+    /// Exit code and reason of the last termination of its container.
     pub ended: Option<(i32, String)>,
-    /// Whether its container was started again.
+    /// Whether its container was restarted.
     pub is_restarted: bool,
-    /// Since when its container runs.
+    /// The start time of its running container.
     pub running_since: Option<Timestamp>,
     /// Its phase.
     pub phase: String,
-    /// What its container left as its last words.
+    /// The termination message of its container.
     pub words: Option<String>,
-    /// What it tries, if it is one that tries connections.
+    /// The plan of a probe Pod.
     pub plan: Option<String>,
 }
 
@@ -318,7 +320,7 @@ impl From<&Pod> for PodView {
     }
 }
 
-/// The claim of a Redis' volume.
+/// The PersistentVolumeClaim of a Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimView {
     /// Its name.
@@ -327,7 +329,7 @@ pub struct ClaimView {
     pub uid: String,
     /// Whether a volume is bound to it.
     pub is_bound: bool,
-    /// How large it is asked to be.
+    /// The requested size.
     pub size: Option<String>,
 }
 
@@ -352,12 +354,12 @@ impl From<&PersistentVolumeClaim> for ClaimView {
     }
 }
 
-/// How many endpoints of a Service are ready.
+/// Number of ready endpoints of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointsView {
-    /// The Service.
+    /// The name of the Service.
     pub service: String,
-    /// How many.
+    /// The number of ready endpoints.
     pub ready: usize,
 }
 
@@ -374,14 +376,14 @@ impl From<&EndpointSlice> for EndpointsView {
     }
 }
 
-/// What is used of a quota.
+/// Limits and usage of a ResourceQuota.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QuotaView {
     /// Its name.
     pub name: String,
-    /// What is bounded, by name.
+    /// The limits that the cluster enforces, by resource name.
     pub hard: Vec<(String, String)>,
-    /// What is used, by name.
+    /// The amounts in use, by resource name.
     pub used: Vec<(String, String)>,
 }
 
@@ -405,41 +407,6 @@ impl From<&ResourceQuota> for QuotaView {
     }
 }
 
-/// A Warning about something that a Tenant made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Warning {
-    /// The UID of what it is about.
-    pub object_uid: String,
-    /// Its reason.
-    pub reason: String,
-    /// Its message.
-    pub message: String,
-    /// When it was said last.
-    pub at: Option<Timestamp>,
-    /// How many times it was said.
-    pub times: i32,
-}
-
-impl From<&Event> for Warning {
-    fn from(event: &Event) -> Self {
-        let series = event
-            .series
-            .as_ref()
-            .and_then(|all| all.last_observed_time.as_ref());
-        let at = series.map(|time| time.0).or_else(|| {
-            let last = event.last_timestamp.as_ref().map(|time| time.0);
-            last.or_else(|| event.event_time.as_ref().map(|time| time.0))
-        });
-        Self {
-            object_uid: event.involved_object.uid.clone().unwrap_or_default(),
-            reason: event.reason.clone().unwrap_or_default(),
-            message: bounded(event.message.as_deref().unwrap_or_default(), MESSAGE / 2),
-            at,
-            times: api::kubelet::times(event),
-        }
-    }
-}
-
 fn label(meta: &ObjectMeta, name: &str) -> Option<String> {
     meta.labels.as_ref()?.get(name).cloned()
 }
@@ -448,8 +415,10 @@ fn annotation(meta: &ObjectMeta, name: &str) -> Option<String> {
     meta.annotations.as_ref()?.get(name).cloned()
 }
 
-/// Owners may copy what works, labels and all: what the label says counts only for a Pod that is made by
-/// what we made.
+/// Returns the component of a Pod, or an empty string.
+///
+/// Owners may copy workloads with all their labels. The label counts only if one of our workloads created
+/// the Pod.
 fn component(meta: &ObjectMeta) -> String {
     let named = label(meta, COMPONENT).unwrap_or_default();
     let owners = meta.owner_references.iter().flat_map(|all| all.iter());
@@ -466,7 +435,7 @@ fn component(meta: &ObjectMeta) -> String {
     if is_ours { named } else { String::new() }
 }
 
-/// Labels are for selecting, and people take them away; the annotation stays.
+/// Returns the owner's UID. Users may remove the label, so the annotation repeats it.
 fn owner_uid(meta: &ObjectMeta) -> Option<String> {
     label(meta, names::UID).or_else(|| annotation(meta, names::UID))
 }

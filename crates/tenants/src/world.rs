@@ -1,59 +1,62 @@
-//! Everything that a decision about a Tenant depends on.
+//! The observed state that a decision about a Tenant depends on.
 
 use api::{
+    Timestamp,
     decide::{Manifest, ResourceType},
     tenants::TenantSpec,
+    warning::Warning,
 };
 
 use crate::{
     build::{REDIS, REDIS_PORT, SERVER, Settings},
     view::{
         ChildView, ClaimView, EndpointsView, NamespaceView, PodView, QuotaView, SecretView,
-        Warning, WorkloadView,
+        WorkloadView,
     },
 };
 
-/// What was observed.
+/// Observed state of a Tenant.
 #[derive(Debug, Clone)]
 pub struct TenantWorld {
-    /// The namespace of the name that the Tenant wants, whosever it is.
+    /// The namespace with the name that the Tenant requests, regardless of its owner.
     pub namespace: Option<NamespaceView>,
-    /// What carries the Tenant's UID, by type.
+    /// Objects that carry the Tenant's UID, by type.
     pub children: Vec<(ResourceType, ChildView)>,
-    /// The Secret of the name that the Redis' has, whosever it is.
+    /// The Secret with the name of the Redis Secret, regardless of its owner.
     pub secret: Option<SecretView>,
-    /// A password that nobody has yet.
+    /// A new random password.
     pub fresh_password: String,
-    /// How far the server's Deployment is.
+    /// Rollout state of the server's Deployment.
     pub server: Option<WorkloadView>,
-    /// How far the Redis' StatefulSet is.
+    /// Rollout state of the Redis StatefulSet.
     pub redis: Option<WorkloadView>,
-    /// Pods of both.
+    /// Pods of server and Redis.
     pub pods: Vec<PodView>,
-    /// Claims of the Redis.
+    /// PersistentVolumeClaims of the Redis.
     pub claims: Vec<ClaimView>,
-    /// What leads to them.
+    /// Ready endpoints of their Services.
     pub endpoints: Vec<EndpointsView>,
-    /// The quotas.
+    /// The ResourceQuotas of the Tenant.
     pub quotas: Vec<QuotaView>,
-    /// What the cluster warns of.
+    /// Warning Events about these objects.
     pub warnings: Vec<Warning>,
-    /// Policies in the namespace that are not the Tenant's.
+    /// Names of policies in the namespace that the Tenant does not manage.
     pub foreign_policies: Vec<String>,
-    /// Policies that a Tenant of the same name left there.
+    /// Policies in the namespace that were retained from a Tenant of the same name.
     pub left_policies: Vec<ChildView>,
-    /// Policies that bound what can be tried from outside: with them, a refusal there proves nothing.
+    /// Policies that restrict the probe Pods in the operator's namespace. With such a policy, a blocked
+    /// connection verifies nothing.
     pub outside_policies: Vec<String>,
-    /// The Pods that try connections for this Tenant, with the namespaces that they are in.
+    /// The probe Pods of this Tenant, each with its namespace.
     pub probes: Vec<(String, PodView)>,
-    /// For how many other Tenants connections are being tried.
+    /// Number of other Tenants with a running isolation check.
     pub probing: usize,
-    /// Another Tenant, to be tried; looked for only where a proof is due.
+    /// Another Tenant to probe. Set only if an isolation check is due.
     pub neighbour: Option<Neighbour>,
-    /// Whether the definition of Tenants is being deleted, and all of them with it; asked only about a
-    /// Tenant that is being deleted.
+    /// Whether the CRD of Tenants is being deleted, and all Tenants with it. Read only for a Tenant that is
+    /// being deleted.
     pub is_definition_going: bool,
-    /// What does not come from the spec.
+    /// Settings that do not come from the spec.
     pub settings: Settings,
 }
 
@@ -62,16 +65,16 @@ pub struct TenantWorld {
 pub struct Neighbour {
     /// Its name.
     pub name: String,
-    /// What it asks for.
+    /// Its spec.
     pub spec: TenantSpec,
-    /// The addresses of its parts that are ready.
+    /// The addresses of its ready components.
     pub addresses: Vec<Address>,
 }
 
-/// Where a part of a Tenant is reached.
+/// The address and port of a component of a Tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// Which part.
+    /// The component's name.
     pub component: &'static str,
     /// The address of its Pod.
     pub address: String,
@@ -80,7 +83,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Those of the parts of a Tenant that are ready.
+    /// Returns the addresses of a Tenant's ready components.
     pub fn all<'a>(
         spec: &TenantSpec,
         pods: impl Iterator<Item = &'a PodView> + Clone,
@@ -93,7 +96,7 @@ impl Address {
             let port = port?;
             let is_ready =
                 |pod: &&PodView| pod.component == component && pod.is_ready && !pod.is_deleting;
-            // The same one whenever it is asked for.
+            // Always choose the same Pod.
             let pods = pods.clone().filter(is_ready);
             let pod = pods.min_by(|one, other| one.name.cmp(&other.name))?;
             Some(Self {
@@ -105,7 +108,7 @@ impl Address {
         ports.into_iter().filter_map(one).collect()
     }
 
-    /// As it is tried.
+    /// Returns the connection as a line of a probe plan.
     #[must_use]
     pub fn how(&self) -> String {
         let Self { address, port, .. } = self;
@@ -118,7 +121,7 @@ impl Address {
 }
 
 impl TenantWorld {
-    /// The child that a manifest is about, as it is.
+    /// Returns the observed child of a manifest.
     #[must_use]
     pub fn child(&self, manifest: &Manifest) -> Option<&ChildView> {
         self.children
@@ -127,12 +130,12 @@ impl TenantWorld {
             .map(|(_, child)| child)
     }
 
-    /// What was said last of one of these objects.
+    /// Returns the newest warning about one of these objects.
     #[must_use]
-    pub fn newest_warning(&self, uids: &[&str]) -> Option<&Warning> {
+    pub fn newest_warning(&self, uids: &[&str], now: Timestamp) -> Option<&Warning> {
         self.warnings
             .iter()
             .filter(|warning| uids.contains(&warning.object_uid.as_str()))
-            .max_by_key(|warning| warning.at)
+            .max_by_key(|warning| warning.seen(now))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
@@ -40,10 +40,10 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::{cluster, faults::proxy::Endpoint, git::Network, wait::until};
+use crate::{cluster, faults::proxy::Endpoint, git::Network, load::Ticks, wait::until};
 
 /// The name of the ServiceAccount and its bindings.
-const ACCOUNT: &str = "operator-under-test";
+pub const ACCOUNT: &str = "operator-under-test";
 
 /// Names another binary of the operator, to see whether a suite notices the difference.
 pub const BINARY_VARIABLE: &str = "ORCHESTRATOR_TEST_BINARY";
@@ -83,8 +83,10 @@ pub struct Launch {
 /// A running operator. Dropping it kills it.
 pub struct Operator {
     child: Child,
-    /// Where its pages are.
-    pub address: SocketAddr,
+    /// Address of `/livez` and `/readyz`.
+    pub probe_address: SocketAddr,
+    /// Address of `/metrics`.
+    pub metrics_address: SocketAddr,
     /// What it writes.
     pub log: PathBuf,
     /// Its user, as the audit log names it.
@@ -134,7 +136,7 @@ impl Launch {
         } = self;
         let nth = self.starts.fetch_add(1, Ordering::Relaxed);
         let log = folder.path().join(format!("log-{nth}"));
-        let address = free_address(plan.network.as_deref())?;
+        let (probe_address, metrics_address) = own_addresses();
         let mut command = Command::new(&plan.binary);
         command
             .arg("--config")
@@ -143,7 +145,8 @@ impl Launch {
             .arg(folder.path().join("kubeconfig"))
             .args(["--family", plan.family, "--namespace", &plan.home])
             .args(["--log-format", "json"])
-            .args(["--address", &address.to_string()])
+            .args(["--probe-address", &probe_address.to_string()])
+            .args(["--metrics-address", &metrics_address.to_string()])
             .envs(plan.environment.iter().map(|(name, value)| (name, value)));
         let child = match &plan.network {
             Some(network) => network.spawn(command, &log)?,
@@ -156,7 +159,8 @@ impl Launch {
         };
         Ok(Operator {
             child,
-            address,
+            probe_address,
+            metrics_address,
             log,
             user: user.clone(),
             _folder: Arc::clone(folder),
@@ -198,6 +202,20 @@ impl Operator {
         Ok(i32::try_from(self.child.id())?)
     }
 
+    /// Memory of the process in MiB, by the kernel's name: `VmRSS` is what it has, `VmHWM` the most that it had.
+    ///
+    /// # Errors
+    /// When it has ended, or the kernel does not know the name.
+    pub fn memory_mib(&self, field: &str) -> Result<f64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let line = line.with_context(|| format!("no {field} of the process"))?;
+        let kibibytes: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+        Ok(kibibytes / 1024.0)
+    }
+
     /// The id of its token, as the audit log names it; each [`Launch`] has a token of its own.
     ///
     /// # Errors
@@ -232,7 +250,8 @@ impl Operator {
     #[must_use]
     pub fn pages(&self) -> Pages {
         Pages {
-            address: self.address,
+            probe_address: self.probe_address,
+            metrics_address: self.metrics_address,
             network: self.network.clone(),
         }
     }
@@ -289,14 +308,17 @@ impl Operator {
     /// Asks it to stop; it must do so well, within 5 s.
     ///
     /// # Errors
-    /// When it does not stop, or not with code 0; with the end of its log.
+    /// When it does not stop, or not with code 0; with its log. On a machine without processor time to spare, an
+    /// API server that does not answer in time to the release of the Lease is no error.
     pub async fn stop(mut self) -> Result<()> {
+        let ticks = Ticks::now()?;
         self.signal(Signal::SIGTERM)?;
         let ended = self.ended(Duration::from_secs(5)).await?;
+        let (log, load) = (self.log_text()?, Ticks::now()?.load_since(ticks));
+        let is_late = load.is_full() && log.contains("could not be released");
         ensure!(
-            ended.success(),
-            "the operator ended with {ended}: {}",
-            self.log_text()?
+            ended.success() || is_late,
+            "the operator ended with {ended}, processors busy {load}: {log}"
         );
         Ok(())
     }
@@ -326,7 +348,8 @@ impl Operator {
 /// What an operator shows by HTTP.
 #[derive(Debug, Clone)]
 pub struct Pages {
-    address: SocketAddr,
+    probe_address: SocketAddr,
+    metrics_address: SocketAddr,
     network: Option<Arc<Network>>,
 }
 
@@ -336,7 +359,7 @@ impl Pages {
     /// # Errors
     /// When it does not answer.
     pub async fn page(&self, path: &str) -> Result<(u16, String)> {
-        let mut stream = self.connect().await?;
+        let mut stream = self.connect(path).await?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: operator\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
@@ -346,8 +369,11 @@ impl Pages {
         Ok((code, text.to_owned()))
     }
 
-    async fn connect(&self) -> Result<TcpStream> {
-        let address = self.address;
+    async fn connect(&self, path: &str) -> Result<TcpStream> {
+        let address = match path {
+            "/metrics" => self.metrics_address,
+            _ => self.probe_address,
+        };
         let Some(network) = &self.network else {
             return Ok(TcpStream::connect(address).await?);
         };
@@ -443,24 +469,29 @@ pub async fn install(client: &Client, crds: Vec<CustomResourceDefinition>) -> Re
     Ok(())
 }
 
-/// A port of an address that nobody else uses: one of 127.0.0.1 may be taken by any connection while
-/// an operator that was killed is started again.
-fn free_address(network: Option<&Network>) -> Result<SocketAddr> {
+/// Two addresses that nobody else uses. The host belongs to this process, and the ports are none that the
+/// kernel gives to connections and to listeners on all addresses: those took them between a look for a
+/// free one and the operator's start.
+fn own_addresses() -> (SocketAddr, SocketAddr) {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    let address = format!(
-        "127.{}.{}.{}:0",
-        1 + (process >> 8) % 254,
-        process % 256,
-        1 + count % 254
-    );
-    let bind = move || std::net::TcpListener::bind(&address);
-    let listener = match network {
-        Some(network) => network.run(bind)??,
-        None => bind()?,
-    };
-    Ok(listener.local_addr()?)
+    addresses_of(process, count)
 }
+
+fn addresses_of(process: u32, count: u32) -> (SocketAddr, SocketAddr) {
+    let byte = |number: u32| u8::try_from(number % 256).unwrap_or_default();
+    let host = Ipv4Addr::new(
+        127,
+        byte(1 + (process >> 8) % 254),
+        byte(process),
+        byte(1 + count % 254),
+    );
+    let port = PORTS + 2 * u16::try_from(count / 254 % 5_000).unwrap_or_default();
+    ((host, port).into(), (host, port + 1).into())
+}
+
+/// Below those of NodePorts and of connections.
+const PORTS: u16 = 20_000;
 
 fn rules(permissions: &[Permission], scopes: &[Scope]) -> Vec<PolicyRule> {
     permissions
@@ -634,4 +665,26 @@ pub fn built(target: &Path) -> Result<PathBuf> {
         binary.display()
     );
     Ok(binary)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_operator_has_an_address_of_its_own() {
+        let starts = (0..2_000_u32).map(|count| addresses_of(4_242, count));
+        let others = (0..2_000_u32).map(|count| addresses_of(4_243, count));
+        let all: BTreeSet<SocketAddr> = starts
+            .chain(others)
+            .flat_map(|(probes, metrics)| [probes, metrics])
+            .collect();
+        assert_eq!(all.len(), 8_000);
+        for address in all {
+            assert!(address.ip().is_loopback(), "{address}");
+            assert!((PORTS..30_000).contains(&address.port()), "{address}");
+        }
+    }
 }

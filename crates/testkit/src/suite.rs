@@ -22,6 +22,8 @@ use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 
 use crate::{
     cluster::{Cluster, Tier, client_config},
+    load::{Load, Ticks},
+    times,
     wait::until,
 };
 
@@ -169,16 +171,29 @@ impl Env {
     }
 }
 
+/// When a case runs, beside the other cases of its cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// At the same time as others.
+    Together,
+    /// Alone, because it stops or removes something that others need.
+    Alone,
+    /// After all others, because it judges all of them.
+    Last,
+}
+
 /// One case.
 pub struct Case {
     /// Short; letters, digits and hyphens: part of its namespace's name.
     pub name: &'static str,
     /// What it shows, for the line that it prints.
     pub shows: &'static str,
+    /// The suite that it belongs to, for its line; empty where there is only one.
+    pub suite: &'static str,
     /// Where.
     pub tier: Tier,
-    /// Disturbs others: runs after them, alone.
-    pub alone: bool,
+    /// Beside others or not.
+    pub when: When,
     /// Longer is a failure; [`CASE_LIMIT`] does for most.
     pub limit: Duration,
     /// Says what it saw.
@@ -194,12 +209,21 @@ pub struct Summary {
     pub failed: usize,
     /// Could not run on this cluster, and said why.
     pub skipped: usize,
+    /// Failed while the host gave the processors to other machines, and ran once more; each is also one of the
+    /// above.
+    pub repeated: usize,
 }
 
 impl Summary {
-    /// Something passed and nothing failed: to have run nothing is not success.
+    /// Something passed and nothing failed: to have run nothing is not success. On a cluster of the
+    /// testbed every case can run, so a skipped one is a failure there.
     pub fn is_success(&self) -> bool {
-        self.failed == 0 && self.passed > 0
+        let may_skip = Place::external().is_some();
+        self.succeeds(may_skip)
+    }
+
+    fn succeeds(&self, may_skip: bool) -> bool {
+        self.failed == 0 && self.passed > 0 && (self.skipped == 0 || may_skip)
     }
 }
 
@@ -209,6 +233,9 @@ impl fmt::Display for Summary {
         if self.skipped > 0 {
             write!(out, ", {} skipped", self.skipped)?;
         }
+        if self.repeated > 0 {
+            write!(out, ", {} run twice", self.repeated)?;
+        }
         Ok(())
     }
 }
@@ -216,46 +243,114 @@ impl fmt::Display for Summary {
 enum Outcome {
     Passed(String),
     Failed(String),
+    /// Failed, and runs once more.
+    Repeated(String),
     CannotRun(String),
 }
 
 /// Runs `cases`, `parallel` at a time, and tells `line` the outcome of each as it comes.
 ///
 /// Guarantees: a case that panics or hangs is one failed case. The namespace of a failed case stays
-/// for a look at it.
+/// for a look at it. A case that failed while the host gave much of the processors to other machines runs
+/// once more, alone; its first failure is printed, too.
 pub async fn run(
     cases: Vec<Case>,
     places: &BTreeMap<Tier, Place>,
     parallel: usize,
     line: &mut dyn FnMut(&str),
 ) -> Summary {
-    let mut summary = Summary::default();
-    let gate = Arc::new(Semaphore::new(parallel));
-    let (alone, together): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|case| case.alone);
-    let mut batches = vec![together];
-    batches.extend(alone.into_iter().map(|case| vec![case]));
-    for batch in batches {
+    let mut rounds = Rounds {
+        places,
+        gate: Arc::new(Semaphore::new(parallel)),
+        line,
+        summary: Summary::default(),
+        again: Vec::new(),
+    };
+    let (mut together, mut alone, mut last) = (Vec::new(), Vec::new(), Vec::new());
+    for case in cases {
+        match case.when {
+            When::Together => together.push(case),
+            When::Alone => alone.push(case),
+            When::Last => last.push(case),
+        }
+    }
+    rounds.together(together, Try::First).await;
+    rounds.one_by_one(alone).await;
+    rounds.one_by_one(last).await;
+    rounds.summary
+}
+
+/// How often a case has run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Try {
+    First,
+    Second,
+}
+
+/// The cases that are run, and their outcomes.
+struct Rounds<'a> {
+    places: &'a BTreeMap<Tier, Place>,
+    gate: Arc<Semaphore>,
+    line: &'a mut dyn FnMut(&str),
+    summary: Summary,
+    /// Failed, and deserve a second try.
+    again: Vec<Case>,
+}
+
+impl Rounds<'_> {
+    /// Runs cases one after another, and before them those that deserve a second try.
+    async fn one_by_one(&mut self, cases: Vec<Case>) {
+        self.second_tries().await;
+        for case in cases {
+            self.together(vec![case], Try::First).await;
+        }
+        self.second_tries().await;
+    }
+
+    async fn second_tries(&mut self) {
+        for case in std::mem::take(&mut self.again) {
+            self.summary.repeated += 1;
+            self.together(vec![case], Try::Second).await;
+        }
+    }
+
+    async fn together(&mut self, cases: Vec<Case>, nth: Try) {
         let mut tasks = JoinSet::new();
-        for case in batch {
-            let (place, gate) = (places.get(&case.tier).cloned(), Arc::clone(&gate));
+        for case in cases {
+            let (place, gate) = (self.places.get(&case.tier).cloned(), Arc::clone(&self.gate));
             tasks.spawn(async move {
                 let _permit = gate.acquire().await;
-                let start = Instant::now();
+                let (start, ticks) = (Instant::now(), Ticks::now());
                 let outcome = judge(&case, place).await;
-                (case, outcome, start.elapsed())
+                let load = match (ticks, Ticks::now()) {
+                    (Ok(before), Ok(after)) => after.load_since(before),
+                    (Err(_), _) | (_, Err(_)) => Load::default(),
+                };
+                (case, outcome, start.elapsed(), load)
             });
         }
         while let Some(ended) = tasks.join_next().await {
             match ended {
-                Ok((case, outcome, took)) => line(&report(&case, &outcome, took, &mut summary)),
+                Ok((case, Outcome::Failed(why), took, load)) if deserves_another(nth, load) => {
+                    let outcome = Outcome::Repeated(format!("processors busy {load}; {why}"));
+                    (self.line)(&report(&case, &outcome, took, &mut self.summary));
+                    self.again.push(case);
+                }
+                Ok((case, outcome, took, _)) => {
+                    (self.line)(&report(&case, &outcome, took, &mut self.summary));
+                }
                 Err(error) => {
-                    summary.failed += 1;
-                    line(&format!("FAILED  a case ended without an outcome: {error}"));
+                    self.summary.failed += 1;
+                    (self.line)(&format!("FAILED  a case ended without an outcome: {error}"));
                 }
             }
         }
     }
-    summary
+}
+
+/// Returns whether a case that failed runs once more. What fails on a host with time to spare has failed.
+fn deserves_another(nth: Try, load: Load) -> bool {
+    nth == Try::First && load.is_stolen()
 }
 
 async fn judge(case: &Case, place: Option<Place>) -> Outcome {
@@ -331,7 +426,7 @@ where
     };
     match outcome {
         Outcome::Passed(_) => Ok(()),
-        Outcome::Failed(why) => bail!("{why}"),
+        Outcome::Failed(why) | Outcome::Repeated(why) => bail!("{why}"),
         Outcome::CannotRun(why) => note_skipped(name, &why),
     }
 }
@@ -389,14 +484,20 @@ fn report(case: &Case, outcome: &Outcome, took: Duration, summary: &mut Summary)
             summary.failed += 1;
             ("FAILED ", why)
         }
+        Outcome::Repeated(why) => ("AGAIN  ", why),
         Outcome::CannotRun(why) => {
             summary.skipped += 1;
             ("skipped", why)
         }
     };
+    let separator = if case.suite.is_empty() { "" } else { "/" };
+    let name = format!("{}{separator}{}", case.suite, case.name);
+    let recorded = match times::record(&name, took) {
+        Ok(()) => String::new(),
+        Err(error) => format!(" (its duration was not recorded: {error})"),
+    };
     format!(
-        "{word} {:<13} {:>5.1} s  {}: {said}",
-        case.name,
+        "{word} {name:<13} {:>5.1} s  {}: {said}{recorded}",
         took.as_secs_f64(),
         case.shows
     )
@@ -410,8 +511,7 @@ mod tests {
     fn summary_names_skipped_only_when_there_are_some() {
         let summary = Summary {
             passed: 3,
-            failed: 0,
-            skipped: 0,
+            ..Summary::default()
         };
         assert_eq!(summary.to_string(), "3 passed, 0 failed");
         assert_eq!(
@@ -422,24 +522,48 @@ mod tests {
             .to_string(),
             "3 passed, 0 failed, 2 skipped"
         );
+        let repeated = Summary {
+            repeated: 1,
+            ..summary
+        };
+        assert_eq!(repeated.to_string(), "3 passed, 0 failed, 1 run twice");
     }
 
     #[test]
-    fn to_have_run_nothing_is_not_success() {
+    fn only_a_first_failure_on_a_host_that_took_the_processors_is_tried_again() {
+        let load = |stolen| Load {
+            stolen,
+            ..Load::default()
+        };
         let cases = [
-            ((1, 0, 0), true),
-            ((1, 0, 5), true),
-            ((0, 0, 3), false),
-            ((0, 0, 0), false),
-            ((5, 1, 0), false),
+            (Try::First, 0, false),
+            (Try::First, 19, false),
+            (Try::First, 20, true),
+            (Try::Second, 90, false),
         ];
-        for ((passed, failed, skipped), wanted) in cases {
+        for (nth, stolen, again) in cases {
+            assert_eq!(deserves_another(nth, load(stolen)), again, "{stolen} %");
+        }
+    }
+
+    #[test]
+    fn to_have_run_nothing_or_to_have_skipped_is_not_success() {
+        let cases = [
+            ((1, 0, 0), (true, true)),
+            ((1, 0, 5), (false, true)),
+            ((0, 0, 3), (false, false)),
+            ((0, 0, 0), (false, false)),
+            ((5, 1, 0), (false, false)),
+        ];
+        for ((passed, failed, skipped), (on_testbed, elsewhere)) in cases {
             let summary = Summary {
                 passed,
                 failed,
                 skipped,
+                repeated: 0,
             };
-            assert_eq!(summary.is_success(), wanted, "{summary}");
+            assert_eq!(summary.succeeds(false), on_testbed, "{summary}");
+            assert_eq!(summary.succeeds(true), elsewhere, "{summary}");
         }
     }
 
@@ -448,8 +572,9 @@ mod tests {
         let case = Case {
             name: "x",
             shows: "nothing",
+            suite: "",
             tier: Tier::Kwok,
-            alone: false,
+            when: When::Together,
             limit: CASE_LIMIT,
             run: |_| async { Ok(String::new()) }.boxed(),
         };
@@ -461,9 +586,8 @@ mod tests {
         assert_eq!(
             summary,
             Summary {
-                passed: 0,
-                failed: 0,
-                skipped: 1
+                skipped: 1,
+                ..Summary::default()
             }
         );
         assert!(

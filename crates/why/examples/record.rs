@@ -3,7 +3,8 @@
 //! ```text
 //! cargo run -p why --example record -- NAMESPACE taskrun/NAME > crates/why/tests/worlds/CASE.json
 //! ```
-//! A Tenant is in no namespace: any word stands for it. With `--text` it prints the explanation instead.
+//! A Tenant is cluster-scoped, so NAMESPACE can be any value for it. With `--text` the program
+//! prints the explanation instead.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! What comes out: a chain from the object to its deepest blocker. As JSON it has a schema,
+//! The result: a chain from the object to its deepest blocker. Its JSON form has a schema,
 //! `docs/reference/why.schema.json`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -191,7 +191,7 @@ impl Link {
         }
     }
 
-    /// Since when it stands so.
+    /// Sets the time since when the object has this state.
     #[must_use]
     pub(crate) fn since(mut self, at: Option<&Time>) -> Self {
         self.since = at.cloned();

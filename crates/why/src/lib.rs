@@ -1,7 +1,7 @@
-//! From any object to the deepest blocker, with evidence and the next command: `orc why`.
+//! Explains any object by its deepest blocker, with evidence and the next command: `orc why`.
 //!
-//! [`explain()`] is a pure function over a [`World`] that was read before; [`render()`] makes text of
-//! its [`Explanation`]. The feature `gather` adds the reading of a cluster.
+//! [`explain()`] is a pure function over a [`World`] that was read before. [`render()`] turns its
+//! [`Explanation`] into text. The feature `gather` adds functions that read from a cluster.
 
 mod explain;
 pub mod explanation;

@@ -1,9 +1,9 @@
-//! An explanation as text for a terminal.
+//! Renders an explanation as text for a terminal.
 //!
 //! # Guarantees
-//! - Every symbol stands beside words; without colour nothing is lost.
-//! - Text is wrapped with hanging indents, commands are not: they can be copied as they are.
-//! - No control character of what others wrote reaches the terminal.
+//! - Every symbol is followed by text, so nothing is lost without color.
+//! - Text is wrapped with hanging indents. Commands are not wrapped and can be copied.
+//! - Control characters in text from the cluster never reach the terminal.
 
 use api::{Timestamp, status::bounded};
 
@@ -12,12 +12,12 @@ use crate::{
     times,
 };
 
-/// The narrowest text that is wrapped; a smaller width is taken for this one.
+/// Minimum width for wrapped text, in columns. A smaller width is raised to this value.
 const NARROW: usize = 40;
-/// The longest text of one field.
+/// Maximum length of the text of one field, in characters.
 const LONG: usize = 2048;
 
-/// Colours, as the terminal knows them.
+/// Colors of the terminal.
 #[derive(Clone, Copy)]
 enum Ink {
     Plain,
@@ -43,7 +43,7 @@ impl Ink {
     }
 }
 
-/// The explanation in lines of at most `width` characters, commands aside.
+/// Renders the explanation in lines of at most `width` characters, except for commands.
 #[must_use]
 pub fn render(explanation: &Explanation, width: usize, color: bool) -> String {
     let mut page = Page {
@@ -90,7 +90,7 @@ pub fn render(explanation: &Explanation, width: usize, color: bool) -> String {
     page.text
 }
 
-/// What the deepest object is marked with.
+/// The mark of the deepest object.
 #[derive(Clone, Copy)]
 enum Mark {
     None,
@@ -107,7 +107,7 @@ impl Mark {
             (Some(_), State::Held) if explanation.chain.len() == 1 => Self::Held,
             (Some(_), State::Held) => Self::Awaited,
             (Some(_), _) => Self::Blocker,
-            // Something that is on its way, and nothing is wrong with it.
+            // The object is in progress and has no problem.
             (None, State::Waiting | State::Deleting | State::NotProven)
                 if deepest.health == Health::Waiting && explanation.chain.len() > 1 =>
             {
@@ -141,7 +141,7 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// `text` behind `first`, its further lines behind `rest`.
+    /// Prints `text` after `first`, and its further lines after `rest`.
     fn wrapped(&mut self, ink: Ink, first: &str, rest: &str, text: &str) {
         for line in wrap(&clean(text), first, rest, self.width) {
             self.line(ink, &line);
@@ -213,7 +213,7 @@ impl Page {
             _ => (format!("  {indent}└─ "), format!("  {indent}     ")),
         };
         let place = match &link.object.namespace {
-            // That of the subject is in the head.
+            // The namespace of the subject is already in the header.
             Some(namespace) if Some(namespace) != explanation.subject.namespace.as_ref() => {
                 format!("{namespace}/")
             }
@@ -264,10 +264,11 @@ impl Page {
     }
 }
 
-/// Below this a repetition is shorter than the search for it.
+/// Minimum length of a text that counts as a repetition, in bytes. A shorter text is easier to read
+/// again than to find.
 const SHORT: usize = 30;
 
-/// Whether these words stand above already, perhaps behind other first words.
+/// Returns whether the text above already contains this text, perhaps after another prefix.
 fn repeats(above: &str, words: &str) -> bool {
     let rest = [": forbidden: ", "is forbidden: ", "Error creating: "]
         .iter()
@@ -280,7 +281,7 @@ fn clean(text: &str) -> String {
     bounded(text, LONG)
 }
 
-/// The text with no-break spaces within a time and its age: `10:02:11Z (5m 10s ago)`.
+/// Inserts no-break spaces within a time and its age: `10:02:11Z (5m 10s ago)`.
 fn glued(text: &str) -> String {
     let is_amount = |word: &str| {
         let word = word
@@ -311,13 +312,13 @@ fn glued(text: &str) -> String {
     out
 }
 
-/// Breaks between words only: names and addresses stay whole.
+/// Wraps text at spaces only, so that names and addresses stay whole.
 fn wrap(text: &str, first: &str, rest: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = first.to_owned();
     let mut is_empty = true;
     let text = glued(text);
-    // A no-break space is no place to break.
+    // The text does not break at a no-break space.
     for word in text.split(' ').filter(|word| !word.is_empty()) {
         let length = line.chars().count() + usize::from(!is_empty) + word.chars().count();
         if length > width && !is_empty {

@@ -1,12 +1,12 @@
-//! What can be read from a `status.message` only: each phrase of the operator's in one place.
+//! Facts that exist only in a `status.message`. Each phrase of the operator is parsed in one place.
 //!
 //! # Caveats
-//! The operator does not export these phrases. If one is worded anew, the explanation gets shorter,
-//! not wrong: what is not recognised is left out, and the message is shown as it is.
+//! The operator does not export these phrases. If a phrase changes, the explanation becomes
+//! shorter, but not wrong. An unknown phrase is ignored, and the message is shown unchanged.
 
 use api::Reason;
 
-/// A request of the operator that the API server did not grant: `'create jobs' of 'shop-7-v1'`.
+/// A request of the operator that the API server rejected: `'create jobs' of 'shop-7-v1'`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Request<'a> {
     /// Verb and resource, such as `create jobs`.
@@ -22,8 +22,8 @@ pub(crate) fn request(message: &str) -> Option<Request<'_>> {
     what.contains(' ').then_some(Request { what, name })
 }
 
-/// Kind and name of what stands where a child should be: `Job 'x' exists already and belongs to
-/// someone else; …`.
+/// Returns the kind and name of an object that already has the name of a child: `Job 'x' exists
+/// already and belongs to someone else; …`.
 pub(crate) fn taken(message: &str) -> Option<(&str, &str)> {
     let (object, _) = message
         .split_once(" exists already")
@@ -33,13 +33,13 @@ pub(crate) fn taken(message: &str) -> Option<(&str, &str)> {
     Some((kind, name.strip_suffix('\'')?))
 }
 
-/// Whether what stands there was left by an earlier object of the run's name.
+/// Returns whether the existing object belongs to a former object with the run's name.
 pub(crate) fn is_left_over(message: &str) -> bool {
     message.contains(" belongs to an earlier ")
 }
 
-/// The cause that was seen last when a start took too long: `the container did not start within
-/// 5m: QuotaExceeded: …`.
+/// Returns the last observed cause of a start timeout: `the container did not start within 5m:
+/// QuotaExceeded: …`.
 pub(crate) fn start_cause(message: &str) -> Option<(Reason, &str)> {
     let (_, said) = message.split_once("the container did not start within ")?;
     let (_, cause) = said.split_once(": ")?;
@@ -51,32 +51,32 @@ pub(crate) fn start_cause(message: &str) -> Option<(Reason, &str)> {
     Some((Reason::from_name(name)?, words))
 }
 
-/// Whether it says of an attempt that goes on that nothing is wrong: `Job 'x' was created; waiting
-/// for its Pod`, `Pod 'x' on node 'n' runs; it has until …`.
+/// Returns whether the message reports an attempt in progress without a problem: `Job 'x' was
+/// created; waiting for its Pod`, `Pod 'x' on node 'n' runs; it has until …`.
 pub(crate) fn is_calm(message: &str) -> bool {
     message.ends_with(" was created; waiting for its Pod")
         || message.contains(" runs; it has until ")
 }
 
-/// Whether it was not the agent that took too long: `…: the container 'publish' did not end within
-/// 10m`.
+/// Returns whether the step `publish`, not the agent, exceeded its timeout: `…: the container
+/// 'publish' did not end within 10m`.
 pub(crate) fn is_late_publish(message: &str) -> bool {
     message.contains("the container 'publish' did not end within ")
 }
 
-/// Whether an object was restored without its status: `restored: version 1 ended as …`.
+/// Returns whether an object was restored without its status: `restored: version 1 ended as …`.
 pub(crate) fn is_restored(message: &str) -> bool {
     message.starts_with("restored: ")
 }
 
-/// The status code of an answer: `the API server answered 503 to …`.
+/// Returns the status code of a response: `the API server answered 503 to …`.
 pub(crate) fn answer(message: &str) -> Option<&str> {
     let (_, rest) = message.split_once("the API server answered ")?;
     rest.split(' ').next()
 }
 
-/// The finalizers that a namespace waits for, in the words of its controller: `…: example.com/backup in 1
-/// resource instances, …`.
+/// Returns the finalizers that block a namespace, from its controller's message: `…:
+/// example.com/backup in 1 resource instances, …`.
 pub(crate) fn finalizers(message: &str) -> Vec<String> {
     let Some((_, list)) = message.split_once("finalizers remaining: ") else {
         return Vec::new();
@@ -86,8 +86,8 @@ pub(crate) fn finalizers(message: &str) -> Vec<String> {
         .collect()
 }
 
-/// Plural and group of what is left in a namespace: `…: configmaps. has 1 resource instances,
-/// deployments.apps has 2 resource instances`.
+/// Returns plural and group of the objects that remain in a namespace: `…: configmaps. has 1
+/// resource instances, deployments.apps has 2 resource instances`.
 #[cfg(any(feature = "gather", test))]
 pub(crate) fn remaining(message: &str) -> Vec<(&str, &str)> {
     let Some((_, list)) = message.split_once("resources are remaining: ") else {
@@ -98,7 +98,7 @@ pub(crate) fn remaining(message: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// The APIService of a part of the API that does not answer: `…: metrics.k8s.io/v1beta1: stale
+/// Returns the APIService of an API group that does not respond: `…: metrics.k8s.io/v1beta1: stale
 /// GroupVersion discovery: …`.
 pub(crate) fn stale_group(message: &str) -> Option<String> {
     let (_, list) = message.split_once("list of server APIs: ")?;
@@ -107,7 +107,8 @@ pub(crate) fn stale_group(message: &str) -> Option<String> {
     (!group.contains(' ')).then(|| [version, ".", group].concat())
 }
 
-/// Name and namespace of the first policy that is named: `NetworkPolicy 'a', 'b' in namespace 'c' …`.
+/// Returns name and namespace of the first policy in the message: `NetworkPolicy 'a', 'b' in
+/// namespace 'c' …`.
 pub(crate) fn policy(message: &str) -> Option<(&str, &str)> {
     let (_, rest) = message.split_once("NetworkPolicy '")?;
     let (names, rest) = rest.split_once("' in namespace '")?;
@@ -115,7 +116,7 @@ pub(crate) fn policy(message: &str) -> Option<(&str, &str)> {
     Some((name, rest.split('\'').next()?))
 }
 
-/// A Pod, and what is said of it: `Pod 'x': …`.
+/// Returns a Pod and the text about it: `Pod 'x': …`.
 pub(crate) fn pod(message: &str) -> Option<(&str, &str)> {
     let (_, rest) = message.split_once("Pod '")?;
     rest.split_once("': ")

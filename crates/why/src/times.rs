@@ -1,8 +1,9 @@
-//! Times as people read them: how long ago, and when.
+//! Times in a form that people read: the time of day, and the age.
 
 use api::Timestamp;
 
-/// `10:02:11Z (3m ago)`, `10:06:11Z (in 1m)`; with the date if it is another day.
+/// Formats a time with its age: `10:02:11Z (3m ago)`, `10:06:11Z (in 1m)`. The date is added for
+/// another day.
 pub(crate) fn at(now: Timestamp, at: Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(at.as_second());
     let age = match seconds {
@@ -13,7 +14,7 @@ pub(crate) fn at(now: Timestamp, at: Timestamp) -> String {
     format!("{} ({age})", clock(now, at))
 }
 
-/// `10:02:11Z`; with the date if it is not the day of `now`.
+/// Formats a time of day: `10:02:11Z`. The date is added if it is not the day of `now`.
 pub(crate) fn clock(now: Timestamp, at: Timestamp) -> String {
     let day = |time: Timestamp| time.strftime("%Y-%m-%d").to_string();
     let time = at.strftime("%H:%M:%SZ");
@@ -24,7 +25,8 @@ pub(crate) fn clock(now: Timestamp, at: Timestamp) -> String {
     }
 }
 
-/// `42s`, `3m`, `1h 5m`, `2d 3h`: the two largest units, seconds only below ten minutes.
+/// Formats a duration: `42s`, `3m`, `1h 5m`, `2d 3h`. It has the two largest units, and seconds
+/// only below ten minutes.
 pub(crate) fn span(seconds: i64) -> String {
     let seconds = seconds.max(0);
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);

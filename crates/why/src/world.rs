@@ -1,11 +1,11 @@
-//! What an explanation is made from: plain data, read once, with the time at which it was read.
+//! The input of an explanation: plain data, read once, with the time of the read.
 //!
 //! # Guarantees
 //! - Nothing secret: no data of Secrets or ConfigMaps, no content of files, no value of an
 //!   environment variable, no arguments of a program.
 //! - Bounded: at most [`LIST`] entries in a list, at most [`TEXT`] characters in a text.
 //!
-//! As JSON it is a test's fixture: see `tests/worlds/README.md`.
+//! The JSON form is used as a test fixture: see `tests/worlds/README.md`.
 
 mod tenants;
 
@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 
 pub use tenants::{EndpointsView, RedisView, ServerView, TenantView, WorkloadView};
 
-/// The most entries of one list: more would not be read by anyone at 3 a.m.
+/// Maximum number of entries in one list. Nobody would read more during an incident.
 pub const LIST: usize = 100;
-/// The most characters of one text that others wrote.
+/// Maximum number of characters in one text from the cluster.
 pub const TEXT: usize = 1024;
 
 /// An object by its kind and name.
@@ -37,7 +37,7 @@ pub struct ObjectRef {
 }
 
 impl ObjectRef {
-    /// One in a namespace.
+    /// Creates a reference to a namespaced object.
     #[must_use]
     pub fn namespaced(kind: &str, namespace: &str, name: &str) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl ObjectRef {
         }
     }
 
-    /// One of the cluster.
+    /// Creates a reference to a cluster-scoped object.
     #[must_use]
     pub fn cluster(kind: &str, name: &str) -> Self {
         Self {
@@ -58,43 +58,43 @@ impl ObjectRef {
     }
 }
 
-/// Everything that was read about one object.
+/// All data that was read about one object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct World {
-    /// When it was read.
+    /// The time of the read.
     pub now: Time,
-    /// What was asked about.
+    /// The requested object.
     pub target: ObjectRef,
-    /// The run that the target is or belongs to.
+    /// The run that is the target or owns it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunView>,
-    /// The Agent that the target is, or that the run names.
+    /// The Agent that is the target or that the run references.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentView>,
-    /// The Tenant that the target is or belongs to.
+    /// The Tenant that is the target or owns it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantView>,
     /// The Tenant's Deployment and StatefulSet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<WorkloadView>,
-    /// What the Tenant's Services lead to.
+    /// The endpoints of the Tenant's Services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<EndpointsView>,
-    /// All NetworkPolicies of the Tenant's namespace, whosever they are; `None` if they could not be
-    /// read.
+    /// All NetworkPolicies of the Tenant's namespace, managed or not, or `None` if they could not
+    /// be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policies: Option<Vec<Meta>>,
-    /// What is left in a Tenant's namespace that is being deleted.
+    /// The objects that remain in a Tenant's namespace that is being deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<OtherView>,
-    /// The run's Jobs, or the one that was asked about.
+    /// The run's Jobs, or the requested Job.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<JobView>,
-    /// Their Pods.
+    /// The Pods of the Jobs or of the Tenant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<PodView>,
-    /// Core Events about the run, the Jobs, the Pods and their claims.
+    /// Core Events about the run, the Jobs, the workloads, the Pods and their claims.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<EventView>,
     /// The claims of the Pods.
@@ -103,16 +103,16 @@ pub struct World {
     /// The namespace's quotas.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quotas: Vec<QuotaView>,
-    /// The namespace's limits.
+    /// The namespace's LimitRanges.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limit_ranges: Vec<LimitRangeView>,
-    /// The nodes that Pods are bound to; all (up to [`LIST`]) if a Pod finds no place.
+    /// The nodes to which Pods are bound, or all nodes (up to [`LIST`]) if a Pod is unschedulable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeView>,
-    /// Whether things that are only named exist.
+    /// Whether referenced objects exist that were not read in full.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known: Vec<Known>,
-    /// Objects that stand where a child of the run should be.
+    /// Unmanaged objects that have the name of a child.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherView>,
     /// The namespace.
@@ -121,16 +121,16 @@ pub struct World {
     /// The operator's Leases; `None` if they could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leases: Option<Vec<LeaseView>>,
-    /// What could not be read.
+    /// The objects that could not be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<Unreadable>,
-    /// Lists of which only the first part was read.
+    /// The lists that are incomplete because only their first part was read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cut: Vec<String>,
 }
 
 impl World {
-    /// A world in which nothing was read yet.
+    /// Creates a world without any data.
     #[must_use]
     pub fn new(now: Time, target: ObjectRef) -> Self {
         Self {
@@ -160,13 +160,13 @@ impl World {
     }
 }
 
-/// What every object has.
+/// The metadata that every object has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Meta {
     /// Its name.
     pub name: String,
-    /// Its namespace, empty for one of the cluster.
+    /// Its namespace, empty for a cluster-scoped object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// Its UID.
@@ -175,34 +175,34 @@ pub struct Meta {
     /// The generation of its spec.
     #[serde(default)]
     pub generation: i64,
-    /// When it was created.
+    /// The time of its creation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<Time>,
-    /// When its deletion was asked for.
+    /// The time when its deletion was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleting: Option<Time>,
-    /// When the grace period of its deletion ends.
+    /// The end of the grace period of its deletion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_by: Option<Time>,
-    /// What holds its deletion.
+    /// The finalizers that block its deletion.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<String>,
-    /// Its controller.
+    /// Its controller, from the owner references.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
-    /// The UID of the run or Tenant in its label.
+    /// The UID of the run or Tenant, from its label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_uid: Option<String>,
-    /// The name of the run or Tenant in its label.
+    /// The name of the run or Tenant, from its label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_name: Option<String>,
-    /// The kind of it in its label.
+    /// The kind of the run or Tenant, from its label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_kind: Option<String>,
-    /// The part of a Tenant in its label.
+    /// The component of a Tenant, from its label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub component: Option<String>,
-    /// The Tenant that left it behind, by its annotation.
+    /// The former Tenant that retained the object, from its annotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retained_from: Option<String>,
 }
@@ -234,75 +234,75 @@ pub struct ConditionView {
     /// Its message.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Since when it has this status.
+    /// The time of the last transition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
 }
 
-/// A run without the content of its files: a `TaskRun`, or a `DocsRun` if `docs` is there.
+/// A run without the content of its files: a `TaskRun`, or a `DocsRun` if `docs` is set.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunView {
-    /// What every object has.
+    /// The metadata.
     pub meta: Meta,
-    /// When someone other than the operator last changed it.
+    /// The time of the last change by a manager other than the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<Time>,
-    /// Why its spec or its status cannot be read; what could not be is then empty.
+    /// The error if its spec or its status cannot be decoded. The undecodable part is then empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undecodable: Option<String>,
-    /// The Agent that it names.
+    /// The Agent that it references.
     #[serde(default)]
     pub agent_name: String,
-    /// The version of its files.
+    /// The context version in its spec.
     #[serde(default)]
     pub version: i64,
-    /// Whether it is held.
+    /// Whether it is suspended.
     #[serde(default)]
     pub suspend: bool,
     /// Whether it was cancelled.
     #[serde(default)]
     pub cancel: bool,
-    /// Its own number of attempts.
+    /// Its own maximum number of attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
     /// Its own `timeout`, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u64>,
-    /// Bytes of its files, by name; the largest ones.
+    /// The sizes of its files in bytes, by name. Only the first [`LIST`] files are included.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, usize>,
-    /// Whether someone asked to let it go without waiting.
+    /// Whether it has the force-delete annotation, which removes the finalizer without waiting.
     #[serde(default)]
     pub force_delete: bool,
-    /// How it stands, as it says itself. Of a `DocsRun` what both kinds have.
+    /// Its status. For a `DocsRun`, the fields that both kinds have.
     #[serde(default)]
     pub status: TaskRunStatus,
-    /// What only a `DocsRun` has.
+    /// The fields that only a `DocsRun` has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub docs: Option<DocsView>,
 }
 
-/// What only a `DocsRun` has, of its spec and its status.
+/// The fields that only a `DocsRun` has, from its spec and its status.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DocsView {
-    /// The repository's address.
+    /// The URL of the repository.
     #[serde(default)]
     pub repository: String,
     /// The branch that the agent reads.
     #[serde(default)]
     pub source_branch: String,
-    /// The folder that the agent works in.
+    /// The directory in which the agent works.
     #[serde(default)]
     pub working_directory: String,
     /// The name of the Secret with the credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
-    /// The branch that is pushed.
+    /// The branch to push to.
     #[serde(default)]
     pub output_branch: String,
-    /// The folder that is taken over from the agent.
+    /// The directory that is copied from the agent's work into the commit.
     #[serde(default)]
     pub output_path: String,
     /// The commit that the run works on.
@@ -314,62 +314,62 @@ pub struct DocsView {
     /// The commit that was pushed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// How many files it changes.
+    /// The number of files that the commit changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_files: Option<u64>,
 }
 
-/// An `Agent` without its instructions and the values of its environment.
+/// An `Agent` without its instructions and the values of its environment variables.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentView {
-    /// What every object has.
+    /// The metadata.
     pub meta: Meta,
-    /// When someone other than the operator last changed it.
+    /// The time of the last change by a manager other than the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<Time>,
-    /// Why its spec or its status cannot be read; what could not be is then empty.
+    /// The error if its spec or its status cannot be decoded. The undecodable part is then empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undecodable: Option<String>,
     /// Its image.
     #[serde(default)]
     pub image: String,
-    /// The user that it runs as.
+    /// The user ID that it runs as.
     #[serde(default)]
     pub user: i64,
-    /// What it names and needs: ServiceAccount, classes, Secrets, ConfigMaps.
+    /// The objects that it references and needs: ServiceAccount, classes, Secrets, ConfigMaps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<Need>,
-    /// What it asks for.
+    /// The resource requests.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub requests: BTreeMap<String, String>,
-    /// What it may use.
+    /// The resource limits.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, String>,
     /// Labels that a node must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
-    /// How many attempts a run has.
+    /// The maximum number of attempts of a run.
     #[serde(default)]
     pub max_attempts: u32,
-    /// How long a container may take to start, in seconds.
+    /// The timeout for the start of a container, in seconds.
     #[serde(default)]
     pub start_timeout_seconds: u64,
-    /// How long an attempt may take, in seconds.
+    /// The timeout of an attempt, in seconds.
     #[serde(default)]
     pub timeout_seconds: u64,
-    /// Bytes of its instructions.
+    /// The size of its instructions, in bytes.
     #[serde(default)]
     pub instruction_bytes: usize,
-    /// The results that must be there.
+    /// The required results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub required_results: Vec<String>,
-    /// How it stands, as it says itself.
+    /// Its status.
     #[serde(default)]
     pub status: AgentStatus,
 }
 
-/// Something that an Agent or a Pod names.
+/// An object that an Agent or a Pod references.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Need {
@@ -377,10 +377,10 @@ pub struct Need {
     pub kind: String,
     /// Its name.
     pub name: String,
-    /// The key in it.
+    /// The referenced key of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// What it is for, such as `imagePullSecrets`.
+    /// The field that references it, such as `imagePullSecrets`.
     pub role: String,
 }
 
@@ -388,9 +388,9 @@ pub struct Need {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobView {
-    /// What every object has.
+    /// The metadata.
     pub meta: Meta,
-    /// The version of the run that it belongs to, as its label says.
+    /// The context version of the run that it belongs to, from its label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Whether it is suspended.
@@ -405,15 +405,15 @@ pub struct JobView {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodView {
-    /// What every object has.
+    /// The metadata.
     pub meta: Meta,
     /// Its phase.
     #[serde(default)]
     pub phase: String,
-    /// Why the whole Pod failed, such as `Evicted`.
+    /// The reason why the whole Pod failed, such as `Evicted`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The same in words.
+    /// The message for the reason.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// Its node.
@@ -422,14 +422,15 @@ pub struct PodView {
     /// Its conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<ConditionView>,
-    /// Its containers, the one that counts first: the agent's; where containers run one after the
-    /// other, the first that has not ended well, else the last.
+    /// Its containers, the current one first. The current one is the agent's container. If
+    /// containers run one after the other, it is the first one that has not succeeded, otherwise
+    /// the last one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<ContainerView>,
-    /// Names of its claims.
+    /// The names of its claims.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<String>,
-    /// Secrets and ConfigMaps that it names.
+    /// The Secrets that it references as `imagePullSecrets`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<Need>,
     /// Labels that its node must have.
@@ -443,25 +444,25 @@ pub struct PodView {
 pub struct ContainerView {
     /// Its name.
     pub name: String,
-    /// Its image, as the Pod names it.
+    /// Its image, from the Pod's spec.
     #[serde(default)]
     pub image: String,
-    /// The image that really runs.
+    /// The resolved image that actually runs.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub image_id: String,
-    /// What it asks for.
+    /// The resource requests.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub requests: BTreeMap<String, String>,
-    /// What it may use.
+    /// The resource limits.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, String>,
-    /// How it stands.
+    /// Its current state.
     #[serde(default)]
     pub state: ContainerState,
-    /// How often it was started again.
+    /// The number of restarts.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub restarts: i32,
-    /// How it ended the last time, if it was started again.
+    /// Its last termination, if it was restarted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<ContainerState>,
 }
@@ -471,36 +472,36 @@ fn is_zero(count: &i32) -> bool {
     *count == 0
 }
 
-/// How a container stands.
+/// The state of a container.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ContainerState {
-    /// The kubelet has said nothing yet.
+    /// The kubelet has not reported a state yet.
     #[default]
     Unknown,
-    /// It was not started.
+    /// The container has not started.
     Waiting {
-        /// The kubelet's word.
+        /// The kubelet's reason.
         reason: String,
-        /// Its sentence.
+        /// The kubelet's message.
         message: String,
     },
-    /// It runs.
+    /// The container runs.
     Running {
-        /// Since when.
+        /// The time of its start.
         since: Option<Time>,
     },
-    /// It ended.
+    /// The container has ended.
     Ended {
         /// Its exit code.
         code: i32,
-        /// The kubelet's word, such as `OOMKilled`.
+        /// The kubelet's reason, such as `OOMKilled`.
         reason: String,
-        /// What it left as its last words.
+        /// The termination message.
         message: String,
-        /// When it started.
+        /// The time of its start.
         started: Option<Time>,
-        /// When it ended.
+        /// The time of its end.
         finished: Option<Time>,
     },
 }
@@ -509,9 +510,9 @@ pub enum ContainerState {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EventView {
-    /// What it is about.
+    /// The object of the Event.
     pub object: ObjectRef,
-    /// The UID of what it is about.
+    /// The UID of that object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// Whether it is a warning.
@@ -521,13 +522,13 @@ pub struct EventView {
     pub reason: String,
     /// Its message.
     pub message: String,
-    /// How often it was seen.
+    /// The number of occurrences.
     #[serde(default)]
     pub count: i32,
-    /// When it was seen first.
+    /// The time of the first occurrence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<Time>,
-    /// When it was seen last.
+    /// The time of the last occurrence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Time>,
 }
@@ -536,15 +537,15 @@ pub struct EventView {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimView {
-    /// What every object has.
+    /// The metadata.
     pub meta: Meta,
     /// Its phase.
     #[serde(default)]
     pub phase: String,
-    /// Its class.
+    /// Its storage class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
-    /// How much it asks for.
+    /// The requested size.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub size: String,
 }
@@ -555,10 +556,10 @@ pub struct ClaimView {
 pub struct QuotaView {
     /// Its name.
     pub name: String,
-    /// What may be used.
+    /// The limits of the quota.
     #[serde(default)]
     pub hard: BTreeMap<String, String>,
-    /// What is used.
+    /// The used amounts.
     #[serde(default)]
     pub used: BTreeMap<String, String>,
 }
@@ -569,7 +570,7 @@ pub struct QuotaView {
 pub struct LimitRangeView {
     /// Its name.
     pub name: String,
-    /// Its limits in words, such as `Container memory: at most 1Gi`.
+    /// Its limits as text, such as `Container memory: at most 1Gi`.
     #[serde(default)]
     pub limits: Vec<String>,
 }
@@ -589,19 +590,19 @@ pub struct NodeView {
     /// Its taints, as `key=value:Effect`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<String>,
-    /// Its labels, of those that a Pod's `nodeSelector` names.
+    /// Its labels with keys from a Pod's `nodeSelector`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// What Pods may have of it in all.
+    /// The total resources for Pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub allocatable: BTreeMap<String, String>,
 }
 
-/// Whether something that is only named exists.
+/// Whether a referenced object exists.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Known {
-    /// What it is.
+    /// The object.
     pub object: ObjectRef,
     /// Whether it exists.
     pub exists: bool,
@@ -610,16 +611,17 @@ pub struct Known {
     pub provisioner: Option<String>,
 }
 
-/// An object of which only the metadata was read.
+/// An object for which only the metadata was read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OtherView {
     /// Its kind.
     pub kind: String,
-    /// What kubectl calls it, where its kind is not enough: `certificates.cert-manager.io`.
+    /// Its resource name for kubectl, if the kind is not sufficient:
+    /// `certificates.cert-manager.io`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub resource: String,
-    /// What every object has.
+    /// The metadata.
     pub meta: Meta,
 }
 
@@ -629,22 +631,22 @@ pub struct OtherView {
 pub struct NamespaceView {
     /// Its name.
     pub name: String,
-    /// When its deletion was asked for.
+    /// The time when its deletion was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleting: Option<Time>,
     /// The Pod Security level that it enforces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_security: Option<String>,
-    /// What its deletion waits for.
+    /// Its conditions, which show the reason if a deletion is blocked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<ConditionView>,
-    /// Whose it is, and since when it is there.
+    /// The metadata, which shows its owner and its age.
     #[serde(default)]
     pub meta: Meta,
-    /// The Tenant that it is offered to, by its annotation.
+    /// The Tenant that may adopt it, from its annotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopt: Option<String>,
-    /// Who made it, as the server noted it.
+    /// The field manager that created it, from the managed fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_by: Option<String>,
 }
@@ -657,13 +659,13 @@ pub struct LeaseView {
     pub name: String,
     /// Its namespace, which is the operator's.
     pub namespace: String,
-    /// Who leads; `None` if it was released.
+    /// The identity of the leader, or `None` if the Lease was released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
-    /// When it was renewed.
+    /// The time of the last renewal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renewed: Option<Time>,
-    /// How long it holds, in seconds.
+    /// The duration of the Lease, in seconds.
     #[serde(default)]
     pub duration_seconds: i64,
 }

@@ -1,5 +1,5 @@
-//! `Greeting`: waits until a door is open, then writes one line into a guest book. A line cannot
-//! be taken back, so it must be written once, whatever happens in between.
+//! `Greeting`: waits until a door is open, then writes one line into a guest book. A line cannot be
+//! removed, so it must be written exactly once, despite any failure in between.
 
 // ANCHOR: types
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use kube::{CustomResource, ResourceExt, core::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the author wants.
+/// A line for the guest book, and the condition for writing it.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "hello.orchestrator.io",
@@ -22,25 +22,25 @@ use serde::{Deserialize, Serialize};
 )]
 #[kube(status = "GreetingStatus", derive = "PartialEq", shortname = "hi")]
 pub struct GreetingSpec {
-    /// What is written.
+    /// Text of the line.
     pub line: String,
-    /// The ConfigMap that must exist before.
+    /// Name of the ConfigMap that must exist before the line is written.
     pub door: String,
-    /// How long to wait for it.
+    /// Longest wait for the ConfigMap, as a duration such as `60s`.
     pub patience: Duration,
 }
 
-/// What is known.
+/// Observed state of a Greeting.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GreetingStatus {
-    /// Where it stands.
+    /// Current phase.
     pub phase: Option<GreetingPhase>,
-    /// When waiting for the door ends: stored, so that a restart does not begin to wait again.
+    /// End of the wait for the door. It is stored, so a restart does not begin the wait again.
     pub deadline_at: Option<Time>,
-    /// Set before the line is written: from here on there is no way back.
+    /// Intent to write the line, stored before the write. From then on there is no way back.
     pub intent: Option<String>,
-    /// What every kind has.
+    /// Fields that every kind has.
     #[serde(flatten)]
     pub progress: Progress,
 }
@@ -48,7 +48,7 @@ pub struct GreetingStatus {
 
 // ANCHOR: phases
 api::phases! {
-    /// Where a Greeting stands.
+    /// Phases of a Greeting.
     pub enum GreetingPhase {
         Waiting: "The door is closed.", deadline "`patience`", undo "" => [Writing, Failed];
         Writing: "The line is being written.", deadline "none: it is repeated", undo "" => [Succeeded];
@@ -66,20 +66,20 @@ impl Status for GreetingStatus {
 // ANCHOR_END: phases
 
 // ANCHOR: decide
-/// What a decision depends on: is the door open, and, read after the act, is the line in the book?
+/// The observed state: whether the door is open and, read after the write, the book has the line.
 #[derive(Debug, Clone, Copy)]
 pub struct World {
-    /// The ConfigMap exists.
+    /// Whether the ConfigMap exists.
     pub is_open: bool,
-    /// The book has our line.
+    /// Whether the book has our line.
     pub is_written: bool,
 }
 
-/// A line, under the UID of its Greeting.
+/// A line: the UID of its Greeting, and the text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line(pub String, pub String);
 
-/// Waits; records the intent; writes; believes only what the book says.
+/// Waits, records the intent, writes the line, and succeeds only once the book has it.
 pub fn decide(input: &Input<'_, Greeting, World>) -> Decision<GreetingStatus, Line> {
     use GreetingPhase::{Failed, Succeeded, Waiting, Writing};
     let Input {
@@ -97,7 +97,7 @@ pub fn decide(input: &Input<'_, Greeting, World>) -> Decision<GreetingStatus, Li
         .unwrap_or(now);
     let deadline = status.deadline_at.get_or_insert(Time(end)).0;
     match status.phase.unwrap_or(Waiting) {
-        // The engine keeps what a terminal status says.
+        // The engine keeps a terminal status unchanged.
         Succeeded => Decision::say(status, Succeeded, Verdict::succeeded("")).release(),
         Failed => Decision::say(
             status,
@@ -143,8 +143,8 @@ pub fn decide(input: &Input<'_, Greeting, World>) -> Decision<GreetingStatus, Li
 // ANCHOR_END: decide
 
 // ANCHOR: kind
-/// Somewhere outside of Kubernetes: whether a UID's line is there, and writing it. Writing a line
-/// again under the same UID must leave one line.
+/// A guest book outside Kubernetes. It returns whether it has the line of a UID, and writes a line.
+/// Writing again under the same UID must leave one line.
 pub trait Book: Send + Sync + 'static {
     #[expect(missing_docs, reason = "see the trait")]
     fn has(&self, uid: &str) -> bool;
@@ -152,7 +152,7 @@ pub trait Book: Send + Sync + 'static {
     fn write(&self, line: &Line) -> Result<(), Fault>;
 }
 
-/// The kind, and what it observes by: the cluster's ConfigMaps and the book.
+/// The kind, with its sources of observation: the cluster's ConfigMaps and the book.
 #[derive(Clone)]
 pub struct Hello(pub Cache<ConfigMap>, pub Arc<dyn Book>);
 

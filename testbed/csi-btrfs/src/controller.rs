@@ -264,7 +264,7 @@ async fn create_volume(driver: &Driver, wish: VolumeWish) -> Result<Volume, Stat
     let source_bytes = origin.as_ref().map(|origin| origin.bytes);
     let capacity_bytes = wish.range.choose(source_bytes, pool.space()?.total)?;
     let path = pool.path(Kind::Volume, &wish.id);
-    // Without a record it is the rest of a call that did not end. It may lack its limit, so it is made anew.
+    // Without a record it is the rest of a call that did not end. It may lack its limit, so it is recreated.
     pool.delete(&path).await?;
     match origin {
         None => pool.create(&path).await?,

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -15,19 +16,19 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::{batch::v1::Job, core::v1::ConfigMap};
 use kube::{
     Api,
-    api::{ListParams, PostParams},
+    api::{DeleteParams, ListParams, PostParams},
 };
 use serde_json::json;
 use testkit::{
     audit::{AuditLog, Entry},
     cluster::Tier,
     operator::{self, Operator, Plan},
-    suite::{Case, Env},
+    suite::{Case, Env, When},
     wait::until,
 };
 use tokio::time::sleep;
 
-const RUNS: usize = 500;
+pub(super) const RUNS: usize = 500;
 /// Slower than the Job controller and the fake kubelet can follow on two cores: a Pod that starts
 /// late is a state of its own, and costs the write that says so.
 const PACE: Duration = Duration::from_millis(80);
@@ -43,19 +44,19 @@ pub(super) async fn run() -> Result<ExitCode> {
         name: "budget",
         shows: "500 runs: writes, Events, deletes, reads and conflicts per run; then quiet",
         tier: Tier::Kwok,
-        alone: true,
+        suite: "",
+        when: When::Alone,
         limit: Duration::from_secs(420),
         run: |env| budget(env).boxed(),
     };
     crate::cases::run("e2e-budget", vec![case], &[], 1).await
 }
 
-async fn budget(env: Env) -> Result<String> {
+/// Installs the CRDs; returns how an operator is started that cleans up at once.
+pub(crate) async fn prepare(env: &Env, binary: PathBuf) -> Result<Plan> {
     operator::install(&env.client, api::crd::tasks()).await?;
-    let binary = testkit::process::this_program()?;
-    let folder = binary.parent().context("this program is in no folder")?;
-    let plan = Plan {
-        binary: operator::built(folder)?,
+    Ok(Plan {
+        binary,
         family: "tasks",
         home: env.namespace.clone(),
         watched: vec![env.namespace.clone()],
@@ -64,7 +65,13 @@ async fn budget(env: Env) -> Result<String> {
         network: None,
         endpoint: None,
         environment: Vec::new(),
-    };
+    })
+}
+
+async fn budget(env: Env) -> Result<String> {
+    let program = testkit::process::this_program()?;
+    let folder = program.parent().context("this program is in no folder")?;
+    let plan = prepare(&env, operator::built(folder)?).await?;
     let operator = Operator::start(&env.client, &env.config, &plan).await?;
     ready_agent(&env).await?;
 
@@ -93,7 +100,7 @@ async fn budget(env: Env) -> Result<String> {
     ))
 }
 
-async fn ready_agent(env: &Env) -> Result<()> {
+pub(crate) async fn ready_agent(env: &Env) -> Result<()> {
     let agents: Api<Agent> = env.api();
     let agent: Agent = serde_json::from_value(json!({
         "apiVersion": "orchestrator.io/v1alpha1", "kind": "Agent",
@@ -115,7 +122,7 @@ async fn ready_agent(env: &Env) -> Result<()> {
     .await
 }
 
-async fn submit(env: &Env) -> Result<()> {
+pub(super) async fn submit(env: &Env) -> Result<()> {
     let runs: Api<TaskRun> = env.api();
     let text = "0123456789abcdef".repeat(256);
     stream::iter(1..=RUNS)
@@ -139,7 +146,7 @@ async fn submit(env: &Env) -> Result<()> {
         .await
 }
 
-async fn finished(env: &Env) -> Result<()> {
+pub(super) async fn finished(env: &Env) -> Result<()> {
     let runs: Api<TaskRun> = env.api();
     until(
         "all runs to succeed",
@@ -164,7 +171,7 @@ async fn finished(env: &Env) -> Result<()> {
 }
 
 /// Jobs and ConfigMaps are gone: the deletes count, too.
-async fn cleaned(env: &Env) -> Result<()> {
+pub(super) async fn cleaned(env: &Env) -> Result<()> {
     let (jobs, maps): (Api<Job>, Api<ConfigMap>) = (env.api(), env.api());
     let ours = ListParams::default().labels(&[api::names::KIND, "=TaskRun"].concat());
     until(
@@ -180,6 +187,23 @@ async fn cleaned(env: &Env) -> Result<()> {
             })
         },
     )
+    .await
+}
+
+/// Deletes all runs and waits until they are gone.
+pub(super) async fn remove(env: &Env) -> Result<()> {
+    let runs: Api<TaskRun> = env.api();
+    let every = ListParams::default();
+    runs.delete_collection(&DeleteParams::default(), &every)
+        .await?;
+    until("the runs to be gone", Duration::from_secs(60), async || {
+        let left = runs.list(&every).await?.items.len();
+        Ok(if left == 0 {
+            Ok(())
+        } else {
+            Err(format!("{left} are left"))
+        })
+    })
     .await
 }
 

@@ -1,6 +1,8 @@
 //! The chart as helm renders it, without a cluster.
 
+mod network;
 mod policies;
+mod rollout;
 mod rules;
 
 use std::{
@@ -15,7 +17,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use testkit::layout;
 
-use super::{Report, shell::Shell};
+use super::shell::Shell;
+use crate::cases::Report;
 pub(super) use rules::{Rule, Rules, generated};
 
 const CHART: &str = "charts/orchestrator";
@@ -52,14 +55,26 @@ const VARIANTS: &[(&str, &str)] = &[
     ),
     ("orchestrator", "--set families.tenants.enabled=true"),
     (
+        "orchestrator",
+        "--set families.tenants.enabled=true --set metrics.service=true \
+         --set metrics.from[0].namespaceSelector.matchLabels.team=monitoring",
+    ),
+    ("ours", "--set networkPolicy.enabled=false"),
+    (
         "ours",
         "--set families.tasks.enabled=false --set families.tenants.enabled=true \
          --set config.tenants.probeImage=registry.example/toolbox:1",
     ),
     (
         "ours",
-        "--set families.tenants.enabled=true --set families.tenants.replicas=1 \
-         --set admissionPolicies.enabled=false --set crds.install=false",
+        "--set families.tenants.enabled=true --set 'admissionPolicies.tenantPriorityClasses={gold,silver}'",
+    ),
+    (
+        "ours",
+        "--set families.tenants.enabled=true --set families.tenants.replicas=1 --set crds.install=false \
+         --set 'admissionPolicies.labelWriters={system:serviceaccount:tekton-pipelines:controller,backup@example.com}' \
+         --set 'admissionPolicies.protectedNamespaces={kube-system,argocd}' \
+         --set 'admissionPolicies.powerfulServiceAccounts={ops/admin}'",
     ),
 ];
 
@@ -88,6 +103,35 @@ const REFUSED: &[(&str, &str)] = &[
         "admissionPolicies",
     ),
     ("--set admissionPolicies.enable=false", "admissionPolicies"),
+    ("--set networkPolicy.enable=false", "networkPolicy"),
+    ("--set metrics.from=monitoring", "from"),
+    ("--set metrics.from[0].namespace=monitoring", "from"),
+    // It would be a peer that means nothing.
+    ("--set-json 'metrics.from=[{}]'", "from"),
+    (
+        "--set 'admissionPolicies.tenantPriorityClasses={Gold}'",
+        "tenantPriorityClasses",
+    ),
+    (
+        "--set families.tenants.enabled=true --set admissionPolicies.enabled=false",
+        "'families.tenants.enabled' needs 'admissionPolicies.enabled=true'",
+    ),
+    (
+        r#"--set "admissionPolicies.labelWriters={it's}""#,
+        "labelWriters",
+    ),
+    (
+        "--set 'admissionPolicies.protectedNamespaces={A}'",
+        "protectedNamespaces",
+    ),
+    (
+        "--set 'admissionPolicies.powerfulServiceAccounts={admin}'",
+        "powerfulServiceAccounts",
+    ),
+    (
+        "--set 'watchNamespaces={kube-system}'",
+        "'admissionPolicies.protectedNamespaces'",
+    ),
 ];
 
 /// Reports each promise of the chart.
@@ -104,7 +148,7 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     let rendered = render_all(&shell).await;
     let Ok(rendered) = &rendered else {
         report.case("render", start, rendered.map(|_| String::new()));
-        for name in ["r17", "rules", "definitions", "policies"] {
+        for name in ["r17", "rules", "definitions", "policies", "network"] {
             report.skipped(name, "nothing is rendered");
         }
         return Ok(());
@@ -113,6 +157,7 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     report.case("rules", Instant::now(), rules::check(rendered));
     report.case("definitions", Instant::now(), definitions(rendered));
     report.case("policies", Instant::now(), policies::check(rendered));
+    report.case("network", Instant::now(), network::check(rendered));
     Ok(())
 }
 
@@ -218,6 +263,7 @@ fn r17(rendered: &[Rendered]) -> Result<String> {
         count > 0,
         "no references were found: this case shows nothing"
     );
+    rollout::check(rendered)?;
     Ok(format!(
         "{count} references to ConfigMaps, ServiceAccounts, roles and Pods resolve, in {} renderings",
         rendered.len()
@@ -298,11 +344,11 @@ fn references(objects: &[Value]) -> Vec<Reference> {
                     named(text(subject, "/kind"), place, text(subject, "/name"));
                 }
             }
-            "Service" | "PodDisruptionBudget" => {
-                let at = if kind == "Service" {
-                    "/spec/selector"
-                } else {
-                    "/spec/selector/matchLabels"
+            "Service" | "PodDisruptionBudget" | "NetworkPolicy" => {
+                let at = match kind {
+                    "Service" => "/spec/selector",
+                    "NetworkPolicy" => "/spec/podSelector/matchLabels",
+                    _ => "/spec/selector/matchLabels",
                 };
                 found.push(Reference {
                     from: from.clone(),

@@ -1,13 +1,18 @@
-//! What is left of a run's children.
+//! What is left of a run's children, and whether the API server would create one.
 
-use std::time::Duration;
+use std::{fmt::Debug, time::Duration};
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::{
-    batch::v1::Job,
-    core::v1::{ConfigMap, Pod},
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        batch::v1::Job,
+        core::v1::{ConfigMap, Pod},
+    },
 };
-use kube::ResourceExt;
+use kube::{Api, Resource, ResourceExt, api::PostParams};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 use testkit::{suite::Env, wait::until};
 use tokio::time::Instant;
 
@@ -57,4 +62,58 @@ pub(super) async fn keeps(
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     Ok(())
+}
+
+/// Waits until the API server rejects each new Job of a case with these words: a quota or a policy
+/// takes effect some time after it was created.
+pub(super) async fn rejects_jobs(env: &Env, words: &str) -> Result<()> {
+    let template = json!({ "spec": pod_spec() });
+    let job = json!({
+        "metadata": { "name": "probe" }, "spec": { "suspend": true, "template": template },
+    });
+    rejects::<Job>(env, job, words).await
+}
+
+/// The same for Pods, which satisfy the level `restricted`.
+pub(super) async fn rejects_pods(env: &Env, words: &str) -> Result<()> {
+    let pod = json!({ "metadata": { "name": "probe" }, "spec": pod_spec() });
+    rejects::<Pod>(env, pod, words).await
+}
+
+fn pod_spec() -> Value {
+    json!({
+        "restartPolicy": "Never",
+        "securityContext": {
+            "runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": { "type": "RuntimeDefault" },
+        },
+        "containers": [{
+            "name": "x", "image": "x",
+            "securityContext": {
+                "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
+            },
+        }],
+    })
+}
+
+async fn rejects<K>(env: &Env, object: Value, words: &str) -> Result<()>
+where
+    K: Resource<Scope = NamespaceResourceScope> + Clone + Debug + Serialize + DeserializeOwned,
+    K::DynamicType: Default,
+{
+    let objects: Api<K> = env.api();
+    let object: K = serde_json::from_value(object)?;
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let what = format!("a rejection with '{words}'");
+    until(&what, Duration::from_secs(30), async || {
+        Ok(match objects.create(&dry, &object).await {
+            Ok(_) => Err("it is accepted".to_owned()),
+            Err(kube::Error::Api(status)) if status.message.contains(words) => Ok(()),
+            Err(kube::Error::Api(status)) => Err(status.message),
+            Err(error) => return Err(error.into()),
+        })
+    })
+    .await
 }

@@ -20,13 +20,14 @@ use testkit::{
     wait::until,
 };
 
+mod reach;
+
 use super::{
-    Report,
     chart::{self, NAMESPACE, Rule, Rules},
     quickstart::{self, Step},
     shell::Shell,
 };
-use crate::testbed::announce;
+use crate::{cases::Report, testbed::announce};
 
 /// Images of the examples, and what the node knows them as. Debian's busybox is a 1.35 too, and its Redis
 /// a 7; the server is another one, which listens where it is told to, too.
@@ -67,6 +68,11 @@ const CHECKS: &[Check] = &[
         after: "helm install ",
         name: "leader",
         run: |shell| leader(shell).boxed(),
+    },
+    Check {
+        after: "helm install ",
+        name: "closed",
+        run: |shell| reach::closed(shell).boxed(),
     },
     Check {
         after: "kubectl wait --for=condition=Finished taskrun/first-run",
@@ -308,7 +314,7 @@ async fn may(shell: &Shell, namespace: &str, rules: &[&[Rule]]) -> Result<()> {
     Ok(())
 }
 
-/// Resource and verb, one by one.
+/// Resource, with the names that it is limited to, and verb, one by one.
 fn each(rule: &Rule) -> Vec<(String, String)> {
     let mut rights = Vec::new();
     for group in &rule.api_groups {
@@ -318,6 +324,7 @@ fn each(rule: &Rule) -> Vec<(String, String)> {
                 (group, None) => format!("{resource}.{group}"),
                 (group, Some((resource, sub))) => format!("{resource}.{group}/{sub}"),
             };
+            let resource = limited(&resource, &rule.resource_names.join(" "));
             rights.extend(
                 rule.verbs
                     .iter()
@@ -326,6 +333,15 @@ fn each(rule: &Rule) -> Vec<(String, String)> {
         }
     }
     rights
+}
+
+/// A resource of which only objects of these names are meant.
+fn limited(resource: &str, names: &str) -> String {
+    if names.is_empty() {
+        resource.to_owned()
+    } else {
+        format!("{resource} '{names}'")
+    }
 }
 
 async fn allowed(
@@ -357,11 +373,11 @@ fn parse_rights(table: &str) -> Result<BTreeSet<(String, String)>> {
         let [_, _urls, names, verbs] = lists.as_slice() else {
             bail!("'{line}' is not what 'kubectl auth can-i --list' prints");
         };
-        ensure!(names.is_empty(), "'{line}': only for some names");
+        let resource = limited(resource, names);
         rights.extend(
             verbs
                 .split_whitespace()
-                .map(|verb| (resource.to_owned(), verb.to_owned())),
+                .map(|verb| (resource.clone(), verb.to_owned())),
         );
     }
     ensure!(
@@ -515,7 +531,7 @@ async fn kept(shell: &Shell) -> Result<String> {
     let before = runs(shell).await?;
     ensure!(before.len() == 2, "left are only {before:?}");
     let gone = format!(
-        "kubectl get deployments,serviceaccounts,clusterroles,clusterrolebindings,roles,rolebindings,configmaps,\
+        "kubectl get deployments,serviceaccounts,clusterroles,clusterrolebindings,roles,rolebindings,configmaps,networkpolicies,\
          validatingadmissionpolicies,validatingadmissionpolicybindings \
          --namespace {NAMESPACE} --selector app.kubernetes.io/part-of=orchestrator --output name"
     );
@@ -588,6 +604,7 @@ mod tests {
 jobs.batch                        []                   []       [create delete]
 taskruns.orchestrator.io/status   []                   []       [patch]
 pods                              []                   []       [list]
+leases.coordination.k8s.io        []                   [one]    [get]
                                   [/api/*]             []       [get]
 ";
         let rule = |group: &str, resource: &str, verbs: &[&str]| Rule {
@@ -600,6 +617,10 @@ pods                              []                   []       [list]
             rule("batch", "jobs", &["create", "delete"]),
             rule("orchestrator.io", "taskruns/status", &["patch"]),
             rule("", "pods", &["list"]),
+            Rule {
+                resource_names: vec!["one".to_owned()],
+                ..rule("coordination.k8s.io", "leases", &["get"])
+            },
         ];
         let wanted: BTreeSet<_> = rules.iter().flat_map(each).collect();
         assert_eq!(parse_rights(table).unwrap(), wanted);
@@ -610,7 +631,6 @@ pods                              []                   []       [list]
         for (table, reason) in [
             ("", "nothing at all"),
             ("error: you must be logged in", "not what"),
-            ("pods [] [one] [get]", "only for some names"),
         ] {
             let error = parse_rights(table).unwrap_err().to_string();
             assert!(error.contains(reason), "{table:?}: {error}");

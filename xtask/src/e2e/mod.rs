@@ -1,12 +1,15 @@
 //! `cargo xtask e2e …`: the product as its users have it, on a real cluster.
 
-mod budget;
+pub(crate) mod attacks;
+pub(crate) mod budget;
 mod chart;
 mod children;
 mod docs;
 mod events;
 mod fleet;
 mod install;
+mod policies;
+mod processor;
 mod quickstart;
 mod reading;
 mod shell;
@@ -15,19 +18,85 @@ mod tasks;
 mod tenants;
 mod why;
 
-use std::{process::ExitCode, time::Instant};
+use std::{path::PathBuf, process::ExitCode};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use api::names;
 use clap::Subcommand;
 use kube::api::ListParams;
 use serde_json::Value;
-use testkit::suite::{Place, Summary};
+use testkit::{
+    cluster::Cluster,
+    parts,
+    suite::{Case, Place, When},
+};
 
-use crate::testbed::{build_driver, require_root, runtime};
+use crate::{
+    build,
+    testbed::{require_root, runtime},
+};
+
+/// A suite of cases on the real node: one operator's.
+struct Suite {
+    name: &'static str,
+    cases: fn() -> Vec<Case>,
+    /// Cases use the image of the steps around an agent, which must be compiled and loaded.
+    needs_toolbox: bool,
+    /// Cases at once: they wait more than they work.
+    parallel: usize,
+}
+
+/// All of them. A new operator adds its suite here, and its cases run in CI.
+const SUITES: &[Suite] = &[
+    Suite {
+        name: "attacks",
+        cases: all_attacks,
+        needs_toolbox: false,
+        parallel: 8,
+    },
+    Suite {
+        name: "tasks",
+        cases: tasks::cases,
+        needs_toolbox: false,
+        parallel: 8,
+    },
+    Suite {
+        name: "docs",
+        cases: docs::cases,
+        needs_toolbox: true,
+        parallel: 8,
+    },
+    Suite {
+        name: "tenants",
+        cases: tenants::cases,
+        needs_toolbox: true,
+        // A Tenant has two containers, which start on two cores.
+        parallel: 6,
+    },
+];
+
+/// What others may try, against every operator.
+fn all_attacks() -> Vec<Case> {
+    let mut cases = tasks::attacks();
+    cases.extend(tenants::attacks());
+    cases
+}
+
+/// Cases of all suites at once.
+const POOL: usize = 8;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Run the cases of all suites that need a cluster for themselves, one after another
+    Alone,
+    /// What others may try, on the real node: each case fails if it succeeds
+    Attacks {
+        /// With the sizes that CI has no time for: a flood of three minutes
+        #[arg(long)]
+        whole: bool,
+        /// Only these cases
+        cases: Vec<String>,
+    },
     /// What 500 runs cost the API server, on fake nodes
     Budget,
     /// DocsRuns from creation to every end, on the real node, with real Git servers
@@ -46,6 +115,11 @@ pub(crate) enum Command {
     },
     /// The chart as it is rendered and, by the README's own commands, as it is installed and used
     Install,
+    /// Measure the processor time of operators that were compiled differently, on fake nodes
+    Processor {
+        /// Operators to compare
+        binaries: Vec<PathBuf>,
+    },
     /// TaskRuns from creation to every end, on the real node
     Tasks {
         /// Only these cases
@@ -56,65 +130,95 @@ pub(crate) enum Command {
         /// Only these cases
         cases: Vec<String>,
     },
+    /// Run the cases of all suites that can share a cluster, on one
+    Together,
 }
 
 pub(crate) fn run(command: Command) -> Result<ExitCode> {
     require_root()?;
+    build::programs()?;
     match command {
         Command::Install => {
             ensure!(
                 Place::external().is_none(),
                 "this one needs a cluster of the testbed: it loads images on the node"
             );
-            build_driver()?;
-            build("cli")?;
             // Here it may take its minutes; where the README builds it, a cluster waits.
             crate::image::build()?;
             runtime()?.block_on(install::run())
         }
-        Command::Budget => {
-            build_operator()?;
-            runtime()?.block_on(budget::run())
-        }
+        Command::Budget => runtime()?.block_on(budget::run()),
         Command::Fleet { tenants, quiet } => {
-            build_operator()?;
             let quiet = std::time::Duration::from_secs(quiet);
             runtime()?.block_on(fleet::run(tenants, quiet))
         }
-        Command::Docs { cases } => {
-            build_driver()?;
-            build_operator()?;
-            build("cli")?;
-            runtime()?.block_on(docs::run(&cases))
+        Command::Processor { binaries } => runtime()?.block_on(processor::run(&binaries)),
+        Command::Attacks { whole, cases } => {
+            let size = if whole {
+                attacks::Size::Whole
+            } else {
+                attacks::Size::Share
+            };
+            attacks::set_size(size);
+            runtime()?.block_on(suite("attacks", &cases))
         }
-        Command::Tasks { cases } => {
-            build_driver()?;
-            build_operator()?;
-            runtime()?.block_on(tasks::run(&cases))
-        }
-        Command::Tenants { cases } => {
-            build_driver()?;
-            build_operator()?;
-            runtime()?.block_on(tenants::run(&cases))
-        }
+        Command::Docs { cases } => runtime()?.block_on(suite("docs", &cases)),
+        Command::Tasks { cases } => runtime()?.block_on(suite("tasks", &cases)),
+        Command::Tenants { cases } => runtime()?.block_on(suite("tenants", &cases)),
+        Command::Together => runtime()?.block_on(pool("together", When::Alone, POOL)),
+        Command::Alone => runtime()?.block_on(pool("alone", When::Together, 1)),
     }
 }
 
-/// The operator as tests run it, beside this program.
-pub(crate) fn build_operator() -> Result<()> {
-    if std::env::var_os(testkit::operator::BINARY_VARIABLE).is_some() {
-        return Ok(());
-    }
-    build("operator")
+/// Runs the cases of one suite, or those whose names are given.
+async fn suite(name: &str, only: &[String]) -> Result<ExitCode> {
+    let suite = SUITES.iter().find(|suite| suite.name == name);
+    let suite = suite.with_context(|| format!("no suite '{name}'"))?;
+    perform(
+        name,
+        (suite.cases)(),
+        only,
+        suite.needs_toolbox,
+        suite.parallel,
+    )
+    .await
 }
 
-fn build(package: &str) -> Result<()> {
-    let status = std::process::Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package", package])
-        .current_dir(testkit::layout::repository())
-        .status()?;
-    ensure!(status.success(), "'{package}' cannot be built");
-    Ok(())
+/// Runs the cases of all suites but those of one kind.
+async fn pool(name: &str, without: When, parallel: usize) -> Result<ExitCode> {
+    let mut cases = Vec::new();
+    for suite in SUITES {
+        cases.extend((suite.cases)().into_iter().map(|case| Case {
+            suite: suite.name,
+            ..case
+        }));
+    }
+    cases.retain(|case| case.when != without);
+    perform(name, cases, &[], true, parallel).await
+}
+
+async fn perform(
+    name: &str,
+    cases: Vec<Case>,
+    only: &[String],
+    needs_toolbox: bool,
+    parallel: usize,
+) -> Result<ExitCode> {
+    if Place::external().is_none() {
+        // Known now, not after the first case.
+        parts::binary("kstatus", "kstatus")?;
+    }
+    let prepare = async |cluster: &Cluster| {
+        if needs_toolbox {
+            let loaded = crate::image::load_toolbox(cluster).await?;
+            ensure!(loaded == docs::TOOLBOX, "'{loaded}' was loaded");
+        }
+        Ok(())
+    };
+    let code =
+        crate::cases::run_prepared(&format!("e2e-{name}"), cases, only, parallel, prepare).await;
+    tenants::abandon().await;
+    code
 }
 
 /// All that belongs to this run.
@@ -125,46 +229,5 @@ fn children(uid: &str) -> ListParams {
 fn merge(into: &mut Value, more: Value) {
     if let (Value::Object(into), Value::Object(more)) = (into, more) {
         into.extend(more);
-    }
-}
-
-/// Lines of cases as they end, and their sum.
-#[derive(Default)]
-struct Report {
-    summary: Summary,
-}
-
-impl Report {
-    /// Prints how a case ended; whether it passed.
-    fn case(&mut self, name: &str, start: Instant, result: Result<String>) -> bool {
-        let (word, said) = match &result {
-            Ok(seen) => {
-                self.summary.passed += 1;
-                ("ok     ", seen.clone())
-            }
-            Err(error) => {
-                self.summary.failed += 1;
-                ("FAILED ", format!("{error:#}"))
-            }
-        };
-        let took = start.elapsed().as_secs_f64();
-        println!("{word} {name:<16} {took:>5.1} s  {said}");
-        result.is_ok()
-    }
-
-    /// A case that had no chance, because one before it failed.
-    fn skipped(&mut self, name: &str, why: &str) {
-        self.summary.skipped += 1;
-        println!("skipped {name:<16} {:>5}    {why}", "");
-    }
-
-    /// Prints the sum; what was skipped is not success.
-    fn end(self) -> ExitCode {
-        println!("{}", self.summary);
-        if self.summary.is_success() && self.summary.skipped == 0 {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        }
     }
 }

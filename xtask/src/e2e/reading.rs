@@ -2,20 +2,28 @@
 
 use std::{fmt::Debug, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use api::{Phase, Status, names, status::condition};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use testkit::wait::until;
 
-/// What holds at every instant.
+/// What holds at every instant. S0.3: a status is never empty, because the CRD has a default.
 pub(super) fn sane<S: Status>(status: Option<&S>, generation: Option<i64>) -> Result<()> {
-    let Some(status) = status else {
-        return Ok(());
-    };
+    let status = status.context("S0.3: no status, although the CRD has a default")?;
     let progress = status.progress();
+    let phase = phase_of(status);
+    let has_message = progress
+        .message
+        .as_ref()
+        .is_some_and(|text| !text.is_empty());
+    ensure!(
+        !phase.is_empty() && has_message,
+        "S0.3: phase '{phase}', message {:?}",
+        progress.message
+    );
     if progress.observed_generation == -1 {
-        let is_unseen = phase_of(status) == "Pending" && progress.conditions.is_empty();
+        let is_unseen = phase == "Pending" && progress.conditions.is_empty();
         ensure!(is_unseen, "not as before the first look: {}", brief(status));
         return Ok(());
     }
@@ -29,7 +37,6 @@ pub(super) fn sane<S: Status>(status: Option<&S>, generation: Option<i64>) -> Re
         progress.observed_generation <= generation.unwrap_or(0),
         "observedGeneration from the future"
     );
-    let phase = phase_of(status);
     let is_over = phase == "Succeeded" || phase == "Failed";
     ensure!(
         is(condition::FINISHED) == is_over,
@@ -42,20 +49,12 @@ pub(super) fn sane<S: Status>(status: Option<&S>, generation: Option<i64>) -> Re
     if phase == "Failed" {
         ensure!(is(condition::STALLED), "failed, but not Stalled");
     }
-    if !phase.is_empty() && !is_over {
+    if !is_over {
         ensure!(
             is(condition::RECONCILING) || is(condition::STALLED),
             "neither at work nor given up"
         );
     }
-    ensure!(
-        phase.is_empty()
-            || progress
-                .message
-                .as_ref()
-                .is_some_and(|text| !text.is_empty()),
-        "no message"
-    );
     Ok(())
 }
 
@@ -76,6 +75,23 @@ pub(super) fn reason_of<S: Status>(status: &S) -> &str {
 pub(super) fn brief<S: Status>(status: &S) -> String {
     let message = status.progress().message.as_deref().unwrap_or("no message");
     format!("{} {}: {message}", phase_of(status), reason_of(status))
+}
+
+/// S0.8: checks that the log has a line at level info for the creation of a child, with the run.
+pub(super) fn logs_creation(log: &str, run: &str, kind: &str, child: &str) -> Result<()> {
+    let words = [
+        r#""level":"INFO""#.to_owned(),
+        format!(r#""object":"{run}""#),
+        r#""effect":"created""#.to_owned(),
+        format!(r#""target_kind":"{kind}""#),
+        format!(r#""target_object":"{child}""#),
+    ];
+    let is_it = |line: &str| words.iter().all(|word| line.contains(word));
+    ensure!(
+        log.lines().any(is_it),
+        "S0.8: no line of the log has {words:?}: {log}"
+    );
+    Ok(())
 }
 
 pub(super) fn says_all<S: Status>(status: &S, words: &[&str]) -> Result<()> {
@@ -105,4 +121,33 @@ where
         })
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tasks::TaskRunStatus;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn is_sane(status: Value) -> bool {
+        let status: TaskRunStatus = serde_json::from_value(status).unwrap();
+        sane(Some(&status), Some(1)).is_ok()
+    }
+
+    #[test]
+    fn an_empty_status_is_an_error() {
+        let default = json!({
+            "phase": "Pending", "message": "waiting for the operator to look at it",
+            "observedGeneration": -1,
+        });
+        assert!(is_sane(default.clone()));
+        assert!(sane::<TaskRunStatus>(None, Some(1)).is_err());
+        for field in ["phase", "message"] {
+            let mut status = default.clone();
+            status[field] = Value::Null;
+            assert!(!is_sane(status), "without {field}");
+        }
+        assert!(!is_sane(json!({})));
+    }
 }

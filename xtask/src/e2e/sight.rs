@@ -53,7 +53,8 @@ impl Sight {
         Self::of(vec![Api::all_with(client.clone(), &resource)]).await
     }
 
-    async fn of(places: Vec<Api<DynamicObject>>) -> Result<Self> {
+    /// All objects of these types and namespaces from now on.
+    pub(super) async fn of(places: Vec<Api<DynamicObject>>) -> Result<Self> {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let mut watches = JoinSet::new();
         for runs in places {
@@ -64,13 +65,18 @@ impl Sight {
         Ok(Self { watches, seen })
     }
 
-    /// Judges all that was seen; how many versions that were.
-    pub(super) async fn judge(mut self) -> Result<usize> {
+    /// Every version that was seen.
+    pub(super) async fn versions(mut self) -> Result<Vec<DynamicObject>> {
         tokio::time::sleep(LAST_WORD).await;
         if let Some(ended) = self.watches.try_join_next() {
             ended?.context("the watch of the runs broke")?;
         }
-        let seen = std::mem::take(&mut *locked(&self.seen));
+        Ok(std::mem::take(&mut *locked(&self.seen)))
+    }
+
+    /// Judges all that was seen; how many versions that were.
+    pub(super) async fn judge(self) -> Result<usize> {
+        let seen = self.versions().await?;
         let judged = computed(&seen).await?;
         ensure!(
             judged.len() == seen.len(),

@@ -1,17 +1,30 @@
 //! `orc why` on what the cases make: on the real cluster, too, the deepest blocker must be named.
 
-use std::{env, fs, path::PathBuf};
+use std::{
+    env, fs,
+    path::PathBuf,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
-use anyhow::{Context, Result, ensure};
-use api::Timestamp;
-use kube::Client;
-use why::gather::{Options, Target, TargetKind};
+use ::why::{
+    Explanation,
+    gather::{GatherError, Options, Target, TargetKind},
+};
+use anyhow::{Context, Result, bail, ensure};
+use api::{
+    Timestamp,
+    tasks::{DocsRun, TaskRun},
+    tenants::Tenant,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    core::{ApiResource, DynamicObject},
+};
+use testkit::wait::until;
 
 /// Names a folder: what was read is written there, to become worlds of `crates/why/tests`.
 const RECORD: &str = "ORCHESTRATOR_RECORD_WORLDS";
-
-/// Where the operator of Tenants is: they are in no namespace.
-const HOME: &str = "orchestrator";
 
 /// Which object is the deepest, for each reason of a run that waits or failed, and of a Tenant that is not
 /// ready or not isolated.
@@ -109,61 +122,215 @@ const DEEPEST: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Asks about a run or a Tenant that says `reason`, and looks at the answer. For a Tenant that is ready,
-/// `reason` is that of its condition `NetworkIsolated`; its `namespace` is empty.
+/// Reasons that name no blocker.
+const WITHOUT_BLOCKER: &[&str] = &["", "Progressing", "Succeeded"];
+
+/// An object that changes each time that it is asked about is a failure after so many times.
+const TRIES: usize = 10;
+
+/// The operator follows within this time where the cluster is ahead of a status.
+const CATCH_UP: Duration = Duration::from_secs(15);
+
+/// Explanations that were checked, and objects that had no blocker any more when they were.
+static CHECKED: AtomicUsize = AtomicUsize::new(0);
+static SKIPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts of all explanations of this process so far.
+pub(super) fn tally() -> String {
+    format!(
+        "orc why: {} checked, {} skipped",
+        CHECKED.load(Ordering::Relaxed),
+        SKIPPED.load(Ordering::Relaxed)
+    )
+}
+
+/// One version of an object, read by the test itself.
+#[derive(Debug, PartialEq, Eq)]
+struct Version {
+    number: Option<String>,
+    reason: String,
+}
+
+/// Asks about a run or a Tenant that reports `reason`, and checks the explanation. For a Tenant that is
+/// ready, `reason` is that of its condition `NetworkIsolated`; its `namespace` is empty. The operator's
+/// Lease is in the namespace `home`.
+///
+/// The explanation must have the reason of the object as it is at that time. Asks again only if the object
+/// changed meanwhile.
 pub(super) async fn ask(
     client: &Client,
     kind: TargetKind,
-    namespace: &str,
-    name: &str,
+    (namespace, name): (&str, &str),
+    home: &str,
     reason: &str,
 ) -> Result<()> {
-    if ["", "Progressing", "Succeeded"].contains(&reason) {
+    if WITHOUT_BLOCKER.contains(&reason) {
         return Ok(());
     }
-    let is_tenant = kind == TargetKind::Tenant;
     let target = Target {
         kind,
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     };
+    let mut last = String::new();
+    for _ in 0..TRIES {
+        let Some(before) = version(client, &target).await? else {
+            return skip(&target, reason, "is deleted");
+        };
+        let Some((found, text)) = explanation(client, &target, home, &before.reason).await? else {
+            return skip(&target, reason, "is deleted");
+        };
+        let Some(after) = version(client, &target).await? else {
+            return skip(&target, reason, "is deleted");
+        };
+        match check(kind, &after.reason, &found) {
+            Ok(()) if WITHOUT_BLOCKER.contains(&after.reason.as_str()) => {
+                return skip(&target, reason, &format!("reports '{}'", after.reason));
+            }
+            Ok(()) => {
+                CHECKED.fetch_add(1, Ordering::Relaxed);
+                return Ok(());
+            }
+            Err(error) if before != after => last = format!("{error:#}:\n{text}"),
+            // The cluster is ahead of the status. The status must follow.
+            Err(error) if found.outdated.is_some() => {
+                last = format!("{error:#}:\n{text}");
+                changed(client, &target, &after)
+                    .await
+                    .with_context(|| last.clone())?;
+            }
+            Err(error) => bail!("{error:#}:\n{text}"),
+        }
+    }
+    bail!("'{name}' changed {TRIES} times while it was asked about; the last time {last}")
+}
+
+/// Counts an object that went on before it could be asked about, and prints it.
+fn skip(target: &Target, reason: &str, now: &str) -> Result<()> {
+    SKIPPED.fetch_add(1, Ordering::Relaxed);
+    println!(
+        "        orc why: not checked: {} '{}' reported '{reason}', and now {now}",
+        target.kind.name(),
+        target.name
+    );
+    Ok(())
+}
+
+/// Reads an object, or `None` if it does not exist.
+async fn version(client: &Client, target: &Target) -> Result<Option<Version>> {
+    let Target {
+        kind,
+        namespace,
+        name,
+    } = target;
+    let objects: Api<DynamicObject> = match kind {
+        TargetKind::TaskRun => {
+            let resource = ApiResource::erase::<TaskRun>(&());
+            Api::namespaced_with(client.clone(), namespace, &resource)
+        }
+        TargetKind::DocsRun => {
+            let resource = ApiResource::erase::<DocsRun>(&());
+            Api::namespaced_with(client.clone(), namespace, &resource)
+        }
+        TargetKind::Tenant => Api::all_with(client.clone(), &ApiResource::erase::<Tenant>(&())),
+        TargetKind::Agent | TargetKind::Job | TargetKind::Pod => {
+            bail!("no case asks about a {}", kind.name())
+        }
+    };
+    let object = objects.get_opt(name).await?;
+    Ok(object.map(|object| Version {
+        number: object.resource_version(),
+        reason: reported(*kind, &object),
+    }))
+}
+
+/// The reason that a status reports: of a run, that of its condition `Succeeded`; of a Tenant, that of
+/// `Ready`, or of `NetworkIsolated` if it is ready and not isolated.
+fn reported(kind: TargetKind, object: &DynamicObject) -> String {
+    let conditions = object.data["status"]["conditions"].as_array();
+    let of = |wanted: &str| {
+        let one = conditions.and_then(|all| all.iter().find(|one| one["type"] == wanted));
+        let text = |key: &str| one.and_then(|one| one[key].as_str()).unwrap_or_default();
+        (text("status").to_owned(), text("reason").to_owned())
+    };
+    if kind != TargetKind::Tenant {
+        return of("Succeeded").1;
+    }
+    let (ready, reason) = of("Ready");
+    let (isolated, why) = of("NetworkIsolated");
+    let is_deleting = object.metadata.deletion_timestamp.is_some();
+    if ready == "True" && isolated != "True" && !is_deleting {
+        why
+    } else {
+        reason
+    }
+}
+
+/// Waits until an object has another version.
+async fn changed(client: &Client, target: &Target, old: &Version) -> Result<()> {
+    until("the status to follow the cluster", CATCH_UP, async || {
+        let now = version(client, target).await?;
+        Ok(if now.as_ref() == Some(old) {
+            Err(format!("{old:?}"))
+        } else {
+            Ok(())
+        })
+    })
+    .await
+}
+
+/// Explains an object as `orc why` does, with the text that `orc why` prints; `None` if it does not exist.
+async fn explanation(
+    client: &Client,
+    target: &Target,
+    home: &str,
+    reason: &str,
+) -> Result<Option<(Explanation, String)>> {
     let options = Options {
-        operator_namespace: Some(match kind {
-            TargetKind::Tenant => HOME.to_owned(),
-            TargetKind::TaskRun
-            | TargetKind::DocsRun
-            | TargetKind::Agent
-            | TargetKind::Job
-            | TargetKind::Pod => namespace.to_owned(),
-        }),
+        operator_namespace: Some(home.to_owned()),
         ..Options::at(now())
     };
-    let world = why::gather(client.clone(), target, options).await?;
+    let world = match why::gather(client.clone(), target.clone(), options).await {
+        Ok(world) => world,
+        Err(GatherError::NotFound(_)) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    record(&target.name, reason, &world)?;
     let found = why::explain(&world);
     let text = why::render(&found, 100, false);
-    record(name, reason, &world)?;
-    // It may have gone on meanwhile.
-    if found.reason != reason {
+    Ok(Some((found, text)))
+}
+
+/// Checks that an explanation has the reason that the object reports, and names the right blocker.
+fn check(kind: TargetKind, reason: &str, found: &Explanation) -> Result<()> {
+    ensure!(
+        found.reason == reason,
+        "orc why says '{}', the object '{reason}'",
+        found.reason
+    );
+    if WITHOUT_BLOCKER.contains(&reason) {
         return Ok(());
     }
     let deepest = found.chain.last().context("no chain")?;
-    let kind = deepest.object.kind.as_str();
+    let blocker = deepest.object.kind.as_str();
     let known = DEEPEST.iter().find(|(known, _)| *known == reason);
     let is_cause = match reason {
         // What is left in a namespace can be of any type.
-        "Deleting" | "DeletionBlocked" | "NamespaceTerminating" if is_tenant => true,
+        "Deleting" | "DeletionBlocked" | "NamespaceTerminating" if kind == TargetKind::Tenant => {
+            true
+        }
         // What kept it from starting is below: any of the above.
-        "StartTimeout" => DEEPEST.iter().any(|(_, kinds)| kinds.contains(&kind)),
+        "StartTimeout" => DEEPEST.iter().any(|(_, kinds)| kinds.contains(&blocker)),
         _ => known
             .with_context(|| format!("'{reason}' is not in the table"))?
             .1
-            .contains(&kind),
+            .contains(&blocker),
     };
-    ensure!(is_cause, "the deepest for {reason} is a {kind}:\n{text}");
-    ensure!(!deepest.evidence.is_empty(), "no evidence:\n{text}");
+    ensure!(is_cause, "the deepest for {reason} is a {blocker}");
+    ensure!(!deepest.evidence.is_empty(), "no evidence");
     ensure!(
         !found.next.is_empty() && !found.advice.is_empty(),
-        "no advice:\n{text}"
+        "no advice"
     );
     Ok(())
 }
@@ -179,6 +346,66 @@ fn record(name: &str, reason: &str, world: &why::World) -> Result<()> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test asks now, as a user does")]
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     Timestamp::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn found(reason: &str, deepest: &str) -> Explanation {
+        let object = json!({ "kind": deepest, "namespace": "a", "name": "b" });
+        serde_json::from_value(json!({
+            "at": "2026-01-01T00:00:00Z", "target": object, "subject": object, "state": "Blocked",
+            "reason": reason, "headline": "", "advice": "wait",
+            "next": [{ "run": "kubectl get", "purpose": "to see" }],
+            "chain": [{
+                "object": object, "health": "Wrong", "reason": reason, "sentence": "",
+                "evidence": [{ "source": "status", "words": "none" }],
+            }],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn another_reason_than_the_objects_is_an_error() {
+        let check = |reason: &str, found: &Explanation| check(TargetKind::TaskRun, reason, found);
+        assert!(check("QuotaExceeded", &found("QuotaExceeded", "ResourceQuota")).is_ok());
+        for (reason, found) in [
+            ("QuotaExceeded", found("Unschedulable", "ResourceQuota")),
+            ("QuotaExceeded", found("Progressing", "ResourceQuota")),
+            ("Progressing", found("QuotaExceeded", "ResourceQuota")),
+            ("QuotaExceeded", found("QuotaExceeded", "Pod")),
+            ("Unheard", found("Unheard", "Pod")),
+        ] {
+            assert!(check(reason, &found).is_err(), "{reason}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn the_reason_is_that_of_the_condition_which_counts() {
+        let object = |ready: &str, isolated: &str| -> DynamicObject {
+            let condition = |kind: &str, status: &str| json!({ "type": kind, "status": status, "reason": kind });
+            let conditions = [
+                condition("Succeeded", "Unknown"),
+                condition("Ready", ready),
+                condition("NetworkIsolated", isolated),
+            ];
+            let status = json!({ "conditions": conditions });
+            serde_json::from_value(json!({ "metadata": { "name": "a" }, "status": status }))
+                .unwrap()
+        };
+        for (kind, ready, isolated, reason) in [
+            (TargetKind::TaskRun, "True", "False", "Succeeded"),
+            (TargetKind::Tenant, "False", "False", "Ready"),
+            (TargetKind::Tenant, "True", "False", "NetworkIsolated"),
+            (TargetKind::Tenant, "True", "Unknown", "NetworkIsolated"),
+            (TargetKind::Tenant, "True", "True", "Ready"),
+        ] {
+            assert_eq!(reported(kind, &object(ready, isolated)), reason);
+        }
+    }
 }

@@ -1,8 +1,13 @@
 //! `cargo xtask faults …`: crashes, lost answers, refusals and old caches, on the real node.
 
+pub(crate) mod age;
+mod family;
 pub(crate) mod mutants;
 mod replicas;
 mod report;
+pub(crate) mod seed;
+mod share;
+mod stand;
 mod tasks;
 mod tenants;
 mod transitions;
@@ -11,28 +16,29 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
-use clap::{Args, Subcommand};
+use clap::{Parser, Subcommand};
 use testkit::{
-    cluster::{Cluster, Tier, apply},
     faults::{
-        campaign::{self, Lesson, Manner, Tally, Verdict},
-        ledger::Ledger,
+        campaign::{self, Learning, Lesson, Manner, Tally, Verdict},
         plan::{self, Plan},
-        play::{QUIET, Scenario, Theatre},
-        witness::Witness,
+        play::QUIET,
+        silent,
     },
-    git::{Network, Server},
     layout, operator,
 };
+use tokio::runtime::Runtime;
 
+use self::{
+    family::Family,
+    stand::{Cast, Stand},
+};
 use crate::{
-    image,
-    testbed::{announce, build_driver, require_root, runtime},
+    build,
+    testbed::{require_root, runtime},
 };
 
 /// Plays wait more than they work.
@@ -41,15 +47,10 @@ const PARALLEL: usize = 10;
 /// A whole campaign watches each scenario's end for so long, once.
 const LONG_QUIET: Duration = Duration::from_secs(60);
 
-/// What CI plays, and by which seed.
-const SHARE: (usize, u64) = (110, 7);
-
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Every plan of the tasks family, or some of them
-    Tasks(Arguments),
-    /// Every plan of the tenants family, or some of them
-    Tenants(Arguments),
+    /// Some plans of all families, by a seed, then replicas and transitions, on one cluster: CI
+    Share(share::Arguments),
     /// Two operators with one Lease: the leader is killed, stopped and frozen, again and again
     Replicas {
         /// How often it is killed
@@ -74,9 +75,14 @@ pub(crate) enum Command {
         #[arg(long)]
         only: Option<String>,
     },
+    /// Every plan of the family of this name (`tasks`, `tenants` …), or some of them; see `FAMILY --help`
+    #[command(external_subcommand)]
+    Family(Vec<String>),
 }
 
-#[derive(Args)]
+/// Plays every plan of a family, or some of them.
+#[derive(Parser)]
+#[command(no_binary_name = true)]
 pub(crate) struct Arguments {
     /// Only the plan of this id; may be repeated
     #[arg(long = "plan")]
@@ -84,18 +90,15 @@ pub(crate) struct Arguments {
     /// Only plans of this scenario; may be repeated
     #[arg(long = "scenario")]
     scenarios: Vec<String>,
-    /// A share of all plans that hit something in each play, by a fixed seed, as CI plays it
+    /// Compound schedules, by seeds from 0 [default: the family's]
     #[arg(long)]
-    share: bool,
-    /// How many plans the share has
-    #[arg(long, default_value_t = SHARE.0)]
-    size: usize,
-    /// How many compound schedules there are, by seeds from 0
-    #[arg(long, default_value_t = 520)]
-    compound: u64,
-    /// How many plays there are at a time
-    #[arg(long, default_value_t = PARALLEL)]
-    parallel: usize,
+    compound: Option<u64>,
+    /// Only plans with one watch that is open and silent, for 15 s and 120 s
+    #[arg(long, conflicts_with_all = ["compound", "report"])]
+    silent: bool,
+    /// How many plays there are at a time [default: 10, with --silent 16]
+    #[arg(long)]
+    parallel: Option<usize>,
     /// Play nothing; print the plans
     #[arg(long)]
     list: bool,
@@ -106,23 +109,19 @@ pub(crate) struct Arguments {
 
 /// Runs one of them.
 pub(crate) fn run(command: &Command) -> Result<ExitCode> {
-    require_root()?;
-    build_driver()?;
-    crate::e2e::build_operator()?;
     match command {
-        Command::Tasks(arguments) => runtime()?.block_on(family(Family::Tasks, arguments)),
-        Command::Tenants(arguments) => runtime()?.block_on(family(Family::Tenants, arguments)),
+        Command::Share(arguments) => prepare()?.block_on(share::run(arguments)),
         Command::Replicas {
             kills,
             terms,
             freezes,
         } => {
-            let report = runtime()?.block_on(replicas::run(*kills, *terms, *freezes))?;
+            let report = prepare()?.block_on(replicas::run([*kills, *terms, *freezes]))?;
             print!("{report}");
             Ok(ending(report.is_clean()))
         }
         Command::Transitions { count, seed, only } => {
-            let report = runtime()?.block_on(async {
+            let report = prepare()?.block_on(async {
                 match only {
                     Some(name) => transitions::run_only(name).await,
                     None => transitions::run(*count, *seed).await,
@@ -131,7 +130,28 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode> {
             print!("{report}");
             Ok(ending(report.is_clean()))
         }
+        Command::Family(words) => {
+            let (family, arguments) = named(words)?;
+            prepare()?.block_on(whole(family, &arguments))
+        }
     }
+}
+
+/// Builds everything that a cluster with operators needs.
+fn prepare() -> Result<Runtime> {
+    require_root()?;
+    build::programs()?;
+    runtime()
+}
+
+/// The family of this name, and its options.
+fn named(words: &[String]) -> Result<(&'static Family, Arguments)> {
+    let (name, options) = words.split_first().context("which family?")?;
+    let family = Family::named(name).with_context(|| {
+        let names = Family::names();
+        format!("there is no family '{name}'; there are: {names}; see 'cargo xtask faults --help'")
+    })?;
+    Ok((family, Arguments::parse_from(options)))
 }
 
 fn ending(is_clean: bool) -> ExitCode {
@@ -142,58 +162,72 @@ fn ending(is_clean: bool) -> ExitCode {
     }
 }
 
-/// Whose scenarios are played.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Family {
-    Tasks,
-    Tenants,
-}
-
-impl Family {
-    const ALL: [Self; 2] = [Self::Tasks, Self::Tenants];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Tasks => "tasks",
-            Self::Tenants => "tenants",
-        }
-    }
-
-    /// The page of the docs.
-    fn page(self) -> &'static str {
-        match self {
-            Self::Tasks => "docs/reference/fault-report.md",
-            Self::Tenants => "docs/reference/fault-report-tenants.md",
-        }
-    }
-}
-
-async fn family(family: Family, arguments: &Arguments) -> Result<ExitCode> {
-    let stand = Stand::of(family, binary()?).await?;
-    let result = campaign(&stand, arguments).await;
-    stand.down().await?;
+async fn whole(family: &'static Family, arguments: &Arguments) -> Result<ExitCode> {
+    let stand = Stand::start(&[family], binary()?).await?;
+    let result = campaign(&stand, family, arguments).await;
+    stand.stop().await?;
     result
 }
 
-async fn campaign(stand: &Stand, arguments: &Arguments) -> Result<ExitCode> {
+async fn campaign(
+    stand: &Stand,
+    family: &'static Family,
+    arguments: &Arguments,
+) -> Result<ExitCode> {
     let wanted = &arguments.scenarios;
-    let asked = |name: &str| {
-        let is_planned = |id: &String| id.split('/').next() == Some(name);
+    let is_asked = |name: &str| {
         (wanted.is_empty() && arguments.plans.is_empty())
             || wanted.iter().any(|one| one == name)
-            || arguments.plans.iter().any(is_planned)
+            || is_planned(name, &arguments.plans)
     };
-    let scenarios: Vec<Arc<dyn Scenario>> = stand
-        .scenarios
-        .iter()
-        .filter(|one| asked(one.name()))
+    let cast: Vec<Cast> = stand
+        .scenarios()
+        .filter(|(_, one)| is_asked(one.name()))
         .cloned()
         .collect();
-    ensure!(!scenarios.is_empty(), "there is no such scenario");
-    let is_whole = arguments.plans.is_empty() && !arguments.share && !arguments.list;
+    ensure!(!cast.is_empty(), "there is no such scenario");
+    let is_whole = arguments.plans.is_empty() && !arguments.list && !arguments.silent;
     let quiet = if is_whole { LONG_QUIET } else { QUIET };
-    let lessons = learned(stand, &scenarios, arguments.parallel, quiet).await?;
-    for lesson in &lessons {
+    let learning = learned(&cast, arguments.parallel.unwrap_or(PARALLEL), quiet).await?;
+    let compound = arguments.compound.unwrap_or(family.compound);
+    let (mut plans, parallel) = match arguments.silent {
+        true => (campaign::silent_plans(&learning.lessons), silent::PARALLEL),
+        false => (campaign::plans(&learning.lessons, compound), PARALLEL),
+    };
+    let parallel = arguments.parallel.unwrap_or(parallel);
+    if !arguments.plans.is_empty() {
+        plans = chosen(&learning.lessons, plans, &arguments.plans)?;
+    }
+    if arguments.list {
+        for plan in &plans {
+            println!("{}", plan.id());
+        }
+        return Ok(ending(learning.is_clean()));
+    }
+    if arguments.silent {
+        let took = silent::estimate(&plans, &learning.play_times(), parallel);
+        let (count, minutes) = (plans.len(), took.as_secs().div_ceil(60));
+        println!("{count} plans, {parallel} at a time: at most about {minutes} min");
+    }
+    let tally = play(&learning, plans, parallel).await?;
+    print!("{tally}");
+    if arguments.report {
+        let path = layout::repository().join(family.page);
+        let page = report::page(family.name, &learning.lessons, &tally);
+        std::fs::write(path, page)?;
+    }
+    Ok(ending(tally.is_clean()))
+}
+
+/// Whether one of these ids of plans is of this scenario.
+fn is_planned(scenario: &str, ids: &[String]) -> bool {
+    ids.iter().any(|id| id.split('/').next() == Some(scenario))
+}
+
+/// Learns the scenarios, and says what they showed.
+async fn learned(cast: &[Cast], parallel: usize, quiet: Duration) -> Result<Learning> {
+    let learning = campaign::learn(cast, parallel, quiet).await?;
+    for lesson in &learning.lessons {
         println!(
             "learned {:<12} {} writes ({} not each time), {} kinds of requests, {} watched resources",
             lesson.scenario.name(),
@@ -203,60 +237,39 @@ async fn campaign(stand: &Stand, arguments: &Arguments) -> Result<ExitCode> {
             lesson.learned.watched.len()
         );
     }
-    let mut plans = campaign::plans(&lessons, arguments.compound);
-    if !arguments.plans.is_empty() {
-        plans = chosen(&lessons, plans, &arguments.plans)?;
+    for (id, violations) in &learning.divergences {
+        let words = campaign::words(violations);
+        println!("DIVERGES without any fault: {id}: {words}");
     }
-    if arguments.share {
-        let steady = plan::steady(&campaign::known(&lessons), plans);
-        plans = plan::share(steady, arguments.size, SHARE.1);
+    for path in &learning.kept {
+        println!("  see {}", path.display());
     }
-    if arguments.list {
-        for plan in &plans {
-            println!("{}", plan.id());
-        }
-        return Ok(ExitCode::SUCCESS);
+    for (id, why) in &learning.unjudged {
+        println!("BROKEN without any fault: {id}: {why}");
     }
-    let tally = play(stand, &lessons, plans, arguments.parallel).await?;
-    print!("{tally}");
-    if arguments.report {
-        let path = layout::repository().join(stand.family.page());
-        let page = report::page(stand.family.name(), &lessons, &tally);
-        std::fs::write(path, page)?;
-    }
-    Ok(ending(tally.is_clean()))
-}
-
-/// Learns the scenarios, and says which had to be learned again, and why.
-async fn learned(
-    stand: &Stand,
-    scenarios: &[Arc<dyn Scenario>],
-    parallel: usize,
-    quiet: Duration,
-) -> Result<Vec<Lesson>> {
-    let lessons = campaign::learn(&stand.theatre, scenarios, parallel, quiet).await?;
-    for lesson in &lessons {
-        if let Some(why) = &lesson.disturbed {
-            println!("learned again '{}': {why}", lesson.scenario.name());
-        }
-    }
-    Ok(lessons)
+    Ok(learning)
 }
 
 /// The plans of these ids: as they were made, or as they are written.
 fn chosen(lessons: &[Lesson], plans: Vec<Plan>, ids: &[String]) -> Result<Vec<Plan>> {
-    let mut known: BTreeMap<String, Plan> =
-        plans.into_iter().map(|plan| (plan.id(), plan)).collect();
+    let silent = campaign::silent_plans(lessons);
+    let mut known: BTreeMap<String, Plan> = silent
+        .into_iter()
+        .chain(plans)
+        .map(|plan| (plan.id(), plan))
+        .collect();
     let mut chosen = Vec::new();
     for id in ids {
         let plan = match known.remove(id) {
             Some(plan) => plan,
             None => {
                 let (scenario, words) = id.split_once('/').context("an id is SCENARIO/FAULTS")?;
-                let mut names = lessons.iter().map(|lesson| lesson.scenario.name());
-                let scenario = names.find(|name| *name == scenario);
-                plan::of_words(scenario.context("no such scenario")?, words)
-                    .with_context(|| format!("there is no plan '{id}'"))?
+                let mut lessons = lessons.iter();
+                let lesson = lessons.find(|lesson| lesson.scenario.name() == scenario);
+                let lesson = lesson.with_context(|| {
+                    format!("scenario '{scenario}' is not known, or went wrong without any fault")
+                })?;
+                written(lesson, words).with_context(|| format!("there is no plan '{id}'"))?
             }
         };
         chosen.push(plan);
@@ -264,27 +277,26 @@ fn chosen(lessons: &[Lesson], plans: Vec<Plan>, ids: &[String]) -> Result<Vec<Pl
     Ok(chosen)
 }
 
-async fn play(
-    stand: &Stand,
-    lessons: &[Lesson],
-    plans: Vec<Plan>,
-    parallel: usize,
-) -> Result<Tally> {
+/// `seed-7`, or faults.
+fn written(lesson: &Lesson, words: &str) -> Result<Plan> {
+    let scenario = lesson.scenario.name();
+    match words.strip_prefix("seed-") {
+        Some(seed) => Ok(plan::compound(scenario, &lesson.learned, seed.parse()?)),
+        None => plan::of_words(scenario, words),
+    }
+}
+
+async fn play(learning: &Learning, plans: Vec<Plan>, parallel: usize) -> Result<Tally> {
     let (all, mut done) = (plans.len(), 0);
-    campaign::run(
-        &stand.theatre,
-        lessons,
-        plans,
-        &Manner {
-            parallel,
-            stops_at_first: false,
-            environment: Vec::new(),
-        },
-        |id, verdict| {
-            done += 1;
-            println!("{done:>5}/{all} {}", line(id, verdict));
-        },
-    )
+    let manner = Manner {
+        parallel,
+        stops_at_first: false,
+        environment: Vec::new(),
+    };
+    campaign::run(learning, plans, &manner, |id, verdict| {
+        done += 1;
+        println!("{done:>5}/{all} {}", line(id, verdict));
+    })
     .await
 }
 
@@ -318,86 +330,6 @@ fn line(id: &str, verdict: &Result<Verdict>) -> String {
                 )
             }
         }
-    }
-}
-
-/// A cluster with everything that plays need.
-struct Stand {
-    family: Family,
-    cluster: Cluster,
-    theatre: Arc<Theatre>,
-    scenarios: Vec<Arc<dyn Scenario>>,
-}
-
-impl Stand {
-    /// For a family, with operators of this binary.
-    async fn of(family: Family, binary: PathBuf) -> Result<Self> {
-        let name = format!("faults-{}", std::process::id());
-        let cluster = Cluster::start(&name, Tier::Node).await?;
-        announce(&cluster);
-        image::load_toolbox(&cluster).await?;
-        let (client, config) = (cluster.client().await?, cluster.config().await?);
-        let (definitions, permissions, watched, selected) = match family {
-            Family::Tasks => (
-                api::crd::tasks(),
-                api::rbac::tasks(),
-                tasks::watched(),
-                &[][..],
-            ),
-            Family::Tenants => (
-                api::crd::tenants(),
-                api::rbac::tenants(),
-                tenants::watched(),
-                tenants::SELECTED,
-            ),
-        };
-        operator::install(&client, definitions).await?;
-        if family == Family::Tenants {
-            for object in tenants::beside() {
-                apply(&client, "default", &object.to_string()).await?;
-            }
-        }
-        let network = Arc::new(Network::of(&cluster)?);
-        let address = network.address();
-        let listener = network.run(move || std::net::TcpListener::bind((address, 0)))??;
-        let theatre = Theatre {
-            witness: Arc::new(Witness::start(&client, watched.clone()).await?),
-            ledger: Arc::new(Ledger::start(listener)?),
-            watched,
-            selected,
-            audit: cluster.audit(),
-            logs: cluster.folders.logs.join("plays"),
-            operator: operator::Plan {
-                binary,
-                family: family.name(),
-                home: String::new(),
-                watched: Vec::new(),
-                config: String::new(),
-                permissions,
-                network: None,
-                endpoint: None,
-                environment: Vec::new(),
-            },
-            client,
-            config,
-            network,
-        };
-        let scenarios = match family {
-            Family::Tasks => tasks::scenarios(Server::in_cluster(&cluster)?),
-            Family::Tenants => tenants::scenarios(),
-        };
-        Ok(Self {
-            family,
-            cluster,
-            theatre: Arc::new(theatre),
-            scenarios,
-        })
-    }
-
-    async fn down(self) -> Result<()> {
-        drop(self.scenarios);
-        drop(self.theatre);
-        self.cluster.stop().await
     }
 }
 

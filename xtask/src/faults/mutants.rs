@@ -1,212 +1,283 @@
 //! `cargo xtask mutants`: puts one bug at a time into the operator, and looks whether the suites see it.
 
+mod cases;
+mod program;
+mod sight;
+
 use std::{
-    collections::BTreeMap,
-    fmt,
-    path::{Path, PathBuf},
-    process::{Command, ExitCode, Stdio},
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    process::ExitCode,
     sync::Arc,
     time::Instant,
 };
 
 use ::mutant::{About, Mutant};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use clap::Args;
 use testkit::{
     faults::{
-        campaign::{self, Lesson, Manner},
+        campaign::{self, Learning, Lesson, Manner},
+        oracles::{Oracle, Violation},
         plan::{Class, Plan},
-        play::{QUIET, Scenario},
-        point::Injection,
+        play::QUIET,
+        specs::Random,
     },
-    layout, operator,
+    layout,
 };
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use super::{Family, Stand, tasks, tenants};
-use crate::testbed::{build_driver, require_root, runtime};
+use self::sight::{Sight, sights};
+use super::{
+    age,
+    family::Family,
+    seed::seed,
+    stand::{Cast, Stand},
+};
+use crate::{
+    build,
+    testbed::{require_root, runtime},
+};
 
 /// Chooses the bug of a test build.
 const SWITCH: &str = "ORCHESTRATOR_MUTANT";
 
+/// The page of the docs.
+pub(super) const PAGE: &str = "docs/reference/mutants.md";
+
 /// Plays of mutants at a time: most of them wait for what never comes.
 const PLAYS: usize = 12;
 
-/// Cases at a time: each has a cluster of its own.
-const CASES: usize = 2;
+/// The most words of one sighting on the page.
+const WORDS: usize = 160;
 
-/// Something that may see a mutant.
-#[derive(Debug, Clone, PartialEq)]
-enum Sight {
-    /// A scenario with these faults.
-    Play(String, Vec<Injection>),
-    /// A case of `cargo xtask e2e SUITE`.
-    Case(String, String),
-    /// The leader frozen past its Lease.
-    Freeze,
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Only these
+    names: Vec<String>,
+    /// So many, chosen by the seed among those that plays can see: they share one cluster
+    #[arg(long, conflicts_with = "names")]
+    rotate: Option<usize>,
+    /// Chooses them [default: the variable ORCHESTRATOR_SEED, or the commit's first digits]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Run nothing; print the mutants
+    #[arg(long)]
+    list: bool,
+    /// Run nothing; compile the operator with the mutants, and check that it says which one is on
+    #[arg(long, conflicts_with_all = ["names", "rotate", "list", "report"])]
+    build: bool,
+    /// Write the page of the docs; all mutants must be run
+    #[arg(long, conflicts_with_all = ["names", "rotate"])]
+    report: bool,
 }
 
-impl fmt::Display for Sight {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Play(scenario, script) => {
-                let script: Vec<String> = script.iter().map(ToString::to_string).collect();
-                write!(out, "{scenario}/{}", script.join("+"))
-            }
-            Self::Case(suite, case) => write!(out, "e2e {suite} {case}"),
-            Self::Freeze => out.write_str("faults replicas, the leader frozen"),
-        }
-    }
+/// Something that saw a mutant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Sighting {
+    /// The play or the case.
+    sight: String,
+    /// All oracles that spoke, each once.
+    oracles: Vec<String>,
+    /// The first words, those of the mutant's own oracle if it spoke.
+    words: String,
 }
 
-/// A mutant, and what saw it.
+/// A mutant, and everything that saw it.
 struct Found {
     about: About,
-    /// What saw it, and what that said; nothing if nobody did.
-    killer: Option<(String, String)>,
+    seen: Vec<Sighting>,
 }
 
-/// Tries all mutants, or those whose names are given; `report` writes the page of the docs.
-pub(crate) fn run(only: &[String], report: bool) -> Result<ExitCode> {
-    require_root()?;
-    build_driver()?;
-    let binary = build()?;
-    let mut chosen = Vec::new();
-    for mutant in Mutant::ALL {
-        let about = mutant.about();
-        if only.is_empty() || only.iter().any(|name| name == about.id) {
-            chosen.push((about, sights(about.seen_by)?));
-        }
+impl Found {
+    /// What counts: any sighting, or one by the oracle of the mutant's class.
+    fn killer(&self) -> Option<&Sighting> {
+        self.seen.iter().find(|one| is_enough(&self.about, one))
     }
-    ensure!(!chosen.is_empty(), "there is no such mutant");
+
+    /// The names of all that saw it.
+    fn oracles(&self) -> String {
+        let all: BTreeSet<&str> = self
+            .seen
+            .iter()
+            .flat_map(|one| one.oracles.iter().map(String::as_str))
+            .collect();
+        all.into_iter().collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn is_enough(about: &About, sighting: &Sighting) -> bool {
+    match about.oracle() {
+        None => true,
+        Some(oracle) => sighting.oracles.iter().any(|one| one == oracle),
+    }
+}
+
+/// Tries all mutants, or some of them.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let chosen = chosen(arguments)?;
+    if arguments.list {
+        for (about, _) in &chosen {
+            let oracle = about.oracle().unwrap_or("any");
+            let About {
+                id, class, seen_by, ..
+            } = about;
+            println!("{id:<26} {class}; by {oracle}: {seen_by}");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.build {
+        program::build()?;
+        program::check()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    require_root()?;
+    build::programs()?;
+    let binary = match build::is_built() {
+        true => program::path()?,
+        false => program::build()?,
+    };
+    program::check()?;
     let begin = Instant::now();
     let found = runtime()?.block_on(hunt(chosen, &binary))?;
-    let killed = found.iter().filter(|one| one.killer.is_some()).count();
-    let sum = format!(
-        "{} mutants, {killed} killed, {} survived, {:.0} s",
-        found.len(),
-        found.len() - killed,
-        begin.elapsed().as_secs_f64()
-    );
+    for one in found.iter().filter(|one| one.killer().is_none()) {
+        println!("{}", line(one));
+    }
+    let sum = format!("{}, {:.0} s", sum(&found), begin.elapsed().as_secs_f64());
     println!("{sum}");
-    if report {
-        let path = layout::repository().join("docs/reference/mutants.md");
+    if arguments.report {
+        let path = layout::repository().join(PAGE);
         std::fs::write(&path, page(&found, &sum))?;
     }
-    Ok(if killed == found.len() {
+    Ok(if found.iter().all(|one| one.killer().is_some()) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
 }
 
-/// The operator with the switches, beside the one without, which is put back in its place.
-fn build() -> Result<PathBuf> {
-    let cargo = |features: &[&str]| -> Result<()> {
-        let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "operator"])
-            .args(features)
-            .current_dir(layout::repository())
-            .status()?;
-        ensure!(status.success(), "the operator cannot be built");
-        Ok(())
-    };
-    cargo(&["--features", "mutants"])?;
-    let program = testkit::process::this_program()?;
-    let folder = program.parent().context("this program is in no folder")?;
-    let binary = folder.join("orchestrator-mutants");
-    std::fs::copy(folder.join("orchestrator"), &binary)?;
-    cargo(&[])?;
-    Ok(binary)
+/// The mutants that were asked for, with what may see them.
+fn chosen(arguments: &Arguments) -> Result<Vec<(About, Vec<Sight>)>> {
+    let mut chosen = Vec::new();
+    for name in &arguments.names {
+        ensure!(
+            Mutant::named(name).is_some(),
+            "there is no mutant '{name}'; 'cargo xtask mutants --list' has them"
+        );
+    }
+    for mutant in Mutant::ALL {
+        let about = mutant.about();
+        let names = &arguments.names;
+        if names.is_empty() || names.iter().any(|name| name == about.id) {
+            chosen.push((about, sights(about.seen_by)?));
+        }
+    }
+    if let Some(count) = arguments.rotate {
+        let seed = seed(arguments.seed)?;
+        println!("seed {} ({})", seed.number, seed.origin);
+        chosen = rotated(chosen, count, seed.number);
+    }
+    Ok(chosen)
+}
+
+/// So many of those that plays can see.
+fn rotated<T>(all: Vec<(T, Vec<Sight>)>, count: usize, seed: u64) -> Vec<(T, Vec<Sight>)> {
+    let is_played = |sight: &Sight| matches!(sight, Sight::Play(..));
+    let mut left: Vec<_> = all
+        .into_iter()
+        .filter(|(_, sights)| sights.iter().any(is_played))
+        .collect();
+    let mut random = Random::new(seed);
+    let mut some = Vec::new();
+    while some.len() < count && !left.is_empty() {
+        let (mutant, mut sights) = left.swap_remove(random.below(left.len()));
+        sights.retain(is_played);
+        some.push((mutant, sights));
+    }
+    some
 }
 
 async fn hunt(chosen: Vec<(About, Vec<Sight>)>, binary: &Path) -> Result<Vec<Found>> {
-    let mut found: Vec<Found> = chosen
+    let is_played = |sight: &Sight| matches!(sight, Sight::Play(..));
+    let has_plays = chosen
         .iter()
-        .map(|(about, _)| Found {
+        .any(|(_, sights)| sights.iter().any(is_played));
+    let mut found: Vec<Found> = if has_plays {
+        let families: Vec<&'static Family> = Family::ALL.iter().collect();
+        let stand = Stand::start(&families, binary.to_owned()).await?;
+        let result = plays(&stand, &chosen).await;
+        stand.stop().await?;
+        result?
+    } else {
+        let all = chosen.iter();
+        all.map(|(about, _)| Found {
             about: *about,
-            killer: None,
+            seen: Vec::new(),
         })
-        .collect();
-    for family in Family::ALL {
-        // Those of this family that no play saw yet.
-        let mut open = chosen.clone();
-        for ((_, sights), known) in open.iter_mut().zip(&found) {
-            sights.retain(|sight| known.killer.is_none() && family_of(sight) == Some(family));
-        }
-        if open.iter().all(|(_, sights)| sights.is_empty()) {
-            continue;
-        }
-        let stand = Stand::of(family, binary.to_owned()).await?;
-        let result = plays(&stand, &open).await;
-        stand.down().await?;
-        for (known, one) in found.iter_mut().zip(result?) {
-            known.killer = known.killer.take().or(one.killer);
-        }
-    }
+        .collect()
+    };
     let left: Vec<(usize, Sight)> = chosen
         .iter()
         .enumerate()
-        .filter(|(place, _)| found.get(*place).is_some_and(|one| one.killer.is_none()))
+        .filter(|(place, _)| found.get(*place).is_some_and(|one| one.killer().is_none()))
         .flat_map(|(place, (_, sights))| sights.iter().map(move |sight| (place, sight.clone())))
-        .filter(|(_, sight)| !matches!(sight, Sight::Play(..)))
+        .filter(|(_, sight)| !is_played(sight))
         .collect();
-    for (place, killer) in cases(&chosen, left, binary).await? {
+    for (place, sighting) in cases::run(&chosen, left, binary).await? {
         if let Some(one) = found.get_mut(place) {
-            one.killer = one.killer.take().or(Some(killer));
+            one.seen.push(sighting);
         }
     }
     Ok(found)
 }
 
-/// The family whose scenario it is, if it is one.
-fn family_of(sight: &Sight) -> Option<Family> {
-    let Sight::Play(name, _) = sight else {
-        return None;
-    };
-    let of_tenants = tenants::scenarios();
-    let is_of_tenants = of_tenants.iter().any(|one| one.name() == name);
-    Some(match is_of_tenants {
-        true => Family::Tenants,
-        false => Family::Tasks,
-    })
-}
-
 /// Plays the scenarios that can see each mutant until one does.
 async fn plays(stand: &Stand, chosen: &[(About, Vec<Sight>)]) -> Result<Vec<Found>> {
-    let used = |scenario: &Arc<dyn Scenario>| {
+    let used = |name: &str| {
         let mut sights = chosen.iter().flat_map(|(_, sights)| sights.iter());
-        sights.any(|sight| matches!(sight, Sight::Play(name, _) if name == scenario.name()))
+        sights.any(|sight| matches!(sight, Sight::Play(of, _) if of == name))
     };
-    let mut scenarios = stand.scenarios.clone();
-    if stand.family == Family::Tasks {
-        scenarios.extend(tasks::slow());
-    }
-    scenarios.retain(used);
+    let slow = stand.families.iter().flat_map(|one| &one.slow);
+    let cast: Vec<Cast> = stand
+        .scenarios()
+        .chain(slow)
+        .filter(|(_, scenario)| used(scenario.name()))
+        .cloned()
+        .collect();
     // The control: the same build without a bug must be seen by nobody.
-    let lessons = Arc::new(super::learned(stand, &scenarios, PLAYS, QUIET).await?);
-    control(stand, &lessons, chosen).await?;
+    let learning = super::learned(&cast, PLAYS, QUIET).await?;
+    ensure!(
+        learning.is_clean(),
+        "a scenario goes wrong without a mutant and without a fault"
+    );
+    control(&learning, chosen).await?;
+    let learning = Arc::new(learning);
     let gate = Arc::new(Semaphore::new(PLAYS));
     let mut hunts = JoinSet::new();
     for (place, (about, sights)) in chosen.iter().cloned().enumerate() {
-        let (theatre, gate) = (Arc::clone(&stand.theatre), Arc::clone(&gate));
-        let lessons = Arc::clone(&lessons);
+        let (gate, learning) = (Arc::clone(&gate), Arc::clone(&learning));
         hunts.spawn(async move {
             let _permit = gate.acquire().await;
-            let mut killer = None;
+            let mut found = Found {
+                about,
+                seen: Vec::new(),
+            };
             for sight in &sights {
-                if killer.is_none()
-                    && let Some(plan) = plan_of(sight, &lessons)
+                if found.killer().is_none()
+                    && let Some(plan) = plan_of(sight, &learning.lessons)
                 {
-                    killer = seen(&theatre, &lessons, plan?, about, sight).await?;
+                    found
+                        .seen
+                        .extend(seen(&learning, plan?, about, sight).await?);
                 }
             }
-            anyhow::Ok((place, Found { about, killer }))
+            anyhow::Ok((place, found))
         });
     }
     let mut found = BTreeMap::new();
     while let Some(ended) = hunts.join_next().await {
         let (place, one) = ended??;
-        if one.killer.is_some() {
+        if one.killer().is_some() {
             println!("{}", line(&one));
         }
         found.insert(place, one);
@@ -215,10 +286,10 @@ async fn plays(stand: &Stand, chosen: &[(About, Vec<Sight>)]) -> Result<Vec<Foun
 }
 
 /// Plays each script once without a bug: what is red anyway sees nothing.
-async fn control(stand: &Stand, lessons: &[Lesson], chosen: &[(About, Vec<Sight>)]) -> Result<()> {
+async fn control(learning: &Learning, chosen: &[(About, Vec<Sight>)]) -> Result<()> {
     let mut plans: BTreeMap<String, Plan> = BTreeMap::new();
     for sight in chosen.iter().flat_map(|(_, sights)| sights.iter()) {
-        if let Some(plan) = plan_of(sight, lessons) {
+        if let Some(plan) = plan_of(sight, &learning.lessons) {
             let plan = plan?;
             if !plan.script.is_empty() {
                 plans.insert(plan.id(), plan);
@@ -231,7 +302,7 @@ async fn control(stand: &Stand, lessons: &[Lesson], chosen: &[(About, Vec<Sight>
         environment: Vec::new(),
     };
     let plans = plans.into_values().collect();
-    let tally = campaign::run(&stand.theatre, lessons, plans, &manner, |_, _| {}).await?;
+    let tally = campaign::run(learning, plans, &manner, |_, _| {}).await?;
     for (id, violations) in &tally.divergences {
         println!("without a mutant {id}: {}", campaign::words(violations));
     }
@@ -249,26 +320,48 @@ async fn control(stand: &Stand, lessons: &[Lesson], chosen: &[(About, Vec<Sight>
 }
 
 async fn seen(
-    theatre: &Arc<testkit::faults::play::Theatre>,
-    lessons: &[Lesson],
+    learning: &Learning,
     plan: Plan,
     about: About,
     sight: &Sight,
-) -> Result<Option<(String, String)>> {
+) -> Result<Option<Sighting>> {
     let manner = Manner {
         parallel: 1,
         stops_at_first: true,
         environment: vec![(SWITCH.to_owned(), about.id.to_owned())],
     };
-    let tally = campaign::run(theatre, lessons, vec![plan], &manner, |_, _| {}).await?;
+    let tally = campaign::run(learning, vec![plan], &manner, |_, _| {}).await?;
     for (id, why) in &tally.unjudged {
         println!("not judged {} {id}: {why}", about.id);
     }
     let first = tally.divergences.first();
-    Ok(first.and_then(|(_, violations)| {
-        let violation = violations.first()?;
-        Some((sight.to_string(), violation.to_string()))
-    }))
+    Ok(first.and_then(|(_, violations)| sighting(&about, sight.to_string(), violations)))
+}
+
+/// Everything that one play said.
+fn sighting(about: &About, sight: String, violations: &[Violation]) -> Option<Sighting> {
+    let own = |one: &&Violation| about.oracle() == Some(short(one.oracle).as_str());
+    let first = violations.iter().find(own).or(violations.first())?;
+    let oracles: BTreeSet<String> = violations.iter().map(name).collect();
+    Some(Sighting {
+        sight,
+        oracles: oracles.into_iter().collect(),
+        words: first.to_string(),
+    })
+}
+
+/// `O0` of `O0 no false green`.
+fn short(oracle: Oracle) -> String {
+    let words = oracle.to_string();
+    words.split(' ').next().unwrap_or_default().to_owned()
+}
+
+/// The oracle that spoke. That a play does not come to its end is seen by its own wait, not by an oracle.
+fn name(violation: &Violation) -> String {
+    match violation.words.starts_with(campaign::NO_END) {
+        true => "the play's own wait".to_owned(),
+        false => short(violation.oracle),
+    }
 }
 
 fn plan_of(sight: &Sight, lessons: &[Lesson]) -> Option<Result<Plan>> {
@@ -287,221 +380,148 @@ fn plan_of(sight: &Sight, lessons: &[Lesson]) -> Option<Result<Plan>> {
     })
 }
 
-/// Runs cases with the mutants that no play saw; first all of them without one, because a case
-/// that fails anyway sees nothing.
-async fn cases(
-    chosen: &[(About, Vec<Sight>)],
-    left: Vec<(usize, Sight)>,
-    binary: &Path,
-) -> Result<Vec<(usize, (String, String))>> {
-    let mut suites: Vec<String> = Vec::new();
-    for (_, sight) in &left {
-        if let Sight::Case(suite, _) = sight
-            && !suites.contains(suite)
-        {
-            suites.push(suite.clone());
-        }
-    }
-    for suite in suites {
-        let mut names: Vec<&str> = Vec::new();
-        for (_, sight) in &left {
-            if let Sight::Case(of, name) = sight
-                && *of == suite
-                && !names.contains(&name.as_str())
-            {
-                names.push(name);
-            }
-        }
-        let control = case(binary, None, &suite, &names).await?;
-        ensure!(
-            control.is_none(),
-            "without a mutant: {}",
-            control.unwrap_or_default()
-        );
-    }
-    let gate = Arc::new(Semaphore::new(CASES));
-    let mut hunts = JoinSet::new();
-    for (place, sight) in left {
-        let Some((about, _)) = chosen.get(place) else {
-            continue;
-        };
-        let (id, gate, binary) = (about.id, Arc::clone(&gate), binary.to_owned());
-        hunts.spawn(async move {
-            let _permit = gate.acquire().await;
-            let failure = match &sight {
-                Sight::Case(suite, name) => case(&binary, Some(id), suite, &[name]).await?,
-                Sight::Freeze => freeze(&binary, id).await?,
-                Sight::Play(..) => None,
-            };
-            anyhow::Ok((place, id, sight, failure))
-        });
-    }
-    let mut killers = Vec::new();
-    while let Some(ended) = hunts.join_next().await {
-        let (place, id, sight, failure) = ended??;
-        match failure {
-            Some(words) => {
-                println!("killed    {id:<26} {sight}: {words}");
-                killers.push((place, (sight.to_string(), words)));
-            }
-            None => println!("not seen  {id:<26} {sight}"),
-        }
-    }
-    Ok(killers)
-}
-
-/// The first case that failed, in its own words.
-async fn case(
-    binary: &Path,
-    mutant: Option<&str>,
-    suite: &str,
-    names: &[&str],
-) -> Result<Option<String>> {
-    let mut arguments = vec!["e2e", suite];
-    arguments.extend(names);
-    let text = told(binary, mutant, &arguments).await?;
-    let failed = text.lines().find(|line| line.starts_with("FAILED"));
-    ensure!(
-        failed.is_some() || text.contains("passed, 0 failed"),
-        "'{}' ended without a result: {text}",
-        arguments.join(" ")
-    );
-    Ok(failed.map(|line| line.trim_start_matches("FAILED").trim().to_owned()))
-}
-
-/// What the frozen leader did that it must not.
-async fn freeze(binary: &Path, mutant: &str) -> Result<Option<String>> {
-    let times = ["--kills", "0", "--terms", "0", "--freezes", "2"];
-    let arguments = [&["faults", "replicas"], &times[..]].concat();
-    let text = told(binary, Some(mutant), &arguments).await?;
-    let failed = text.lines().find(|line| line.contains("MUST NOT BE"));
-    ensure!(
-        failed.is_some() || text.contains("no write begun without the Lease"),
-        "'{}' ended without a result: {text}",
-        arguments.join(" ")
-    );
-    Ok(failed.map(|line| line.trim().to_owned()))
-}
-
-/// What a chore of this program says with another operator.
-async fn told(binary: &Path, mutant: Option<&str>, arguments: &[&str]) -> Result<String> {
-    let mut command = tokio::process::Command::new(testkit::process::this_program()?);
-    command
-        .args(arguments)
-        .env(operator::BINARY_VARIABLE, binary)
-        .current_dir(layout::repository())
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
-    if let Some(mutant) = mutant {
-        command.env(SWITCH, mutant);
-    }
-    let output = command.output().await?;
-    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
-    text.push_str(&String::from_utf8_lossy(&output.stderr));
-    Ok(text)
-}
-
 fn line(found: &Found) -> String {
-    let id = found.about.id;
-    match &found.killer {
-        Some((sight, words)) => format!("killed    {id:<26} {sight}: {words}"),
-        None => format!("SURVIVED  {id}"),
+    let (id, oracles) = (found.about.id, found.oracles());
+    match (found.killer(), found.about.oracle()) {
+        (Some(Sighting { sight, words, .. }), _) => {
+            format!("killed    {id:<26} by {oracles}: {sight}: {words}")
+        }
+        (None, Some(oracle)) if !found.seen.is_empty() => {
+            format!("SURVIVED  {id:<26} seen by another oracle only ({oracles}), wanted {oracle}")
+        }
+        (None, _) => format!("SURVIVED  {id}"),
     }
+}
+
+/// How many there are of which sort.
+fn sum(found: &[Found]) -> String {
+    let killed = found.iter().filter(|one| one.killer().is_some()).count();
+    let survived = found.len() - killed;
+    let by_another = |one: &&Found| one.killer().is_none() && !one.seen.is_empty();
+    let by_another = found.iter().filter(by_another).count();
+    let by_oracle = |one: &&Found| {
+        let killer = one.killer();
+        killer.is_some_and(|killer| killer.oracles.iter().any(|name| name.starts_with('O')))
+    };
+    let by_oracle = found.iter().filter(by_oracle).count();
+    format!(
+        "{} mutants, {killed} killed ({by_oracle} of them by an oracle), {survived} survived \
+         ({by_another} of them seen by another oracle only)",
+        found.len()
+    )
 }
 
 /// The page of the docs.
 fn page(found: &[Found], sum: &str) -> String {
     let mut text = format!(
-        "<!-- Written by `cargo xtask mutants --report` -->\n# Mutants\n\n\
+        "<!-- Written by `cargo xtask mutants --report` -->\n# Mutants\n\n{}\n\
          Bugs that were put into the operator on purpose, one at a time, to see whether the suites notice.\n\
-         Each is a switch of a test build; no release has them.\n\n{sum}.\n\n\
-         | mutant | class | what goes wrong | seen by | what it said |\n|---|---|---|---|---|\n"
+         Each is a switch of a test build; no release has them. A mutant of the class *false success* must be\n\
+         seen by the oracle O0, one of *secret leakage* by O7: other sightings do not count for these.\n\n{sum}.\n\n\
+         | mutant | class | what goes wrong | seen in | by | what it said |\n|---|---|---|---|---|---|\n",
+        age::header()
     );
-    for Found { about, killer } in found {
-        let (sight, words) = match killer {
-            Some((sight, words)) => (format!("`{sight}`"), words.replace('|', "/")),
-            None => ("**nobody**".to_owned(), String::new()),
+    for one in found {
+        let About {
+            id, class, words, ..
+        } = one.about;
+        let (sight, said) = match (one.killer(), one.seen.is_empty()) {
+            (Some(killer), _) => (format!("`{}`", killer.sight), killer.words.as_str()),
+            (None, false) => ("**survived**: seen by another oracle only".to_owned(), ""),
+            (None, true) => ("**survived**: seen by nobody".to_owned(), ""),
         };
-        let words = api::status::bounded(&words.replace(['\n', '<', '>'], " "), 160);
+        let said = said.replace('|', "/").replace(['\n', '<', '>'], " ");
+        let said = api::status::bounded(&said, WORDS);
+        let oracles = one.oracles();
         text.push_str(&format!(
-            "| `{}` | {} | {} | {sight} | {words} |\n",
-            about.id, about.class, about.words
+            "| `{id}` | {class} | {words} | {sight} | {oracles} | {said} |\n"
         ));
     }
     text
-}
-
-/// From the words of the table: `; ` between plays; `SCENARIO`, `SCENARIO, FAULT with FAULT`,
-/// `e2e SUITE: CASE`, or `freeze`.
-fn sights(words: &str) -> Result<Vec<Sight>> {
-    words
-        .split("; ")
-        .map(|one| sight(one).with_context(|| format!("cannot read '{one}'")))
-        .collect()
-}
-
-fn sight(words: &str) -> Result<Sight> {
-    if words == "freeze" {
-        return Ok(Sight::Freeze);
-    }
-    if let Some(case) = words.strip_prefix("e2e ") {
-        let (suite, case) = case.split_once(": ").context("no case")?;
-        return Ok(Sight::Case(suite.to_owned(), case.to_owned()));
-    }
-    let (scenario, script) = match words.split_once(", ") {
-        None => (words, Vec::new()),
-        Some((scenario, faults)) => {
-            let script: Result<_> = faults.split(" with ").map(str::parse).collect();
-            (scenario, script?)
-        }
-    };
-    Ok(Sight::Play(scenario.to_owned(), script))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_mutant_says_what_can_see_it() {
-        for mutant in Mutant::ALL {
-            let about = mutant.about();
-            let found = sights(about.seen_by);
-            assert!(found.is_ok(), "{}: {found:?}", about.id);
-        }
+    fn found(id: &str, said: &[&[(Oracle, &str)]]) -> Found {
+        let about = Mutant::named(id).unwrap().about();
+        let all = said.iter().map(|violations| {
+            let violations: Vec<Violation> = violations
+                .iter()
+                .map(|(oracle, words)| Violation {
+                    oracle: *oracle,
+                    words: (*words).to_owned(),
+                })
+                .collect();
+            sighting(&about, "play/".to_owned(), &violations).unwrap()
+        });
+        let seen = all.collect();
+        Found { about, seen }
     }
 
     #[test]
-    fn words_of_the_table_become_plays() {
-        let read = |words: &str| {
-            let all = sights(words).unwrap();
-            let all: Vec<String> = all.iter().map(ToString::to_string).collect();
-            all.join(" | ")
+    fn a_lie_counts_as_seen_by_its_oracle_only() {
+        let other: &[(Oracle, &str)] = &[
+            (Oracle::SameEnd, "other words"),
+            (Oracle::Quiet, "it writes"),
+        ];
+        let own: &[(Oracle, &str)] = &[
+            (Oracle::SameEnd, "it did not come to its end: waited"),
+            (Oracle::NoFalseGreen, "says so, but"),
+        ];
+        let survived = found("push-unconfirmed", &[other]);
+        assert!(survived.killer().is_none());
+        let said = line(&survived);
+        assert!(
+            said.contains("SURVIVED") && said.contains("another oracle only (O1, O5), wanted O0"),
+            "{said}"
+        );
+        let killed = found("push-unconfirmed", &[other, own]);
+        let killer = killed.killer().unwrap();
+        assert_eq!(killer.words, "O0 no false green: says so, but");
+        assert_eq!(killed.oracles(), "O0, O1, O5, the play's own wait");
+        assert!(found("body-logged", &[own]).killer().is_none());
+        assert!(found("hot-loop", &[other]).killer().is_some());
+        assert_eq!(
+            sum(&[survived, killed, found("hot-loop", &[])]),
+            "3 mutants, 1 killed (1 of them by an oracle), 2 survived (1 of them seen by another oracle only)"
+        );
+    }
+
+    #[test]
+    fn the_page_names_all_oracles() {
+        let both: &[(Oracle, &str)] = &[(Oracle::NoLeak, "a | b"), (Oracle::Quiet, "c")];
+        let text = page(
+            &[found("body-logged", &[both]), found("hot-loop", &[])],
+            "2",
+        );
+        assert!(
+            text.contains("| `play/` | O5, O7 | O7 no panic, no leak: a / b |"),
+            "{text}"
+        );
+        assert!(text.contains("**survived**: seen by nobody"), "{text}");
+    }
+
+    #[test]
+    fn over_time_every_mutant_that_plays_can_see_has_its_turn() {
+        let all = || -> Vec<(&str, Vec<Sight>)> {
+            let abouts = Mutant::ALL.iter().map(|mutant| mutant.about());
+            abouts
+                .map(|about| (about.id, sights(about.seen_by).unwrap()))
+                .collect()
         };
-        for (words, wanted) in [
-            ("retry", "retry/"),
-            (
-                "success, create-jobs=lost-504 with watch-jobs=stale-2000",
-                "success/create-jobs:#1=lost-504+watch-jobs=stale-2000",
-            ),
-            (
-                "success, create-jobs=403x9; e2e tasks: quota",
-                "success/create-jobs:#1=403x9 | e2e tasks quota",
-            ),
-            (
-                "success, patch-taskruns.status#2=500",
-                "success/patch-taskruns.status:#2=500",
-            ),
-            ("freeze", "faults replicas, the leader frozen"),
-        ] {
-            assert_eq!(read(words), wanted);
+        let ids = |some: Vec<(&'static str, Vec<Sight>)>| -> Vec<&str> {
+            some.into_iter().map(|(id, _)| id).collect()
+        };
+        let some = ids(rotated(all(), 5, 3));
+        assert_eq!(some.len(), 5);
+        assert_eq!(some, ids(rotated(all(), 5, 3)));
+        let mut seen = BTreeSet::new();
+        for seed in 0..200 {
+            seen.extend(ids(rotated(all(), 5, seed)));
         }
-        for wrong in [
-            "success, create-jobs",
-            "success, create-jobs=no",
-            "e2e tasks",
-        ] {
-            assert!(sights(wrong).is_err(), "{wrong}");
-        }
+        assert_eq!(seen.len(), rotated(all(), usize::MAX, 0).len());
+        assert!(!seen.contains("name-cut"), "only a case sees it");
     }
 }

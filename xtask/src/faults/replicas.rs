@@ -39,9 +39,11 @@ use testkit::{
 use tokio::time::sleep;
 
 use self::log::{Late, late, made_twice, writes};
+use super::tasks;
 use crate::testbed::announce;
 
-const NAMESPACE: &str = "replicas";
+/// No play's namespace has it in its name.
+const NAMESPACE: &str = "takeover";
 const AGENT: &str = "agent";
 /// Without a hyphen: the children of a run are named after it.
 const SERVICE: &str = "replicas";
@@ -50,6 +52,8 @@ const CONFIG: &str = "leaderElection: {leaseDurationSeconds: 3, renewSeconds: 1}
                       tasks: {cleanup: {completedJobDelayMinutes: 0}}\n";
 /// Between two runs: what the fake nodes can follow on two cores.
 const PACE: Duration = Duration::from_millis(250);
+/// The same on a real node, where each is a container.
+const REAL_PACE: Duration = Duration::from_millis(1000);
 /// Submitted together just before a freeze, so that it finds passes on their way.
 const BURST: usize = 16;
 /// More than the whole suite submits; the witness keeps so many.
@@ -158,20 +162,26 @@ impl fmt::Display for Times<'_> {
     }
 }
 
-/// Kills the leader so often, tells it to stop so often, freezes it so often.
+/// Kills the leader so often, tells it to stop so often, freezes it so often; on a cluster of fake nodes,
+/// which can follow more runs.
 ///
 /// # Errors
 /// When that could not be done, or nobody took over; what the operators did wrong is in the report.
-pub(crate) async fn run(kills: usize, terms: usize, freezes: usize) -> Result<Report> {
+pub(crate) async fn run(counts: [usize; 3]) -> Result<Report> {
     let name = format!("replicas-{}", std::process::id());
     let cluster = Cluster::start(&name, Tier::Kwok).await?;
     announce(&cluster);
-    let report = campaign(&cluster, [kills, terms, freezes]).await;
+    let report = on(&cluster, counts).await;
     cluster.stop().await?;
     report
 }
 
-async fn campaign(cluster: &Cluster, counts: [usize; 3]) -> Result<Report> {
+/// The same on this cluster, in a namespace of its own. Others may use the cluster: the operators are told
+/// apart by their tokens.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) async fn on(cluster: &Cluster, counts: [usize; 3]) -> Result<Report> {
     let (client, config) = (cluster.client().await?, cluster.config().await?);
     operator::install(&client, api::crd::tasks()).await?;
     prepare(&client).await?;
@@ -195,9 +205,13 @@ async fn campaign(cluster: &Cluster, counts: [usize; 3]) -> Result<Report> {
         runs: Api::namespaced(client.clone(), NAMESPACE),
         count: AtomicUsize::new(0),
         is_over: AtomicBool::new(false),
+        pace: match cluster.tier {
+            Tier::Node => REAL_PACE,
+            Tier::Api | Tier::Kwok => PACE,
+        },
     };
     let mut pair = Pair::start(&crew).await?;
-    ready_agent(&client).await?;
+    ready_agent(&client, cluster.tier).await?;
     let disturbed = async {
         let times = pair.disturb(&crew, &load, counts).await;
         load.is_over.store(true, Ordering::Relaxed);
@@ -211,7 +225,7 @@ async fn campaign(cluster: &Cluster, counts: [usize; 3]) -> Result<Report> {
 
     witness.caught_up(&client).await?;
     let submitted = load.names();
-    let mut contradictions = judge::contradictions(&witness.of(NAMESPACE), &submitted);
+    let mut contradictions = judge::contradictions(&witness.of(NAMESPACE, &watched()), &submitted);
     contradictions.extend(settled.err().map(|error| format!("{error:#}")));
     // With the mark everything that was answered is in the log.
     cluster.audit().mark(&client).await?;
@@ -275,11 +289,20 @@ async fn prepare(client: &Client) -> Result<()> {
     .await
 }
 
-async fn ready_agent(client: &Client) -> Result<()> {
+/// On fake nodes no image is ever pulled.
+async fn ready_agent(client: &Client, tier: Tier) -> Result<()> {
     let agents: Api<Agent> = Api::namespaced(client.clone(), NAMESPACE);
     let agent: Agent = serde_json::from_value(json!({
         "apiVersion": "orchestrator.io/v1alpha1", "kind": "Agent",
-        "metadata": { "name": AGENT }, "spec": { "image": "none:1" },
+        "metadata": { "name": AGENT }, "spec": match tier {
+            Tier::Node => json!({
+                "image": tasks::BUSYBOX, "command": ["/bin/true"],
+                "resources": {
+                    "requests": { "cpu": "1m", "memory": "4Mi" }, "limits": { "memory": "64Mi" },
+                },
+            }),
+            Tier::Api | Tier::Kwok => json!({ "image": "none:1" }),
+        },
     }))?;
     agents.create(&PostParams::default(), &agent).await?;
     until(
@@ -302,6 +325,7 @@ struct Load {
     runs: Api<TaskRun>,
     count: AtomicUsize,
     is_over: AtomicBool,
+    pace: Duration,
 }
 
 fn name_of(index: usize) -> String {
@@ -317,7 +341,7 @@ impl Load {
     async fn run(&self) -> Result<()> {
         while !self.is_over.load(Ordering::Relaxed) {
             self.submit().await?;
-            sleep(PACE).await;
+            sleep(self.pace).await;
         }
         Ok(())
     }

@@ -1,16 +1,16 @@
 //! Changes of live objects' specs, made from the CRDs' schemas: refused with words and nothing
 //! touched, or taken and reported; and back again.
 //!
-//! Every object is read by watches of our own. Nothing here runs a container: the cluster has no
-//! node, and no repository is ever asked.
+//! Every object is read by watches of our own. Nothing here runs a container: the cluster has no node, or
+//! one that takes no Pods, and no repository is ever asked. Only the kinds of the tasks family are known.
 
 mod report;
+mod rest;
 mod sight;
 mod verdict;
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    fs,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -19,10 +19,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Node, ServiceAccount};
 use kube::{
     Api, Client,
-    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
     core::{ApiResource, DynamicObject},
 };
 use serde_json::{Value, json};
@@ -36,6 +36,7 @@ use tokio::task::JoinSet;
 
 pub(crate) use report::Report;
 use report::{Count, Played};
+use rest::process;
 use sight::Sight;
 
 /// How many objects are changed at a time: each waits more than it works.
@@ -58,13 +59,21 @@ const NAMESPACE: &str = "transitions";
 /// # Errors
 /// When there is no cluster, no operator, or an answer of the API server that is neither yes nor no.
 pub(crate) async fn run(count: usize, seed: u64) -> Result<Report> {
-    let chosen = specs::choose(&specs::tasks()?, count, seed);
-    ensure!(
-        chosen.len() == count,
-        "there are only {} transitions",
-        chosen.len()
-    );
-    on_a_cluster(chosen, seed).await
+    let chosen = chosen(count, seed)?;
+    alone(chosen, seed).await
+}
+
+/// The same on this cluster, in a namespace of its own. If the cluster has a real node, that takes no Pods
+/// from now on.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) async fn on(cluster: &Cluster, count: usize, seed: u64) -> Result<Report> {
+    let chosen = chosen(count, seed)?;
+    if cluster.tier == Tier::Node {
+        cordon(&cluster.client().await?).await?;
+    }
+    play_all(cluster, chosen, seed).await
 }
 
 /// Plays the transition of this name, as a report prints it.
@@ -74,15 +83,36 @@ pub(crate) async fn run(count: usize, seed: u64) -> Result<Report> {
 pub(crate) async fn run_only(name: &str) -> Result<Report> {
     let one = specs::find(&specs::tasks()?, name)
         .with_context(|| format!("there is no transition '{name}'"))?;
-    on_a_cluster(vec![one], 0).await
+    alone(vec![one], 0).await
 }
 
-async fn on_a_cluster(chosen: Vec<Transition>, seed: u64) -> Result<Report> {
+fn chosen(count: usize, seed: u64) -> Result<Vec<Transition>> {
+    let chosen = specs::choose(&specs::tasks()?, count, seed);
+    ensure!(
+        chosen.len() == count,
+        "there are only {} transitions",
+        chosen.len()
+    );
+    Ok(chosen)
+}
+
+async fn alone(chosen: Vec<Transition>, seed: u64) -> Result<Report> {
     let name = format!("transitions-{}", std::process::id());
     let cluster = Cluster::start(&name, Tier::Api).await?;
     let report = play_all(&cluster, chosen, seed).await;
     cluster.stop().await?;
     report
+}
+
+/// No node takes new Pods: images that do not exist are not pulled.
+async fn cordon(client: &Client) -> Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    for node in nodes.list(&ListParams::default()).await? {
+        let name = node.metadata.name.unwrap_or_default();
+        let patch = Patch::Merge(json!({ "spec": { "unschedulable": true } }));
+        nodes.patch(&name, &PatchParams::default(), &patch).await?;
+    }
+    Ok(())
 }
 
 async fn play_all(cluster: &Cluster, chosen: Vec<Transition>, seed: u64) -> Result<Report> {
@@ -522,70 +552,6 @@ impl Stage {
                 .await,
         )
     }
-
-    /// What must hold when all is done: the same process, with nothing to do and nothing to say.
-    async fn at_rest(&self, cluster: &Cluster, report: &mut Report) -> Result<()> {
-        let (code, words) = self.operator.page("/livez").await?;
-        if code != 200 {
-            report.violations.push(format!("/livez: {code} {words}"));
-        }
-        if process(&self.operator)? != self.process {
-            report.violations.push("another process".to_owned());
-        }
-        report.memory.1 = self.memory()?;
-        if report.memory.1 > 2 * report.memory.0 {
-            let (before, after) = report.memory;
-            let grown = format!("memory: {before} KiB before, {after} KiB after");
-            report.violations.push(grown);
-        }
-        let series = |name: &str, kind: &str| format!(r#"{name}{{kind="{kind}"}}"#);
-        let bugs = |kind: &str| {
-            format!(r#"orchestrator_reconcile_errors_total{{kind="{kind}",class="Bug"}}"#)
-        };
-        for kind in self.kinds.keys() {
-            for series in [
-                series("orchestrator_queue_depth", kind),
-                series("orchestrator_undecodable_objects", kind),
-                bugs(kind),
-            ] {
-                let value = self.operator.metric(&series).await?;
-                if value > 0.0 {
-                    report.violations.push(format!("{series} is {value}"));
-                }
-            }
-        }
-        let log = self.operator.log_text()?;
-        let panics = log.lines().filter(|line| line.contains("panicked"));
-        for line in panics.take(10) {
-            report.violations.push(format!("in the log: {line}"));
-        }
-        self.check_quiet(cluster, report).await
-    }
-
-    async fn check_quiet(&self, cluster: &Cluster, report: &mut Report) -> Result<()> {
-        let audit = cluster.audit();
-        let mark = audit.mark(&self.client).await?;
-        tokio::time::sleep(QUIET).await;
-        let counts = audit.counts(&self.client, mark).await?;
-        let user = &self.operator.user;
-        for (request, count) in counts.0 {
-            let is_lease = request.resource.starts_with("leases");
-            if request.is_write() && request.user == *user && !is_lease {
-                let (verb, resource) = (&request.verb, &request.resource);
-                let words = format!("not quiet: {verb} {resource} {count} times");
-                report.violations.push(words);
-            }
-        }
-        Ok(())
-    }
-
-    /// What the operator's process holds, in KiB.
-    fn memory(&self) -> Result<u64> {
-        let text = fs::read_to_string(format!("/proc/{}/status", self.process.0))?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let number = line.and_then(|line| line.split_whitespace().next());
-        Ok(number.context("no VmRSS")?.parse()?)
-    }
 }
 
 /// The kinds of the family, by name.
@@ -614,28 +580,4 @@ fn answer(said: kube::Result<DynamicObject>) -> Result<Answer> {
         }
         Err(error) => Err(error.into()),
     }
-}
-
-/// Number and start time of the operator's process: nothing else has its address as an argument.
-fn process(operator: &Operator) -> Result<(u32, String)> {
-    let wanted = format!("\0--address\0{}\0", operator.address);
-    for entry in fs::read_dir("/proc")? {
-        let name = entry?.file_name();
-        let Some(Ok(number)) = name.to_str().map(str::parse::<u32>) else {
-            continue;
-        };
-        // A process may end while we look.
-        let Ok(arguments) = fs::read(format!("/proc/{number}/cmdline")) else {
-            continue;
-        };
-        if String::from_utf8_lossy(&arguments).contains(&wanted) {
-            let stat = fs::read_to_string(format!("/proc/{number}/stat"))?;
-            let start = stat
-                .rsplit(')')
-                .next()
-                .and_then(|rest| rest.split(' ').nth(20));
-            return Ok((number, start.context("no start time")?.to_owned()));
-        }
-    }
-    bail!("the operator's process is gone")
 }

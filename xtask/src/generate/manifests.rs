@@ -73,7 +73,7 @@ fn families() -> Vec<Family> {
             permissions: api::rbac::tasks(),
             policies: Policies {
                 policies: api::policy::tasks(),
-                operator_policies: Vec::new(),
+                operator_policies: api::policy::task_operator(),
                 user_roles: api::policy::task_roles(),
                 shared: Vec::new(),
             },
@@ -83,7 +83,7 @@ fn families() -> Vec<Family> {
             crds: api::crd::tenants(),
             permissions: api::rbac::tenants(),
             policies: Policies {
-                policies: api::policy::tenants(),
+                policies: of_tenants(),
                 operator_policies: api::policy::tenant_operator(),
                 user_roles: api::policy::tenant_roles(),
                 shared: vec![
@@ -93,6 +93,13 @@ fn families() -> Vec<Family> {
             },
         },
     ]
+}
+
+/// About who writes Tenants, and about what is written in their namespaces.
+fn of_tenants() -> Vec<ValidatingAdmissionPolicy> {
+    let mut policies = api::policy::tenants();
+    policies.extend(api::policy::tenant_namespaces());
+    policies
 }
 
 /// Who may what.

@@ -3,7 +3,8 @@
 //! - [`manifests`]: the CRDs, the permissions and the policies, for the chart;
 //! - [`contract`]: the agent contract;
 //! - [`fields`]: the reference of fields, walked from the schemas of the CRDs;
-//! - [`words`]: the reference of reasons, phases and conditions.
+//! - [`words`]: the reference of reasons, phases and conditions;
+//! - [`crate::faults::age`]: on pages of reports, whether the code has changed since.
 
 mod contract;
 mod fields;
@@ -82,7 +83,10 @@ impl fmt::Display for Drift {
 /// With `check`, when anything differs.
 pub(crate) fn run(check: bool) -> Result<ExitCode> {
     let root = layout::repository();
-    let outputs = outputs()?;
+    let mut outputs = outputs()?;
+    // Not generated, but dated here.
+    let reports = crate::faults::age::pages()?.into_iter();
+    outputs.extend(reports.map(|(path, text)| Output { path, text }));
     let drifts = compare(root, OWNED, &outputs)?;
     for drift in &drifts {
         if check {
@@ -93,7 +97,7 @@ pub(crate) fn run(check: bool) -> Result<ExitCode> {
     }
     if check && !drifts.is_empty() {
         bail!(
-            "{} of {} generated files are not what the types say; run 'cargo xtask generate'",
+            "{} of {} generated files are not what the types or the commits say; run 'cargo xtask generate'",
             drifts.len(),
             outputs.len()
         );

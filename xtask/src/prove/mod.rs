@@ -13,7 +13,7 @@ use anyhow::Result;
 use futures::FutureExt;
 use testkit::{
     cluster::Tier,
-    suite::{CASE_LIMIT, Case},
+    suite::{CASE_LIMIT, Case, When},
 };
 
 /// Two cores: more at once only makes each slower.
@@ -25,7 +25,8 @@ macro_rules! case {
             name: $name,
             shows: $shows,
             tier: Tier::$tier,
-            alone: false,
+            suite: "",
+            when: When::Together,
             limit: CASE_LIMIT,
             run: |env| $run(env).boxed(),
         }
@@ -101,7 +102,7 @@ fn cases() -> Vec<Case> {
             kwok::thousand_jobs
         ),
         Case {
-            alone: true,
+            when: When::Alone,
             ..case!(
                 Node,
                 "csi-sanity",
@@ -110,7 +111,7 @@ fn cases() -> Vec<Case> {
             )
         },
         Case {
-            alone: true,
+            when: When::Alone,
             ..case!(
                 Node,
                 "kubelet",

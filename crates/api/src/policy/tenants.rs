@@ -1,8 +1,9 @@
-//! Who may what with Tenants, what their owners get, and where their operator may write.
+//! Admission policies and roles for Tenants: for their authors, for their owners, and for their
+//! operator.
 //!
-//! A Tenant belongs to no namespace, and who may write one has namespaces made, programs started and a
-//! role given. So no role of the cluster takes that right in: administrators have it, and those whom
-//! they give it to.
+//! A Tenant is cluster-scoped. The author of a Tenant causes the creation of namespaces, the start
+//! of programs and the binding of a role. So no role of the cluster includes permission to write
+//! Tenants: only administrators have it, and users to whom administrators grant it.
 
 use k8s_openapi::{
     api::{
@@ -15,26 +16,33 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use super::{Matched, READ, WRITE, judged, policy, refusal, requests, role, rule};
+use super::{
+    Matched, READ, WRITE, children, judged, policy, refusal, requests, role, rule,
+    task_operator::{own_lease, restricted, without_host},
+};
 use crate::{
     GROUP, names,
     rbac::{self, Permission, Scope},
-    tenants::{OWNER_ROLE, PROBE_CLASS},
+    tenants::{OWNER_ROLE, PROBE_CLASS, REDIS_SECRET},
 };
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// The policies about who writes Tenants. Their names are to be put behind that of an installation.
+/// Returns the policies for authors of Tenants. The installation must prefix their names with its
+/// own.
 #[must_use]
 pub fn tenants() -> Vec<ValidatingAdmissionPolicy> {
-    vec![references()]
+    let mut all = vec![references()];
+    all.extend(children::of_tenants());
+    all
 }
 
-/// What users may do with Tenants. Their names are to be put behind that of an installation.
+/// Returns roles for users of Tenants. The installation must prefix their names with its own.
 ///
-/// The cluster's own `view` takes one in: it counts for those who may see the whole cluster, because a
-/// Tenant is in no namespace. Nothing takes in `edit`, not even `admin`: it is given to someone by name.
-/// With it goes the right to give the owners' role; otherwise a Tenant could have no owners.
+/// The cluster's own `view` aggregates the role `view`. It has an effect only for users that may
+/// view the whole cluster, because a Tenant is in no namespace. No role aggregates `edit`, not even
+/// `admin`: an administrator grants it by name. It includes permission to bind the owners' role;
+/// otherwise a Tenant could have no owners.
 #[must_use]
 pub fn tenant_roles() -> Vec<ClusterRole> {
     let gives_the_role = PolicyRule {
@@ -55,12 +63,14 @@ pub fn tenant_roles() -> Vec<ClusterRole> {
     ]
 }
 
-/// What an owner may do in his Tenant's namespace: everything that a customer needs, nothing that opens
-/// the namespace, gives him more of the cluster, or reaches another Tenant.
+/// Returns the role of an owner in the namespace of their Tenant. It permits everything that a
+/// customer needs. It permits nothing that opens the namespace, gives the owner more of the
+/// cluster, or reaches another Tenant.
 ///
-/// Quotas, limits, policies and roles can be read, not written: they are what the Tenant says. Endpoints
-/// cannot be written, because a Service could lead into another namespace by them; nor Ingresses,
-/// because the name of a host is the whole cluster's.
+/// Owners can read quotas, limits, policies and roles, but not write them, because the Tenant's
+/// spec defines them. They cannot write Endpoints, because a Service could forward into another
+/// namespace with them. They cannot write Ingresses either, because host names belong to the whole
+/// cluster.
 #[must_use]
 pub fn tenant_owner_role() -> ClusterRole {
     let work: Vec<&str> = READ.iter().chain(WRITE).copied().collect();
@@ -80,7 +90,7 @@ pub fn tenant_owner_role() -> ClusterRole {
         rule("batch", &["cronjobs", "jobs"], &work),
         rule("autoscaling", &["horizontalpodautoscalers"], &work),
         rule("", &["pods/log"], &["get"]),
-        // By one verb or the other, depending on how a tool connects.
+        // Tools use one verb or the other, depending on how they connect.
         rule("", &["pods/exec", "pods/portforward"], &["create", "get"]),
         rule(
             "apps",
@@ -93,13 +103,14 @@ pub fn tenant_owner_role() -> ClusterRole {
         rule("discovery.k8s.io", &["endpointslices"], READ),
         rule("networking.k8s.io", &["ingresses", "networkpolicies"], READ),
         rule(RBAC, &["rolebindings"], READ),
-        // His own: a role in a namespace reaches no other.
+        // Only the owner's namespace: a role in a namespace has no effect in another one.
         rule("", &["namespaces"], &["get"]),
     ];
     role(OWNER_ROLE, &[], rules)
 }
 
-/// The class of the Pods that prove the isolation: quotas know them by it. They displace nobody.
+/// Returns the PriorityClass of the probe Pods. Quotas select probe Pods by it. The Pods preempt no
+/// others.
 #[must_use]
 pub fn tenant_probe_class() -> PriorityClass {
     PriorityClass {
@@ -114,8 +125,13 @@ pub fn tenant_probe_class() -> PriorityClass {
     }
 }
 
-/// Through a Tenant nobody gives a role that he could not give, or reads a Secret that he could not
-/// read. Who may give the owners' role could take it himself, and owners read the Secrets.
+/// Requires the author's permission for the role, the Secrets and the ConfigMaps of a Tenant. An
+/// author must not bind a role, or read a Secret, through a Tenant without permission to do so
+/// directly. A user that may bind the owners' role could bind it to themselves, and owners read the
+/// Secrets.
+///
+/// The operator passes the password of a Redis to the Tenant's programs. So a Tenant with a Redis
+/// references that Secret, although its spec does not name it.
 fn references() -> ValidatingAdmissionPolicy {
     let named = |path: &str, kind: &str| {
         format!(
@@ -135,6 +151,16 @@ fn references() -> ValidatingAdmissionPolicy {
         ),
         ("secrets", named("secretKeyRef", "Secret")),
         ("configMaps", named("configMapKeyRef", "ConfigMap")),
+        (
+            // A new Tenant may adopt the namespace, data and password of a deleted Tenant of the
+            // same name.
+            "usesThePassword",
+            "has(object.spec.redis) && (oldObject == null \
+             || object.spec.?redis != oldObject.spec.?redis \
+             || object.spec.?server != oldObject.spec.?server \
+             || object.spec.?networkPolicy != oldObject.spec.?networkPolicy)"
+                .to_owned(),
+        ),
         (
             "givesTheRole",
             format!(
@@ -163,7 +189,8 @@ fn references() -> ValidatingAdmissionPolicy {
             versions: &["v1alpha1"],
             resources: &["tenants"],
             name: "changed",
-            // A change of anything: who may not name the Secret may not change the program either.
+            // Any change counts: without permission for the Secret, an author may not change the
+            // program either.
             when: "oldObject == null || object.spec != oldObject.spec",
         },
         &variables,
@@ -178,28 +205,45 @@ fn references() -> ValidatingAdmissionPolicy {
             ),
             by_list("secrets", "secrets"),
             by_list("configMaps", "configmaps"),
+            refusal(
+                format!(
+                    "!variables.usesThePassword || variables.givesTheRole || authorizer.group('').resource('secrets').namespace(variables.place).name('{REDIS_SECRET}').check('get').allowed()"
+                ),
+                &format!(
+                    "spec.redis: who creates a Tenant with a Redis, or changes its 'server', 'redis' or 'networkPolicy', must be allowed to 'get' the Secret '{REDIS_SECRET}' in the Tenant's namespace, or to {gives}"
+                ),
+                &format!(
+                    "\"spec.redis: the programs of this Tenant get the password of its Redis: \" + {who}'get' the Secret '{REDIS_SECRET}' in the namespace '\" + variables.place + \"', or to {gives}\""
+                ),
+            ),
         ],
     )
 }
 
-/// Where the operator of Tenants may write: its rights hold in all namespaces, because those of Tenants
-/// are not known before. Each policy is to be given the condition [`by_user`], and a name behind that of
-/// an installation.
+/// Returns the bounds of the operator of Tenants. The operator has its permissions in all
+/// namespaces, because the namespaces of Tenants are not known in advance. The installation must
+/// add the condition [`by_user`] to each policy, and put its own name before the policy's name.
 ///
 /// # Guarantees
-/// - Beyond namespaces of Tenants it writes nothing but Events, its Lease, and Pods of one form in its
-///   own namespace: those try connections, and have neither a token nor a Secret.
-/// - It takes a namespace only if that says itself that it may be taken, and deletes none but Tenants'.
+/// - Outside the namespaces of Tenants, the operator writes only Events, its Lease, and probe Pods
+///   in its own namespace. These Pods have one form, without a token and without Secrets.
+/// - The operator adopts a namespace only if the namespace's own annotations allow it, and deletes
+///   only namespaces of Tenants.
 ///
 /// # Caveats
-/// A webhook that gives volumes to all Pods makes the operator's own ones refused: they would prove
-/// nothing then, and must be left out of it.
+/// If a webhook adds volumes to all Pods, the probe Pods in the operator's namespace are rejected.
+/// With such volumes they would prove nothing. The webhook must exclude these Pods.
 #[must_use]
 pub fn tenant_operator() -> Vec<ValidatingAdmissionPolicy> {
-    vec![own_places(), own_pods(), own_namespaces()]
+    vec![
+        own_places(),
+        own_pods(),
+        own_namespaces(),
+        own_lease("orchestrator-tenants"),
+    ]
 }
 
-/// That the request is of this user.
+/// Returns a condition that the request is from this user.
 #[must_use]
 pub fn by_user(user: &str) -> MatchCondition {
     MatchCondition {
@@ -208,8 +252,8 @@ pub fn by_user(user: &str) -> MatchCondition {
     }
 }
 
-/// Whether a namespace is a Tenant's: by its label, or, where someone took that away, by what the
-/// operator noted beside it.
+/// Returns an expression that checks whether a namespace belongs to a Tenant: by its label, or, if
+/// someone removed the label, by the operator's annotations.
 fn is_tenants(namespace: &str) -> String {
     let key = names::UID;
     let noted = annotated(namespace, &[names::UID, names::INTENT]);
@@ -218,12 +262,12 @@ fn is_tenants(namespace: &str) -> String {
     )
 }
 
-/// Whether a namespace says that a Tenant may take it.
+/// Returns an expression that checks whether a namespace allows its adoption by a Tenant.
 fn is_offered(namespace: &str) -> String {
     annotated(namespace, &[names::RETAINED_FROM, names::ADOPT])
 }
 
-/// Whether it has one of these annotations.
+/// Returns an expression that checks whether a namespace has one of these annotations.
 fn annotated(namespace: &str, keys: &[&str]) -> String {
     let annotations = format!("{namespace}.metadata.annotations");
     let any: Vec<String> = keys
@@ -233,8 +277,9 @@ fn annotated(namespace: &str, keys: &[&str]) -> String {
     format!("(has({annotations}) && ({}))", any.join(" || "))
 }
 
-/// Whether the request is about something in the namespace of a Tenant. The API server may know the
-/// namespace as it was a moment ago: one that was just taken said then that it might be.
+/// Returns an expression that checks whether the request is about an object in the namespace of a
+/// Tenant. The API server may have an outdated view of the namespace. A namespace that was just
+/// adopted still has the annotation that allowed the adoption in that view.
 fn in_a_tenants_place() -> String {
     format!(
         "{} || {}",
@@ -255,8 +300,8 @@ fn refused_beyond(expression: String, what: &str) -> Validation {
 
 const CHANGES: &[&str] = &["CREATE", "UPDATE", "DELETE"];
 
-/// What it may write in namespaces by its rights, Pods and Events aside: Events about a Tenant are
-/// in the namespace `default`.
+/// Returns the resources that the operator may write in namespaces, except Pods and Events. Events
+/// about a Tenant are in the namespace `default`.
 fn bounded() -> Vec<NamedRuleWithOperations> {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for Permission {
@@ -296,7 +341,8 @@ fn own_places() -> ValidatingAdmissionPolicy {
     )
 }
 
-/// In the operator's own namespace are other operators, with other rights: a Pod there could have theirs.
+/// Bounds the Pods that the operator writes. Its own namespace also contains other operators with
+/// other permissions, and a Pod there could use their ServiceAccounts.
 fn own_pods() -> ValidatingAdmissionPolicy {
     let component = "orchestrator.io/component";
     let pod = "variables.pod";
@@ -308,18 +354,14 @@ fn own_pods() -> ValidatingAdmissionPolicy {
          && {pod}.spec.?volumes.orValue([]).size() == 0 && {pod}.spec.?initContainers.orValue([]).size() == 0 \
          && {pod}.spec.containers.all(one, !has(one.envFrom) && one.?env.orValue([]).all(variable, !has(variable.valueFrom)))"
     );
-    let is_bounded = format!(
-        "!{pod}.spec.?hostNetwork.orValue(false) && !{pod}.spec.?hostPID.orValue(false) && !{pod}.spec.?hostIPC.orValue(false) \
-         && {pod}.spec.containers.all(one, !one.?securityContext.?privileged.orValue(false) \
-         && !one.?securityContext.?allowPrivilegeEscalation.orValue(true) \
-         && one.?securityContext.?capabilities.?add.orValue([]).size() == 0)"
-    );
+    let spec = format!("{pod}.spec");
+    let is_bounded = format!("{} && {}", without_host(&spec), restricted(&spec));
     let variables = [
         (
             "pod",
             "request.operation == 'DELETE' ? oldObject : object".to_owned(),
         ),
-        // 'system:serviceaccount:', its namespace, its name.
+        // The user name is 'system:serviceaccount', the namespace and the name, separated by ':'.
         (
             "isAtHome",
             "request.userInfo.username.split(':')[2] == request.namespace".to_owned(),
@@ -343,7 +385,8 @@ fn own_pods() -> ValidatingAdmissionPolicy {
     )
 }
 
-/// One that a Tenant left is nobody's until another takes it: it is not deleted.
+/// Bounds the namespaces that the operator writes. A retained namespace belongs to nobody until
+/// another Tenant adopts it, so the operator must not delete it.
 fn own_namespaces() -> ValidatingAdmissionPolicy {
     let old = "oldObject";
     let left = annotated(old, &[names::RETAINED_FROM]);
@@ -374,7 +417,7 @@ fn own_namespaces() -> ValidatingAdmissionPolicy {
                 ),
                 "namespaces of Tenants only, and such as say that a Tenant may take them",
             ),
-            // Whoever may make any Pod where nothing is enforced has the node.
+            // Without an enforced level, a user that may create any Pod controls the node.
             refused_beyond(
                 is_closed,
                 "namespaces that enforce the Pod Security level 'restricted', and opens none",
@@ -405,7 +448,7 @@ mod tests {
 
     #[test]
     fn an_owner_cannot_open_his_namespace_or_take_more() {
-        // What may be written, all of it; whatever else the role has is read.
+        // All resources that may be written. The rest of the role is read-only.
         let written = [
             "configmaps",
             "persistentvolumeclaims",
@@ -468,8 +511,8 @@ mod tests {
         }
     }
 
-    /// A field that names a namespace is one that the Tenant itself is about, or one that its
-    /// policies let in or out: nothing is read or made in another.
+    /// A field with a namespace is either the Tenant's own namespace, or one that its network
+    /// policies allow. Nothing is read or created in another namespace.
     #[test]
     fn fields_that_name_a_namespace_are_known() {
         let found: BTreeSet<String> = fields_of(crate::crd::tenants())
@@ -499,7 +542,7 @@ mod tests {
                 Scope::Watched if writes && *resource != "events" => {
                     assert!(bounded.iter().any(|known| known == resource), "{resource}");
                 }
-                // A new one wants a bound, or a word why not.
+                // A new write permission needs a bound, or a reason for its absence.
                 Scope::Cluster if writes => {
                     let known = ["namespaces", "tenants", "tenants/status"];
                     assert!(known.contains(resource), "{resource}");
@@ -510,7 +553,8 @@ mod tests {
         assert!(bounded.len() >= 10, "only {bounded:?}");
     }
 
-    /// The condition that says whose requests they judge is not theirs: without it they would judge all.
+    /// The condition with the user is added later. Without it, the policies would apply to all
+    /// users.
     #[test]
     fn policies_about_the_operator_wait_for_its_name() {
         for policy in tenant_operator() {

@@ -1,7 +1,10 @@
-//! What the process of the tenants family may do.
+//! The permissions of the tenants operator.
 
 use super::{Permission, Scope};
-use crate::{GROUP, tenants::OWNER_ROLE};
+use crate::{
+    GROUP,
+    tenants::{OWNER_ROLE, REDIS_SECRET},
+};
 
 pub(super) const ALL: &[Permission] = &[
     Permission {
@@ -119,7 +122,7 @@ pub(super) const ALL: &[Permission] = &[
     Permission {
         group: "",
         resource: "secrets",
-        names: &["tenant-redis"],
+        names: &[REDIS_SECRET],
         verbs: &["delete", "get", "list", "patch", "watch"],
         scope: Scope::Watched,
         why: "whether a Redis' password is there; no other Secret can be read",
@@ -168,7 +171,15 @@ pub(super) const ALL: &[Permission] = &[
         group: "coordination.k8s.io",
         resource: "leases",
         names: &[],
-        verbs: &["create", "get", "list", "update", "watch"],
+        verbs: &["create"],
+        scope: Scope::Own,
+        why: "one of the replicas leads; a policy admits only the Lease of the family",
+    },
+    Permission {
+        group: "coordination.k8s.io",
+        resource: "leases",
+        names: &["orchestrator-tenants"],
+        verbs: &["get", "list", "update", "watch"],
         scope: Scope::Own,
         why: "one of the replicas leads",
     },

@@ -1,4 +1,4 @@
-//! `Agent`: what a task runs on.
+//! `Agent`: the image and the settings with which tasks run.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::{
     rules,
 };
 
-/// What a task runs on: an image, its surroundings, and its limits.
+/// Image, environment and limits with which tasks run.
 ///
-/// The container always runs without root, without privileges and with a read-only context; see
-/// the agent contract for what it finds and what it must do.
+/// The container always runs without root, without privileges and with a read-only context. The
+/// agent contract describes its environment and its obligations.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "orchestrator.io",
@@ -30,7 +30,7 @@ use crate::{
     namespaced,
     status = "AgentStatus",
     derive = "PartialEq",
-    doc = "What a task runs on: an image, its surroundings and its limits.",
+    doc = "Image, environment and limits with which tasks run.",
     printcolumn(
         name = "Ready",
         type_ = "string",
@@ -61,25 +61,25 @@ use crate::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AgentSpec {
-    /// The image of the container, with a tag or a digest.
+    /// Container image, with a tag or a digest.
     #[schemars(
         length(min = 1, max = 512),
         regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")
     )]
     pub image: String,
 
-    /// The program, if not the image's own.
+    /// Program of the container. Default: the program of the image.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 4096)))]
     pub command: Vec<String>,
 
-    /// Its arguments.
+    /// Arguments of the program. Default: those of the image, if `command` is not set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 4096)))]
     pub args: Vec<String>,
 
-    /// Environment variables. Names that begin with `ORCHESTRATOR_` are ours; `HOME` is set to a
-    /// writable folder.
+    /// Environment variables of the container. Names that begin with `ORCHESTRATOR_` are reserved.
+    /// `HOME` is reserved, too, and set to a writable directory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
@@ -90,11 +90,13 @@ pub struct AgentSpec {
     #[schemars(length(max = 32))]
     pub env_from: Vec<EnvFrom>,
 
-    /// What the container asks for and may use; without it, the operator's configured default.
+    /// Resource requests and limits of the container. Default: `tasks.defaultResources` of the
+    /// operator's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
 
-    /// When the image is pulled: `Always`, `IfNotPresent`, `Never`.
+    /// When the kubelet pulls the image: `Always`, `IfNotPresent` or `Never`. Default: `Always` if
+    /// the image has the tag `latest`, or neither a tag nor a digest. Otherwise `IfNotPresent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(
         validation = Rule::new("self in ['Always', 'IfNotPresent', 'Never']")
@@ -103,17 +105,18 @@ pub struct AgentSpec {
     #[schemars(length(max = 16))]
     pub image_pull_policy: Option<String>,
 
-    /// Secrets with the registry's credentials.
+    /// Secrets with the credentials of the image registry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub image_pull_secrets: Vec<NamedRef>,
 
-    /// The user that the container runs as; never root. Files and volumes belong to the same group.
+    /// Numeric user that the container runs as; never 0 (root). Files and volumes belong to the
+    /// group with the same number. Default: 65532.
     #[serde(default = "default_user")]
     #[schemars(range(min = 1, max = 2_147_483_647))]
     pub run_as_user: i64,
 
-    /// The ServiceAccount of the Pod, in the same namespace.
+    /// ServiceAccount of the Pod, in the same namespace. Default: `default`.
     #[serde(default = "default_service_account")]
     #[schemars(
         length(min = 1, max = 253),
@@ -121,49 +124,54 @@ pub struct AgentSpec {
     )]
     pub service_account_name: String,
 
-    /// Whether the ServiceAccount's token is mounted.
+    /// Whether the token of the ServiceAccount is mounted. Default: false.
     #[serde(default)]
     pub automount_token: bool,
 
-    /// Where the files of the run are mounted, read-only.
+    /// Directory at which the files of the run are mounted, read-only.
+    /// Default: `/workspace/context`.
     #[serde(default = "default_context_path")]
     #[schemars(length(max = 255))]
     #[x_kube(validation = rules::absolute_path(), validation = rules::own_folder())]
     pub context_path: String,
 
-    /// The writable folder that the agent starts in.
+    /// Writable directory in which the agent starts.
     #[serde(default)]
     pub workspace: Workspace,
 
-    /// Files for every run of this agent, put before the run's own. A run's file of the same name wins.
+    /// Files for every run of this agent. If a file of the run has the same name, the run's file is
+    /// used instead.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["filename".into()]))]
     pub instructions: Vec<File>,
 
-    /// How long one attempt may take, from the container's start.
+    /// Maximum run time of the agent's container in one attempt, such as `90s` or `1h30m`. From
+    /// `1s` to `168h`. In a DocsRun, the step `publish` has 15 more minutes. Default: `1h`.
     #[serde(default = "default_timeout")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = rules::duration("1s", "168h"))]
     pub timeout: Duration,
 
-    /// How long it may take until the container starts: scheduling, volumes, the image.
+    /// Maximum time until the agent's container starts: scheduling, volumes, image pull, and in a
+    /// DocsRun the clone. In a DocsRun, it also limits the wait for the Git server before that.
+    /// From `1s` to `24h`. Default: `10m`.
     #[serde(default = "default_start_timeout")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = rules::duration("1s", "24h"))]
     pub start_timeout: Duration,
 
-    /// How often and when a failed attempt is repeated.
+    /// Retries of a failed attempt: the number of attempts, and the delay between them.
     #[serde(default)]
     pub retry: Retry,
 
-    /// What the agent promises to return.
+    /// Results that the agent promises to return.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub results: Vec<ResultSpec>,
 
-    /// The Pod's RuntimeClass.
+    /// RuntimeClass of the Pod. Default: the default of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),
@@ -171,7 +179,7 @@ pub struct AgentSpec {
     )]
     pub runtime_class_name: Option<String>,
 
-    /// Labels that a node must have.
+    /// Labels that a node must have to run the Pod.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "rules::node_selector")]
     pub node_selector: BTreeMap<String, String>,
@@ -181,7 +189,7 @@ pub struct AgentSpec {
     #[schemars(schema_with = "rules::tolerations")]
     pub tolerations: Vec<Toleration>,
 
-    /// The Pod's PriorityClass.
+    /// PriorityClass of the Pod. Default: the default of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),
@@ -206,7 +214,8 @@ fn default_start_timeout() -> Duration {
     std::time::Duration::from_secs(600).into()
 }
 
-/// Environment variables from all keys of one object: exactly one of the two.
+/// Environment variables from all keys of one object: exactly one of `secretRef` and
+/// `configMapRef`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -216,28 +225,28 @@ fn default_start_timeout() -> Duration {
         .message("'prefix' must not begin with 'ORCHESTRATOR_'; choose another")
 )]
 pub struct EnvFrom {
-    /// Put before each key.
+    /// Prefix that is added to each key. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_.-]*$"))]
     pub prefix: Option<String>,
-    /// A Secret in the same namespace.
+    /// Secret in the same namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<NamedRef>,
-    /// A ConfigMap in the same namespace.
+    /// ConfigMap in the same namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_ref: Option<NamedRef>,
 }
 
-/// The writable folder that an agent starts in.
+/// Writable directory in which an agent starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Workspace {
-    /// The most that it may hold.
+    /// Maximum size of the directory. Default: `1Gi`.
     #[serde(default = "default_size")]
     #[x_kube(validation = rules::more_than_zero())]
     pub size: Amount,
-    /// With it, the folder is a volume of this class that lives as long as the Pod; without it,
-    /// it is a part of the node's disk.
+    /// StorageClass of the volume for the directory. The volume lives as long as the Pod. If this
+    /// field is not set, the directory is on the disk of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),
@@ -259,15 +268,15 @@ impl Default for Workspace {
     }
 }
 
-/// How often and when a failed attempt is repeated.
+/// Retries of a failed attempt: the number of attempts, and the delay between them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Retry {
-    /// How many attempts there are in all.
+    /// Maximum number of attempts, including the first one, from 1 to 10. Default: 1.
     #[serde(default = "default_attempts")]
     #[schemars(range(min = 1, max = 10))]
     pub max_attempts: u32,
-    /// How long to wait between attempts.
+    /// Delay between attempts. It doubles from `initial` up to `max`.
     #[serde(default)]
     pub backoff: Backoff,
 }
@@ -285,17 +294,17 @@ impl Default for Retry {
     }
 }
 
-/// How long to wait between attempts: doubling from `initial` up to `max`.
+/// Delay between attempts. It doubles from `initial` up to `max`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::initial_within_max())]
 pub struct Backoff {
-    /// Before the second attempt.
+    /// Delay before the second attempt, from `1s` to `1h`. Default: `10s`.
     #[serde(default = "default_initial")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = rules::duration("1s", "1h"))]
     pub initial: Duration,
-    /// The longest wait.
+    /// Maximum delay, from `1s` to `24h`. Default: `5m`.
     #[serde(default = "default_max")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = rules::duration("1s", "24h"))]
@@ -318,35 +327,35 @@ impl Default for Backoff {
     }
 }
 
-/// A result that the agent promises.
+/// Result that the agent promises to return.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResultSpec {
-    /// The key in the JSON object that the agent writes.
+    /// Key in the JSON object that the agent writes.
     #[schemars(
         length(min = 1, max = 64),
         regex(pattern = r"^[A-Za-z][A-Za-z0-9_.-]*$")
     )]
     pub name: String,
-    /// Whether a run without it has failed.
+    /// Whether an attempt that ends without this result fails (`ResultMissing`). Default: false.
     #[serde(default)]
     pub required: bool,
 }
 
-/// What is known about an Agent.
+/// Observed state of an Agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentStatus {
-    /// `Pending` or `Ready`.
+    /// Phase of the Agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<AgentPhase>,
-    /// What every kind has.
+    /// Fields that every kind has.
     #[serde(flatten)]
     pub progress: Progress,
 }
 
 crate::phases! {
-    /// Where an Agent stands.
+    /// Phase of an Agent, for people. Programs should read the conditions.
     pub enum AgentPhase {
         Pending: "Something that it names is missing: a ServiceAccount, a class.",
             deadline "none: it waits for what is missing, and says what", undo "" => [Ready];

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::run::{Evidence, File, KeepChildren, RunPhase, RunPod};
 use crate::{Progress, Status, pod::NamedRef, rules};
 
-/// Documentation for a repository, written by an agent that holds no key, pushed and verified.
+/// Documentation for a repository, written by an agent without credentials, then pushed and
+/// verified.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "orchestrator.io",
@@ -22,7 +23,7 @@ use crate::{Progress, Status, pod::NamedRef, rules};
     status = "DocsRunStatus",
     derive = "PartialEq",
     validation = rules::name_for_a_branch(),
-    doc = "Documentation for a repository, written by an agent that holds no key, pushed and verified.",
+    doc = "Documentation for a repository, written by an agent without credentials, then pushed and verified.",
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(
         name = "Reason",
@@ -56,26 +57,28 @@ use crate::{Progress, Status, pod::NamedRef, rules};
     validation = rules::unchanging_option("credentialsSecretRef", "DocsRun")
 )]
 pub struct DocsRunSpec {
-    /// The repository: `https://host/path` or `ssh://user@host/path`. No user or password in it:
-    /// those are in the Secret. Addresses that a cluster's own Pods and Services may have are
-    /// refused unless the operator's configuration allows them, and so is plain `http://`.
+    /// URL of the repository: `https://host/path` or `ssh://user@host/path`. Immutable.
+    ///
+    /// It contains no user or password for https; those are in the Secret. The operator rejects
+    /// addresses that Pods and Services of a cluster may have, and plain `http://`, unless its
+    /// configuration allows them.
     #[schemars(length(min = 1, max = 500))]
     #[x_kube(validation = rules::unchanging("DocsRun"), validation = rules::repository_url())]
     pub repository_url: String,
 
-    /// The branch that the agent reads. Its head when the run starts is what the run works on,
-    /// whatever happens to the branch meanwhile.
+    /// Branch that the agent reads. The run works on the head that the branch has when the run
+    /// starts, even if the branch changes later. Immutable.
     #[schemars(length(min = 1, max = 200))]
     #[x_kube(validation = rules::unchanging("DocsRun"), validation = rules::branch())]
     pub source_branch: String,
 
-    /// The folder of the repository that the agent works in; `.` is its root.
+    /// Directory of the repository that the agent works in. Immutable. Default: `.`, the root.
     #[serde(default = "root")]
     #[schemars(length(min = 1, max = 200))]
     #[x_kube(validation = rules::unchanging("DocsRun"), validation = rules::repository_path())]
     pub working_directory: String,
 
-    /// The Agent that writes, in the same namespace.
+    /// Agent that writes the documentation, in the same namespace. Immutable.
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
@@ -83,54 +86,58 @@ pub struct DocsRunSpec {
     #[x_kube(validation = rules::unchanging("DocsRun"))]
     pub agent_name: String,
 
-    /// The model that the agent should ask: passed on as `ORCHESTRATOR_MODEL`.
+    /// Model that the agent should use, passed to it as `ORCHESTRATOR_MODEL`. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = rules::one_line())]
     pub model: Option<String>,
 
-    /// Files for the agent, beside those of the Agent itself: what to write, and for whom.
+    /// Files for the agent, in addition to those of the Agent itself. They describe the
+    /// documentation and its audience. Their total size, together with the Agent's `instructions`,
+    /// must not exceed 900 KiB. Immutable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["filename".into()]))]
     pub instructions: Vec<File>,
 
-    /// Whether the agent sees the whole checkout, with its `.git` of one commit, or only
-    /// `workingDirectory`.
+    /// Whether the agent sees the whole checkout, with its `.git` of one commit. If false, the
+    /// agent sees only `workingDirectory`, without `.git`. Immutable. Default: false.
     #[serde(default)]
     #[x_kube(validation = rules::unchanging("DocsRun"))]
     pub include_codebase: bool,
 
-    /// The Secret with what the Git server asks for: `username` and `password` for https,
+    /// Secret with the credentials of the Git server: `username` and `password` for https,
     /// `identity` and `known_hosts` for ssh, `ca.crt` for a private certificate authority. The
-    /// agent never sees it.
+    /// agent never sees the Secret. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret_ref: Option<NamedRef>,
 
-    /// Where the documentation goes.
+    /// Branch, directory and commit message of the documentation. Immutable.
     #[serde(default)]
     #[x_kube(validation = rules::unchanging("DocsRun"))]
     pub output: Output,
 
-    /// Overrides the Agent's `timeout`: how long the agent may write.
+    /// Maximum duration of the agent's work, from `1s` to `168h`. Default: the Agent's `timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = rules::duration("1s", "168h"))]
     pub timeout: Option<Duration>,
 
-    /// Holds the run: nothing is started, and what runs is stopped. When it is taken back, the
-    /// attempt runs again from its start.
+    /// Suspends the run: nothing is started, and running containers are stopped. When set back to
+    /// false, the attempt restarts from the beginning. Default: false.
     #[serde(default)]
     pub suspend: bool,
 
-    /// Ends the run as `Failed` with the reason `Cancelled`, whatever it was doing. What was pushed
-    /// by then stays pushed. It cannot be taken back.
+    /// Ends an unfinished run as `Failed` with the reason `Cancelled`, and stops a running
+    /// container. If the current attempt failed by itself, or is already being stopped, the run
+    /// keeps the reason of that attempt. No other attempt starts. A commit that is already pushed
+    /// stays. This field cannot be set back to false. Default: false.
     #[serde(default)]
     #[x_kube(validation = Rule::new("self || !oldSelf").message("cannot be taken back; submit another DocsRun"))]
     pub cancel: bool,
 
-    /// How long the Job and the ConfigMap stay after the end. Overrides the operator's
-    /// configuration, also where that cleans up nothing.
+    /// How long the Job and the ConfigMap are kept after the run has ended. Overrides the
+    /// operator's configuration, even if that disables the cleanup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_children: Option<KeepChildren>,
 }
@@ -139,28 +146,30 @@ fn root() -> String {
     ".".to_owned()
 }
 
-/// Where the documentation goes.
+/// Branch, directory and commit message of the documentation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Output {
-    /// The branch that is pushed; `docs/` and the run's name if it is missing. A branch that is
-    /// there already gets one commit more.
+    /// Branch that the run pushes. If the branch already exists, the run adds one commit to it.
+    /// Default: `docs/` followed by the name of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 200))]
     #[x_kube(validation = rules::branch())]
     pub branch: Option<String>,
 
-    /// The folder of the repository that is taken over from the agent: nothing beside it is.
+    /// Directory of the repository that is committed from the agent's checkout. Changes outside it
+    /// are ignored. Default: `docs/`.
     #[serde(default = "docs")]
     #[schemars(length(min = 1, max = 200))]
     #[x_kube(validation = rules::repository_path())]
     pub path: String,
 
-    /// Whether a run that changes nothing fails (`NoChanges`).
+    /// Whether a run that changes nothing fails (`NoChanges`). Default: true.
     #[serde(default = "yes")]
     pub require_changes: bool,
 
-    /// The commit's message. A line that names the run is added.
+    /// Message of the commit. Lines that identify the run are appended.
+    /// Default: `Documentation by NAMESPACE/NAME`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2000))]
     #[x_kube(validation = rules::commit_message())]
@@ -186,77 +195,94 @@ fn yes() -> bool {
     true
 }
 
-/// What is known about a run.
+/// Observed state of a DocsRun.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DocsRunStatus {
-    /// `Pending`, `Running`, `Succeeded`, `Failed`. For people; programs read the conditions.
+    /// Phase of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<RunPhase>,
-    /// The head of `sourceBranch` that the run works on.
+    /// Commit that the run works on: the head of `sourceBranch`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_commit: Option<String>,
-    /// The branch that is pushed. Recorded, with what follows, before anything can be pushed.
+    /// Branch that the run pushes. This field and `branchHead` are recorded before anything can be
+    /// pushed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
-    /// The head of that branch before the push; absent if there was no such branch. A branch that
-    /// is elsewhere when the push comes is not touched.
+    /// Head of that branch before the push; absent if the branch did not exist. If the branch has
+    /// another head at the time of the push, it is not touched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch_head: Option<String>,
-    /// The commit that was pushed.
+    /// Commit that the container `publish` reported as pushed. The run succeeds only after the Git
+    /// server confirms it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// The files that the commit changes.
+    /// Files that the commit changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_files: Option<ChangedFiles>,
-    /// What is below `output.path` and was not taken over: links, special files, names that begin
-    /// with `.git`.
+    /// Files below `output.path` that were not committed: links, special files, names that Git
+    /// could treat as its own (such as `.git*`) or that cannot be displayed, and files that would
+    /// replace a link, a submodule or a directory, or turn a file into a directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<ChangedFiles>,
-    /// The UID of the first Pod that came to its container `publish`: from then on the branch may
-    /// hold a commit of this run.
+    /// UID of the first Pod that reached its container `publish`. From then on, the branch may
+    /// contain a commit of this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publisher: Option<String>,
-    /// The Job of the attempt that goes on or was the last one.
+    /// Name of the Job of the current or last attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_name: Option<String>,
-    /// The ConfigMap with the instructions.
+    /// UID of that Job, recorded when the operator sees its container running, or earlier. It can
+    /// stay absent if the operator sees the container only after its end. Another Job of the same
+    /// name does not belong to the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_uid: Option<String>,
+    /// Name of the ConfigMap with the instructions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_name: Option<String>,
-    /// How many attempts were begun.
+    /// UID of that ConfigMap. Another ConfigMap of the same name does not belong to the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map_uid: Option<String>,
+    /// Number of attempts that were started.
     #[serde(default)]
     pub attempts: u32,
-    /// How often the Pod was stopped from outside. That uses no attempt.
+    /// Number of disruptions: how often the Pod was stopped externally. A disruption uses no
+    /// attempt. The sixth one ends the run with `TooManyDisruptions`.
     #[serde(default)]
     pub disruptions: u32,
-    /// The Pod of this attempt, from its agent's start.
+    /// Pod of this attempt, present once the operator sees its agent or `publish` running, or sees
+    /// that the Pod is being stopped externally. Removed while the run is suspended. Also removed
+    /// when a replacement Pod appears, until the agent runs there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<RunPod>,
-    /// When the agent's container of this attempt started.
+    /// Time at which the agent's container of this attempt started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
-    /// When the run ended.
+    /// Time at which the run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
-    /// When the wait that goes on ends: for the repository, for the container's start, for its
-    /// end, or for the next attempt.
+    /// Time at which the current wait ends: for the Agent or the end of earlier Pods, for the
+    /// repository, for the start, end or stop of a container, for the confirmation of the push, or
+    /// for the earliest start of the next attempt. Absent while the run is suspended and after its
+    /// end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_at: Option<Time>,
-    /// How the last attempt ended: what was read from its containers before anything was deleted.
+    /// Result of the last attempt that ended or is being stopped. Removed when the next attempt
+    /// starts. If the Job was lost, it has only a reason, a message and an end time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Evidence>,
-    /// What every kind has.
+    /// Fields that every kind has.
     #[serde(flatten)]
     pub progress: Progress,
 }
 
-/// Files: how many, and some names.
+/// Number of files, with some of their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangedFiles {
-    /// How many.
+    /// Number of files.
     pub count: u64,
-    /// The first of them, at most 20.
+    /// Names of the first files, at most 20; fewer if they do not fit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub first: Vec<String>,
 }
@@ -270,14 +296,14 @@ impl Status for DocsRunStatus {
     fn disruptions(&self) -> u32 {
         self.disruptions
     }
-    /// What can be pushed is recorded before a Job exists that could push it.
+    /// The push is recorded before the Job that could push is created.
     fn has_intent(&self, intent: &str) -> bool {
         push_intent(self).is_some_and(|stored| stored == intent)
     }
 }
 
-/// The push that a status announces: on which base, to which branch, from which head. `None` before
-/// that is recorded.
+/// Returns the push that a status announces: its base, its branch and the head of that branch.
+/// Returns `None` before these are recorded.
 #[must_use]
 pub fn push_intent(status: &DocsRunStatus) -> Option<String> {
     let (base, branch) = (status.base_commit.as_ref()?, status.branch.as_ref()?);
@@ -286,7 +312,7 @@ pub fn push_intent(status: &DocsRunStatus) -> Option<String> {
 }
 
 impl DocsRun {
-    /// The branch that this run pushes.
+    /// Returns the branch that this run pushes.
     #[must_use]
     pub fn output_branch(&self) -> String {
         self.spec.output.branch.clone().unwrap_or_else(|| {
@@ -296,19 +322,19 @@ impl DocsRun {
     }
 }
 
-/// Names of a run's children: the one place where they are made. Each has the run's own name in it:
-/// two runs share nothing.
+/// Names of a run's children. Only this module builds them. Each name contains the name of the run,
+/// so two runs share no child.
 pub mod names {
     use crate::names::child;
 
-    /// `{name}-docs-files`.
+    /// Returns `{name}-docs-files`.
     #[must_use]
     pub fn config_map(run: &str) -> String {
         child(run, "-docs-files")
     }
 
-    /// `{name}-docs`, with `-a2` … for later attempts, and `-d1` … where the attempt's Job had to
-    /// be replaced, after this many disruptions.
+    /// Returns `{name}-docs`, with `-a2` … for later attempts. If the Job of the attempt had to be
+    /// replaced, `-d1` … is the number of disruptions before that.
     #[must_use]
     pub fn job(run: &str, attempt: u32, replaced_after: Option<u32>) -> String {
         let later = if attempt > 1 {

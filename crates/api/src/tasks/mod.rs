@@ -1,5 +1,6 @@
-//! The tasks family: an [`Agent`] says what runs, a [`TaskRun`] runs it on versioned files, a
-//! [`DocsRun`] runs it on a repository and pushes what it wrote.
+//! The tasks family. An [`Agent`] defines a program and its environment. A [`TaskRun`] runs it on
+//! versioned files. A [`DocsRun`] runs it on a repository and pushes the documentation that it
+//! wrote.
 
 #[expect(
     unreachable_pub,
@@ -31,6 +32,6 @@ pub use run::{
     condition, names,
 };
 
-/// The most bytes that all files of a run may have together: a ConfigMap holds 1 MiB, and its
-/// keys and metadata need some.
+/// Maximum total size of all files of a run, in bytes. A ConfigMap holds 1 MiB, and its keys and
+/// metadata need some of it.
 pub const CONTEXT_LIMIT: usize = 900 * 1024;

@@ -58,12 +58,12 @@ use crate::{Progress, Status, rules};
         .field_path(".contextVersion")
 )]
 pub struct TaskRunSpec {
-    /// The task's number.
+    /// Number of the task. Immutable.
     #[schemars(range(min = 1, max = 2_147_483_647))]
     #[x_kube(validation = Rule::new("self == oldSelf").message("cannot be changed; submit another TaskRun"))]
     pub task_id: i64,
 
-    /// The service that the task is about.
+    /// Name of the service that the task is about. Immutable.
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(
         validation = Rule::new("self == oldSelf").message("cannot be changed; submit another TaskRun"),
@@ -71,7 +71,7 @@ pub struct TaskRunSpec {
     )]
     pub service_name: String,
 
-    /// The Agent that runs it, in the same namespace.
+    /// Agent that runs the task, in the same namespace. Immutable.
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
@@ -79,7 +79,8 @@ pub struct TaskRunSpec {
     #[x_kube(validation = Rule::new("self == oldSelf").message("cannot be changed; submit another TaskRun"))]
     pub agent_name: String,
 
-    /// The version of the files. A higher one starts the task again with the new files.
+    /// Version of the files. A higher version starts the task again with the new files. A lower
+    /// version is rejected. Default: 1.
     #[serde(default = "default_version")]
     #[schemars(range(min = 1, max = 2_147_483_647))]
     #[x_kube(
@@ -88,9 +89,9 @@ pub struct TaskRunSpec {
     )]
     pub context_version: i64,
 
-    /// The files that the agent reads. They may change only together with a higher
-    /// `contextVersion`, and none may disappear. Together with the Agent's instructions they
-    /// may have 900 KiB.
+    /// Files that the agent reads. They may change only together with a higher `contextVersion`,
+    /// and no file may disappear. Their total size, together with the Agent's `instructions`, must
+    /// not exceed 900 KiB.
     #[schemars(length(min = 1, max = 128))]
     #[x_kube(
         merge_strategy = ListMerge::Map(vec!["filename".into()]),
@@ -99,34 +100,39 @@ pub struct TaskRunSpec {
     )]
     pub markdown_files: Vec<File>,
 
-    /// Overrides the Agent's `timeout`.
+    /// Maximum duration of one attempt, from the start of its container, from `1s` to `168h`.
+    /// Default: the Agent's `timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = rules::duration("1s", "168h"))]
     pub timeout: Option<Duration>,
 
-    /// Overrides the Agent's `retry`.
+    /// Retries of a failed attempt: the number of attempts, and the delay between them.
+    /// Default: the Agent's `retry`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
 
-    /// Holds the run: nothing is started, and a container that runs is stopped. When it is taken
-    /// back, the attempt runs again from its start; the time between counts for no limit.
+    /// Suspends the run: nothing is started, and a running container is stopped. When set back to
+    /// false, the attempt restarts from the beginning. Suspended time does not count toward any
+    /// timeout. Default: false.
     #[serde(default)]
     pub suspend: bool,
 
-    /// Ends the run as `Failed` with the reason `Cancelled`, whatever it was doing. It cannot be
-    /// taken back.
+    /// Ends an unfinished run as `Failed` with the reason `Cancelled`, and stops a running
+    /// container. If the current attempt ended by itself, or is already being stopped, the run ends
+    /// with the result of that attempt instead. No other attempt starts. A cancelled run cannot get
+    /// a higher `contextVersion`. This field cannot be set back to false. Default: false.
     #[serde(default)]
     #[x_kube(validation = Rule::new("self || !oldSelf").message("cannot be taken back; submit another TaskRun"))]
     pub cancel: bool,
 
-    /// How long Jobs and ConfigMaps stay after the end. Overrides the operator's configuration,
-    /// also where that cleans up nothing.
+    /// How long Jobs and ConfigMaps are kept after the run has ended. Overrides the operator's
+    /// configuration, even if that disables the cleanup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_children: Option<KeepChildren>,
 }
 
-/// How long Jobs and ConfigMaps stay after the end.
+/// How long Jobs and ConfigMaps are kept after a run has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -134,12 +140,14 @@ pub struct TaskRunSpec {
         .message("must name 'succeeded', 'failed' or both")
 )]
 pub struct KeepChildren {
-    /// After a success.
+    /// Time to keep them after a success, from `0s` to `8760h`. Default: the operator's
+    /// configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = rules::duration("0s", "8760h"))]
     pub succeeded: Option<Duration>,
-    /// After any other end.
+    /// Time to keep them after any other end, from `0s` to `8760h`. Default: the operator's
+    /// configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = rules::duration("0s", "8760h"))]
@@ -150,147 +158,180 @@ fn default_version() -> i64 {
     1
 }
 
-/// A file of the context.
+/// File of the context.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct File {
-    /// Its name: one segment, no path.
+    /// Name of the file: one segment, without a path.
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$")
     )]
     pub filename: String,
-    /// Its text.
+    /// Text of the file.
     #[schemars(length(max = 921_600))]
     pub content: String,
 }
 
-/// What is known about a run.
+impl File {
+    /// Returns a placeholder for the files of a run in a cache. The files are kept elsewhere or not
+    /// at all. No real file has an empty name.
+    #[must_use]
+    pub fn left_out() -> Self {
+        Self {
+            filename: String::new(),
+            content: String::new(),
+        }
+    }
+
+    /// Returns whether this is the placeholder for files that were left out.
+    #[must_use]
+    pub fn is_left_out(&self) -> bool {
+        self.filename.is_empty()
+    }
+}
+
+/// Observed state of a TaskRun.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskRunStatus {
-    /// `Pending`, `Running`, `Succeeded`, `Failed`. For people; programs read the conditions.
+    /// Phase of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<RunPhase>,
-    /// The version of the context that this status speaks of.
+    /// Version of the context that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_version: Option<i64>,
-    /// The Job of the attempt that goes on or was the last one.
+    /// Name of the Job of the current or last attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_name: Option<String>,
-    /// The ConfigMap with the files.
+    /// UID of that Job, recorded when the operator sees its container running, or earlier. It can
+    /// stay absent if the operator sees the container only after its end. Another Job of the same
+    /// name does not belong to the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_uid: Option<String>,
+    /// Name of the ConfigMap with the files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_name: Option<String>,
-    /// How many attempts were begun.
+    /// UID of that ConfigMap. Another ConfigMap of the same name does not belong to the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map_uid: Option<String>,
+    /// Number of attempts of this version that were started.
     #[serde(default)]
     pub attempts: u32,
-    /// How often the agent was stopped from outside. That uses no attempt.
+    /// How often the agent was stopped externally in this version. A disruption uses no attempt.
+    /// The sixth one ends the run with `TooManyDisruptions`.
     #[serde(default)]
     pub disruptions: u32,
-    /// The Pod of this attempt, from its container's start.
+    /// Pod of this attempt, present once the operator sees its agent running, or sees that the Pod
+    /// is being stopped externally. Removed while the run is suspended. Also removed when a
+    /// replacement Pod appears, until the agent runs there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<RunPod>,
-    /// When the agent's container of this attempt started.
+    /// Time at which the agent's container of this attempt started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
-    /// When the run ended.
+    /// Time at which the run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
-    /// When the wait that goes on ends: for the container's start, for its end, or for the next
-    /// attempt.
+    /// Time at which the current wait ends: for the Agent or the end of earlier Pods, for the
+    /// start, end or stop of the container, or for the earliest start of the next attempt. Absent
+    /// while the run is suspended and after its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_at: Option<Time>,
-    /// How the last attempt ended: what was read from its container before anything was deleted.
+    /// Result of the last attempt that ended or is being stopped. Removed when the next attempt
+    /// starts, and moved to `history` by a higher `contextVersion`. If the Job was lost, it has
+    /// only a reason, a message and an end time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Evidence>,
-    /// The versions before this one, at most the last 10.
+    /// Earlier versions, at most the last 10.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Version>,
-    /// What every kind has.
+    /// Fields that every kind has.
     #[serde(flatten)]
     pub progress: Progress,
 }
 
-/// The Pod of an attempt.
+/// Pod of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunPod {
-    /// Its name.
+    /// Name of the Pod.
     pub name: String,
-    /// Its UID.
+    /// UID of the Pod.
     pub uid: String,
-    /// The node that it runs on.
+    /// Node that the Pod runs on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// When we saw that something outside stops it.
+    /// Time at which the operator observed that the Pod is being stopped externally.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disrupted_at: Option<Time>,
 }
 
-/// What a container left behind.
+/// Evidence that a finished container leaves: its exit, its results and its origin.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Evidence {
-    /// The program's exit code.
+    /// Exit code of the container that ended the attempt; in a DocsRun this can be `clone` or
+    /// `publish`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// The signal that ended it.
+    /// Signal that ended the program, or exit code minus 128 for codes from 129 to 192.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// Why the attempt ended as it did.
+    /// Reason for the result of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The same in words.
+    /// Message about the result of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What the agent returned. Readable by everyone who can read the run.
+    /// Results that the agent returned, by name. Every user that can read the run can read them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub results: BTreeMap<String, String>,
-    /// The image that really ran.
+    /// ID of the agent's image that actually ran.
     #[serde(default, rename = "imageID", skip_serializing_if = "Option::is_none")]
     pub image_id: Option<String>,
-    /// The node that it ran on.
+    /// Node that the Pod ran on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// The Pod.
+    /// Name of the Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_name: Option<String>,
-    /// The Pod's UID.
+    /// UID of the Pod.
     #[serde(default, rename = "podUID", skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
-    /// When the container started.
+    /// Time at which the container started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
-    /// When the container ended, or, where nothing says so, when we knew that it had. Absent while
-    /// an attempt that was given up is being stopped.
+    /// Time at which the container ended. If no source reports it, the time at which the operator
+    /// knew that it had ended. Absent while an aborted attempt is being stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
 }
 
-/// How an earlier version ended.
+/// Result of an earlier version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Version {
-    /// The version.
+    /// Version of the context.
     pub context_version: i64,
-    /// The phase that it had reached.
+    /// Last phase of this version.
     pub phase: String,
-    /// Why.
+    /// Reason of the result, or `Superseded`.
     pub reason: String,
-    /// How many attempts were begun.
+    /// Number of attempts that were started.
     pub attempts: u32,
-    /// How often the agent was stopped from outside.
+    /// Number of disruptions: how often the agent was stopped externally.
     #[serde(default)]
     pub disruptions: u32,
-    /// When it ended or was superseded.
+    /// Time at which the version ended or was superseded.
     pub finished_at: Time,
-    /// What its last container left behind.
+    /// Result of its last attempt, as far as it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Evidence>,
 }
 
 crate::phases! {
-    /// Where a run stands.
+    /// Phase of a run, for people. Programs should read the conditions.
     pub enum RunPhase {
         Pending: "It waits: for its Agent, for a place, for its image, for the next attempt, or until it is resumed.",
             deadline "`startTimeout` of the Agent, from the Job's creation; the retry's backoff between attempts",
@@ -313,6 +354,11 @@ impl Status for TaskRunStatus {
     fn epoch(&self) -> i64 {
         self.context_version.unwrap_or(0)
     }
+    fn has_children(&self) -> bool {
+        // After the version was raised, no attempt of the new version exists yet, but one of the
+        // earlier version may still run.
+        self.attempts > 0 || !self.history.is_empty()
+    }
     fn attempt(&self) -> u32 {
         self.attempts
     }
@@ -321,33 +367,33 @@ impl Status for TaskRunStatus {
     }
 }
 
-/// The condition types of a run beyond the common ones.
+/// The condition types that only runs have.
 pub mod condition {
     /// The ConfigMap with the files exists.
     pub const CONTEXT_READY: &str = "ContextReady";
     /// The Job of this attempt exists.
     pub const JOB_CREATED: &str = "JobCreated";
 
-    /// All of them with what they mean, for the docs.
+    /// All of them with their meanings, for the docs.
     pub const MEANINGS: &[(&str, &str)] = &[
         (CONTEXT_READY, "The ConfigMap with the files exists."),
         (JOB_CREATED, "The Job of this attempt exists."),
     ];
 }
 
-/// Names of a run's children: the one place where they are made.
+/// Names of a run's children. Only this module builds them.
 pub mod names {
     use super::TaskRunSpec;
     use crate::names::child;
 
-    /// `{service}-{task}-v{version}-files`.
+    /// Returns `{service}-{task}-v{version}-files`.
     #[must_use]
     pub fn config_map(spec: &TaskRunSpec) -> String {
         child(&base(spec), &format!("-v{}-files", spec.context_version))
     }
 
-    /// `{service}-{task}-v{version}`, with `-a2` … for later attempts, and `-d1` … where the
-    /// attempt's Job had to be replaced, after this many disruptions.
+    /// Returns `{service}-{task}-v{version}`, with `-a2` … for later attempts. If the Job of the
+    /// attempt had to be replaced, `-d1` … is the number of disruptions before that.
     #[must_use]
     pub fn job(spec: &TaskRunSpec, attempt: u32, replaced_after: Option<u32>) -> String {
         let later = if attempt > 1 {

@@ -1,4 +1,4 @@
-//! The tenants family: a [`Tenant`] is an isolated place for one customer.
+//! The tenants family: a [`Tenant`] is an isolated namespace for one customer.
 
 mod status;
 #[expect(
@@ -17,10 +17,14 @@ pub use tenant::{
     Tenant, TenantResources, TenantSpec, Volumes, namespace_of,
 };
 
-/// The ClusterRole that owners get in their namespace. It has this name in every installation: the
-/// operator may give this role and no other.
+/// ClusterRole that owners get in their namespace. It has the same name in every installation: the
+/// operator may bind this role and no other.
 pub const OWNER_ROLE: &str = "orchestrator-tenant-owner";
 
-/// The PriorityClass of the Pods that prove the isolation. It has this name in every installation:
-/// quotas tell by it whose a Pod is.
+/// PriorityClass of the probe Pods, which check the isolation. It has the same name in every
+/// installation: quotas select probe Pods by this class.
 pub const PROBE_CLASS: &str = "orchestrator-tenant-probe";
+
+/// Secret with the password of a Tenant's Redis. It has the same name in every namespace, so that
+/// the operator needs permission to read only Secrets of this name.
+pub const REDIS_SECRET: &str = "tenant-redis";

@@ -1,4 +1,4 @@
-//! What is known of a Tenant.
+//! The observed state of a Tenant.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
@@ -6,166 +6,176 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Progress, Status, decide::Class};
 
-/// What is known about a Tenant.
+/// Observed state of a Tenant.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantStatus {
-    /// Where it stands, for people; programs read the conditions.
+    /// Phase of the Tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<TenantPhase>,
-    /// Its namespace.
+    /// Name of the Tenant's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The UID of its namespace: whatever becomes of the labels, it is known whose it is.
+    /// UID of the Tenant's namespace. It identifies the namespace even if someone changes its
+    /// labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub namespace_uid: Option<String>,
-    /// How its server stands.
+    /// State of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_status: Option<Component>,
-    /// How its Redis stands.
+    /// State of the Redis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redis_status: Option<Component>,
-    /// What is used of what may be used.
+    /// Usage of the namespace that counts against its quotas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// What was tried to prove the isolation, and how it ended.
+    /// Last isolation check: its connections and its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolated>,
-    /// What cannot be taken back and was announced: `delete UID` or `retain UID` of a namespace.
+    /// Announced step that cannot be undone: `delete UID` or `retain UID` of a namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intent: Option<String>,
-    /// Until when it should run, or be gone: later it says that something is in the way.
+    /// Time by which the Tenant should be running, stopped (`suspend`) or deleted. After it, the
+    /// Tenant is `Degraded` with the reason `NotReady`, or reports `DeletionBlocked`. Absent once
+    /// the Tenant is running or stopped, or while a cause for a degraded server or Redis is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_at: Option<Time>,
-    /// What every kind has.
+    /// Fields that every kind has.
     #[serde(flatten)]
     pub progress: Progress,
 }
 
-/// How a server or a Redis stands.
+/// State of a server or a Redis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Component {
-    /// In one word.
+    /// Phase of the server or Redis.
     pub phase: ComponentPhase,
-    /// In a sentence: what it waits for.
+    /// One sentence about the state, such as the cause of a wait.
     pub message: String,
-    /// How many are ready.
+    /// Number of replicas that are ready.
     pub ready_replicas: i32,
-    /// How many are wanted.
+    /// Number of desired replicas.
     pub total_replicas: i32,
 }
 
-/// How a server or a Redis stands, in one word.
+/// Phase of a server or a Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ComponentPhase {
-    /// It is being made or changed.
+    /// Being created or changed.
     Provisioning,
-    /// All that is wanted of it is ready, and its Service leads to it.
+    /// All desired replicas are ready, and the Service has a ready endpoint.
     Running,
-    /// Something keeps it from that.
+    /// Something prevents it from running.
     Degraded,
-    /// It is stopped, because the Tenant is suspended.
+    /// Stopped, because the Tenant is suspended.
     Suspended,
 }
 
-/// What is used of what may be used.
+/// Usage of a namespace that counts against its quotas.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
-    /// Processors.
+    /// Total CPU requests and limits of all unfinished Pods, in cores, without the probe Pods. Only
+    /// values that `spec.resources` limits are reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Used>,
-    /// Memory.
+    /// Total memory requests and limits of all unfinished Pods, in bytes, without the probe Pods.
+    /// Only values that `spec.resources` limits are reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Used>,
-    /// Volumes.
+    /// Total size that all volumes request, in bytes. Present only if
+    /// `spec.resources.storage.request` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<Used>,
-    /// Pods.
+    /// Number of unfinished Pods, without the probe Pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<Counted>,
 }
 
-/// How many there are, as the cluster counts them.
+/// Number of objects, as the cluster counts them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Counted {
-    /// How many count against the quota.
+    /// Number of objects that count against the quota.
     pub used: String,
 }
 
-/// What is used of one thing, as the cluster counts it.
+/// Usage of one resource, as the cluster counts it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Used {
-    /// What is set aside.
+    /// Total of all requests, as a quantity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// What may be used at most by what is there.
+    /// Total of all limits, as a quantity. Never set for storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
 }
 
-/// What was tried to prove the isolation.
+/// Result of an isolation check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Isolated {
-    /// When the Pods that try last told something. A try that told nothing does not move it.
+    /// Time of the last completed check. A check with the result `ProofFailed` does not change it,
+    /// even if one probe Pod reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_proved_at: Option<Time>,
-    /// When it is tried again, if it could not be tried at all.
+    /// Time of the next check, present if the last check could not be completed (`ProofFailed`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Time>,
-    /// How, in a word: the reason of the condition `NetworkIsolated` then.
+    /// Result of the check: the reason of the condition `NetworkIsolated` at that time.
     pub result: String,
-    /// Why it could not be tried at all.
+    /// Cause, present if the connections could not be tried at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub message: Option<String>,
-    /// What the policies were when it was tried: another try follows a change.
+    /// Hash of the checked policies, of the server's port and of whether there is a Redis. A change
+    /// leads to another check. Absent if a policy of someone else, or one left by an earlier
+    /// Tenant, made the result invalid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policies: Option<String>,
-    /// Each connection that was tried.
+    /// Connections that were tried, at most 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub tried: Vec<Attempted>,
 }
 
-/// A connection that was tried.
+/// Connection that an isolation check tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Attempted {
-    /// From where.
+    /// Source of the connection.
     pub from: String,
-    /// To what.
+    /// Target of the connection.
     pub to: String,
-    /// Whether it must pass; otherwise it must be refused.
+    /// Whether the connection must succeed. If false, it must be blocked.
     pub wanted: bool,
-    /// Whether it passed; nothing if that is not known.
+    /// Whether the connection succeeded; absent if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passed: Option<bool>,
-    /// In the words of who tried.
+    /// Details of the result, as the probe Pod reported them, or the reason why it reported
+    /// nothing.
     pub detail: String,
 }
 
-/// The condition types of a Tenant's own.
+/// The condition types that only Tenants have.
 pub mod condition {
-    /// Its namespace is there, is its own, and says so.
+    /// The namespace exists, belongs to this Tenant, and has its labels.
     pub const NAMESPACE_READY: &str = "NamespaceReady";
-    /// What may be used is bounded as the spec says.
+    /// The quotas and limits of the spec are in effect.
     pub const QUOTA_READY: &str = "QuotaReady";
-    /// Its Redis answers.
+    /// The Redis responds.
     pub const REDIS_READY: &str = "RedisReady";
-    /// Its server answers.
+    /// The server responds.
     pub const SERVER_READY: &str = "ServerReady";
-    /// Its network policies are there, and no others.
+    /// The network policies of this Tenant exist, and no others.
     pub const NETWORK_POLICIES_READY: &str = "NetworkPoliciesReady";
-    /// What must be refused was refused, and what must pass passed.
+    /// All connections that must be blocked were blocked, and all that must succeed succeeded.
     pub const NETWORK_ISOLATED: &str = "NetworkIsolated";
 
-    /// All of them with what they mean, for the docs.
+    /// All of them with their meanings, for the docs.
     pub const MEANINGS: &[(&str, &str)] = &[
         (
             NAMESPACE_READY,
@@ -195,7 +205,7 @@ pub mod condition {
 }
 
 crate::phases! {
-    /// Where a Tenant stands.
+    /// Phase of a Tenant, for people. Programs should read the conditions.
     pub enum TenantPhase {
         Pending: "Nothing is made yet: its namespace belongs to someone else, or it was not looked at.",
             deadline "none: it waits for the namespace, and says whose it is", undo ""
@@ -230,6 +240,10 @@ impl Status for TenantStatus {
         self.intent.as_deref() == Some(intent)
     }
 
+    fn has_children(&self) -> bool {
+        self.namespace_uid.is_some()
+    }
+
     fn observed(&mut self, seen: Option<&Self>) {
         let nothing = Self::default();
         let seen = seen.unwrap_or(&nothing);
@@ -238,7 +252,8 @@ impl Status for TenantStatus {
         self.usage.clone_from(&seen.usage);
     }
 
-    /// What cannot be carried out, or is not known to be, is not running.
+    /// Returns `Failed` or `Degraded`, unless the Tenant is `Terminating`. While its spec cannot be
+    /// applied, or nobody knows whether it was applied, the Tenant is not running.
     fn phase_in_fault(&self, class: Class) -> Option<TenantPhase> {
         let going = self
             .phase

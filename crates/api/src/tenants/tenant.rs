@@ -1,4 +1,4 @@
-//! `Tenant`: a place of its own for one customer, and proof that it is isolated.
+//! `Tenant`: an isolated namespace for one customer, and the check of its isolation.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use crate::{
     rules,
 };
 
-/// A place of its own for one customer: a namespace with its quota, roles and network policies, and,
-/// where they are asked for, a Redis and a server.
+/// Isolated namespace for one customer, with quota, roles and network policies. It can have a Redis
+/// and a server.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "orchestrator.io",
@@ -26,7 +26,7 @@ use crate::{
     status = "TenantStatus",
     derive = "PartialEq",
     validation = rules::name_for_a_namespace(),
-    doc = "A place of its own for one customer: a namespace with its quota, roles and network policies, and, where they are asked for, a Redis and a server.",
+    doc = "Isolated namespace for one customer, with quota, roles and network policies, and optionally a Redis and a server.",
     printcolumn(
         name = "Ready",
         type_ = "string",
@@ -70,25 +70,28 @@ use crate::{
     validation = rules::storage_unchanging()
 )]
 pub struct TenantSpec {
-    /// The customer's name, for people.
+    /// Name of the customer, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     #[x_kube(validation = rules::one_line())]
     pub display_name: Option<String>,
 
-    /// What the place is for, for people.
+    /// Purpose of the Tenant, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub description: Option<String>,
 
-    /// Who may use the namespace, by the role `orchestrator-tenant-owner`: everything that a customer
-    /// needs there, nothing that opens it.
+    /// Users, groups and ServiceAccounts that may use the namespace, by the ClusterRole
+    /// `orchestrator-tenant-owner`. The role permits managing workloads, Services, ConfigMaps,
+    /// Secrets and volume claims. Quotas, limits, network policies, Ingresses and role bindings can
+    /// only be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub owners: Vec<Owner>,
 
-    /// The namespace; without it, `tenant-` and the Tenant's name. One that exists is never taken,
-    /// unless it says itself that it may be.
+    /// Name of the namespace. Immutable. Default: `tenant-` followed by the Tenant's name. An
+    /// existing namespace is adopted only if its annotation `orchestrator.io/adopt` or
+    /// `orchestrator.io/retained-from` is the Tenant's name, and no Tenant of another name owns it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 63),
@@ -97,36 +100,38 @@ pub struct TenantSpec {
     #[x_kube(validation = rules::free_namespace())]
     pub namespace: Option<String>,
 
-    /// What everything in the namespace may use together.
+    /// Limits for the total resource usage of the namespace.
     #[serde(default)]
     pub resources: TenantResources,
 
-    /// The customer's server. Without it there is none.
+    /// Server of the customer. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<Server>,
 
-    /// A Redis for the customer alone. Without it there is none.
+    /// Redis for this customer only. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redis: Option<Redis>,
 
-    /// Who may reach the namespace, and what it may reach.
+    /// Connections that are allowed into the namespace and out of it. Connections inside the
+    /// namespace and to port 53 of the DNS namespace (`tenants.dnsNamespace`) are always allowed.
+    /// All others are blocked unless a rule allows them.
     #[serde(default)]
     pub network_policy: NetworkPolicy,
 
-    /// Whether the isolation is proven.
+    /// Settings of the isolation check.
     #[serde(default)]
     pub isolation: Isolation,
 
-    /// What becomes of the namespace and its data when the Tenant is deleted. There is no default: you
-    /// say it.
+    /// Handling of the namespace and its data when the Tenant is deleted. Required; there is no
+    /// default.
     pub deletion: Deletion,
 
-    /// Whether server and Redis are stopped. Their data stays.
+    /// Whether server and Redis are stopped. Their data is kept. Default: false.
     #[serde(default)]
     pub suspend: bool,
 }
 
-/// The namespace of a Tenant.
+/// Returns the namespace of a Tenant.
 #[must_use]
 pub fn namespace_of(name: &str, spec: &TenantSpec) -> String {
     match &spec.namespace {
@@ -135,7 +140,7 @@ pub fn namespace_of(name: &str, spec: &TenantSpec) -> String {
     }
 }
 
-/// Who may use the namespace.
+/// User, group or ServiceAccount that may use the namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -147,13 +152,13 @@ pub fn namespace_of(name: &str, spec: &TenantSpec) -> String {
         .field_path(".name")
 )]
 pub struct Owner {
-    /// `User`, `Group` or `ServiceAccount`.
+    /// Kind of the owner: `User`, `Group` or `ServiceAccount`.
     pub kind: OwnerKind,
-    /// The name.
+    /// Name of the owner.
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = rules::one_line())]
     pub name: String,
-    /// The namespace of a ServiceAccount.
+    /// Namespace of a ServiceAccount. Required for a ServiceAccount, and not allowed otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 63),
@@ -162,95 +167,100 @@ pub struct Owner {
     pub namespace: Option<String>,
 }
 
-/// What an owner is.
+/// Kind of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OwnerKind {
-    /// Someone, as the API server knows him.
+    /// A user, by the name that the API server authenticates.
     User,
-    /// Several, as the API server knows them.
+    /// A group of users, by the name that the API server authenticates.
     Group,
-    /// A program in a cluster.
+    /// A ServiceAccount of the cluster.
     ServiceAccount,
 }
 
-/// What everything in a namespace may use together.
+/// Limits for the total resource usage of a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantResources {
-    /// Processors.
+    /// Total CPU that all containers in the namespace may request and use, in cores.
+    /// Default: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<RequestAndLimit>,
-    /// Memory.
+    /// Total memory that all containers in the namespace may request and use, in bytes.
+    /// Default: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<RequestAndLimit>,
-    /// Volumes.
+    /// Total and maximum size of the volumes in the namespace, in bytes. Default: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<Volumes>,
-    /// Pods.
+    /// Maximum number of unfinished Pods in the namespace, without the probe Pods. Default: `pods`
+    /// in `tenants.objectLimits` of the operator's configuration, or 250.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<Limit>,
 }
 
-/// What may be asked for, and what may be used.
+/// Limits for the requests and for the usage of all containers together.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestAndLimit {
-    /// What may be set aside for all containers together.
+    /// Maximum amount that all containers together may request. Default: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::more_than_zero())]
     pub request: Option<Amount>,
-    /// What all containers together may use at most.
+    /// Maximum amount that all containers together may use. Default: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::more_than_zero())]
     pub limit: Option<Amount>,
 }
 
-/// What volumes may ask for.
+/// Limits for the size of volumes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Volumes {
-    /// What all volumes together may ask for.
+    /// Maximum size that all volumes together may request. Default: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::more_than_zero())]
     pub request: Option<Amount>,
-    /// What the largest single volume may ask for.
+    /// Maximum size that a single volume may request. Default: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::more_than_zero())]
     pub limit: Option<Amount>,
 }
 
-/// How many there may be.
+/// Limit for a number of objects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Limit {
-    /// The most.
+    /// Maximum number, from 1 to 100000.
     #[schemars(range(min = 1, max = 100_000))]
     pub limit: u32,
 }
 
-/// The customer's server: a Deployment and a Service.
+/// Server of the customer: a Deployment and a Service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Server {
-    /// The image, with a tag or a digest. It runs without root and without privileges.
+    /// Container image, with a tag or a digest. It runs without root and without privileges.
     #[schemars(
         length(min = 1, max = 512),
         regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")
     )]
     pub image: String,
-    /// How many of it there are.
+    /// Number of replicas, from 1 to 100. Default: 1.
     #[serde(default = "default_replicas")]
     #[schemars(range(min = 1, max = 100))]
     pub replicas: u32,
-    /// The port that it listens on, and that its Service has.
+    /// Port that the server listens on, and port of its Service, from 1024 to 65535. Default: 3030.
     #[serde(default = "default_port")]
     #[schemars(range(min = 1024, max = 65535))]
     pub port: u16,
-    /// What one of it asks for and may use; without it, the operator's configured default.
+    /// Resource requests and limits of one replica. Default: `tenants.defaultResources` of the
+    /// operator's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// Environment variables. `PORT` is the port; with a Redis, `REDIS_PASSWORD` is its password, and
-    /// `REDIS_URL` its address with the password in it.
+    /// Environment variables of the server. The operator sets `PORT` and `HOME`, and with a Redis
+    /// also `REDIS_PASSWORD` and `REDIS_URL` (its address, including the password). The names that
+    /// the operator sets are reserved, and so are names that begin with `ORCHESTRATOR_`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(
@@ -259,7 +269,7 @@ pub struct Server {
             .message("'PORT' is set by Orchestrator, from 'port'")
     )]
     pub env: Vec<EnvVar>,
-    /// How it is asked whether it works; without them, whether its port accepts connections.
+    /// HTTP probes of the server. Default: the server is ready if its port accepts connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probes: Option<Probes>,
 }
@@ -271,32 +281,32 @@ fn default_port() -> u16 {
     3030
 }
 
-/// How a server is asked whether it works.
+/// HTTP probes of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Probes {
-    /// Whether it can be sent requests.
+    /// Probe that checks whether the server can receive requests.
     pub readiness: Probe,
-    /// Whether it must be started again; without it, it is not asked.
+    /// Probe that checks whether the server must be restarted. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub liveness: Option<Probe>,
 }
 
-/// One question to a server, by http on its port.
+/// HTTP request to the server, on its port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Probe {
-    /// The path that must answer with a 2xx or 3xx.
+    /// Path of the request. The server must respond with a 2xx or 3xx status.
     #[schemars(
         length(min = 1, max = 512),
         regex(pattern = r"^/[A-Za-z0-9._~/?=&%-]*$")
     )]
     pub path: String,
-    /// How many seconds lie between two questions.
+    /// Seconds between two requests, from 1 to 3600. Default: 10.
     #[serde(default = "default_period")]
     #[schemars(range(min = 1, max = 3600))]
     pub period_seconds: u32,
-    /// How many wrong answers in a row count as none.
+    /// Number of consecutive failures after which the probe fails, from 1 to 100. Default: 3.
     #[serde(default = "default_threshold")]
     #[schemars(range(min = 1, max = 100))]
     pub failure_threshold: u32,
@@ -309,36 +319,38 @@ fn default_threshold() -> u32 {
     3
 }
 
-/// A Redis of one: a StatefulSet with a volume, a password of its own, and a Service.
+/// Redis with one replica: a StatefulSet with a volume, its own password, and a Service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Redis {
-    /// The image, with a tag or a digest; it has `redis-server` and `redis-cli`.
+    /// Container image, with a tag or a digest. It must contain `redis-server` and `redis-cli`.
     #[schemars(
         length(min = 1, max = 512),
         regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")
     )]
     pub image: String,
-    /// The volume that it stores on.
+    /// Volume for the data of the Redis. It cannot be changed. To get another one, remove `redis`,
+    /// delete the volume and add `redis` again.
     pub storage: RedisStorage,
-    /// What it asks for and may use; without it, the operator's configured default.
+    /// Resource requests and limits of the Redis. Default: `tenants.defaultResources` of the
+    /// operator's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// Lines of its configuration: a directive and its arguments. What would open it, run programs or
-    /// move its data cannot be set.
+    /// Lines of the Redis configuration: directives with their arguments. Directives that would
+    /// open the Redis to others, run programs or move its data cannot be set.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "rules::redis_config")]
     pub config: BTreeMap<String, String>,
 }
 
-/// The volume of a Redis. It cannot be changed.
+/// Volume of a Redis. Immutable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RedisStorage {
-    /// Its size.
+    /// Size of the volume, such as `1Gi`.
     #[x_kube(validation = rules::more_than_zero())]
     pub size: Amount,
-    /// Its class; without it, the cluster's default.
+    /// StorageClass of the volume. Default: the default class of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),
@@ -347,15 +359,18 @@ pub struct RedisStorage {
     pub storage_class_name: Option<String>,
 }
 
-/// Who may reach a namespace, and what it may reach. Inside it everybody reaches everybody, and DNS
-/// works; everything else is refused unless a rule allows it.
+/// Connections that are allowed into the namespace and out of it. Connections inside the namespace
+/// and to port 53 of the DNS namespace (`tenants.dnsNamespace`) are always allowed. All others are
+/// blocked unless a rule allows them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkPolicy {
-    /// Whether there are policies at all. Without them the Tenant says that it is not isolated.
+    /// Whether network policies are created. Without them, the Tenant reports that it is not
+    /// isolated. Default: true.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// Namespaces whose Pods may reach the server. None means nobody.
+    /// Namespaces from which Pods may connect to the server's port. Default: none; then other
+    /// namespaces can connect only if `ingressRules` allow it. Requires `server`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 64),
@@ -365,11 +380,11 @@ pub struct NetworkPolicy {
         )
     )]
     pub allowed_namespaces: Vec<String>,
-    /// Who else may reach what.
+    /// Other connections that are allowed into the namespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub ingress_rules: Vec<IngressRule>,
-    /// What may be reached outside.
+    /// Connections that are allowed out of the namespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub egress_rules: Vec<EgressRule>,
@@ -390,37 +405,45 @@ impl Default for NetworkPolicy {
     }
 }
 
-/// Who may reach the namespace. Both lists must name someone and something: an empty one would mean
-/// everybody and everything.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct IngressRule {
-    /// Who.
-    #[schemars(length(min = 1, max = 16))]
-    pub from: Vec<Peer>,
-    /// On which ports.
-    #[schemars(length(min = 1, max = 16))]
-    pub ports: Vec<Port>,
-}
-
-/// What may be reached from the namespace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct EgressRule {
-    /// What.
-    #[schemars(length(min = 1, max = 16))]
-    pub to: Vec<Peer>,
-    /// On which ports.
-    #[schemars(length(min = 1, max = 16))]
-    pub ports: Vec<Port>,
-}
-
-/// A namespace or a network: exactly one of the two.
+/// Connections that are allowed into the namespace. Both lists must have at least one entry: an
+/// empty list would allow all sources, or all ports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("has(self.__namespace__) != has(self.network)")
-        .message("takes exactly one of 'namespace' and 'network'")
+    validation = Rule::new("!self.from.exists(one, has(one.internet))")
+        .message("'internet' is for 'egressRules': nobody reaches a Tenant from the internet without a Pod of the cluster in between")
+        .field_path(".from")
+)]
+pub struct IngressRule {
+    /// Allowed sources.
+    #[schemars(length(min = 1, max = 16))]
+    pub from: Vec<Peer>,
+    /// Ports of the namespace's Pods that the sources may reach.
+    #[schemars(length(min = 1, max = 16))]
+    pub ports: Vec<Port>,
+}
+
+/// Connections that are allowed out of the namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EgressRule {
+    /// Allowed destinations.
+    #[schemars(length(min = 1, max = 16))]
+    pub to: Vec<Peer>,
+    /// Ports of the destinations that may be reached.
+    #[schemars(length(min = 1, max = 16))]
+    pub ports: Vec<Port>,
+}
+
+/// Namespace, network or the internet: exactly one of the three.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("[has(self.__namespace__), has(self.network), has(self.internet)].exists_one(one, one)")
+        .message("takes exactly one of 'namespace', 'network' and 'internet'"),
+    validation = Rule::new("!has(self.internet) || self.internet")
+        .message("must be true: without it the internet is not reached")
+        .field_path(".internet")
 )]
 pub struct Peer {
     /// All Pods of this namespace.
@@ -430,43 +453,54 @@ pub struct Peer {
         regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     )]
     pub namespace: Option<String>,
-    /// All addresses of this network, such as `192.0.2.0/24`.
+    /// All addresses of this network, such as `192.0.2.0/24`, without exceptions: `0.0.0.0/0`
+    /// includes Pods, nodes and the metadata service of a cloud. For public addresses, use
+    /// `internet`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     #[x_kube(validation = rules::network())]
     pub network: Option<String>,
+    /// All public addresses. Only in `egressRules`, and only as `true`.
+    ///
+    /// Private and link-local networks are excluded, so neither Pods, Services and nodes nor a
+    /// cloud's metadata service can be reached. Networks of the cluster that are public are
+    /// excluded if the operator's configuration lists them in `tenants.clusterNetworks`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub internet: Option<bool>,
 }
 
-/// A port.
+/// Port with its protocol.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Port {
-    /// `TCP` or `UDP`.
+    /// Protocol of the port: `TCP` or `UDP`. Default: `TCP`.
     #[serde(default)]
     pub protocol: Protocol,
-    /// Its number.
+    /// Number of the port, from 1 to 65535.
     #[schemars(range(min = 1, max = 65535))]
     pub port: u16,
 }
 
-/// How a port is spoken to.
+/// Transport protocol of a port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Protocol {
-    /// By connections.
+    /// Transmission Control Protocol.
     #[default]
     #[serde(rename = "TCP")]
     Tcp,
-    /// By packets.
+    /// User Datagram Protocol.
     #[serde(rename = "UDP")]
     Udp,
 }
 
-/// Whether the isolation is proven.
+/// Settings of the isolation check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Isolation {
-    /// Whether short-lived Pods try, after each change of the policies and once a day, what must be
-    /// refused and what must pass.
+    /// Whether short-lived Pods check the isolation: after each change of the policies, the
+    /// server's port or the existence of a Redis, and about once a day. They try connections that
+    /// must be blocked and connections that must succeed. A check that could not be completed is
+    /// repeated after 1 minute, one with another bad result after 10 minutes. Default: true.
     #[serde(default = "yes")]
     pub probe: bool,
 }
@@ -477,14 +511,20 @@ impl Default for Isolation {
     }
 }
 
-/// What becomes of the namespace and its data.
+/// Handling of the namespace and its data when the Tenant is deleted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Deletion {
-    /// `Retain` leaves the namespace with everything that runs and is stored in it, and marks it, so
-    /// that a Tenant of the same name takes it back. `Delete` deletes it, data and all.
+    /// Whether the namespace is kept (`Retain`) or deleted (`Delete`). Required; there is no
+    /// default.
+    ///
+    /// `Retain` keeps the namespace with all its workloads, its data, its quotas and its network
+    /// policies. The operator marks the namespace, so that a Tenant of the same name adopts it
+    /// again. Owners lose their permissions. `Delete` deletes the namespace with all its data.
     pub policy: DeletionPolicy,
-    /// After how long a deletion that does not come to its end is said to be blocked. It goes on.
+    /// Time after the deletion request at which an unfinished deletion of the namespace is reported
+    /// as blocked, from `10s` to `24h`. The deletion continues. This field has no effect with
+    /// `Retain`. Default: `15m`.
     #[serde(default = "default_deadline")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = rules::duration("10s", "24h"))]
@@ -495,11 +535,11 @@ fn default_deadline() -> Duration {
     std::time::Duration::from_secs(900).into()
 }
 
-/// What becomes of the namespace.
+/// Handling of the namespace when the Tenant is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DeletionPolicy {
-    /// It stays, and what runs in it goes on.
+    /// Keeps the namespace. Its workloads continue to run.
     Retain,
-    /// It goes, with everything in it.
+    /// Deletes the namespace with everything in it.
     Delete,
 }

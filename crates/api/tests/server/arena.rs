@@ -1,4 +1,4 @@
-//! A namespace with something to steal, people with exact rights in it, and the policies.
+//! A namespace with objects to steal, users with exact permissions in it, and the policies.
 
 use std::time::Duration;
 
@@ -8,13 +8,9 @@ use api::{
     rbac::{Permission, Scope},
 };
 use http::Method;
-use k8s_openapi::{
-    api::{
-        admissionregistration::v1::MatchResources,
-        core::v1::{ConfigMap, Namespace, Secret, ServiceAccount},
-        rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
-    },
-    apimachinery::pkg::apis::meta::v1::LabelSelector,
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Namespace, Secret, ServiceAccount},
+    rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
 };
 use kube::{Api, Client, api::DeleteParams};
 use serde_json::{Value, json};
@@ -25,28 +21,29 @@ use crate::{
     support::{Answer, Kind, create, install, send, send_as, taken},
 };
 
-/// Who asks. Each is a user of the API server, with these rights in the namespace and no others.
+/// The user of a request. Each is a user of the API server and has only the permissions below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
-    /// Writes Agents and runs; may use the Agent 'free' only.
+    /// Writes Agents and runs. May use only the Agent 'free'.
     Author,
-    /// As the author, and may get Secrets and ConfigMaps.
+    /// Like the author, and may get Secrets and ConfigMaps.
     Reader,
-    /// As the author, and may impersonate the ServiceAccount 'robot'.
+    /// Like the author, and may impersonate the ServiceAccount 'robot'.
     Borrower,
-    /// As a GitOps controller: writes Agents and runs, uses all Agents, creates Pods.
+    /// Like a GitOps controller: writes Agents and runs, uses all Agents, creates Pods.
     Deployer,
-    /// Brings TaskRuns back from a backup, with their status; writes DocsRuns, too.
+    /// Restores TaskRuns from a backup, with their status. Also writes DocsRuns.
     Restorer,
-    /// The same with the kinds exchanged.
+    /// Like the restorer, with the two kinds exchanged.
     DocsRestorer,
-    /// May change DocsRuns, and nothing else at all.
+    /// May change DocsRuns, and nothing else.
     Patcher,
-    /// Only reads.
+    /// May only read.
     Viewer,
-    /// Of another tenant: may do all in his own namespace, and write runs in this one.
+    /// A user of another tenant: may do everything in their own namespace, and write runs in this
+    /// one.
     Neighbour,
-    /// Has exactly the rights that are generated for the operator.
+    /// Has exactly the permissions that are generated for the operator.
     Operator,
 }
 
@@ -64,7 +61,7 @@ impl Who {
         Self::Operator,
     ];
 
-    /// As the API server knows him.
+    /// Returns the user name that the API server authenticates.
     pub(crate) fn user(self) -> String {
         format!("{self:?}").to_lowercase()
     }
@@ -151,31 +148,31 @@ pub(crate) fn rule(group: &str, resource: &str, verbs: &[&str]) -> PolicyRule {
     }
 }
 
-/// A request. None of them stores anything.
+/// A request. No request stores anything.
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
-    /// A new object with this spec.
+    /// Creates an object with this spec.
     Create(Kind, Value),
-    /// A new object with this spec and these metadata besides its name.
+    /// Creates an object with this spec, and with this metadata in addition to its name.
     CreateWith(Kind, Value, Value),
-    /// `kubectl patch --type merge`.
+    /// Sends `kubectl patch --type merge`.
     Merge(Kind, &'static str, Value),
-    /// The same of the status.
+    /// Sends the same for the status.
     MergeStatus(Kind, &'static str, Value),
-    /// `kubectl apply --server-side --force-conflicts` of this spec.
+    /// Sends `kubectl apply --server-side --force-conflicts` with this spec.
     Apply(Kind, &'static str, Value),
-    /// `kubectl replace` of what is stored, with these fields of its spec changed.
+    /// Sends `kubectl replace` with the stored object and these changes of its spec.
     Replace(Kind, &'static str, Value),
 }
 
-/// What was set up.
+/// A prepared namespace, with its users and policies.
 pub(crate) struct Arena<'a> {
     env: &'a Env,
     policies: Vec<String>,
 }
 
 impl<'a> Arena<'a> {
-    /// Objects, people and their rights; no policies.
+    /// Creates the objects, the users and their permissions, without policies.
     pub(crate) async fn without_policies(env: &'a Env) -> Result<Self> {
         install(&env.client).await?;
         things(env).await?;
@@ -205,27 +202,16 @@ impl<'a> Arena<'a> {
         })
     }
 
-    /// The same with the policies, for this namespace only: other tests share the cluster.
+    /// Also creates the policies, only for this namespace, because other tests share the cluster.
     pub(crate) async fn with_policies(env: &'a Env) -> Result<Self> {
         let mut arena = Self::without_policies(env).await?;
-        let scope = MatchResources {
-            namespace_selector: Some(LabelSelector {
-                match_labels: Some(
-                    [(
-                        "kubernetes.io/metadata.name".to_owned(),
-                        env.namespace.clone(),
-                    )]
-                    .into(),
-                ),
-                match_expressions: None,
-            }),
-            ..MatchResources::default()
-        };
+        let scope = policies::only_in(&env.namespace);
         arena.policies = policies::bind(env, api::policy::tasks(), Some(&scope)).await?;
         Ok(arena)
     }
 
-    /// Waits until the API server acts by each policy: until it refuses each of these.
+    /// Waits until the API server enforces each policy, that is, until it rejects each of these
+    /// requests.
     pub(crate) async fn until_refused(&self, probes: &[(Who, Act)]) -> Result<()> {
         for (who, act) in probes {
             until("a policy to act", Duration::from_secs(30), async || {
@@ -239,12 +225,12 @@ impl<'a> Arena<'a> {
         Ok(())
     }
 
-    /// What the API server finds strange in the policies' expressions, by its own types.
+    /// Returns the warnings of the API server's type check of the policies' expressions.
     pub(crate) async fn warnings(&self) -> Result<Vec<String>> {
         policies::warnings(self.env, &self.policies).await
     }
 
-    /// What the namespace's deletion leaves.
+    /// Deletes the objects that the deletion of the namespace does not delete.
     pub(crate) async fn leave(self) -> Result<()> {
         policies::unbind(self.env, &self.policies).await?;
         let namespaces: Api<Namespace> = Api::all(self.env.client.clone());
@@ -253,12 +239,12 @@ impl<'a> Arena<'a> {
         Ok(())
     }
 
-    /// One request of one user, without effect; unknown fields are refused.
+    /// Sends a request of a user as a dry run. Unknown fields are rejected.
     pub(crate) async fn ask(&self, who: Who, act: &Act) -> Result<Answer> {
         self.ask_with(who, act, "Strict").await
     }
 
-    /// As [`Self::ask`], with this way of treating unknown fields.
+    /// Like [`Self::ask`], with this validation of unknown fields.
     pub(crate) async fn ask_with(&self, who: Who, act: &Act, fields: &str) -> Result<Answer> {
         let client = self.client(who)?;
         let namespace = &self.env.namespace;
@@ -316,7 +302,7 @@ impl<'a> Arena<'a> {
     }
 }
 
-/// The namespace of the other tenant.
+/// Returns the namespace of the other tenant.
 fn next_door(env: &Env) -> String {
     format!("{}-next", env.namespace)
 }
@@ -345,7 +331,7 @@ async fn grant(client: &Client, namespace: &str, user: &str, rules: Vec<PolicyRu
     make(&Api::namespaced(client.clone(), namespace), &binding).await
 }
 
-/// A spec with these fields.
+/// Returns a spec with these fields.
 pub(crate) fn with(mut spec: Value, fields: &Value) -> Value {
     for (field, value) in fields.as_object().into_iter().flat_map(|map| map.iter()) {
         spec[field] = value.clone();
@@ -353,7 +339,7 @@ pub(crate) fn with(mut spec: Value, fields: &Value) -> Value {
     spec
 }
 
-/// What there is to steal or to change: all made by the administrator, before any policy.
+/// Creates the objects to steal or to change, as the administrator and before any policy.
 async fn things(env: &Env) -> Result<()> {
     make(
         &env.api(),

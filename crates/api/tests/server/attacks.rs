@@ -1,7 +1,8 @@
-//! Attempts to reach, through an Agent, a TaskRun or a DocsRun, what the author may not reach himself.
+//! Attempts to access objects through an Agent, a TaskRun or a DocsRun without permission for them.
 //!
-//! Each is a row: what, by whom, and the words of the refusal. Those that only a policy stops are
-//! tried without the policies too, where they must succeed: else they would show nothing.
+//! Each attempt is a row with a name, a user, a request and the message of the rejection. If only a
+//! policy stops an attempt, the attempt also runs without the policies and must succeed there.
+//! Otherwise it would prove nothing.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -13,12 +14,12 @@ use crate::{
     support::{Answer, Kind},
 };
 
-/// What stops an attack.
+/// The mechanism that stops an attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Guard {
-    /// One of ours, by the author's rights.
+    /// One of our policies, by the permissions of the author.
     Policy,
-    /// The rights of the role alone.
+    /// RBAC alone, by the permissions of the role.
     Rights,
     /// The schema and its rules.
     Schema,
@@ -56,12 +57,12 @@ macro_rules! attacks {
 
 mod docs;
 
-/// The least Agent with these fields.
+/// Returns the minimal Agent with these fields.
 fn agent(fields: Value) -> Value {
     with(Kind::Agent.least(), &fields)
 }
 
-/// The least run with these fields.
+/// Returns the minimal run with these fields.
 fn run(fields: Value) -> Value {
     with(Kind::TaskRun.least(), &fields)
 }
@@ -78,7 +79,7 @@ fn secret_in_env() -> Value {
     json!([{ "name": "A" }, { "name": "KEY", "valueFrom": { "secretKeyRef": { "name": "vault", "key": "k" } } }])
 }
 
-/// As the operator leaves it at the end of a run.
+/// Returns the annotation that the operator sets at the end of a run.
 fn forged() -> Value {
     let said = json!({ "version": 1, "outcome": "Succeeded", "reason": "Succeeded", "uid": "u" });
     json!({ "annotations": { api::names::OUTCOME: said.to_string() } })
@@ -91,7 +92,7 @@ const ACCOUNT: &str =
     "must be allowed to 'create pods' or to 'impersonate' that ServiceAccount in the namespace";
 const OUTCOME: &str = "must be allowed to 'patch taskruns/status' in the namespace";
 
-/// What is stopped by the rights of who asks.
+/// Returns the attacks that the permissions of the user stop.
 #[rustfmt::skip]
 fn by_rights() -> Vec<Attack> {
     let (agent_kind, run_kind) = (Kind::Agent, Kind::TaskRun);
@@ -209,7 +210,7 @@ const PATH: &str = "must be an absolute path";
 const FOLDER: &str = "must not be, be in or hold '/proc'";
 const OURS: &str = "must not be 'HOME' nor begin with 'ORCHESTRATOR_'";
 
-/// What is stopped whoever asks.
+/// Returns the attacks that are stopped for every user.
 #[rustfmt::skip]
 fn by_schema() -> Vec<Attack> {
     attacks! {
@@ -262,7 +263,7 @@ fn by_schema() -> Vec<Attack> {
     }
 }
 
-/// What is wrong with the answer, if anything.
+/// Checks the response. Returns it as an error if it is not the expected rejection.
 fn judge(attack: &Attack, answer: &Answer) -> Result<String, String> {
     let refusal = match answer {
         Ok(_) => return Err("accepted".to_owned()),
@@ -276,7 +277,7 @@ fn judge(attack: &Attack, answer: &Answer) -> Result<String, String> {
     if is_right { Ok(said) } else { Err(said) }
 }
 
-/// One refused attack for each policy.
+/// Returns one rejected attack for each policy.
 fn probes() -> Vec<(Who, Act)> {
     let forged = Act::CreateWith(Kind::TaskRun, run(json!({ "agentName": "free" })), forged());
     let mut all = vec![
@@ -320,7 +321,7 @@ async fn attacks_are_refused_and_said_why() -> Result<()> {
     .await
 }
 
-/// The same attacks where nothing of ours judges who asks.
+/// The same attacks, without our policies.
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn without_policies_the_attacks_succeed() -> Result<()> {
@@ -343,7 +344,7 @@ async fn without_policies_the_attacks_succeed() -> Result<()> {
     .await
 }
 
-/// What must go on under the policies: who has the right, and our own writes.
+/// Returns requests that the policies must allow: of users with permission, and of the operator.
 #[rustfmt::skip]
 fn accepted() -> Vec<(&'static str, Who, Act)> {
     let (agent_kind, run_kind) = (Kind::Agent, Kind::TaskRun);

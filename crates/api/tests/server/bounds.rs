@@ -1,5 +1,5 @@
-//! Every bound that a schema states, broken one at a time: found by walking the schema along an
-//! object that has every field, so that a new field is tried without a new line here.
+//! Violates every bound of the schemas, one at a time. The test walks each schema along an object
+//! that has every field, so it tests a new field without a change here.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -13,17 +13,17 @@ use crate::{
     support::{Kind, causes, install, taken, would_create},
 };
 
-/// A place in a spec, and something that must not be there.
+/// A field of a spec, and a value that must be rejected there.
 struct Wrong {
-    /// As a JSON pointer below the spec; the value that it names is replaced.
+    /// JSON pointer below the spec to the value that is replaced.
     pointer: String,
-    /// As the API server names it.
+    /// Name of the field in the response of the API server.
     field: String,
     bound: String,
     value: Value,
 }
 
-/// Collects what may not be in place of `value`, and of all that it holds.
+/// Collects invalid replacements of `value`, and of all values in it.
 fn walk(pointer: &str, field: &str, schema: &JSONSchemaProps, value: &Value, out: &mut Vec<Wrong>) {
     let mut wrong = |bound: String, value: Value| {
         out.push(Wrong {

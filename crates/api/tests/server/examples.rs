@@ -1,4 +1,4 @@
-//! The examples are accepted as they stand, strictly.
+//! The examples are accepted without changes, with strict field validation.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use testkit::{cluster::Tier, layout, suite};
 
 use crate::support::{Kind, install};
 
-/// The YAML files below a folder.
+/// Returns the YAML files below a directory.
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -27,7 +27,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The kind of an example, and where it is created.
+/// Returns the kind of an example, and the path where it is created.
 fn place<'a>(document: &'a str, namespace: &str) -> Result<(&'a str, String)> {
     let kind = document
         .lines()
@@ -43,7 +43,7 @@ fn place<'a>(document: &'a str, namespace: &str) -> Result<(&'a str, String)> {
     Ok((kind.unwrap_or_default(), path))
 }
 
-/// A Secret is a template: with keys that we read, and nothing in them that could be real.
+/// Checks that a Secret is a template: its keys are known, and its values cannot be real.
 fn ensure_template(secret: &Value) -> Result<()> {
     let keys = secret["data"].as_object().context("no data")?;
     for key in keys.keys() {
@@ -65,7 +65,7 @@ async fn examples_are_accepted() -> Result<()> {
             for document in text.split("\n---\n") {
                 let (kind, place) =
                     place(document, &env.namespace).with_context(|| path.display().to_string())?;
-                // The server reads the YAML itself: a key that stands twice is refused, too.
+                // The API server parses the YAML itself, so it also rejects a duplicate key.
                 let request = Request::post(format!("{place}?dryRun=All&fieldValidation=Strict"))
                     .header("Content-Type", "application/yaml")
                     .body(document.as_bytes().to_vec())?;

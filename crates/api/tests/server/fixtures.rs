@@ -1,6 +1,6 @@
-//! An object of each kind with every field set, to something that is not its default.
+//! An object of each kind with every field set to a value other than its default.
 //!
-//! Literals without `..`: a new field does not compile until it is set here.
+//! The literals have no `..`, so a new field does not compile until it is set here.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -222,7 +222,8 @@ fn progress() -> Result<Progress> {
         retry: Some(Waiting {
             attempt: 4,
             class: "Transient".to_owned(),
-            next_at: time(30)?,
+            next_at: Some(time(30)?),
+            every: Some(Duration::from_secs(300).into()),
         }),
     })
 }
@@ -264,7 +265,9 @@ pub(crate) fn run_status() -> Result<TaskRunStatus> {
         phase: Some(RunPhase::Failed),
         context_version: Some(3),
         job_name: Some("shop-42-v3-a2".to_owned()),
+        job_uid: Some("0a5b94b1-35ad-49bb-b118-8e8fc24abf80".to_owned()),
         config_map_name: Some("shop-42-v3-files".to_owned()),
+        config_map_uid: Some("1b5b94b1-35ad-49bb-b118-8e8fc24abf80".to_owned()),
         attempts: 2,
         disruptions: 1,
         pod: Some(run_pod()?),
@@ -302,7 +305,9 @@ pub(crate) fn docs_status() -> Result<DocsRunStatus> {
         }),
         publisher: Some("89ab-uid".to_owned()),
         job_name: Some("shop-docs-a2".to_owned()),
+        job_uid: Some("0a5b94b1-35ad-49bb-b118-8e8fc24abf80".to_owned()),
         config_map_name: Some("shop-docs-files".to_owned()),
+        config_map_uid: Some("1b5b94b1-35ad-49bb-b118-8e8fc24abf80".to_owned()),
         attempts: 2,
         disruptions: 1,
         pod: Some(run_pod()?),

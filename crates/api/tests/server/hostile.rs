@@ -1,5 +1,5 @@
-//! Words and fields that are meant to become something else: a privilege, a path, a label, a
-//! template. They are refused, dropped, or stay the words that they are.
+//! Text and fields that try to become a privilege, a path, a label or a template. They are
+//! rejected, dropped, or stored as plain text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ use crate::{
     wrong::changed,
 };
 
-/// Fields of a Pod that would lift a container out of its limits: where, and what.
+/// Returns fields of a Pod that would free a container from its limits, as pointer and value.
 fn privileges() -> Vec<(&'static str, Value)> {
     let host = json!([{ "name": "host", "hostPath": { "path": "/" } }]);
     vec![
@@ -86,7 +86,8 @@ fn privileges() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Fields of a DocsRun that would give the agent what it must not have, or git what it must not do.
+/// Returns fields of a DocsRun that would give the agent more access, or make git do something
+/// else.
 fn docs_privileges() -> Vec<(&'static str, Value)> {
     vec![
         ("/image", json!("evil:1")),
@@ -124,7 +125,7 @@ fn docs_privileges() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Fields of a Tenant that would open it, or lift its programs out of their limits.
+/// Returns fields of a Tenant that would open it, or free its programs from their limits.
 fn tenant_privileges() -> Vec<(&'static str, Value)> {
     let host = json!([{ "name": "host", "hostPath": { "path": "/" } }]);
     vec![
@@ -173,7 +174,7 @@ fn tenant_privileges() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// `spec` with `value` at a place that its schema does not have.
+/// Returns `spec` with `value` at a path that its schema does not have.
 fn planted(mut spec: Value, pointer: &str, value: &Value) -> Result<Value> {
     let (parent, field) = pointer.rsplit_once('/').context("no field")?;
     let place = spec.pointer_mut(parent).context("no such place")?;
@@ -215,7 +216,8 @@ async fn a_privilege_is_refused_by_name_or_dropped() -> Result<()> {
                 refusal.code,
                 refusal.message
             );
-            // As most tools ask: nothing of it is stored, so no child can have it.
+            // Most tools do not use strict validation. The field is then not stored, so no child
+            // can have it.
             for lax in ["Warn", "Ignore"] {
                 let query = format!("fieldValidation={lax}&dryRun=All");
                 let object = kind.object("tried", &spec);
@@ -305,7 +307,7 @@ fn service_names() -> Vec<String> {
     all
 }
 
-/// A ConfigMap as a run has one, and with the name that the run's Job would have as another label.
+/// Creates a ConfigMap like that of a run. An additional label has the name of the run's Job.
 async fn child(env: &Env, run: &TaskRun) -> Result<ConfigMap> {
     let service = names::label_value(&run.spec.service_name);
     let mut labels: BTreeMap<String, String> = names::child_labels("TaskRun", "hostile", "uid");
@@ -352,7 +354,8 @@ async fn a_hostile_service_stays_a_word() -> Result<()> {
     .await
 }
 
-/// Names of runs that differ in what a child's name cannot hold, or where it is cut.
+/// Returns run names that differ only in characters that a child's name cannot have, or after its
+/// cut.
 fn run_names() -> Vec<String> {
     let mut all: Vec<String> = [
         "a.b",
@@ -385,7 +388,7 @@ async fn two_docs_runs_share_no_name_of_a_child() -> Result<()> {
                 docs_names::job(&run, 1, Some(1)),
                 docs_names::job(&run, 10, Some(5)),
             ] {
-                // As a name and as a label: a Job's Pods carry its name in one.
+                // As a name and as a label, because a Job's Pods have its name in a label.
                 let mut labels = names::child_labels("DocsRun", &run, "uid");
                 labels.insert("job".to_owned(), name.clone());
                 let map = ConfigMap {
@@ -411,7 +414,7 @@ async fn two_docs_runs_share_no_name_of_a_child() -> Result<()> {
     .await
 }
 
-/// Files of `bytes` each.
+/// Returns an object with files of `bytes` each.
 fn heavy(kind: Kind, field: &str, count: usize, bytes: usize) -> Value {
     let files: Value = (0..count)
         .map(|index| json!({ "filename": format!("{index}.md"), "content": "x".repeat(bytes) }))
@@ -425,7 +428,7 @@ fn heavy(kind: Kind, field: &str, count: usize, bytes: usize) -> Value {
 async fn what_is_too_heavy_is_not_stored() -> Result<()> {
     suite::test(Tier::Api, "heavy", async |env| {
         install(&env.client).await?;
-        // More than a request may have, and more than etcd takes.
+        // More than a request may have, and more than etcd accepts.
         for (kind, field) in [
             (Kind::TaskRun, "markdownFiles"),
             (Kind::DocsRun, "instructions"),
@@ -445,7 +448,7 @@ async fn what_is_too_heavy_is_not_stored() -> Result<()> {
     .await
 }
 
-/// A few lines that stand for 9^9 words.
+/// Returns a few lines of YAML that expand to 9^9 elements.
 fn yaml_bomb() -> String {
     let mut text = "apiVersion: orchestrator.io/v1alpha1\nkind: Agent\nmetadata: {name: bomb}\nspec:\n  image: a:1\n  a0: &a0 [x]\n".to_owned();
     for level in 1..=9 {

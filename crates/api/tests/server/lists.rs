@@ -13,7 +13,7 @@ use crate::{
     wrong::files,
 };
 
-/// Applies, as a user's tool does, one version with these files.
+/// Applies one version with these files, as a user's tool does.
 async fn apply(env: &Env, manager: &str, version: i64, files: &[&str]) -> Result<Answer> {
     let mut spec = Kind::TaskRun.least();
     spec["contextVersion"] = json!(version);
@@ -59,7 +59,7 @@ async fn r15_a_later_writer_does_not_replace_earlier_files() -> Result<()> {
     .await
 }
 
-/// The instructions of a DocsRun are one writer's: nobody slips in a file beside them.
+/// The instructions of a DocsRun belong to one writer. Nobody can add a file to them.
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn instructions_are_what_they_were() -> Result<()> {

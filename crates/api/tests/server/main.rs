@@ -1,9 +1,11 @@
-//! The kinds on the real API server: what it refuses, with which words, and that it keeps all
-//! that we write.
+//! The kinds on a real API server: which objects it rejects, with which message, and that it stores
+//! everything that we write.
 
 mod arena;
+mod asks;
 mod attacks;
 mod bounds;
+mod children;
 mod examples;
 mod fixtures;
 mod hostile;
@@ -12,6 +14,9 @@ mod policies;
 mod refused;
 mod repository;
 mod round_trip;
+mod seed;
+mod stolen;
 mod support;
+mod tenant_attacks;
 mod tenants;
 mod wrong;

@@ -1,11 +1,14 @@
-//! Policies on a cluster that other tests share, and users to ask.
+//! Policies in a cluster that other tests share, and clients of several users.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use k8s_openapi::api::admissionregistration::v1::{
-    MatchResources, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
-    ValidatingAdmissionPolicyBindingSpec,
+use k8s_openapi::{
+    api::admissionregistration::v1::{
+        MatchResources, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+        ValidatingAdmissionPolicyBindingSpec,
+    },
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use kube::{
     Api, Client, Resource,
@@ -32,14 +35,29 @@ where
     Ok(())
 }
 
-/// A client that asks as this user.
+/// Returns a client that sends requests as this user.
 pub(crate) fn client_of(env: &Env, user: &str) -> Result<Client> {
     let mut config = env.config.clone();
     config.auth_info.impersonate = Some(user.to_owned());
     Client::try_from(config).map_err(|error| anyhow!("a client for '{user}': {error}"))
 }
 
-/// Makes the policies, with names of this test's own, and has them refuse in this scope.
+/// Selects only this namespace, because other tests share the cluster.
+pub(crate) fn only_in(namespace: &str) -> MatchResources {
+    let label = (
+        "kubernetes.io/metadata.name".to_owned(),
+        namespace.to_owned(),
+    );
+    MatchResources {
+        namespace_selector: Some(LabelSelector {
+            match_labels: Some([label].into()),
+            match_expressions: None,
+        }),
+        ..MatchResources::default()
+    }
+}
+
+/// Creates the policies under names of this test, and binds them in this scope.
 pub(crate) async fn bind(
     env: &Env,
     policies: Vec<ValidatingAdmissionPolicy>,
@@ -68,7 +86,8 @@ pub(crate) async fn bind(
     Ok(names)
 }
 
-/// Takes them away: they are in no namespace, and do not go with the test's.
+/// Deletes the policies and their bindings. They are cluster-scoped, so the deletion of the test's
+/// namespace does not delete them.
 pub(crate) async fn unbind(env: &Env, names: &[String]) -> Result<()> {
     let quick = DeleteParams::background();
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(env.client.clone());
@@ -80,7 +99,7 @@ pub(crate) async fn unbind(env: &Env, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What the API server finds strange in the policies' expressions, by its own types.
+/// Returns the warnings of the API server's type check of the policies' expressions.
 pub(crate) async fn warnings(env: &Env, names: &[String]) -> Result<Vec<String>> {
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(env.client.clone());
     let mut found = Vec::new();
@@ -104,4 +123,12 @@ pub(crate) async fn warnings(env: &Env, names: &[String]) -> Result<Vec<String>>
         }
     }
     Ok(found)
+}
+
+/// Returns the policy for authors of Tenants. It applies to the whole cluster, which other tests
+/// share. The policies about labels are tested elsewhere, in one namespace.
+pub(crate) fn tenant_references() -> Vec<ValidatingAdmissionPolicy> {
+    let mut policies = api::policy::tenants();
+    policies.retain(|policy| policy.metadata.name.as_deref() == Some("references"));
+    policies
 }

@@ -1,7 +1,7 @@
-//! What users get wrong, and what they are told; and what they get right.
+//! Mistakes of users with the messages that they get, and valid objects.
 //!
-//! The bounds of the schema are tried one by one in [`crate::bounds`]; here are the mistakes that
-//! people make, and every rule in CEL.
+//! [`crate::bounds`] tests the bounds of the schema one by one. This module tests common mistakes
+//! and every CEL rule.
 
 use std::collections::BTreeSet;
 
@@ -27,13 +27,14 @@ use crate::{
     wrong::{self, Wrong, changed, docs, files, second_version, tenants},
 };
 
-/// What is wrong with the answer to something wrong.
+/// Checks the response to a wrong object. Returns it as an error if it is not the expected
+/// rejection.
 fn judge(wrong: &Wrong, answer: &Answer) -> Result<(), String> {
     let refusal = match answer {
         Ok(_) => return Err("accepted".to_owned()),
         Err(refusal) => refusal,
     };
-    // Without a field: that one error kept the server from looking for more.
+    // A cause without a field: after one error, the API server did not evaluate the other rules.
     let causes = causes(refusal)
         .into_iter()
         .filter(|(field, _)| field != "<nil>");
@@ -46,7 +47,7 @@ fn judge(wrong: &Wrong, answer: &Answer) -> Result<(), String> {
     }
 }
 
-/// The words of all rules in a schema.
+/// Collects the messages of all rules in a schema.
 fn messages(schema: &JSONSchemaProps, out: &mut BTreeSet<String>) {
     for rule in schema
         .x_kubernetes_validations
@@ -146,7 +147,7 @@ async fn answers_about_tenants(env: &Env) -> Result<Vec<(Wrong, Answer)>> {
     Ok(answers)
 }
 
-/// Whether each was refused with the right words.
+/// Checks that each object was rejected with the expected message.
 fn ensure_refused(answers: &[(Wrong, Answer)]) -> Result<()> {
     let mut failures = Vec::new();
     for (wrong, answer) in answers {
@@ -161,7 +162,7 @@ fn ensure_refused(answers: &[(Wrong, Answer)]) -> Result<()> {
     Ok(())
 }
 
-/// Asks about Tenants with these specs.
+/// Sends Tenants with these specs, and checks that each is rejected.
 async fn refused_tenants(env: &Env, all: Vec<Wrong>) -> Result<usize> {
     let mut answers = Vec::new();
     for wrong in all {
@@ -172,7 +173,7 @@ async fn refused_tenants(env: &Env, all: Vec<Wrong>) -> Result<usize> {
     Ok(answers.len())
 }
 
-/// Nobody who reads a Tenant's quantities meets one that is none.
+/// All quantities of a stored Tenant are valid, so every reader can parse them.
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn r51_what_is_no_quantity_is_refused() -> Result<()> {
@@ -185,7 +186,7 @@ async fn r51_what_is_no_quantity_is_refused() -> Result<()> {
     .await
 }
 
-/// What is left out lets nobody in, and an empty list stays one.
+/// An omitted field allows nobody, and an empty list stays empty.
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn r54_what_is_left_out_opens_nothing() -> Result<()> {

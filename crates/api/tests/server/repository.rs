@@ -1,5 +1,5 @@
-//! What a DocsRun may say about a repository: all that people need is accepted, and no branch that
-//! git would refuse.
+//! Valid repositories of a DocsRun: all common forms are accepted, but no branch that git would
+//! reject.
 
 use std::process::Command;
 
@@ -94,7 +94,7 @@ const MESSAGES: &[&str] = &[
     "-m",
 ];
 
-/// Whether git takes it for a branch.
+/// Returns whether git accepts the name as a branch.
 fn is_branch(name: &str) -> Result<bool> {
     let answer = Command::new("git")
         .args(["check-ref-format", "--branch", name])
@@ -179,7 +179,7 @@ async fn valid_repositories_are_accepted_and_understood() -> Result<()> {
     .await
 }
 
-/// Each character that a rule could be about, in every place of the line that is ours.
+/// Returns messages with each character that a rule could be about, at every position of our line.
 fn messages() -> Vec<String> {
     let ascii = '\0'..='\u{a1}';
     let others = "\u{ad}\u{17f}\u{1680}\u{180e}\u{2000}\u{200a}\u{200b}\u{2028}\u{2029}\u{202f}\u{205f}\u{212a}\u{3000}\u{feff}\u{fffd}\u{1f600}";
@@ -200,7 +200,8 @@ fn messages() -> Vec<String> {
     all
 }
 
-/// What the API server takes, the step in the Pod must take, too: it would fail when all is done.
+/// The step in the Pod must accept every message that the API server accepts. Otherwise the run
+/// would fail after all its work is done.
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn messages_are_those_that_the_step_takes() -> Result<()> {
@@ -224,8 +225,8 @@ async fn messages_are_those_that_the_step_takes() -> Result<()> {
     .await
 }
 
-/// Each printable character, beside a letter, a dot, a slash and itself; and all words that git
-/// knows.
+/// Returns each printable character beside a letter, a dot, a slash and itself, and all names with
+/// a meaning in git.
 fn candidates() -> Vec<String> {
     let mut all: Vec<String> = (' '..='~')
         .flat_map(|one| {
@@ -280,7 +281,7 @@ async fn no_branch_is_accepted_that_git_refuses() -> Result<()> {
     .await
 }
 
-/// Where no branch is given, the run's name makes one.
+/// If no branch is set, the name of the run determines the branch.
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn the_branch_made_of_a_name_is_one() -> Result<()> {
@@ -303,7 +304,7 @@ async fn the_branch_made_of_a_name_is_one() -> Result<()> {
             let given = changed(kind.least(), &[("sourceBranch", json!(branch))]);
             taken(would_create(&env, kind, &given).await?)?;
         }
-        // With a branch, any name will do.
+        // If a branch is set, any name is valid.
         let given = changed(kind.least(), &[("output", json!({ "branch": "docs/a" }))]);
         for name in docs::names() {
             taken(would_create_named(&env, kind, &name, &given).await?)?;

@@ -14,18 +14,18 @@ use kube::{Client, CustomResourceExt, core::Status};
 use serde_json::{Value, json};
 use testkit::suite::Env;
 
-/// Installs the CRDs, if they are not there, and waits until they are served.
+/// Installs the CRDs if they do not exist, and waits until they are served.
 pub(crate) async fn install(client: &Client) -> Result<()> {
     testkit::operator::install(client, api::crd::all()).await
 }
 
-/// What is written in a request.
+/// Kind of the object in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Agent,
     TaskRun,
     DocsRun,
-    /// In no namespace: what is stored of it must be removed, and its name be the test's own.
+    /// Cluster-scoped: a test must delete its stored Tenants, and give them names of its own.
     Tenant,
 }
 
@@ -54,7 +54,8 @@ impl Kind {
         }
     }
 
-    /// Of the kind in a namespace, if it is in one, then `rest`.
+    /// Returns the path of the kind, in the namespace if the kind is namespaced, followed by
+    /// `rest`.
     pub(crate) fn path(self, namespace: &str, rest: &str) -> String {
         let (plural, is_namespaced) = match self {
             Self::Agent => ("agents", true),
@@ -70,7 +71,8 @@ impl Kind {
         format!("/apis/{GROUP}/{}/{place}{plural}{rest}", self.version())
     }
 
-    /// The name that an object of this test has: what is in no namespace is beside that of others.
+    /// Returns the name of an object of this test. A cluster-scoped object needs a unique name,
+    /// because other tests share the cluster.
     pub(crate) fn name(self, env: &Env, name: &str) -> String {
         match self {
             Self::Agent | Self::TaskRun | Self::DocsRun => name.to_owned(),
@@ -78,7 +80,7 @@ impl Kind {
         }
     }
 
-    /// An object with this spec.
+    /// Returns an object with this spec.
     pub(crate) fn object(self, name: &str, spec: &Value) -> Value {
         json!({
             "apiVersion": format!("{GROUP}/{}", self.version()),
@@ -88,7 +90,7 @@ impl Kind {
         })
     }
 
-    /// The least that is accepted.
+    /// Returns the minimal spec that is accepted.
     pub(crate) fn least(self) -> Value {
         match self {
             Self::Agent => json!({ "image": "registry.example/agent:1" }),
@@ -108,15 +110,15 @@ impl Kind {
     }
 }
 
-/// What the API server answers: the object, or why not.
+/// The response of the API server: the object, or the status of the rejection.
 pub(crate) type Answer = Result<Value, Box<Status>>;
 
-/// What was taken; a refusal is an error.
+/// Returns the accepted object. A rejection is an error.
 pub(crate) fn taken(answer: Answer) -> Result<Value> {
     answer.map_err(|refusal| anyhow!("refused: {}", refusal.message))
 }
 
-/// One request; a patch is an apply. Only an answer that the API server did not give is an error.
+/// Sends a request; a PATCH is an apply. Returns an error only if the API server did not respond.
 pub(crate) async fn send(
     client: &Client,
     method: Method,
@@ -131,7 +133,7 @@ pub(crate) async fn send(
     send_as(client, method, content, path, query, body).await
 }
 
-/// As [`send`], with this type of content.
+/// Like [`send`], with this content type.
 pub(crate) async fn send_as(
     client: &Client,
     method: Method,
@@ -153,26 +155,26 @@ pub(crate) async fn send_as(
     }
 }
 
-/// Creates it; unknown fields are refused instead of dropped.
+/// Creates an object. Unknown fields are rejected instead of dropped.
 pub(crate) async fn create(env: &Env, kind: Kind, object: &Value) -> Result<Answer> {
     let path = kind.path(&env.namespace, "");
     let query = "fieldValidation=Strict";
     send(&env.client, Method::POST, &path, query, Some(object)).await
 }
 
-/// Removes what is in no namespace, and so does not go with the test's.
+/// Deletes a cluster-scoped object, which the deletion of the test's namespace does not delete.
 pub(crate) async fn remove(env: &Env, kind: Kind, name: &str) -> Result<()> {
     let path = kind.path(&env.namespace, &format!("/{name}"));
     taken(send(&env.client, Method::DELETE, &path, "", None).await?)?;
     Ok(())
 }
 
-/// As [`create`], but nothing is stored. All rules are asked.
+/// Like [`create`], but stores nothing. All rules are evaluated.
 pub(crate) async fn would_create(env: &Env, kind: Kind, spec: &Value) -> Result<Answer> {
     would_create_named(env, kind, "tried", spec).await
 }
 
-/// The same with this name.
+/// Like [`would_create`], with this name.
 pub(crate) async fn would_create_named(
     env: &Env,
     kind: Kind,
@@ -185,7 +187,7 @@ pub(crate) async fn would_create_named(
     send(&env.client, Method::POST, &path, query, Some(&object)).await
 }
 
-/// Replaces the spec of what is stored; nothing is stored.
+/// Replaces the spec of a stored object as a dry run, which stores nothing.
 pub(crate) async fn would_update(
     env: &Env,
     kind: Kind,
@@ -200,7 +202,7 @@ pub(crate) async fn would_update(
     send(&env.client, Method::PUT, &path, query, Some(&object)).await
 }
 
-/// A refusal as `field: message` lines.
+/// Returns the causes of a rejection, as pairs of field and message.
 pub(crate) fn causes(status: &Status) -> Vec<(String, String)> {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes

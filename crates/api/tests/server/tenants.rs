@@ -1,6 +1,4 @@
-//! Who may what with Tenants: their authors, their owners, and their operator.
-
-use std::time::Duration;
+//! Access control for Tenants: for their authors, their owners, and their operator.
 
 use anyhow::{Context, Result, bail, ensure};
 use api::{
@@ -11,10 +9,10 @@ use api::{
 use http::Method;
 use k8s_openapi::api::{
     core::v1::{Namespace, ServiceAccount},
-    rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleBinding, RoleRef, Subject},
+    rbac::v1::{ClusterRole, PolicyRule, RoleBinding},
 };
 use kube::{
-    Api, Client,
+    Api,
     api::{DeleteParams, ObjectMeta},
 };
 use serde_json::{Value, json};
@@ -26,129 +24,20 @@ use testkit::{
 
 use crate::{
     arena::rule,
-    policies::{bind, client_of, make, named, unbind, warnings},
-    support::{Answer, Kind, create, install, remove, send, send_as, taken},
+    asks::{Ask, LIMIT, RBAC, folder, grant, judge, role_ref, subject, take_away, until_refused},
+    policies::{bind, client_of, make, named, tenant_references, unbind, warnings},
+    support::{Kind, create, install, remove, send, taken},
 };
 
-const LIMIT: Duration = Duration::from_secs(30);
-const RBAC: &str = "rbac.authorization.k8s.io";
-
-/// A request that stores nothing, and what must be answered.
-struct Ask {
-    what: String,
-    method: Method,
-    path: String,
-    body: Option<Value>,
-    /// Words of the refusal; without them, it must be taken.
-    refused: Option<&'static str>,
-}
-
-async fn ask(client: &Client, ask: &Ask) -> Result<Answer> {
-    let Ask {
-        method, path, body, ..
-    } = ask;
-    let content = match *method {
-        Method::PATCH => "application/merge-patch+json",
-        _ => "application/json",
-    };
-    let query = "dryRun=All&fieldValidation=Strict";
-    send_as(client, method.clone(), content, path, query, body.as_ref()).await
-}
-
-/// Asks all, and returns what was answered; an error says which answers are not as they must be.
-async fn judge(client: &Client, asks: &[Ask]) -> Result<String> {
-    let (mut failures, mut seen) = (Vec::new(), Vec::new());
-    for one in asks {
-        let what = &one.what;
-        match (ask(client, one).await?, one.refused) {
-            (Ok(_), None) => seen.push(format!("accepted  {what}")),
-            (Ok(_), Some(_)) => failures.push(format!("{what}: accepted")),
-            (Err(refusal), Some(words))
-                if refusal.code == 403 && refusal.message.contains(words) =>
-            {
-                seen.push(format!("refused   {what}: {}", refusal.message));
-            }
-            (Err(refusal), _) => {
-                failures.push(format!("{what}: {}: {}", refusal.code, refusal.message));
-            }
-        }
-    }
-    ensure!(failures.is_empty(), "{}", failures.join("\n"));
-    Ok(seen.join("\n"))
-}
-
-/// Waits until this one is refused: policies act a moment after they are made.
-async fn until_refused(client: &Client, one: &Ask) -> Result<()> {
-    until("a policy to act", LIMIT, async || {
-        Ok(match ask(client, one).await? {
-            Ok(_) => Err(format!("{} is still taken", one.what)),
-            // Whose role is not known yet is refused, too.
-            Err(refusal)
-                if one
-                    .refused
-                    .is_some_and(|words| refusal.message.contains(words)) =>
-            {
-                Ok(())
-            }
-            Err(refusal) => Err(refusal.message),
-        })
-    })
-    .await
-}
-
-/// Gives a user these rights in the whole cluster. The name is the role's, too.
-async fn grant(env: &Env, name: &str, user: &str, rules: Vec<PolicyRule>) -> Result<()> {
-    let role = ClusterRole {
-        metadata: named(name),
-        rules: Some(rules),
-        aggregation_rule: None,
-    };
-    make(&Api::all(env.client.clone()), &role).await?;
-    let binding = ClusterRoleBinding {
-        metadata: named(name),
-        role_ref: role_ref(name),
-        subjects: Some(vec![subject(user)]),
-    };
-    make(&Api::all(env.client.clone()), &binding).await
-}
-
-fn role_ref(name: &str) -> RoleRef {
-    RoleRef {
-        api_group: RBAC.to_owned(),
-        kind: "ClusterRole".to_owned(),
-        name: name.to_owned(),
-    }
-}
-
-fn subject(user: &str) -> Subject {
-    Subject {
-        api_group: Some(RBAC.to_owned()),
-        kind: "User".to_owned(),
-        name: user.to_owned(),
-        namespace: None,
-    }
-}
-
-async fn take_away(env: &Env, names: &[String]) -> Result<()> {
-    let quick = DeleteParams::background();
-    let roles: Api<ClusterRole> = Api::all(env.client.clone());
-    let bindings: Api<ClusterRoleBinding> = Api::all(env.client.clone());
-    for name in names {
-        bindings.delete(name, &quick).await?;
-        roles.delete(name, &quick).await?;
-    }
-    Ok(())
-}
-
-fn gives_the_role() -> PolicyRule {
+pub(crate) fn gives_the_role() -> PolicyRule {
     PolicyRule {
         resource_names: Some(vec![OWNER_ROLE.to_owned()]),
         ..rule(RBAC, "clusterroles", &["bind"])
     }
 }
 
-/// A new Tenant with these fields.
-fn tenant(what: &str, fields: Value, refused: Option<&'static str>) -> Ask {
+/// Returns a request for a new Tenant with these fields.
+pub(crate) fn tenant(what: &str, fields: Value, refused: Option<&'static str>) -> Ask {
     let spec = crate::arena::with(Kind::Tenant.least(), &fields);
     Ask {
         what: what.to_owned(),
@@ -159,7 +48,7 @@ fn tenant(what: &str, fields: Value, refused: Option<&'static str>) -> Ask {
     }
 }
 
-fn change(what: &str, name: &str, spec: Value, refused: Option<&'static str>) -> Ask {
+pub(crate) fn change(what: &str, name: &str, spec: Value, refused: Option<&'static str>) -> Ask {
     Ask {
         what: what.to_owned(),
         method: Method::PATCH,
@@ -178,7 +67,7 @@ fn server_with(source: Value) -> Value {
 async fn who_writes_a_tenant_gives_no_more_than_he_could() -> Result<()> {
     suite::test(Tier::Api, "authors", async |env| {
         install(&env.client).await?;
-        let policies = bind(&env, api::policy::tenants(), None).await?;
+        let policies = bind(&env, tenant_references(), None).await?;
         let writes = || rule(GROUP, "tenants", &["create", "get", "patch", "update"]);
         let mut clients = Vec::new();
         let mut roles = Vec::new();
@@ -221,7 +110,13 @@ async fn who_writes_a_tenant_gives_no_more_than_he_could() -> Result<()> {
         let renamed = json!({ "displayName": "Shop" });
         let evil = json!({ "server": { "image": "evil:1" } });
         let other = json!({ "owners": [{ "kind": "User", "name": "eve" }] });
-        until_refused(author, &tenant("owners", owners.clone(), Some(no_owners))).await?;
+        for (what, part, words) in [
+            ("owners", &owners, no_owners),
+            ("a Secret", &secret, no_secret),
+            ("a ConfigMap", &map, no_map),
+        ] {
+            until_refused(author, &tenant(what, part.clone(), Some(words))).await?;
+        }
         let seen = judge(
             author,
             &[
@@ -311,8 +206,14 @@ async fn who_writes_a_tenant_gives_no_more_than_he_could() -> Result<()> {
     .await
 }
 
-/// A namespace with these labels and annotations, when Pods can be made in it.
-async fn place(env: &Env, end: &str, labels: Value, annotations: Value) -> Result<String> {
+/// Creates a namespace with these labels and annotations, and waits until Pods can be created in
+/// it.
+pub(crate) async fn place(
+    env: &Env,
+    end: &str,
+    labels: Value,
+    annotations: Value,
+) -> Result<String> {
     let name = format!("{}-{end}", env.namespace);
     let namespace = Namespace {
         metadata: ObjectMeta {
@@ -332,8 +233,8 @@ async fn place(env: &Env, end: &str, labels: Value, annotations: Value) -> Resul
     Ok(name)
 }
 
-/// The least of what the operator makes, by resource.
-fn least(resource: &str) -> Result<Value> {
+/// Returns a minimal object that the operator creates, by resource.
+pub(crate) fn least(resource: &str) -> Result<Value> {
     let labels = json!({ "a": "b" });
     let pod = json!({ "containers": [{ "name": "a", "image": "a:1" }] });
     let workload = json!({
@@ -360,16 +261,7 @@ fn least(resource: &str) -> Result<Value> {
     })
 }
 
-fn folder(group: &str, namespace: &str, resource: &str) -> String {
-    let root = if group.is_empty() {
-        "/api/v1".to_owned()
-    } else {
-        format!("/apis/{group}/v1")
-    };
-    format!("{root}/namespaces/{namespace}/{resource}")
-}
-
-/// Everything that the operator may create in namespaces, in this one.
+/// Returns requests for everything that the operator may create in namespaces, in this namespace.
 fn everything(namespace: &str, refused: Option<&'static str>) -> Result<Vec<Ask>> {
     let mut asks = Vec::new();
     for Permission {
@@ -397,7 +289,7 @@ fn everything(namespace: &str, refused: Option<&'static str>) -> Result<Vec<Ask>
     Ok(asks)
 }
 
-/// A Pod as it tries connections, with these fields of its spec changed.
+/// Returns a request for a probe Pod, with these changes of its spec.
 fn probe(
     what: &str,
     namespace: &str,
@@ -407,9 +299,12 @@ fn probe(
 ) -> Ask {
     let spec = json!({
         "automountServiceAccountToken": false,
+        "securityContext": {
+            "runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": { "type": "RuntimeDefault" },
+        },
         "containers": [{
             "name": "a", "image": "a:1", "env": [{ "name": "PLAN", "value": "x" }],
-            "securityContext": { "allowPrivilegeEscalation": false },
+            "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
         }],
     });
     Ask {
@@ -440,15 +335,15 @@ fn on_namespace(
     }
 }
 
-/// What the operator does in its own namespace.
+/// Returns requests of the operator in its own namespace.
 fn at_home(home: &str) -> Vec<Ask> {
     let no =
         Some("writes Pods in namespaces of Tenants only, and in its own such as try connections");
-    let bounded = json!({
-        "name": "a", "image": "a:1", "securityContext": { "allowPrivilegeEscalation": false },
-    });
+    let context = json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } });
+    let bounded = json!({ "name": "a", "image": "a:1", "securityContext": context });
     let env = |more: Value| json!({ "containers": [crate::arena::with(bounded.clone(), &more)] });
-    let secured = |context: Value| env(json!({ "securityContext": context }));
+    let secured =
+        |more: Value| env(json!({ "securityContext": crate::arena::with(context.clone(), &more) }));
     let source = json!({ "secretKeyRef": { "name": "s", "key": "k" } });
     let volume = json!([{ "name": "a", "secret": { "secretName": "s" } }]);
     let delete = |what: &str, name: &str, refused| Ask {
@@ -541,23 +436,49 @@ fn at_home(home: &str) -> Vec<Ask> {
             "one that says nothing of privileges",
             home,
             "probe",
-            secured(json!(null)),
+            env(json!({ "securityContext": null })),
+            no,
+        ),
+        probe(
+            "one as root",
+            home,
+            "probe",
+            secured(json!({ "runAsNonRoot": false, "runAsUser": 0 })),
+            no,
+        ),
+        probe(
+            "one that keeps capabilities",
+            home,
+            "probe",
+            secured(json!({ "capabilities": {} })),
+            no,
+        ),
+        probe(
+            "one on a node of its choice",
+            home,
+            "probe",
+            json!({ "nodeName": "node-1" }),
+            no,
+        ),
+        probe(
+            "one with a port of the node",
+            home,
+            "probe",
+            env(json!({ "ports": [{ "containerPort": 80, "hostPort": 80 }] })),
             no,
         ),
         probe(
             "a privileged one",
             home,
             "probe",
-            secured(json!({ "privileged": true })),
+            env(json!({ "securityContext": { "privileged": true } })),
             no,
         ),
         probe(
             "one that may do more than others",
             home,
             "probe",
-            secured(json!({
-                "allowPrivilegeEscalation": false, "capabilities": { "add": ["NET_ADMIN"] },
-            })),
+            secured(json!({ "capabilities": { "drop": ["ALL"], "add": ["NET_ADMIN"] } })),
             no,
         ),
         delete("the end of a Pod that tried connections", "tried", None),
@@ -565,7 +486,7 @@ fn at_home(home: &str) -> Vec<Ask> {
     ]
 }
 
-/// Pods that are there to be deleted.
+/// Creates Pods that the test deletes.
 async fn pods_at_home(env: &Env) -> Result<()> {
     for (name, component) in [("tried", "probe"), ("another", "tasks")] {
         let made = probe("", &env.namespace, component, json!({}), None);
@@ -663,10 +584,15 @@ async fn the_operator_writes_where_tenants_are_and_nowhere_else() -> Result<()> 
             })),
             refused: None,
         };
+        let without_level = Ask { refused: Some("the Pod Security level 'restricted'"), ..new(mark.clone()) };
+        let not_ours = Ask { refused: no_place, ..new(json!({ level: "restricted" })) };
+        for one in [&without_level, &not_ours] {
+            until_refused(&operator, one).await?;
+        }
         let mut asks = vec![
             new(closed.clone()),
-            Ask { refused: Some("the Pod Security level 'restricted'"), ..new(mark.clone()) },
-            Ask { refused: no_place, ..new(json!({ level: "restricted" })) },
+            without_level,
+            not_ours,
             on_namespace("an opened namespace", Method::PATCH, ours, Some(opened), Some("the Pod Security level 'restricted'")),
             patch(ours, None),
             patch(stripped, None),
@@ -693,7 +619,7 @@ async fn the_operator_writes_where_tenants_are_and_nowhere_else() -> Result<()> 
         asks.extend(at_home(&env.namespace));
         println!("{}", judge(&operator, &asks).await?);
 
-        // Someone else with the same rights is not judged.
+        // The policies do not apply to another user with the same permissions.
         let someone = client_of(&env, &twin)?;
         let mut asks = everything(other, None)?;
         asks.extend([patch(other, None), delete(other, None)]);

@@ -1,21 +1,21 @@
-//! Mistakes that people make, each with what they must be told.
+//! Mistakes that people make, each with the expected message.
 
 use serde_json::{Value, json};
 
 use crate::support::Kind;
 
-/// A spec that must be refused.
+/// A spec that must be rejected.
 pub(crate) struct Wrong {
     pub(crate) what: &'static str,
     pub(crate) spec: Value,
-    /// The field that the answer must name, and no other.
+    /// The only field that the response must name.
     pub(crate) field: &'static str,
-    /// Words that the answer must have.
+    /// Text that the response must contain.
     pub(crate) says: &'static str,
 }
 
-/// Rows of `what: changes of a valid spec => field that is named, words about it;`. A change sets
-/// a field, or drops it where the value is `(gone())`.
+/// Rows of `what: changes of a valid spec => field that is named, words about it;`. A change sets a
+/// field, or removes it if the value is `(gone())`.
 macro_rules! wrong {
     ($valid:expr; $($what:literal: $($field:ident = $value:tt),+ => $at:literal, $says:expr;)+) => {
         vec![$(Wrong {
@@ -30,7 +30,7 @@ macro_rules! wrong {
 pub(crate) mod docs;
 pub(crate) mod tenants;
 
-/// A valid spec with changes.
+/// Returns a valid spec with changes.
 pub(crate) fn changed(mut spec: Value, changes: &[(&str, Value)]) -> Value {
     for (field, value) in changes {
         match spec.as_object_mut() {
@@ -41,12 +41,12 @@ pub(crate) fn changed(mut spec: Value, changes: &[(&str, Value)]) -> Value {
     spec
 }
 
-/// Stands for a field that is not there.
+/// Returns a placeholder for a field that is removed.
 fn gone() -> Value {
     json!("(gone)")
 }
 
-/// Files of these names.
+/// Returns files with these names.
 pub(crate) fn files(names: &[&str]) -> Value {
     names
         .iter()
@@ -54,7 +54,7 @@ pub(crate) fn files(names: &[&str]) -> Value {
         .collect()
 }
 
-/// A run to be changed: version 2, with the files `a.md` and `b.md`.
+/// Returns a run to change: version 2, with the files `a.md` and `b.md`.
 pub(crate) fn second_version() -> Value {
     let files = files(&["a.md", "b.md"]);
     let changes = [("contextVersion", json!(2)), ("markdownFiles", files)];
@@ -78,7 +78,7 @@ const FILE: &str = "should match '^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$'";
 const SAME: &str = "cannot be changed; submit another TaskRun";
 const TOGETHER: &str = "'markdownFiles' may change only together with a higher 'contextVersion'";
 
-/// Agents that must be refused.
+/// Returns Agents that must be rejected.
 pub(crate) fn agents() -> Vec<Wrong> {
     wrong! { Kind::Agent.least();
         "no image": image = (gone()) => "spec.image", "Required value";
@@ -165,7 +165,7 @@ pub(crate) fn agents() -> Vec<Wrong> {
     }
 }
 
-/// Runs that must be refused.
+/// Returns runs that must be rejected.
 pub(crate) fn runs() -> Vec<Wrong> {
     let numbered: Vec<String> = (0..129).map(|number| format!("{number}.md")).collect();
     let numbered: Vec<&str> = numbered.iter().map(String::as_str).collect();
@@ -180,7 +180,7 @@ pub(crate) fn runs() -> Vec<Wrong> {
         "task as text": taskId = "7" => "spec.taskId", "must be of type integer";
         "fraction of a task": taskId = 7.5 => "spec.taskId", "must be of type int64";
         "a line break in the service": serviceName = "shop\nlabels: {admin: true}" => "spec.serviceName", "no control characters";
-        "colours in the service": serviceName = "\u{1b}[31mred" => "spec.serviceName", "no control characters";
+        "colors in the service": serviceName = "\u{1b}[31mred" => "spec.serviceName", "no control characters";
         "NUL in the service": serviceName = "\u{0}" => "spec.serviceName", "no control characters";
         "empty service": serviceName = "" => "spec.serviceName", "at least 1 chars";
         "long service": serviceName = ("s".repeat(254)) => "spec.serviceName", "may not be more than 253";
@@ -217,7 +217,7 @@ pub(crate) fn runs() -> Vec<Wrong> {
     }
 }
 
-/// Changes of [`second_version`] that must be refused.
+/// Returns changes of [`second_version`] that must be rejected.
 pub(crate) fn changes() -> Vec<Wrong> {
     wrong! { second_version();
         "another task": taskId = 8 => "spec.taskId", SAME;
@@ -234,12 +234,12 @@ pub(crate) fn changes() -> Vec<Wrong> {
     }
 }
 
-/// A run that was cancelled.
+/// Returns a cancelled run.
 pub(crate) fn cancelled() -> Value {
     changed(second_version(), &[("cancel", json!(true))])
 }
 
-/// Changes of [`cancelled`] that must be refused.
+/// Returns changes of [`cancelled`] that must be rejected.
 pub(crate) fn changes_of_cancelled() -> Vec<Wrong> {
     wrong! { cancelled();
         "uncancelled": cancel = false => "spec.cancel", "cannot be taken back; submit another TaskRun";
@@ -249,8 +249,8 @@ pub(crate) fn changes_of_cancelled() -> Vec<Wrong> {
     }
 }
 
-/// Specs with a field that does not exist, and its name. Where a tool does not ask the API server to
-/// be strict, such a field is dropped without a word.
+/// Returns specs with a field that does not exist, and the name of that field. Without strict
+/// validation, the API server drops such a field silently.
 pub(crate) fn unknown_fields() -> Vec<(Kind, Value, &'static str)> {
     let agent = |field, value| changed(Kind::Agent.least(), &[(field, value)]);
     let run = |field, value| changed(Kind::TaskRun.least(), &[(field, value)]);

@@ -29,10 +29,10 @@ use crate::{
     },
 };
 
-/// Columns before the values.
+/// Width of the labels before the values, in columns.
 const LABEL: usize = 14;
 
-/// The newest Events are enough here; `events` has all.
+/// Maximum number of Events shown, the newest ones. `events` shows all of them.
 const EVENTS: usize = 20;
 
 pub(crate) async fn perform(verb: Describe, session: &mut Session<'_>) -> Result<Exit, Failure> {
@@ -85,7 +85,7 @@ pub(crate) async fn perform(verb: Describe, session: &mut Session<'_>) -> Result
     Ok(Exit::Ok)
 }
 
-/// How a page looks.
+/// The format of a page.
 #[derive(Debug, Clone, Copy)]
 struct Page {
     now: Timestamp,
@@ -214,7 +214,7 @@ impl Page {
         out
     }
 
-    /// Which connections were tried, and whether each ended as it must.
+    /// Renders the probed connections, and whether each one had the expected result.
     fn tried(self, status: &TenantStatus) -> String {
         let Some(isolation) = &status.isolation else {
             return String::new();
@@ -327,9 +327,13 @@ impl Page {
             .retry
             .as_ref()
             .map_or_else(String::new, |retry| {
+                let next = match (&retry.next_at, &retry.every) {
+                    (Some(at), _) => moment(at.0),
+                    (None, Some(every)) => format!("every {every} at the latest"),
+                    (None, None) => String::new(),
+                };
                 format!(
-                    "{} ({} without success so far, {})",
-                    moment(retry.next_at.0),
+                    "{next} ({} without success so far, {})",
                     count(usize::try_from(retry.attempt).unwrap_or(usize::MAX), "try"),
                     retry.class
                 )
@@ -449,7 +453,7 @@ impl Page {
     }
 }
 
-/// The main message stands at the top of the page.
+/// Returns a reference instead of the main message, which is already at the top of the page.
 fn repeated<'a>(message: &'a str, progress: &Progress) -> &'a str {
     if progress.message.as_deref() == Some(message) {
         "(as above)"

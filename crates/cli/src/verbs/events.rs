@@ -15,7 +15,8 @@ use crate::{
     view,
 };
 
-/// How often new Events are looked for. A watch would need one per child, and children come and go.
+/// Interval between reads for new Events. A watch would be needed for each child, and the children
+/// change.
 const PERIOD: Duration = Duration::from_secs(2);
 
 pub(crate) async fn perform(verb: Events, session: &mut Session<'_>) -> Result<Exit, Failure> {
@@ -61,7 +62,8 @@ async fn read(server: &Server, name: &RunName) -> Result<Vec<Event>, Failure> {
     related::events(server, &run, &children).await
 }
 
-/// A repeated Event is the same object with a new version: it is worth a line.
+/// Returns the key of an Event. A repeated Event is the same object with a new `resourceVersion`,
+/// and it gets a new line.
 fn identity(event: &Event) -> (String, String) {
     let meta = &event.metadata;
     (

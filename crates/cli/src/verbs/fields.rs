@@ -1,4 +1,4 @@
-//! What `describe` shows of a spec and of what became of it, as labels and values. Pure.
+//! The labels and values that `describe` shows for a spec and its status. All functions are pure.
 
 use api::{
     tasks::{ChangedFiles, DocsRun, File, TaskRun},
@@ -10,7 +10,7 @@ use api::{
 
 use crate::text::{bytes, count, span};
 
-/// Label and value; values that are empty are left out.
+/// A label and a value. Fields with an empty value are left out.
 pub(super) type Field = (&'static str, String);
 
 pub(super) fn task(run: &TaskRun) -> Vec<Field> {
@@ -94,7 +94,7 @@ pub(super) fn documentation(run: &DocsRun) -> Vec<Field> {
     ]
 }
 
-/// What became of the repository.
+/// Returns the result in the repository: branch, commit, and changed files.
 pub(super) fn pushed(run: &DocsRun) -> Vec<Field> {
     let Some(status) = &run.status else {
         return Vec::new();
@@ -149,7 +149,8 @@ pub(super) fn result_fields(result: &api::tasks::Evidence) -> Vec<Field> {
     ]
 }
 
-/// What a Tenant asks for. Values of its environment and of its Redis' configuration are not shown.
+/// Returns the spec of a Tenant. Values of its environment variables and of its Redis configuration
+/// are not shown.
 pub(super) fn tenant(tenant: &Tenant) -> Vec<Field> {
     let spec = &tenant.spec;
     let name = tenant.metadata.name.as_deref().unwrap_or_default();
@@ -213,7 +214,7 @@ fn owner(owner: &Owner) -> String {
     }
 }
 
-/// What became of it.
+/// Returns the state of the Tenant's components and its resource usage.
 pub(super) fn standing(status: &TenantStatus) -> Vec<Field> {
     let part = |part: &Option<Component>| {
         part.as_ref().map_or_else(String::new, |part| {
@@ -233,7 +234,7 @@ pub(super) fn standing(status: &TenantStatus) -> Vec<Field> {
     ]
 }
 
-/// `cpu 150m requested, 1500m limit; pods 3`.
+/// Formats the usage: `cpu 150m requested, 1500m limit; pods 3`.
 fn used(status: &TenantStatus) -> String {
     let Some(usage) = &status.usage else {
         return String::new();

@@ -24,10 +24,10 @@ use crate::{
     watching::{Trouble, trouble},
 };
 
-/// Objects per question: a run may have 900 KiB of files.
+/// Objects per list request. A run may have 900 KiB of files.
 const PAGE: u32 = 100;
 
-/// What is asked for, and how it is shown.
+/// The objects to be listed, and their format.
 struct Question {
     kind: Kind,
     name: Option<String>,
@@ -81,7 +81,8 @@ impl Question {
             kind: kind.name().to_owned(),
             plural: kind.plural().to_owned(),
         };
-        // Dynamic: one object that does not fit the schema must not hide the others.
+        // We read dynamic objects. With typed ones, a single object that does not match the schema
+        // would hide all others.
         if self.is_everywhere || !kind.is_namespaced() {
             Api::all_with(server.client.clone(), &resource)
         } else {
@@ -100,12 +101,12 @@ impl Question {
         }
     }
 
-    /// Whether its rows begin with a namespace.
+    /// Returns whether the rows begin with a namespace.
     fn has_namespace(&self) -> bool {
         self.is_everywhere && self.kind.is_namespaced()
     }
 
-    /// The next page, and where the one after it begins.
+    /// Reads the next page, and returns the token for the page after it.
     async fn page(
         &self,
         server: &Server,
@@ -176,17 +177,17 @@ impl Question {
         row
     }
 
-    /// As the columns of the kind.
+    /// Returns whether the rows have the column `COMMIT`.
     fn has_commit(&self) -> bool {
         self.is_wide && self.kind == Kind::Run(RunKind::Docs)
     }
 
-    /// The namespace that a Tenant has.
+    /// Returns whether the rows have a column for the Tenant's namespace.
     fn has_place(&self) -> bool {
         self.is_wide && self.kind == Kind::Tenant
     }
 
-    /// Columns after the age.
+    /// Returns the number of columns after the age.
     fn after_age(&self) -> usize {
         usize::from(self.is_wide) + usize::from(self.has_commit()) + usize::from(self.has_place())
     }
@@ -195,7 +196,7 @@ impl Question {
         format!("{}/{}\n", self.kind.singular(), object.name_any())
     }
 
-    /// What was looked for and not found.
+    /// Returns the message for an empty result.
     fn nothing(&self, server: &Server) -> String {
         let what = self.kind.listed();
         let which = match &self.selector {
@@ -255,7 +256,7 @@ fn agent_cells(status: &Value) -> Vec<Cell> {
     ]
 }
 
-/// A Tenant that works and is not isolated must not look like one that is well.
+/// Returns the cells of a Tenant. A running Tenant that is not isolated must not appear healthy.
 fn tenant_cells(object: &DynamicObject, status: &Value) -> Vec<Cell> {
     let ready = condition(status, "Ready");
     let isolated = condition(status, "NetworkIsolated");
@@ -293,7 +294,7 @@ fn condition<'a>(status: &'a Value, kind: &str) -> &'a Value {
         .unwrap_or(&Value::Null)
 }
 
-/// Page by page: only rows are kept.
+/// Prints the objects as lines. It reads them page by page and keeps only their rows.
 async fn lines(
     question: &Question,
     format: Option<Format>,
@@ -334,7 +335,7 @@ async fn data(
     loop {
         let (objects, following) = question.page(server, next).await?;
         for mut object in objects {
-            // A list's items come without their type.
+            // The items of a list have no type.
             object.types = Some(kube::core::TypeMeta {
                 api_version: format!("{GROUP}/{}", question.kind.version()),
                 kind: question.kind.name().to_owned(),
@@ -369,7 +370,8 @@ async fn watch(
     session: &mut Session<'_>,
 ) -> Result<Exit, Failure> {
     if question.name.is_some() {
-        // A name that does not exist is an error, not an endless wait.
+        // Without this request, a name that does not exist would lead to an endless wait instead of
+        // an error.
         question.page(server, None).await?;
     }
     let mut which = watcher::Config::default();
@@ -418,7 +420,8 @@ async fn watch(
         if is_gone && let Some(phase) = row.get_mut(usize::from(question.has_namespace()) + 1) {
             *phase = toned("Deleted", Tone::Dim);
         }
-        // Age alone is no news; after a lost connection everything comes again.
+        // Print no row if only the age has changed. After a lost connection, the watch delivers all
+        // objects again.
         let news = without_age(question, &row);
         let uid = object.uid().unwrap_or_default();
         if shown.get(&uid) == Some(&news) {
@@ -559,7 +562,7 @@ mod tests {
                         condition("NetworkIsolated", "False", "PolicyNotEnforced")] } }),
             json!({ "metadata": { "name": "new" }, "status": {} }),
         ];
-        // There is no difference between one namespace and all of them.
+        // Tenants are cluster-scoped, so `-A` makes no difference.
         for is_everywhere in [false, true] {
             assert_eq!(
                 rendered(&question(Kind::Tenant, is_everywhere, false), &objects),

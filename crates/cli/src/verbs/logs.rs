@@ -19,7 +19,7 @@ use crate::{
     text::{clean, moment},
 };
 
-/// How often a container that has not started is looked at.
+/// Interval between checks whether a container has started.
 const PERIOD: Duration = Duration::from_secs(1);
 
 pub(crate) async fn perform(verb: Logs, session: &mut Session<'_>) -> Result<Exit, Failure> {
@@ -51,7 +51,8 @@ pub(crate) async fn perform(verb: Logs, session: &mut Session<'_>) -> Result<Exi
                 // A container that never starts has no log to wait for.
                 Some(_) | None if !verb.follow || run.outcome().is_some() || has_ended(pod) => {
                     return match is_any {
-                        // Those before it were all that there is so far.
+                        // We have printed the logs of the earlier containers, which are all that
+                        // exist so far.
                         true => Ok(Exit::Ok),
                         false => Err(gone(&run, number, pod, container)),
                     };
@@ -76,7 +77,7 @@ pub(crate) async fn perform(verb: Logs, session: &mut Session<'_>) -> Result<Exi
     Ok(Exit::Ok)
 }
 
-/// The containers whose logs are asked for, in the order in which they run.
+/// Returns the containers to print, in the order in which they run.
 fn wanted(kind: RunKind, verb: &Logs) -> Result<Vec<&'static str>, Failure> {
     let one = match verb.container {
         Some(Step::Clone) => "clone",
@@ -93,16 +94,17 @@ fn wanted(kind: RunKind, verb: &Logs) -> Result<Vec<&'static str>, Failure> {
     }
 }
 
-/// Whether no container of the Pod will start any more.
+/// Returns whether no further container of the Pod will start.
 fn has_ended(pod: Option<&Pod>) -> bool {
     let phase = pod
         .and_then(|pod| pod.status.as_ref())
         .and_then(|status| status.phase.as_deref());
-    // A TaskRun's next Pod is waited for; of steps, the next one never comes.
+    // A TaskRun may get another Pod, so we wait for it. In a DocsRun's Pod, the next step never
+    // starts.
     pod.is_some_and(containers::is_in_steps) && matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// What is said while a container has not started.
+/// Returns the message to print while a container has not started.
 fn waiting(run: &AnyRun, pod: Option<&Pod>, container: &str) -> String {
     let message = clean(run.message().unwrap_or("it has no status yet"));
     match pod.and_then(|pod| other_step(pod, container)) {
@@ -111,7 +113,7 @@ fn waiting(run: &AnyRun, pod: Option<&Pod>, container: &str) -> String {
     }
 }
 
-/// Which step counts instead of this one: `container 'clone' runs`.
+/// Describes the current step if it is another one: `container 'clone' runs`.
 fn other_step(pod: &Pod, container: &str) -> Option<String> {
     let current = containers::current(pod).filter(|_| containers::is_in_steps(pod))?;
     let state = current.state.as_ref()?;
@@ -123,7 +125,7 @@ fn other_step(pod: &Pod, container: &str) -> Option<String> {
     (current.name != container).then(|| format!("container '{}' {how}", current.name))
 }
 
-/// Whether there is more.
+/// The reason why the output of a log ended.
 enum Told {
     All,
     Interrupted,
@@ -134,7 +136,7 @@ struct Log {
     pod: String,
     container: &'static str,
     is_followed: bool,
-    /// What each line begins with.
+    /// The prefix of each line.
     prefix: Option<String>,
 }
 
@@ -183,7 +185,7 @@ impl Log {
             }
             session.out.flush()?;
         }
-        // The next container's line must not go on where this one stopped.
+        // Without this newline, the next container's output would continue this line.
         if is_in_line {
             session.out.write_all(b"\n")?;
             session.out.flush()?;
@@ -192,7 +194,7 @@ impl Log {
     }
 }
 
-/// `bytes` with `prefix` before each line that begins in them. A line may come in parts.
+/// Inserts `prefix` before each line that begins in `bytes`. A line may arrive in parts.
 fn prefixed(prefix: &str, bytes: &[u8], is_in_line: &mut bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() + prefix.len());
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -205,7 +207,7 @@ fn prefixed(prefix: &str, bytes: &[u8], is_in_line: &mut bool) -> Vec<u8> {
     out
 }
 
-/// The attempt that goes on or was the last. The status is up to ten seconds behind the Pods.
+/// Returns the current or last attempt. The status may be up to ten seconds behind the Pods.
 fn last_attempt(run: &AnyRun, pods: &[Pod]) -> u32 {
     let version = run.version();
     let recorded = run
@@ -216,21 +218,21 @@ fn last_attempt(run: &AnyRun, pods: &[Pod]) -> u32 {
     started.map(attempt).fold(recorded.max(1), u32::max)
 }
 
-/// The newest Pod of an attempt: a disruption makes another one.
+/// Returns the newest Pod of an attempt. After a disruption, an attempt has another Pod.
 fn of_attempt(pods: &[Pod], version: Option<i64>, wanted: u32) -> Option<&Pod> {
     pods.iter()
         .filter(|pod| is_of_version(pod, version) && attempt(pod) == wanted)
         .max_by_key(|pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0))
 }
 
-/// A kind without versions has no such label.
+/// Returns whether the Pod belongs to the version. A kind without versions has no such label.
 fn is_of_version(pod: &Pod, version: Option<i64>) -> bool {
     let labels = pod.metadata.labels.as_ref();
     let label = labels.and_then(|labels| labels.get(names::CONTEXT_VERSION));
     version.is_none_or(|version| label == Some(&version.to_string()))
 }
 
-/// As the agent itself is told; 0 where the Pod does not say.
+/// Returns the attempt number from the agent's environment variable, or 0 without a valid value.
 fn attempt(pod: &Pod) -> u32 {
     let agent = containers::named(pod, AGENT);
     let mut variables = agent
@@ -288,7 +290,7 @@ fn gone(run: &AnyRun, attempt: u32, pod: Option<&Pod>, container: &str) -> Failu
     Failure::Gone { message, next }
 }
 
-/// What a container left behind, in one line.
+/// Formats the result of a container in one line.
 pub(crate) fn evidence(result: &Evidence) -> String {
     let Evidence {
         exit_code,

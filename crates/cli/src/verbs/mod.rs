@@ -1,4 +1,4 @@
-//! The verbs, one file each.
+//! The verbs, each in its own file.
 
 pub(crate) mod completion;
 pub(crate) mod context;

@@ -32,7 +32,7 @@ pub(crate) async fn perform(
         RunOrTenant::Tenant(name) => hold(&server, name, change == Change::Suspend).await?,
     };
     session.line(&sentence(&target, change, is_new))?;
-    // A Tenant that is held is not ready: there is nothing to wait for.
+    // A suspended Tenant does not become ready, so there is nothing to wait for.
     let is_waited = matches!(target, RunOrTenant::Run(_)) || change == Change::Resume;
     if is_new && is_waited {
         let next = session.command(&format!("wait {}", target.argument()));
@@ -41,7 +41,7 @@ pub(crate) async fn perform(
     Ok(Exit::Ok)
 }
 
-/// Whether anything had to be written.
+/// Changes a run. Returns whether a write was necessary.
 async fn write<R: Run>(server: &Server, name: &str, change: Change) -> Result<bool, Failure> {
     let request = Request::of_kind(R::KIND, "patch", &server.namespace, name);
     let action = actions::change::<R>(&server.client, &server.namespace, name, change);
@@ -51,7 +51,7 @@ async fn write<R: Run>(server: &Server, name: &str, change: Change) -> Result<bo
     })
 }
 
-/// Whether anything had to be written.
+/// Suspends or resumes a Tenant. Returns whether a write was necessary.
 async fn hold(server: &Server, name: &str, suspend: bool) -> Result<bool, Failure> {
     let tenants: Api<Tenant> = Api::all(server.client.clone());
     let request = |verb: &'static str| Request {
@@ -75,7 +75,8 @@ async fn hold(server: &Server, name: &str, suspend: bool) -> Result<bool, Failur
     Ok(true)
 }
 
-/// The operator does it; that it has, only the status says.
+/// Returns the message about the change. The message promises no result, because the operator acts
+/// later and reports it only in the status.
 fn sentence(target: &RunOrTenant, change: Change, is_new: bool) -> String {
     let is_run = matches!(target, RunOrTenant::Run(_));
     let words = match (change, is_new) {

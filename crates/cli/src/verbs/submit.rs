@@ -102,10 +102,10 @@ async fn of_docs(verb: SubmitDocs, session: &mut Session<'_>) -> Result<Exit, Fa
         .await
 }
 
-/// A run that is to be created.
+/// A run to be created.
 struct Order {
     run: RunName,
-    /// What is in it, for people.
+    /// A summary of its contents for messages.
     what: String,
     sending: Sending,
     waiting: Waiting,
@@ -120,7 +120,7 @@ impl Order {
     ) -> Result<Exit, Failure> {
         let Sending { dry_run, output } = self.sending;
         if dry_run == Some(DryRun::Client) {
-            // A manifest can be made without any cluster.
+            // A manifest can be created without a cluster.
             let namespace = match session.namespace_flag() {
                 Some(namespace) => namespace.to_owned(),
                 None => session.server().await?.namespace,

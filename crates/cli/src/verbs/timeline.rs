@@ -1,4 +1,4 @@
-//! The timeline of a run or a Tenant as lines. Pure.
+//! The timeline of a run or a Tenant as lines. All functions are pure.
 
 use api::{
     Timestamp,
@@ -14,23 +14,23 @@ use crate::{
     view::Standing,
 };
 
-/// Steps that are shown while one waits; `describe` shows all.
+/// Maximum number of steps shown while waiting. `describe` shows all of them.
 const STEPS: usize = 8;
 
-/// Lines of the message.
+/// Maximum number of lines for the message.
 const MESSAGE: usize = 3;
 
-/// A line and how it is meant.
+/// A line and its meaning.
 pub(crate) type Line = (Tone, String);
 
-/// What is shown of an object.
+/// The parts of an object that the timeline shows.
 #[derive(Debug, Clone)]
 pub(crate) struct Shown<'a> {
     name: String,
     version: Option<i64>,
     standing: Standing,
     progress: Option<&'a Progress>,
-    /// While it goes on.
+    /// The deadline of an unfinished object.
     deadline: Option<&'a Time>,
 }
 
@@ -61,7 +61,7 @@ impl<'a> From<&'a Tenant> for Shown<'a> {
     }
 }
 
-/// One in full: phases with times, the message, the deadline.
+/// Renders one object in full: phases with times, the message, the deadline.
 pub(crate) fn block<'a>(shown: impl Into<Shown<'a>>, now: Timestamp, width: usize) -> Vec<Line> {
     let Shown {
         name,
@@ -138,7 +138,7 @@ fn step_line(step: &Step, now: Timestamp) -> Line {
     (tone, parts.join("  "))
 }
 
-/// One in one line, for those who wait for many or read a file.
+/// Renders one object in one line, for several objects or for output to a file.
 pub(crate) fn sentence<'a>(shown: impl Into<Shown<'a>>) -> String {
     let Shown {
         name,
@@ -154,7 +154,7 @@ pub(crate) fn sentence<'a>(shown: impl Into<Shown<'a>>) -> String {
     }
 }
 
-/// Painted and cut to the terminal: a line that wraps cannot be drawn over.
+/// Colors the lines and cuts them to the terminal's width. A line that wraps could not be redrawn.
 pub(crate) fn drawn(lines: &[Line], width: usize, paint: Paint) -> String {
     let mut out = String::new();
     for (tone, text) in lines {

@@ -24,7 +24,7 @@ pub(crate) async fn perform(verb: OfRun, session: &mut Session<'_>) -> Result<Ex
     Ok(Exit::Ok)
 }
 
-/// The children as branches, without the run itself.
+/// Renders the children as branches, without the run itself.
 pub(crate) fn render(run: &AnyRun, children: &Children, paint: Paint) -> String {
     if children.is_empty() {
         let why = if run.outcome().is_some() {
@@ -49,7 +49,7 @@ pub(crate) fn render(run: &AnyRun, children: &Children, paint: Paint) -> String 
                 .collect(),
         });
     }
-    // A Pod may outlive its Job for a moment.
+    // A Pod may exist for a moment longer than its Job.
     let jobs = &children.jobs;
     let orphans = children.pods.iter().filter(|pod| {
         let has_job = jobs.iter().any(|job| {

@@ -9,7 +9,8 @@ use crate::{
     text::clean,
 };
 
-/// A server that cannot be reached is said, not an error: the client's version is known.
+/// Prints the versions. An unreachable server is printed and is not an error, because the client's
+/// version is known.
 pub(crate) async fn perform(session: &mut Session<'_>) -> Result<Exit, Failure> {
     session.line(&format!("orc {}", env!("CARGO_PKG_VERSION")))?;
     let server = match server_version(session).await {

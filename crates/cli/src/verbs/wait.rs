@@ -1,4 +1,4 @@
-//! `wait`, and the waiting of other verbs.
+//! `wait`, and the `--wait` flag of other verbs.
 
 use std::{io, time::Duration};
 
@@ -32,7 +32,7 @@ use crate::{
     watching::{Trouble, trouble},
 };
 
-/// How often a live timeline is drawn anew.
+/// Interval between redraws of a live timeline.
 const TICK: Duration = Duration::from_secs(1);
 
 pub(crate) async fn perform(verb: Wait, session: &mut Session<'_>) -> Result<Exit, Failure> {
@@ -46,7 +46,7 @@ pub(crate) async fn perform(verb: Wait, session: &mut Session<'_>) -> Result<Exi
     until_finished(session, &server, &runs, verb.timeout).await
 }
 
-/// After something was started: waits for it, or says how to.
+/// Waits for a run that was just started, or prints the command to wait for it.
 pub(crate) async fn afterwards(
     session: &mut Session<'_>,
     server: &Server,
@@ -61,19 +61,19 @@ pub(crate) async fn afterwards(
     Ok(Exit::Ok)
 }
 
-/// How the waiting for one ended.
+/// The result of waiting for one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum End {
     Finished(Outcome),
-    /// A Tenant.
+    /// The Tenant is ready.
     Ready,
-    /// A Tenant whose spec cannot be carried out.
+    /// The Tenant's spec cannot be applied.
     Failed,
     NotFound,
     Deleted,
 }
 
-/// A run or a Tenant, as it was seen last.
+/// The last observed state of a run or Tenant.
 #[derive(Debug, Clone)]
 enum Object {
     Run(AnyRun),
@@ -88,7 +88,7 @@ impl Object {
         }
     }
 
-    /// Whether it is what was waited for.
+    /// Returns the result if the object needs no further waiting.
     fn end(&self) -> Option<End> {
         match self {
             Self::Run(run) => run.outcome().map(End::Finished),
@@ -113,7 +113,7 @@ impl Object {
     }
 }
 
-/// One that is waited for.
+/// A run or Tenant that we wait for.
 #[derive(Debug, Clone)]
 struct Awaited {
     name: RunOrTenant,
@@ -134,7 +134,7 @@ impl Awaited {
         }
     }
 
-    /// What ended stays ended.
+    /// Handles a watch event. After the first result, later events are ignored.
     fn observe(&mut self, event: watcher::Event<Object>) {
         if self.end.is_some() {
             return;
@@ -145,7 +145,7 @@ impl Awaited {
                 self.is_listed = true;
                 let known = self.run.as_ref().map(|known| &known.meta().uid);
                 if known.is_some_and(|uid| *uid != run.meta().uid) {
-                    // Another one of the same name: ours is gone.
+                    // The object was deleted, and another one was created under the same name.
                     self.end = Some(End::Deleted);
                     return;
                 }
@@ -206,7 +206,7 @@ impl Awaited {
     }
 }
 
-/// Waits until all have ended, were deleted, or time is up; exits by how they ended.
+/// Waits until all objects have a result or the time is up. The exit code follows from the results.
 pub(crate) async fn until_finished(
     session: &mut Session<'_>,
     server: &Server,
@@ -239,7 +239,7 @@ pub(crate) async fn until_finished(
     loop {
         let mut remark = None;
         tokio::select! {
-            // Time that is up must not lose against a busy stream.
+            // Without `biased`, a busy stream could delay the end of the time limit.
             biased;
             () = &mut time_up => {
                 view.show(session, &mut awaited, Moment::Last)?;
@@ -252,7 +252,7 @@ pub(crate) async fn until_finished(
             }
             Some((index, event)) = events.next() => match (event, awaited.get_mut(index)) {
                 (Ok(event), Some(one)) => {
-                    // Only `Init` comes without an answer of the server.
+                    // Only `Init` arrives without a response of the server.
                     if !matches!(event, watcher::Event::Init) {
                         view.trouble = None;
                     }
@@ -282,7 +282,7 @@ pub(crate) async fn until_finished(
 
 type Seen = Result<watcher::Event<Object>, watcher::Error>;
 
-/// What was asked, for the words of an error.
+/// Returns the request for error messages.
 fn watched(name: &RunOrTenant, server: &Server) -> Request {
     let kind = name.kind();
     Request {
@@ -298,7 +298,7 @@ fn of_run<R: Run>(server: &Server) -> Api<R> {
     Api::namespaced(server.client.clone(), &server.namespace)
 }
 
-/// What happens to one run.
+/// Watches one run.
 fn watch<R>(runs: Api<R>, name: &str) -> BoxStream<'static, Seen>
 where
     R: Run + Send + Sync + 'static,
@@ -307,7 +307,7 @@ where
     watch_as(runs, name, |seen| Object::Run(seen.into()))
 }
 
-/// What happens to one object.
+/// Watches one object.
 fn watch_as<K>(all: Api<K>, name: &str, seen: fn(K) -> Object) -> BoxStream<'static, Seen>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
@@ -334,7 +334,7 @@ fn timed_out(
         i64::try_from(limit.as_secs()).unwrap_or(i64::MAX)
     });
     if let Some(trouble) = trouble {
-        // Unknown is not "still running".
+        // The state is unknown, which is not the same as "still running".
         return Err(Failure::client(format!(
             "time is up after {}, and how it stands is not known: {trouble}",
             span(seconds)
@@ -348,10 +348,10 @@ fn timed_out(
             span(seconds)
         ))?;
     }
-    Ok(Exit::gravest(awaited.iter().map(Awaited::exit)))
+    Ok(Exit::most_severe(awaited.iter().map(Awaited::exit)))
 }
 
-/// Ctrl-C ends the waiting only.
+/// Handles Ctrl-C, which ends only the waiting.
 fn left(session: &mut Session<'_>, awaited: &[Awaited]) -> Result<Exit, Failure> {
     let going = awaited.iter().filter(|one| one.end.is_none());
     for run in going.map(|one| one.name.clone()) {
@@ -367,7 +367,7 @@ fn left(session: &mut Session<'_>, awaited: &[Awaited]) -> Result<Exit, Failure>
             "no longer waiting: {run} goes on\n  to wait again: {wait}{stop}"
         ))?;
     }
-    Ok(Exit::gravest(awaited.iter().map(Awaited::exit)))
+    Ok(Exit::most_severe(awaited.iter().map(Awaited::exit)))
 }
 
 fn ended(session: &mut Session<'_>, awaited: &[Awaited]) -> Result<Exit, Failure> {
@@ -389,23 +389,23 @@ fn ended(session: &mut Session<'_>, awaited: &[Awaited]) -> Result<Exit, Failure
             Exit::Ok | Exit::Client | Exit::Timeout | Exit::Denied => {}
         }
     }
-    Ok(Exit::gravest(awaited.iter().map(Awaited::exit)))
+    Ok(Exit::most_severe(awaited.iter().map(Awaited::exit)))
 }
 
-/// Whether more will be shown.
+/// Whether more output follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moment {
     Going,
     Last,
 }
 
-/// What is shown: a block that is drawn over on a terminal, otherwise a line per change.
+/// The output: a block that is redrawn on a terminal, otherwise one line per change.
 struct View {
     is_live: bool,
     started: Timestamp,
-    /// Lines on the screen that the next drawing replaces.
+    /// Number of lines on the screen that the next redraw replaces.
     height: usize,
-    /// What keeps us from seeing how the runs stand.
+    /// The error that prevents us from reading the state of the objects.
     trouble: Option<String>,
 }
 
@@ -419,13 +419,13 @@ impl View {
         }
     }
 
-    /// The same trouble is said once.
+    /// Prints an error of the watch. The same error is printed only once.
     fn remark(&mut self, session: &mut Session<'_>, words: Option<String>) -> io::Result<()> {
         if words.is_some() && words != self.trouble {
             let said = words.as_deref().unwrap_or_default();
             session.remark(&format!("{said}; trying again"))?;
             self.trouble = words;
-            // What is above belongs to the remark now.
+            // The lines above were printed before the remark and must not be redrawn.
             self.height = 0;
         }
         Ok(())
@@ -444,7 +444,7 @@ impl View {
             for one in awaited.iter() {
                 lines.extend(one.lines(now, width, awaited.len() == 1));
             }
-            // What leaves the screen cannot be drawn over.
+            // Lines that leave the screen cannot be redrawn.
             lines.truncate(height.saturating_sub(2).max(1));
             if at == Moment::Going {
                 let waited = span(between(self.started, now));
@@ -453,7 +453,7 @@ impl View {
             }
             let back = match self.height {
                 0 => String::new(),
-                // Whoever typed something moved the cursor.
+                // The user may have typed something and moved the cursor.
                 height => format!("\r\u{1b}[{height}A\u{1b}[J"),
             };
             self.height = lines.len();
@@ -507,7 +507,7 @@ mod tests {
         Object::Tenant(Box::new(a_tenant(generation, &status)))
     }
 
-    /// Ready as its newest spec asks, or never.
+    /// The Tenant must be ready for its latest spec.
     #[test]
     fn a_tenant_is_waited_for_until_it_is_ready() {
         let cases: Vec<(Vec<Event<Object>>, u8)> = vec![
@@ -578,7 +578,7 @@ mod tests {
                 ],
                 5,
             ),
-            // What ended stays ended.
+            // After the first result, later events are ignored.
             (
                 vec![Event::Apply(done("Succeeded")), Event::Delete(going())],
                 0,

@@ -39,7 +39,7 @@ pub(crate) async fn perform(verb: Why, session: &mut Session<'_>) -> Result<Exit
     Ok(Exit::Ok)
 }
 
-/// As users call this program.
+/// Replaces the program's name in the suggested commands with the one that users type.
 fn rename(explanation: &mut Explanation, program: &str) {
     for command in &mut explanation.next {
         if let Some(rest) = command.run.strip_prefix("orc ") {

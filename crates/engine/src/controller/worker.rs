@@ -1,4 +1,4 @@
-//! One key at a time: looks at it, whatever happens, and says when to look again.
+//! Reconciles one key, handles every failure, and returns when to reconcile the key again.
 
 use std::{
     any::Any,
@@ -29,21 +29,26 @@ use crate::{
     key::Key,
     kind::Kind,
     pass::{Eyes, Looked},
-    queue::Next,
+    queue::{Backoff, Next},
     record::Seen,
     watch::Started,
 };
 
-/// A transient fault that lasts longer is shown on the object.
+/// Duration after which a transient fault is shown on the object.
 const SHOWN_AFTER: Duration = Duration::from_secs(30);
 
-/// A conflict that comes back this often is not the watch being a moment behind.
+/// Number of repeated conflicts that a lagging watch does not explain.
 const STUCK: u32 = 3;
 
-/// The soonest that a look leads to another: a decision that always wants one must not spin.
+/// Time after a fault in which ordinary events do not advance the next reconciliation of a
+/// long-lived object.
+const DEAF: Duration = Duration::from_secs(2);
+
+/// Shortest delay of a reconciliation that a decision requests. Without it, a decision that always requests
+/// one more would spin.
 const SOON: Duration = Duration::from_millis(50);
 
-/// What is remembered of a key that failed.
+/// Retry state of a key that failed.
 #[derive(Debug, Clone)]
 pub(super) struct Memory {
     pub(super) uid: String,
@@ -51,9 +56,11 @@ pub(super) struct Memory {
     pub(super) attempt: u32,
     pub(super) generation: i64,
     pub(super) since: Timestamp,
+    /// Time of the retry. A reconciliation before that time is not another attempt.
+    pub(super) until: Instant,
 }
 
-/// Works on the keys of a kind.
+/// A worker that reconciles the keys of a kind.
 pub(super) struct Worker<K: Kind> {
     pub(super) eyes: Eyes<K>,
     pub(super) objects: Cache<K::Object>,
@@ -64,13 +71,14 @@ pub(super) struct Worker<K: Kind> {
 }
 
 impl<K: Kind> Worker<K> {
-    /// Looks at one key, whatever happens.
+    /// Reconciles one key. After any failure it still returns when to reconcile the key again.
     pub(super) async fn turn(&self, key: &Key) -> Next {
         let begin = Instant::now();
         let (outcome, next) = self.look(key).await;
         self.eyes
             .metrics
             .reconciled(K::RESOURCE.kind, outcome, begin.elapsed());
+        tracing::debug!(kind = K::RESOURCE.kind, object = %key, outcome, requeue = %next, "reconciled");
         next
     }
 
@@ -78,12 +86,12 @@ impl<K: Kind> Worker<K> {
         let Some(object) = self.objects.get(key) else {
             return self.absent(key).await;
         };
-        if let Some(at) = self.stored_retry(key, &object) {
-            return ("Waiting", Next::Backoff(at));
+        if let Some((class, at)) = self.stored_retry(key, &object) {
+            return ("Waiting", backoff_until::<K>(class, at));
         }
         match self.caches.blocker(key.namespace.as_deref()) {
             None => {}
-            // `/readyz` names it; to decide from half a cache would be a guess.
+            // `/readyz` names the watch. A decision from an incomplete cache would be a guess.
             Some(Blocker::Unsynced(_)) => {
                 return ("Waiting", Next::At(Instant::now() + Duration::from_secs(1)));
             }
@@ -121,12 +129,12 @@ impl<K: Kind> Worker<K> {
                 self.memory().remove(key);
                 ("Skipped", Next::Idle)
             }
-            // Whoever leads next looks at everything; if it is us, this key is still due.
+            // The next leader reconciles everything. If this process leads next, the key is still due.
             Looked::Abandoned => ("Abandoned", Next::At(Instant::now())),
         }
     }
 
-    /// The key has no readable object: it is gone, or it is poison.
+    /// Handles a key without a readable object: the object was deleted, or it is undecodable.
     async fn absent(&self, key: &Key) -> (&'static str, Next) {
         let Some(poison) = self.objects.poison(key) else {
             self.memory().remove(key);
@@ -142,12 +150,15 @@ impl<K: Kind> Worker<K> {
                 let (memory, delay) =
                     self.remember(key, &poison.uid, poison.generation, fault.class);
                 self.log(key, &fault, memory.attempt, delay);
-                ("Failed", Next::Backoff(Instant::now() + delay))
+                (
+                    "Failed",
+                    backoff_until::<K>(fault.class, Instant::now() + delay),
+                )
             }
         }
     }
 
-    /// After a fault: count it, say it where it belongs, and wait.
+    /// Handles a fault: counts it, reports it if its class requires that, and returns the backoff.
     async fn failed(
         &self,
         key: &Key,
@@ -162,7 +173,7 @@ impl<K: Kind> Worker<K> {
         if fault.class == Class::Conflict && memory.attempt >= STUCK {
             self.refresh(key, &uid).await;
         }
-        // A pass may have written before it failed; a record on top of the old version is refused.
+        // The failed reconciliation may have written before. A status for the old version is rejected.
         let newer = self.objects.get(key).filter(|newer| {
             newer.meta().uid == meta.uid && newer.meta().generation == meta.generation
         });
@@ -189,7 +200,7 @@ impl<K: Kind> Worker<K> {
                 Ok(Err(fault)) => Some(fault.to_string()),
                 Err(_elapsed) => Some("it took too long".to_owned()),
             };
-            // The next look records again (R14).
+            // The next reconciliation writes the status again (R14).
             if let Some(why) = failed {
                 self.eyes
                     .metrics
@@ -197,10 +208,10 @@ impl<K: Kind> Worker<K> {
                 tracing::warn!(kind = K::RESOURCE.kind, object = %key, "the fault could not be recorded: {why}");
             }
         }
-        Next::Backoff(until)
+        backoff_until::<K>(fault.class, until)
     }
 
-    /// The cache does not catch up by itself: one live read.
+    /// Reads the object from the API server once, because the cache does not catch up.
     async fn refresh(&self, key: &Key, uid: &str) {
         let place = Place {
             resource: K::RESOURCE,
@@ -234,14 +245,20 @@ impl<K: Kind> Worker<K> {
         }
     }
 
-    /// Counts a fault of a key: the memory of it, and the delay until the next look.
+    /// Counts a fault of a key. Returns its retry state and the delay until the next reconciliation.
     fn remember(&self, key: &Key, uid: &str, generation: i64, class: Class) -> (Memory, Duration) {
-        let now = self.eyes.clock.now();
+        let (now, instant) = (self.eyes.clock.now(), Instant::now());
         let mut memory = self.memory();
         let known = memory
             .get(key)
             .filter(|known| known.generation == generation && known.uid == uid);
-        let entry = Memory {
+        if let Some(known) = known
+            && known.class == class
+            && instant < known.until
+        {
+            return (known.clone(), known.until - instant);
+        }
+        let mut entry = Memory {
             uid: uid.to_owned(),
             class,
             attempt: known
@@ -249,17 +266,19 @@ impl<K: Kind> Worker<K> {
                 .map_or(1, |known| known.attempt.saturating_add(1)),
             generation,
             since: known.map_or(now, |known| known.since),
+            until: instant,
         };
         let mut delay = backoff::delay(self.seed, key, class, entry.attempt);
         if mutant::on(Mutant::RetryAtOnce) {
             delay = Duration::ZERO;
         }
+        entry.until = instant + delay;
         memory.insert(key.clone(), entry.clone());
         (entry, delay)
     }
 
-    /// A retry that an earlier process stored, and that has not come yet: when it does.
-    fn stored_retry(&self, key: &Key, object: &K::Object) -> Option<Instant> {
+    /// Returns class and time of a retry that an earlier process stored, if it is in the future.
+    fn stored_retry(&self, key: &Key, object: &K::Object) -> Option<(Class, Instant)> {
         let progress = K::status(object)?.progress();
         let retry = progress.retry.as_ref()?;
         let generation = object.meta().generation.unwrap_or(0);
@@ -281,18 +300,24 @@ impl<K: Kind> Worker<K> {
             attempt: retry.attempt,
             generation,
             since: now,
+            until: Instant::now(),
         };
         memory.insert(key.clone(), entry);
-        // Whoever stored it may have had another clock.
+        // The process that stored the time may have had another clock.
         let mut longest = backoff::ceiling(*class, retry.attempt);
         if mutant::on(Mutant::ForeignClockBelieved) {
             longest = Duration::from_secs(24 * 60 * 60);
         }
-        let at = retry.next_at.0.min(now.checked_add(longest).unwrap_or(now));
-        (at > now).then(|| self.instant(at))
+        let next = retry.next_at.as_ref()?.0;
+        let at = next.min(now.checked_add(longest).unwrap_or(now));
+        let at = (at > now).then(|| self.instant(at))?;
+        if let Some(entry) = memory.get_mut(key) {
+            entry.until = at;
+        }
+        Some((*class, at))
     }
 
-    /// A time of day as an instant of the timers.
+    /// Converts a time of day to an instant of the timers.
     fn instant(&self, at: Timestamp) -> Instant {
         let wait = at.duration_since(self.eyes.clock.now());
         Instant::now() + Duration::try_from(wait).unwrap_or_default().max(SOON)
@@ -303,9 +328,9 @@ impl<K: Kind> Worker<K> {
         let (depth, oldest) = if is_leading {
             handle.queue().depth(Instant::now())
         } else {
-            // Without the Lease nothing is looked at, so keys of objects that are gone would stay.
+            // Without the Lease nothing is reconciled, so keys of deleted objects would stay queued.
             sweep(handle, || self.objects.keys());
-            // Another leads now, and knows better how often something failed.
+            // Another process leads now, and has newer counts of the failures.
             self.memory().clear();
             (0, Duration::ZERO)
         };
@@ -326,27 +351,30 @@ impl<K: Kind> Worker<K> {
         }
     }
 
-    /// How many objects are in each phase; one that says none is in the first.
+    /// Returns the number of objects in each phase. An object without a phase is in the first one. An
+    /// object in a terminal phase may be packed, and is not counted then.
     fn phases(&self) -> HashMap<&'static str, usize> {
         let table = <<K::Status as Status>::Phase as Phase>::TABLE;
         let first = table.first().map(|row| row.phase.name());
-        self.objects.fold(HashMap::new(), |mut counts, object| {
-            let phase = K::status(object).and_then(Status::phase).map(Phase::name);
-            if let Some(phase) = phase.or(first) {
-                *counts.entry(phase).or_default() += 1;
-            }
-            counts
-        })
+        self.objects
+            .fold_active(HashMap::new(), |mut counts, object| {
+                let phase = K::status(object).and_then(Status::phase).map(Phase::name);
+                if let Some(phase) = phase.or(first) {
+                    *counts.entry(phase).or_default() += 1;
+                }
+                counts
+            })
     }
 
-    /// What stays has no end to be counted by: who is to be paged asks how many stand how.
+    /// Sets the gauges of long-lived objects. They never finish, so alerts need the number of objects per
+    /// phase and per condition status.
     fn gauge_standing(&self, context: &Context) {
         let kind = K::RESOURCE.kind;
         let table = <<K::Status as Status>::Phase as Phase>::TABLE;
         let phases = self.phases();
         let types = || [condition::READY].iter().chain(K::Status::APART);
         let mut said = HashMap::<(&str, &str), usize>::new();
-        self.objects.fold((), |(), object| {
+        self.objects.fold_active((), |(), object| {
             let status = K::status(object);
             for one in types() {
                 let known = status.and_then(|status| status.progress().condition(one));
@@ -376,10 +404,24 @@ impl<K: Kind> Worker<K> {
     }
 }
 
-/// Drops the keys of objects that are gone.
+/// Returns the backoff after an error. A long-lived object is repaired when others change it, and only a
+/// part of it may have been rejected. So ordinary events count again after a moment.
+fn backoff_until<K: Kind>(class: Class, until: Instant) -> Next {
+    // More frequent reconciliations help neither a control plane in trouble nor a bug of ours.
+    let is_refusal = matches!(class, Class::Denied | Class::Invalid);
+    let is_stay = <K::Status as Status>::SHAPE == api::Shape::LongLived;
+    let is_listening = is_stay && is_refusal && !mutant::on(Mutant::BackoffDeaf);
+    if !is_listening {
+        return Next::Backoff(Backoff::deaf(until));
+    }
+    let deaf_until = until.min(Instant::now() + DEAF);
+    Next::Backoff(Backoff { until, deaf_until })
+}
+
+/// Drops the keys of deleted objects.
 ///
-/// The queue is locked before it is asked what there is: an object that appears in between would lose
-/// its only look.
+/// The queue is locked before the existing keys are read. Otherwise an object that appears in between would
+/// lose its only reconciliation.
 pub(super) fn sweep(handle: &Handle, known: impl FnOnce() -> Vec<Key>) {
     let mut queue = handle.queue();
     let known: HashSet<Key> = known().into_iter().collect();
@@ -387,7 +429,7 @@ pub(super) fn sweep(handle: &Handle, known: impl FnOnce() -> Vec<Key>) {
     queue.retain(|key| known.contains(key) && !forgets);
 }
 
-/// A fault that keeps an object from being deleted names the way out.
+/// Adds the force-delete annotation to the message of a fault that blocks the deletion of an object.
 fn with_way_out<K: Kind>(object: &K::Object, fault: &Fault) -> Fault {
     let is_short = matches!(fault.class, Class::Transient | Class::Conflict);
     if object.meta().deletion_timestamp.is_none() || is_short {
@@ -402,8 +444,8 @@ fn with_way_out<K: Kind>(object: &K::Object, fault: &Fault) -> Fault {
     Fault::new(fault.class, fault.reason, message)
 }
 
-/// What is stored about a retry: one that is far enough away to be worth it. Once the delay does
-/// not grow any more, what is stored stays, or a fault that lasts would be a write at each retry.
+/// Returns the retry to store in the status, if its delay is long enough. Once the delay no longer grows,
+/// only its length is stored. A time would need a write at each retry, or would soon be in the past.
 pub(super) fn retry_to_store<S: Status>(
     stored: Option<&S>,
     fault: &Fault,
@@ -412,24 +454,36 @@ pub(super) fn retry_to_store<S: Status>(
     now: Timestamp,
 ) -> Option<Retry> {
     let Memory { class, attempt, .. } = *memory;
+    let longest = backoff::ceiling(class, attempt);
+    if longest < backoff::STORED || mutant::on(Mutant::BackoffUnstored) {
+        return None;
+    }
+    let class_name = class.name().to_owned();
     let known = stored.and_then(|status| status.progress().retry.clone());
-    let has_grown =
-        backoff::ceiling(class, attempt) > backoff::ceiling(class, attempt.saturating_sub(1));
-    if !has_grown
-        && known
-            .as_ref()
-            .is_some_and(|known| known.class == fault.class.name())
-    {
+    let is_same = |known: &Retry| known.class == class_name && known.attempt == attempt;
+    if known.as_ref().is_some_and(is_same) {
+        // This reconciliation came before the time of the retry.
         return known;
     }
-    (delay >= backoff::STORED && !mutant::on(Mutant::BackoffUnstored)).then(|| Retry {
+    if longest < backoff::ceiling(class, attempt.saturating_add(1)) {
+        let next_at = Time(now.checked_add(delay).unwrap_or(now));
+        return (delay >= backoff::STORED).then_some(Retry {
+            attempt,
+            class: class_name,
+            next_at: Some(next_at),
+            every: None,
+        });
+    }
+    let is_known = |known: &Retry| known.class == fault.class.name() && known.every.is_some();
+    Some(known.filter(is_known).unwrap_or(Retry {
         attempt,
-        class: class.name().to_owned(),
-        next_at: Time(now.checked_add(delay).unwrap_or(now)),
-    })
+        class: class_name,
+        next_at: None,
+        every: Some(longest.into()),
+    }))
 }
 
-/// What a panic says. Only a literal is repeated: formatted text may carry a user's data.
+/// Returns the message for a panic. It quotes only a literal: formatted text may contain a user's data.
 fn panic_words(panic: &(dyn Any + Send)) -> String {
     match panic.downcast_ref::<&'static str>() {
         Some(words) => format!("a decision or its execution panicked: {words}"),

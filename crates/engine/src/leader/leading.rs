@@ -1,51 +1,51 @@
-//! Whether this process may write now.
+//! Permission of this process to write now.
 
 use tokio::{
     sync::watch::{Receiver, error::RecvError},
     time::{Instant, sleep_until},
 };
 
-/// Whether this process leads, and news of it.
+/// Leadership of this process, with notifications of its changes.
 ///
 /// # Guarantees
-/// - It is asked of the clock each time, not of the election's task: a process that was frozen past
-///   its time begins nothing after it was resumed, however late that task runs.
+/// - Each check reads the clock and not the state of the election's task. So a process that was frozen
+///   past its time begins nothing after it was resumed, however late that task runs.
 ///
 /// # Caveats
-/// - The clock is Linux's `CLOCK_MONOTONIC`. It goes on while a process is stopped, but not while
-///   the whole machine is suspended: after such a sleep the other machines' clocks are ahead, and
-///   what is begun before the next renewal fails is harmless only because it can be repeated.
-/// - Between the question and the write's arrival time passes. [`Leading::ended`] drops a request that
-///   still waits for a connection; for what is on the wire no clock on this side can help.
+/// - The clock is Linux's `CLOCK_MONOTONIC`. It continues while a process is stopped, but not while
+///   the whole machine is suspended. After such a suspension the clocks of other machines are ahead. A
+///   write that begins before the next renewal fails is then harmless only because it can be repeated.
+/// - Time passes between the check and the arrival of the write. [`Leading::ended`] drops a request
+///   that still waits for a connection. For a request on the wire, no clock on this side can help.
 #[derive(Debug, Clone)]
 pub struct Leading(pub(super) Receiver<Option<Instant>>);
 
 impl Leading {
-    /// Until the time that is told there; not at all while there is none.
+    /// Returns the leadership until the time in `until`. With `None` this process does not lead.
     #[must_use]
     pub fn new(until: Receiver<Option<Instant>>) -> Self {
         Self(until)
     }
 
-    /// Whether this process may begin a write now.
+    /// Returns whether this process may begin a write now.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.0.borrow().is_some_and(|until| Instant::now() < until)
     }
 
-    /// Waits until the leadership was won or lost; a renewal is no news.
+    /// Waits until the leadership is won or lost. A renewal does not notify.
     ///
     /// # Errors
-    /// When the candidate is gone.
+    /// If the candidate was dropped.
     pub async fn changed(&mut self) -> Result<(), RecvError> {
         self.0.changed().await
     }
 
-    /// Waits until this process may not write any more; at once if it may not now.
+    /// Waits until this process may not write any more. Returns at once if it may not write now.
     pub async fn ended(&self) {
         let mut news = self.0.clone();
         loop {
-            // A renewal is no news: the time is read again when it is over.
+            // A renewal does not notify, so the time is read again when it is over.
             let until = *news.borrow_and_update();
             let Some(until) = until.filter(|until| Instant::now() < *until) else {
                 return;
@@ -78,7 +78,7 @@ mod tests {
         let (sender, receiver) = watch::channel(in_seconds(10));
         let leading = Leading::new(receiver);
         assert!(timeout(9 * SECOND, leading.ended()).await.is_err());
-        // As a renewal does it: nobody is woken.
+        // Like a renewal: no receiver is woken.
         sender.send_if_modified(|until| {
             *until = in_seconds(10);
             false

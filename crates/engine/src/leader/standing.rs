@@ -1,4 +1,4 @@
-//! The thinking of an election: what is known of the Lease, and what to do next.
+//! The decisions of an election: the known state of the Lease, and the next action.
 
 use std::time::Duration;
 
@@ -8,37 +8,38 @@ use k8s_openapi::{
 };
 use tokio::time::Instant;
 
-/// The times of an election, in a proportion that keeps two processes from leading at once.
+/// The durations of an election, in a proportion that keeps two processes from leading at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Durations {
-    /// A Lease that was not renewed for this long may be taken.
+    /// Time without a renewal after which another candidate may take the Lease.
     pub(super) lease: Duration,
-    /// The leader renews this often.
+    /// Interval of the leader's renewals.
     pub(super) renew: Duration,
-    /// A leader that could not renew for this long stops leading: well before it may be taken over.
+    /// Time without a renewal after which the leader stops, well before another may take over.
     pub(super) give_up: Duration,
-    /// The limit of one request.
+    /// Timeout of one request.
     pub(super) request: Duration,
-    /// The pause after a failed request; longer, at most `renew`, while not leading.
+    /// Pause after a failed request. It is longer, at most `renew`, while not leading.
     pub(super) retry: Duration,
 }
 
-/// The longest request, however long the Lease is.
+/// Longest timeout of a request, however long the Lease is.
 const REQUEST: Duration = Duration::from_secs(4);
 
 impl Default for Durations {
-    /// 15 s, renewed every 5 s.
+    /// Returns 15 s for the Lease, with a renewal every 5 s.
     fn default() -> Self {
         Self::of(Duration::from_secs(15), Duration::from_secs(5))
     }
 }
 
 impl Durations {
-    /// From the two that can be set. The others follow: giving up after two thirds of the Lease,
-    /// so that at least two requests fit between a renewal's time and that.
+    /// Returns the durations that follow from the two configurable ones. A leader gives up
+    /// after two thirds of the Lease. So at least two requests fit between the time of a
+    /// renewal and that moment.
     ///
     /// # Errors
-    /// When a renewal that failed once could not be repeated in time.
+    /// If a renewal that failed once could not be repeated in time.
     pub fn new(lease: Duration, renew: Duration) -> Result<Self, String> {
         if !(1..=3600).contains(&lease.as_secs()) || lease.subsec_nanos() != 0 {
             return Err(format!(
@@ -67,7 +68,7 @@ impl Durations {
     }
 }
 
-/// What a renewal changes. A Lease whose record stays the same is not being renewed.
+/// The fields that a renewal changes. If the record stays the same, the Lease is not being renewed.
 #[derive(Debug, Clone, PartialEq)]
 struct Record {
     holder: Option<String>,
@@ -75,53 +76,53 @@ struct Record {
     transitions: i32,
 }
 
-/// A Lease that was seen.
+/// An observed Lease.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Seen {
-    /// As it was, with the resourceVersion that a write must name.
+    /// The Lease as observed, with the resourceVersion that a write must carry.
     pub(super) lease: Lease,
     record: Record,
-    /// When this record was seen first, by our own clock: another machine's may be wrong.
+    /// Time of the first observation of this record, by our clock. Other clocks may be wrong.
     since: Instant,
 }
 
-/// What is known of the Lease.
+/// The known state of the Lease.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Sight {
-    /// Nothing, or nothing certain.
+    /// Nothing is known, or nothing certain.
     Unknown,
-    /// There is none.
+    /// The Lease does not exist.
     Absent,
-    /// There is this one.
+    /// The Lease exists.
     Present(Box<Seen>),
 }
 
-/// What to do next.
+/// The next action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Act {
     /// Read the Lease.
     Look,
-    /// Make one.
+    /// Create the Lease.
     Create,
-    /// Write ourselves into one that is free, expired or ours.
+    /// Write our identity into a Lease that is free, expired or ours.
     Take,
-    /// Renew what we hold.
+    /// Renew the Lease that we hold.
     Renew,
     /// Stop leading, for this reason.
     StepDown(String),
-    /// Nothing before this moment, unless something is heard of the Lease.
+    /// Do nothing before this moment, unless an event of the Lease arrives.
     Wait(Instant),
 }
 
-/// How a candidate stands.
+/// The state of a candidate.
 #[derive(Debug, Clone)]
 pub(super) struct Standing {
     pub(super) identity: String,
     pub(super) durations: Durations,
     pub(super) sight: Sight,
-    /// While holding: the moment before the last successful write was sent.
+    /// While holding the Lease: the moment before the last successful write was sent.
     pub(super) held: Option<Instant>,
-    /// The pause after a failed request.
+    /// End of the pause after a failed request.
     pub(super) not_before: Instant,
 }
 
@@ -136,12 +137,12 @@ impl Standing {
         }
     }
 
-    /// Until when we may lead, if we do.
+    /// Returns until when we may lead, if we do.
     pub(super) fn until(&self) -> Option<Instant> {
         self.held.map(|renewed| renewed + self.durations.give_up)
     }
 
-    /// What to do now.
+    /// Returns the next action.
     pub(super) fn next(&self, now: Instant) -> Act {
         let (act, due) = match self.held {
             Some(renewed) => {
@@ -175,11 +176,11 @@ impl Standing {
         if now >= due { act } else { Act::Wait(due) }
     }
 
-    /// When we may take this Lease.
+    /// Returns when we may take this Lease.
     fn free_at(&self, seen: &Seen) -> Instant {
         match &seen.record.holder {
             Some(holder) if *holder != self.identity => {
-                // The holder's own promise; ours only where it made none.
+                // The holder's own duration counts, and ours only if the holder wrote none.
                 let spec = seen.lease.spec.as_ref();
                 let promised = spec.and_then(|spec| spec.lease_duration_seconds);
                 let promised = promised.and_then(|seconds| match u64::try_from(seconds) {
@@ -192,8 +193,8 @@ impl Standing {
         }
     }
 
-    /// Takes note of what a read or an own write showed. Certain, because the server answered it
-    /// after it was asked.
+    /// Records the result of a read or of our own write. It is certain, because the server
+    /// responded after our request.
     pub(super) fn looked(&mut self, found: Option<Lease>, now: Instant) {
         self.sight = match found {
             None => Sight::Absent,
@@ -212,8 +213,8 @@ impl Standing {
         };
     }
 
-    /// Takes note of what the watch told. It may be older than what we know: while we hold the
-    /// Lease, news of another holder are a reason to look, not to believe.
+    /// Records an event of the watch. The event may be older than our knowledge. While we hold the
+    /// Lease, an event with another holder only triggers a read.
     pub(super) fn heard(&mut self, found: Option<Lease>, now: Instant) {
         if self.held.is_none() {
             return self.looked(found, now);
@@ -224,8 +225,8 @@ impl Standing {
         }
     }
 
-    /// The Lease to write in order to hold it from `time` on; the seen one's resourceVersion makes
-    /// the write fail if anybody else wrote since.
+    /// Returns the Lease to write in order to hold it from `time` on. The resourceVersion of the
+    /// observed Lease makes the write fail if another process wrote since.
     pub(super) fn claim(&self, time: MicroTime) -> Lease {
         let mut lease = match &self.sight {
             Sight::Present(seen) => seen.lease.clone(),
@@ -245,7 +246,7 @@ impl Standing {
         lease
     }
 
-    /// The Lease to write in order to give it up; nothing if it is not ours.
+    /// Returns the Lease to write in order to release it, or `None` if it is not ours.
     pub(super) fn surrender(&self, time: MicroTime) -> Option<Lease> {
         let Sight::Present(seen) = &self.sight else {
             return None;

@@ -1,4 +1,4 @@
-//! The decisions of an election, and its arithmetic.
+//! Tests of the decisions and the arithmetic of an election.
 
 use std::sync::{Arc, Mutex};
 
@@ -38,7 +38,7 @@ fn lease(holder: &str, renewed: i64, version: &str) -> Lease {
     }
 }
 
-/// A candidate that saw this Lease at `zero`.
+/// Returns a candidate that observed this Lease at `zero`.
 fn standing(found: Option<Lease>, zero: Instant) -> Standing {
     let mut standing = Standing::new(ME.to_owned(), Durations::default(), zero);
     standing.looked(found, zero);
@@ -50,7 +50,7 @@ async fn a_candidate_takes_what_is_free_and_waits_for_what_is_not() {
     let zero = Instant::now();
     let wait = |after| Act::Wait(zero + seconds(after));
     let other = || Some(lease(OTHER, 1000, "7"));
-    // Renewed by a clock that is a year ahead or behind: it makes no difference.
+    // A renewal by a clock that is a year ahead or behind makes no difference.
     let table = [
         ("no Lease", None, 0, Act::Create),
         ("released", Some(lease("", 1000, "7")), 0, Act::Take),
@@ -99,7 +99,7 @@ async fn the_holders_own_duration_counts() {
 async fn only_a_change_of_the_record_starts_the_expiry_again() {
     let zero = Instant::now();
     let mut standing = standing(Some(lease(OTHER, 1000, "7")), zero);
-    // Somebody put a label on it: another version, the same record.
+    // Someone added a label: another version, the same record.
     standing.heard(Some(lease(OTHER, 1000, "8")), zero + seconds(10));
     assert_eq!(standing.next(zero + seconds(15)), Act::Take);
     let claim = standing.claim(time(2000));
@@ -169,7 +169,7 @@ async fn a_holder_does_not_believe_the_watch_but_looks() {
     let zero = Instant::now();
     let mut standing = standing(Some(lease(ME, 1000, "7")), zero);
     standing.held = Some(zero);
-    // The echo of an own write, older than what we know.
+    // The watch event of our own write, older than our knowledge.
     standing.heard(Some(lease(ME, 990, "6")), zero);
     assert_eq!(
         standing.claim(time(0)).metadata.resource_version.as_deref(),
@@ -277,7 +277,7 @@ fn times_keep_two_from_leading_at_once() {
     }
 }
 
-/// A server that knows one Lease, takes its time, and never has news.
+/// Returns a server that has one Lease, responds after `takes`, and never sends a watch event.
 fn server(takes: Duration) -> Client {
     let stored: Arc<Mutex<Option<Vec<u8>>>> = Arc::default();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -324,7 +324,8 @@ async fn a_frozen_leader_does_not_lead_before_its_timers_run() {
     let mut status = leader.status();
     let (stop, shutdown) = Shutdown::pair();
     let mut running = pin!(leader.run(shutdown));
-    // Who polls it runs it; who does not, freezes it. The answer: whether there were news in time.
+    // The election runs only while it is polled here; otherwise it is frozen. Returns whether a
+    // change arrived in time.
     macro_rules! run_for {
         ($time:expr) => {
             tokio::select! {
@@ -342,7 +343,8 @@ async fn a_frozen_leader_does_not_lead_before_its_timers_run() {
         Some(until),
         "from before the create was sent; it took {takes:?}, as the look before it"
     );
-    // Not a multiple of 5 s: no renewal is on its way when it freezes, whose answer it would find.
+    // 62 s is not a multiple of 5 s. Otherwise a renewal would be in flight at the freeze, and the
+    // leader would find its response.
     assert!(!run_for!(seconds(62)), "a renewal is no news");
     assert!(status.is_on());
 

@@ -1,24 +1,24 @@
-//! What `git-upload-pack` answers: its greeting, and the list of branches.
+//! Parses the response of `git-upload-pack`: its greeting, and the list of branches.
 
 use crate::Commit;
 
 use super::Heads;
 use super::pkt::{Pkt, Pkts, line};
 
-/// The most bytes of one answer.
+/// Maximum number of bytes of one response.
 const BYTES_LIMIT: usize = 4 * 1024 * 1024;
 
-/// The most references of one answer.
+/// Maximum number of references in one response.
 const REFS_LIMIT: usize = 100_000;
 
-/// Why an answer cannot be used.
+/// The reason why a response cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
-    /// It is not git's. Says what was found.
+    /// It does not come from git. The text gives the finding.
     NotGit(&'static str),
-    /// There is more than what is read.
+    /// It exceeds the limits.
     TooMuch,
-    /// The server's own words for no.
+    /// The server rejected the request, with this text.
     Refused(String),
 }
 
@@ -28,18 +28,18 @@ impl From<super::pkt::NotPkt> for Wrong {
     }
 }
 
-/// Where an answer is.
+/// Progress of reading a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// More must come.
+    /// More data must arrive.
     More,
-    /// The server speaks version 2 and waits for a command, in this object format.
+    /// The server supports version 2 and waits for a command, in this object format.
     Greeted(Option<String>),
     /// The list is complete.
     Listed,
 }
 
-/// Reads an answer as it comes.
+/// Parses a response as it arrives.
 #[derive(Debug)]
 pub(super) struct Answer {
     pkts: Pkts,
@@ -51,7 +51,7 @@ pub(super) struct Answer {
 
 #[derive(Debug)]
 enum Stage {
-    /// Nothing was read.
+    /// Nothing was read yet.
     Start,
     /// `# service=git-upload-pack`, over http only, and a flush after it.
     Service,
@@ -60,7 +60,7 @@ enum Stage {
         can_list: bool,
         format: Option<String>,
     },
-    /// References, of any version.
+    /// References, in any version.
     Refs,
 }
 
@@ -78,7 +78,7 @@ impl Answer {
         }
     }
 
-    /// For what comes after [`request`].
+    /// Creates a parser for the response to [`request`].
     pub(super) fn to_request(branches: &[String]) -> Self {
         Self {
             stage: Stage::Refs,
@@ -109,7 +109,7 @@ impl Answer {
         Ok(Progress::More)
     }
 
-    /// What was listed.
+    /// Returns the listed branches.
     pub(super) fn into_heads(self) -> Heads {
         self.heads
     }
@@ -154,7 +154,7 @@ impl Answer {
                 if line == b"ls-refs" || line.starts_with(b"ls-refs=") {
                     *can_list = true;
                 }
-                // Only a known word goes back to the server.
+                // Only a known value is sent back to the server.
                 if line == b"object-format=sha256" {
                     *format = Some("sha256".to_owned());
                 }
@@ -164,7 +164,7 @@ impl Answer {
         Ok(Progress::More)
     }
 
-    /// `ID NAME`, and after a NUL (version 0) or a space (version 2) what does not matter here.
+    /// Parses `ID NAME`. After a NUL (version 0) or a space (version 2), the rest is ignored.
     fn reference(&mut self, line: &[u8]) -> Result<(), Wrong> {
         const WRONG: Wrong = Wrong::NotGit("the server's list of references is not git's");
         self.refs += 1;
@@ -199,7 +199,7 @@ impl Answer {
     }
 }
 
-/// The command that lists these branches, in version 2.
+/// Returns the command that lists these branches, in version 2.
 pub(super) fn request(branches: &[String], format: Option<&str>) -> String {
     let mut text = line("command=ls-refs");
     if let Some(format) = format {

@@ -1,4 +1,4 @@
-//! From a URL to a connection with a checked address.
+//! Connects to a URL's server after checking its addresses.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,14 +9,15 @@ use crate::{Reason, RemoteError};
 
 use super::Asking;
 
-/// The most addresses of a name; no server has more.
+/// Maximum number of addresses of a name. No server has more.
 const ADDRESSES: usize = 64;
 
-/// So many addresses are tried, each for its share of the time.
+/// Maximum number of addresses to try, each with an equal share of the timeout.
 const TRIES: u32 = 3;
 
 impl Asking<'_> {
-    /// The server's addresses. All are checked: one refused address among good ones is a trap.
+    /// Returns the server's addresses. All are checked, because one forbidden address among allowed ones is
+    /// a trap.
     pub(super) async fn addresses(&self) -> Result<Vec<SocketAddr>, RemoteError> {
         let (url, networks) = (&self.question.url, &self.question.networks);
         let refused = |why: crate::Refused| self.error(Reason::AddressRefused, &why.to_string());
@@ -42,7 +43,7 @@ impl Asking<'_> {
         Ok(addresses)
     }
 
-    /// Connects to the first of these that answers.
+    /// Connects to the first address that responds.
     pub(super) async fn connect(&self, addresses: &[SocketAddr]) -> Result<TcpStream, RemoteError> {
         let share: Duration = self.question.timeout / (TRIES + 1);
         let mut failures = Vec::new();

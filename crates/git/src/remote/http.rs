@@ -21,10 +21,10 @@ use super::{Asking, Heads};
 use crate::credentials::Login;
 use crate::{Reason, RemoteError, Scheme};
 
-/// Headers of an answer; git's servers send a tenth.
+/// Maximum size of the headers of a response, in bytes. Git servers send a tenth of it.
 const HEADERS_LIMIT: usize = 64 * 1024;
 
-/// Servers tell git from browsers by it.
+/// User agent. Servers distinguish git from browsers by it.
 const AGENT: &str = concat!("git/2.0 (orchestrator ", env!("CARGO_PKG_VERSION"), ")");
 
 pub(super) async fn ask(
@@ -115,7 +115,7 @@ impl Server<'_> {
         })
     }
 
-    /// One request on a connection of its own: whether a server keeps one open is its own affair.
+    /// Sends one request on a new connection. So the keep-alive of the server does not matter.
     async fn exchange(
         &self,
         request: Request<Full<Bytes>>,
@@ -160,7 +160,7 @@ impl Server<'_> {
         tokio::pin!(exchange, connection);
         tokio::select! {
             progress = &mut exchange => progress,
-            // It ended; what it had read, or why it failed, is waiting in the other one.
+            // The connection ended. The exchange still returns the data that was read, or the error.
             Ok(()) | Err(_) = &mut connection => exchange.await,
         }
     }
@@ -236,7 +236,7 @@ impl Server<'_> {
 }
 
 impl Asking<'_> {
-    /// Trusts the authorities of the Secret and no others, or those of the system.
+    /// Trusts only the authorities of the Secret, or those of the system if the Secret has none.
     fn tls(&self, authorities: Option<&str>) -> Result<Arc<ClientConfig>, RemoteError> {
         let roots = match authorities {
             Some(pem) => Arc::new(self.given_roots(pem)?),
@@ -270,7 +270,7 @@ impl Asking<'_> {
     }
 
     fn system_roots(&self) -> Result<Arc<RootCertStore>, RemoteError> {
-        // Reading a hundred certificates takes longer than all the rest of a question.
+        // Reading a hundred certificates takes longer than the rest of a request.
         static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
         if let Some(roots) = ROOTS.get() {
             return Ok(Arc::clone(roots));
@@ -323,18 +323,19 @@ impl Asking<'_> {
         }
     }
 
-    /// The server's own words for no, in which the reason must be guessed.
+    /// Creates the error for a rejection. Its reason must be guessed from the server's text.
     pub(super) fn refusal(&self, words: &str) -> RemoteError {
         let words = self.words(words);
         self.error(reason_in(&words), &format!("the server says '{words}'"))
     }
 }
 
-/// What servers say to `git-upload-pack`: git, GitHub, GitLab, Gitea, Bitbucket, Gerrit.
+/// Guesses the reason from the texts of servers for `git-upload-pack`: git, GitHub, GitLab, Gitea,
+/// Bitbucket, Gerrit.
 fn reason_in(words: &str) -> Reason {
     let words = words.to_ascii_lowercase();
     let says = |parts: &[&str]| parts.iter().any(|part| words.contains(part));
-    // The words of a shell: what is not there is git, not the repository.
+    // The text of a shell: git is missing, not the repository.
     if says(&[
         "command not found",
         "git-upload-pack: not found",
@@ -361,7 +362,7 @@ fn reason_in(words: &str) -> Reason {
     }
 }
 
-/// The host of a `Location`; all that a message may hold of it, since the rest may be secret.
+/// Returns the host of a `Location`. A message must not contain the rest, which may be secret.
 fn host_of(location: &str) -> &str {
     match location.split_once("//") {
         Some((_, rest)) => {

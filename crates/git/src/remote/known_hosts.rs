@@ -1,4 +1,4 @@
-//! The `known_hosts` of a Secret, read as ssh reads its file.
+//! Parses the `known_hosts` of a Secret as ssh parses its file.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -6,20 +6,20 @@ use ring::hmac;
 
 use crate::Url;
 
-/// What `known_hosts` says about a key that a server offers.
+/// Result of checking a server's key against `known_hosts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is the server's.
+    /// The key is listed for the server.
     Known,
-    /// The host has keys of this type, but others.
+    /// The host has other keys of this type.
     Other,
-    /// Nothing is known of a key of this type for this host.
+    /// The host has no key of this type.
     Unknown,
-    /// It was revoked.
+    /// The key was revoked.
     Revoked,
 }
 
-/// The lines that are about one host.
+/// The lines about one host.
 #[derive(Debug)]
 pub(super) struct KnownHost {
     keys: Vec<Key>,
@@ -33,11 +33,11 @@ struct Key {
 }
 
 impl KnownHost {
-    /// Lines that cannot be read and lines of authorities are passed over, as ssh does without a
-    /// certificate.
+    /// Finds the lines about the URL's host. Unreadable lines and lines of authorities are ignored, as ssh
+    /// does without a certificate.
     ///
-    /// Caveat: ssh by itself takes a line with the name alone for any port. The steps' ssh is told
-    /// by which name to look (`HostKeyAlias`) and does not, so this one must not, either.
+    /// Caveat: by default, ssh uses a line with only the host name for any port. The ssh of the steps does
+    /// not, because `HostKeyAlias` gives it the name. So this function must not do it either.
     pub(super) fn find(text: &str, url: &Url) -> Self {
         let name = &url.known_host();
         let mut found = Self {
@@ -70,7 +70,7 @@ impl KnownHost {
         found
     }
 
-    /// Whether a key of this type, such as `ssh-rsa`, is listed.
+    /// Returns whether a key of this type, such as `ssh-rsa`, is listed.
     pub(super) fn has(&self, kind: &str) -> bool {
         self.keys.iter().any(|key| key.kind == kind)
     }
@@ -88,7 +88,7 @@ impl KnownHost {
     }
 }
 
-/// Patterns with commas between them; one with '!' that matches excludes the host.
+/// Matches a comma-separated list of patterns. A matching pattern with '!' excludes the host.
 fn matches_any(patterns: &str, name: &str) -> bool {
     let mut matches = false;
     for pattern in patterns.split(',') {
@@ -108,7 +108,8 @@ fn matches_one(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// `SALT|HASH`: HMAC-SHA1 of the name. It hides names in a file; nothing rests on its strength.
+/// Matches `SALT|HASH`: HMAC-SHA1 of the name. It only hides names in a file, so its strength does not
+/// matter.
 fn matches_hash(hashed: &str, name: &str) -> bool {
     let Some((salt, hash)) = hashed.split_once('|') else {
         return false;
@@ -120,7 +121,8 @@ fn matches_hash(hashed: &str, name: &str) -> bool {
     hmac::sign(&key, name.as_bytes()).as_ref() == hash
 }
 
-/// `*` stands for any characters, `?` for one. Steps are bounded by the product of the lengths.
+/// Matches `*` with any characters and `?` with one. The number of steps is bounded by the product of the
+/// lengths.
 fn matches_glob(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut position) = (0, 0);
     let mut star = None;
@@ -154,7 +156,7 @@ mod tests {
     const A: &str = "QUFBQQ==";
     const B: &str = "QkJCQg==";
 
-    /// By `ssh-keygen -H`, of `git.example.org` and of `[git.example.org]:2222`.
+    /// Output of `ssh-keygen -H` for `git.example.org` and for `[git.example.org]:2222`.
     const HASHED: &str = "|1|HUOBAnWvenZgV06AFkMQAK11pNg=|wkNNf06B7fVRT2bHIugOIlUeAQw=";
     const HASHED_WITH_PORT: &str = "|1|//vnUx1nomI5NlKxy5HKdQONlyo=|jhNXLluAVVQ2nGZvVpXWs3wtVGE=";
 

@@ -1,7 +1,7 @@
-//! Asking a server where branches are, without git.
+//! Asks a server for the commits of branches, without git.
 //!
-//! What comes from the server is untrusted: every length, list and text is bounded, and its words
-//! reach a message only cleaned, cut and with the credentials masked.
+//! Data from the server is untrusted. Every length, list and text is bounded. The server's text reaches a
+//! message only cleaned, cut and with the credentials masked.
 
 mod answer;
 mod connect;
@@ -16,40 +16,40 @@ use std::time::Duration;
 use crate::credentials::mask;
 use crate::{Commit, Credentials, Networks, Reason, RemoteError, Scheme, Url, refs};
 
-/// The most branches of one question.
+/// Maximum number of branches of one request.
 pub const BRANCHES: usize = 4;
 
-/// What a server said is cut to so many characters.
+/// Maximum length of a server's text in a message, in characters.
 const WORDS_LIMIT: usize = 200;
 
-/// Where a branch is: `None` if the repository does not have it.
+/// The commits of branches: `None` if the repository does not have the branch.
 pub type Heads = BTreeMap<String, Option<Commit>>;
 
-/// What to ask a server.
+/// A request to a server.
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// The repository.
+    /// The URL of the repository.
     pub url: Url,
-    /// Made for the URL's scheme.
+    /// The credentials, for the URL's scheme.
     pub credentials: Credentials,
-    /// Which networks are allowed beside the public one.
+    /// Networks that are allowed besides public addresses.
     pub networks: Networks,
     /// Names of branches, at most [`BRANCHES`].
     pub branches: Vec<String>,
-    /// For all of it: name, connection, answer.
+    /// Timeout of the whole request: name resolution, connection, response.
     pub timeout: Duration,
 }
 
-/// Asks the server where the branches are.
+/// Asks the server for the commits of the branches.
 ///
-/// Guarantees: one name resolution, of which every answer is checked before a connection is made to
-/// one of them; no proxies, no redirects, no other credentials than the given; over when the timeout
-/// is.
+/// Guarantees: the name is resolved once, and every address is checked before a connection to one of them.
+/// No proxies, no redirects, and no other credentials than the given ones are used. The request ends with
+/// the timeout.
 ///
-/// Caveat: a server may show an old state for a while after a push, if it is several machines.
+/// Caveat: a server with several machines may return an old state for a while after a push.
 ///
 /// # Errors
-/// Why not, as `status.reason` wants it.
+/// Gives the reason for the failure, as `status.reason` needs it.
 pub async fn heads(question: &Question) -> Result<Heads, RemoteError> {
     let asking = Asking { question };
     asking.check_branches()?;
@@ -62,7 +62,7 @@ pub async fn heads(question: &Question) -> Result<Heads, RemoteError> {
     }
 }
 
-/// One question on its way: what all parts need for asking and for words about it.
+/// One request in progress, with the data for the request and for its error messages.
 #[derive(Clone, Copy)]
 struct Asking<'a> {
     question: &'a Question,
@@ -107,7 +107,7 @@ impl Asking<'_> {
         }
     }
 
-    /// An error about this repository.
+    /// Creates an error about this repository.
     fn error(&self, reason: Reason, found: &str) -> RemoteError {
         RemoteError {
             reason,
@@ -119,13 +119,13 @@ impl Asking<'_> {
         self.error(Reason::RepositoryUnreachable, found)
     }
 
-    /// Words of the server, or of a library about them, for a message.
+    /// Cleans a text of the server, or of a library about it, for a message.
     fn words(&self, text: &str) -> String {
         cleaned(&mask(text, &self.question.credentials))
     }
 }
 
-/// One line without control characters, bounded.
+/// Returns one bounded line without control characters.
 fn cleaned(text: &str) -> String {
     let mut line = String::new();
     for word in text.split(|character: char| character.is_whitespace() || character.is_control()) {

@@ -16,10 +16,10 @@ use super::known_hosts::{KnownHost, Verdict};
 use super::{Asking, Heads};
 use crate::{Reason, RemoteError};
 
-/// So much may be under way from the server.
+/// Receive window of the SSH session, in bytes.
 const WINDOW: u32 = 256 * 1024;
 
-/// So much of what the server writes for people is kept.
+/// Maximum number of bytes to keep from the server's standard error.
 const WORDS_BYTES: usize = 4096;
 
 pub(super) async fn ask(
@@ -43,8 +43,8 @@ pub(super) async fn ask(
     asking.list(&session).await
 }
 
-/// Ends the connection when the question is over. The library's own task outlives a question that
-/// is dropped, and a server could keep it busy for ever.
+/// Closes the connection when the request ends. The library's own task outlives a dropped request, and a
+/// server could keep it busy indefinitely.
 struct Closing(std::net::TcpStream);
 
 impl Closing {
@@ -58,18 +58,18 @@ impl Closing {
 impl Drop for Closing {
     fn drop(&mut self) {
         match self.0.shutdown(Shutdown::Both) {
-            // It fails if the server closed it before, which is as good.
+            // It fails if the server closed the connection before, which has the same effect.
             Ok(()) | Err(_) => {}
         }
     }
 }
 
-/// Judges the host key; all else of the library's events does not matter here.
+/// Checks the host key. All other events of the library are ignored.
 struct Judge {
     known: KnownHost,
 }
 
-/// Why there is no session.
+/// The reason why there is no session.
 #[derive(Debug)]
 enum NoSession {
     HostKey {
@@ -95,7 +95,7 @@ impl Handler for Judge {
     ) -> Result<bool, NoSession> {
         let key = match offered {
             PublicKeyOrCertificate::PublicKey { key, .. } => key,
-            // None is asked for.
+            // We do not request certificates.
             PublicKeyOrCertificate::Certificate(_) => return Ok(false),
         };
         let kind = key.algorithm().as_str().to_owned();
@@ -114,8 +114,8 @@ impl Handler for Judge {
     }
 }
 
-/// Types that `known_hosts` lists come first: a server has several keys, and shows one. RSA with
-/// SHA-1 is not among them.
+/// Returns the key types, those in `known_hosts` first: a server has several keys, and presents one. RSA
+/// with SHA-1 is excluded.
 fn key_order(known: &KnownHost) -> Vec<Algorithm> {
     let kind = |algorithm: &Algorithm| {
         let is_rsa = matches!(algorithm, Algorithm::Rsa { .. });
@@ -205,7 +205,7 @@ impl Asking<'_> {
         let branches = &self.question.branches;
         let failed = |error: russh::Error| self.ssh_error(&error);
         let mut channel = session.channel_open_session().await.map_err(failed)?;
-        // A server that refuses it answers in version 0.
+        // A server that rejects this variable responds in version 0.
         channel
             .set_env(false, "GIT_PROTOCOL", "version=2")
             .await
@@ -232,7 +232,7 @@ impl Asking<'_> {
         }
     }
 
-    /// Reads until the answer is complete.
+    /// Reads until the response is complete.
     async fn read<Sent: From<(russh::ChannelId, ChannelMsg)> + Send + Sync + 'static>(
         &self,
         channel: &mut Channel<Sent>,
@@ -265,9 +265,9 @@ impl Asking<'_> {
     }
 }
 
-/// What git runs on the server, quoted as git quotes it.
+/// Returns the command that git runs on the server, quoted as git quotes it.
 fn command(path: &[u8]) -> Vec<u8> {
-    // Git, too, takes `/~name` for a path in the home of `name`.
+    // Git also treats `/~name` as a path in the home directory of `name`.
     let path = if path.starts_with(b"/~") {
         path.get(1..).unwrap_or_default()
     } else {

@@ -1,4 +1,5 @@
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::RngSeed};
+use testkit::seed::seed;
 
 use super::*;
 
@@ -235,6 +236,7 @@ fn what_is_refused_and_how_it_is_said() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(seed().unwrap()), ..ProptestConfig::default() })]
     #[test]
     fn what_passes_comes_back_the_same(
         text in "(https|http|ssh)://([a-z@:.%-]{0,6}@)?[a-zA-Z0-9.:\\[\\]-]{0,12}(:[0-9]{0,6})?(/[ -~]{0,8}){0,3}",

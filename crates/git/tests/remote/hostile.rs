@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-/// A server that does the same to everyone who connects.
+/// A server that handles every connection in the same way.
 pub(crate) struct Hostile {
     address: SocketAddr,
     left: mpsc::Receiver<()>,
@@ -16,19 +16,19 @@ pub(crate) struct Hostile {
 }
 
 impl Hostile {
-    /// Accepts, reads and says nothing.
+    /// Accepts connections and reads, but sends nothing.
     pub(crate) fn silent() -> Self {
         Self::start(|_| {})
     }
 
-    /// Sends these bytes and its end of the connection.
+    /// Sends these bytes, then closes its side of the connection.
     pub(crate) fn answering(answer: impl AsRef<[u8]>) -> Self {
         let answer = answer.as_ref().to_vec();
         Self::start(move |stream| {
-            // Every client speaks first; one that is answered before is right to leave.
+            // Every client sends first. A client that gets a response before that may close the connection.
             let mut bytes = [0; 4096];
             assert!(stream.read(&mut bytes).unwrap() > 0);
-            // The client may have heard enough before all is sent.
+            // The client may close the connection before all bytes are sent.
             let sent = stream.write_all(&answer);
             if sent.is_ok() {
                 stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -36,7 +36,7 @@ impl Hostile {
         })
     }
 
-    /// Greets as an ssh server and then keeps the client busy, for ever.
+    /// Greets as an ssh server and then keeps the client busy indefinitely.
     pub(crate) fn trickling() -> Self {
         Self::start(|stream| {
             // Not encrypted: length, length of padding, "ignore this", padding.
@@ -66,7 +66,7 @@ impl Hostile {
                     act(&mut stream);
                     let mut bytes = [0; 4096];
                     while stream.read(&mut bytes).is_ok_and(|count| count > 0) {}
-                    // The test may be over.
+                    // The test may have ended.
                     match leaves.send(()) {
                         Ok(()) | Err(mpsc::SendError(())) => {}
                     }
@@ -84,7 +84,7 @@ impl Hostile {
         format!("{scheme}://{}/docs.git", self.address)
     }
 
-    /// Waits until everyone who connected has closed the connection.
+    /// Waits until all clients have closed their connections.
     pub(crate) fn wait_until_left(&self) {
         let count = self.connected.try_iter().count();
         assert!(count > 0, "nobody came");

@@ -1,4 +1,5 @@
-//! Asking real servers: lighttpd with git's own backend, sshd; and servers that are none.
+//! Requests to real servers (lighttpd with git's own backend, sshd), and to servers that are no Git
+//! servers.
 
 #[cfg(test)]
 mod answers;

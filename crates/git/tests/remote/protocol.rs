@@ -1,4 +1,4 @@
-//! All versions and formats of what servers answer.
+//! Responses of servers in all versions and formats.
 
 use std::process::Command;
 
@@ -37,7 +37,7 @@ async fn heads_are_those_of_the_repository() {
     without_ca.remove("ca.crt");
     let http = question(&server.http_url("group/docs"), &without_ca);
     assert_eq!(heads(&http).await.unwrap(), wanted);
-    // The second version of the protocol was spoken: the first one lists all.
+    // The servers used the second version of the protocol. The first version lists all references.
     let versions = repository.activity().unwrap().versions;
     assert_eq!(versions.iter().collect::<Vec<_>>(), ["version=2"]);
 }
@@ -107,7 +107,7 @@ async fn many_references_do_not_matter() {
     let server = Server::on_loopback().unwrap();
     let repository = server.create("docs", "main", &[("a", "b")]).unwrap();
     let main = repository.head("main").unwrap().unwrap();
-    // Names long enough that all of them are more than what is read.
+    // With these long names, all references together exceed the limit.
     let name = "x".repeat(200);
     let mut lines: Vec<String> = (0..20_000)
         .map(|number| format!("{main} refs/heads/{name}-{number}"))
@@ -160,7 +160,7 @@ async fn other_object_formats_are_read() {
         (server.https_url("docs"), server.credentials_https()),
         (server.ssh_url("docs"), server.credentials_ssh()),
     ] {
-        // Empty at first.
+        // The repository is empty at first.
         assert_eq!(heads(&question(&url, &data)).await.unwrap()["main"], None);
     }
     let tree = "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321";

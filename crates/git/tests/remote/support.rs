@@ -1,11 +1,11 @@
-//! What the tests share.
+//! Helpers of the tests.
 
 use std::{collections::BTreeMap, path::Path, process::Command, time::Duration};
 
 use git::remote::{Question, heads};
 use git::{Credentials, Networks, Reason, RemoteError, Url};
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) type Data = BTreeMap<String, Vec<u8>>;
 
@@ -47,7 +47,8 @@ pub(crate) fn text(data: &Data, key: &str) -> String {
     String::from_utf8(data[key].clone()).unwrap()
 }
 
-/// A new key pair without a passphrase: the private key, and the type and text of the public one.
+/// Creates a key pair without a passphrase. Returns the private key, and the type and text of the public
+/// key.
 pub(crate) fn key_pair(kind: &str) -> (String, String) {
     key_pair_as(kind, "RFC4716")
 }

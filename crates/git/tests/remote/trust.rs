@@ -1,4 +1,4 @@
-//! Who is trusted: hosts, authorities, addresses, and the credentials.
+//! Trust in hosts, authorities, addresses and credentials.
 
 use std::process::Command;
 
@@ -53,7 +53,7 @@ async fn hosts_are_known_in_every_way_that_ssh_knows() {
     let name = format!("[127.0.0.1]:{port}");
     let begin = format!("'known_hosts', in a line that begins with '{name}'");
     for (known, words) in [
-        // ssh in the Pod does not take it, either.
+        // ssh in the Pod does not accept it either.
         (lines.replace(&name, "127.0.0.1"), begin.as_str()),
         (
             lines.replace("127.0.0.1", "127.0.0.2"),
@@ -135,7 +135,7 @@ async fn only_the_given_authority_is_trusted() {
         "'ca.crt'",
     )
     .await;
-    // Right authority, wrong name.
+    // The authority is correct, the name is wrong.
     let elsewhere = url.replace("127.0.0.1", "localhost");
     expect(
         &question(&elsewhere, &data),
@@ -165,7 +165,7 @@ async fn addresses_and_names_are_refused() {
             ("127.0.0.1", vec![], "it is loopback"),
             ("127.0.0.1", vec!["10.0.0.0/8"], "it is loopback"),
             ("localhost", vec![], "the machine itself"),
-            // The name passes, its address does not.
+            // The name is allowed, its address is not.
             ("localhost", vec!["10.0.0.0/8"], "it is loopback"),
             ("[::ffff:127.0.0.1]", vec![], "it is loopback"),
             ("git.tools.svc", vec![], "a name of the cluster"),

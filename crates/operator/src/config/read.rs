@@ -1,9 +1,11 @@
-//! Values of the configuration, each checked while it is read, so that the error has its line.
+//! Parses the values of the configuration. Each is checked while it is parsed, so that the error has its
+//! line.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use api::tasks::{Amount, Resources};
 use serde::{Deserialize, Deserializer, de::Error};
+use tenants::build::{MOST_OBJECTS, OBJECT_LIMITS};
 
 use crate::logging;
 
@@ -38,6 +40,44 @@ pub(super) fn dns_namespace<'de, D: Deserializer<'de>>(
     Ok(name)
 }
 
+/// Parses object limits. Unknown names are rejected: they would limit nothing, and nobody would notice.
+pub(super) fn object_limits<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, u32>, D::Error> {
+    let limits = BTreeMap::<String, u32>::deserialize(deserializer)?;
+    for (name, limit) in &limits {
+        let known: Vec<&str> = OBJECT_LIMITS.iter().map(|(known, _)| *known).collect();
+        if !known.contains(&name.as_str()) {
+            return Err(D::Error::custom(format!(
+                "tenants.objectLimits: '{name}' is not one of {}",
+                known.join(", ")
+            )));
+        }
+        if !(1..=MOST_OBJECTS).contains(limit) {
+            return Err(D::Error::custom(format!(
+                "tenants.objectLimits.{name}: must be from 1 to {MOST_OBJECTS}, found {limit}"
+            )));
+        }
+    }
+    Ok(limits)
+}
+
+/// Parses networks of the cluster. None may be the whole internet: the API server accepts an exception only
+/// if it is smaller than its network.
+pub(super) fn cluster_networks<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<String>, D::Error> {
+    let networks = Vec::<String>::deserialize(deserializer)?;
+    git::Networks::parse(&networks)
+        .map_err(|why| D::Error::custom(format!("tenants.clusterNetworks: {why}")))?;
+    match networks.iter().find(|network| network.ends_with("/0")) {
+        Some(network) => Err(D::Error::custom(format!(
+            "tenants.clusterNetworks: '{network}' is everything, and leaves no internet"
+        ))),
+        None => Ok(networks),
+    }
+}
+
 fn is_namespace(name: &str) -> bool {
     let inside = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     (1..=63).contains(&name.len())
@@ -46,8 +86,8 @@ fn is_namespace(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
-/// Each key that is worked on holds a connection and an object or two: more than 1024 would only
-/// wait for the API server.
+/// Parses the concurrency. Each key in progress uses a connection and one or two objects. More than 1024 of
+/// them would only wait for the API server.
 pub(super) fn concurrency<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
     match u32::deserialize(deserializer)? {
         count @ 1..=1024 => Ok(count as usize),
@@ -57,7 +97,7 @@ pub(super) fn concurrency<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     }
 }
 
-/// Up to a year: a longer delay is a slip.
+/// Parses a number of minutes, up to a year. A longer delay is a mistake.
 pub(super) fn minutes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     match u32::deserialize(deserializer)? {
         count @ 0..=527_040 => Ok(count),
@@ -67,7 +107,7 @@ pub(super) fn minutes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32,
     }
 }
 
-/// From a minute, so that whoever waits for a run can see how it ended.
+/// Parses a delay of at least a minute, so that clients that wait for a run can read its result.
 pub(super) fn wait<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Duration>, D::Error> {
@@ -118,7 +158,7 @@ pub(super) fn networks<'de, D: Deserializer<'de>>(
     Ok(networks)
 }
 
-/// Up to a tebibyte: more is a slip.
+/// Parses a size in MiB, up to a tebibyte. A larger size is a mistake.
 pub(super) fn mebibytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     match u32::deserialize(deserializer)? {
         size @ 1..=1_048_576 => Ok(size),
@@ -171,7 +211,8 @@ pub(super) fn resources<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Re
     })
 }
 
-/// The size of a quantity, near enough to compare two; the same grammar as in the kinds' schema.
+/// Returns the size of a quantity, with sufficient precision for comparisons. The grammar is that of the
+/// kinds' schema.
 pub(super) fn size(quantity: &str) -> Option<f64> {
     let digits = quantity
         .bytes()

@@ -1,4 +1,4 @@
-//! What is taken, what is refused, and with which words.
+//! Accepted and rejected configurations, and their error messages.
 
 use super::{read::size, *};
 
@@ -40,7 +40,7 @@ fn an_empty_file_is_the_defaults() {
     assert_eq!(tenants.probe_image, Settings::default().toolbox_image);
 }
 
-/// What the operator is given must be what the chart installs.
+/// The operator's settings must match the objects that the chart installs.
 #[test]
 fn tenants_are_made_with_the_names_that_the_chart_has() {
     let settings = Tenants::default().settings("home");
@@ -55,10 +55,11 @@ fn tenants_are_made_with_the_names_that_the_chart_has() {
     assert_eq!(settings.probe_priority_class, defaults.probe_priority_class);
 }
 
-/// The policy that bounds the operator's Pods knows them by their label.
+/// The policy that restricts the operator's Pods identifies the probe Pods by their label.
 #[test]
 fn pods_that_try_connections_are_those_that_the_policy_lets_through() {
-    let [_, pods, _] = api::policy::tenant_operator().try_into().unwrap();
+    let mut policies = api::policy::tenant_operator().into_iter();
+    let pods = policies.find(|one| one.metadata.name.as_deref() == Some("own-pods"));
     let text = serde_json::to_string(&pods).unwrap();
     let (label, value) = (tenants::build::COMPONENT, tenants::build::probe::PROBE);
     assert!(
@@ -101,6 +102,8 @@ tenants:
   defaultResources:
     requests: {cpu: 100m, memory: 128Mi}
     limits: {memory: 512Mi}
+  objectLimits: {}
+  clusterNetworks: []
   dnsNamespace: kube-system
   probeImage: localhost/orchestrator-toolbox:0.1.0
 leaderElection: {leaseDurationSeconds: 15, renewSeconds: 5}
@@ -123,6 +126,8 @@ tasks:
   docs: {toolboxImage: toolbox:2, allowedNetworks: [10.1.0.0/16, 'fd00::/8'], plainHttp: true, repositoryLimitMiB: 7}
 tenants:
   defaultResources: {limits: {cpu: 1}}
+  objectLimits: {pods: 9, count/secrets: 2000}
+  clusterNetworks: [198.51.100.0/24, '2001:db8::/48']
   dnsNamespace: dns
   probeImage: toolbox:3
 leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
@@ -144,6 +149,10 @@ leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
     let of_tenants = config.tenants.settings("home");
     let limits = serde_json::json!({ "limits": { "cpu": "1" } });
     assert_eq!(of_tenants.default_resources, limits);
+    assert_eq!(of_tenants.object_limits["count/secrets"], 2000);
+    assert_eq!(of_tenants.object_limits["pods"], 9);
+    let networks = ["198.51.100.0/24", "2001:db8::/48"];
+    assert_eq!(of_tenants.cluster_networks, networks);
     assert_eq!(
         (of_tenants.dns_namespace, of_tenants.probe_image),
         ("dns".to_owned(), "toolbox:3".to_owned())
@@ -261,6 +270,26 @@ fn r16_what_is_wrong_is_refused_with_key_and_line() {
             "tenants:\n  dnsNamespace: Kube\n",
             "line 2",
             "tenants.dnsNamespace: 'Kube'",
+        ),
+        (
+            "tenants:\n  objectLimits: {count/secret: 5}\n",
+            "line 2",
+            "tenants.objectLimits: 'count/secret' is not one of pods, count/pods, ",
+        ),
+        (
+            "tenants:\n  objectLimits: {count/secrets: 0}\n",
+            "line 2",
+            "tenants.objectLimits.count/secrets: must be from 1 to 100000, found 0",
+        ),
+        (
+            "tenants:\n  clusterNetworks: [10.0.0.1]\n",
+            "line 2",
+            "tenants.clusterNetworks: ",
+        ),
+        (
+            "tenants:\n  clusterNetworks: ['::/0']\n",
+            "line 2",
+            "tenants.clusterNetworks: '::/0' is everything",
         ),
         (
             "tenants:\n  probeImage: '-v'\n",

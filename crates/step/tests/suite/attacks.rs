@@ -1,5 +1,5 @@
-//! The agent is hostile: each test plants one thing and lets publish run. The planted command must
-//! not run, the server must get the good file and nothing else, and no secret may leave.
+//! Attacks of a hostile agent. Each test plants one attack and runs publish. The planted command must not
+//! run. The server must get the good file and nothing else, and no secret may leak.
 
 use std::{
     ffi::OsStr,
@@ -11,16 +11,16 @@ use std::{
     },
     path::Path,
     process::Command,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use git::{Files, Reason, Report};
 
-use crate::fixture::{BRANCH, Run, Scheme};
+use crate::fixture::{BRANCH, HANG, Run, Scheme};
 
 const GOOD: &str = "docs/good.md";
 
-/// The good file is published, nothing else is, nothing ran.
+/// Checks that only the good file is published, and that no planted command ran.
 fn only_the_good_file(run: &Run) -> Files {
     run.write(GOOD, "good\n");
     let (commit, changed, skipped) = run.step("publish").pushed();
@@ -42,7 +42,7 @@ fn nothing_happened(run: &Run) {
     run.assert_nothing_leaked();
 }
 
-/// A program that would leave its marker and then do its best to be believed.
+/// Plants a program that creates the marker and then exits successfully.
 fn plant_program(run: &Run, path: &str) {
     let marker = run.marker().display().to_string();
     run.write(path, &format!("#!/bin/sh\ntouch {marker}\nexit 0\n"));
@@ -58,7 +58,7 @@ fn plant_config(run: &Run, text: &str) {
     fs::write(path, format!("{old}{text}\n")).unwrap();
 }
 
-/// The planted configuration is real: git itself would run it.
+/// Checks that the planted configuration works: git itself would run the command.
 fn git_would_run_it(run: &Run, arguments: &[&str]) {
     Command::new("git")
         .args(arguments)
@@ -182,7 +182,7 @@ fn attack_submodules() {
 #[test]
 fn attack_alternates() {
     let run = Run::cloned(Scheme::Https);
-    // Objects of the agent's own: a forged base commit would be found there.
+    // Objects of the agent, where git would find a forged base commit.
     run.write(".git/objects/info/alternates", "/nowhere\n");
     run.write(".git/shallow", "nonsense\n");
     run.write(".git/HEAD", "ref: refs/heads/forged\n");
@@ -272,49 +272,58 @@ fn attack_hard_links() {
     fs::hard_link(run.source(".git/HEAD"), run.source("docs/head")).unwrap();
     fs::hard_link(run.source("docs/head"), run.source("docs/again")).unwrap();
     let (_, changed, skipped) = run.step("publish").pushed();
-    // What the agent can link it can copy: plain content, twice.
+    // The agent can copy any file that it can link. So both links are published as plain content.
     assert_eq!(changed.first, ["docs/again", "docs/head"]);
     assert_eq!(skipped.count, 0);
     assert_eq!(run.published_file("docs/head"), "ref: refs/heads/main\n");
     nothing_happened(&run);
 }
 
-#[test]
-fn attack_fifo_socket_and_device() {
-    let run = Run::cloned(Scheme::Https);
-    let status = |program: &str, arguments: &[&str]| {
-        let path = run.source("docs");
-        Command::new(program)
-            .args(arguments)
-            .current_dir(path)
-            .status()
-            .unwrap()
-    };
-    assert!(status("mkfifo", &["fifo"]).success());
-    let _socket = UnixListener::bind(run.source("docs/socket")).unwrap();
-    assert!(status("mknod", &["zero", "c", "1", "5"]).success());
+/// Runs a program in the output directory, as the agent.
+fn make(run: &Run, program: &str, arguments: &[&str]) {
+    let status = Command::new(program)
+        .args(arguments)
+        .current_dir(run.source("docs"))
+        .status()
+        .unwrap();
+    assert!(status.success(), "{program} {arguments:?}");
+}
+
+/// Publishes, and checks that these paths are skipped without waiting for their content.
+fn skips_at_once(run: &Run, wanted: &[&str]) {
     let start = Instant::now();
-    let skipped = only_the_good_file(&run);
-    assert_eq!(skipped.first, ["docs/fifo", "docs/socket", "docs/zero"]);
-    assert!(start.elapsed() < Duration::from_secs(20));
+    assert_eq!(only_the_good_file(run).first, wanted);
+    assert!(start.elapsed() < HANG);
+}
+
+#[test]
+fn attack_fifo_and_socket() {
+    let run = Run::cloned(Scheme::Https);
+    make(&run, "mkfifo", &["fifo"]);
+    let _socket = UnixListener::bind(run.source("docs/socket")).unwrap();
+    skips_at_once(&run, &["docs/fifo", "docs/socket"]);
+}
+
+#[test]
+#[ignore = "root: run by 'cargo xtask test'"]
+fn attack_device() {
+    let run = Run::cloned(Scheme::Https);
+    make(&run, "mknod", &["zero", "c", "1", "5"]);
+    skips_at_once(&run, &["docs/zero"]);
 }
 
 fn too_large(run: &Run, words: &str) {
     let start = Instant::now();
     run.step("publish").failed(Reason::OutputTooLarge, words);
-    assert!(
-        start.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < HANG, "{:?}", start.elapsed());
     assert_eq!(run.repository.head(BRANCH).unwrap(), None);
     nothing_happened(run);
 }
 
 #[test]
-fn attack_hundred_thousand_files() {
+fn attack_more_names_than_allowed() {
     let run = Run::cloned(Scheme::Https);
-    for number in 0..100_000 {
+    for number in 0..10_001 {
         File::create(run.source(&format!("docs/{number}"))).unwrap();
     }
     too_large(&run, "more than 10000 names");
@@ -432,7 +441,7 @@ fn attack_programs_on_the_path() {
 
 #[test]
 fn attack_repository_in_the_way_of_git() {
-    // Bare repositories where git looks for one, also in the output folder itself.
+    // Bare repositories in the directories where git searches for one, including the output directory.
     let run = Run::cloned(Scheme::Https);
     let marker = run.marker().display().to_string();
     for folder in ["", "docs/"] {

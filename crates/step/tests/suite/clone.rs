@@ -1,4 +1,4 @@
-//! What the agent gets.
+//! Files that the agent receives.
 
 use std::{
     collections::BTreeSet,
@@ -277,7 +277,7 @@ fn repository_beyond_the_limit_is_refused() {
     }
 }
 
-/// Ten folders in each of ten folders, nine times: a billion files in ten small objects.
+/// Ten directories in each of ten directories, nine times: a billion files in ten small objects.
 #[test]
 fn tree_that_unfolds_without_end_is_refused() {
     let mut run = Run::new(Scheme::Https);

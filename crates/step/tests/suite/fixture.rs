@@ -1,4 +1,4 @@
-//! One run of a DocsRun: a server with a repository, the folders of the Pod, the variables.
+//! One run of a DocsRun: a server with a repository, the directories of the Pod, and the variables.
 
 use std::{
     collections::BTreeMap,
@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Command, Output},
+    time::Duration,
 };
 
 use git::{Files, Reason, Report};
@@ -14,6 +15,9 @@ use testkit::git::{Credentials, Entry, Repository, Server};
 
 pub(crate) const UID: &str = "11111111-2222-4333-8444-555555555555";
 pub(crate) const BRANCH: &str = "docs/run";
+
+/// A time that only a hanging operation exceeds, even beside clusters with a higher priority.
+pub(crate) const HANG: Duration = Duration::from_mins(1);
 
 /// The files of the base commit.
 const FILES: [(&str, &str); 4] = [
@@ -37,7 +41,7 @@ pub(crate) struct Run {
     secrets: Vec<String>,
 }
 
-/// How a step ended.
+/// The result of a step.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) code: Option<i32>,
@@ -102,7 +106,7 @@ impl Run {
         run
     }
 
-    /// A run whose clone is done.
+    /// Returns a run after its clone step.
     pub(crate) fn cloned(scheme: Scheme) -> Run {
         let run = Run::new(scheme);
         let done = run.step("clone");
@@ -137,24 +141,24 @@ impl Run {
         self.folder.path().join(name)
     }
 
-    /// A path that the agent has.
+    /// Returns a path in the agent's directory.
     pub(crate) fn source(&self, path: &str) -> PathBuf {
         self.path("source").join(path)
     }
 
-    /// The agent writes a file.
+    /// Writes a file as the agent.
     pub(crate) fn write(&self, path: &str, text: &str) {
         let path = self.source(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
 
-    /// The agent makes a link.
+    /// Creates a link as the agent.
     pub(crate) fn link(&self, path: &str, target: &Path) {
         symlink(target, self.source(path)).unwrap();
     }
 
-    /// What a planted command would make.
+    /// Returns the file that a planted command would create.
     pub(crate) fn marker(&self) -> PathBuf {
         self.path("marker")
     }
@@ -177,7 +181,8 @@ impl Run {
         self.done(self.command(step).output().unwrap())
     }
 
-    /// Reads the end of a step. No secret is in it, whatever the test; the private folder is gone.
+    /// Reads the result of a step. Checks in every test that it contains no secret, and that the private
+    /// directory is deleted.
     pub(crate) fn done(&self, output: Output) -> Done {
         let report = fs::read_to_string(self.path("report")).unwrap();
         let text = format!(
@@ -200,7 +205,7 @@ impl Run {
         }
     }
 
-    /// Files of the output branch.
+    /// Returns the files of the output branch.
     pub(crate) fn published(&self) -> Vec<String> {
         self.repository.files(BRANCH).unwrap().into_keys().collect()
     }
@@ -210,13 +215,13 @@ impl Run {
         String::from_utf8(content).unwrap()
     }
 
-    /// Somebody else commits.
+    /// Commits as somebody else.
     pub(crate) fn commit(&self, branch: &str, path: &str, text: &str) -> String {
         let entries = [(path, Entry::File(text.as_bytes()))];
         self.repository.commit(branch, "Other", &entries).unwrap()
     }
 
-    /// No object of the repository holds a secret.
+    /// Checks that no object of the repository contains a secret.
     pub(crate) fn assert_nothing_leaked(&self) {
         let output = Command::new("git")
             .args(["cat-file", "--batch-all-objects", "--batch"])
@@ -232,7 +237,7 @@ impl Run {
     }
 }
 
-/// Content that stays as large in a pack.
+/// Returns content that does not compress in a pack.
 pub(crate) fn noise(bytes: usize) -> Vec<u8> {
     let mut noise = Vec::with_capacity(bytes);
     let mut state: u64 = 88_172_645_463_325_252;
@@ -259,7 +264,7 @@ impl Done {
         assert_eq!(self.code, Some(1));
     }
 
-    /// What a failed step said.
+    /// Returns the message of a failed step.
     pub(crate) fn message(&self) -> &str {
         match &self.report {
             Report::Failed { message, .. } => message,

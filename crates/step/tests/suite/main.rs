@@ -1,6 +1,6 @@
-//! The built program against real servers, with the real git and ssh.
+//! Tests of the built program against real servers, with the real git and ssh.
 //!
-//! Needs git, ssh, sshd and lighttpd on the machine; they are in `testbed/packages.txt`.
+//! Needs git, ssh, sshd and lighttpd on the machine. They are in `testbed/packages.txt`.
 
 #[cfg(test)]
 mod attacks;

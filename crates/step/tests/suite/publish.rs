@@ -1,4 +1,4 @@
-//! What gets to the server, and what does not.
+//! Files that reach the server, and files that do not.
 
 use std::{
     fs,
@@ -8,9 +8,10 @@ use std::{
 };
 
 use git::{Reason, Report};
+use nix::unistd::Uid;
 use testkit::git::{Entry, Hook};
 
-use crate::fixture::{BRANCH, Run, Scheme, UID, noise};
+use crate::fixture::{BRANCH, HANG, Run, Scheme, UID, noise};
 
 #[test]
 fn files_are_pushed_over_https_and_ssh() {
@@ -59,7 +60,7 @@ fn message_of_the_user_is_kept() {
     assert!(!run.published().contains(&"x".to_owned()));
 }
 
-/// As long as a DocsRun's may be, of the largest characters.
+/// The longest message that a DocsRun allows, with the largest characters.
 #[test]
 fn longest_message_is_kept() {
     let mut run = Run::cloned(Scheme::Https);
@@ -140,7 +141,7 @@ fn own_commit_is_found_after_a_lost_answer() {
     let run = Run::cloned(Scheme::Https);
     run.write("docs/new.md", "new");
     let (commit, changed, _) = run.step("publish").pushed();
-    // What the source holds now does not matter.
+    // The current content of the source has no effect.
     run.write("docs/new.md", "newer");
     let done = run.step("publish");
     let Report::Found {
@@ -160,9 +161,7 @@ fn own_commit_is_found_after_a_lost_answer() {
 fn own_commit_is_found_after_the_step_was_killed_in_its_push() {
     let run = Run::cloned(Scheme::Https);
     run.write("docs/new.md", "new");
-    run.repository
-        .set_hook(&Hook::SlowAfter(Duration::from_secs(30)))
-        .unwrap();
+    run.repository.set_hook(&Hook::SlowAfter(2 * HANG)).unwrap();
     let mut child = run
         .command("publish")
         .stdout(Stdio::null())
@@ -170,7 +169,7 @@ fn own_commit_is_found_after_the_step_was_killed_in_its_push() {
         .unwrap();
     let start = Instant::now();
     while run.repository.head(BRANCH).unwrap().is_none() {
-        assert!(start.elapsed() < Duration::from_secs(20));
+        assert!(start.elapsed() < HANG);
         std::thread::sleep(Duration::from_millis(20));
     }
     child.kill().unwrap();
@@ -185,9 +184,7 @@ fn own_commit_is_found_after_the_step_was_killed_in_its_push() {
 fn connection_that_breaks_in_the_push_is_judged_by_the_branch() {
     let mut run = Run::cloned(Scheme::Https);
     run.write("docs/new.md", "new");
-    run.repository
-        .set_hook(&Hook::SlowAfter(Duration::from_secs(30)))
-        .unwrap();
+    run.repository.set_hook(&Hook::SlowAfter(2 * HANG)).unwrap();
     let child = run
         .command("publish")
         .stdout(Stdio::piped())
@@ -196,13 +193,13 @@ fn connection_that_breaks_in_the_push_is_judged_by_the_branch() {
         .unwrap();
     let start = Instant::now();
     while run.repository.head(BRANCH).unwrap().is_none() {
-        assert!(start.elapsed() < Duration::from_secs(20));
+        assert!(start.elapsed() < HANG);
         std::thread::sleep(Duration::from_millis(20));
     }
     run.server.stop().unwrap();
     run.server.resume().unwrap();
     let done = run.done(child.wait_with_output().unwrap());
-    // The server may be back before or after the look at the branch.
+    // The server may be back before or after the step reads the branch.
     let seen = matches!(done.report, Report::Pushed { .. });
     if !seen {
         done.failed(Reason::PublishFailed, "may have been pushed");
@@ -215,7 +212,7 @@ fn connection_that_breaks_in_the_push_is_judged_by_the_branch() {
 
 #[test]
 fn moved_branch_is_left_alone() {
-    // Made, moved or removed by somebody else before publish.
+    // Somebody else created, moved or removed the branch before publish.
     let run = Run::cloned(Scheme::Https);
     run.write("docs/new.md", "new");
     let other = run.commit(BRANCH, "theirs", "x");
@@ -249,7 +246,7 @@ fn branch_that_moves_during_the_push_is_left_alone() {
     let run = Run::cloned(Scheme::Https);
     run.write("docs/new.md", "new");
     run.repository
-        .set_hook(&Hook::SlowBefore(Duration::from_secs(3)))
+        .set_hook(&Hook::SlowBefore(Duration::from_secs(8)))
         .unwrap();
     let child = run
         .command("publish")
@@ -259,7 +256,7 @@ fn branch_that_moves_during_the_push_is_left_alone() {
         .unwrap();
     let start = Instant::now();
     while run.repository.activity().unwrap().pushes == 0 {
-        assert!(start.elapsed() < Duration::from_secs(20));
+        assert!(start.elapsed() < HANG);
         std::thread::sleep(Duration::from_millis(20));
     }
     let other = run.commit(BRANCH, "theirs", "x");
@@ -268,7 +265,7 @@ fn branch_that_moves_during_the_push_is_left_alone() {
     assert_eq!(run.repository.head(BRANCH).unwrap().unwrap(), other);
 }
 
-/// Somebody makes the branch between our look and our push, where our commit would fit on top.
+/// Somebody creates the branch after we read it and before we push, at a commit on which ours would fit.
 #[test]
 fn branch_that_appears_before_the_push_is_left_alone() {
     let run = Run::cloned(Scheme::Https);
@@ -431,6 +428,11 @@ fn unreadable_file_is_told() {
     let mut run = Run::cloned(Scheme::Https);
     run.write("docs/new.md", "new");
     fs::set_permissions(run.source("docs/new.md"), fs::Permissions::from_mode(0o000)).unwrap();
+    if !Uid::effective().is_root() {
+        run.step("publish")
+            .failed(Reason::PublishFailed, "docs/new.md");
+        return;
+    }
     for name in ["credentials", "scratch", "report"] {
         let path = run.path(name);
         Command::new("chown")
@@ -441,9 +443,15 @@ fn unreadable_file_is_told() {
             .unwrap();
     }
     fs::set_permissions(run.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    // Root reads everything: as in a Pod, another user publishes.
+    // Root can read every file, so another user publishes, as in a Pod.
     let program = run.path("step");
-    fs::copy(env!("CARGO_BIN_EXE_step"), &program).unwrap();
+    // Copy the program in another process. A file that this process writes is busy while one of its threads
+    // starts a child.
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_step"))
+        .arg(&program)
+        .status();
+    assert!(copied.unwrap().success());
     let output = Command::new("setpriv")
         .args(["--reuid=65532", "--regid=65532", "--clear-groups", "--"])
         .arg(&program)

@@ -1,4 +1,4 @@
-//! What is known of a push that was begun.
+//! Outcomes of a push that began.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -6,7 +6,7 @@ use git::Reason;
 
 use crate::fixture::{BRANCH, Done, Run, Scheme};
 
-/// Ends the server's side of the push, with words of a hook that mean something else elsewhere.
+/// Kills the server's side of the push. The hook first prints a message that has another meaning elsewhere.
 const CUT: &str = "echo 'Authentication failed: access denied' >&2\nkill -9 $PPID\n";
 
 fn ready(scheme: Scheme) -> Run {
@@ -21,13 +21,13 @@ fn set_hook(run: &Run, name: &str, script: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Runs when the branch has moved, before the server says so.
+/// Sets a hook that runs after the branch moved, before the server reports it.
 fn set_hook_of_the_moved_branch(run: &Run, script: &str) {
     let script = format!("[ \"$1\" = committed ] || exit 0\n{script}");
     set_hook(run, "reference-transaction", &script);
 }
 
-/// The commit that is named as one that may have been pushed.
+/// Returns the commit that the report names as possibly pushed.
 fn uncertain(done: &Done) -> String {
     done.failed(Reason::PublishFailed, "may have been pushed");
     let said = done.message();
@@ -83,7 +83,7 @@ fn push_whose_branch_cannot_be_read_is_uncertain() {
 #[test]
 fn push_below_that_of_a_bot_is_uncertain() {
     let run = ready(Scheme::Https);
-    // Its own change of the branch runs the hook again.
+    // Its own update of the branch runs the hook again.
     let script = format!(
         "read -r old new ref\ncase $ref in */{BRANCH}) ;; *) exit 0 ;; esac\nrm hooks/reference-transaction\nbot=$(git -c user.name=b -c user.email=b commit-tree -p $new -m bot $new^{{tree}})\ngit update-ref $ref $bot\n{CUT}"
     );
@@ -97,7 +97,7 @@ fn push_below_that_of_a_bot_is_uncertain() {
 
 #[test]
 fn push_that_is_cut_twice_is_uncertain() {
-    // Over https, git itself waits for ever for the rest of an answer that was begun.
+    // Over https, git itself waits indefinitely for the rest of a response that began.
     let run = ready(Scheme::Ssh);
     set_hook(&run, "pre-receive", &format!("echo x >> tries\n{CUT}"));
     let done = run.step("publish");
@@ -109,7 +109,7 @@ fn push_that_is_cut_twice_is_uncertain() {
     assert_eq!(run.repository.head(BRANCH).unwrap(), None);
 }
 
-/// What the first push left unknown, the words for the second do not make certain.
+/// The outcome of the first push is unknown. The rejection of the second push does not change that.
 #[test]
 fn refusal_after_a_push_that_was_cut_is_uncertain() {
     let run = ready(Scheme::Ssh);
@@ -145,7 +145,7 @@ fn branch_that_keeps_ours_away_is_named() {
     ] {
         let run = ready(scheme);
         run.repository.set_branch(other, run.base()).unwrap();
-        // These do not.
+        // These branches do not conflict.
         for beside in ["docs2", "other/docs", "docs/run2"] {
             let beside = if other == "docs" && beside.starts_with("docs/") {
                 "run"

@@ -70,9 +70,9 @@ fn an_answer_belongs_to_its_question() {
     lookups.ask(&run, Some(resolve()), at(0));
     let early = incoming.try_recv().unwrap();
     lookups.store(&early, Ok(heads("c1")), at(1));
-    // The answer from before the push says nothing about the push.
+    // The response from before the push proves nothing about the push.
     assert_eq!(lookups.ask(&run, Some(verify("c1")), at(2)), None);
-    // One that comes late is dropped.
+    // A late response to the earlier query is dropped.
     lookups.store(&early, Ok(heads("c1")), at(3));
     assert_eq!(lookups.ask(&run, Some(verify("c1")), at(4)), None);
     let late = incoming.try_recv().unwrap();
@@ -98,7 +98,7 @@ fn failures_are_asked_again_later_and_later() {
         now += wait;
     }
     assert_eq!(waits, [5, 10, 20, 40, 60, 60, 60]);
-    // While it is asked again, the old words stay, with a time that is to come.
+    // While the query is repeated, the old response stays, with a `next_at` in the future.
     let again = lookups.ask(&run, Some(resolve()), at(now)).unwrap();
     assert_eq!(again.heads, refused());
     assert!(again.next_at > at(now));
@@ -150,7 +150,7 @@ fn a_full_line_is_asked_again_and_nothing_is_kept_of_who_is_gone() {
     assert!(lock(&lookups.known).is_empty());
 }
 
-/// Starts what may be started, on behalf of a desk.
+/// Starts all queries that may start, as the worker does.
 fn start(line: &mut Line, tasks: &mut JoinSet<()>) -> Vec<String> {
     let mut started = Vec::new();
     while let Some(wanted) = line.next() {
@@ -175,7 +175,7 @@ async fn one_host_leaves_room_for_the_others() {
     };
     let (mut line, mut tasks) = (Line::default(), JoinSet::new());
     for number in 0..1000 {
-        // The same host, however it is written.
+        // The same host in upper and lower case.
         let host = ["slow.example.com", "Slow.Example.com"][number % 2];
         let url = format!("https://{host}/{number}");
         line.waiting.push_back(wanted("a", &url));
@@ -185,7 +185,7 @@ async fn one_host_leaves_room_for_the_others() {
     let started = start(&mut line, &mut tasks);
     assert_eq!(started.len(), PER_HOST + 1);
     assert_eq!(started.last().unwrap(), quick);
-    // Who has many names leaves room for other namespaces.
+    // A namespace with many host names leaves room for other namespaces.
     for number in 0..100 {
         let url = format!("https://host-{number}.example.com/a");
         line.waiting.push_back(wanted("a", &url));
@@ -211,7 +211,7 @@ fn a_secret_without_a_key_that_counts_is_named() {
     assert!(refused.1.contains("'username'"), "{}", refused.1);
     let half = credentials(Scheme::Https, &data("username")).unwrap_err();
     assert!(half.1.contains("password"), "{}", half.1);
-    // No Secret at all: a public repository.
+    // Without a Secret, the repository is public.
     assert!(credentials(Scheme::Https, &SecretData::new()).is_ok());
     let ssh = credentials(Scheme::Ssh, &SecretData::new()).unwrap_err();
     assert_eq!(ssh.0, Reason::CredentialsInvalid);

@@ -1,7 +1,8 @@
-//! How an attempt stands, read from its Job and the Job's newest Pod.
+//! The state of an attempt, read from its Job and the Job's newest Pod.
 //!
-//! Only the Job's conditions say that it ended, and only its own Pod says how: counters run ahead
-//! of the Job, and a Pod of an earlier attempt is no evidence for this one.
+//! Only the Job's conditions report that the attempt ended, and only its own Pod reports the
+//! result. Counters run ahead of the Job's conditions. A Pod of an earlier attempt is no evidence
+//! for this one.
 
 use std::time::Duration;
 
@@ -20,19 +21,20 @@ use crate::{
     view::{Container, Exit, JobEnd, JobView, PodView},
 };
 
-/// Job and Pod come by different watches: for this long after the Job's end, a Pod that does not
-/// show its own is taken for late, not for lost.
+/// For this long after the Job's end, a Pod without an end of its own counts as late, not as lost.
+/// Job and Pod arrive through different watches.
 const LATE: Duration = Duration::from_secs(10);
-/// A time further ahead than this is another machine's wrong clock, and nothing to wait for.
+/// A time further ahead than this comes from a wrong clock of another machine. We do not wait for
+/// it.
 const SKEW: Duration = Duration::from_secs(60);
 
-/// How an attempt stands.
+/// State of an attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Attempt<'a> {
-    /// The container was not started, for this cause if one is visible.
+    /// The container has not started, for this cause if one is visible.
     Waiting {
         cause: Option<Cause>,
-        /// Since when another Pod takes the place of one that was stopped from outside.
+        /// Time since which another Pod replaces one that was stopped from outside.
         replaced: Option<Timestamp>,
     },
     /// The container runs.
@@ -40,18 +42,18 @@ pub(super) enum Attempt<'a> {
         pod: &'a PodView,
         since: Option<Timestamp>,
     },
-    /// The container ended, and the Job does not say so yet.
+    /// The container ended, but the Job does not report it yet.
     Settling {
         pod: &'a PodView,
         exit: Option<&'a Exit>,
     },
-    /// The Job ended, and its Pod does not say how yet.
+    /// The Job ended, but its Pod does not report the result yet.
     Late { until: Timestamp },
-    /// It ended.
+    /// The attempt ended.
     Ended(Box<Judgement>),
 }
 
-/// Reads how the attempt with this Job stands.
+/// Reads the state of the attempt with this Job.
 pub(super) fn read<'a>(run: &Run<'a>, job: &'a JobView) -> Attempt<'a> {
     let pod = run.newest_pod(job);
     match &job.end {
@@ -74,7 +76,7 @@ fn ended<'a>(
     if let Some(judgement) = disruption::remembered(run, end, pod) {
         return Attempt::Ended(Box::new(judgement));
     }
-    // Who deletes a Job takes its Pods away, too: it is lost, and not only its evidence.
+    // Deleting a Job also deletes its Pods. So the Job is lost, not only its evidence.
     let deleting = job.deleting;
     if let Some(until) = deleting.and_then(|since| recent(run.now, since, STOP_WAIT)) {
         return Attempt::Late { until };
@@ -100,7 +102,7 @@ fn unsettled<'a>(run: &Run<'a>, job: &'a JobView, pod: Option<&'a PodView>) -> A
         return waiting(None);
     };
     match &pod.container {
-        // The Job controller replaces it, or fails the Job.
+        // The Job controller replaces this Pod, or fails the Job.
         Container::Ended(exit) if judge::was_asked_to_stop(pod, exit) => waiting(Some(pod)),
         Container::Ended(exit) => Attempt::Settling {
             pod,
@@ -117,8 +119,8 @@ fn unsettled<'a>(run: &Run<'a>, job: &'a JobView, pod: Option<&'a PodView>) -> A
     }
 }
 
-/// When this Pod, which does not run, took the place of another. For one that ended nobody's clock
-/// but ours says since when another is waited for.
+/// Returns when this Pod, which does not run, replaced another one. Returns `None` for a Pod that
+/// ended: only our own clock shows since when we wait for its replacement.
 fn replaced(run: &Run<'_>, job: &JobView, pod: &PodView) -> Option<Timestamp> {
     match &pod.container {
         Container::Ended(_) => None,
@@ -129,7 +131,7 @@ fn replaced(run: &Run<'_>, job: &JobView, pod: &PodView) -> Option<Timestamp> {
     }
 }
 
-/// Someone else deletes the Job of an attempt that goes on.
+/// Returns a cause if another actor deletes the Job of an attempt in progress.
 pub(super) fn being_deleted(job: &JobView) -> Option<Cause> {
     job.deleting.map(|_| Cause {
         reason: Reason::JobLost,
@@ -140,7 +142,7 @@ pub(super) fn being_deleted(job: &JobView) -> Option<Cause> {
     })
 }
 
-/// The end of `wait` after `start`, if it is still to come.
+/// Returns the end of `wait` after `start`, if it is still to come.
 pub(super) fn recent(now: Timestamp, start: Timestamp, wait: Duration) -> Option<Timestamp> {
     let until = time::after(start, wait);
     (now < until && start <= time::after(now, SKEW)).then_some(until)

@@ -1,20 +1,21 @@
-//! Why a container does not start: what kubelet, scheduler and Events say, as one typed cause.
+//! Why a container does not start: reports of kubelet, scheduler and Events, as one typed cause.
 //!
-//! A cause's message is made from what was said alone, without what changes at each try (the
-//! random name of a Pod that was refused, the alternating prefixes of a pull), so that deciding
-//! again says the same and writes nothing.
+//! A cause's message contains only the reported text, without the parts that change at each try.
+//! Examples are the random name of a rejected Pod, and the alternating prefixes of a pull error. So
+//! a repeated decision has the same message and writes nothing.
 
 use api::{
     Reason, Timestamp,
     kubelet::{LATE, is_late, is_missing, is_permission, needs_root},
+    warning::Warning,
 };
 
 use mutant::Mutant;
 
 use super::{disruption, world::pod_words};
-use crate::view::{CLONING, Container, JobView, PodView, Warning};
+use crate::view::{CLONING, Container, JobView, PodView};
 
-/// What keeps a container from starting.
+/// Cause that keeps a container from starting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cause {
     pub(super) reason: Reason,
@@ -27,7 +28,7 @@ impl Cause {
     }
 }
 
-/// The cause that is visible now, if any: from the most specific witness to the least.
+/// Returns the cause that is visible now, if any. More specific sources come first.
 pub(super) fn find(
     job: &JobView,
     pod: Option<&PodView>,
@@ -39,19 +40,20 @@ pub(super) fn find(
         if mutant::on(Mutant::QuotaUnsaid) {
             return None;
         }
-        return newest(warnings, &job.uid, job.created, from_job_warning);
+        return newest(warnings, &job.uid, (job.created, now), from_job_warning);
     };
     stopped(pod, now)
         .or_else(|| container(pod, user))
         .or_else(|| unschedulable(pod))
         .or_else(|| {
-            newest(warnings, &pod.uid, job.created, |warning| {
+            newest(warnings, &pod.uid, (job.created, now), |warning| {
                 from_pod_warning(pod, warning)
             })
         })
 }
 
-/// A Pod that was asked to stop before its container started, or that is being replaced.
+/// Returns the cause for a Pod that was asked to stop before its container started, or that is
+/// being replaced.
 fn stopped(pod: &PodView, now: Timestamp) -> Option<Cause> {
     disruption::is_stopped(pod).then(|| Cause::new(Reason::Disrupted, disruption::words(pod, now)))
 }
@@ -109,7 +111,8 @@ fn container(pod: &PodView, user: Option<i64>) -> Option<Cause> {
     }
 }
 
-/// The image's program exists, but the user that agents run as may not execute it.
+/// Returns the cause if the image's program exists, but the user that agents run as may not execute
+/// it.
 pub(super) fn not_executable(pod: &str, message: &str, user: Option<i64>) -> Cause {
     let user = user.map_or_else(String::new, |user| format!(" {user}"));
     Cause::new(
@@ -138,7 +141,7 @@ fn unschedulable(pod: &PodView) -> Option<Cause> {
     ))
 }
 
-/// What the Job controller was answered when it tried to create the Pod.
+/// Maps the error that the Job controller received when it tried to create the Pod.
 fn from_job_warning(warning: &Warning) -> Option<Cause> {
     if warning.reason != "FailedCreate" {
         return None;
@@ -177,13 +180,13 @@ fn from_job_warning(warning: &Warning) -> Option<Cause> {
     ))
 }
 
-/// What the kubelet says about volumes. What the scheduler says is in the Pod's condition.
+/// Maps the kubelet's warnings about volumes. The scheduler's messages are in the Pod's condition.
 fn from_pod_warning(pod: &PodView, warning: &Warning) -> Option<Cause> {
     let is_late = is_late(&warning.message);
     if is_late && warning.times < LATE {
         return None;
     }
-    // What a container was refused for is in its own state, but for this.
+    // All other rejections of a container are in the container's own state.
     if is_late && warning.reason == "Failed" {
         return Some(Cause::new(
             Reason::ContainerNotStartable,
@@ -209,26 +212,27 @@ fn from_pod_warning(pod: &PodView, warning: &Warning) -> Option<Cause> {
     ))
 }
 
-/// What the newest warning about this object means. One from before the Job is about another
-/// object that had the same name, or about what was mended since.
+/// Maps the newest warning about this object. A warning from before the Job is about another object
+/// of the same name, or about a problem that was fixed since.
 fn newest(
     warnings: &[Warning],
     uid: &str,
-    since: Option<Timestamp>,
+    (since, now): (Option<Timestamp>, Timestamp),
     read: impl Fn(&Warning) -> Option<Cause>,
 ) -> Option<Cause> {
     warnings
         .iter()
         .filter(|warning| warning.object_uid == uid && !uid.is_empty())
-        .filter(|warning| since.is_none() || warning.last_seen >= since)
-        .filter_map(|warning| read(warning).map(|cause| (warning.last_seen, cause)))
+        .filter(|warning| since.is_none() || warning.seen(now) >= since)
+        .filter_map(|warning| read(warning).map(|cause| (warning.seen(now), cause)))
         .max_by(|(one, first), (other, second)| {
             (one, &first.message).cmp(&(other, &second.message))
         })
         .map(|(_, cause)| cause)
 }
 
-/// The error of a pull, whether the kubelet just failed or waits before it tries again.
+/// Returns the error of a pull, both right after a failure and while the kubelet waits for the next
+/// try.
 fn pull_error(message: &str) -> &str {
     let message = match message.strip_prefix("Back-off pulling image ") {
         Some(rest) => rest.split_once("\": ").map_or("", |(_, error)| error),
@@ -237,7 +241,8 @@ fn pull_error(message: &str) -> &str {
     message.strip_prefix("ErrImagePull: ").unwrap_or(message)
 }
 
-/// `Error creating: pods "x-abcde" is forbidden: …` without the name, which is another at each try.
+/// Returns `Error creating: pods "x-abcde" is forbidden: …` without the Pod's name, which differs
+/// at each try.
 fn without_pod_name(message: &str) -> String {
     let message = message.strip_prefix("Error creating: ").unwrap_or(message);
     let named = message

@@ -30,22 +30,23 @@ use super::{
     terms::Terms,
 };
 
-/// Beyond `startTimeout` and `timeout`: the operator ends an attempt itself, the Job's own limit
-/// is only for when no operator runs.
+/// Margin of the Job's own limit beyond `startTimeout` and `timeout`. The operator ends an attempt
+/// itself. The Job's limit applies only while no operator runs.
 pub(super) const BACKSTOP: Duration = Duration::from_secs(60);
 
-/// What the children are made from.
+/// Inputs for building the children.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Making<'a> {
     pub(super) order: Order<'a>,
     pub(super) agent: &'a Agent,
     pub(super) resources: &'a Resources,
     pub(super) attempt: u32,
-    /// The Job's name.
+    /// Name of the Job.
     pub(super) job: &'a str,
 }
 
-/// Bytes of the run's files, and of the Agent's instructions that they do not replace.
+/// Returns the size of the run's files, and of the Agent's instructions that they do not replace,
+/// in bytes.
 pub(super) fn sizes(files: &[File], agent: Option<&AgentSpec>) -> (usize, usize) {
     let own = files
         .iter()
@@ -58,14 +59,14 @@ pub(super) fn sizes(files: &[File], agent: Option<&AgentSpec>) -> (usize, usize)
     (own, instructions)
 }
 
-/// The ConfigMap with the Agent's instructions and the run's files.
+/// Builds the ConfigMap with the Agent's instructions and the run's files.
 pub(super) fn config_map(making: &Making<'_>) -> Result<Manifest, serde_json::Error> {
     let Making { order, agent, .. } = *making;
     let data: BTreeMap<String, String> = agent
         .spec
         .instructions
         .iter()
-        .chain(order.files)
+        .chain(order.files.unwrap_or_default())
         .map(|file| (file.filename.clone(), file.content.clone()))
         .collect();
     let map = core::ConfigMap {
@@ -85,7 +86,7 @@ pub(super) fn config_map(making: &Making<'_>) -> Result<Manifest, serde_json::Er
     ))
 }
 
-/// The Job of an attempt.
+/// Builds the Job of an attempt.
 pub(super) fn job(making: &Making<'_>) -> Result<Manifest, serde_json::Error> {
     let Making {
         order,
@@ -105,7 +106,7 @@ pub(super) fn job(making: &Making<'_>) -> Result<Manifest, serde_json::Error> {
             backoff_limit: Some(0),
             completions: Some(1),
             parallelism: Some(1),
-            // A second Pod before the first has ended would be two programs at work.
+            // A second Pod before the first has ended would run two agents at once.
             pod_replacement_policy: Some("Failed".to_owned()),
             pod_failure_policy: Some(ignore_disruptions()),
             template: core::PodTemplateSpec {
@@ -221,7 +222,8 @@ fn pod(making: &Making<'_>) -> core::PodSpec {
         automount_service_account_token: Some(
             agent.automount_token || mutant::on(Mutant::TokenMounted),
         ),
-        // One variable per Service of the namespace would leak its neighbours into the agent.
+        // Without this, the agent gets variables for every Service of the namespace, which leaks
+        // its neighbors.
         enable_service_links: Some(false),
         security_context: Some(core::PodSecurityContext {
             run_as_non_root: Some(true),
@@ -439,7 +441,7 @@ fn claim(class: &str, size: &Amount) -> core::PersistentVolumeClaimTemplate {
     }
 }
 
-/// A list that says nothing is left out.
+/// Returns `None` for an empty list, so that the field is omitted.
 fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
     Some(list).filter(|list| !list.is_empty())
 }

@@ -1,5 +1,5 @@
-//! What is deleted after a run's end, and when: computed from stored times at each look, so that a
-//! restart or another configuration changes nothing but the outcome.
+//! Deletion of objects after a run's end. Every reconciliation computes the due times from stored
+//! times. So a restart or another configuration changes nothing but the result of this computation.
 
 use std::time::Duration;
 
@@ -13,17 +13,18 @@ use api::{
 use super::{RunDecision, world::Run};
 use crate::time;
 
-/// Adds to the decision about a run that ended what is due by now, and when to look again.
+/// Adds the due deletions to the decision about a run that ended, and the time of the next
+/// reconciliation.
 pub(super) fn add(run: &Run<'_>, decision: &mut RunDecision) {
     if run.annotation(names::PRESERVE) == Some("true") {
         return;
     }
     let Some(end) = end(run) else { return };
     if let Some(wait) = run.world.defaults.delete_finished_runs_after {
-        // Who asked for his Pods to stay longer wants the run that they belong to.
+        // If the author keeps the Pods longer, we also keep the run that they belong to.
         let due = time::after(end, own(run).map_or(wait, |own| own.max(wait)));
         if run.now >= due {
-            // Its children go with it.
+            // The run's children are deleted with it.
             decision.effects.push(itself(run));
             return;
         }
@@ -44,16 +45,16 @@ pub(super) fn add(run: &Run<'_>, decision: &mut RunDecision) {
     }
 }
 
-/// When the run ended. One that was restored without its status does not know: it was here when it
-/// was made.
+/// Returns when the run ended. A run that was restored without its status has no end time, so its
+/// creation counts.
 fn end(run: &Run<'_>) -> Option<Timestamp> {
     let finished = run.status.finished_at.as_ref();
     let created = run.order.metadata.creation_timestamp.as_ref();
     finished.or(created).map(|time| time.0)
 }
 
-/// How long Jobs stay, and whether ConfigMaps go with them: the run's word, else the
-/// configuration's.
+/// Returns how long Jobs are kept, and whether ConfigMaps are deleted with them: from the run's
+/// spec, or else from the configuration.
 fn rule(run: &Run<'_>) -> Option<(Duration, bool)> {
     if let Some(own) = own(run) {
         return Some((own, true));
@@ -67,7 +68,7 @@ fn rule(run: &Run<'_>) -> Option<(Duration, bool)> {
     cleanup.enabled.then_some((wait, cleanup.delete_config_map))
 }
 
-/// How long the run itself says that its children stay.
+/// Returns how long the run's own spec keeps the children.
 fn own(run: &Run<'_>) -> Option<Duration> {
     let keep = run.order.keep_children?;
     let own = if run.phase() == RunPhase::Succeeded {
@@ -78,7 +79,7 @@ fn own(run: &Run<'_>) -> Option<Duration> {
     own.map(Duration::from)
 }
 
-/// Only what this run owns.
+/// Returns the deletion of the children. It covers only objects that this run owns.
 fn children(run: &Run<'_>, with_files: bool) -> Vec<Effect<NoExternal>> {
     let jobs = run
         .jobs()
@@ -91,7 +92,8 @@ fn children(run: &Run<'_>, with_files: bool) -> Vec<Effect<NoExternal>> {
     jobs.chain(maps).collect()
 }
 
-/// Only as we know it: whoever just gave it another version wants it to stay.
+/// Returns the deletion of the run in the version that we know. If a user just gave it another
+/// version, the run must stay.
 fn itself(run: &Run<'_>) -> Effect<NoExternal> {
     let metadata = run.order.metadata;
     Effect::Delete(Target {

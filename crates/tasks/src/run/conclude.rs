@@ -1,9 +1,12 @@
-//! The end of an attempt: the stop before it, what is kept of it, and what follows.
+//! The end of an attempt: the stop before it, its stored evidence, and the next step.
 //!
-//! Three stored states follow each other, told apart by `status.result` alone: none (the attempt
-//! goes on), one without `finishedAt` (it was given up and is being stopped), one with it (it is
-//! over, and the next one waits). So a pass that is repeated, or a process that is killed between
-//! two of them, changes nothing.
+//! Three stored states follow each other. Only `status.result` distinguishes them:
+//!
+//! - No result: the attempt is in progress.
+//! - A result without `finishedAt`: the attempt was given up and is being stopped.
+//! - A result with `finishedAt`: the attempt is over, and the next one waits.
+//!
+//! So a repeated reconciliation, or a process that is killed between two of them, changes nothing.
 
 use std::time::Duration;
 
@@ -17,20 +20,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mutant::Mutant;
 
 use super::{
-    RunDecision, STOP_WAIT, disruption, going,
+    RunDecision, STOP_WAIT, disruption,
     judge::{Judgement, evidence},
     outcome, start,
     world::{Run, pod_words, some_of},
 };
 use crate::{time, view::JobView};
 
-/// A Job that is not there is believed to be gone only when it still is not after this long: a
-/// process that just took over may have a cache of Jobs that is older than that of runs.
-const LOST_WAIT: Duration = Duration::from_secs(5);
-/// What others said, within a message of ours.
+/// Maximum length of a quoted message within one of our own messages, in characters.
 const INNER: usize = MESSAGE - 200;
 
-/// An attempt ended: it is the run's end, or the next one gets its time.
+/// Concludes an attempt that ended: ends the run, or schedules the next attempt.
 pub(super) fn conclude(run: &Run<'_>, judgement: Judgement) -> RunDecision {
     let reason = judgement.reason;
     if disruption::is_one(reason) && !mutant::on(Mutant::EvictionCounted) {
@@ -55,7 +55,7 @@ pub(super) fn conclude(run: &Run<'_>, judgement: Judgement) -> RunDecision {
     end(run, status, RunPhase::Failed, verdict)
 }
 
-/// What ended was stopped from outside: the same attempt is started again, but not for ever.
+/// Starts the same attempt again after it was stopped from outside, up to a limit.
 fn disrupted(run: &Run<'_>, judgement: Judgement) -> RunDecision {
     let is_counted = disruption::is_counted(run, &judgement);
     let mut run = run.clone();
@@ -79,7 +79,7 @@ fn disrupted(run: &Run<'_>, judgement: Judgement) -> RunDecision {
     Decision::say(status, RunPhase::Pending, verdict).wake_at(run.now)
 }
 
-/// The run is cancelled before an attempt, or between two.
+/// Ends a run that was canceled before an attempt, or between two.
 pub(super) fn cancelled(run: &Run<'_>) -> RunDecision {
     let message = match run.status.attempts {
         0 => "cancelled by 'spec.cancel' before it was started".to_owned(),
@@ -90,7 +90,7 @@ pub(super) fn cancelled(run: &Run<'_>) -> RunDecision {
     end(run, status, RunPhase::Failed, verdict)
 }
 
-/// Evidence that is complete: with it, the attempt is over.
+/// Returns the status with complete evidence, which means that the attempt is over.
 fn with_result(run: &Run<'_>, mut evidence: Evidence) -> TaskRunStatus {
     let mut status = run.next();
     status.started_at = evidence.started_at.clone().or(status.started_at);
@@ -99,8 +99,8 @@ fn with_result(run: &Run<'_>, mut evidence: Evidence) -> TaskRunStatus {
     status
 }
 
-/// Whether a failure for this reason is worth another attempt: not if nobody knows what the last
-/// one did, or somebody does not want it.
+/// Returns whether a failure for this reason is worth another attempt. It is not if the effect of
+/// the last attempt is unknown, or if somebody does not want another one.
 fn may_repeat(reason: Reason) -> bool {
     !matches!(
         reason,
@@ -124,7 +124,7 @@ fn after_attempts(status: &TaskRunStatus, message: &str) -> String {
     }
 }
 
-/// The run's end.
+/// Ends the run.
 pub(super) fn end(
     run: &Run<'_>,
     mut status: TaskRunStatus,
@@ -139,17 +139,17 @@ pub(super) fn end(
     decision
 }
 
-/// The run fails before an attempt, or between two: the last one's evidence stays.
+/// Fails the run before an attempt, or between two. The evidence of the last attempt stays.
 pub(super) fn fail(run: &Run<'_>, reason: Reason, message: &str) -> RunDecision {
     let status = run.next();
     let verdict = Verdict::failed(reason, after_attempts(&status, message));
     end(run, status, RunPhase::Failed, verdict)
 }
 
-/// An attempt failed; the next one waits for its time, or starts.
+/// Handles a failed attempt: waits for the start time of the next one, or starts it.
 pub(super) fn between(run: &Run<'_>, result: &Evidence) -> RunDecision {
     let status = run.next();
-    // The run's author, or the Agent's, may have thought better of it.
+    // The author of the run or of the Agent may have lowered the number of attempts since.
     let was_disrupted = disruption::was_disrupted(result);
     if !was_disrupted
         && run
@@ -171,7 +171,8 @@ fn is_held(run: &Run<'_>) -> bool {
     run.order.cancel || run.order.suspend
 }
 
-/// The stored result says why, the stored deadline when: the words are the same at each pass.
+/// Waits for the next attempt. The stored result has the reason, and the stored deadline the time,
+/// so every reconciliation has the same message.
 fn wait_for_next(run: &Run<'_>, mut status: TaskRunStatus, due: Timestamp) -> RunDecision {
     status.deadline_at = Some(Time(due));
     let result = status.result.clone().unwrap_or_default();
@@ -187,7 +188,7 @@ fn wait_for_next(run: &Run<'_>, mut status: TaskRunStatus, due: Timestamp) -> Ru
     Decision::say(status, RunPhase::Pending, verdict).wake_at(due)
 }
 
-/// How long to wait after this many attempts: `initial`, doubled each time, up to `max`.
+/// Returns the wait after this many attempts: `initial`, doubled each time, up to `max`.
 pub(super) fn backoff(backoff: &Backoff, attempts: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
     Duration::from(backoff.initial)
@@ -208,7 +209,7 @@ pub(super) fn message_of(result: &Evidence) -> &str {
     result.message.as_deref().unwrap_or_default()
 }
 
-/// An attempt is given up. First only its evidence is stored: the stop destroys what carries it.
+/// Gives up an attempt. This only stores the evidence: the stop destroys the objects that carry it.
 pub(super) fn give_up(run: &Run<'_>, job: &JobView, reason: Reason, message: &str) -> RunDecision {
     let judgement = Judgement::new(reason, message, evidence(run.newest_pod(job)));
     let result = Evidence {
@@ -234,13 +235,10 @@ fn stopping_words(result: &Evidence, job: &str) -> Verdict {
     )
 }
 
-/// The Job of an attempt that goes on is not there.
+/// Handles an attempt in progress with a Job that does not exist.
 pub(super) fn lost(run: &Run<'_>, job_name: &str) -> RunDecision {
     let message = format!("Job '{job_name}' was deleted from outside before its end was read");
     let judgement = Judgement::new(Reason::JobLost, message, Evidence::default());
-    if mutant::on(Mutant::LostAtOnce) {
-        return conclude(run, judgement);
-    }
     if mutant::on(Mutant::JobLossIsSuccess) {
         let reason = Reason::Succeeded;
         return conclude(
@@ -251,34 +249,22 @@ pub(super) fn lost(run: &Run<'_>, job_name: &str) -> RunDecision {
             },
         );
     }
-    let deadline = run.after(LOST_WAIT);
-    let mut status = run.next();
-    status.deadline_at = Some(Time(deadline));
-    status.result = Some(judgement.evidence);
-    Decision::say(status, run.phase(), missed_words(job_name)).wake_at(deadline)
+    conclude(run, judgement)
 }
 
-fn missed_words(job: &str) -> Verdict {
-    let message = format!("Job '{job}' is not there; looking again before it is given up as lost");
-    Verdict::working(Reason::JobLost, message)
-}
-
-/// An attempt that was given up: its Job is deleted, and waited for.
+/// Deletes the Job of an attempt that was given up, and waits for the deletion.
 pub(super) fn stop(run: &Run<'_>, result: &Evidence) -> RunDecision {
     let stored_name = run.status.job_name.as_deref();
     let job = stored_name.and_then(|name| run.job(name));
     let name = stored_name.unwrap_or_default();
-    if reason_of(result) == Reason::JobLost {
-        return missed(run, result, name, job);
-    }
-    // It ended by itself meanwhile: nothing to stop, and its logs stay.
+    // The Job ended by itself in the meantime. There is nothing to stop, and its logs stay.
     let is_over = job.is_none_or(|job| job.end.is_some());
     if is_over && run.stray_pods().next().is_none() {
         return conclude(run, stored(result));
     }
     let say = || Decision::say(run.next(), run.phase(), stopping_words(result, name));
     let asked = match job.filter(|job| job.end.is_none()) {
-        // However late it is: what was not asked to stop was not given its time.
+        // Even after the deadline: a Job that was not asked to stop has not had its time to do so.
         Some(job) if job.deleting.is_none() => {
             let wake = run.after(STOP_WAIT);
             return say().with(run.delete(job)).wake_at(wake);
@@ -296,22 +282,8 @@ pub(super) fn stop(run: &Run<'_>, result: &Evidence) -> RunDecision {
     say().wake_at(deadline)
 }
 
-/// The Job was missed: it is back, or it is gone for good.
-fn missed(run: &Run<'_>, result: &Evidence, name: &str, job: Option<&JobView>) -> RunDecision {
-    if job.is_some() {
-        let mut again = run.clone();
-        again.status.result = None;
-        again.status.deadline_at = None;
-        return going::decide(&again, name);
-    }
-    let deadline = run.deadline().unwrap_or(run.now);
-    if run.now >= deadline {
-        return conclude(run, stored(result));
-    }
-    Decision::say(run.next(), run.phase(), missed_words(name)).wake_at(deadline)
-}
-
-/// The stop did not end in time: a Pod may still run, so no other may be started.
+/// Fails the run because the stop did not finish in time. A Pod may still run, so no other may
+/// start.
 pub(super) fn unstopped(run: &Run<'_>, result: &Evidence, what: &str) -> RunDecision {
     let message = format!(
         "{}; it could not be stopped within {}: {what}",

@@ -1,5 +1,5 @@
-//! The agent contract: what an agent's container finds and what it must do. One table each; the
-//! Job is built from them, and so is the page of the docs.
+//! The agent contract: the environment of an agent's container, and its obligations. One table for
+//! each. The Job is built from these tables, and so is the page of the docs.
 
 use api::tasks::{AgentSpec, TaskRun};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -9,45 +9,45 @@ use super::{
     order::{Docs, Work},
 };
 
-/// What the value of a variable may depend on.
+/// Inputs for the value of a variable.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
-    /// The run's own name and identity.
+    /// Name and identity of the run.
     pub metadata: &'a ObjectMeta,
-    /// What it is about.
+    /// Work of the run: a TaskRun or a DocsRun.
     pub work: Work<'a>,
-    /// What it runs on.
+    /// Spec of the Agent that the run uses.
     pub agent: &'a AgentSpec,
-    /// The number of the attempt, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
 }
 
-/// The name of the agent's container: the one whose exit counts.
+/// Name of the agent's container. Its exit counts.
 pub const CONTAINER: &str = "agent";
-/// The folder that the agent starts in.
+/// Directory that the agent starts in.
 pub const WORKSPACE: &str = "/workspace";
-/// A writable home.
+/// Writable home directory.
 pub const HOME: &str = "/home/agent";
-/// A writable folder for what need not be kept.
+/// Writable directory for temporary files.
 pub const TMP: &str = "/tmp";
-/// Where results are written.
+/// File that results are written to.
 pub const RESULT_FILE: &str = "/dev/termination-log";
-/// The kubelet cuts a termination message at this many bytes, so one of this length or more may
-/// lack its end and proves nothing.
+/// Length at which the kubelet truncates a termination message, in bytes. A message of this length
+/// or more may lack its end and proves nothing.
 pub const RESULT_LIMIT: usize = 4096;
-/// Between SIGTERM and SIGKILL, in seconds.
+/// Time between SIGTERM and SIGKILL, in seconds.
 pub const GRACE_SECONDS: i64 = 30;
-/// Names of variables that begin so are ours.
+/// Prefix of variable names that are reserved for us.
 pub const RESERVED: &str = "ORCHESTRATOR_";
 
 /// An environment variable of every agent.
 #[derive(Debug, Clone, Copy)]
 pub struct Variable {
-    /// Its name.
+    /// Name of the variable.
     pub name: &'static str,
-    /// What it holds, for the docs.
+    /// Description for the docs.
     pub meaning: &'static str,
-    /// Its value; `None` where runs of this kind do not have it.
+    /// Value of the variable, or `None` if runs of this kind do not have it.
     pub value: fn(&Facts<'_>) -> Option<String>,
 }
 
@@ -65,8 +65,8 @@ fn docs<'a>(facts: &Facts<'a>) -> Option<Docs<'a>> {
     }
 }
 
-/// The environment, in this order, before the Agent's own variables, so that those may refer to
-/// it. Variables from `envFrom` cannot replace it.
+/// The environment, in this order. It comes before the Agent's own variables, so that those may
+/// refer to it. Variables from `envFrom` cannot replace it.
 pub const ENVIRONMENT: &[Variable] = &[
     Variable {
         name: "ORCHESTRATOR_RUN",
@@ -150,29 +150,29 @@ pub const ENVIRONMENT: &[Variable] = &[
     },
 ];
 
-/// A folder that every agent has.
+/// A directory that every agent has.
 #[derive(Debug, Clone, Copy)]
 pub struct Mount {
-    /// The name of the volume.
+    /// Name of the volume.
     pub volume: &'static str,
-    /// What it is for, for the docs.
+    /// Description for the docs.
     pub meaning: &'static str,
-    /// Whether it cannot be written.
+    /// Whether the directory is read-only.
     pub read_only: bool,
-    /// Where it is.
+    /// Path of the mount.
     pub path: fn(&AgentSpec) -> &str,
 }
 
-/// The volume with the files.
+/// Name of the volume with the files.
 pub const CONTEXT_VOLUME: &str = "context";
-/// The volume that the agent starts in.
+/// Name of the volume that the agent starts in.
 pub const WORKSPACE_VOLUME: &str = "workspace";
-/// The volume of the home.
+/// Name of the volume with the home directory.
 pub const HOME_VOLUME: &str = "home";
-/// The volume of what need not be kept.
+/// Name of the volume for temporary files.
 pub const TMP_VOLUME: &str = "tmp";
 
-/// The mounts. The workspace comes before the context, which may lie in it.
+/// The mounts. The workspace comes before the context, because the context may be inside it.
 pub const MOUNTS: &[Mount] = &[
     Mount {
         volume: WORKSPACE_VOLUME,
@@ -203,13 +203,13 @@ pub const MOUNTS: &[Mount] = &[
 /// A rule of the contract, for the docs.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
-    /// What the agent does.
+    /// Behavior of the agent.
     pub when: &'static str,
-    /// What we conclude.
+    /// Conclusion of the operator.
     pub then: &'static str,
 }
 
-/// What an exit code means.
+/// Meaning of exit codes.
 pub const EXIT_CODES: &[Rule] = &[
     Rule {
         when: "0",
@@ -229,7 +229,7 @@ pub const EXIT_CODES: &[Rule] = &[
     },
 ];
 
-/// How results are returned.
+/// Rules for returning results.
 pub const RESULTS: &[Rule] = &[
     Rule {
         when: "nothing is written to the result file",
@@ -249,7 +249,7 @@ pub const RESULTS: &[Rule] = &[
     },
 ];
 
-/// How an agent is stopped.
+/// Rules for stopping an agent.
 pub const STOPPING: &[Rule] = &[
     Rule {
         when: "the time is over, the run is suspended, cancelled or deleted, a newer version of the context takes its place, or the cluster takes the Pod away",
@@ -265,11 +265,12 @@ pub const STOPPING: &[Rule] = &[
     },
 ];
 
-/// The values of [`ENVIRONMENT`] for an attempt.
+/// Returns the values of [`ENVIRONMENT`] for an attempt.
 pub(super) fn environment(facts: &Facts<'_>) -> Vec<(&'static str, String)> {
     ENVIRONMENT
         .iter()
-        // `$(NAME)` in a Pod's variable is replaced; a service's name must arrive as it is.
+        // Kubernetes expands `$(NAME)` in a Pod's variable. Without escaping, the name of a service
+        // could change.
         .filter_map(|variable| {
             let value = (variable.value)(facts)?;
             Some((variable.name, value.replace('$', "$$")))

@@ -7,25 +7,27 @@ use api::{
 };
 
 use super::{
-    RunDecision, RunWorld, conclude, delete, going, outcome, start, version,
+    RunDecision, RunWorld, conclude, confirm, delete, going, outcome, proof, start, version,
     world::{Run, Stage},
 };
 
-/// What to do about a run, and what to say of it.
+/// Decides the effects for a run, and its status.
 ///
 /// # Guarantees
-/// - Effects touch children only, never the run's own spec.
-/// - `Succeeded` only with the evidence for it in the world (or, for an object that was restored
-///   without its status, in its own annotation).
-/// - Nothing is created while the run is being deleted, has ended, or has a Job or Pod left that
+/// - Effects change children only, never the run's own spec.
+/// - A run becomes `Succeeded` only if the world contains the evidence. For an object that was
+///   restored without its status, its own annotation is the evidence.
+/// - Nothing is created for a run that is being deleted or has ended, or while a Job or Pod of it
 ///   may still run.
-/// - Evidence is in the stored status before an effect deletes what carries it.
-/// - The same input gives the same decision, and every wait has a time at which it ends.
+/// - The stored status contains the evidence before an effect deletes the object that carries it.
+/// - Only a success is concluded from a cache alone. Any other end, and the release of a run that
+///   did not end, needs a live read.
+/// - The same input gives the same decision. Every wait has a time at which it ends.
 #[must_use]
 pub fn decide(input: &Input<'_, TaskRun, RunWorld>) -> RunDecision {
     let run = Run::of_task(input);
     if let Some(since) = &input.object.metadata.deletion_timestamp {
-        return delete::decide(&run, since.0);
+        return confirm::first(&run, delete::decide(&run, since.0));
     }
     if let Some(ended) = outcome::ended(&run).or_else(|| outcome::restored(&run)) {
         return ended;
@@ -33,7 +35,7 @@ pub fn decide(input: &Input<'_, TaskRun, RunWorld>) -> RunDecision {
     course(&run)
 }
 
-/// The course of a run that is neither being deleted nor over.
+/// Decides about a run that is neither being deleted nor over.
 pub(super) fn course(run: &Run<'_>) -> RunDecision {
     let decision = if version::is_superseded(run) {
         version::supersede(run)
@@ -47,10 +49,10 @@ pub(super) fn course(run: &Run<'_>) -> RunDecision {
             Stage::Between { result } => conclude::between(run, result),
         }
     };
-    with_facts(decision)
+    confirm::first(run, with_facts(proof::first(run, decision)))
 }
 
-/// An effect of this pass failed for good.
+/// Decides after an effect of this reconciliation failed permanently.
 fn faulted(run: &Run<'_>, fault: &Fault) -> RunDecision {
     match run.stage() {
         Stage::Before | Stage::Between { .. } => match start::unrecorded(run) {
@@ -65,7 +67,7 @@ fn faulted(run: &Run<'_>, fault: &Fault) -> RunDecision {
     }
 }
 
-/// The conditions of a run's own, from what its status names.
+/// Adds the run's own conditions, derived from the object names in its status.
 pub(super) fn with_facts(mut decision: RunDecision) -> RunDecision {
     let TaskRunStatus {
         config_map_name,

@@ -1,4 +1,4 @@
-//! A run that is being deleted: what it started is stopped first.
+//! Deletion of a run: its Jobs and Pods are stopped first.
 
 use api::{Reason, Timestamp, Verdict, decide::Decision, names};
 use mutant::Mutant;
@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{time, view::JobView};
 
-/// Stops the Jobs and lets the run go when nothing is left; at once if it has ended or someone
-/// asks for it.
+/// Stops the Jobs, and releases the run when nothing is left. Releases it at once if it has ended,
+/// or if an annotation asks for it.
 pub(super) fn decide(run: &Run<'_>, since: Timestamp) -> RunDecision {
     if run.has_ended() {
         return outcome::as_it_is(run);
@@ -33,7 +33,7 @@ pub(super) fn decide(run: &Run<'_>, since: Timestamp) -> RunDecision {
     } else {
         say(blocked(&left))
     };
-    // A delete that fails for good is not repeated by the pass that was told so.
+    // The reconciliation that receives a permanent failure of a delete does not repeat the delete.
     if run.fault.is_none() {
         let stops = run.jobs().filter(|job| job.deleting.is_none());
         decision.effects = stops.map(|job: &JobView| run.delete(job)).collect();
@@ -51,8 +51,8 @@ fn blocked(left: &[String]) -> Verdict {
     Verdict::stalled(Reason::DeletionBlocked, message)
 }
 
-/// The Jobs and Pods of the run that are still there. A Pod without its Job counts as long as it
-/// may run: the garbage collector takes what is left of the others.
+/// Returns the Jobs and Pods of the run that still exist. A Pod without its Job counts as long as
+/// it may run. The garbage collector deletes the others.
 fn left(run: &Run<'_>) -> Vec<String> {
     let jobs = run.jobs().map(|job| format!("Job '{}'", job.name));
     let of_jobs = run

@@ -1,4 +1,4 @@
-//! Who stops an agent from outside, and how often. It uses no attempt, and it is no result.
+//! Disruptions: stops of an agent from outside, and their number. A disruption uses no attempt, and it is no result.
 
 use std::time::Duration;
 
@@ -20,30 +20,30 @@ use crate::{
     view::{JobEnd, JobView, PodView},
 };
 
-/// This many end the run: something stops it again and again.
+/// Number of disruptions that ends the run: something stops it again and again.
 pub(super) const LIMIT: u32 = 6;
-/// So long after a Pod was told to stop its Job says at the latest that it ended: 30 seconds of
-/// grace, and what kubelet and Job controller take.
+/// Maximum time from the request to stop a Pod to the reported end of its Job: 30 seconds of grace, and the time of
+/// kubelet and Job controller.
 const ITS_END: Duration = Duration::from_secs(60);
-/// A Pod that is still there so long after its grace has a node that does not answer.
+/// If a Pod still exists this long after its grace period, its node does not respond.
 const OVERDUE: Duration = Duration::from_secs(30);
 
-/// Whether an attempt that ended for this reason is started again without using one.
+/// Returns whether an attempt that ended for this reason is started again without using another attempt.
 pub(super) fn is_one(reason: Reason) -> bool {
     matches!(reason, Reason::Disrupted | Reason::JobLost)
 }
 
-/// Whether what is stored of the last attempt is that it was disrupted.
+/// Returns whether the stored result of the last attempt is a disruption.
 pub(super) fn was_disrupted(result: &Evidence) -> bool {
     is_one(reason_of(result))
 }
 
-/// Whether something told the Pod to stop.
+/// Returns whether something asked the Pod to stop.
 pub(super) fn is_stopped(pod: &PodView) -> bool {
     pod.disruption.is_some() || pod.stop_asked.is_some()
 }
 
-/// Who stopped it, in brackets, if something of the cluster says so.
+/// Returns the cause of the stop in parentheses, if a component of the cluster reports it.
 pub(super) fn by(pod: &PodView) -> String {
     match &pod.disruption {
         Some(said) if !said.reason.is_empty() => {
@@ -53,12 +53,12 @@ pub(super) fn by(pod: &PodView) -> String {
     }
 }
 
-/// When a Pod that was told to stop is taken for one whose node does not answer.
+/// Returns when we assume that the node of a Pod that was asked to stop does not respond.
 pub(super) fn given_up_at(pod: &PodView) -> Option<Timestamp> {
     pod.stop_by.map(|by| time::after(by, OVERDUE))
 }
 
-/// How a Pod that was told to stop stands.
+/// Describes the state of a Pod that was asked to stop.
 pub(super) fn words(pod: &PodView, now: Timestamp) -> String {
     let (name, by) = (pod_words(pod), by(pod));
     if !may_run(pod) {
@@ -74,7 +74,7 @@ pub(super) fn words(pod: &PodView, now: Timestamp) -> String {
     }
 }
 
-/// A Pod as it is stored.
+/// Returns a Pod in its stored form.
 pub(super) fn named(pod: &PodView, disrupted_at: Option<Timestamp>) -> RunPod {
     RunPod {
         name: pod.name.clone(),
@@ -84,23 +84,25 @@ pub(super) fn named(pod: &PodView, disrupted_at: Option<Timestamp>) -> RunPod {
     }
 }
 
-/// The run with the disruption counted that its Job's newest Pod shows: it is being stopped, or it
-/// has taken the place of the one that ran.
+/// Returns the run with the disruption counted that its Job's newest Pod shows: this Pod is being stopped, or it has
+/// replaced the Pod that ran.
 ///
-/// A Pod that is gone counts when another is there: one that is only not seen yet is no loss.
+/// A Pod that no longer exists counts only when another one exists. A Pod that is only not seen yet is no loss.
 pub(super) fn counted<'a>(run: &Run<'a>, job: &JobView) -> Run<'a> {
     let mut run = run.clone();
-    // The Job's own deletion, which stops its Pods too, counts when it is gone.
+    // Deleting the Job also stops its Pods. That counts once the Job no longer exists.
     let newest = run.newest_pod(job).filter(|_| job.deleting.is_none());
     let Some(pod) = newest else { return run };
     let known = run.status.pod.as_ref();
     let is_another = known.is_some_and(|known| known.uid != pod.uid);
-    // What is known of Pods may be behind what was recorded.
+    // The observed Pods may be older than the recorded status.
     if is_another && is_older(&run, pod) {
         return run;
     }
     let was_counted = known.is_some_and(|known| known.disrupted_at.is_some());
-    let mut count = u32::from(is_another && !was_counted);
+    // If the record of our suspension was lost, the status still has the Pod that the suspension stopped.
+    let was_suspended = known.is_some_and(|known| job.stopped_pods.contains(&known.uid));
+    let mut count = u32::from(is_another && !was_counted && !was_suspended);
     if is_stopped(pod) && (is_another || !was_counted) {
         count = count.saturating_add(1);
         run.status.pod = Some(named(pod, Some(run.now)));
@@ -114,7 +116,7 @@ pub(super) fn counted<'a>(run: &Run<'a>, job: &JobView) -> Run<'a> {
     run
 }
 
-/// Whether a Pod was made before the one that the status names ran.
+/// Returns whether a Pod was created before the Pod in the status ran.
 fn is_older(run: &Run<'_>, pod: &PodView) -> bool {
     let status = &run.status;
     let disrupted = status
@@ -125,32 +127,30 @@ fn is_older(run: &Run<'_>, pod: &PodView) -> bool {
     since.is_some_and(|since| pod.created.is_some_and(|made| made < since.0))
 }
 
-/// Whether we saw that something outside stops this Pod.
+/// Returns whether we recorded that something outside stops this Pod.
 pub(super) fn is_known(run: &Run<'_>, pod: &PodView) -> bool {
     let known = run.status.pod.as_ref();
     known.is_some_and(|known| known.uid == pod.uid && known.disrupted_at.is_some())
 }
 
-/// Whether the disruption that ended an attempt is in the count already.
+/// Returns whether the count already includes the disruption that ended an attempt.
 pub(super) fn is_counted(run: &Run<'_>, judgement: &Judgement) -> bool {
     let known = run.status.pod.as_ref();
     known.is_some_and(|known| {
-        // Whoever deletes a Job stops its Pod, and that may be seen first.
+        // Deleting a Job also stops its Pod, and we may see that first.
         let is_its_pod = judgement.reason == Reason::JobLost
             || judgement.evidence.pod_uid.as_ref() == Some(&known.uid);
         known.disrupted_at.is_some() && is_one(judgement.reason) && is_its_pod
     })
 }
 
-/// The Pod of a Job that ended is gone, but we saw just before that it was being stopped. A later
-/// end is that of another Pod, and nobody knows how that one ended.
+/// Returns a disruption if the Pod of a finished Job no longer exists, but we saw shortly before that it was being
+/// stopped. A later end belongs to another Pod, and nobody knows how that one ended.
 pub(super) fn remembered(run: &Run<'_>, end: &JobEnd, pod: Option<&PodView>) -> Option<Judgement> {
     let known = run.status.pod.as_ref()?;
     let stopped = known.disrupted_at.as_ref()?;
-    let is_late = end
-        .at()
-        .is_none_or(|at| at > time::after(stopped.0, ITS_END));
-    if is_late || pod.is_some_and(|pod| pod.uid != known.uid) {
+    let is_its_end = end.at().is_some_and(|at| is_end_of(stopped, at));
+    if !is_its_end || pod.is_some_and(|pod| pod.uid != known.uid) {
         return None;
     }
     let node = known
@@ -171,7 +171,19 @@ pub(super) fn remembered(run: &Run<'_>, end: &JobEnd, pod: Option<&PodView>) -> 
     Some(Judgement::new(Reason::Disrupted, message, evidence))
 }
 
-/// What is said when it was stopped once too often.
+/// Returns whether a Pod that ends now is the one that we saw being stopped.
+pub(super) fn is_recent(run: &Run<'_>) -> bool {
+    let known = run.status.pod.as_ref();
+    let stopped = known.and_then(|known| known.disrupted_at.as_ref());
+    stopped.is_some_and(|stopped| is_end_of(stopped, run.now))
+}
+
+/// Returns whether the end at `at` belongs to the Pod that was seen stopping at `stopped`, and not to a later Pod.
+fn is_end_of(stopped: &Time, at: Timestamp) -> bool {
+    at <= time::after(stopped.0, ITS_END)
+}
+
+/// Returns the message for too many disruptions.
 pub(super) fn too_many(run: &Run<'_>, last: &str) -> String {
     let count = run.status.disruptions;
     let pod = run.status.pod.as_ref();

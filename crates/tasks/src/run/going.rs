@@ -1,4 +1,4 @@
-//! An attempt that goes on.
+//! An attempt in progress.
 
 use std::time::Duration;
 
@@ -24,11 +24,11 @@ use crate::{
     view::{Container, Exit, JobView, PodView, Step},
 };
 
-/// The Job controller takes about a second to see that a container ended. For this long nothing
-/// is said about it: a write more for each run.
+/// For this long after a container's end, we report nothing about it. The Job controller takes about a second to see
+/// the end, and a message would be one more write for each run.
 const QUIET: Duration = Duration::from_secs(30);
 
-/// The attempt with this Job goes on, as far as the status says.
+/// Decides about the attempt with this Job, which is in progress according to the status.
 pub(super) fn decide(run: &Run<'_>, job_name: &str) -> RunDecision {
     let Some(job) = run.job(job_name) else {
         if mutant::on(Mutant::JobLossUnseen) {
@@ -39,19 +39,20 @@ pub(super) fn decide(run: &Run<'_>, job_name: &str) -> RunDecision {
     match attempt::read(run, job) {
         Attempt::Waiting { .. } | Attempt::Running { .. } => {
             let mut decision = unfinished(run, job);
-            // A pass that gives the attempt up only stores that.
+            // A reconciliation that gives up the attempt only stores that.
             if decision.status.result.is_none() {
                 decision.effects.extend(strays(run, job));
             }
             decision
         }
         Attempt::Settling { pod, exit } => settling(run, job, pod, exit),
-        Attempt::Late { until } => unchanged(run, job).wake_at(until),
+        // A Pod that is being stopped may be deleted before it reports how it ended.
+        Attempt::Late { until } => unchanged(&disruption::counted(run, job), job).wake_at(until),
         Attempt::Ended(judgement) => conclude::conclude(run, *judgement),
     }
 }
 
-/// Other Jobs of the run that may run something: one was taken for lost, and was not.
+/// Deletes other Jobs of the run that may run a Pod. Such a Job was considered lost, but was not.
 fn strays(run: &Run<'_>, job: &JobView) -> Vec<Effect<NoExternal>> {
     let is_stray = |other: &&JobView| {
         other.name != job.name && other.end.is_none() && other.deleting.is_none()
@@ -62,7 +63,7 @@ fn strays(run: &Run<'_>, job: &JobView) -> Vec<Effect<NoExternal>> {
         .collect()
 }
 
-/// The container did not end: someone may want it to, or may have stopped it.
+/// Decides about a container that did not end. A user may want it to end, or something may have stopped it.
 fn unfinished(run: &Run<'_>, job: &JobView) -> RunDecision {
     if run.order.cancel {
         let message = format!(
@@ -89,7 +90,7 @@ fn unfinished(run: &Run<'_>, job: &JobView) -> RunDecision {
     }
 }
 
-/// The container was not started.
+/// Decides about a container that has not started.
 pub(super) fn waiting(
     run: &Run<'_>,
     job: &JobView,
@@ -97,7 +98,7 @@ pub(super) fn waiting(
     replaced: Option<Timestamp>,
 ) -> RunDecision {
     let mut status = run.next();
-    // With a start in the status, the Pod that had it is gone: another's wait begins.
+    // If the status has a start time, the Pod that started then no longer exists. The wait for another Pod begins.
     let has_started = status.started_at.take().is_some();
     let wait = run.start_timeout(job);
     let deadline = replaced
@@ -105,6 +106,13 @@ pub(super) fn waiting(
         .or(run.deadline().filter(|_| !has_started))
         .unwrap_or_else(|| run.after(wait));
     if run.now >= deadline {
+        if is_unread(run, job) {
+            let message = format!(
+                "a Pod of Job '{}' ended, but it was gone before its end was read",
+                job.name
+            );
+            return conclude::give_up(run, job, Reason::EvidenceLost, &message);
+        }
         return conclude::give_up(
             run,
             job,
@@ -134,13 +142,21 @@ pub(super) fn waiting(
     decision
 }
 
-/// What is said from the Job's creation until something is wrong or the container runs: the same
-/// words for each step on the way, which would else be a write each.
+/// Returns the verdict from the Job's creation until a problem appears or the container runs. Each step on the way has
+/// the same message. Otherwise each step would be a write.
 pub(super) fn created(job: &str) -> Verdict {
     Verdict::working(
         Reason::Progressing,
         format!("Job '{job}' was created; waiting for its Pod"),
     )
+}
+
+/// Returns whether a Pod of the Job ended and no longer exists, while the Job does not report its own end yet. The
+/// effect of the container is unknown. So this is no late start, and the attempt must not be repeated.
+fn is_unread(run: &Run<'_>, job: &JobView) -> bool {
+    // The effect of a deletion of the Job, or of a stop of a Pod, is known.
+    let is_explained = job.deleting.is_some() || disruption::is_recent(run);
+    job.counted && run.newest_pod(job).is_none() && !is_explained
 }
 
 fn start_timeout_words(run: &Run<'_>, job: &JobView, cause: Option<&Cause>) -> String {
@@ -153,7 +169,7 @@ fn start_timeout_words(run: &Run<'_>, job: &JobView, cause: Option<&Cause>) -> S
     format!("the container did not start within {wait}: {why}")
 }
 
-/// The container runs.
+/// Decides about a container that runs.
 fn running(run: &Run<'_>, job: &JobView, pod: &PodView, since: Option<Timestamp>) -> RunDecision {
     let mut status = run.next();
     let known = status.started_at.as_ref().map(|time| time.0);
@@ -182,6 +198,10 @@ fn running(run: &Run<'_>, job: &JobView, pod: &PodView, since: Option<Timestamp>
     }
     status.started_at = Some(Time(since));
     status.deadline_at = Some(Time(deadline));
+    status.job_uid = Some(job.uid.clone());
+    if let Some(files) = run.files() {
+        status.config_map_uid = Some(files.uid.clone());
+    }
     if status.pod.as_ref().is_none_or(|known| known.uid != pod.uid) {
         status.pod = Some(disruption::named(pod, None));
     }
@@ -217,7 +237,7 @@ fn going_on(run: &Run<'_>, job: &JobView, pod: &PodView, deadline: Timestamp) ->
     }
 }
 
-/// What keeps the container after the agent's from starting.
+/// Returns the cause that keeps the container after the agent's from starting.
 fn stuck(run: &Run<'_>, job: &JobView, pod: &PodView) -> Option<Cause> {
     let waiting = PodView {
         container: Container::Waiting(pod.stuck.clone()?),
@@ -226,14 +246,14 @@ fn stuck(run: &Run<'_>, job: &JobView, pod: &PodView) -> Option<Cause> {
     cause::find(job, Some(&waiting), &run.world.warnings, None, run.now)
 }
 
-/// The Job's own limit, in seconds, for a Pod that may run until `end`.
+/// Returns the Job's own limit, in seconds, for a Pod that may run until `end`.
 pub(super) fn limit(job: &JobView, end: Timestamp) -> Option<i64> {
     let last = time::after(end, BACKSTOP).as_second();
     Some(last.saturating_sub(job.started?.as_second()).max(1))
 }
 
-/// Raises the Job's own limit where it would come before ours: another Pod took the place of one
-/// that was disrupted, or the run's author gave it more time.
+/// Raises the Job's own limit if it would come before ours. That happens if another Pod replaced a disrupted one, or if
+/// the run's author extended the timeout.
 fn raised(run: &Run<'_>, job: &JobView, end: Timestamp) -> Option<Effect<NoExternal>> {
     let own = time::after(job.started?, seconds(job.limit_seconds?));
     let is_early = own < time::after(end, BACKSTOP / 2);
@@ -249,7 +269,7 @@ fn seconds(count: i64) -> Duration {
     Duration::from_secs(u64::try_from(count).unwrap_or(0))
 }
 
-/// The container ended, and the Job does not say so yet.
+/// Handles a container that ended, while the Job does not report it yet.
 fn settling(run: &Run<'_>, job: &JobView, pod: &PodView, exit: Option<&Exit>) -> RunDecision {
     let finished = exit.and_then(|exit| exit.finished);
     if let Some(until) = finished.and_then(|finished| recent(run.now, finished, QUIET)) {
@@ -283,7 +303,7 @@ fn settling(run: &Run<'_>, job: &JobView, pod: &PodView, exit: Option<&Exit>) ->
     Decision::say(status, run.phase(), verdict).wake_at(deadline)
 }
 
-/// Nothing new is said for a moment.
+/// Keeps the stored message for a moment.
 fn unchanged(run: &Run<'_>, job: &JobView) -> RunDecision {
     let verdict = match run.said() {
         Some((reason @ (Reason::Progressing | Reason::Cloning | Reason::Publishing), message)) => {

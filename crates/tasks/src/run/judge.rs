@@ -1,4 +1,4 @@
-//! How an attempt ended: the only place where a success is made.
+//! The result of an attempt. Only this module creates a success.
 
 use std::collections::BTreeMap;
 
@@ -25,13 +25,15 @@ use crate::{
     view::{Container, Exit, JobEnd, JobView, PodPhase, PodView, Step},
 };
 
-/// The most characters of a failed program's own words.
+/// Reason that the kubelet reports if the kernel killed a process of the container for memory.
+const OUT_OF_MEMORY: &str = "OOMKilled";
+/// Maximum number of characters that we quote from the message of a failed program.
 const QUOTE: usize = 200;
 
-/// How an attempt ended, with the evidence for it.
+/// Result of an attempt, with the evidence for it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Judgement {
-    /// [`Reason::Succeeded`], or why it failed.
+    /// [`Reason::Succeeded`], or the reason of the failure.
     pub(super) reason: Reason,
     pub(super) message: String,
     pub(super) evidence: Evidence,
@@ -53,10 +55,11 @@ impl Judgement {
     }
 }
 
-/// How the attempt of a Job that ended so ended; `None` as long as its Pod does not say.
+/// Judges the attempt of a Job that ended like this. Returns `None` as long as its Pod does not
+/// report the result.
 ///
-/// `was_seen_stopping`: what we saw ourselves before the container ended. The kubelet's clock, by
-/// which a Pod seems to have ended before it was asked, cannot contradict it.
+/// `was_seen_stopping` means that we saw the stop ourselves before the container ended. The
+/// kubelet's clock cannot contradict this, even if the Pod seems to have ended before it was asked.
 pub(super) fn judge(
     end: &JobEnd,
     pod: Option<&PodView>,
@@ -68,7 +71,8 @@ pub(super) fn judge(
     } = end
         && reason == "DeadlineExceeded"
     {
-        // Before the container's exit: the Job controller killed it for this.
+        // Check this before the container's exit: the Job controller killed the container for this
+        // reason.
         return Some(Judgement::new(
             Reason::DeadlineExceeded,
             format!("the Job's own limit was reached{}", after_colon(message)),
@@ -78,7 +82,8 @@ pub(super) fn judge(
     let pod = pod?;
     let is_complete = matches!(end, JobEnd::Complete { .. });
     match &pod.container {
-        // A Job is complete by a Pod that ended with 0: another one is no evidence for it.
+        // Only a Pod with exit code 0 completes a Job. A Pod with another code is no evidence for
+        // it.
         Container::Ended(exit) if is_complete && exit.code != 0 => None,
         Container::Ended(exit)
             if (was_seen_stopping || was_asked_to_stop(pod, exit))
@@ -86,21 +91,26 @@ pub(super) fn judge(
         {
             Some(disrupted(pod))
         }
+        // Job and Pod arrive through different watches. The Pod's own phase is still to come.
+        Container::Ended(_) if is_complete && !is_over(pod) => None,
         Container::Ended(exit) => Some(match end {
-            JobEnd::Complete { .. } => ended_well(pod, exit, terms),
+            JobEnd::Complete { .. } => match contradicted(pod, exit, terms) {
+                Some(judgement) => judgement,
+                None => ended_well(pod, exit, terms),
+            },
             JobEnd::Failed { .. } if mutant::on(Mutant::ExitCodeIgnored) => {
                 ended_well(pod, exit, terms)
             }
             JobEnd::Failed { message, .. } => failed(pod, exit, message, terms),
         }),
         Container::Unknown | Container::Waiting(_) | Container::Running { .. } => {
-            let is_over = pod.phase == PodPhase::Failed && !is_complete;
-            is_over.then(|| refused(pod, end))
+            let is_refused = pod.phase == PodPhase::Failed && !is_complete;
+            is_refused.then(|| refused(pod, end))
         }
     }
 }
 
-/// The Job ended, and its Pod is gone or never said how.
+/// Judges a Job that ended, if its Pod no longer exists or never reported a result.
 pub(super) fn unread(job: &JobView, end: &JobEnd, pod: Option<&PodView>) -> Judgement {
     let what = pod.map_or_else(
         || "its Pod is gone".to_owned(),
@@ -134,19 +144,78 @@ pub(super) fn unread(job: &JobView, end: &JobEnd, pod: Option<&PodView>) -> Judg
     }
 }
 
-/// Whether something told the Pod to stop before its container ended. What a program returns
-/// after that is not its result, whatever the code.
+/// Returns whether something asked the Pod to stop before its container ended. The exit of a
+/// program after that is not its result, regardless of the exit code.
 pub(super) fn was_asked_to_stop(pod: &PodView, exit: &Exit) -> bool {
     let deleted_before = match (pod.stop_asked, exit.finished) {
         (None, _) => false,
-        // The kubelet deletes what has stopped once more, without grace: that hides when it was
-        // asked first.
+        // The kubelet deletes a stopped Pod once more, without grace. That hides the time of the
+        // first request.
         (Some(asked), _) if pod.stop_by == Some(asked) => true,
-        // Both are whole seconds: the same one proves nothing.
+        // Both times are whole seconds, so equal times do not show which came first.
         (Some(asked), Some(finished)) => asked <= finished,
         (Some(_), None) => true,
     };
     pod.disruption.is_some() || deleted_before
+}
+
+fn is_over(pod: &PodView) -> bool {
+    matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed)
+}
+
+/// Returns a failure if something contradicts exit code 0 of the Pod's last container.
+fn contradicted(pod: &PodView, exit: &Exit, terms: Option<&Terms>) -> Option<Judgement> {
+    let name = pod_words(pod);
+    if pod.foreign {
+        let message = format!(
+            "{name} does not run what its Job says: its image, command, variables, mounts or rights are others. Someone else created it, or an admission webhook changed it; if webhooks change Pods here on purpose, set 'tasks.acceptChangedPods' in the operator's configuration"
+        );
+        return Some(Judgement::new(
+            Reason::ExitContradicted,
+            message,
+            evidence(Some(pod)),
+        ));
+    }
+    let doubted = pod.doubt.as_ref().map(|(step, exit)| (*step, exit));
+    let (step, exit) = doubted.unwrap_or((pod.step, exit));
+    let container = match step {
+        Step::Clone => "the container 'clone'",
+        Step::Agent => "the agent",
+        Step::Publish => "the container 'publish'",
+    };
+    let (reason, message) = match exit.contradiction() {
+        Some(_) if exit.reason == OUT_OF_MEMORY => {
+            let limit = memory_limit(step, terms);
+            let message = format!(
+                "{name}: {container} ended with exit code 0, but a process of it used more memory {limit} and was killed"
+            );
+            (Reason::StepOOM, message)
+        }
+        Some(what) => (
+            Reason::ExitContradicted,
+            format!("{name}: {container} ended with exit code 0, but {what}"),
+        ),
+        None if pod.phase == PodPhase::Failed => {
+            let why = pod.failure.as_ref().map_or_else(String::new, |failure| {
+                format!(" ({}){}", failure.reason, after_colon(&failure.message))
+            });
+            let message =
+                format!("{name}: {container} ended with exit code 0, but the Pod failed{why}");
+            (Reason::ExitContradicted, message)
+        }
+        None => return None,
+    };
+    Some(Judgement::new(reason, message, evidence(Some(pod))))
+}
+
+/// Describes how much memory the container of a step was allowed.
+fn memory_limit(step: Step, terms: Option<&Terms>) -> String {
+    let limit = terms.and_then(|terms| terms.memory.as_deref());
+    match (step, limit) {
+        (Step::Agent, Some(limit)) => format!("than its limit of {limit}"),
+        (Step::Agent, None) => "than there was on its node".to_owned(),
+        (Step::Clone | Step::Publish, _) => "than its limit".to_owned(),
+    }
 }
 
 fn ended_well(pod: &PodView, exit: &Exit, terms: Option<&Terms>) -> Judgement {
@@ -158,7 +227,8 @@ fn ended_well(pod: &PodView, exit: &Exit, terms: Option<&Terms>) -> Judgement {
             evidence,
         );
     };
-    // A DocsRun's last container is ours; what the agent returned is in its own.
+    // The last container of a DocsRun is ours. The agent's results are in the agent's own
+    // container.
     let agent = pod.agent.as_ref().unwrap_or(exit);
     let results = match results(&agent.message) {
         Ok(results) => results,
@@ -195,7 +265,7 @@ fn ended_well(pod: &PodView, exit: &Exit, terms: Option<&Terms>) -> Judgement {
     )
 }
 
-/// The results in a termination message, or why there are none to be believed.
+/// Returns the results in a termination message, or the reason why they cannot be trusted.
 fn results(message: &str) -> Result<BTreeMap<String, String>, (Reason, String)> {
     if message.len() >= RESULT_LIMIT {
         return Err((
@@ -225,7 +295,7 @@ fn results(message: &str) -> Result<BTreeMap<String, String>, (Reason, String)> 
                 }
             })
             .collect()),
-        // The error is not repeated: it quotes what was written.
+        // The message does not repeat the error, because the error quotes the agent's output.
         Ok(_) | Err(_) => Err((
             Reason::ResultInvalid,
             "the agent ended with exit code 0, but its termination message is not one JSON object"
@@ -246,7 +316,7 @@ fn disrupted(pod: &PodView) -> Judgement {
     )
 }
 
-/// The kubelet did not take the Pod, or gave it up, without starting its container.
+/// Judges a Pod that the kubelet rejected or gave up without starting its container.
 fn refused(pod: &PodView, end: &JobEnd) -> Judgement {
     if disruption::is_stopped(pod) {
         return disrupted(pod);
@@ -278,12 +348,8 @@ fn failed(pod: &PodView, exit: &Exit, job_message: &str, terms: Option<&Terms>) 
         return Judgement::new(reason, message, evidence(Some(pod)));
     }
     let (reason, message) = match exit.reason.as_str() {
-        "OOMKilled" => {
-            let limit = terms.and_then(|terms| terms.memory.as_deref());
-            let limit = limit.map_or_else(
-                || "than there was on its node".to_owned(),
-                |limit| format!("than its limit of {limit}"),
-            );
+        OUT_OF_MEMORY => {
+            let limit = memory_limit(Step::Agent, terms);
             let message = format!("{name}: the container used more memory {limit} and was killed");
             (Reason::StepOOM, message)
         }
@@ -319,9 +385,10 @@ fn failed(pod: &PodView, exit: &Exit, job_message: &str, terms: Option<&Terms>) 
     )
 }
 
-/// One of our own containers failed: it says why in its report, unless something ended it.
+/// Returns why one of our own containers failed. Its report has the reason, unless something ended
+/// the container.
 fn step_failed(pod: &str, container: &str, otherwise: Reason, exit: &Exit) -> (Reason, String) {
-    if exit.reason == "OOMKilled" {
+    if exit.reason == OUT_OF_MEMORY {
         let message = format!(
             "{pod}: the container '{container}' used more memory than its limit and was killed"
         );
@@ -359,7 +426,7 @@ fn exit_words(pod: &str, exit: &Exit) -> String {
     )
 }
 
-/// The first lines of a message that a person can read.
+/// Returns the first lines of a message, if a person can read it.
 fn plain(message: &str) -> Option<String> {
     let message = message.trim();
     let readable = !message.is_empty()
@@ -376,7 +443,7 @@ fn signal(exit: &Exit) -> Option<i32> {
         .or_else(|| (129..=192).contains(&exit.code).then(|| exit.code - 128))
 }
 
-/// What a Pod shows of itself and its container.
+/// Returns the evidence that a Pod shows about itself and its container.
 pub(super) fn evidence(pod: Option<&PodView>) -> Evidence {
     let Some(pod) = pod else {
         return Evidence::default();
@@ -386,7 +453,7 @@ pub(super) fn evidence(pod: Option<&PodView>) -> Evidence {
         Container::Running { since } => (None, *since),
         Container::Unknown | Container::Waiting(_) => (None, None),
     };
-    // What came before the agent is not its start.
+    // The start of a container before the agent is not the agent's start.
     let started = started.filter(|_| pod.step != Step::Clone);
     let stored = |time: Option<Timestamp>| time.map(|time| Time(time::whole(time)));
     Evidence {

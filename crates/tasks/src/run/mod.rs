@@ -1,16 +1,25 @@
-//! A run: an agent at work, as a Job. [`order`] says for which kind: a TaskRun's on versioned files,
-//! or a DocsRun's on a repository, whose own steps are in [`docs`].
+//! A run executes an agent as a Job. [`order`] describes the run for both kinds: a TaskRun works on versioned files, a
+//! DocsRun on a repository. [`docs`] has the additional steps of a DocsRun.
 //!
-//! [`decide()`] is an ordered chain; each step is a module: `delete`, `outcome` (what has ended
-//! stays as it is), `version` (a newer context), `start`, `going` (an attempt, read by `attempt`,
-//! `cause` and `judge`; `suspend` holds it, `disruption` counts who stops it), `conclude` (its
-//! end, the stop before it, the next one), `cleanup`.
+//! [`decide()`] is an ordered chain. Each step is a module:
+//!
+//! - `delete`: stops a run that is being deleted.
+//! - `outcome`: keeps a finished run unchanged.
+//! - `version`: moves the status to a newer version of the context.
+//! - `start`: starts an attempt.
+//! - `going`: handles an attempt in progress, which `attempt`, `cause` and `judge` read. `suspend` suspends it, and
+//!   `disruption` counts its disruptions.
+//! - `conclude`: handles the end of an attempt, the stop before it, and the next attempt.
+//! - `cleanup`: deletes children after the end.
+//!
+//! Before a final conclusion, the engine reads the objects that `confirm` lists from the API server.
 
 mod attempt;
 mod cause;
 mod children;
 mod cleanup;
 mod conclude;
+mod confirm;
 pub mod contract;
 mod decide;
 mod delete;
@@ -20,6 +29,7 @@ mod going;
 mod judge;
 pub mod order;
 mod outcome;
+mod proof;
 mod start;
 mod suspend;
 pub mod terms;
@@ -36,19 +46,19 @@ use api::{
 pub use decide::decide;
 pub use world::{Cleanup, Defaults, RunWorld};
 
-/// What a run is to the API server.
+/// API resource type of a TaskRun.
 pub const RESOURCE: ResourceType = ResourceType::new(api::GROUP, "v1", "TaskRun", "taskruns");
 
-/// What is decided about a run.
+/// Decision about a run.
 pub type RunDecision = Decision<TaskRunStatus, NoExternal>;
 
-/// How long an attempt waits for what it needs before it can start: its Agent, the end of what
-/// ran before it. As long as the default `startTimeout`.
+/// How long an attempt waits for its prerequisites: its Agent, and the end of earlier Jobs and Pods. Equal to the
+/// default `startTimeout`.
 const START_WAIT: Duration = Duration::from_secs(600);
-/// How long a container may run where nothing says so: the default `timeout`.
+/// How long a container may run if no other limit is known: the default `timeout`.
 const RUN_TIME: Duration = Duration::from_secs(3600);
-/// How long to wait until a stopped Job and its Pods are gone. A Pod has 30 seconds of grace;
-/// what takes longer than this has lost its node.
+/// How long to wait until a stopped Job and its Pods are deleted. A Pod has 30 seconds of grace. If the deletion takes
+/// longer than this wait, the node is lost.
 const STOP_WAIT: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

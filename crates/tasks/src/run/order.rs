@@ -1,4 +1,4 @@
-//! What a run asks for, of whichever kind: all that the course of its attempts reads of the object.
+//! The spec of a run of either kind: all fields of the object that decisions about attempts read.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use mutant::Mutant;
 
 use super::docs::{self, Settings};
 
-/// The version of a run that has no versions.
+/// Version of a run that has no versions.
 const ONLY: i64 = 1;
 
-/// What a run asks for.
+/// Spec of a run of either kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Order<'a> {
     pub(super) metadata: &'a ObjectMeta,
@@ -29,32 +29,43 @@ pub(super) struct Order<'a> {
     pub(super) suspend: bool,
     pub(super) cancel: bool,
     pub(super) keep_children: Option<KeepChildren>,
-    pub(super) files: &'a [File],
+    /// Files of the run, or `None` if they were left out of the cached run.
+    pub(super) files: Option<&'a [File]>,
     pub(super) work: Work<'a>,
 }
 
-/// What its Pod does.
+/// Work of the run's Pod.
 #[derive(Debug, Clone, Copy)]
 pub enum Work<'a> {
-    /// One container, on files.
+    /// One container that works on files.
     Task(&'a TaskRun),
-    /// Three in a row, on a repository.
+    /// Three containers, one after the other, that work on a repository.
     Docs(Docs<'a>),
 }
 
-/// What a DocsRun's Pod needs to know.
+/// Inputs of a DocsRun's Pod.
 #[derive(Debug, Clone, Copy)]
 pub struct Docs<'a> {
     /// The run.
     pub run: &'a DocsRun,
-    /// As stored: what is read and pushed.
+    /// Stored status, with the commit to read and the branch to push.
     pub status: &'a DocsRunStatus,
     /// The operator's configuration.
     pub settings: &'a Settings,
 }
 
+/// Returns the files of a run, from the run itself or from `kept`.
+fn files<'a>(own: &'a [File], kept: Option<&'a [File]>) -> Option<&'a [File]> {
+    if own.iter().any(File::is_left_out) {
+        kept
+    } else {
+        Some(own)
+    }
+}
+
 impl<'a> Order<'a> {
-    pub(super) fn of_task(run: &'a TaskRun) -> Self {
+    /// Describes a TaskRun. `kept` has its files if they are not in the run itself.
+    pub(super) fn of_task(run: &'a TaskRun, kept: Option<&'a [File]>) -> Self {
         let spec = &run.spec;
         Self {
             metadata: &run.metadata,
@@ -65,12 +76,13 @@ impl<'a> Order<'a> {
             suspend: spec.suspend,
             cancel: spec.cancel,
             keep_children: spec.keep_children,
-            files: &spec.markdown_files,
+            files: files(&spec.markdown_files, kept),
             work: Work::Task(run),
         }
     }
 
-    pub(super) fn of_docs(docs: Docs<'a>) -> Self {
+    /// Describes a DocsRun in the same way.
+    pub(super) fn of_docs(docs: Docs<'a>, kept: Option<&'a [File]>) -> Self {
         let spec = &docs.run.spec;
         Self {
             metadata: &docs.run.metadata,
@@ -81,7 +93,7 @@ impl<'a> Order<'a> {
             suspend: spec.suspend,
             cancel: spec.cancel,
             keep_children: spec.keep_children,
-            files: &spec.instructions,
+            files: files(&spec.instructions, kept),
             work: Work::Docs(docs),
         }
     }
@@ -118,16 +130,17 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// What cannot be undone once the Job of this run exists, as the stored status announces it.
+    /// Returns the intent of the effect that cannot be undone once this run's Job exists, as the
+    /// stored status announces it.
     pub(super) fn irreversible(&self) -> Option<String> {
         match self.work {
             Work::Task(_) => None,
-            // Without a record there is no intent that could match: the engine refuses.
+            // Without a record, no intent can match, so the engine rejects the Job.
             Work::Docs(docs) => Some(push_intent(docs.status).unwrap_or_default()),
         }
     }
 
-    /// How much longer than the agent its Pod may run.
+    /// Returns how much longer than the agent its Pod may run.
     pub(super) fn after_agent(&self) -> Duration {
         match self.work {
             Work::Task(_) => Duration::ZERO,
@@ -135,7 +148,7 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// How a run that has too many files gets fewer.
+    /// Returns advice for a run with too many files.
     pub(super) fn fewer_files(&self) -> &'static str {
         match self.work {
             Work::Task(_) => "make them smaller with a higher 'contextVersion'",
@@ -143,7 +156,7 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// How a run that ended is run again.
+    /// Returns advice for repeating a run that ended.
     pub(super) fn run_again(&self) -> &'static str {
         match self.work {
             Work::Task(_) => "Raise 'contextVersion' to run it again",
@@ -151,8 +164,8 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// Whether what the Job of this run does is recorded. A Job that is there before that is none
-    /// that we made for this record.
+    /// Returns whether the status records the work of this run's Job. A Job that exists before that
+    /// was not created by us for this record.
     pub(super) fn is_announced(&self) -> bool {
         match self.work {
             Work::Task(_) => true,
@@ -160,8 +173,8 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// Whether an attempt that ended so did all that it can: what was pushed is not written once
-    /// more by another agent.
+    /// Returns whether an attempt with this result did all that it can. Another agent must not
+    /// write pushed files once more.
     pub(super) fn is_done(&self, result: &Evidence) -> bool {
         match self.work {
             Work::Task(_) => false,

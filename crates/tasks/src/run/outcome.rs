@@ -1,5 +1,5 @@
-//! What has ended stays as it is; and how a run ended is left on the object, so that a restore
-//! without status does not run it again.
+//! A finished run stays unchanged. An annotation stores its outcome, so that a restore without
+//! status does not run it again.
 
 use api::{
     Phase, Reason, Verdict,
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{RunDecision, cleanup, version, world::Run};
 
-/// The annotation's content.
+/// Content of the annotation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Outcome {
     version: i64,
@@ -21,8 +21,8 @@ struct Outcome {
     uid: String,
 }
 
-/// A run that ended, and that no newer version takes on: nothing changes any more, whatever
-/// happened to its children.
+/// Decides about a run that ended and has no newer version. Nothing changes any more, even if its
+/// children changed.
 pub(super) fn ended(run: &Run<'_>) -> Option<RunDecision> {
     if !run.has_ended() || version::is_superseded(run) {
         return None;
@@ -32,7 +32,7 @@ pub(super) fn ended(run: &Run<'_>) -> Option<RunDecision> {
     Some(decision)
 }
 
-/// The decision that changes nothing about a run that ended.
+/// Returns the decision that changes nothing about a run that ended.
 pub(super) fn as_it_is(run: &Run<'_>) -> RunDecision {
     let phase = run.phase();
     let (reason, message) = run.said().unwrap_or((
@@ -52,7 +52,7 @@ pub(super) fn as_it_is(run: &Run<'_>) -> RunDecision {
     decision
 }
 
-/// The finalizer goes in one write with how the run ended.
+/// Removes the finalizer in the same write that stores the outcome.
 pub(super) fn release(
     run: &Run<'_>,
     status: &TaskRunStatus,
@@ -73,14 +73,16 @@ pub(super) fn release(
     Hold::Release { annotations }
 }
 
-/// An object without status whose annotation says that this version has ended already.
+/// Decides about an object without status, if its annotation reports that this version has already
+/// ended.
 pub(super) fn restored(run: &Run<'_>) -> Option<RunDecision> {
-    // Without a version, the most that the status can hold is an error of an earlier pass.
+    // Without a version, the status can hold at most an error of an earlier reconciliation.
     if run.status.context_version.is_some() || mutant::on(Mutant::OutcomeIgnored) {
         return None;
     }
     let text = run.annotation(names::OUTCOME)?;
-    // What cannot be read says nothing: the run starts as if it were not there.
+    // An annotation that cannot be parsed is ignored: the run starts as if the annotation did not
+    // exist.
     let Ok(outcome) = serde_json::from_str::<Outcome>(text) else {
         return None;
     };

@@ -1,4 +1,4 @@
-//! The start of an attempt, and what has to be there first.
+//! The start of an attempt, and its prerequisites.
 
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ use crate::{
     view::{JobView, PodView},
 };
 
-/// A run and its Agent are often created together, and what is known of the Agent may be a moment
-/// behind: in a run's first seconds its absence is nothing to warn of.
+/// In the first seconds of a run, a missing Agent is no warning. A run and its Agent are often
+/// created together, and the cache of Agents may be a moment behind.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// Starts the next attempt, or says what it waits for.
+/// Starts the next attempt, or waits for its prerequisites.
 pub(super) fn start(run: &Run<'_>) -> RunDecision {
     let (attempt, name) = run.next_attempt();
     match ready(run, &name) {
@@ -35,7 +35,8 @@ pub(super) fn start(run: &Run<'_>) -> RunDecision {
     }
 }
 
-/// The Agent, if nothing is in the way of a Job of this name; otherwise what is to be done first.
+/// Returns the Agent, if nothing blocks a Job of this name. Otherwise returns the decision that
+/// comes first.
 pub(super) fn ready<'a>(run: &Run<'a>, name: &str) -> Result<&'a Agent, Box<RunDecision>> {
     if let Some(wait) = leftovers(run, name) {
         return Err(Box::new(wait));
@@ -78,11 +79,13 @@ fn without_agent(run: &Run<'_>, reason: Reason, message: &str) -> RunDecision {
     }
 }
 
-/// The next attempt's Job, if it is there: it was made by a pass whose record waits or was lost,
-/// perhaps from an Agent that changed since. With the run as it is with that attempt begun.
+/// Returns the next attempt's Job if it already exists, and the run with that attempt started. A
+/// reconciliation created the Job, and its status write is delayed or was lost. The Agent may have
+/// changed since.
 pub(super) fn unrecorded<'a>(run: &Run<'a>) -> Option<(Run<'a>, &'a JobView)> {
     let (attempt, name) = run.next_attempt();
-    // Whoever may make Jobs may name us as their owner: ours has what only we give.
+    // Any user with permission to create Jobs can set our run as the owner. Our own Jobs have
+    // fields that only we set.
     let is_ours = |job: &&JobView| {
         job.deleting.is_none() && job.version == Some(run.version()) && job.terms.is_some()
     };
@@ -93,6 +96,8 @@ pub(super) fn unrecorded<'a>(run: &Run<'a>) -> Option<(Run<'a>, &'a JobView)> {
     let deadline = time::after(made(run, job), run.start_timeout(job));
     let mut begun = run.clone();
     begun.status = begun_status(run, attempt, name, deadline);
+    begun.status.job_uid = Some(job.uid.clone());
+    begun.status.config_map_uid = run.files().map(|files| files.uid.clone());
     Some((begun, job))
 }
 
@@ -100,7 +105,7 @@ fn made(run: &Run<'_>, job: &JobView) -> Timestamp {
     time::whole(job.created.unwrap_or(run.now))
 }
 
-/// Takes what is there as it is.
+/// Adopts the existing Job as it is.
 fn adopt(run: &Run<'_>, begun: &Run<'_>, job: &JobView) -> RunDecision {
     let mut decision = going::decide(begun, &job.name);
     let is_calm = decision.effects.is_empty()
@@ -112,8 +117,8 @@ fn adopt(run: &Run<'_>, begun: &Run<'_>, job: &JobView) -> RunDecision {
     decision
 }
 
-/// A container that starts at once is recorded as running: nothing is recorded before it, unless
-/// it takes longer than this, or something is wrong.
+/// How long the first status write may wait. A container that starts within this time is first
+/// recorded as running. A problem is recorded at once.
 pub(super) const CALM: Duration = Duration::from_secs(10);
 
 fn first_record(run: &Run<'_>, made: Timestamp) -> Option<Timestamp> {
@@ -130,6 +135,7 @@ fn begun_status(run: &Run<'_>, attempt: u32, job: String, deadline: Timestamp) -
     let mut status = run.next();
     status.attempts = attempt;
     status.job_name = Some(job);
+    status.job_uid = None;
     status.config_map_name = Some(run.order.config_map_name());
     status.deadline_at = Some(Time(deadline));
     status.started_at = None;
@@ -138,10 +144,10 @@ fn begun_status(run: &Run<'_>, attempt: u32, job: String, deadline: Timestamp) -
     status
 }
 
-/// Creates the children that are not there, and records the attempt.
+/// Creates the missing children, and records the attempt.
 ///
-/// The files of a version are those that it was started with: a ConfigMap of ours that is there
-/// was made by an earlier attempt, perhaps from an Agent that changed since.
+/// A version keeps the files that it was started with. If a ConfigMap of ours exists, an earlier
+/// attempt created it, perhaps from an Agent that changed since.
 fn begin(run: &Run<'_>, agent: &Agent, attempt: u32, name: String) -> RunDecision {
     let making = Making {
         order: run.order,
@@ -165,8 +171,9 @@ fn begin(run: &Run<'_>, agent: &Agent, attempt: u32, name: String) -> RunDecisio
     decision
 }
 
-/// Creates what is not there: the files first, because the Job's Pod waits for them.
-fn missing(
+/// Returns the effects that create missing children. The files come first, because the Job's Pod
+/// waits for them.
+pub(super) fn missing(
     run: &Run<'_>,
     making: &Making<'_>,
 ) -> Result<Vec<Effect<NoExternal>>, serde_json::Error> {
@@ -181,13 +188,13 @@ fn missing(
     Ok(effects)
 }
 
-/// What is said of a child that cannot be made.
+/// Returns the verdict for a child that cannot be built.
 pub(super) fn unwritable(error: &serde_json::Error) -> Verdict {
     let message = format!("a child of the run cannot be written as JSON: {error}");
     Verdict::stalled(Reason::InternalError, message)
 }
 
-/// The files of an attempt whose container has not started, if they vanished.
+/// Returns the files of an attempt again, if they were deleted before its container started.
 pub(super) fn files_again(run: &Run<'_>) -> Result<Option<Manifest>, serde_json::Error> {
     let Some(agent) = &run.world.agent else {
         return Ok(None);
@@ -205,12 +212,12 @@ pub(super) fn files_again(run: &Run<'_>) -> Result<Option<Manifest>, serde_json:
     children::config_map(&making).map(Some)
 }
 
-/// Jobs and Pods that must be gone before another may start: those of other versions, and any
-/// that may still run.
+/// Waits for Jobs and Pods that must be deleted before another may start: those of other versions,
+/// and any that may still run.
 fn leftovers(run: &Run<'_>, next: &str) -> Option<RunDecision> {
     let old = |job: &&JobView| {
         let other_version = job.version.is_some_and(|version| version != run.version());
-        // What a Job does that no record announces, nobody knows.
+        // If no record announces a Job, its effect is unknown.
         let is_unknown = other_version || !run.order.is_announced();
         is_unknown || (job.end.is_none() && job.name != next)
     };
@@ -238,7 +245,7 @@ fn leftovers(run: &Run<'_>, next: &str) -> Option<RunDecision> {
         return None;
     }
     let message = format!("waiting for {} to stop", some_of(&blockers));
-    // However late it is: what was not asked to stop was not given its time.
+    // Even after the deadline: a Job that was not asked to stop has not had its time to do so.
     let jobs_asked = jobs.iter().map(|job| job.deleting.unwrap_or(run.now));
     let pods_asked = pods.iter().filter_map(|pod| pod.stop_asked);
     let asked = jobs_asked.chain(pods_asked).max();
@@ -257,13 +264,13 @@ fn leftovers(run: &Run<'_>, next: &str) -> Option<RunDecision> {
     Some(decision)
 }
 
-/// More files than a ConfigMap holds. Those that are stored already fit.
+/// Stalls a run with more files than a ConfigMap holds. Files that are already stored fit.
 fn too_large(run: &Run<'_>) -> Option<RunDecision> {
     if mutant::on(Mutant::SizeUnchecked) {
         return None;
     }
     let agent = run.world.agent.as_ref().map(|agent| &agent.spec);
-    let (own, instructions) = children::sizes(run.order.files, agent);
+    let (own, instructions) = children::sizes(run.order.files.unwrap_or_default(), agent);
     if run.files().is_some() || own.saturating_add(instructions) <= CONTEXT_LIMIT {
         return None;
     }
@@ -279,7 +286,7 @@ fn too_large(run: &Run<'_>) -> Option<RunDecision> {
     Some(Decision::say(status, RunPhase::Pending, verdict))
 }
 
-/// The Agent, if it can be used.
+/// Returns the Agent, if it can be used.
 fn usable<'a>(run: &Run<'a>) -> Result<&'a Agent, (Reason, String)> {
     let name = run.order.agent_name;
     let Some(agent) = run.world.agent.as_deref() else {
@@ -297,8 +304,8 @@ fn usable<'a>(run: &Run<'a>) -> Result<&'a Agent, (Reason, String)> {
         observed >= generation || (observed > 0 && mutant::on(Mutant::OldReadinessBelieved))
     };
     let Some(progress) = status.filter(|known| is_newest(known.observed_generation)) else {
-        // A condition about an older spec says nothing about this one. It will be looked at in a
-        // moment, so this is nothing to warn of.
+        // A condition about an older spec is not valid for this one. The Agent is reconciled in a
+        // moment, so this is no warning.
         return Err((
             Reason::Progressing,
             format!("Agent '{name}' was not looked at yet"),
@@ -316,7 +323,8 @@ fn usable<'a>(run: &Run<'a>) -> Result<&'a Agent, (Reason, String)> {
     ))
 }
 
-/// A child with the name that we need is on its way out; another of that name cannot be made.
+/// Waits while a child with the required name is being deleted. Another of that name cannot be
+/// created.
 fn still_deleting(run: &Run<'_>, job: &str) -> Option<RunDecision> {
     let what = if run.job(job).is_some_and(|job| job.deleting.is_some()) {
         format!("Job '{job}'")
@@ -333,7 +341,7 @@ fn still_deleting(run: &Run<'_>, job: &str) -> Option<RunDecision> {
     ))
 }
 
-/// Waits for what a start needs: up to a stored time, and not less than up to `at_least`.
+/// Waits for the prerequisites of a start, up to a stored time and at least up to `at_least`.
 fn hold_back(
     run: &Run<'_>,
     reason: Reason,
@@ -342,7 +350,7 @@ fn hold_back(
 ) -> RunDecision {
     let mut status = run.next();
     let until = match run.stage() {
-        // The deadline that is stored is when this attempt was due.
+        // The stored deadline is the time at which this attempt was due.
         Stage::Between { .. } => {
             let due = run.deadline().unwrap_or_else(|| run.after(Duration::ZERO));
             status.deadline_at = Some(Time(due));
@@ -362,8 +370,8 @@ fn hold_back(
             &format!("not started: {message}"),
         );
     }
-    // What is stored is said; what is read from a Job that stops may differ by a second from what
-    // was expected before, and would be a write.
+    // The message contains only stored times. A time that is read from a stopping Job may differ by
+    // a second from the expected one, and would cause a write.
     let message = match at_least {
         None => format!("{}; waiting until {until}", bounded(message, MESSAGE - 100)),
         Some(_) => message.to_owned(),

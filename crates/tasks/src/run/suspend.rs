@@ -1,4 +1,4 @@
-//! A run that is held by its `suspend`.
+//! Suspension of a run by its `suspend` field.
 
 use api::{
     Reason, Timestamp, Verdict,
@@ -20,10 +20,10 @@ use super::{
 };
 use crate::{time, view::JobView};
 
-/// The most Pods that are named on a suspended Job: it runs one, others are leaving.
+/// Maximum number of Pods that we list on a suspended Job. It runs one Pod; others are terminating.
 const STOPPED: usize = 8;
 
-/// Held before an attempt, or between two: nothing is started, and no time counts.
+/// Suspends a run before an attempt, or between two. Nothing is started, and no time counts.
 pub(super) fn before(run: &Run<'_>) -> RunDecision {
     let message = match run.stage() {
         Stage::Between { result } => format!(
@@ -38,7 +38,7 @@ pub(super) fn before(run: &Run<'_>) -> RunDecision {
     held(run, message)
 }
 
-/// Held while an attempt goes on: its Job is suspended, which ends its Pod.
+/// Suspends a run during an attempt. Its Job is suspended, which ends its Pod.
 pub(super) fn during(run: &Run<'_>, job: &JobView) -> RunDecision {
     let left: Vec<String> = run
         .pods_of(job)
@@ -57,7 +57,7 @@ pub(super) fn during(run: &Run<'_>, job: &JobView) -> RunDecision {
     decision
 }
 
-/// Someone else holds the Job: whoever that is (a queue, say) must resume it.
+/// Returns a cause if another actor suspended the Job, such as a queue. That actor must resume it.
 pub(super) fn by_others(job: &JobView) -> Option<Cause> {
     let is_theirs = job.suspended && !job.suspended_by_us;
     is_theirs.then(|| Cause {
@@ -69,7 +69,8 @@ pub(super) fn by_others(job: &JobView) -> Option<Cause> {
     })
 }
 
-/// A Pod that was stopped by the suspension and is not gone yet keeps the next one away.
+/// Returns a cause while a Pod that the suspension stopped still exists, because it delays the next
+/// Pod.
 pub(super) fn still_stopping(run: &Run<'_>, job: &JobView) -> Option<Cause> {
     let mut pods = run.pods_of(job);
     let pod = pods.find(|pod| is_of_before(job, pod) && may_run(pod))?;
@@ -82,10 +83,10 @@ pub(super) fn still_stopping(run: &Run<'_>, job: &JobView) -> Option<Cause> {
     })
 }
 
-/// Let go again: the attempt runs from its start.
+/// Resumes a run. The attempt starts again from its beginning.
 ///
-/// A Job that its controller never saw suspended would keep its Pod, which we take for one that was
-/// stopped: it is resumed once it says that it is suspended.
+/// A Job that its controller never saw suspended would keep its Pod, which we consider stopped. So
+/// we resume a Job only once it reports that it is suspended.
 pub(super) fn resume(run: &Run<'_>, job: &JobView) -> RunDecision {
     let has_stopped = job.resumed == Some(Timestamp::MAX);
     if !has_stopped && !job.stopped_pods.is_empty() {
@@ -107,7 +108,7 @@ pub(super) fn resume(run: &Run<'_>, job: &JobView) -> RunDecision {
         status.job_name = None;
         return Decision::say(status, RunPhase::Pending, going::created("")).wake_at(run.now);
     }
-    // Not every release of Kubernetes begins the Job's own limit anew.
+    // Not every release of Kubernetes restarts the Job's own limit.
     let mut spec = json!({ "suspend": false });
     if let Some(limit) = going::limit(job, time::after(deadline, run.pod_time(job))) {
         spec["activeDeadlineSeconds"] = json!(limit);
@@ -121,13 +122,13 @@ fn held(run: &Run<'_>, message: String) -> RunDecision {
     let mut status = run.next();
     status.started_at = None;
     status.deadline_at = None;
-    // We stop it ourselves: that is no disruption.
+    // We stop the Pod ourselves, so this is no disruption.
     status.pod = None;
     let verdict = Verdict::working(Reason::Suspended, message);
     Decision::say(status, RunPhase::Pending, verdict)
 }
 
-/// The mark says whose suspension it is, in the same write.
+/// Patches the spec of the Job. The annotation in the same write marks the suspension as ours.
 fn set(run: &Run<'_>, job: &JobView, spec: Value) -> Effect<NoExternal> {
     let is_suspended = spec["suspend"] == true;
     let mut annotations = json!({ names::SUSPENDED: is_suspended.then_some("true") });

@@ -1,5 +1,5 @@
-//! What an attempt is judged by, frozen when it starts: an Agent that changes or vanishes while
-//! its container runs must not change what counts as success, nor when it is too late.
+//! Terms by which an attempt is judged, frozen when it starts. If an Agent changes or is deleted
+//! while its container runs, the conditions of success and the time limits must not change.
 
 use std::time::Duration;
 
@@ -8,27 +8,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::time;
 
-/// The terms of one attempt; kept in an annotation of the Job's Pod template, which cannot be
-/// changed.
+/// Terms of one attempt. They are stored in an annotation of the Job's Pod template, which is
+/// immutable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Terms {
     /// The Agent's `startTimeout`, in milliseconds.
     pub start_timeout_ms: u64,
-    /// The Agent's `timeout`, in milliseconds. The run's own is not frozen: its author may change it.
+    /// The Agent's `timeout`, in milliseconds. The run's own timeout is not frozen: its author may
+    /// change it.
     pub timeout_ms: u64,
-    /// The results that must be there.
+    /// Names of the required results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub required: Vec<String>,
-    /// The memory limit, to be named when it was reached.
+    /// Memory limit, for the message when it was reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
-    /// The user that the container runs as.
+    /// User that the container runs as.
     pub user: i64,
 }
 
 impl Terms {
-    /// The terms of an attempt that starts now.
+    /// Returns the terms of an attempt that starts now.
     #[must_use]
     pub fn of(agent: &AgentSpec, resources: &Resources) -> Self {
         Self {
@@ -48,7 +49,7 @@ impl Terms {
         }
     }
 
-    /// Terms from an annotation; `None` if it holds none.
+    /// Parses terms from an annotation. Returns `None` if the annotation has none.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let Ok(terms) = serde_json::from_str(text) else {

@@ -1,4 +1,4 @@
-//! A newer version of the context takes the place of the one that the status speaks of.
+//! Transition of the status to a newer version of the context.
 
 use api::{
     Phase, Reason, Verdict,
@@ -17,16 +17,16 @@ use super::{
 };
 use crate::view::JobView;
 
-/// The most versions that a status keeps.
+/// Maximum number of versions in the history of a status.
 const HISTORY: usize = 10;
 
-/// Whether the spec has a newer version than the status speaks of.
+/// Returns whether the spec has a newer version than the status.
 pub(super) fn is_superseded(run: &Run<'_>) -> bool {
     known(run).is_some_and(|known| known < run.version())
 }
 
-/// The version that the status speaks of. Before the first record, which may wait, it is that of
-/// a Job that was made already.
+/// Returns the version of the status. The first status write may be delayed. Until then, the
+/// version of an existing Job counts.
 fn known(run: &Run<'_>) -> Option<i64> {
     run.status
         .context_version
@@ -42,10 +42,11 @@ fn unrecorded<'a>(run: &Run<'a>) -> Option<&'a JobView> {
         .max_by_key(|job| job.version)
 }
 
-/// The old version's evidence goes to the history, and the status to the new version's start.
+/// Moves the old version's evidence to the history, and resets the status to the new version's
+/// start.
 ///
-/// Only a record: the same write does both, so it happens once however often this is decided;
-/// the old version's Jobs are deleted by later passes, when what they carried is stored.
+/// This only writes the status. One write does both, so it happens once, however often it is
+/// decided. Later reconciliations delete the old version's Jobs, when their evidence is stored.
 pub(super) fn supersede(run: &Run<'_>) -> RunDecision {
     let mut history = run.status.history.clone();
     history.push(past(run));
@@ -56,7 +57,9 @@ pub(super) fn supersede(run: &Run<'_>) -> RunDecision {
         phase: run.status.phase,
         context_version: Some(run.version()),
         job_name: old_job.filter(|_| mutant::on(Mutant::OldResultCounts)),
+        job_uid: None,
         config_map_name: None,
+        config_map_uid: None,
         attempts: 0,
         disruptions: 0,
         pod: None,
@@ -76,7 +79,7 @@ pub(super) fn supersede(run: &Run<'_>) -> RunDecision {
     Decision::say(status, RunPhase::Pending, verdict).wake_at(run.now)
 }
 
-/// What is known of the version that the status speaks of.
+/// Returns the history entry for the version of the status.
 fn past(run: &Run<'_>) -> Version {
     let status = &run.status;
     let (phase, reason, result) = match (run.has_ended(), run.stage()) {
@@ -111,7 +114,7 @@ fn past(run: &Run<'_>) -> Version {
     }
 }
 
-/// An attempt that goes on as far as the status says: its end may be there to be read.
+/// Reads an attempt that is in progress according to the status. Its end may already be visible.
 fn unread(run: &Run<'_>, job: &str) -> (RunPhase, String, Option<Evidence>) {
     let superseded = Reason::Superseded.name().to_owned();
     let Some(job) = run.job(job) else {

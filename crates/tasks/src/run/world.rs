@@ -1,4 +1,4 @@
-//! What a decision about a run depends on, and the questions it asks of it.
+//! The observed state that decisions about a run depend on, and queries on it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,54 +6,60 @@ use api::{
     Phase, Reason, Timestamp,
     decide::{Effect, Fault, Input, NoExternal, ResourceType, Target},
     status::condition,
-    tasks::{Agent, Evidence, Resources, Retry, RunPhase, TaskRun, TaskRunStatus},
+    tasks::{Agent, Evidence, File, Resources, Retry, RunPhase, TaskRun, TaskRunStatus},
+    warning::Warning,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use mutant::Mutant;
 
 use super::{disruption, order::Order, terms::Terms};
 use crate::{
     time,
-    view::{ConfigMapView, Container, JobView, PodPhase, PodView, Warning},
+    view::{ConfigMapView, Container, JobView, PodPhase, PodView},
 };
 
-/// Everything that was observed for a run.
+/// Observed state of a run.
 #[derive(Debug, Clone)]
 pub struct RunWorld {
-    /// The Agent that the run names.
+    /// Agent that the run references.
     pub agent: Option<Arc<Agent>>,
-    /// All Jobs with this run's UID in their label, of whichever version and attempt.
+    /// All Jobs in the run's namespace with its UID in their label, of any version and attempt.
     pub jobs: Vec<JobView>,
-    /// All Pods with this run's UID in their label.
+    /// All Pods in the run's namespace with its UID in their label.
     pub pods: Vec<PodView>,
-    /// All ConfigMaps with this run's UID in their label, of whichever version.
+    /// All ConfigMaps in the run's namespace with its UID in their label, of any version.
     pub config_maps: Vec<ConfigMapView>,
     /// Warnings about these Jobs and Pods.
     pub warnings: Vec<Warning>,
-    /// What the operator's configuration gives to Agents that say nothing.
+    /// Files of the run, if they are not in the run itself.
+    pub files: Option<Arc<[File]>>,
+    /// Defaults from the operator's configuration.
     pub defaults: Defaults,
 }
 
-/// What the operator's configuration gives to Agents that say nothing.
+/// Defaults from the operator's configuration, for fields that are not set.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Defaults {
-    /// The resources of the container.
+    /// Resources of the container.
     pub resources: Resources,
-    /// What becomes of a run's children after its end.
+    /// Cleanup of a run's children after its end.
     pub cleanup: Cleanup,
-    /// How long after its end a run is deleted itself; `None`: never.
+    /// Time after its end at which a run itself is deleted. `None` means never.
     pub delete_finished_runs_after: Option<Duration>,
+    /// Whether to accept a Pod that runs other content than its Job specifies.
+    pub accept_changed_pods: bool,
 }
 
-/// What becomes of a run's children after its end, where the run itself does not say.
+/// Cleanup of a run's children after its end, for runs that do not set their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cleanup {
     /// Whether anything is deleted.
     pub enabled: bool,
-    /// How long Jobs stay after a success.
+    /// How long Jobs are kept after a success.
     pub after_success: Duration,
-    /// How long Jobs stay after any other end.
+    /// How long Jobs are kept after any other end.
     pub after_failure: Duration,
-    /// Whether ConfigMaps go with them.
+    /// Whether ConfigMaps are deleted with the Jobs.
     pub delete_config_map: bool,
 }
 
@@ -68,38 +74,44 @@ impl Default for Cleanup {
     }
 }
 
-/// A run with what was observed for it: what each step of the decision reads.
+/// A run with its observed state, the input of each step of the decision.
 #[derive(Debug, Clone)]
 pub(super) struct Run<'a> {
     pub(super) order: Order<'a>,
     pub(super) world: &'a RunWorld,
     pub(super) now: Timestamp,
     pub(super) fault: Option<&'a Fault>,
-    /// As stored, or empty before the first record.
+    /// Whether this reconciliation read the world from the API server.
+    pub(super) confirmed: bool,
+    /// Stored status, or an empty one before the first write.
     pub(super) status: TaskRunStatus,
-    /// Without it nothing can be ours.
+    /// UID of the run. Without a UID, no object can belong to the run.
     pub(super) uid: &'a str,
     pub(super) namespace: &'a str,
 }
 
-/// Where the stored status says that a run stands within its version.
+/// Stage of a run within its version, according to the stored status.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Stage<'a> {
-    /// No attempt was begun.
+    /// No attempt was started.
     Before,
-    /// The attempt with this Job goes on.
+    /// The attempt with this Job is in progress.
     Going { job: &'a str },
     /// An attempt was given up, and its Job is being stopped.
     Stopping { result: &'a Evidence },
-    /// An attempt failed, and the next one waits for its time.
+    /// An attempt failed, and the next one waits for its start time.
     Between { result: &'a Evidence },
 }
 
 impl<'a> Run<'a> {
     pub(super) fn of_task(input: &Input<'a, TaskRun, RunWorld>) -> Self {
-        let order = Order::of_task(input.object);
+        let order = Order::of_task(input.object, input.world.files.as_deref());
         let status = input.object.status.clone().unwrap_or_default();
-        Self::new(order, status, input.world, input.now, input.fault)
+        Self {
+            fault: input.fault,
+            confirmed: input.confirmed,
+            ..Self::new(order, status, input.world, input.now)
+        }
     }
 
     pub(super) fn new(
@@ -107,27 +119,27 @@ impl<'a> Run<'a> {
         status: TaskRunStatus,
         world: &'a RunWorld,
         now: Timestamp,
-        fault: Option<&'a Fault>,
     ) -> Self {
         Self {
             order,
             world,
             now,
-            fault,
+            fault: None,
+            confirmed: false,
             status,
             uid: order.metadata.uid.as_deref().unwrap_or_default(),
             namespace: order.metadata.namespace.as_deref().unwrap_or_default(),
         }
     }
 
-    /// The status to go on from: as stored, and of the version that is worked on.
+    /// Returns the base of the next status: the stored one, with the current version filled in.
     pub(super) fn next(&self) -> TaskRunStatus {
         let mut status = self.status.clone();
         status.context_version.get_or_insert(self.version());
         status
     }
 
-    /// The stored phase; a run starts as Pending.
+    /// Returns the stored phase. A run starts as Pending.
     pub(super) fn phase(&self) -> RunPhase {
         self.status.phase.unwrap_or(RunPhase::Pending)
     }
@@ -154,7 +166,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The Jobs that belong to this run. A label can be copied; the owner's UID cannot.
+    /// Returns the Jobs that belong to this run. A label can be copied; the owner's UID cannot.
     pub(super) fn jobs(&self) -> impl Iterator<Item = &'a JobView> {
         let uid = self.uid;
         self.world
@@ -163,8 +175,21 @@ impl<'a> Run<'a> {
             .filter(move |job| !uid.is_empty() && job.owner_uid.as_deref() == Some(uid))
     }
 
+    /// Returns the Job of this name, unless the status records another UID for it.
     pub(super) fn job(&self, name: &str) -> Option<&'a JobView> {
-        self.jobs().find(|job| job.name == name)
+        let recorded = self.recorded_uid(name);
+        self.jobs()
+            .find(|job| job.name == name && recorded.is_none_or(|uid| job.uid == uid))
+    }
+
+    /// Returns whether a Job is verified to belong to this run: its own metadata is not enough.
+    pub(super) fn is_proven(&self, job: &JobView) -> bool {
+        job.proven || self.recorded_uid(&job.name) == Some(&job.uid)
+    }
+
+    fn recorded_uid(&self, job: &str) -> Option<&str> {
+        let is_named = self.status.job_name.as_deref() == Some(job);
+        self.status.job_uid.as_deref().filter(|_| is_named)
     }
 
     pub(super) fn pods(&self) -> impl Iterator<Item = &'a PodView> {
@@ -176,15 +201,15 @@ impl<'a> Run<'a> {
             .filter(|pod| pod.job_uid.as_ref() == Some(&job.uid))
     }
 
-    /// The Pod that counts: a Job that replaced one speaks through the last. Those that were told to
-    /// stop when it was suspended were stopped by ourselves.
+    /// Returns the newest Pod of the Job, which determines the attempt's state. Pods that we stopped by suspending the
+    /// Job are ignored.
     pub(super) fn newest_pod(&self, job: &JobView) -> Option<&'a PodView> {
         self.pods_of(job)
             .filter(|pod| !is_of_before(job, pod))
             .max_by(|one, other| (one.created, &one.uid).cmp(&(other.created, &other.uid)))
     }
 
-    /// Pods whose Job is gone, and that may still run.
+    /// Returns Pods that may still run although their Job no longer exists.
     pub(super) fn stray_pods(&self) -> impl Iterator<Item = &'a PodView> {
         self.pods().filter(|pod| {
             may_run(pod)
@@ -194,7 +219,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The ConfigMaps that belong to this run.
+    /// Returns the ConfigMaps that belong to this run.
     pub(super) fn config_maps(&self) -> impl Iterator<Item = &'a ConfigMapView> {
         let uid = self.uid;
         self.world
@@ -203,20 +228,26 @@ impl<'a> Run<'a> {
             .filter(move |map| !uid.is_empty() && map.owner_uid.as_deref() == Some(uid))
     }
 
-    /// The ConfigMap with this version's files, if it is ours.
+    /// Returns the ConfigMap with this version's files, if it is verified to be ours.
     pub(super) fn files(&self) -> Option<&'a ConfigMapView> {
         let name = self.order.config_map_name();
-        self.config_maps().find(|map| map.name == name)
+        let recorded = self.status.config_map_uid.as_ref();
+        self.config_maps().find(|map| {
+            let is_ours = map.proven
+                || recorded == Some(&map.uid)
+                || mutant::on(Mutant::PlantedFilesBelieved);
+            map.name == name && is_ours
+        })
     }
 
-    /// The attempt that is to be started next, and its Job's name. One that was disrupted is
-    /// started again under another name.
+    /// Returns the number of the next attempt and the name of its Job. A disrupted attempt is started again under
+    /// another name.
     pub(super) fn next_attempt(&self) -> (u32, String) {
         let begun = self.status.attempts;
         if let Stage::Between { result } = self.stage()
             && disruption::was_disrupted(result)
         {
-            // Some that ended as disrupted before these were counted have none.
+            // Attempts that ended as disrupted before disruptions were counted have a count of 0.
             let name = self
                 .order
                 .job_name(begun, Some(self.status.disruptions.max(1)));
@@ -226,7 +257,8 @@ impl<'a> Run<'a> {
         (next, self.order.job_name(next, None))
     }
 
-    /// What the attempt with this Job is judged by; `None` if neither the Job nor an Agent says.
+    /// Returns the terms by which the attempt with this Job is judged. Returns `None` if neither the Job nor an Agent
+    /// has them.
     pub(super) fn terms(&self, job: &JobView) -> Option<Terms> {
         let live = || {
             let agent = self.world.agent.as_ref()?;
@@ -235,20 +267,20 @@ impl<'a> Run<'a> {
         job.terms.clone().or_else(live)
     }
 
-    /// How long the container of this Job may take to start.
+    /// Returns how long the container of this Job may take to start.
     pub(super) fn start_timeout(&self, job: &JobView) -> Duration {
         self.terms(job)
             .map_or(super::START_WAIT, |terms| terms.start_timeout())
     }
 
-    /// How long the container of this Job may run: the run's word, else the Agent's.
+    /// Returns how long the container of this Job may run: the run's timeout, or else the Agent's.
     pub(super) fn timeout(&self, job: &JobView) -> Duration {
         let agents = || self.terms(job).map(|terms| terms.timeout());
         let own = self.order.timeout;
         own.or_else(agents).unwrap_or(super::RUN_TIME)
     }
 
-    /// How long the Pod of this Job may run, from its agent's start.
+    /// Returns how long the Pod of this Job may run, counted from the start of its agent.
     pub(super) fn pod_time(&self, job: &JobView) -> Duration {
         self.timeout(job).saturating_add(self.order.after_agent())
     }
@@ -261,8 +293,8 @@ impl<'a> Run<'a> {
             .unwrap_or(&self.world.defaults.resources)
     }
 
-    /// How often and when a failed attempt is repeated: the run's word, else the Agent's; `None`
-    /// if the Agent is gone.
+    /// Returns the retry policy of failed attempts: the run's, or else the Agent's. Returns `None` if the Agent does
+    /// not exist.
     pub(super) fn retry(&self) -> Option<&'a Retry> {
         let agent = || self.world.agent.as_ref().map(|agent| &agent.spec.retry);
         self.order.retry.or_else(agent)
@@ -280,7 +312,7 @@ impl<'a> Run<'a> {
         Time(time::whole(self.now))
     }
 
-    /// What the stored status says, in its own words.
+    /// Returns reason and message of the stored status.
     pub(super) fn said(&self) -> Option<(Reason, String)> {
         let condition = self.status.progress.condition(condition::SUCCEEDED)?;
         Some((
@@ -293,7 +325,7 @@ impl<'a> Run<'a> {
         Effect::Delete(self.target(ResourceType::JOB, &job.name, &job.uid))
     }
 
-    /// An object in the run's namespace.
+    /// Returns the target of an effect on an object in the run's namespace.
     pub(super) fn target(&self, resource: ResourceType, name: &str, uid: &str) -> Target {
         Target {
             resource,
@@ -306,18 +338,18 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Whether a Pod was stopped because its Job was suspended.
+/// Returns whether a Pod was stopped because its Job was suspended.
 ///
-/// Those that we knew when we suspended it are named on the Job, because the view of them may be old: one
-/// that seems to run does not. Of others their time alone says nothing: a Job's Pod is made *before* the
-/// Job says that it was resumed.
+/// The Job lists the Pods that we knew when we suspended it. Our view of them may be old: a listed Pod that seems to
+/// run does not. For other Pods, the creation time alone proves nothing: the Job controller creates a Pod *before* the
+/// Job reports that it was resumed.
 pub(super) fn is_of_before(job: &JobView, pod: &PodView) -> bool {
     let made_before = |at: Timestamp| pod.created.is_some_and(|made| made < at);
     let is_stopped = !job.suspended && job.stopped_pods.contains(&pod.uid) && may_run(pod);
     is_stopped || (pod.stop_asked.is_some() && job.resumed.is_some_and(made_before))
 }
 
-/// Whether a program of this Pod may still run, as far as anyone knows.
+/// Returns whether a program of this Pod may still run, as far as is known.
 pub(super) fn may_run(pod: &PodView) -> bool {
     match (&pod.container, pod.phase) {
         (Container::Ended(_), _) | (_, PodPhase::Succeeded | PodPhase::Failed) => false,
@@ -328,7 +360,7 @@ pub(super) fn may_run(pod: &PodView) -> bool {
     }
 }
 
-/// How a Pod is named in messages.
+/// Describes a Pod in messages.
 pub(super) fn pod_words(pod: &PodView) -> String {
     match &pod.node {
         Some(node) => format!("Pod '{}' on node '{node}'", pod.name),
@@ -336,7 +368,7 @@ pub(super) fn pod_words(pod: &PodView) -> String {
     }
 }
 
-/// Words for at most three of `things`.
+/// Lists at most three of `things` for a message.
 pub(super) fn some_of(things: &[String]) -> String {
     let shown: Vec<&str> = things.iter().take(3).map(String::as_str).collect();
     let rest = things.len().saturating_sub(shown.len());

@@ -1,4 +1,4 @@
-//! What everything in the namespace may use together, and what a container gets that asks for nothing.
+//! Quotas of the namespace, and default requests and limits of its containers.
 
 use api::{
     decide::Manifest,
@@ -10,7 +10,37 @@ use serde_json::{Map, Value, json};
 
 use super::{For, types};
 
-/// What a container gets that says nothing, unless the Tenant has less.
+/// Default maximum numbers of objects of a Tenant, by their names in a ResourceQuota. The spec and the
+/// operator's configuration override them.
+///
+/// Without these limits, an owner could fill the storage of the API server: a Secret or a ConfigMap has up
+/// to 1 MiB.
+pub const OBJECT_LIMITS: &[(&str, u32)] = &[
+    // Pods that have not finished. A server may have 100 replicas, and twice as many during a rollout.
+    (PODS, 250),
+    // All Pods. Finished Pods stay until someone deletes them.
+    (ALL_PODS, 1000),
+    ("count/configmaps", 100),
+    ("count/controllerrevisions.apps", 500),
+    ("count/cronjobs.batch", 50),
+    ("count/deployments.apps", 100),
+    ("count/horizontalpodautoscalers.autoscaling", 50),
+    ("count/jobs.batch", 200),
+    ("count/persistentvolumeclaims", 50),
+    // A Deployment keeps ten old ReplicaSets.
+    ("count/replicasets.apps", 1200),
+    ("count/secrets", 100),
+    ("count/services", 50),
+    ("count/statefulsets.apps", 50),
+];
+const PODS: &str = "pods";
+const ALL_PODS: &str = "count/pods";
+
+/// The highest configurable value of [`OBJECT_LIMITS`]. It is also the maximum of
+/// `spec.resources.pods.limit`.
+pub const MOST_OBJECTS: u32 = 100_000;
+
+/// Default requests and limits of a container without its own, unless the Tenant's quota is smaller.
 const REQUEST: [(&str, &str); 2] = [("cpu", "50m"), ("memory", "64Mi")];
 const LIMIT: [(&str, &str); 2] = [("cpu", "500m"), ("memory", "256Mi")];
 
@@ -31,16 +61,24 @@ pub(super) fn all(of: For<'_>) -> Vec<Manifest> {
             }
         }
     }
-    if let Some(pods) = pods {
-        hard.insert("pods".to_owned(), json!(pods.limit.to_string()));
-    }
-    if !hard.is_empty() {
-        // The Pods that prove the isolation are not the customer's: they have a quota of their own.
-        let body = json!({ "spec": { "hard": hard, "scopeSelector": by_class(of, "NotIn") } });
-        all.push(of.manifest(types::QUOTA, "tenant", "", body));
-    }
-    // On some networks these let others in past the policies.
+    let pods = pods.as_ref().map(|pods| pods.limit);
+    let most_pods = pods.unwrap_or_else(|| object_limit(of, PODS));
+    hard.insert(PODS.to_owned(), json!(most_pods.to_string()));
+    // The probe Pods do not belong to the customer, so they have their own quota.
+    let body = json!({ "spec": { "hard": hard, "scopeSelector": by_class(of, "NotIn") } });
+    all.push(of.manifest(types::QUOTA, "tenant", "", body));
+    // On some networks, these Services let traffic bypass the policies.
     let mut hard = json!({ "services.nodeports": "0", "services.loadbalancers": "0" });
+    for (name, _) in OBJECT_LIMITS.iter().filter(|(name, _)| *name != PODS) {
+        let limit = object_limit(of, name);
+        // A spec that allows many Pods also allows finished Pods.
+        let ended = if *name == ALL_PODS {
+            most_pods.saturating_mul(2)
+        } else {
+            0
+        };
+        hard[*name] = json!(limit.max(ended).to_string());
+    }
     let volumes = storage
         .as_ref()
         .and_then(|amounts| amounts.request.as_ref());
@@ -49,12 +87,19 @@ pub(super) fn all(of: For<'_>) -> Vec<Manifest> {
     }
     let body = json!({ "spec": { "hard": hard } });
     all.push(of.manifest(types::QUOTA, "tenant-objects", "", body));
-    // Without it, whoever says that he is one of those Pods could use as much as he likes.
+    // Without this quota, a Pod with the PriorityClass of the probe Pods could use any amount of resources.
     let hard = json!({ "pods": "2", "limits.cpu": "200m", "limits.memory": "128Mi" });
     let body = json!({ "spec": { "hard": hard, "scopeSelector": by_class(of, "In") } });
     all.push(of.manifest(types::QUOTA, "tenant-probes", "", body));
     all.extend(limits(of));
     all
+}
+
+/// Returns the configured number of objects of this name.
+fn object_limit(of: For<'_>, name: &str) -> u32 {
+    let configured = of.settings.object_limits.get(name).copied();
+    let usual = OBJECT_LIMITS.iter().find(|(known, _)| *known == name);
+    configured.unwrap_or_else(|| usual.map_or(0, |(_, limit)| *limit))
 }
 
 fn by_class(of: For<'_>, operator: &str) -> Value {
@@ -67,8 +112,8 @@ fn by_class(of: For<'_>, operator: &str) -> Value {
     })
 }
 
-/// What a container gets that says nothing: only of what is bounded, because the quota would refuse it
-/// otherwise.
+/// Returns the LimitRange with the defaults for containers without requests or limits. Only resources with
+/// a quota have a default: the quota would reject the container otherwise.
 fn limits(of: For<'_>) -> Option<Manifest> {
     let TenantResources {
         cpu,

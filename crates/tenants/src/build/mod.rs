@@ -1,4 +1,4 @@
-//! What a Tenant is made of: from its spec alone, so that the same spec gives the same bytes.
+//! Builds the manifests of a Tenant from its spec alone, so that the same spec gives the same bytes.
 
 mod bounds;
 mod network;
@@ -6,6 +6,8 @@ mod place;
 pub mod probe;
 mod redis;
 mod server;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
@@ -17,22 +19,23 @@ use api::{
 use mutant::Mutant;
 use serde_json::{Value, json};
 
+pub use bounds::{MOST_OBJECTS, OBJECT_LIMITS};
 pub(crate) use network::DENY;
 pub use network::{fingerprint, may_enter, may_leave};
 pub use place::{NOTES, namespace, namespace_labels, notes};
 pub use probe::{Connection, Side};
 pub use redis::{PORT as REDIS_PORT, SECRET};
 
-/// The name of everything that belongs to the Redis.
+/// The name of all objects of the Redis.
 pub const REDIS: &str = "redis";
-/// The name of everything that belongs to the server.
+/// The name of all objects of the server.
 pub const SERVER: &str = "server";
-/// Label: which part of a Tenant something belongs to. Selectors use it, so it never changes.
+/// Label with the component of a Tenant that an object belongs to. Selectors use it, so it never changes.
 pub const COMPONENT: &str = "orchestrator.io/component";
-/// The user that containers run as.
+/// The user ID that containers run as.
 const USER: i64 = 65532;
 
-/// Types that a Tenant is made of.
+/// Resource types of a Tenant's objects.
 pub mod types {
     use api::decide::ResourceType;
 
@@ -68,20 +71,24 @@ pub mod types {
     );
 }
 
-/// What does not come from the spec.
+/// Settings that do not come from the spec.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// What a server or a Redis asks for and may use, where its spec says nothing.
+    /// Requests and limits of a server or a Redis without `resources` in the spec.
     pub default_resources: Value,
-    /// Where the cluster's DNS is.
+    /// Maximum numbers of objects of a Tenant that override [`OBJECT_LIMITS`].
+    pub object_limits: BTreeMap<String, u32>,
+    /// Networks of the cluster that do not count as internet, in addition to private networks.
+    pub cluster_networks: Vec<String>,
+    /// The namespace of the cluster's DNS.
     pub dns_namespace: String,
     /// The ClusterRole that owners get in their namespace.
     pub owner_role: String,
-    /// The PriorityClass of the Pods that prove the isolation: they have a quota of their own.
+    /// The PriorityClass of the probe Pods, which have their own quota.
     pub probe_priority_class: String,
-    /// The image with `step`.
+    /// The image that contains `step`.
     pub probe_image: String,
-    /// Where the Pods are that try from outside: the operator's own namespace.
+    /// The namespace of the probe Pods that connect from outside: the operator's own namespace.
     pub probe_namespace: String,
 }
 
@@ -92,6 +99,8 @@ impl Default for Settings {
                 "requests": { "cpu": "50m", "memory": "64Mi" },
                 "limits": { "cpu": "500m", "memory": "256Mi" },
             }),
+            object_limits: BTreeMap::new(),
+            cluster_networks: Vec::new(),
             dns_namespace: "kube-system".to_owned(),
             owner_role: "orchestrator-tenant-owner".to_owned(),
             probe_priority_class: "orchestrator-tenant-probe".to_owned(),
@@ -101,7 +110,7 @@ impl Default for Settings {
     }
 }
 
-/// The Tenant that something is built for.
+/// The Tenant that a manifest is built for.
 #[derive(Debug, Clone, Copy)]
 pub struct For<'a> {
     /// Its name.
@@ -110,12 +119,12 @@ pub struct For<'a> {
     pub uid: &'a str,
     /// Its spec.
     pub spec: &'a TenantSpec,
-    /// What does not come from the spec.
+    /// Settings that do not come from the spec.
     pub settings: &'a Settings,
 }
 
 impl<'a> For<'a> {
-    /// This Tenant.
+    /// Creates the context for this Tenant.
     #[must_use]
     pub fn new(tenant: &'a Tenant, settings: &'a Settings) -> Self {
         Self {
@@ -126,13 +135,13 @@ impl<'a> For<'a> {
         }
     }
 
-    /// Its namespace.
+    /// Returns its namespace.
     #[must_use]
     pub fn namespace(&self) -> String {
         namespace_of(self.name, self.spec)
     }
 
-    /// A manifest in its namespace.
+    /// Creates a manifest in its namespace.
     fn manifest(
         &self,
         resource: ResourceType,
@@ -146,14 +155,14 @@ impl<'a> For<'a> {
         }
         let namespace = self.namespace();
         let mut manifest = Manifest::new(resource, Some(&namespace), name, self.uid, labels, body);
-        // Whose it is, also when someone takes the labels away.
+        // Identifies the owner even if someone removes the labels.
         manifest.body["metadata"]["annotations"][names::UID] = json!(self.uid);
         manifest
     }
 }
 
-/// The labels of a Pod of the Tenant's. Without its UID: who takes a namespace back has another, and
-/// what runs there goes on.
+/// Returns the labels of the Tenant's Pods. They do not include its UID: a Tenant that adopts a retained
+/// namespace has another UID, and the workloads must keep running.
 fn pod_labels(of: For<'_>, component: &str) -> BTreeMap<String, String> {
     let mut labels = names::child_labels("Tenant", of.name, of.uid);
     labels.remove(names::UID);
@@ -161,7 +170,7 @@ fn pod_labels(of: For<'_>, component: &str) -> BTreeMap<String, String> {
     labels
 }
 
-/// How many of everything run.
+/// Returns the number of replicas: 0 if the Tenant is suspended.
 fn scaled(spec: &TenantSpec, replicas: u32) -> u32 {
     if spec.suspend && !mutant::on(Mutant::PauseUnenforced) {
         0
@@ -170,7 +179,7 @@ fn scaled(spec: &TenantSpec, replicas: u32) -> u32 {
     }
 }
 
-/// What a Pod of ours may do: nothing beyond its own files.
+/// Returns the security context of our Pods. They have no privileges.
 fn pod_security() -> Value {
     json!({
         "runAsNonRoot": true,
@@ -190,9 +199,11 @@ fn container_security() -> Value {
     })
 }
 
-/// Everything of the spec in the namespace, in the order in which it is made: what restricts first.
+/// Returns all objects of the spec in the namespace, in the order of their creation. Restrictions come
+/// first.
 ///
-/// `secret_uid` is that of the Redis' Secret: whoever uses it is started again when it is another.
+/// `secret_uid` is the UID of the Redis Secret. The workloads that use the Secret restart when the UID
+/// changes.
 #[must_use]
 pub fn children(of: For<'_>, secret_uid: Option<&str>) -> Vec<Manifest> {
     let mut all = bounds::all(of);
@@ -203,7 +214,7 @@ pub fn children(of: For<'_>, secret_uid: Option<&str>) -> Vec<Manifest> {
     all
 }
 
-/// The Secret of the Redis, if there is one to be: made once, never changed.
+/// Returns the Secret of the Redis, if the spec has a Redis. It is created once and never changed.
 #[must_use]
 pub fn secret(of: For<'_>, password: &str) -> Option<Manifest> {
     of.spec.redis.as_ref().map(|_| redis::secret(of, password))

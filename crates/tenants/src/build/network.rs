@@ -1,4 +1,4 @@
-//! Who may reach the namespace, and what it may reach: everything is refused that no policy allows.
+//! Network policies of the namespace. Traffic is blocked unless a policy allows it.
 
 use api::{
     decide::Manifest,
@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 
 use super::{COMPONENT, For, SERVER, types};
 
-/// The label that every namespace has: its name.
+/// The label that every namespace has, with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// The policy that closes; the others open something of what it closed.
+/// The policy that blocks all traffic. The other policies allow parts of it.
 pub(crate) const DENY: &str = "default-deny";
 
-/// The policies, one for each thing that is allowed, so that a removed rule removes its policy.
+/// Returns the policies, one for each allowed connection, so that a removed rule removes its policy.
 ///
-/// Each names both of its sides in full, also empty ones: what is left out could be added by someone
-/// else without being seen.
+/// Each policy lists ingress and egress in full, even if empty. Otherwise someone else could add a missing
+/// field unnoticed.
 pub(super) fn all(of: For<'_>) -> Vec<Manifest> {
     let NetworkPolicy {
         enabled,
@@ -42,7 +42,8 @@ pub(super) fn all(of: For<'_>) -> Vec<Manifest> {
             Some(json!([{ "to": [{ "podSelector": {} }] }])),
         ),
     ];
-    // None means nobody: a rule without anyone in it would mean everybody.
+    // An empty `allowedNamespaces` allows nobody. An ingress rule with an empty `from` would allow
+    // everybody, so we create no policy.
     if let Some(server) = of
         .spec
         .server
@@ -59,12 +60,12 @@ pub(super) fn all(of: For<'_>) -> Vec<Manifest> {
         all.push(policy(of, "allow-namespaces", &pods, Some(rule), None));
     }
     for (number, IngressRule { from, ports }) in ingress_rules.iter().enumerate() {
-        let rule = json!([{ "from": peers(from), "ports": numbers(ports) }]);
+        let rule = json!([{ "from": peers(of, from), "ports": numbers(ports) }]);
         let name = format!("ingress-{number}");
         all.push(policy(of, &name, &everything, Some(rule), None));
     }
     for (number, EgressRule { to, ports }) in egress_rules.iter().enumerate() {
-        let rule = json!([{ "to": peers(to), "ports": numbers(ports) }]);
+        let rule = json!([{ "to": peers(of, to), "ports": numbers(ports) }]);
         let name = format!("egress-{number}");
         all.push(policy(of, &name, &everything, None, Some(rule)));
     }
@@ -110,12 +111,65 @@ fn namespace_peer(name: &str) -> Value {
     json!({ "namespaceSelector": { "matchLabels": { NAMESPACE_NAME: name } } })
 }
 
-fn peers(peers: &[Peer]) -> Vec<Value> {
-    let one = |Peer { namespace, network }: &Peer| match (namespace, network) {
-        (Some(namespace), _) => namespace_peer(namespace),
-        (None, network) => json!({ "ipBlock": { "cidr": network } }),
+fn peers(of: For<'_>, peers: &[Peer]) -> Vec<Value> {
+    let one = |peer: &Peer| {
+        let Peer {
+            namespace,
+            network,
+            internet,
+        } = peer;
+        match (namespace, network) {
+            (Some(namespace), _) => vec![namespace_peer(namespace)],
+            (None, Some(network)) => vec![json!({ "ipBlock": { "cidr": network } })],
+            (None, None) if *internet == Some(true) => self::internet(of),
+            (None, None) => Vec::new(),
+        }
     };
-    peers.iter().map(one).collect()
+    peers.iter().flat_map(one).collect()
+}
+
+/// IPv4 networks that are not the internet. Pods, Services and nodes usually have addresses there. So do
+/// the metadata services of clouds, which expose the credentials of the node.
+const NOT_PUBLIC_4: &[&str] = &[
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.0.0.0/24",
+    "192.168.0.0/16",
+    "198.18.0.0/15",
+    "224.0.0.0/4",
+    "240.0.0.0/4",
+];
+
+/// IPv6 networks that are not the internet. The networks in `64:ff9b` lead to IPv4 networks through NAT64.
+const NOT_PUBLIC_6: &[&str] = &[
+    "::/96",
+    "64:ff9b::a00:0/104",
+    "64:ff9b::6440:0/106",
+    "64:ff9b::a9fe:0/112",
+    "64:ff9b::ac10:0/108",
+    "64:ff9b::c0a8:0/112",
+    "64:ff9b:1::/48",
+    "fc00::/7",
+    "fe80::/10",
+    "ff00::/8",
+];
+
+/// Returns the public addresses: all addresses, except private networks and networks of the cluster.
+fn internet(of: For<'_>) -> Vec<Value> {
+    let own = of.settings.cluster_networks.iter().map(String::as_str);
+    let (own_6, own_4): (Vec<&str>, Vec<&str>) = own.partition(|network| network.contains(':'));
+    let block = |all: &str, private: &[&str], own: Vec<&str>| {
+        let except: Vec<&str> = private.iter().copied().chain(own).collect();
+        json!({ "ipBlock": { "cidr": all, "except": except } })
+    };
+    vec![
+        block("0.0.0.0/0", NOT_PUBLIC_4, own_4),
+        block("::/0", NOT_PUBLIC_6, own_6),
+    ]
 }
 
 fn numbers(ports: &[Port]) -> Vec<Value> {
@@ -129,8 +183,10 @@ fn numbers(ports: &[Port]) -> Vec<Value> {
     ports.iter().map(one).collect()
 }
 
-/// What the rules say of one who wants to reach a port of a Tenant from another namespace: `true` if he
-/// must reach it, `false` if he must not, nothing if a rule names a network that he may be in.
+/// Returns whether a Pod in another namespace can reach a port of a Tenant according to the rules.
+///
+/// `Some(true)` means that the connection must succeed, `Some(false)` that it must be blocked. `None` means
+/// that policies are disabled, or that a rule allows a network that may contain the Pod.
 #[must_use]
 pub fn may_enter(spec: &TenantSpec, from: &str, component: &str, port: u16) -> Option<bool> {
     let policy = &spec.network_policy;
@@ -153,7 +209,8 @@ pub fn may_enter(spec: &TenantSpec, from: &str, component: &str, port: u16) -> O
     Some(false)
 }
 
-/// Whether the rules may let someone of a Tenant out, to this namespace.
+/// Returns whether the rules may allow traffic from a Tenant to this namespace. A peer `internet` does not
+/// include it.
 #[must_use]
 pub fn may_leave(spec: &TenantSpec, to: &str) -> bool {
     let policy = &spec.network_policy;
@@ -162,12 +219,14 @@ pub fn may_leave(spec: &TenantSpec, to: &str) -> bool {
     !policy.enabled || peers.into_iter().any(is_it)
 }
 
-/// A short word for what the policies are: another one, another proof. `live` are those that are there,
-/// by name, UID and generation: what was changed and repaired was changed.
+/// Returns a hash of the policies. If it changes, the isolation is checked again.
+///
+/// `live` are the existing policies, by name, UID and generation. So a policy that was changed and repaired
+/// counts as changed.
 #[must_use]
 pub fn fingerprint(of: For<'_>, live: &[(&str, &str, i64)]) -> String {
     let all: Vec<Value> = all(of).into_iter().map(|policy| policy.body).collect();
-    // What is new must be tried, too.
+    // A new Redis or server must be checked, too.
     let server = of.spec.server.as_ref().map(|server| server.port);
     names::hash(&json!([all, live, of.spec.redis.is_some(), server]).to_string())
 }

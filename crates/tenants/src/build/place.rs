@@ -1,4 +1,4 @@
-//! The namespace, and who may use it.
+//! The namespace and its owners' permissions.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{For, types};
 
-/// The labels that a Tenant's namespace must have: whose it is, and that nothing privileged runs there.
+/// Returns the labels of a Tenant's namespace: its owner, and the `restricted` Pod Security level.
 #[must_use]
 pub fn namespace_labels(of: For<'_>) -> BTreeMap<String, String> {
     let mut labels = names::child_labels("Tenant", of.name, of.uid);
@@ -22,13 +22,13 @@ pub fn namespace_labels(of: For<'_>) -> BTreeMap<String, String> {
     labels
 }
 
-/// Annotations of a namespace for people.
+/// Names of the namespace's annotations for people.
 pub const NOTES: &[&str] = &[
     "orchestrator.io/display-name",
     "orchestrator.io/description",
 ];
 
-/// What people are told in a Tenant's namespace: the customer's name, and what the place is for.
+/// Returns the annotations for people: the customer's name, and the purpose of the namespace.
 #[must_use]
 pub fn notes(of: For<'_>) -> BTreeMap<String, String> {
     let said = [&of.spec.display_name, &of.spec.description];
@@ -38,14 +38,15 @@ pub fn notes(of: For<'_>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The namespace.
+/// Returns the manifest of the namespace.
 #[must_use]
 pub fn namespace(of: For<'_>) -> Manifest {
     let name = of.namespace();
     let labels = namespace_labels(of);
     let body = json!({});
-    let mut manifest = Manifest::new(types::NAMESPACE, None, &name, of.uid, labels, body);
-    // Whose it is, also when someone takes the labels away.
+    let mut manifest =
+        Manifest::new(types::NAMESPACE, None, &name, of.uid, labels, body).observed_by_name();
+    // Identifies the owner even if someone removes the labels.
     manifest.body["metadata"]["annotations"][names::UID] = json!(of.uid);
     for (name, text) in notes(of) {
         manifest.body["metadata"]["annotations"][name] = json!(text);
@@ -53,7 +54,7 @@ pub fn namespace(of: For<'_>) -> Manifest {
     manifest
 }
 
-/// The owners' right to use the namespace; nothing without owners.
+/// Returns the RoleBinding of the owners, or `None` without owners.
 pub(super) fn role_binding(of: For<'_>) -> Option<Manifest> {
     if of.spec.owners.is_empty() {
         return None;

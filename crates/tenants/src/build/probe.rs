@@ -1,4 +1,4 @@
-//! The Pods that prove the isolation: each tries some connections, and tells which passed.
+//! Probe Pods: each tries some connections to check the isolation, and reports the results.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +10,22 @@ use serde_json::{Value, json};
 
 use super::{COMPONENT, For, USER, container_security};
 
-/// `v1` Pods.
-pub const POD: ResourceType = ResourceType::new("", "v1", "Pod", "pods");
-/// The component that these Pods are.
+/// Value of the component label of probe Pods.
 pub const PROBE: &str = "probe";
-/// Annotation of such a Pod: what it tries, in the order of its report.
+/// Annotation of a probe Pod with its connections, in the order of its report.
 pub const PLAN: &str = "orchestrator.io/plan";
 
-/// From where something is tried.
+/// Side from which a connection is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
-    /// From a Pod of the Tenant.
+    /// A Pod in the Tenant's namespace.
     Inside,
-    /// From a Pod of ours.
+    /// A Pod in the operator's namespace.
     Outside,
 }
 
 impl Side {
-    /// In a name.
+    /// Returns the side as a part of a name.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -37,26 +35,26 @@ impl Side {
     }
 }
 
-/// A connection to be tried.
+/// A connection to try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
-    /// To what, for people.
+    /// The destination, for people.
     pub to: String,
-    /// What is tried: `tcp ADDRESS:PORT` or `dns NAME`.
+    /// The line of the plan: `tcp ADDRESS:PORT` or `dns NAME`.
     pub how: String,
-    /// Whether it must pass.
+    /// Whether the connection must succeed.
     pub wanted: bool,
 }
 
-/// Whether a policy bounds what such a Pod may reach from where it is.
+/// Returns whether a policy may restrict the egress of probe Pods in the namespace of the policy.
 #[must_use]
 pub fn is_bounded_by(policy: &Value) -> bool {
     let spec = &policy["spec"];
     let types = spec["policyTypes"].as_array();
     let bounds_egress = types.is_some_and(|all| all.iter().any(|one| one == "Egress"));
     let labels = spec["podSelector"]["matchLabels"].as_object();
-    // Of the labels that all such Pods have, a rule can name only these with a value that is known; what
-    // is selected by expressions may be selected.
+    // A label that probe Pods do not have excludes them. Values are compared for component and kind only. A
+    // selector with expressions counts as a match.
     let may_select = labels
         .into_iter()
         .flat_map(|all| all.iter())
@@ -69,7 +67,7 @@ pub fn is_bounded_by(policy: &Value) -> bool {
     bounds_egress && may_select
 }
 
-/// A plan, as its Pod carries it.
+/// Formats a plan for the annotation of its Pod.
 #[must_use]
 pub fn written(plan: &[Connection]) -> String {
     let line = |one: &Connection| {
@@ -79,7 +77,7 @@ pub fn written(plan: &[Connection]) -> String {
     plan.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The namespace in which a side tries.
+/// Returns the namespace of the probe Pod of a side.
 #[must_use]
 pub fn place(of: For<'_>, side: Side) -> String {
     match side {
@@ -88,7 +86,7 @@ pub fn place(of: For<'_>, side: Side) -> String {
     }
 }
 
-/// The name of a Pod of this round.
+/// Returns the name of the probe Pod of this round.
 #[must_use]
 pub fn name(of: For<'_>, side: Side, round: &str) -> String {
     let word = names::hash(&[of.uid, round].join("/"));
@@ -98,7 +96,7 @@ pub fn name(of: For<'_>, side: Side, round: &str) -> String {
     )
 }
 
-/// A Pod that tries these.
+/// Returns the manifest of a probe Pod with this plan.
 #[must_use]
 pub fn pod(of: For<'_>, side: Side, round: &str, plan: &[Connection]) -> Manifest {
     let mut labels: BTreeMap<String, String> = names::child_labels("Tenant", of.name, of.uid);
@@ -108,7 +106,7 @@ pub fn pod(of: For<'_>, side: Side, round: &str, plan: &[Connection]) -> Manifes
     let body = json!({
         "spec": {
             "restartPolicy": "Never",
-            // A Pod that does not come to its end in this time proves nothing.
+            // A Pod that does not finish in this time verifies nothing.
             "activeDeadlineSeconds": 90,
             "terminationGracePeriodSeconds": 1,
             "automountServiceAccountToken": false,
@@ -138,7 +136,7 @@ pub fn pod(of: For<'_>, side: Side, round: &str, plan: &[Connection]) -> Manifes
         },
     });
     let mut manifest = Manifest::new(
-        POD,
+        ResourceType::POD,
         Some(&namespace),
         &name(of, side, round),
         of.uid,

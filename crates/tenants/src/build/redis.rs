@@ -1,4 +1,4 @@
-//! The Redis: one of it, with a volume, a password of its own, and a Service.
+//! The Redis: one replica with a volume, its own password, and a Service.
 
 use std::fmt::Write as _;
 
@@ -11,16 +11,14 @@ use serde_json::{Value, json};
 
 use super::{COMPONENT, For, REDIS, container_security, pod_labels, pod_security, scaled, types};
 
-/// Seconds that a Redis may read its file for.
+/// Maximum number of seconds that Redis may take to read its data file.
 const STARTS_FOR: i32 = 86_400;
 
-/// Its port.
+/// Port of the Redis.
 pub const PORT: u16 = 6379;
-/// The Secret with its password. It has one name in all namespaces, so that we need the right to read
-/// Secrets of this name only.
-pub const SECRET: &str = "tenant-redis";
+pub use api::tenants::REDIS_SECRET as SECRET;
 
-/// The variable with its password.
+/// Returns the environment variable with the password.
 pub(super) fn password() -> Value {
     json!({
         "name": "REDIS_PASSWORD",
@@ -28,7 +26,7 @@ pub(super) fn password() -> Value {
     })
 }
 
-/// The annotation by which a Pod is another when the password is.
+/// Returns the annotation of the Pod template that restarts the Pods when the password changes.
 pub(super) fn template_annotations(secret_uid: Option<&str>) -> Value {
     match secret_uid {
         Some(uid) => json!({ "orchestrator.io/redis-secret": uid }),
@@ -43,7 +41,8 @@ pub(super) fn secret(of: For<'_>, password: &str) -> Manifest {
         REDIS,
         json!({ "type": "Opaque", "immutable": true }),
     );
-    // After the intent was taken: what is made twice has two passwords, and is one Secret.
+    // The hash of the intent does not include the password. Two decisions generate two passwords, but must
+    // have the same intent.
     manifest.body["stringData"] = json!({
         "password": password,
         "auth.conf": format!("requirepass {password}\n"),
@@ -76,8 +75,8 @@ pub(super) fn all(of: For<'_>, secret_uid: Option<&str>) -> Vec<Manifest> {
     ]
 }
 
-/// Its configuration, in the order of the directives' names: an order that changes would start it
-/// again at every look.
+/// Returns the configuration, sorted by directive. An order that changes would restart Redis with each
+/// reconciliation.
 fn configuration(redis: &Redis) -> String {
     let mut text = format!(
         "bind * -::*\nport {PORT}\nprotected-mode yes\ndir /data\ninclude /run/redis-auth/auth.conf\n"
@@ -114,7 +113,7 @@ fn stateful_set(of: For<'_>, redis: &Redis, text: &str, secret_uid: Option<&str>
         "resources": { "requests": { "storage": redis.storage.size } },
         "storageClassName": redis.storage.storage_class_name,
     });
-    // `redis-cli` ends with 0 also when it is refused: its answer counts.
+    // `redis-cli` exits with 0 even if Redis rejects the command, so the probe compares the response.
     let ping = json!(["sh", "-c", "test \"$(redis-cli ping)\" = PONG"]);
     let container = json!({
         "name": REDIS,
@@ -127,8 +126,8 @@ fn stateful_set(of: For<'_>, redis: &Redis, text: &str, secret_uid: Option<&str>
         "ports": [{ "name": "redis", "containerPort": PORT, "protocol": "TCP" }],
         "resources": resources,
         "securityContext": container_security(),
-        // A question is a process in the container: often only until the first answer. One that reads a
-        // large file for hours is not to be killed by it.
+        // Each probe starts a process in the container, so the short period ends with the first response.
+        // The high threshold keeps a Redis alive that reads a large file for hours.
         "startupProbe": {
             "exec": { "command": ping },
             "periodSeconds": 1,
@@ -151,13 +150,13 @@ fn stateful_set(of: For<'_>, redis: &Redis, text: &str, secret_uid: Option<&str>
         "spec": {
             "replicas": scaled(of.spec, 1),
             "serviceName": REDIS,
-            // Otherwise one that never becomes ready is not replaced by a better one.
+            // Otherwise a Pod that never becomes ready is not replaced by a fixed one.
             "podManagementPolicy": "Parallel",
             "selector": { "matchLabels": { COMPONENT: REDIS } },
             "persistentVolumeClaimRetentionPolicy": { "whenDeleted": "Retain", "whenScaled": "Retain" },
             "volumeClaimTemplates": [{
-                // It cannot be changed, so whose it is in this cluster's life is not in it: the Tenant that
-                // takes a namespace back has another UID.
+                // The template is immutable, so it does not contain the UID of the Tenant. A Tenant that
+                // adopts a retained namespace has another UID.
                 "metadata": {
                     "name": "data",
                     "labels": { COMPONENT: REDIS, names::KIND: "Tenant" },

@@ -75,14 +75,15 @@ fn deployment(of: For<'_>, server: &Server, secret_uid: Option<&str>) -> Value {
     })
 }
 
-/// Ours first: `$(REDIS_PASSWORD)` is replaced only by what stands before it.
+/// Returns the environment variables, ours first: Kubernetes expands `$(REDIS_PASSWORD)` only if the
+/// variable is defined before.
 fn variables(server: &Server, has_redis: bool) -> Vec<Value> {
     let mut all = vec![
         json!({ "name": "PORT", "value": server.port.to_string() }),
         json!({ "name": "HOME", "value": "/tmp" }),
     ];
     if has_redis {
-        // The user's name is there because some clients take an empty one for a name.
+        // Some clients treat an empty user as a user name, so the URL contains the default user.
         let url = format!("redis://default:$(REDIS_PASSWORD)@{REDIS}:{REDIS_PORT}/0");
         all.push(redis::password());
         all.push(json!({ "name": "REDIS_URL", "value": url }));

@@ -1,4 +1,4 @@
-//! What is watched, what of it is kept, and whom a change wakes.
+//! The watches, the views that the caches keep, and the Tenants that a change requeues.
 
 use std::sync::Arc;
 
@@ -6,12 +6,16 @@ use api::{
     decide::ResourceType,
     names,
     tenants::{Tenant, namespace_of},
+    warning::Warning,
 };
-use engine::{Cache, Hub, Watch};
+use engine::{
+    Cache, Hub, Watch,
+    children::{Child, in_namespace, with_uid},
+};
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
     core::v1::{
-        ConfigMap, Event, LimitRange, Namespace, PersistentVolumeClaim, Pod, ResourceQuota, Secret,
+        ConfigMap, LimitRange, Namespace, PersistentVolumeClaim, Pod, ResourceQuota, Secret,
         Service,
     },
     discovery::v1::EndpointSlice,
@@ -30,59 +34,29 @@ use crate::{
     },
     view::{
         ChildView, ClaimView, EndpointsView, NamespaceView, PodView, QuotaView, SecretView,
-        Warning, WorkloadView,
+        WorkloadView,
     },
 };
 
-/// Something in a Tenant's namespace, with the UID of the Tenant that its label names.
-#[derive(Debug)]
-pub(super) struct Owned<V> {
-    pub(super) owner_uid: String,
-    pub(super) uid: String,
-    pub(super) namespace: String,
-    pub(super) view: V,
-}
-
-impl<V> Owned<V> {
-    fn new<K: Resource>(object: &K, view: V) -> Self {
-        Self {
-            owner_uid: object.labels().get(names::UID).cloned().unwrap_or_default(),
-            uid: object.uid().unwrap_or_default(),
-            namespace: object.namespace().unwrap_or_default(),
-            view,
-        }
-    }
-
-    fn words(&self) -> Vec<String> {
-        vec![
-            self.owner_uid.clone(),
-            self.uid.clone(),
-            in_namespace(&self.namespace),
-        ]
-    }
-}
-
-/// A word of an index: everything in a namespace.
-pub(super) fn in_namespace(name: &str) -> String {
-    ["namespace/", name].concat()
-}
-
 fn child<K: Resource + Serialize>(object: &K) -> ChildView {
-    // What cannot be written as JSON differs from everything that is wanted, and is applied again.
+    // An object that cannot be serialized differs from every manifest, so we apply it again.
     let value = serde_json::to_value(object).unwrap_or_default();
     ChildView::of(object.meta(), &value)
 }
 
-pub(super) fn all<K, T>(thin: fn(K) -> T, index: fn(&T) -> Vec<String>) -> Watch<K, T> {
+pub(super) fn all<K: 'static, T: 'static>(
+    thin: fn(K) -> T,
+    index: fn(&T) -> Vec<String>,
+) -> Watch<K, T> {
     Watch {
         labels: None,
         fields: None,
-        thin,
+        thin: Arc::new(move |object, _| thin(object)),
         index,
     }
 }
 
-fn ours<K, T>(thin: fn(K) -> T, index: fn(&T) -> Vec<String>) -> Watch<K, T> {
+fn ours<K: 'static, T: 'static>(thin: fn(K) -> T, index: fn(&T) -> Vec<String>) -> Watch<K, T> {
     Watch {
         labels: Some([names::KIND, "=Tenant"].concat()),
         ..all(thin, index)
@@ -92,47 +66,40 @@ fn ours<K, T>(thin: fn(K) -> T, index: fn(&T) -> Vec<String>) -> Watch<K, T> {
 pub(super) fn words(tenant: &Tenant) -> Vec<String> {
     let name = tenant.name_any();
     vec![
-        tenant.uid().unwrap_or_default(),
+        tried_for(&tenant.uid().unwrap_or_default()),
         in_namespace(&namespace_of(&name, &tenant.spec)),
     ]
 }
 
-/// Everything that Tenants are made of.
+/// Index key of a Tenant by UID, for its probe Pod in the operator's namespace.
+fn tried_for(uid: &str) -> String {
+    ["uid/", uid].concat()
+}
+
+/// Caches of all objects of Tenants.
 #[derive(Debug, Clone)]
 pub(super) struct Caches {
-    /// All of them: who has the name that a Tenant wants matters, and who offers one.
+    /// All namespaces: another owner may have the requested name, or offer a namespace for adoption.
     pub(super) namespaces: Cache<NamespaceView>,
-    pub(super) quotas: Cache<Owned<(ChildView, QuotaView)>>,
-    pub(super) limits: Cache<Owned<ChildView>>,
-    pub(super) bindings: Cache<Owned<ChildView>>,
-    /// All of them: one of someone else can open a Tenant.
-    pub(super) policies: Cache<Owned<ChildView>>,
-    pub(super) config_maps: Cache<Owned<ChildView>>,
-    pub(super) services: Cache<Owned<ChildView>>,
-    pub(super) deployments: Cache<Owned<(ChildView, WorkloadView)>>,
-    pub(super) stateful_sets: Cache<Owned<(ChildView, WorkloadView)>>,
-    /// Those of one name; what is in them is not kept.
-    pub(super) secrets: Cache<Owned<SecretView>>,
-    pub(super) pods: Cache<Owned<PodView>>,
-    pub(super) claims: Cache<Owned<ClaimView>>,
-    pub(super) endpoints: Cache<Owned<EndpointsView>>,
+    pub(super) quotas: Cache<Child<(ChildView, QuotaView)>>,
+    pub(super) limits: Cache<Child<ChildView>>,
+    pub(super) bindings: Cache<Child<ChildView>>,
+    /// All policies: an unmanaged policy can allow traffic into a Tenant.
+    pub(super) policies: Cache<Child<ChildView>>,
+    pub(super) config_maps: Cache<Child<ChildView>>,
+    pub(super) services: Cache<Child<ChildView>>,
+    pub(super) deployments: Cache<Child<(ChildView, WorkloadView)>>,
+    pub(super) stateful_sets: Cache<Child<(ChildView, WorkloadView)>>,
+    /// Secrets with one fixed name, without their data.
+    pub(super) secrets: Cache<Child<SecretView>>,
+    pub(super) pods: Cache<Child<PodView>>,
+    pub(super) claims: Cache<Child<ClaimView>>,
+    pub(super) endpoints: Cache<Child<EndpointsView>>,
     pub(super) warnings: [Cache<Warning>; 3],
 }
 
 impl Caches {
     pub(super) fn watch(hub: &mut Hub) -> Self {
-        fn warnings(hub: &mut Hub, kind: &str) -> Cache<Warning> {
-            let fields = ["type=Warning,involvedObject.kind=", kind].concat();
-            hub.namespaced(
-                ("", "events"),
-                Watch {
-                    labels: None,
-                    fields: Some(fields),
-                    thin: |event: Event| Warning::from(&event),
-                    index: |warning| vec![warning.object_uid.clone()],
-                },
-            )
-        }
         Self {
             namespaces: hub.cluster(
                 ("", "namespaces"),
@@ -144,51 +111,51 @@ impl Caches {
             quotas: hub.namespaced(
                 ("", "resourcequotas"),
                 ours(
-                    |one: ResourceQuota| Owned::new(&one, (child(&one), QuotaView::from(&one))),
-                    Owned::words,
+                    |one: ResourceQuota| Child::new(&one, (child(&one), QuotaView::from(&one))),
+                    Child::words,
                 ),
             ),
             limits: hub.namespaced(
                 ("", "limitranges"),
                 ours(
-                    |one: LimitRange| Owned::new(&one, child(&one)),
-                    Owned::words,
+                    |one: LimitRange| Child::new(&one, child(&one)),
+                    Child::words,
                 ),
             ),
             bindings: hub.namespaced(
                 ("rbac.authorization.k8s.io", "rolebindings"),
                 ours(
-                    |one: RoleBinding| Owned::new(&one, child(&one)),
-                    Owned::words,
+                    |one: RoleBinding| Child::new(&one, child(&one)),
+                    Child::words,
                 ),
             ),
             policies: hub.namespaced(
                 ("networking.k8s.io", "networkpolicies"),
                 all(
-                    |one: NetworkPolicy| Owned::new(&one, child(&one)),
-                    Owned::words,
+                    |one: NetworkPolicy| Child::new(&one, child(&one)),
+                    Child::words,
                 ),
             ),
             config_maps: hub.namespaced(
                 ("", "configmaps"),
-                ours(|one: ConfigMap| Owned::new(&one, child(&one)), Owned::words),
+                ours(|one: ConfigMap| Child::new(&one, child(&one)), Child::words),
             ),
             services: hub.namespaced(
                 ("", "services"),
-                ours(|one: Service| Owned::new(&one, child(&one)), Owned::words),
+                ours(|one: Service| Child::new(&one, child(&one)), Child::words),
             ),
             deployments: hub.namespaced(
                 ("apps", "deployments"),
                 ours(
-                    |one: Deployment| Owned::new(&one, (child(&one), WorkloadView::from(&one))),
-                    Owned::words,
+                    |one: Deployment| Child::new(&one, (child(&one), WorkloadView::from(&one))),
+                    Child::words,
                 ),
             ),
             stateful_sets: hub.namespaced(
                 ("apps", "statefulsets"),
                 ours(
-                    |one: StatefulSet| Owned::new(&one, (child(&one), WorkloadView::from(&one))),
-                    Owned::words,
+                    |one: StatefulSet| Child::new(&one, (child(&one), WorkloadView::from(&one))),
+                    Child::words,
                 ),
             ),
             secrets: hub.namespaced(
@@ -196,14 +163,16 @@ impl Caches {
                 Watch {
                     labels: None,
                     fields: Some(["metadata.name=", SECRET].concat()),
-                    thin: |one: Secret| Owned::new(&one, SecretView::from(&one.metadata)),
-                    index: Owned::words,
+                    thin: Arc::new(|one: Secret, _| {
+                        Child::new(&one, SecretView::from(&one.metadata))
+                    }),
+                    index: Child::words,
                 },
             ),
             pods: hub.namespaced(
                 ("", "pods"),
                 ours(
-                    |one: Pod| Owned::new(&one, PodView::from(&one)),
+                    |one: Pod| Child::new(&one, PodView::from(&one)),
                     |pod| {
                         let mut words = pod.words();
                         words.extend((pod.view.component == PROBE).then(|| PROBE.to_owned()));
@@ -214,26 +183,31 @@ impl Caches {
             claims: hub.namespaced(
                 ("", "persistentvolumeclaims"),
                 ours(
-                    |one: PersistentVolumeClaim| Owned::new(&one, ClaimView::from(&one)),
-                    Owned::words,
+                    |one: PersistentVolumeClaim| Child::new(&one, ClaimView::from(&one)),
+                    Child::words,
                 ),
             ),
             endpoints: hub.namespaced(
                 ("discovery.k8s.io", "endpointslices"),
                 ours(
-                    |one: EndpointSlice| Owned::new(&one, EndpointsView::from(&one)),
-                    Owned::words,
+                    |one: EndpointSlice| Child::new(&one, EndpointsView::from(&one)),
+                    Child::words,
                 ),
             ),
             warnings: [
-                warnings(hub, "Pod"),
-                warnings(hub, "StatefulSet"),
-                warnings(hub, "PersistentVolumeClaim"),
+                hub.warnings("Pod"),
+                hub.warnings("StatefulSet"),
+                hub.warnings("PersistentVolumeClaim"),
             ],
         }
     }
 
-    pub(super) fn wake(&self, tenants: &Cache<Tenant>, handle: &engine::Handle) {
+    pub(super) fn wake(
+        &self,
+        probe_namespace: &str,
+        tenants: &Cache<Tenant>,
+        handle: &engine::Handle,
+    ) {
         let Self {
             namespaces,
             quotas,
@@ -268,6 +242,7 @@ impl Caches {
         wake_owner(stateful_sets, tenants, handle);
         wake_owner(secrets, tenants, handle);
         wake_owner(pods, tenants, handle);
+        wake_by_probe(pods, probe_namespace, tenants, handle);
         wake_owner(claims, tenants, handle);
         wake_owner(endpoints, tenants, handle);
         let [of_pods, of_sets, of_claims] = warnings;
@@ -276,14 +251,16 @@ impl Caches {
         wake_by_warning(of_claims, claims, tenants, handle);
     }
 
-    /// What carries a Tenant's UID in its namespace. A copy elsewhere, labels and all, is not its.
+    /// Returns the children of a Tenant in its namespace, by UID. A copy in another namespace is no child,
+    /// even with all labels.
     pub(super) fn of(&self, uid: &str, namespace: &str) -> Vec<(ResourceType, ChildView)> {
         fn plain<V: Send + Sync + 'static>(
-            (cache, uid, namespace): (&Cache<Owned<V>>, &str, &str),
+            (cache, uid, namespace): (&Cache<Child<V>>, &str, &str),
             resource: ResourceType,
             child: fn(&V) -> &ChildView,
         ) -> Vec<(ResourceType, ChildView)> {
-            own(cache, uid, namespace)
+            cache
+                .children(TENANT, namespace, uid)
                 .iter()
                 .map(|one| (resource, child(&one.view).clone()))
                 .collect()
@@ -307,8 +284,8 @@ impl Caches {
         children
     }
 
-    /// Policies in a Tenant's namespace that are not its: those of others, and those that it left when it
-    /// was another.
+    /// Returns the policies in a Tenant's namespace that it does not own. The first list has the names of
+    /// unmanaged policies, the second the policies that an earlier Tenant of the same name retained.
     pub(super) fn others(
         &self,
         uid: &str,
@@ -318,7 +295,7 @@ impl Caches {
         let all = self.policies.find(&in_namespace(namespace));
         let (left, foreign): (Vec<_>, Vec<_>) = all
             .iter()
-            .filter(|policy| policy.owner_uid != uid)
+            .filter(|policy| !policy.belongs_to(TENANT, uid))
             .map(|policy| policy.view.clone())
             .partition(|policy| policy.retained_from.as_deref() == Some(name));
         let mut foreign: Vec<String> = foreign.into_iter().map(|policy| policy.name).collect();
@@ -327,7 +304,7 @@ impl Caches {
         (foreign, left)
     }
 
-    /// Policies that bound the Pods that try from outside.
+    /// Returns the names of policies that restrict the probe Pods in the operator's namespace.
     pub(super) fn outside(&self, settings: &Settings) -> Vec<String> {
         let all = self.policies.find(&in_namespace(&settings.probe_namespace));
         let mut names: Vec<String> = all
@@ -341,59 +318,69 @@ impl Caches {
     }
 }
 
-/// So many of several are named.
+/// Value of the kind label of children.
+pub(super) const TENANT: &str = "Tenant";
+
+/// Maximum number of policy names in a message.
 const NAMED: usize = 5;
 
-/// What carries a UID in a namespace.
-pub(super) fn own<V: Send + Sync + 'static>(
-    cache: &Cache<Owned<V>>,
-    uid: &str,
-    namespace: &str,
-) -> Vec<Arc<Owned<V>>> {
-    let mut found = cache.find(uid);
-    found.retain(|one| one.namespace == namespace);
-    found
-}
-
 fn touch(tenants: &Cache<Tenant>, handle: &engine::Handle, word: &str) {
-    for (key, _) in tenants.find_keyed(word) {
+    for key in tenants.keys_of(word) {
         handle.touch(&key);
     }
 }
 
-/// By its label; what is not labelled, by the namespace that it is in.
+/// Requeues the Tenant of the namespace that contains the object, with or without a label.
 fn wake_owner<V: Send + Sync + 'static>(
-    cache: &Cache<Owned<V>>,
+    cache: &Cache<Child<V>>,
     tenants: &Cache<Tenant>,
     handle: &engine::Handle,
 ) {
     let (tenants, handle) = (tenants.clone(), handle.clone());
     cache.on_change(move |change| {
         for one in change.old.into_iter().chain(change.new) {
-            touch(&tenants, &handle, &one.owner_uid);
             touch(&tenants, &handle, &in_namespace(&one.namespace));
+        }
+    });
+}
+
+/// Requeues the Tenant of a probe Pod in the operator's namespace. The label of this Pod has the UID of the
+/// Tenant.
+fn wake_by_probe(
+    pods: &Cache<Child<PodView>>,
+    namespace: &str,
+    tenants: &Cache<Tenant>,
+    handle: &engine::Handle,
+) {
+    let (tenants, handle) = (tenants.clone(), handle.clone());
+    let namespace = namespace.to_owned();
+    pods.on_change(move |change| {
+        for pod in change.old.into_iter().chain(change.new) {
+            if pod.namespace == namespace {
+                touch(&tenants, &handle, &tried_for(&pod.owner_uid));
+            }
         }
     });
 }
 
 fn wake_by_warning<V: Send + Sync + 'static>(
     warnings: &Cache<Warning>,
-    objects: &Cache<Owned<V>>,
+    objects: &Cache<Child<V>>,
     tenants: &Cache<Tenant>,
     handle: &engine::Handle,
 ) {
     let (objects, tenants, handle) = (objects.clone(), tenants.clone(), handle.clone());
     warnings.on_change(move |change| {
-        // An Event that expires is no news.
+        // The expiry of an Event changes nothing.
         let Some(warning) = change.new else { return };
-        for object in objects.find(&warning.object_uid) {
+        for object in objects.find(&with_uid(&warning.namespace, &warning.object_uid)) {
             touch(&tenants, &handle, &in_namespace(&object.namespace));
         }
     });
 }
 
 pub(super) fn views<V: Clone + Send + Sync + 'static>(
-    cache: &Cache<Owned<V>>,
+    cache: &Cache<Child<V>>,
     word: &str,
 ) -> Vec<V> {
     cache

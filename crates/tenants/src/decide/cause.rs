@@ -1,6 +1,6 @@
-//! Why a server or a Redis is not ready: what kubelet, scheduler, controllers and Events say.
+//! Finds the cause if a server or a Redis is not ready, from kubelet, scheduler, controllers and Events.
 //!
-//! A message has nothing in it that changes at each try, so that deciding again says the same.
+//! A message contains nothing that changes with each retry, so repeated decisions give the same message.
 
 use std::{cmp::Reverse, time::Duration};
 
@@ -9,21 +9,22 @@ use api::{
     kubelet::{LATE, is_late, is_missing, needs_root},
     pod::Amount,
     quantity,
+    warning::Warning,
 };
 
 use super::View;
 use crate::{
     build::{REDIS, SERVER, types},
-    view::{PodView, Warning, WorkloadView},
+    view::{PodView, WorkloadView},
 };
 
-/// A program that has run for so long and does not answer its probe is not only starting.
+/// Time after which a running program that fails its probe no longer counts as starting.
 pub(super) const STARTING: Duration = Duration::from_secs(5);
 
-/// A Redis that has been ready for so long is known to the cluster's DNS.
+/// Time after which the cluster's DNS resolves the name of a ready Redis.
 const REACHED: Duration = Duration::from_secs(10);
 
-/// What is in the way.
+/// A cause that blocks a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cause {
     pub(super) reason: Reason,
@@ -37,7 +38,7 @@ fn cause(reason: Reason, message: impl Into<String>) -> Cause {
     }
 }
 
-/// A volume that is smaller than what is asked for: one that was there before.
+/// Returns the cause if an existing volume is smaller than the requested size.
 pub(super) fn mismatch(view: View<'_>, component: &str) -> Option<Cause> {
     let wanted = view.of.spec.redis.as_ref().filter(|_| component == REDIS)?;
     let Amount(wanted) = &wanted.storage.size;
@@ -58,7 +59,7 @@ pub(super) fn mismatch(view: View<'_>, component: &str) -> Option<Cause> {
     })
 }
 
-/// The cause that is visible now: of the newest Pods first.
+/// Returns the cause that is visible now. The newest Pods are checked first.
 pub(super) fn find(view: View<'_>, component: &str) -> Option<Cause> {
     let mut pods: Vec<&PodView> = view
         .world
@@ -80,12 +81,12 @@ fn of_pod(view: View<'_>, component: &str, pod: &PodView) -> Option<Cause> {
         .or_else(|| unschedulable(view, component, pod))
         .or_else(|| unanswered(view, component, pod))
         .or_else(|| {
-            let warning = view.world.newest_warning(&[&pod.uid])?;
+            let warning = view.world.newest_warning(&[&pod.uid], view.now)?;
             let is_late = is_late(&warning.message);
             let reason = match warning.reason.as_str() {
                 _ if is_late && warning.times < LATE => return None,
                 "FailedMount" | "FailedAttachVolume" => Reason::VolumeNotReady,
-                // What a container was refused for is in its own state, but for this.
+                // The other causes of a failed start are in the state of the container.
                 "Failed" if is_late => Reason::ContainerNotStartable,
                 _ => return None,
             };
@@ -98,7 +99,8 @@ fn of_pod(view: View<'_>, component: &str, pod: &PodView) -> Option<Cause> {
 
 fn container(pod: &PodView) -> Option<Cause> {
     let name = &pod.name;
-    // Between two tries, too: otherwise it would be said in turn that it starts and that it does not.
+    // A restarted container that runs again also counts. Otherwise the message would alternate between
+    // starting and crashing.
     let Some((reason, message)) = &pod.waiting else {
         return pod.is_restarted.then(|| crashing(pod));
     };
@@ -149,7 +151,8 @@ fn crashing(pod: &PodView) -> Cause {
     )
 }
 
-/// The kubelet says in turn that it failed and that it waits: what both have in common.
+/// Returns the cause of a failed image pull. The kubelet alternates between two messages, which both
+/// contain it.
 fn pulled(message: &str) -> String {
     let inner = message
         .strip_prefix("Back-off pulling image ")
@@ -163,14 +166,14 @@ fn pulled(message: &str) -> String {
     }
 }
 
-/// A Pod without a node waits for its volume, if that is what is missing.
+/// Reports a Pod without a node. If its volume is missing, the volume is the cause.
 fn unschedulable(view: View<'_>, component: &str, pod: &PodView) -> Option<Cause> {
     let message = pod.unschedulable.as_ref()?;
-    // A volume takes its moments to be made, and a Pod to find a node.
+    // Creating a volume and scheduling a Pod take a moment.
     let is_new = view.now < later(pod.created, STARTING);
     let unbound = view.world.claims.iter().find(|claim| !claim.is_bound);
     if let Some(claim) = unbound.filter(|_| component == REDIS) {
-        let warning = view.world.newest_warning(&[&claim.uid]);
+        let warning = view.world.newest_warning(&[&claim.uid], view.now);
         if warning.is_none() && is_new {
             return None;
         }
@@ -192,7 +195,7 @@ fn unschedulable(view: View<'_>, component: &str, pod: &PodView) -> Option<Cause
     ))
 }
 
-/// When the next Pod stops counting as one that starts: nobody else tells.
+/// Returns when the next Pod stops counting as starting. No watch event arrives at that time.
 pub(super) fn wake(view: View<'_>) -> Option<Timestamp> {
     let pods = view
         .world
@@ -204,8 +207,8 @@ pub(super) fn wake(view: View<'_>) -> Option<Timestamp> {
         .min()
 }
 
-/// When a Pod that does not answer stops counting as one that starts. One that needs the Redis starts
-/// when that can be reached.
+/// Returns when a Pod that fails its probe stops counting as starting. A server that needs the Redis starts
+/// when the Redis is reachable.
 fn patience(view: View<'_>, pod: &PodView) -> Timestamp {
     let own = later(pod.running_since.or(pod.created), STARTING);
     let is_redis = |other: &&PodView| other.component == REDIS && other.is_ready;
@@ -220,7 +223,7 @@ fn later(since: Option<Timestamp>, time: Duration) -> Timestamp {
     })
 }
 
-/// A server that waits for its Redis is not what is wrong.
+/// Returns whether a server waits for its Redis. Then the server is not the cause.
 fn waits_for_redis(view: View<'_>, component: &str) -> bool {
     let is_ready = |redis: &WorkloadView| redis.ready >= 1;
     component == SERVER
@@ -233,7 +236,7 @@ fn unanswered(view: View<'_>, component: &str, pod: &PodView) -> Option<Cause> {
     if view.now < patience(view, pod) || waits_for_redis(view, component) {
         return None;
     }
-    let warning = view.world.newest_warning(&[&pod.uid])?;
+    let warning = view.world.newest_warning(&[&pod.uid], view.now)?;
     (warning.reason == "Unhealthy").then(|| {
         cause(
             Reason::ProbeFailed,
@@ -245,7 +248,7 @@ fn unanswered(view: View<'_>, component: &str, pod: &PodView) -> Option<Cause> {
     })
 }
 
-/// No Pod says anything: its controller may have been refused one.
+/// Returns a cause from the workload if no Pod has one: its controller may have failed to create a Pod.
 fn of_workload(view: View<'_>, component: &str) -> Option<Cause> {
     let (workload, resource) = if component == REDIS {
         (view.world.redis.as_ref()?, types::STATEFUL_SET)
@@ -258,14 +261,15 @@ fn of_workload(view: View<'_>, component: &str) -> Option<Cause> {
         .iter()
         .find(|(known, child)| *known == resource && child.name == component);
     let warning = child
-        .and_then(|(_, child)| view.world.newest_warning(&[&child.uid]))
+        .and_then(|(_, child)| view.world.newest_warning(&[&child.uid], view.now))
         .filter(|warning| warning.reason == "FailedCreate" && workload.replicas < workload.wanted)
         .map(|Warning { message, .. }| message);
     let message = workload.failure.as_ref().or(warning)?;
     Some(refused(message))
 }
 
-/// Why the API server refused a Pod, without the Pod's name, which differs at each try.
+/// Returns the reason why the API server rejected a Pod, without the Pod's name, which differs with each
+/// retry.
 fn refused(message: &str) -> Cause {
     let why = [" is forbidden: ", " is invalid: "]
         .iter()

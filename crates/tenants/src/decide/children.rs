@@ -1,4 +1,4 @@
-//! What of a Tenant is missing, was changed, or is no longer wanted.
+//! Finds the missing, changed and obsolete objects of a Tenant.
 
 use api::{
     Reason,
@@ -16,11 +16,11 @@ use crate::{
     view::{ChildView, QuotaView, SecretView},
 };
 
-/// Types whose objects restrict others: nothing may be in them but what we want.
+/// Types that restrict access. Their objects may contain nothing beyond the manifest.
 const EXACT: &[ResourceType] = &[types::NETWORK_POLICY, types::ROLE_BINDING];
 
-/// What works on data or answers requests: of these types the Tenant has some of known names, and an
-/// owner may have copied one, labels and all.
+/// Types of workload objects. The Tenant's own objects have known names. An owner may have copied one of
+/// them with all its labels.
 const WORK: &[ResourceType] = &[
     ResourceType::CONFIG_MAP,
     types::SERVICE,
@@ -28,15 +28,16 @@ const WORK: &[ResourceType] = &[
     types::STATEFUL_SET,
 ];
 
-/// Something that the spec asks for, beside what is there.
+/// A manifest of the spec, with the existing object.
 pub(super) struct Wanted<'a> {
     pub(super) manifest: Manifest,
     child: Option<&'a ChildView>,
-    /// Whether what is there is what we want, and what we wanted last is what we want now.
+    /// Whether the object matches the manifest, and the last applied manifest is the current one.
     pub(super) is_intact: bool,
 }
 
-/// Everything that the spec asks for. Built and compared once for a decision: there are many parts.
+/// Returns all manifests of the spec. Called once per decision, because it builds and compares many
+/// objects.
 pub(super) fn wanted(view: View<'_>) -> Vec<Wanted<'_>> {
     let all = build::children(view.of, view.secret_uid()).into_iter();
     all.map(|manifest| {
@@ -50,14 +51,20 @@ pub(super) fn wanted(view: View<'_>) -> Vec<Wanted<'_>> {
     .collect()
 }
 
-/// Everything that has to be made or mended, what restricts first; what is no longer wanted goes.
+/// Returns the effects that create, repair and delete children. Restrictions come first.
 pub(super) fn effects(view: View<'_>, wanted: &[Wanted<'_>]) -> Vec<Effect<NoExternal>> {
     let (work, bounds): (Vec<&Wanted<'_>>, Vec<&Wanted<'_>>) = wanted
         .iter()
         .partition(|one| WORK.contains(&one.manifest.resource));
-    let mut effects: Vec<_> = bounds.iter().filter_map(|one| applied(view, one)).collect();
-    // What opens something goes before anything else is made: what is made can be refused, and whose
-    // rights were taken away must not keep them by that.
+    // Owners get their permissions after all restrictions exist.
+    let (rights, bounds): (Vec<&Wanted<'_>>, Vec<&Wanted<'_>>) = bounds
+        .into_iter()
+        .partition(|one| one.manifest.resource == types::ROLE_BINDING);
+    // Restrictions are independent of other objects, which the API server may reject for a long time.
+    let bounds = bounds.iter().filter_map(|one| wanting(view, one));
+    let mut effects: Vec<_> = bounds.map(|one| apply(one.independent())).collect();
+    // Delete obsolete objects that allow access before anything else is created. A rejected creation ends
+    // the reconciliation, and owners would keep revoked permissions.
     let (mut opening, other): (Vec<_>, Vec<_>) =
         unwanted(view, wanted).partition(|(resource, _)| EXACT.contains(resource));
     opening.sort_by_key(|(resource, child)| !closes(*resource, child));
@@ -65,8 +72,20 @@ pub(super) fn effects(view: View<'_>, wanted: &[Wanted<'_>]) -> Vec<Effect<NoExt
     for child in left_policies(view, wanted) {
         effects.push(Effect::Delete(target(types::NETWORK_POLICY, child)));
     }
+    for one in rights {
+        effects.extend(wanting(view, one).map(|manifest| {
+            // Revoking permissions does not wait either.
+            let is_less = one.child.is_some_and(|child| takes_away(child, &manifest));
+            apply(if is_less {
+                manifest.independent()
+            } else {
+                manifest
+            })
+        }));
+    }
     effects.extend(secret(view));
-    // Who uses the password is made once it is known which: made before, it would be made twice.
+    // Create the workloads that use the password after the Secret exists. Otherwise they would be rolled
+    // out twice.
     let is_keyed = view.of.spec.redis.is_none() || view.secret_uid().is_some();
     let needs_key = [types::DEPLOYMENT, types::STATEFUL_SET];
     let is_time = |one: &&&Wanted<'_>| is_keyed || !needs_key.contains(&one.manifest.resource);
@@ -76,9 +95,9 @@ pub(super) fn effects(view: View<'_>, wanted: &[Wanted<'_>]) -> Vec<Effect<NoExt
     effects
 }
 
-/// Whether it is what the other policies open. It goes before them: what works would be cut off in
-/// between.
-pub(super) fn closes(resource: ResourceType, child: &ChildView) -> bool {
+/// Returns whether this is the default-deny policy. It is deleted before the policies that allow traffic.
+/// Otherwise workloads would be cut off in between.
+fn closes(resource: ResourceType, child: &ChildView) -> bool {
     resource == types::NETWORK_POLICY && child.name == build::DENY
 }
 
@@ -87,14 +106,36 @@ fn pruned(all: &[(ResourceType, &ChildView)]) -> impl Iterator<Item = Effect<NoE
     going.map(|(resource, child)| Effect::Delete(target(*resource, child)))
 }
 
-/// Applies what is not there or is not as it is wanted.
+/// Returns whether all desired subjects of a RoleBinding exist already, so that an apply only revokes
+/// permissions.
+fn takes_away(child: &ChildView, wanted: &Manifest) -> bool {
+    let live = child.live.value();
+    let subjects = |value: &serde_json::Value| -> Vec<serde_json::Value> {
+        let all = value.get("subjects").and_then(serde_json::Value::as_array);
+        all.cloned().unwrap_or_default()
+    };
+    let known = subjects(&live);
+    let is_known = |one: &serde_json::Value| known.iter().any(|live| drift::covers(live, one));
+    subjects(&wanted.body).iter().all(is_known)
+}
+
+/// Returns the effect that applies the manifest, if the object is missing or changed.
 fn applied(view: View<'_>, wanted: &Wanted<'_>) -> Option<Effect<NoExternal>> {
+    wanting(view, wanted).map(apply)
+}
+
+fn apply(manifest: Manifest) -> Effect<NoExternal> {
+    Effect::Apply(Box::new(manifest))
+}
+
+/// Returns the manifest if the object is missing or changed.
+fn wanting(view: View<'_>, wanted: &Wanted<'_>) -> Option<Manifest> {
     let manifest = match wanted.child {
         Some(child) if child.is_deleting || wanted.is_intact => return None,
         Some(child) => wanted.manifest.clone().over(&child.uid),
         None => wanted.manifest.clone().taking_back(view.of.name),
     };
-    Some(Effect::Apply(Box::new(manifest)))
+    Some(manifest)
 }
 
 fn is_wanted(wanted: &[Wanted<'_>], resource: ResourceType, child: &ChildView) -> bool {
@@ -102,7 +143,7 @@ fn is_wanted(wanted: &[Wanted<'_>], resource: ResourceType, child: &ChildView) -
     all.any(|one| one.resource == resource && one.name == child.name)
 }
 
-/// Policies that an earlier Tenant of this name left, and that this one does not want.
+/// Returns the obsolete policies that were retained from an earlier Tenant of this name.
 pub(super) fn left_policies<'a>(
     view: View<'a>,
     wanted: &'a [Wanted<'_>],
@@ -111,7 +152,7 @@ pub(super) fn left_policies<'a>(
     left.filter(|child| !is_wanted(wanted, types::NETWORK_POLICY, child))
 }
 
-/// What the Tenant made and does not want any more.
+/// Returns the obsolete children of the Tenant.
 pub(super) fn unwanted<'a>(
     view: View<'a>,
     wanted: &'a [Wanted<'_>],
@@ -128,7 +169,7 @@ pub(super) fn unwanted<'a>(
     .map(|(resource, child)| (*resource, child))
 }
 
-/// The Redis' Secret is made once, and never changed: whoever wants another password deletes it.
+/// Creates the Redis Secret once and never changes it. To get another password, a user deletes the Secret.
 fn secret(view: View<'_>) -> Option<Effect<NoExternal>> {
     let world = view.world;
     let target = |uid: &str| Target {
@@ -169,7 +210,8 @@ fn secret(view: View<'_>) -> Option<Effect<NoExternal>> {
                 patch: json!({ "metadata": { "labels": labels } }),
             })
         }
-        // Someone else's is refused by the API server, and said.
+        // The API server rejects the creation if an unmanaged Secret has the name, and the fault is
+        // reported.
         Some(_) | None => {
             let secret = build::secret(view.of, &world.fresh_password)?;
             Some(Effect::Ensure(Box::new(secret)))
@@ -177,15 +219,15 @@ fn secret(view: View<'_>) -> Option<Effect<NoExternal>> {
     }
 }
 
-/// Whether one of the same name left it, or is no more.
+/// Returns whether an earlier Tenant of the same name retained or created the Secret.
 fn is_left(view: View<'_>, secret: &SecretView) -> bool {
     let name = names::label_value(view.of.name);
     secret.retained_from.as_deref() == Some(view.of.name)
         || view.secret_uid().is_none() && secret.owner_name.as_ref() == Some(&name)
 }
 
-/// What is missing, or in the way, in words. Not the same as something to do: for what is being deleted
-/// nothing can be done, and it is in the way.
+/// Returns a message about a missing or blocking object. Such an object may need no effect: one that is
+/// being deleted blocks, but can only be waited for.
 pub(super) fn missing(view: View<'_>, wanted: &[Wanted<'_>]) -> Option<String> {
     let going =
         "is being deleted, and another is made when it is gone; is there a finalizer on it?";
@@ -243,7 +285,7 @@ pub(super) fn target(resource: ResourceType, child: &ChildView) -> Target {
     }
 }
 
-/// What is used of what may be used.
+/// Returns the usage of the quotas.
 pub(super) fn usage(view: View<'_>) -> Option<Usage> {
     let quotas = &view.world.quotas;
     let used = |name: &str| {
@@ -270,13 +312,13 @@ pub(super) fn usage(view: View<'_>) -> Option<Usage> {
     (usage != Usage::default()).then_some(usage)
 }
 
-/// Whether the cluster counts by the quota that the spec asks for.
+/// Returns the condition of the quotas: whether they exist as requested, and the cluster enforces them.
 pub(super) fn quota_fact(view: View<'_>, wanted: &[Wanted<'_>]) -> Fact {
     let is_bound =
         |one: &&Wanted<'_>| [types::QUOTA, types::LIMITS].contains(&one.manifest.resource);
     let mut bounds = wanted.iter().filter(is_bound);
     let missing = bounds.clone().find(|one| !one.is_intact);
-    // A quota that the cluster has not counted yet bounds nothing.
+    // A quota limits nothing until the cluster has counted its usage.
     let uncounted = bounds.find(|Wanted { manifest, .. }| {
         let counted = view
             .world

@@ -1,4 +1,4 @@
-//! How the server and the Redis stand.
+//! State of the server and the Redis.
 
 use api::{
     Reason,
@@ -30,7 +30,7 @@ pub(super) fn server(view: View<'_>, wanted: &[Wanted<'_>]) -> Option<Component>
     Some(judge(view, SERVER, &workload, replicas))
 }
 
-/// A workload, and whether it is what is wanted of it now.
+/// A workload, and whether it matches its manifest.
 struct Workload<'a> {
     is_applied: bool,
     view: Option<&'a WorkloadView>,
@@ -46,8 +46,11 @@ fn applied<'a>(
     Workload { is_applied, view }
 }
 
-/// Running only by evidence: its controller has seen what is wanted, all that is wanted is there, of the
-/// wanted kind, ready, nothing else is left, and its Service leads to it.
+/// Determines the state of a component.
+///
+/// The phase is `Running` only with evidence. The workload's controller has observed the spec. All desired
+/// replicas exist with the current template and are ready. No other replica remains, and the Service has a
+/// ready endpoint.
 fn judge(view: View<'_>, name: &str, workload: &Workload<'_>, replicas: i32) -> Component {
     let is_suspended = view.of.spec.suspend;
     let wanted = if is_suspended { 0 } else { replicas };
@@ -68,10 +71,10 @@ fn judge(view: View<'_>, name: &str, workload: &Workload<'_>, replicas: i32) -> 
         ready,
         failure: _,
     } = *workload;
-    // What is ready of another spec is not this one's.
+    // Ready replicas of an earlier spec do not count.
     let is_seen = is_applied && observed >= generation && asked == wanted;
     let pods = view.world.pods.iter();
-    // What was evicted stays as a record, and stops nothing.
+    // An evicted Pod stays as a record, and does not keep the component from being stopped.
     let is_over = |pod: &PodView| ["Succeeded", "Failed"].contains(&pod.phase.as_str());
     let left = pods
         .filter(|pod| pod.component == name && !is_over(pod))
@@ -116,7 +119,7 @@ fn judge(view: View<'_>, name: &str, workload: &Workload<'_>, replicas: i32) -> 
     component(ComponentPhase::Provisioning, message, ready, wanted)
 }
 
-/// What keeps it from being ready.
+/// Returns the cause that keeps a component from being ready.
 pub(super) fn blocker(view: View<'_>, name: &str) -> Option<Cause> {
     cause::find(view, name)
 }
@@ -130,7 +133,7 @@ fn component(phase: ComponentPhase, message: String, ready: i32, wanted: i32) ->
     }
 }
 
-/// The conditions of those that the spec asks for. What is not asked for says nothing.
+/// Returns the conditions of the components that the spec requests. The others have no condition.
 pub(super) fn facts(view: View<'_>, status: &TenantStatus) -> Vec<Fact> {
     let parts = [
         (condition::REDIS_READY, REDIS, &status.redis_status),
@@ -138,7 +141,7 @@ pub(super) fn facts(view: View<'_>, status: &TenantStatus) -> Vec<Fact> {
     ];
     let fact = |(kind, name, part): (&'static str, &str, &Option<Component>)| {
         let part = part.as_ref()?;
-        // Each phase has a value or a reason of its own: by it a phase that turns is recorded at once.
+        // Each phase has its own value or reason, so that a change of phase is recorded immediately.
         let (value, reason) = match part.phase {
             ComponentPhase::Running => (true, Reason::Ready),
             ComponentPhase::Provisioning => (false, Reason::Progressing),

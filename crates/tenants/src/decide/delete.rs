@@ -1,8 +1,8 @@
-//! How a Tenant goes, by the policy that its author chose.
+//! Deletes a Tenant, by the policy in its spec.
 
 use api::{
     Reason, Timestamp, Verdict,
-    decide::{Decision, Effect, NoExternal, ResourceType, Target},
+    decide::{Decision, Effect, LiveRead, NoExternal, ResourceType, Target},
     names,
     tenants::{DeletionPolicy, TenantPhase, TenantStatus},
 };
@@ -10,22 +10,28 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mutant::Mutant;
 use serde_json::json;
 
-use super::{
-    TenantDecision, View,
-    children::{closes, target},
-    isolation, place,
-};
+use super::{TenantDecision, View, children::target, isolation, place};
 use crate::{
     build::{self, types},
     view::NamespaceView,
 };
 
-/// What restricts goes with the Tenant; what works and stores stays.
-const POLICY: &[ResourceType] = &[
+/// Types of objects that `Retain` deletes: owners have no permissions in a namespace without a Tenant.
+///
+/// Quotas, limits and network policies stay. Without them every Pod of the cluster could reach the
+/// workloads that keep running there.
+const NOT_RETAINED: &[ResourceType] = &[types::ROLE_BINDING];
+
+/// All types of children in the namespace, except the Secret. The Secret is found by its fixed name.
+const CHILDREN: &[ResourceType] = &[
     types::QUOTA,
     types::LIMITS,
     types::ROLE_BINDING,
     types::NETWORK_POLICY,
+    ResourceType::CONFIG_MAP,
+    types::SERVICE,
+    types::DEPLOYMENT,
+    types::STATEFUL_SET,
 ];
 
 pub(super) fn decide(view: View<'_>) -> TenantDecision {
@@ -50,8 +56,8 @@ fn gone(view: View<'_>, mut status: TenantStatus) -> TenantDecision {
         .filter(|_| status.phase == Some(TenantPhase::Terminating))
         .unwrap_or_else(|| begun(view));
     status.deadline_at = Some(deadline.clone());
-    // The Pods that try connections from outside are in another namespace. Those inside are not waited
-    // for: an owner could make others for ever.
+    // The probe Pods outside are in the operator's namespace. We do not wait for those in the Tenant's
+    // namespace, because an owner could create new ones indefinitely.
     let (outside, inside) = isolation::leftovers(view);
     if !outside.is_empty() && !is_forced {
         let message = "the Pods that tried its connections are taken away";
@@ -60,14 +66,18 @@ fn gone(view: View<'_>, mut status: TenantStatus) -> TenantDecision {
         decision.effects = outside;
         return decision.wake_at(view.now);
     }
-    // Someone else's namespace, or none: there is nothing of ours to take away.
+    // The namespace does not exist or belongs to another owner, so there is nothing to delete.
     let Some(namespace) = own.filter(|_| !is_forced) else {
         let verdict = Verdict::working(Reason::Deleting, "nothing is left to be taken away");
-        return Decision::say(status, TenantPhase::Terminating, verdict).release();
+        let mut decision = Decision::say(status, TenantPhase::Terminating, verdict).release();
+        if !view.confirmed && !is_forced {
+            decision.confirm = absent(view);
+        }
+        return decision;
     };
     match view.of.spec.deletion.policy {
-        // All Tenants of the cluster go at once, and nobody asked for the end of any of them: what they
-        // have stays as it is, until there are Tenants again.
+        // The CRD's deletion deletes all Tenants at once, although nobody requested to delete any of them.
+        // Their objects stay as they are, until Tenants of the same names exist again.
         _ if view.world.is_definition_going && namespace.deleting.is_none() => {
             retain(view, status, namespace, &[], inside)
         }
@@ -75,11 +85,42 @@ fn gone(view: View<'_>, mut status: TenantStatus) -> TenantDecision {
             remove(view, status, namespace, &deadline)
         }
         DeletionPolicy::Delete => remove(view, status, namespace, &deadline),
-        DeletionPolicy::Retain => retain(view, status, namespace, POLICY, inside),
+        DeletionPolicy::Retain => retain(view, status, namespace, NOT_RETAINED, inside),
     }
 }
 
-/// The deadline counts from the deletion, not from when somebody looked.
+/// Returns the reads that verify the absence of the Tenant's objects, which the caches do not have. Without
+/// these reads, the Tenant could be released too early, and nobody would delete the objects afterwards.
+fn absent(view: View<'_>) -> Vec<LiveRead> {
+    let namespace = LiveRead::Object {
+        resource: types::NAMESPACE,
+        namespace: None,
+        name: view.of.namespace(),
+    };
+    let outside = &view.world.settings.probe_namespace;
+    let mut reads = vec![namespace, children_in(view, ResourceType::POD, outside)];
+    // If the namespace exists after all, the same reconciliation needs its children.
+    reads.extend(all_children(view));
+    reads
+}
+
+fn all_children(view: View<'_>) -> impl Iterator<Item = LiveRead> {
+    let namespace = view.of.namespace();
+    CHILDREN
+        .iter()
+        .map(move |one| children_in(view, *one, &namespace))
+}
+
+fn children_in(view: View<'_>, resource: ResourceType, namespace: &str) -> LiveRead {
+    LiveRead::Children {
+        resource,
+        namespace: namespace.to_owned(),
+        owner_kind: "Tenant",
+        owner_uid: view.of.uid.to_owned(),
+    }
+}
+
+/// Returns the deadline, counted from the deletion and not from the first reconciliation after it.
 fn begun(view: View<'_>) -> Time {
     let since = view.tenant.metadata.deletion_timestamp.as_ref();
     let since = since.map_or(view.now, |time| time.0);
@@ -87,7 +128,7 @@ fn begun(view: View<'_>) -> Time {
     Time(since.saturating_add(length).unwrap_or(Timestamp::MAX))
 }
 
-/// First it is announced, then the namespace is told to go, then it is waited for.
+/// Announces the deletion of the namespace, then deletes the namespace, then waits for it.
 fn remove(
     view: View<'_>,
     mut status: TenantStatus,
@@ -139,8 +180,8 @@ fn duration(view: View<'_>) -> String {
     view.of.spec.deletion.deadline.to_string()
 }
 
-/// What is of these types is taken away, what works is left to itself, the namespace last: until then
-/// the next look finds what is not done yet.
+/// Deletes the children of these types and releases the others. Releases the namespace last: until then,
+/// the next reconciliation finds the unfinished work.
 fn retain(
     view: View<'_>,
     mut status: TenantStatus,
@@ -158,7 +199,7 @@ fn retain(
         )
     } else {
         format!(
-            "namespace '{name}' is left with everything that runs and is stored in it; its quota, roles and policies are taken away"
+            "namespace '{name}' stays, with everything that runs and is stored in it, and with its quota and network policies; its owners lose their permissions"
         )
     };
     let verdict = Verdict::working(Reason::Deleting, message);
@@ -166,10 +207,13 @@ fn retain(
     if !is_announced {
         return decision.wake_at(view.now);
     }
+    if !view.confirmed {
+        // An object that is not found now would keep the labels of a Tenant that does not exist.
+        decision.confirm = all_children(view).collect();
+        return decision;
+    }
     decision.effects = probes;
-    let mut children: Vec<_> = view.world.children.iter().collect();
-    children.sort_by_key(|(resource, child)| !closes(*resource, child));
-    for (resource, child) in children {
+    for (resource, child) in &view.world.children {
         decision.effects.push(if taken.contains(resource) {
             Effect::Delete(target(*resource, child))
         } else {

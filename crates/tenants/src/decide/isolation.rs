@@ -1,10 +1,10 @@
-//! What is known of the isolation: tried, not assumed.
+//! Checks the network isolation of a Tenant with real connections.
 
 use std::time::Duration;
 
 use api::{
     Reason, Timestamp,
-    decide::{Effect, Fact, Fault, NoExternal, Target},
+    decide::{Effect, Fact, Fault, NoExternal, ResourceType, Target},
     names,
     status::{MESSAGE, bounded},
     tenants::{Attempted, Isolated, TenantStatus, condition, namespace_of},
@@ -22,32 +22,32 @@ use crate::{
     world::{Address, Neighbour},
 };
 
-/// A proof is as old as this at most, and somewhat more: not all at once.
+/// Interval of isolation checks. An offset per Tenant is added, so that not all checks run at once.
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// How far the next proofs are spread.
+/// Maximum offset between the checks of Tenants, in seconds.
 const SPREAD: u64 = 3600;
-/// So many Tenants are tried at a time.
+/// Maximum number of Tenants that are checked at the same time.
 pub const AT_ONCE: usize = 5;
-/// A try that did not come to its end is repeated after so long.
+/// Delay before a check that did not complete is repeated.
 const AGAIN: Duration = Duration::from_secs(60);
-/// One that found something wrong, or nothing to try, is repeated after so long: it may be mended.
+/// Delay before a check is repeated that found a violation, or nothing to probe.
 const MENDED: Duration = Duration::from_secs(600);
-/// Clocks may differ by so much.
+/// Tolerated difference between clocks.
 const SKEW: Duration = Duration::from_secs(60);
-/// Where there is no turn yet, it is looked for one after so long, and up to twice that.
+/// Minimum delay before the next attempt to get a slot. The maximum is twice that.
 const TURN: Duration = Duration::from_secs(10);
-/// A Pod that has not come to its end after so long proves nothing, whatever it waits for.
+/// Time after which an unfinished probe Pod counts as failed, whatever it waits for.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What everybody must reach, which no policy of ours can break alone.
+/// A destination that every Pod must reach. Our policies alone cannot block it.
 const DNS: &str = "the cluster's DNS";
-/// Who tried.
+/// Sources of connections.
 const INSIDE: &str = "a Pod of the Tenant";
 const OUTSIDE: &str = "a Pod outside";
-/// So many bytes of what a connection said are kept.
+/// Maximum length of the detail about a connection, in bytes.
 const DETAIL: usize = 200;
 
-/// Whether the policies of the spec are there, and no others.
+/// Returns the condition of the policies: whether those of the spec exist, and no others.
 pub(super) fn policies_fact(view: View<'_>, wanted: &[Wanted<'_>]) -> Fact {
     let fact = |value: bool, reason: Reason, message: String| Fact {
         kind: condition::NETWORK_POLICIES_READY,
@@ -97,7 +97,7 @@ fn foreign(view: View<'_>) -> String {
     )
 }
 
-/// What is to be done for a proof, and what is known.
+/// Effects, result and condition of an isolation check.
 pub(super) struct Proof {
     pub(super) effects: Vec<Effect<NoExternal>>,
     pub(super) isolation: Option<Isolated>,
@@ -114,7 +114,7 @@ fn known(value: Option<bool>, reason: Reason, message: impl Into<String>) -> Fac
     }
 }
 
-/// Whether the last proof is none any more, or is old: only then anyone must look for what to try.
+/// Returns whether the last result is invalid or old. Only then another Tenant to probe is needed.
 #[must_use]
 pub(super) fn is_due(view: View<'_>) -> bool {
     let spec = view.of.spec;
@@ -125,7 +125,7 @@ pub(super) fn is_due(view: View<'_>) -> bool {
         && !(is_current(view, stored) && view.now < next(view, stored))
 }
 
-/// The policies that are there are those that were tried.
+/// Returns whether the stored result belongs to the existing policies.
 fn is_current(view: View<'_>, stored: Option<&Isolated>) -> bool {
     stored.is_some_and(|known| known.policies.as_ref() == Some(&fingerprint(view)))
 }
@@ -143,7 +143,7 @@ fn fingerprint(view: View<'_>) -> String {
     build::fingerprint(view.of, &live)
 }
 
-/// Decides about the proof. `is_set`: everything that the spec asks for is there and ready.
+/// Decides about the isolation check. `is_set` means that all objects of the spec exist and are ready.
 pub(super) fn prove(
     view: View<'_>,
     wanted: &[Wanted<'_>],
@@ -163,7 +163,7 @@ pub(super) fn prove(
         let message = "there are no policies: 'networkPolicy.enabled' is false";
         return rest(known(Some(false), Reason::PoliciesDisabled, message), None);
     }
-    // What was tried before it was open proves nothing of afterwards.
+    // A result from before the namespace was open is invalid afterwards.
     let worthless = |proof: Proof| Proof {
         isolation: proof.isolation.map(|known| Isolated {
             policies: known.policies.filter(|_| mutant::on(Mutant::ProofOutlived)),
@@ -188,7 +188,7 @@ pub(super) fn prove(
     }
     let is_current = is_current(view, stored.as_ref());
     let due = next(view, stored.as_ref());
-    // A change of the policies makes the last proof worthless; age alone does not.
+    // A change of the policies invalidates the last result. Age alone does not.
     let meanwhile = match &stored {
         Some(known) if is_current && view.now < expiry(known) && !is_ahead(view, known) => {
             concluded(known)
@@ -203,7 +203,7 @@ pub(super) fn prove(
         return rest(meanwhile, Some(due));
     }
     if !is_set {
-        // What cannot be proven again is not said for ever.
+        // A result that cannot be renewed expires.
         let end = stored.as_ref().filter(|_| is_current).map(expiry);
         let end = end.filter(|at| *at > view.now && *at < Timestamp::MAX);
         return rest(meanwhile, end);
@@ -233,7 +233,7 @@ pub(super) fn prove(
     carry_out(view, &plans, stored, meanwhile)
 }
 
-/// It cannot be tried; later perhaps it can.
+/// Reports that the check is not possible now, and schedules a retry.
 fn untried(view: View<'_>, stored: Option<Isolated>, why: String) -> Proof {
     let at = after(view, AGAIN);
     let isolation = Isolated {
@@ -252,7 +252,7 @@ fn untried(view: View<'_>, stored: Option<Isolated>, why: String) -> Proof {
     }
 }
 
-/// So long what was proven once is said without being proven again, because it cannot be.
+/// Returns when a result expires that cannot be renewed.
 fn expiry(known: &Isolated) -> Timestamp {
     let last = known.last_proved_at.as_ref();
     let last = last.map_or(Timestamp::MAX, |time| time.0);
@@ -260,18 +260,18 @@ fn expiry(known: &Isolated) -> Timestamp {
         .unwrap_or(Timestamp::MAX)
 }
 
-/// Whether the last proof is to come, by our clock: then nobody knows how old it is.
+/// Returns whether the last check is in the future by our clock. Then its age is unknown.
 fn is_ahead(view: View<'_>, known: &Isolated) -> bool {
     let last = known.last_proved_at.as_ref();
     last.is_some_and(|time| time.0 > after(view, SKEW))
 }
 
-/// When it is tried again.
+/// Returns the time of the next check.
 fn next(view: View<'_>, stored: Option<&Isolated>) -> Timestamp {
     let Some(stored) = stored else {
         return Timestamp::MIN;
     };
-    // A time that is too far ahead was written by a clock that is wrong.
+    // A time too far in the future comes from a wrong clock.
     if let Some(retry) = &stored.retry_at {
         return Some(retry.0)
             .filter(|at| *at <= after(view, AGAIN + SKEW))
@@ -297,12 +297,12 @@ fn after(view: View<'_>, time: Duration) -> Timestamp {
     view.now.saturating_add(time).unwrap_or(Timestamp::MAX)
 }
 
-/// A number of this Tenant's own, to spread what all do.
+/// Returns a number derived from the Tenant's UID, to spread periodic work.
 fn number(view: View<'_>) -> u64 {
     u64::from_str_radix(&names::hash(view.of.uid), 16).unwrap_or(0)
 }
 
-/// What the last try says.
+/// Returns the condition from the last check.
 pub(super) fn concluded(isolation: &Isolated) -> Fact {
     let reason = Reason::from_name(&isolation.result).unwrap_or(Reason::ProofFailed);
     let find = |is_it: fn(&Attempted) -> bool| isolation.tried.iter().find(|one| is_it(one));
@@ -318,7 +318,7 @@ pub(super) fn concluded(isolation: &Isolated) -> Fact {
         };
         let mut message =
             format!("{refused} {connections} refused that must be, {passed} passed that must");
-        // One side alone proves less, and does not hide it.
+        // A check of one side only verifies less. The message reports that.
         for (from, untried) in [
             (
                 OUTSIDE,
@@ -360,7 +360,7 @@ pub(super) fn concluded(isolation: &Isolated) -> Fact {
     known(None, Reason::ProofFailed, message)
 }
 
-/// The connections of both sides.
+/// Returns the connections of both sides.
 fn plans(view: View<'_>) -> Vec<(Side, Vec<Connection>)> {
     let connection = |to: String, how: String, wanted: bool| Connection { to, how, wanted };
     let dns = connection(
@@ -387,7 +387,7 @@ fn plans(view: View<'_>) -> Vec<(Side, Vec<Connection>)> {
         let is_let_out = build::may_leave(spec, &namespace_of(name, other));
         for address in addresses {
             let entered = build::may_enter(other, &own, address.component, address.port);
-            // Only one of the two must refuse it.
+            // It suffices that one of the two Tenants blocks the connection.
             if is_let_out && entered != Some(false) {
                 continue;
             }
@@ -398,7 +398,7 @@ fn plans(view: View<'_>) -> Vec<(Side, Vec<Connection>)> {
     vec![(Side::Inside, inside), (Side::Outside, outside)]
 }
 
-/// Pods of earlier rounds: those outside, and those in the Tenant's namespace.
+/// Returns the effects that delete probe Pods: outside, and in the Tenant's namespace.
 pub(super) fn leftovers(view: View<'_>) -> (Vec<Effect<NoExternal>>, Vec<Effect<NoExternal>>) {
     let outside = probe::place(view.of, Side::Outside);
     let all = view.world.probes.iter().filter(|(_, pod)| !pod.is_deleting);
@@ -418,7 +418,7 @@ fn all_leftovers(view: View<'_>) -> Vec<Effect<NoExternal>> {
 
 fn gone(namespace: &str, pod: &PodView) -> Effect<NoExternal> {
     Effect::Delete(Target {
-        resource: probe::POD,
+        resource: ResourceType::POD,
         namespace: Some(namespace.to_owned()),
         name: pod.name.clone(),
         uid: pod.uid.clone(),
@@ -427,13 +427,13 @@ fn gone(namespace: &str, pod: &PodView) -> Effect<NoExternal> {
     })
 }
 
-/// When a Pod counts as one that does not come to its end.
+/// Returns when an unfinished probe Pod counts as failed.
 fn limit(pod: &PodView) -> Timestamp {
     let created = pod.created.unwrap_or(Timestamp::MIN);
     created.saturating_add(LIMIT).unwrap_or(Timestamp::MAX)
 }
 
-/// Makes the Pods, waits for them, reads them, and only then lets them go.
+/// Creates the probe Pods, waits for them and reads their results. They are deleted only after that.
 fn carry_out(
     view: View<'_>,
     plans: &[(Side, Vec<Connection>)],
@@ -462,10 +462,11 @@ fn carry_out(
         fact: meanwhile,
         wake: None,
     };
-    // Pods of another round, and those that try what is no longer there: what they tell proves nothing.
+    // A Pod of another round, or with an outdated plan, verifies nothing.
     let is_of_use =
         |plan: &[Connection], pod: &PodView| pod.plan.as_ref() == Some(&probe::written(plan));
-    // Each side is believed only where it was made: an owner can make Pods of any name in his namespace.
+    // A Pod counts only in the namespace of its side. An owner can create Pods of any name in the Tenant's
+    // namespace.
     let found: Vec<Option<&PodView>> = names
         .iter()
         .zip(plans)
@@ -542,14 +543,15 @@ fn carry_out(
         policies: Some(fingerprint),
         tried,
     };
-    // What they told is recorded first: they go with the next look.
+    // The result is recorded first. The next reconciliation deletes the Pods.
     proof.fact = concluded(&isolation);
     proof.isolation = Some(isolation);
     proof.wake = Some(view.now);
     proof
 }
 
-/// What a Pod told, for each that it was to try; nothing is known of what it did not tell.
+/// Returns the result of each connection in the plan of a Pod. Connections without a reported result are
+/// unknown.
 fn results(side: Side, plan: &[Connection], pod: &PodView) -> Vec<Attempted> {
     let text = pod.words.as_deref().filter(|_| pod.phase == "Succeeded");
     let mut lines = text.unwrap_or_default().lines();
@@ -575,7 +577,7 @@ fn results(side: Side, plan: &[Connection], pod: &PodView) -> Vec<Attempted> {
     plan.iter().map(one).collect()
 }
 
-/// Why a Pod told nothing.
+/// Returns the reason why a Pod reported no result.
 fn untold(pod: &PodView) -> String {
     let why = match (&pod.waiting, &pod.unschedulable, &pod.ended) {
         (Some((reason, message)), _, _) => format!("{reason} {message}"),

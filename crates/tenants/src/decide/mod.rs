@@ -1,4 +1,4 @@
-//! What to do next with a Tenant, and what to say of it.
+//! Decides the next effects and the status of a Tenant.
 
 mod cause;
 mod children;
@@ -11,14 +11,14 @@ mod tests;
 
 use api::{
     Reason, Timestamp, Verdict,
-    decide::{Decision, Effect, Fact, Fault, Input, NoExternal},
+    decide::{Decision, Effect, Fact, Fault, Input, NoExternal, ResourceType},
     names,
     tenants::{Component, ComponentPhase, Tenant, TenantPhase, TenantStatus, condition},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
-    build::{For, REDIS, SERVER, probe},
+    build::{For, REDIS, SERVER},
     world::TenantWorld,
 };
 pub use isolation::AT_ONCE;
@@ -27,16 +27,18 @@ use place::Standing;
 /// A decision about a Tenant.
 pub type TenantDecision = Decision<TenantStatus, NoExternal>;
 
-/// After so long without being ready, it is degraded, whether or not anyone says why.
+/// Time without being ready after which a Tenant is `Degraded`, even without a known cause.
 const PROVISION: std::time::Duration = std::time::Duration::from_secs(120);
 
-/// A Tenant, with everything that a decision about it is made from.
+/// A Tenant with the inputs of a decision.
 #[derive(Debug, Clone, Copy)]
 struct View<'a> {
     of: For<'a>,
     tenant: &'a Tenant,
     world: &'a TenantWorld,
     now: Timestamp,
+    /// Whether the objects in `confirm` were read from the API server in this reconciliation.
+    confirmed: bool,
 }
 
 impl View<'_> {
@@ -44,7 +46,7 @@ impl View<'_> {
         self.tenant.status.clone().unwrap_or_default()
     }
 
-    /// The UID of the Redis' Secret, if that is this Tenant's.
+    /// Returns the UID of the Redis Secret if this Tenant owns it.
     fn secret_uid(&self) -> Option<&str> {
         let owner = names::label_value(self.of.uid);
         let secret = self.world.secret.as_ref()?;
@@ -52,7 +54,7 @@ impl View<'_> {
     }
 }
 
-/// Whether someone asked to let it go without waiting.
+/// Returns whether a user requested to release the Tenant without waiting.
 #[must_use]
 pub fn is_forced(tenant: &Tenant) -> bool {
     let annotations = tenant.metadata.annotations.as_ref();
@@ -60,7 +62,7 @@ pub fn is_forced(tenant: &Tenant) -> bool {
     wish.is_some_and(|value| value == "true")
 }
 
-/// Whether it must be tried again whether a Tenant is isolated.
+/// Returns whether the isolation of a Tenant must be checked again.
 #[must_use]
 pub fn is_proof_due(tenant: &Tenant, world: &TenantWorld, now: Timestamp) -> bool {
     let of = For::new(tenant, &world.settings);
@@ -69,10 +71,11 @@ pub fn is_proof_due(tenant: &Tenant, world: &TenantWorld, now: Timestamp) -> boo
         tenant,
         world,
         now,
+        confirmed: false,
     })
 }
 
-/// Whether Pods would be made now to try it, if it were this Tenant's turn.
+/// Returns whether the decision would create probe Pods now if a slot were free.
 #[must_use]
 pub fn is_waiting_for_a_turn(tenant: &Tenant, world: &TenantWorld, now: Timestamp) -> bool {
     let decision = decide(&Input {
@@ -80,12 +83,13 @@ pub fn is_waiting_for_a_turn(tenant: &Tenant, world: &TenantWorld, now: Timestam
         world,
         now,
         fault: None,
+        confirmed: true,
     });
-    let is_probe = |effect: &Effect<NoExternal>| matches!(effect, Effect::Ensure(one) if one.resource == probe::POD);
+    let is_probe = |effect: &Effect<NoExternal>| matches!(effect, Effect::Ensure(one) if one.resource == ResourceType::POD);
     decision.effects.iter().any(is_probe)
 }
 
-/// Decides.
+/// Decides the next effects and the status.
 #[must_use]
 pub fn decide(input: &Input<'_, Tenant, TenantWorld>) -> TenantDecision {
     let view = View {
@@ -93,6 +97,7 @@ pub fn decide(input: &Input<'_, Tenant, TenantWorld>) -> TenantDecision {
         tenant: input.object,
         world: input.world,
         now: input.now,
+        confirmed: input.confirmed,
     };
     if view.tenant.metadata.deletion_timestamp.is_some() {
         return delete::decide(view);
@@ -104,7 +109,7 @@ pub fn decide(input: &Input<'_, Tenant, TenantWorld>) -> TenantDecision {
     }
 }
 
-/// Nothing can be made yet.
+/// Reports a Tenant without a usable namespace.
 fn pending(view: View<'_>, verdict: Verdict) -> TenantDecision {
     let mut status = view.status();
     status.namespace = None;
@@ -123,7 +128,7 @@ fn pending(view: View<'_>, verdict: Verdict) -> TenantDecision {
     decision
 }
 
-/// Of what is in the namespace nothing is known any more.
+/// Clears the observations of objects in the namespace, and sets their conditions to `Unknown`.
 fn unknown(status: &mut TenantStatus, reason: Reason, message: &str) -> Vec<Fact> {
     (status.server_status, status.redis_status, status.usage) = (None, None, None);
     let parts = [
@@ -145,9 +150,10 @@ fn unknown(status: &mut TenantStatus, reason: Reason, message: &str) -> Vec<Fact
     .collect()
 }
 
-/// The namespace is the Tenant's, or is about to be: everything else is made, mended and judged.
+/// Creates, repairs and evaluates all other objects. The namespace belongs to the Tenant, or will after
+/// `effects`.
 ///
-/// `fault`: why the Pods that try connections are refused.
+/// `fault` is the reason why the API server rejected the probe Pods.
 fn provided(
     view: View<'_>,
     mut effects: Vec<Effect<NoExternal>>,
@@ -156,7 +162,7 @@ fn provided(
     let wanted = children::wanted(view);
     effects.extend(children::effects(view, &wanted));
     let mut status = view.status();
-    // What is no longer asked for says nothing.
+    // Conditions of components that the spec no longer requests are removed.
     let is_gone = |kind: &str| match kind {
         condition::REDIS_READY => view.of.spec.redis.is_none(),
         condition::SERVER_READY => view.of.spec.server.is_none(),
@@ -204,7 +210,9 @@ fn provided(
     }
 }
 
-/// The whole, from its parts. `unset`: what of the rest is not as it must be.
+/// Aggregates the phase of the Tenant from its components.
+///
+/// `unset` is the message about another object that is not as desired.
 fn sum(view: View<'_>, status: &mut TenantStatus, unset: Option<String>) -> (TenantPhase, Verdict) {
     let is_set = unset.is_none();
     let parts: Vec<(&str, Component)> = [

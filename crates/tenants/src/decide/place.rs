@@ -1,4 +1,4 @@
-//! Whose the namespace is.
+//! Ownership of the namespace.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ use crate::{
     view::NamespaceView,
 };
 
-/// How it stands with the namespace.
+/// Ownership of the namespace, from the Tenant's view.
 pub(super) enum Standing {
-    /// It belongs to someone else, and is not touched.
+    /// It belongs to another owner, and is not changed.
     Taken(String),
     /// It is being deleted.
     Dying(String),
-    /// It is the Tenant's, or will be by these effects.
+    /// It belongs to the Tenant, or will after these effects.
     Ours(Vec<Effect<NoExternal>>),
 }
 
@@ -44,7 +44,7 @@ pub(super) fn standing(view: View<'_>) -> Standing {
         return Standing::Ours(labels(view, namespace).into_iter().collect());
     }
     let offered = [&namespace.retained_from, &namespace.adopt];
-    // One of the same name may have had it: restored from a backup, a Tenant is another.
+    // A former Tenant of the same name may own it: after a restore from a backup, a Tenant has another UID.
     let is_free = namespace.owner_uid.is_none()
         || namespace.owner_name.as_deref() == Some(&*names::label_value(view.of.name));
     let is_offered = is_free
@@ -57,13 +57,13 @@ pub(super) fn standing(view: View<'_>) -> Standing {
     Standing::Taken(taken(view, namespace))
 }
 
-/// Whether the namespace is this very Tenant's.
+/// Returns whether the namespace belongs to this Tenant.
 pub(super) fn is_own(view: View<'_>, namespace: &NamespaceView) -> bool {
     let has_its_name = namespace.owner_name.as_deref() == Some(&*names::label_value(view.of.name));
     match namespace.owner_uid.as_deref() {
         Some(_) if mutant::on(Mutant::NamespaceByName) && has_its_name => true,
         Some(owner) => owner == names::label_value(view.of.uid),
-        // Someone took the label away, or it was left to itself.
+        // Someone removed the label, or the namespace was released.
         None => {
             let status = view.tenant.status.as_ref();
             let known = status.and_then(|status| status.namespace_uid.as_ref());
@@ -72,7 +72,7 @@ pub(super) fn is_own(view: View<'_>, namespace: &NamespaceView) -> bool {
     }
 }
 
-/// What the deletion of a namespace waits for, after a colon.
+/// Formats the messages about resources that block the deletion of a namespace, after a colon.
 pub(super) fn remaining(namespace: &NamespaceView) -> String {
     if namespace.remaining.is_empty() {
         return String::new();
@@ -93,7 +93,7 @@ fn taken(view: View<'_>, namespace: &NamespaceView) -> String {
     }
 }
 
-/// The namespace, whatever else changed of it.
+/// Returns the namespace as a target, without a lock on its version.
 pub(super) fn target(namespace: &NamespaceView) -> Target {
     Target {
         resource: types::NAMESPACE,
@@ -105,7 +105,8 @@ pub(super) fn target(namespace: &NamespaceView) -> Target {
     }
 }
 
-/// The namespace becomes the Tenant's: refused, if it changed since it was offered.
+/// Adopts the namespace. The API server rejects the patch if the namespace changed since the offer was
+/// observed.
 fn take(view: View<'_>, namespace: &NamespaceView) -> Effect<NoExternal> {
     Effect::Patch {
         target: Target {
@@ -124,7 +125,7 @@ fn take(view: View<'_>, namespace: &NamespaceView) -> Effect<NoExternal> {
     }
 }
 
-/// What someone changed of the labels that are ours.
+/// Repairs our labels and annotations on the namespace.
 fn labels(view: View<'_>, namespace: &NamespaceView) -> Option<Effect<NoExternal>> {
     let wanted = build::namespace_labels(view.of);
     let wrong: Map<String, Value> = wanted
@@ -149,7 +150,7 @@ fn labels(view: View<'_>, namespace: &NamespaceView) -> Option<Effect<NoExternal
     })
 }
 
-/// What people are told there and is not so any more.
+/// Returns the annotations for people that changed or are obsolete.
 fn notes(view: View<'_>, namespace: &NamespaceView) -> Map<String, Value> {
     let wanted = build::notes(view.of);
     let found: BTreeMap<&String, &String> = namespace
@@ -168,7 +169,7 @@ fn notes(view: View<'_>, namespace: &NamespaceView) -> Map<String, Value> {
     set.chain(removed).collect()
 }
 
-/// The namespace is left to whoever has it: without our labels, with a word of who left it.
+/// Releases the namespace: removes our labels, and records the former owner in an annotation.
 pub(super) fn leave(view: View<'_>, namespace: &NamespaceView) -> Effect<NoExternal> {
     let labels: Map<String, Value> = build::namespace_labels(view.of)
         .into_keys()

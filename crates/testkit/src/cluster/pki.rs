@@ -1,4 +1,4 @@
-//! Certificates and kubeconfigs of one cluster: made anew for each, never reused.
+//! Certificates and kubeconfigs of one cluster, created for each and never reused.
 
 use std::{
     fs::{self, OpenOptions},

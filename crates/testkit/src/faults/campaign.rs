@@ -1,8 +1,11 @@
 //! Many plays: learns each scenario, plays all plans a few at a time, and counts.
 
+mod tally;
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     path::PathBuf,
     sync::{
         Arc,
@@ -11,34 +14,105 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow};
+use futures::{FutureExt, future::BoxFuture};
 use tokio::{sync::Semaphore, task::JoinSet};
 
+pub use self::tally::{Share, Tally};
 use super::{
-    oracles::{Oracle, Outcome, Violation},
+    oracles::{Outcome, Violation},
     plan::{self, Class, Learned, Plan},
     play::{Piece, Played, QUIET, Scenario, Theatre},
+    silent,
 };
+
+pub use super::play::NO_END;
 
 /// A point that was not reached is tried so often: a scenario's requests are not the same each time.
 const TRIES: usize = 3;
 
-/// One plan in so many may miss its point; a suite that misses more tests something else.
-const MISSED: usize = 20;
-
 /// A fault-free play, twice.
 #[derive(Clone)]
 pub struct Lesson {
+    /// Where it was played.
+    pub theatre: Arc<Theatre>,
     /// The scenario.
     pub scenario: Arc<dyn Scenario>,
     /// Its requests.
     pub learned: Learned,
     /// Its end.
     pub outcome: Arc<Outcome>,
-    /// What went wrong the first time, if it had to be learned again. To be shown: it is no accident if
-    /// it comes again.
-    pub disturbed: Option<String>,
 }
+
+/// The fault-free plays of all scenarios.
+#[derive(Clone, Default)]
+pub struct Learning {
+    /// The scenarios that can be hit.
+    pub lessons: Vec<Lesson>,
+    /// Scenarios that went wrong without any fault, as `SCENARIO/`. No plan of theirs can be judged.
+    pub divergences: Vec<(String, Vec<Violation>)>,
+    /// Scenarios whose fault-free play could not be judged.
+    pub unjudged: Vec<(String, String)>,
+    /// The files about those that went wrong.
+    pub kept: Vec<PathBuf>,
+    /// How long both plays of each scenario took.
+    pub times: Vec<(String, Duration)>,
+}
+
+impl Learning {
+    /// Whether no scenario went wrong.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.divergences.is_empty() && self.unjudged.is_empty()
+    }
+
+    /// Returns how long one play of each scenario took.
+    #[must_use]
+    pub fn play_times(&self) -> BTreeMap<&str, Duration> {
+        let all = self.times.iter();
+        all.map(|(id, took)| (id.trim_end_matches('/'), *took / 2))
+            .collect()
+    }
+
+    /// How long a scenario took.
+    fn took(&self, scenario: &str) -> Duration {
+        let mut times = self.times.iter();
+        let found = times.find(|(id, _)| id.strip_suffix('/') == Some(scenario));
+        found.map_or(Duration::ZERO, |(_, took)| *took)
+    }
+
+    fn points(&self) -> [usize; 3] {
+        points(&self.lessons)
+    }
+
+    /// Adds the two plays of a scenario.
+    fn add(&mut self, id: String, took: Duration, taught: Result<Taught>) -> Option<Knowledge> {
+        self.times.push((id.clone(), took));
+        match taught {
+            Ok(Taught::Learned(learned, outcome)) => return Some((learned, outcome)),
+            Ok(Taught::Diverges(violations, kept)) => {
+                self.divergences.push((id, violations));
+                self.kept.extend(kept);
+            }
+            Err(error) => self.unjudged.push((id, format!("{error:#}"))),
+        }
+        None
+    }
+}
+
+/// The requests of a scenario, and its end.
+type Knowledge = (Learned, Arc<Outcome>);
+
+/// What two fault-free plays came to.
+enum Taught {
+    Learned(Learned, Arc<Outcome>),
+    /// One of them went wrong.
+    Diverges(Vec<Violation>, Option<PathBuf>),
+}
+
+/// Plays a scenario without faults: compared with this end if there is one, and quiet for so long.
+type Faultless =
+    dyn Fn(Option<Arc<Outcome>>, Duration) -> BoxFuture<'static, Result<Played>> + Send + Sync;
 
 /// How a plan ended.
 #[derive(Debug)]
@@ -51,7 +125,7 @@ pub struct Verdict {
     pub was_reached: bool,
     /// How many of its faults happened, of how many.
     pub faults: (usize, usize),
-    /// How long the last play took.
+    /// How long all its plays took.
     pub took: Duration,
     /// What there is to read about one that went wrong.
     pub kept: Option<PathBuf>,
@@ -68,152 +142,86 @@ pub struct Manner {
     pub environment: Vec<(String, String)>,
 }
 
-/// The sum of a campaign.
-#[derive(Debug, Default)]
-pub struct Tally {
-    /// Write points, kinds of requests, watched resources.
-    pub points: [usize; 3],
-    /// Plans of each class: all, and those whose point was not reached.
-    pub plans: BTreeMap<Class, (usize, usize)>,
-    /// Plans with a violation.
-    pub divergences: Vec<(String, Vec<Violation>)>,
-    /// Plans that could not be judged: they count as divergences.
-    pub unjudged: Vec<(String, String)>,
-    /// Points that were not reached.
-    pub unreached: Vec<String>,
-    /// How many faults happened, of how many that were planned.
-    pub faults: (usize, usize),
-    /// From the first play to the last.
-    pub took: Duration,
-}
-
-impl Tally {
-    /// How many plans showed a green that was not true.
-    #[must_use]
-    pub fn false_greens(&self) -> usize {
-        let all = self.divergences.iter();
-        all.filter(|(_, violations)| {
-            violations
-                .iter()
-                .any(|one| one.oracle == Oracle::NoFalseGreen)
-        })
-        .count()
-    }
-
-    /// Whether every plan ended as it should, and nearly every one hit what it was meant to.
-    #[must_use]
-    pub fn is_clean(&self) -> bool {
-        let all: usize = self.plans.values().map(|(count, _)| count).sum();
-        let has_hit = self.unreached.len() <= all / MISSED;
-        self.divergences.is_empty() && self.unjudged.is_empty() && has_hit
-    }
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [writes, routes, watched] = self.points;
-        writeln!(
-            out,
-            "points: {writes} writes, {routes} kinds of requests, {watched} watched resources"
-        )?;
-        let mut all = 0;
-        for (class, (count, unreached)) in &self.plans {
-            all += count;
-            write!(out, "plans: {count:>5}  {}", class.words())?;
-            match unreached {
-                0 => writeln!(out)?,
-                some => writeln!(out, " ({some} not reached)")?,
-            }
-        }
-        let (hit, planned) = self.faults;
-        writeln!(out, "faults: {hit} of {planned} happened")?;
-        writeln!(
-            out,
-            "{all} plans, {} divergences, {} not judged, {} false greens, {:.0} s",
-            self.divergences.len(),
-            self.unjudged.len(),
-            self.false_greens(),
-            self.took.as_secs_f64()
-        )
-    }
-}
-
-/// Plays each scenario twice without a fault; the second must end as the first did.
+/// Plays each scenario twice without a fault; the second must end as the first did. Their requests may
+/// differ. A play that goes wrong is not repeated: it is a divergence like any other.
 ///
 /// # Errors
-/// When a play without faults goes wrong, or is not repeatable.
+/// When a task panics.
 pub async fn learn(
-    theatre: &Arc<Theatre>,
-    scenarios: &[Arc<dyn Scenario>],
+    scenarios: &[(Arc<Theatre>, Arc<dyn Scenario>)],
     parallel: usize,
     quiet: Duration,
-) -> Result<Vec<Lesson>> {
+) -> Result<Learning> {
     let gate = Arc::new(Semaphore::new(parallel));
     let mut plays = JoinSet::new();
-    for (place, scenario) in scenarios.iter().enumerate() {
+    // Long ones first: they would be waited for at the end.
+    let mut order: Vec<_> = scenarios.iter().enumerate().collect();
+    order.sort_by_key(|(_, (_, scenario))| std::cmp::Reverse(scenario.limit()));
+    for (place, (theatre, scenario)) in order {
         let (theatre, gate) = (Arc::clone(theatre), Arc::clone(&gate));
         let scenario = Arc::clone(scenario);
         plays.spawn(async move {
             let _permit = gate.acquire().await;
-            // A machine with much to do may disturb one; two in a row are no accident.
-            let lesson = match twice(&theatre, &scenario, quiet).await {
-                Ok(lesson) => lesson,
-                Err(first) => Lesson {
-                    disturbed: Some(format!("{first:#}")),
-                    ..twice(&theatre, &scenario, quiet).await?
-                },
+            let begin = Instant::now();
+            let play = {
+                let (theatre, scenario) = (Arc::clone(&theatre), Arc::clone(&scenario));
+                move |baseline, quiet| {
+                    let (theatre, scenario) = (Arc::clone(&theatre), Arc::clone(&scenario));
+                    async move { faultless(&theatre, &scenario, baseline, quiet).await }.boxed()
+                }
             };
-            anyhow::Ok((place, lesson))
+            let taught = twice(&play, quiet).await;
+            (place, theatre, scenario, begin.elapsed(), taught)
         });
     }
-    let mut lessons = BTreeMap::new();
-    let mut wrong = Vec::new();
-    while let Some(ended) = plays.join_next().await {
-        match ended? {
-            Ok((place, lesson)) => {
-                lessons.insert(place, lesson);
-            }
-            Err(error) => wrong.push(format!("{error:#}")),
+    let mut ended = BTreeMap::new();
+    while let Some(one) = plays.join_next().await {
+        let (place, theatre, scenario, took, taught) = one?;
+        ended.insert(place, (theatre, scenario, took, taught));
+    }
+    let mut learning = Learning::default();
+    for (theatre, scenario, took, taught) in ended.into_values() {
+        let id = format!("{}/", scenario.name());
+        if let Some((learned, outcome)) = learning.add(id, took, taught) {
+            learning.lessons.push(Lesson {
+                theatre,
+                scenario,
+                learned,
+                outcome,
+            });
         }
     }
-    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    Ok(lessons.into_values().collect())
+    Ok(learning)
 }
 
-async fn twice(theatre: &Theatre, scenario: &Arc<dyn Scenario>, quiet: Duration) -> Result<Lesson> {
-    let first = faultless(theatre, scenario, None, QUIET).await?;
-    let second = faultless(theatre, scenario, Some(&first.outcome), quiet).await?;
-    Ok(Lesson {
-        scenario: Arc::clone(scenario),
-        learned: first.learned.and(second.learned),
-        outcome: Arc::new(first.outcome),
-        disturbed: None,
-    })
+async fn twice(play: &Faultless, quiet: Duration) -> Result<Taught> {
+    let first = play(None, QUIET).await?;
+    if !first.violations.is_empty() {
+        return Ok(Taught::Diverges(first.violations, first.kept));
+    }
+    let outcome = Arc::new(first.outcome);
+    let second = play(Some(Arc::clone(&outcome)), quiet).await?;
+    if !second.violations.is_empty() {
+        return Ok(Taught::Diverges(second.violations, second.kept));
+    }
+    Ok(Taught::Learned(first.learned.and(second.learned), outcome))
 }
 
 async fn faultless(
     theatre: &Theatre,
     scenario: &Arc<dyn Scenario>,
-    baseline: Option<&Outcome>,
+    baseline: Option<Arc<Outcome>>,
     quiet: Duration,
 ) -> Result<Played> {
-    let name = scenario.name();
     let piece = Piece {
         scenario: scenario.as_ref(),
         script: &[],
-        baseline,
+        baseline: baseline.as_deref(),
         environment: &[],
         quiet,
     };
     let played = theatre.play(piece).await;
-    let played = played.with_context(|| format!("'{name}' without faults"))?;
-    ensure!(
-        played.violations.is_empty(),
-        "'{name}' without faults: {}; {:?}",
-        words(&played.violations),
-        played.kept
-    );
-    Ok(played)
+    played.with_context(|| format!("'{}' without faults", scenario.name()))
 }
 
 /// All plans for what was learned, with so many compound ones.
@@ -242,6 +250,15 @@ pub fn plans(lessons: &[Lesson], compound: u64) -> Vec<Plan> {
     plans
 }
 
+/// Returns all plans with a silent watch for what was learned.
+#[must_use]
+pub fn silent_plans(lessons: &[Lesson]) -> Vec<Plan> {
+    let known = known(lessons);
+    let all = known.iter();
+    all.flat_map(|(name, learned)| silent::plans(name, learned))
+        .collect()
+}
+
 /// What was learned, by the scenarios' names.
 #[must_use]
 pub fn known(lessons: &[Lesson]) -> Vec<(&'static str, Learned)> {
@@ -253,72 +270,48 @@ pub fn known(lessons: &[Lesson]) -> Vec<(&'static str, Learned)> {
 /// Plays plans, and tells of each as it ends.
 ///
 /// # Errors
-/// When a task panics.
+/// When a task panics, or a plan's scenario was not learned.
 pub async fn run(
-    theatre: &Arc<Theatre>,
-    lessons: &[Lesson],
-    plans: Vec<Plan>,
+    learning: &Learning,
+    mut plans: Vec<Plan>,
     manner: &Manner,
     mut told: impl FnMut(&str, &Result<Verdict>),
 ) -> Result<Tally> {
     let begin = Instant::now();
-    let mut tally = Tally {
-        points: points(lessons),
-        ..Tally::default()
-    };
+    // Long ones first: they would be waited for at the end.
+    let length = |plan: &Plan| learning.took(plan.scenario) + silent::longest(&plan.script);
+    plans.sort_by_key(|plan| std::cmp::Reverse(length(plan)));
+    let mut tally = Tally::of(learning);
+    let known = known(&learning.lessons);
     let gate = Arc::new(Semaphore::new(manner.parallel));
     let is_over = Arc::new(AtomicBool::new(false));
     let mut plays = JoinSet::new();
     for plan in plans {
-        let Some(lesson) = lessons
+        let Some(lesson) = learning
+            .lessons
             .iter()
             .find(|lesson| lesson.scenario.name() == plan.scenario)
         else {
             return Err(anyhow!("no scenario '{}'", plan.scenario));
         };
-        let (theatre, gate, lesson) = (Arc::clone(theatre), Arc::clone(&gate), lesson.clone());
+        let (gate, lesson) = (Arc::clone(&gate), lesson.clone());
         let (is_over, environment) = (Arc::clone(&is_over), manner.environment.clone());
         plays.spawn(async move {
             let _permit = gate.acquire().await;
             if is_over.load(Ordering::Relaxed) {
                 return None;
             }
-            let id = plan.id();
-            let class = plan.class;
-            Some((
-                id,
-                class,
-                attempt(&theatre, &lesson, plan, &environment).await,
-            ))
+            let verdict = attempt(&lesson, plan.clone(), &environment).await;
+            Some((plan, verdict))
         });
     }
     while let Some(ended) = plays.join_next().await {
-        let Some((id, class, verdict)) = ended? else {
+        let Some((plan, verdict)) = ended? else {
             continue;
         };
-        told(&id, &verdict);
-        let counts = tally.plans.entry(class).or_default();
-        counts.0 += 1;
-        let is_bad = match verdict {
-            Err(error) => {
-                tally.unjudged.push((id, format!("{error:#}")));
-                true
-            }
-            Ok(verdict) => {
-                tally.faults.0 += verdict.faults.0;
-                tally.faults.1 += verdict.faults.1;
-                if !verdict.was_reached {
-                    counts.1 += 1;
-                    tally.unreached.push(id.clone());
-                }
-                let is_bad = !verdict.violations.is_empty();
-                if is_bad {
-                    tally.divergences.push((id, verdict.violations));
-                }
-                is_bad
-            }
-        };
-        if is_bad && manner.stops_at_first {
+        told(&plan.id(), &verdict);
+        let varies = plan::varies(&known, &plan);
+        if tally.add(&plan, varies, verdict) && manner.stops_at_first {
             is_over.store(true, Ordering::Relaxed);
         }
     }
@@ -326,13 +319,9 @@ pub async fn run(
     Ok(tally)
 }
 
-async fn attempt(
-    theatre: &Theatre,
-    lesson: &Lesson,
-    plan: Plan,
-    environment: &[(String, String)],
-) -> Result<Verdict> {
+async fn attempt(lesson: &Lesson, plan: Plan, environment: &[(String, String)]) -> Result<Verdict> {
     let mut tries = 0;
+    let mut took = Duration::ZERO;
     loop {
         tries += 1;
         let piece = Piece {
@@ -342,9 +331,11 @@ async fn attempt(
             environment,
             quiet: QUIET,
         };
-        let played = theatre.play(piece).await?;
+        let played = lesson.theatre.play(piece).await?;
+        took += played.took;
         // That a watch told nothing is no matter of luck.
-        let is_final = plan.class == Class::Watch || tries == TRIES;
+        let is_of_watches = matches!(plan.class, Class::Watch | Class::Silent);
+        let is_final = is_of_watches || tries == TRIES;
         let was_reached = plan.script.is_empty() || played.hits.iter().any(|hit| *hit);
         if was_reached || is_final || !played.violations.is_empty() {
             return Ok(Verdict {
@@ -355,7 +346,7 @@ async fn attempt(
                     plan.script.len(),
                 ),
                 plan,
-                took: played.took,
+                took,
                 kept: played.kept,
             });
         }

@@ -371,9 +371,27 @@ fn run_status(whole: &Value) -> Value {
         }
         *version = past;
     }
+    if let Some(steps) = status["steps"].as_array() {
+        end["timeline"] = timeline(steps);
+    }
     let generation = &whole["metadata"]["generation"];
     end["isObserved"] = json!(status["observedGeneration"] == *generation);
     end
+}
+
+/// The last step, and how often the timeline came to an end. The steps before depend on when the
+/// operator looked: a step that nobody saw is not in it.
+fn timeline(steps: &[Value]) -> Value {
+    let last = steps.last().unwrap_or(&Value::Null);
+    let is_end = |step: &&Value| {
+        ["Succeeded", "Failed"]
+            .iter()
+            .any(|one| step["phase"] == *one)
+    };
+    json!({
+        "last": kept(last, &["phase", "attempt", "outcome", "reason"]),
+        "ends": steps.iter().filter(is_end).count(),
+    })
 }
 
 fn kept(value: &Value, names: &[&str]) -> Value {

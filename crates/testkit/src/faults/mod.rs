@@ -13,5 +13,6 @@ pub mod plan;
 pub mod play;
 pub mod point;
 pub mod proxy;
+pub mod silent;
 pub mod specs;
 pub mod witness;

@@ -1,5 +1,8 @@
 //! From what a fault-free play showed to the plans that hit it.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
@@ -95,13 +98,21 @@ pub enum Class {
     Route,
     /// A watch that is late, cut, or too old.
     Watch,
+    /// A watch that is open and silent.
+    Silent,
     /// Several at once, by a seed.
     Compound,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Write, Self::Route, Self::Watch, Self::Compound];
+    pub const ALL: [Self; 5] = [
+        Self::Write,
+        Self::Route,
+        Self::Watch,
+        Self::Silent,
+        Self::Compound,
+    ];
 
     /// In a report.
     #[must_use]
@@ -110,6 +121,7 @@ impl Class {
             Self::Write => "writes × crash before, after, relayed, lost answer, refusal",
             Self::Route => "kinds of requests × refusals and broken answers",
             Self::Watch => "watches × late, together, cut, 410",
+            Self::Silent => "watches × silent for 15 s and 120 s",
             Self::Compound => "seeded compound schedules",
         }
     }
@@ -148,7 +160,9 @@ impl Plan {
 /// # Errors
 /// When something of it is no fault.
 pub fn of_words(scenario: &'static str, words: &str) -> Result<Plan> {
-    let script: Result<Vec<Injection>> = words.split('+').map(str::parse).collect();
+    // Without faults: as it was learned.
+    let parts = words.split('+').filter(|_| !words.is_empty());
+    let script: Result<Vec<Injection>> = parts.map(str::parse).collect();
     Ok(Plan {
         scenario,
         class: Class::Compound,
@@ -260,8 +274,9 @@ pub fn compound(scenario: &'static str, learned: &Learned, seed: u64) -> Plan {
             }),
             _ => first(&learned.watched, draw).map(|resource| {
                 let fault = match dice.below(4) {
-                    0 => WatchFault::Stale(500 + dice.below(LATE)),
-                    1 => WatchFault::Collapsed(500 + dice.below(LATE)),
+                    // No later than alone: oracles count on it.
+                    0 => WatchFault::Stale(500 + dice.below(LATE - 500)),
+                    1 => WatchFault::Collapsed(500 + dice.below(LATE - 500)),
                     2 => WatchFault::Cut(1 + dice.below(5)),
                     _ => WatchFault::Gone(1 + dice.below(5)),
                 };
@@ -279,21 +294,21 @@ pub fn compound(scenario: &'static str, learned: &Learned, seed: u64) -> Plan {
     }
 }
 
-/// Those that hit something in each play: not only writes that one of those that were learned from made.
+/// Whether a plan hits nothing but requests that not every fault-free play makes.
 #[must_use]
-pub fn steady(learned: &[(&'static str, Learned)], plans: Vec<Plan>) -> Vec<Plan> {
-    let varies = |scenario: &str, injection: &Injection| match injection {
+pub fn varies(learned: &[(&'static str, Learned)], plan: &Plan) -> bool {
+    let is_varying = |injection: &Injection| match injection {
         Injection::Request { point, .. } => learned
             .iter()
-            .any(|(name, one)| *name == scenario && one.varying.contains(point)),
+            .any(|(name, one)| *name == plan.scenario && one.varying.contains(point)),
         Injection::Watch { .. } => false,
     };
-    let is_steady = |plan: &Plan| !plan.script.iter().all(|one| varies(plan.scenario, one));
-    plans.into_iter().filter(is_steady).collect()
+    !plan.script.is_empty() && plan.script.iter().all(is_varying)
 }
 
 /// A share of `plans` of this size, of all classes and scenarios: of each those that are first by a hash
-/// of the seed and their id.
+/// of the seed and their id. With fewer plans than groups, the seed chooses the groups, too: over all
+/// seeds none is left out.
 #[must_use]
 pub fn share(plans: Vec<Plan>, size: usize, seed: u64) -> Vec<Plan> {
     // One after the other from each group: none is left out while another has many.
@@ -305,9 +320,12 @@ pub fn share(plans: Vec<Plan>, size: usize, seed: u64) -> Vec<Plan> {
     for group in groups.values_mut() {
         group.sort_by_key(|plan| std::cmp::Reverse(rank(seed, &plan.id())));
     }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|((class, scenario), _)| rank(seed, &format!("{class:?} {scenario}")));
+    let mut groups: Vec<Vec<Plan>> = groups.into_iter().map(|(_, group)| group).collect();
     let mut chosen = Vec::new();
-    while chosen.len() < size && groups.values().any(|group| !group.is_empty()) {
-        for group in groups.values_mut() {
+    while chosen.len() < size && groups.iter().any(|group| !group.is_empty()) {
+        for group in &mut groups {
             if chosen.len() < size {
                 chosen.extend(group.pop());
             }
@@ -324,7 +342,7 @@ fn first<T: ToString>(choices: &BTreeSet<T>, seed: u64) -> Option<&T> {
 }
 
 /// FNV-1a, mixed: the same on every machine and for ever.
-fn rank(seed: u64, words: &str) -> u64 {
+pub(super) fn rank(seed: u64, words: &str) -> u64 {
     let hash = words
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
@@ -370,198 +388,5 @@ impl Dice {
     fn of<'a, T>(&mut self, choices: &'a [T]) -> Option<&'a T> {
         let count = u32::try_from(choices.len()).unwrap_or(u32::MAX);
         choices.get(self.below(count) as usize)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn point(verb: &str, resource: &str, name: &str, nth: u32) -> Point {
-        Point {
-            route: Route::new(verb, resource),
-            name: name.to_owned(),
-            nth,
-        }
-    }
-
-    fn learned() -> Learned {
-        Learned {
-            writes: BTreeSet::from([
-                point("create", "jobs", "work-1", 1),
-                point("patch", "taskruns/status", "work", 1),
-                point("patch", "taskruns/status", "work", 2),
-            ]),
-            routes: BTreeSet::from([
-                Route::new("create", "jobs"),
-                Route::new("patch", "taskruns/status"),
-                Route::new("watch", "jobs"),
-            ]),
-            watched: BTreeSet::from(["jobs".to_owned(), "pods".to_owned()]),
-            varying: BTreeSet::new(),
-        }
-    }
-
-    #[test]
-    fn every_write_is_hit_in_five_ways() {
-        let plans = of_writes("success", &learned());
-        assert_eq!(plans.len(), 3 * 5);
-        let ids: BTreeSet<String> = plans.iter().map(Plan::id).collect();
-        assert_eq!(ids.len(), plans.len(), "ids are unique");
-        assert!(
-            ids.contains("success/create-jobs:work-1#1=kill-before"),
-            "{ids:?}"
-        );
-        for lost in ["lost-reset", "lost-504"] {
-            assert!(ids.iter().any(|id| id.ends_with(lost)), "{ids:?}");
-        }
-    }
-
-    #[test]
-    fn every_route_is_hit_once_with_each_answer_in_the_first_scenario_that_has_it() {
-        let mut second = learned();
-        second.routes.insert(Route::new("delete", "jobs"));
-        let plans = of_routes(&[("success", learned()), ("delete", second)]);
-        assert_eq!(plans.len(), 4 * 8);
-        let elsewhere = plans.iter().filter(|plan| plan.scenario == "delete");
-        assert_eq!(elsewhere.count(), 8);
-    }
-
-    #[test]
-    fn a_watch_is_cut_in_half_where_it_has_something_to_tell() {
-        let torn = |learned: &[(&'static str, Learned)]| {
-            let all = of_routes(learned).into_iter();
-            let torn = all.filter(|plan| plan.id().contains("watch-jobs:#1=truncated"));
-            torn.map(|plan| plan.scenario).collect::<Vec<_>>()
-        };
-        let silent = Learned {
-            watched: BTreeSet::new(),
-            ..learned()
-        };
-        assert_eq!(
-            torn(&[("silent", silent.clone()), ("busy", learned())]),
-            ["busy"]
-        );
-        assert!(torn(&[("silent", silent)]).is_empty());
-    }
-
-    #[test]
-    fn a_beginning_is_hit_once_and_what_is_told_each_time() {
-        let mut longer = learned();
-        let last = point("delete", "jobs", "work-1", 1);
-        longer.writes.insert(last.clone());
-        let left = longer.clone().without_beginning(&learned()).writes;
-        let told = |nth| point("patch", "taskruns/status", "work", nth);
-        assert_eq!(left, BTreeSet::from([last.clone(), told(1), told(2)]));
-
-        // Once, by a late watch, the beginning made this write: here it is another one.
-        let mut beginning = learned();
-        beginning.writes.insert(last.clone());
-        beginning.varying.insert(last.clone());
-        let left = longer.without_beginning(&beginning).writes;
-        assert!(left.contains(&last));
-    }
-
-    #[test]
-    fn what_one_of_two_plays_did_is_hit_but_not_in_a_share() {
-        let seldom = point("patch", "taskruns/status", "work", 3);
-        let mut once = learned();
-        once.writes.insert(seldom.clone());
-        let both = learned().and(once);
-        assert_eq!(both.varying, BTreeSet::from([seldom.clone()]));
-        let all = of_writes("success", &both);
-        assert_eq!(all.len(), 4 * 5);
-        let certain = point("patch", "taskruns/status", "work", 2);
-        let known = [("success", both)];
-        let left = steady(&known, all);
-        assert_eq!(left.len(), 3 * 5);
-        let ids: Vec<String> = left.iter().map(Plan::id).collect();
-        assert!(ids.iter().all(|id| !id.contains("#3")), "{ids:?}");
-        let mixed = Plan {
-            script: vec![hit(seldom, Fault::Reset, 1), hit(certain, Fault::Reset, 1)],
-            ..compound("success", &known[0].1, 1)
-        };
-        assert_eq!(steady(&known, vec![mixed]).len(), 1);
-    }
-
-    #[test]
-    fn every_watched_resource_is_late_cut_and_too_old() {
-        assert_eq!(of_watches("success", &learned()).len(), 2 * 4);
-    }
-
-    #[test]
-    fn an_id_is_enough_to_play_it_again() {
-        for plan in of_writes("success", &learned()) {
-            let id = plan.id();
-            let (_, words) = id.split_once('/').unwrap();
-            let again = of_words("success", words).unwrap();
-            assert_eq!(again.script, plan.script, "{id}");
-        }
-        assert!(of_words("success", "create-jobs").is_err());
-    }
-
-    #[test]
-    fn one_point_more_changes_few_schedules() {
-        let mut more = learned();
-        more.writes.insert(point("delete", "jobs", "work-1", 1));
-        let changed = (0..100)
-            .filter(|seed| {
-                compound("success", &learned(), *seed).script
-                    != compound("success", &more, *seed).script
-            })
-            .count();
-        assert!((1..60).contains(&changed), "{changed} of 100");
-    }
-
-    #[test]
-    fn a_seed_is_a_schedule() {
-        let one = compound("success", &learned(), 7);
-        assert_eq!(one, compound("success", &learned(), 7));
-        assert_eq!(one.id(), "success/seed-7");
-        let others: BTreeSet<String> = (0..50)
-            .map(|seed| format!("{:?}", compound("success", &learned(), seed).script))
-            .collect();
-        assert!(others.len() > 45, "{} different ones", others.len());
-        for seed in 0..200 {
-            let count = compound("success", &learned(), seed).script.len();
-            assert!((2..=4).contains(&count), "{count} faults");
-        }
-    }
-
-    #[test]
-    fn a_share_is_fixed_and_leaves_no_group_out() {
-        let mut all = of_writes("success", &learned());
-        all.extend(of_watches("success", &learned()));
-        all.push(compound("retry", &learned(), 1));
-        let some = share(all.clone(), 6, 3);
-        assert_eq!(some, share(all.clone(), 6, 3));
-        assert_eq!(some.len(), 6);
-        assert!(some.iter().any(|plan| plan.scenario == "retry"));
-        for class in [Class::Write, Class::Watch, Class::Compound] {
-            assert!(some.iter().any(|plan| plan.class == class), "{class:?}");
-        }
-        assert_eq!(share(all.clone(), 1000, 3).len(), all.len());
-    }
-
-    #[test]
-    fn only_the_first_renewals_of_a_lease_are_points() {
-        let traced = |point: Point| Traced {
-            at: std::time::Instant::now(),
-            point,
-            namespace: String::new(),
-            code: Some(200),
-            fault: None,
-        };
-        let mut trace: Vec<Traced> = (1..=9)
-            .map(|nth| traced(point("update", "leases", "tasks", nth)))
-            .collect();
-        trace.push(traced(point("watch", "jobs", "", 1)));
-        trace.push(traced(point("watch", "nodes", "", 1)));
-        trace.push(traced(point("create", "jobs", "work-1", 1)));
-        let learned = Learned::of(&trace, &BTreeSet::from(["jobs".to_owned()]));
-        assert_eq!(learned.writes.len(), 3);
-        assert_eq!(learned.watched, BTreeSet::from(["jobs".to_owned()]));
-        assert_eq!(learned.routes.len(), 4);
-        assert_eq!(learned.without_election().writes.len(), 1);
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -29,6 +29,7 @@ use super::{
     plan::Learned,
     point::Injection,
     proxy::{PLAY as PLAY_LABEL, Part, Traced},
+    silent,
     witness::{Seen, Witness},
 };
 use crate::{audit::AuditLog, git::Network, operator, suite, wait::until};
@@ -50,6 +51,9 @@ const STILL_WHEN_LEARNING: Duration = Duration::from_millis(4000);
 
 /// After that, nothing may be written for this long, unless a play is to be watched for longer.
 pub const QUIET: Duration = Duration::from_millis(2000);
+
+/// Begins the words about a play whose own waits were in vain: no oracle saw that.
+pub const NO_END: &str = "it did not come to its end";
 
 /// Says whether what an object claims is so; of what only the scenario can know.
 pub type Proof = Box<dyn Fn(&Seen) -> Result<(), String> + Send + Sync>;
@@ -103,9 +107,9 @@ pub struct Theatre {
     pub config: Config,
     /// The cluster's own network.
     pub network: Arc<Network>,
-    /// What the witness watches.
+    /// What the family watches: a part of what the witness does.
     pub watched: Vec<ApiResource>,
-    /// Sees every version of every object.
+    /// Sees every version of every object, of other families, too.
     pub witness: Arc<Witness>,
     /// What agents tell.
     pub ledger: Arc<Ledger>,
@@ -133,7 +137,19 @@ pub struct Stage {
     /// The operators.
     pub crew: Crew,
     witness: Arc<Witness>,
-    canaries: Mutex<Vec<String>>,
+    /// What the play's family watches; the witness may watch more.
+    watched: Vec<ApiResource>,
+    /// How long a watch is silent at most: each wait is longer by this time.
+    silence: Duration,
+    hidden: Mutex<Hidden>,
+}
+
+/// What a scenario told of itself, for the oracles.
+#[derive(Default)]
+struct Hidden {
+    canaries: Vec<String>,
+    private: Vec<String>,
+    proof: Option<Proof>,
 }
 
 impl Stage {
@@ -152,10 +168,30 @@ impl Stage {
         (PLAY_LABEL, &self.namespace)
     }
 
+    fn hidden(&self) -> MutexGuard<'_, Hidden> {
+        self.hidden.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A text that may be in Secrets and nowhere else.
     pub fn canary(&self, text: &str) {
-        let mut canaries = self.canaries.lock().unwrap_or_else(PoisonError::into_inner);
-        canaries.push(text.to_owned());
+        self.hidden().canaries.push(text.to_owned());
+    }
+
+    /// A text that objects may have in their specs, and that nothing may repeat: no log, metric, Event or
+    /// status.
+    pub fn private(&self, text: &str) {
+        self.hidden().private.push(text.to_owned());
+    }
+
+    /// Says early whether claims are borne out: this judges also a play that does not come to its end.
+    pub fn bears_out(&self, proof: Proof) {
+        self.hidden().proof = Some(proof);
+    }
+
+    /// Returns the limit of a wait: it is longer while a watch may be silent.
+    #[must_use]
+    pub fn limit(&self, usual: Duration) -> Duration {
+        usual + self.silence
     }
 
     /// Waits for what the witness sees: the last version of everything that is there.
@@ -168,8 +204,9 @@ impl Stage {
         limit: Duration,
         look: impl Fn(&[Seen]) -> Result<T, String>,
     ) -> Result<T> {
-        until(what, limit, async || {
-            Ok(look(&self.witness.now(&self.namespace)))
+        until(what, self.limit(limit), async || {
+            let now = self.witness.now(&self.namespace, &self.watched);
+            Ok(look(&now))
         })
         .await
     }
@@ -261,22 +298,24 @@ impl Theatre {
             ledger: Arc::clone(&self.ledger),
             crew,
             witness: Arc::clone(&self.witness),
-            canaries: Mutex::new(Vec::new()),
+            watched: self.watched.clone(),
+            silence: silent::longest(script),
+            hidden: Mutex::default(),
         };
         let begin = Instant::now();
         let mut violations = Vec::new();
         let went = |error: &anyhow::Error| Violation {
             oracle: Oracle::SameEnd,
-            words: format!("it did not come to its end: {error:#}"),
+            words: format!("{NO_END}: {error:#}"),
         };
-        let proof = match tokio::time::timeout(scenario.limit(), scenario.play(&stage)).await {
+        let limit = stage.limit(scenario.limit());
+        let proof = match tokio::time::timeout(limit, scenario.play(&stage)).await {
             Ok(Ok(proof)) => Some(proof),
             Ok(Err(error)) => {
                 violations.push(went(&error));
                 None
             }
             Err(_elapsed) => {
-                let limit = scenario.limit();
                 violations.push(went(&anyhow::anyhow!("it took longer than {limit:?}")));
                 None
             }
@@ -285,6 +324,10 @@ impl Theatre {
             self.converged(&stage, baseline).await;
         }
         stage.crew.calm();
+        if proof.is_some() && !stage.silence.is_zero() {
+            // Events of the silence come now, and the operator may record what they report.
+            self.converged(&stage, baseline).await;
+        }
         let end = self.audit.mark(&self.client).await?;
         tokio::time::sleep(quiet).await;
         let metrics = stage.crew.metrics().await;
@@ -299,7 +342,12 @@ impl Theatre {
         let audit = mine(self.audit.entries(&self.client, start).await?);
         let late = mine(self.audit.entries(&self.client, end).await?);
         let (trace, hits) = (stage.crew.trace(), stage.crew.hits());
-        let Stage { crew, canaries, .. } = stage;
+        let Stage {
+            crew,
+            hidden,
+            silence,
+            ..
+        } = stage;
         let (logs, ends) = match crew.dismiss().await {
             Ok(left) => left,
             Err(error) => {
@@ -311,7 +359,7 @@ impl Theatre {
             oracle: Oracle::NoLeak,
             words,
         }));
-        let seen = self.witness.of(namespace);
+        let seen = self.witness.of(namespace, &self.watched);
         // The operator watches the Events of others; the witness sees its own.
         let news = seen
             .iter()
@@ -323,9 +371,11 @@ impl Theatre {
         let changed = changed.collect();
         let learned = Learned::of(&trace, &changed);
         let effects = self.ledger.effects(namespace);
-        let canaries = canaries
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
+        let Hidden {
+            canaries,
+            private,
+            proof: early,
+        } = hidden.into_inner().unwrap_or_else(PoisonError::into_inner);
         let trusting = |_: &Seen| Ok(());
         let evidence = Evidence {
             home: namespace,
@@ -336,10 +386,12 @@ impl Theatre {
             logs: &logs,
             metrics: &metrics,
             canaries: &canaries,
-            bears_out: match &proof {
+            private: &private,
+            bears_out: match proof.as_ref().or(early.as_ref()) {
                 Some(proof) => proof.as_ref(),
                 None => &trusting,
             },
+            silence,
         };
         let outcome = Outcome::of(&evidence);
         violations.extend(oracles::judge(&evidence, baseline.unwrap_or(&outcome)));
@@ -405,7 +457,7 @@ impl Theatre {
         // A process that was killed at the very end has a successor, who must be watched, too; and what
         // was repaired may turn away from its end once more (drift/create-events:#4=kill-after).
         let mut since = None;
-        while begin.elapsed() < CONVERGE {
+        while begin.elapsed() < stage.limit(CONVERGE) {
             tokio::time::sleep(Duration::from_millis(100)).await;
             if since.is_none() && self.is_there(stage, baseline).await {
                 since = Some(Instant::now());
@@ -425,12 +477,12 @@ impl Theatre {
         let home = &stage.namespace;
         let is_there = match baseline {
             Some(baseline) => {
-                let now = Canonical::of(&self.witness.of(home), home);
+                let now = Canonical::of(&self.witness.of(home, &self.watched), home);
                 canonical::difference(&baseline.canonical, &now).is_empty()
             }
             // What is being deleted takes the kubelet's time, not the operator's.
             None => {
-                let now = self.witness.now(home);
+                let now = self.witness.now(home, &self.watched);
                 let metadata = |one: &Seen| one.object["metadata"].clone();
                 now.iter()
                     .all(|one| metadata(one)["deletionTimestamp"].is_null())
@@ -470,7 +522,7 @@ impl Theatre {
         Api::<Pod>::namespaced(self.client.clone(), home)
             .delete_collection(&params, &ListParams::default())
             .await?;
-        for seen in self.witness.now(home) {
+        for seen in self.witness.now(home, &self.watched) {
             let metadata = &seen.object["metadata"];
             if !metadata["namespace"].is_null() || seen.name == home {
                 continue;
@@ -486,7 +538,7 @@ impl Theatre {
 
     /// Takes all finalizers off: nobody is there any more to do it.
     async fn release(&self, namespace: &str) -> Result<()> {
-        for seen in self.witness.now(namespace) {
+        for seen in self.witness.now(namespace, &self.watched) {
             let metadata = &seen.object["metadata"];
             let finalizers = metadata["finalizers"].as_array();
             // The cluster takes its own ones off.

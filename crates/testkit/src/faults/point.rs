@@ -1,6 +1,6 @@
 //! What can be hit, and with what.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, time::Duration};
 
 use anyhow::{Context, Error, Result, bail};
 
@@ -136,6 +136,20 @@ pub enum WatchFault {
     Cut(u32),
     /// After so many events the stream ends, and the next watch is answered with 410.
     Gone(u32),
+    /// From the first event about an object of the play, watches stay open and deliver nothing for so many
+    /// milliseconds: no event, no bookmark, no end. A watch that is opened meanwhile delivers its listing.
+    Silent(u32),
+}
+
+impl WatchFault {
+    /// Returns how long a watch is silent because of this fault.
+    #[must_use]
+    pub fn silence(self) -> Duration {
+        match self {
+            Self::Silent(time) => Duration::from_millis(u64::from(time)),
+            Self::Stale(_) | Self::Collapsed(_) | Self::Cut(_) | Self::Gone(_) => Duration::ZERO,
+        }
+    }
 }
 
 impl fmt::Display for WatchFault {
@@ -145,6 +159,7 @@ impl fmt::Display for WatchFault {
             Self::Collapsed(time) => write!(out, "collapsed-{time}"),
             Self::Cut(after) => write!(out, "cut-{after}"),
             Self::Gone(after) => write!(out, "gone-{after}"),
+            Self::Silent(time) => write!(out, "silent-{time}"),
         }
     }
 }
@@ -240,6 +255,7 @@ fn watch_fault(how: &str) -> Result<Option<WatchFault>> {
         "collapsed" => WatchFault::Collapsed(number),
         "cut" => WatchFault::Cut(number),
         "gone" => WatchFault::Gone(number),
+        "silent" => WatchFault::Silent(number),
         "lost" => return Ok(None),
         other => bail!("no fault '{other}' of watches"),
     }))
@@ -254,6 +270,7 @@ mod tests {
         for words in [
             "watch-jobs=stale-2500",
             "watch-taskruns=gone-2",
+            "watch-pods=silent-15000",
             "watch-agents:#1=409x2",
             "watch-agents:#1=lost-504",
             "create-jobs:work-7-v1#1=kill-after",

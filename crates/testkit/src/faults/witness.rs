@@ -196,19 +196,21 @@ impl Witness {
         Ok(())
     }
 
-    /// Every version of a play's objects, those of one resource in the order in which they were seen.
+    /// Every version of a play's objects of these resources, those of one resource in the order in which
+    /// they were seen.
     ///
     /// A play is a namespace, all namespaces that have its name in theirs, and what of no namespace has
     /// it in its own.
     #[must_use]
-    pub fn of(&self, play: &str) -> Vec<Seen> {
-        locked(&self.kept).of(play)
+    pub fn of(&self, play: &str, resources: &[ApiResource]) -> Vec<Seen> {
+        let plurals: BTreeSet<&str> = resources.iter().map(|one| one.plural.as_str()).collect();
+        locked(&self.kept).of(play, &plurals)
     }
 
     /// The last version of each object of a play that is still there, by resource and name.
     #[must_use]
-    pub fn now(&self, play: &str) -> Vec<Seen> {
-        let seen = self.of(play);
+    pub fn now(&self, play: &str, resources: &[ApiResource]) -> Vec<Seen> {
+        let seen = self.of(play, resources);
         present(&seen).into_iter().cloned().collect()
     }
 
@@ -280,9 +282,13 @@ impl Kept {
         self.broken.get_or_insert(why);
     }
 
-    fn of(&self, play: &str) -> Vec<Seen> {
+    fn of(&self, play: &str, plurals: &BTreeSet<&str>) -> Vec<Seen> {
         let of_it = self.seen.iter().filter(|(place, _)| is_of(place, play));
-        let mut all: Vec<Seen> = of_it.flat_map(|(_, seen)| seen.iter().cloned()).collect();
+        let mut all: Vec<Seen> = of_it
+            .flat_map(|(_, seen)| seen.iter())
+            .filter(|one| plurals.contains(one.resource.as_str()))
+            .cloned()
+            .collect();
         // Each place is in order already.
         all.sort_by_key(|one| one.at);
         all

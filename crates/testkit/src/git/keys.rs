@@ -1,4 +1,4 @@
-//! Certificate, keys and password of one server: made anew for each.
+//! Certificate, keys and password of one server, created for each.
 
 use std::{
     fs::{self, File},

@@ -1,4 +1,4 @@
-//! Rules of the cluster that refuse a Pod or Job: Pod Security, webhooks, policies.
+//! Admission rules of the cluster that reject a Pod or Job: Pod Security, webhooks, policies.
 
 use api::Reason;
 
@@ -12,7 +12,7 @@ use crate::{
     world::{ObjectRef, World},
 };
 
-/// The link for `violates PodSecurity "restricted:latest": …`.
+/// Returns the link for `violates PodSecurity "restricted:latest": …`.
 pub(super) fn pod_security_link(world: &World, namespace: &str, refusal: &Refusal<'_>) -> Link {
     let quoted = refusal.message.split('"').collect::<Vec<_>>();
     let at = quoted
@@ -43,12 +43,13 @@ pub(super) fn pod_security_link(world: &World, namespace: &str, refusal: &Refusa
     }
 }
 
-/// Our Pods satisfy the strictest level: something changes them.
+/// Explains a Pod that violates Pod Security. Our Pods satisfy the strictest level, so something
+/// else changes them.
 pub(super) fn pod_security(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
     altered(scene.world, scene.namespace(), refusal)
 }
 
-/// A Pod of ours that does not satisfy 'restricted' any more.
+/// Explains a Pod of Orchestrator that no longer satisfies 'restricted'.
 pub(super) fn altered(world: &World, namespace: &str, refusal: &Refusal<'_>) -> Finding {
     let object = ObjectRef::cluster("Namespace", namespace);
     let link = pod_security_link(world, namespace, refusal);
@@ -74,8 +75,8 @@ pub(super) fn webhook(scene: Scene<'_>, refusal: &Refusal<'_>, answers: bool) ->
     }
 }
 
-/// A webhook that refuses, or does not answer. `whose` would have to be changed, and `after` says what
-/// comes then.
+/// Explains a webhook that rejects the request or does not respond. `whose` is the object to be
+/// changed, and `after` is the sentence about the time after that change.
 pub(super) fn hook(refusal: &Refusal<'_>, answers: bool, whose: &str, after: &str) -> Finding {
     let name = refusal
         .message
@@ -136,7 +137,7 @@ pub(super) fn policy(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
         .then(commands::retry_after_edit(scene))
 }
 
-/// `ValidatingAdmissionPolicy 'p' with binding 'b' denied request: …`.
+/// Explains `ValidatingAdmissionPolicy 'p' with binding 'b' denied request: …`.
 pub(super) fn ruled(refusal: &Refusal<'_>, whose: &str, after: &str) -> Finding {
     let rest = refusal
         .message
@@ -170,7 +171,7 @@ pub(super) fn denied(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
     .then(commands::edit_agent(scene, "change what is refused"))
 }
 
-/// A rule that has no name.
+/// Explains an admission rule that has no name.
 pub(super) fn forbidden(
     namespace: &str,
     refusal: &Refusal<'_>,

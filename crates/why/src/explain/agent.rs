@@ -1,4 +1,4 @@
-//! Agents: as what was asked about, and as what a run waits for.
+//! Agents: as the target of the question, and as the blocker of a run.
 
 use api::{Reason, status::condition};
 
@@ -16,7 +16,7 @@ fn object(agent: &AgentView) -> ObjectRef {
     ObjectRef::namespaced("Agent", &agent.meta.namespace, &agent.meta.name)
 }
 
-/// Why an Agent is or is not ready.
+/// Explains why an Agent is or is not ready.
 pub(super) fn explain(world: &World, agent: &AgentView) -> Explanation {
     let progress = &agent.status.progress;
     let ready = progress.condition(condition::READY);
@@ -69,7 +69,7 @@ fn not_seen(world: &World, agent: &AgentView) -> Option<Finding> {
     operator::not_seen(world, &looked)
 }
 
-/// Its own link, then what it lacks.
+/// Returns the Agent's own link, followed by the missing objects.
 fn stand(world: &World, agent: &AgentView) -> Finding {
     let ready = agent.status.progress.condition(condition::READY);
     let says_ready = ready.is_some_and(|ready| ready.status == "True");
@@ -135,7 +135,8 @@ fn stand(world: &World, agent: &AgentView) -> Finding {
         Health::Waiting,
         &format!("is not ready: missing {}", names.join(", ")),
     ));
-    // They do not depend on each other, so the chain ends with one link for all of them.
+    // The missing objects do not depend on each other, so the chain ends with one link for all of
+    // them.
     if let Some((first, rest)) = missing.split_first() {
         let mut deepest = absent(world, agent, first);
         for need in rest {
@@ -160,7 +161,7 @@ fn stand(world: &World, agent: &AgentView) -> Finding {
     finding.then(commands::edit(&object(agent), "or name another"))
 }
 
-/// Where to create it: not everything has a namespace.
+/// Returns the namespace for the advice. Only ServiceAccounts are namespaced; classes are not.
 fn place(missing: &[&Need], namespace: &str) -> String {
     let is_here = |need: &&&Need| need.kind == "ServiceAccount";
     match (missing.iter().filter(is_here).count(), missing.len()) {
@@ -184,7 +185,7 @@ fn absent(world: &World, agent: &AgentView, need: &Need) -> Link {
     .seen("looked for it", "not found", Some(&world.now))
 }
 
-/// What its readiness depends on and is known to be missing.
+/// Returns the missing objects on which readiness depends.
 fn missing<'a>(world: &World, agent: &'a AgentView) -> Vec<&'a Need> {
     let is_missing = |need: &&Need| {
         !matches!(need.kind.as_str(), "Secret" | "ConfigMap")
@@ -193,7 +194,8 @@ fn missing<'a>(world: &World, agent: &'a AgentView) -> Vec<&'a Need> {
     agent.needs.iter().filter(is_missing).collect()
 }
 
-/// Readiness does not look at Secrets: one that is missing will stop each run.
+/// Reports missing Secrets and ConfigMaps. Readiness ignores them, but a missing one blocks every
+/// run.
 fn secrets(world: &World, agent: &AgentView, mut finding: Finding) -> Finding {
     let gone = agent.needs.iter().filter(|need| {
         matches!(need.kind.as_str(), "Secret" | "ConfigMap")
@@ -240,7 +242,7 @@ fn secrets(world: &World, agent: &AgentView, mut finding: Finding) -> Finding {
     finding
 }
 
-/// What a run that has no Job waits for, if it is its Agent.
+/// Explains a run without a Job that waits for its Agent.
 pub(super) fn blocking(scene: Scene<'_>) -> Option<Finding> {
     let world = scene.world;
     let name = &scene.run.agent_name;
@@ -282,12 +284,12 @@ pub(super) fn blocking(scene: Scene<'_>) -> Option<Finding> {
     let mut finding = unreadable(world, agent)
         .or_else(|| not_seen(world, agent))
         .unwrap_or_else(|| stand(world, agent));
-    // What contradicts the Agent's status may be just what the run's says.
+    // The finding may contradict the Agent's status but agree with the run's status.
     finding.is_newer = false;
     if finding.state != State::Ready {
         return Some(finding);
     }
-    // It was waited for and is there: the operator goes on in a moment.
+    // The run waited for the Agent, and the Agent is ready now. The operator continues in a moment.
     if !matches!(said, Some(Reason::AgentNotFound | Reason::AgentNotReady)) {
         return None;
     }
@@ -304,7 +306,7 @@ pub(super) fn blocking(scene: Scene<'_>) -> Option<Finding> {
     Some(finding.newer().maybe(operator::log(world)))
 }
 
-/// ` (it waits until 10:20:11Z (in 5m))`.
+/// Formats the deadline: ` (it waits until 10:20:11Z (in 5m))`.
 fn until(scene: Scene<'_>) -> String {
     let deadline = scene.status().deadline_at.as_ref();
     deadline.map_or_else(String::new, |deadline| {

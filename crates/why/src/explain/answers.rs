@@ -1,4 +1,4 @@
-//! What the API server answered the operator, whatever it asked for.
+//! Responses of the API server to any request of the operator.
 
 use api::{Reason, status::Progress};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -10,23 +10,23 @@ use crate::{
     world::{ObjectRef, World},
 };
 
-/// For which reason, whether it applies, and who tells of it.
+/// A rule: the reason, whether the rule applies, and the function that explains it.
 pub(super) type Teller<S> = (Reason, bool, fn(S) -> Finding);
 
-/// What the first says that knows the reason.
+/// Returns the finding of the first rule that applies to the reason.
 pub(super) fn tell<S: Copy>(of: S, reason: Reason, tellers: &[Teller<S>]) -> Option<Finding> {
     let mut tellers = tellers.iter();
     let (_, _, tell) = tellers.find(|(known, applies, _)| *known == reason && *applies)?;
     Some(tell(of))
 }
 
-/// Someone for whom the operator asks.
+/// The object for which the operator sent the request.
 pub(super) struct Asker<'a> {
     pub(super) world: &'a World,
     pub(super) object: ObjectRef,
-    /// What people call it.
+    /// The noun for the object in messages.
     pub(super) word: &'static str,
-    /// Where its children are.
+    /// The namespace of its children.
     pub(super) namespace: &'a str,
     pub(super) progress: &'a Progress,
 }
@@ -40,24 +40,27 @@ impl Asker<'_> {
         self.progress.last_updated.as_ref()
     }
 
-    /// `the next try, at 10:05:53Z (in 42s),`.
+    /// Formats the time of the next try: `the next try, at 10:05:53Z (in 42s),`.
     pub(super) fn next_try(&self) -> String {
         let retry = self.progress.retry.as_ref();
-        retry.map_or_else(
+        let at = retry.and_then(|retry| retry.next_at.as_ref());
+        at.map_or_else(
             || "the next try".to_owned(),
-            |retry| format!("the next try, at {},", self.world.when(&retry.next_at)),
+            |at| format!("the next try, at {},", self.world.when(at)),
         )
     }
 
-    /// ` at 10:05:53Z (in 42s)`, or nothing.
+    /// Formats the time of the next try as ` at 10:05:53Z (in 42s)`, or as an empty string if it is
+    /// unknown.
     pub(super) fn tried_at(&self) -> String {
         let retry = self.progress.retry.as_ref();
-        self.world.ago(retry.map(|retry| &retry.next_at))
+        self.world
+            .ago(retry.and_then(|retry| retry.next_at.as_ref()))
     }
 }
 
-/// The operator may not do it. `place`: ` in namespace 'x'`, where that matters; `advice`: what helps
-/// beside the chart.
+/// Explains that the operator lacks a permission. `place` is ` in namespace 'x'` if the namespace
+/// matters. `advice` is a remedy other than the chart.
 pub(super) fn denied(asker: &Asker<'_>, place: &str, advice: &str) -> Finding {
     let message = asker.message();
     let what = said::request(message).map_or("do it", |request| request.what);
@@ -91,7 +94,7 @@ pub(super) fn denied(asker: &Asker<'_>, place: &str, advice: &str) -> Finding {
     finding.maybe(operator::log(asker.world))
 }
 
-/// The API server did not answer, or not well.
+/// Explains that the API server did not respond, or responded with an error.
 pub(super) fn unavailable(asker: &Asker<'_>) -> Finding {
     let link = Link::new(
         ObjectRef::cluster("APIServer", "kubernetes"),
@@ -123,7 +126,7 @@ pub(super) fn unavailable(asker: &Asker<'_>) -> Finding {
     .maybe(operator::log(asker.world))
 }
 
-/// A fault of ours.
+/// Explains an internal error of the operator.
 pub(super) fn internal(asker: &Asker<'_>) -> Finding {
     let word = asker.word;
     let link = Link::new(

@@ -1,5 +1,5 @@
-//! Whom a DocsRun's reason points at: its Secret, its repository, the operator's configuration, the
-//! Agent; each with what to do about it.
+//! The object that causes a DocsRun's reason: its Secret, its repository, the operator's
+//! configuration, or the Agent. Each cause comes with advice.
 
 use api::Reason;
 
@@ -17,22 +17,23 @@ pub(super) fn repository(docs: &DocsView) -> ObjectRef {
     ObjectRef::cluster("Repository", &docs.repository)
 }
 
-/// The operator's configuration: no object that its users could read under this name.
+/// Returns a reference to the operator's configuration. Users cannot read an object under this
+/// name.
 pub(super) fn setting(name: &str) -> ObjectRef {
     ObjectRef::cluster("Configuration", name)
 }
 
-/// What to do about something: in words, and to type.
+/// A cause, with advice as text and as commands.
 pub(super) struct Blame {
     pub(super) link: Link,
-    /// A sentence without its end: what comes after it depends on whether the run is over.
+    /// A sentence without its end. The end depends on whether the run has finished.
     pub(super) advice: String,
     pub(super) next: Vec<Command>,
-    /// Whether the run cannot succeed as it is: only another one can.
+    /// Whether this run can no longer succeed, so that a new run is necessary.
     pub(super) is_final: bool,
 }
 
-/// Whom a reason points at, below the Pod; none where the Pod itself is all that there is.
+/// Returns the cause of a reason, below the Pod, or `None` if the Pod itself is the deepest object.
 pub(super) fn blame(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option<Blame> {
     if let Some(blame) = of_secret(scene, docs, reason) {
         return Some(blame);
@@ -159,7 +160,8 @@ fn of_secret(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option<Blame>
 
 const KEYS: &str = "'username' and 'password' (https), or 'identity' and 'known_hosts' (ssh), 'ca.crt' (a private authority)";
 
-/// Values come from files: a command line is stored and seen by others.
+/// Returns the command that creates the Secret. Values come from files, because a command line is
+/// stored and visible to others.
 pub(super) fn create_secret(scene: Scene<'_>, name: &str) -> Command {
     Command::new(
         format!(
@@ -289,7 +291,7 @@ fn of_repository(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option<Bl
     })
 }
 
-/// With the credentials of whoever types it.
+/// Returns the command that reads the branch, with the credentials of the user who runs it.
 pub(super) fn ls_remote(docs: &DocsView, branch: &str) -> Command {
     Command::new(
         format!(

@@ -1,4 +1,4 @@
-//! Commands with real names, each made in one place.
+//! Suggested commands with real object names. Each command is built in one place.
 
 use super::{docs, scene::Scene};
 use crate::{
@@ -6,13 +6,14 @@ use crate::{
     world::{ContainerState, ObjectRef, PodView},
 };
 
-/// ` -n team`, or nothing for an object of the cluster.
+/// Formats ` -n team`, or an empty string for a cluster-scoped object.
 fn namespace(object: &ObjectRef) -> String {
     let named = object.namespace.as_deref().filter(|name| !name.is_empty());
     named.map_or_else(String::new, |name| format!(" -n {name}"))
 }
 
-/// What kubectl calls a kind. Our own go by short names: others have a `taskrun`, too.
+/// Returns the resource name for kubectl. Our kinds use their short names, because other projects
+/// also have a `taskrun`.
 pub(super) fn resource(kind: &str) -> String {
     match kind {
         "TaskRun" => "otr".to_owned(),
@@ -64,7 +65,7 @@ pub(super) fn delete(object: &ObjectRef, purpose: &str) -> Command {
     Command::new(run, purpose)
 }
 
-/// All objects of a kind in a namespace.
+/// Returns the command that lists all objects of a kind in a namespace.
 pub(super) fn list(kind: &str, within: &str, purpose: &str) -> Command {
     Command::new(
         format!("kubectl get {} -n {within}", resource(kind)),
@@ -72,13 +73,15 @@ pub(super) fn list(kind: &str, within: &str, purpose: &str) -> Command {
     )
 }
 
-/// With the server's notes of who set which field.
+/// Returns the command that prints an object with its managed fields, which show the field
+/// managers.
 pub(super) fn who(object: &ObjectRef, purpose: &str) -> Command {
     let Command { run, purpose } = yaml(object, purpose);
     Command::new(format!("{run} --show-managed-fields"), purpose)
 }
 
-/// Makes what is missing. Values come from files: a command line is stored and seen by others.
+/// Returns the command that creates a missing object. Values come from files, because a command
+/// line is stored and visible to others.
 pub(super) fn create(need: &str, name: &str, key: Option<&str>, within: &str) -> Command {
     let with_key = key.map_or_else(
         || ", its values from files".to_owned(),
@@ -110,7 +113,7 @@ pub(super) fn edit_agent(scene: Scene<'_>, purpose: &str) -> Command {
     edit(&scene.here("Agent", &scene.run.agent_name), purpose)
 }
 
-/// The run's agent again, with the same files.
+/// Returns the command that runs the run's agent again, with the same files.
 pub(super) fn retry(scene: Scene<'_>) -> Command {
     let purpose = match &scene.run.docs {
         Some(_) => "run it again: another DocsRun with the same spec and branch",
@@ -119,7 +122,7 @@ pub(super) fn retry(scene: Scene<'_>) -> Command {
     orc(scene, "retry", "", purpose)
 }
 
-/// A command of our own about the run.
+/// Returns an `orc` command for the run.
 pub(super) fn orc(scene: Scene<'_>, verb: &str, flags: &str, purpose: &str) -> Command {
     let run = format!(
         "orc {verb} {} -n {}{flags}",
@@ -129,13 +132,14 @@ pub(super) fn orc(scene: Scene<'_>, verb: &str, flags: &str, purpose: &str) -> C
     Command::new(run, purpose)
 }
 
-/// Again, but only if the Agent was changed: otherwise the run goes on by itself.
+/// Returns the retry command for the case that the Agent was changed. Otherwise the run continues
+/// automatically.
 pub(super) fn retry_after_edit(scene: Scene<'_>) -> Command {
     let Command { run, .. } = retry(scene);
     Command::new(run, "only if you changed the Agent: run it again")
 }
 
-/// The log of the container that counts.
+/// Returns the command that prints the log of the current container.
 pub(super) fn logs(scene: Scene<'_>, pod: &PodView) -> Command {
     let is_well = matches!(pod.state(), ContainerState::Ended { code: 0, .. });
     match docs::step_of(scene, pod).filter(|_| !is_well) {
@@ -170,12 +174,13 @@ pub(super) fn wait(scene: Scene<'_>) -> Command {
     orc(scene, "wait", "", "wait for the end")
 }
 
-/// The same question about the run again.
+/// Returns the command that repeats `orc why` for the run.
 pub(super) fn look_again(scene: Scene<'_>) -> Command {
     again(scene.kind(), &scene.run.meta.name, scene.namespace())
 }
 
-/// The same question again; within nothing, if it is an object of the cluster.
+/// Returns the command that repeats `orc why` for an object. `within` is empty for a cluster-scoped
+/// object.
 pub(super) fn again(kind: &str, name: &str, within: &str) -> Command {
     let place = match within {
         "" => String::new(),
@@ -187,7 +192,7 @@ pub(super) fn again(kind: &str, name: &str, within: &str) -> Command {
     )
 }
 
-/// When a node's kubelet was last heard of.
+/// Returns the command that prints the time of the last heartbeat of a node's kubelet.
 pub(super) fn heartbeat(node: &str) -> Command {
     Command::new(
         format!(

@@ -12,15 +12,17 @@ use crate::{
     world::PodView,
 };
 
-/// What an edit of the Agent means to a run that has its Job already.
+/// The effect of an edit of the Agent on a run that already has its Job.
 pub(super) const AFTER_EDIT: &str = "If you change the Agent, run it again (orc retry) afterwards: this run's Job keeps the old values. Otherwise it goes on by itself.";
-/// The same where nothing but another Job helps.
+/// The advice for a problem that only a new Job can fix.
 pub(super) const THEN_AGAIN: &str =
     "Then run it again (orc retry): this run's Job keeps the old values.";
-/// The operator makes a run's own files again within seconds, if it can.
+/// Time in seconds after which the operator should have recreated a run's own files. It normally
+/// does so within seconds.
 const OWN_FILES: i64 = 60;
 
-/// What a waiting container's words mean; `None` if they are the ordinary ones of a start.
+/// Explains the reason of a waiting container, or returns `None` if the reason is normal for a
+/// start.
 pub(super) fn waiting(
     scene: Scene<'_>,
     pod: &PodView,
@@ -50,14 +52,14 @@ pub(super) fn waiting(
     }
 }
 
-/// What someone said, where and when.
+/// A message with its source and time.
 pub(super) struct Words<'a> {
     pub(super) source: String,
     pub(super) message: &'a str,
     pub(super) at: Option<&'a Time>,
-    /// Since when it is so.
+    /// The time since when the problem exists.
     pub(super) since: Option<&'a Time>,
-    /// Whether the run has ended.
+    /// Whether the run has finished.
     pub(super) is_over: bool,
 }
 
@@ -65,7 +67,8 @@ fn container(pod: &PodView) -> &str {
     pod.current().map_or("agent", |agent| agent.name.as_str())
 }
 
-/// A container's state has no time: that of the newest warning about the Pod, or the Pod's.
+/// Returns the time of the newest warning about the Pod, otherwise the Pod's creation time. A
+/// container's state itself has no time.
 fn seen_last<'a>(scene: Scene<'a>, pod: &'a PodView) -> Option<&'a Time> {
     let warning = scene.warning(
         &pod.meta.uid,
@@ -76,7 +79,7 @@ fn seen_last<'a>(scene: Scene<'a>, pod: &'a PodView) -> Option<&'a Time> {
         .or(pod.meta.created.as_ref())
 }
 
-/// Why an image cannot be pulled.
+/// The reason why an image cannot be pulled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pull {
     Never,
@@ -88,11 +91,11 @@ pub(super) enum Pull {
     Other,
 }
 
-/// What to do about a registry that cannot be reached, whosever the image is.
+/// Advice for an unreachable registry, for an image of any component.
 pub(super) const UNREACHABLE: &str = "Check the registry and the node's way to it. The kubelet tries again by itself, every 5 minutes or more often.";
 
 impl Pull {
-    /// By the kubelet's word, then by the registry's.
+    /// Classifies the kubelet's reason first, then the registry's message.
     pub(super) fn of(reason: &str, message: &str) -> Self {
         let lower = message.to_lowercase();
         let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
@@ -130,7 +133,7 @@ impl Pull {
         }
     }
 
-    /// In words.
+    /// Returns the reason as text.
     pub(super) fn why(self) -> &'static str {
         match self {
             Self::Never => "it is not on the node, and 'imagePullPolicy: Never' forbids a pull",
@@ -146,7 +149,7 @@ impl Pull {
     }
 }
 
-/// What the kubelet says of an image that it cannot pull.
+/// The reasons that the kubelet sets if it cannot pull an image.
 pub(super) const PULLS: &[&str] = &[
     "ErrImagePull",
     "ImagePullBackOff",
@@ -256,13 +259,13 @@ pub(super) fn root(scene: Scene<'_>, pod: &PodView, words: &Words<'_>) -> Findin
     .then(commands::retry(scene))
 }
 
-/// `… image has non-numeric user (app), …`.
+/// Parses `… image has non-numeric user (app), …`.
 pub(super) fn named_user(message: &str) -> Option<&str> {
     let (_, rest) = message.split_once("non-numeric user (")?;
     rest.split(')').next()
 }
 
-/// What a message says is missing: kind, name, key.
+/// Parses the missing object from a message: kind, name, key.
 pub(crate) fn missing_thing(message: &str) -> Option<(&'static str, String, Option<String>)> {
     let kinds = [("Secret", "secret"), ("ConfigMap", "configmap")];
     // `couldn't find key K in Secret team/token`
@@ -290,7 +293,7 @@ pub(crate) fn missing_thing(message: &str) -> Option<(&'static str, String, Opti
     })
 }
 
-/// A Secret or ConfigMap that is missing, or lacks a key; `object` waits for it.
+/// Explains a Secret or ConfigMap that is missing or lacks a key. `object` waits for it.
 pub(super) fn secret(
     scene: Scene<'_>,
     object: crate::world::ObjectRef,
@@ -470,7 +473,7 @@ fn not_startable(scene: Scene<'_>, pod: &PodView, words: &Words<'_>) -> Finding 
     .then(commands::describe(&pod.object(), "the kubelet's Events"))
 }
 
-/// What comes last in a chain of errors is what went wrong: `: exec: "/agent": …`.
+/// Returns the last part of a chain of errors, which is the actual cause: `: exec: "/agent": …`.
 pub(super) fn last_words(message: &str) -> String {
     message
         .find("exec: ")

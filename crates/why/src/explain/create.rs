@@ -1,5 +1,5 @@
-//! A Pod or Job that the API server does not let in: quota, LimitRange, things that it names and
-//! that are missing. Rules of the cluster are in [`admission`].
+//! A Pod or Job that the API server rejects: quota, LimitRange, and missing objects that it
+//! references. Admission rules of the cluster are in [`admission`].
 
 use api::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -15,20 +15,20 @@ use crate::{
     world::{JobView, ObjectRef, QuotaView, World},
 };
 
-/// What was refused, in whose words.
+/// A rejected request, with the message of the rejection.
 pub(super) struct Refusal<'a> {
     /// `Pod` or `Job`.
     pub(super) what: &'a str,
     pub(super) message: &'a str,
-    /// Where the words are from.
+    /// The source of the message.
     pub(super) source: &'a str,
     pub(super) at: Option<&'a Time>,
-    /// Since when it is refused.
+    /// The time of the first rejection.
     pub(super) since: Option<&'a Time>,
 }
 
 impl Refusal<'_> {
-    /// Whether an edit of the Agent counts by itself.
+    /// Returns a sentence on whether an edit of the Agent takes effect without a retry.
     pub(super) fn after_edit(&self) -> &'static str {
         match self.what {
             "Pod" => AFTER_EDIT,
@@ -36,7 +36,7 @@ impl Refusal<'_> {
         }
     }
 
-    /// The same where nothing but a changed Agent helps.
+    /// Returns the same sentence for a problem that only a change of the Agent can fix.
     fn then_again(&self) -> &'static str {
         match self.what {
             "Pod" => THEN_AGAIN,
@@ -45,7 +45,8 @@ impl Refusal<'_> {
     }
 }
 
-/// A Job without a Pod: what the Job controller was answered, or that nothing is known yet.
+/// Explains a Job without a Pod: by the response to the Job controller, or by stating that nothing
+/// is known yet.
 pub(super) fn no_pod(scene: Scene<'_>, job: &JobView) -> Finding {
     let about = job.object();
     let Some(event) = scene.warning(&job.meta.uid, &["FailedCreate"]) else {
@@ -113,7 +114,7 @@ fn nothing_said(scene: Scene<'_>, job: &JobView) -> Finding {
     ))
 }
 
-/// ` ×7`, or nothing.
+/// Formats a count as ` ×7`, or as an empty string for a single time.
 pub(super) fn times(count: i32) -> String {
     if count > 1 {
         format!(" ×{count}")
@@ -122,7 +123,7 @@ pub(super) fn times(count: i32) -> String {
     }
 }
 
-/// Which rule refused something.
+/// The rule that rejected the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
     NamesMissing,
@@ -135,12 +136,12 @@ pub(super) enum Rule {
     Policy,
     Invalid,
     Denied,
-    /// None: the API server had a bad moment.
+    /// No rule: the API server had a temporary problem.
     Unanswered,
 }
 
 impl Rule {
-    /// By the API server's words: it has no codes for these.
+    /// Classifies the API server's message, because these rejections have no codes of their own.
     pub(super) fn of(message: &str) -> Self {
         let lower = message.to_lowercase();
         let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
@@ -176,7 +177,7 @@ impl Rule {
     }
 }
 
-/// What a refusal means; `above` is the link of the object that was to create it.
+/// Explains a rejection. `above` is the link of the object that sent the request.
 pub(super) fn explain(scene: Scene<'_>, refusal: &Refusal<'_>, above: Link) -> Finding {
     let finding = match Rule::of(refusal.message) {
         Rule::NamesMissing => names_missing(scene, refusal),
@@ -203,21 +204,21 @@ pub(super) fn seen(link: Link, refusal: &Refusal<'_>) -> Link {
         .seen(refusal.source, refusal.message, refusal.at)
 }
 
-/// What a quota refused, with what is used of it by now.
+/// A rejection by a quota, with the current usage of the quota.
 pub(super) struct Exceeded<'a> {
     pub(super) name: &'a str,
     /// Resource and amount.
     pub(super) asked: Vec<(&'a str, &'a str)>,
-    /// Used, allowed and asked for, in words.
+    /// The used, allowed and requested amounts as text.
     words: String,
-    /// As it is now, if it could be read.
+    /// The current quota, if it could be read.
     live: Option<&'a QuotaView>,
     pub(super) has_room: bool,
-    /// Whether it allows none of something.
+    /// Whether the quota allows zero of a resource.
     pub(super) is_zero: bool,
 }
 
-/// Takes `exceeded quota: NAME, requested: …, used: …, limited: …` apart.
+/// Parses `exceeded quota: NAME, requested: …, used: …, limited: …`.
 pub(super) fn exceeded<'a>(world: &'a World, message: &'a str) -> Exceeded<'a> {
     let after = |word: &str, end: &str| -> &'a str {
         let rest = message.split_once(word).map_or("", |(_, rest)| rest);
@@ -260,7 +261,7 @@ pub(super) fn exceeded<'a>(world: &'a World, message: &'a str) -> Exceeded<'a> {
     }
 }
 
-/// The link of a quota that refused something.
+/// Returns the link for a quota that rejected a request.
 pub(super) fn quota_link(
     world: &World,
     object: ObjectRef,
@@ -362,7 +363,7 @@ fn quota(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
     }
 }
 
-/// Whether what was asked for fits in by now.
+/// Returns whether the requested amounts fit into the quota now.
 fn fits(quota: &QuotaView, asked: &[(&str, &str)]) -> bool {
     !asked.is_empty()
         && asked.iter().all(|(resource, amount)| {
@@ -376,7 +377,8 @@ fn fits(quota: &QuotaView, asked: &[(&str, &str)]) -> bool {
         })
 }
 
-/// The quota and the fields that it wants: `failed quota: NAME: must specify limits.cpu for: agent`.
+/// Returns the quota and the fields that it requires, from `failed quota: NAME: must specify
+/// limits.cpu for: agent`.
 pub(super) fn unset(message: &str) -> (&str, &str) {
     let rest = message
         .split_once("failed quota: ")
@@ -409,16 +411,17 @@ fn unlimited(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
     .then(commands::retry(scene))
 }
 
-/// What a LimitRange refuses.
+/// A rejection by a LimitRange.
 pub(super) struct Beyond {
-    /// Which resource is bounded.
+    /// The limited resource.
     pub(super) resource: String,
-    /// By whom: if it cannot be told, the namespace.
+    /// The LimitRange, or the namespace if the LimitRange is unknown.
     pub(super) object: ObjectRef,
     pub(super) link: Link,
 }
 
-/// `maximum cpu usage per Container is 1, but limit is 2`. `who` asks for it, in that namespace.
+/// Parses `maximum cpu usage per Container is 1, but limit is 2`. `who` is the object in that
+/// namespace that requests the amount.
 pub(super) fn beyond(world: &World, namespace: &str, who: &str, refusal: &Refusal<'_>) -> Beyond {
     let lower = refusal.message.to_lowercase();
     let resource = ["maximum ", "minimum "]
@@ -468,7 +471,7 @@ fn limit_range(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
         .then(commands::retry_after_edit(scene))
 }
 
-/// Kind and name of what a Pod names and that is not there.
+/// Returns the kind and name of the missing object that a Pod references.
 pub(super) fn missing_name(message: &str) -> (&'static str, &str) {
     let lower = message.to_lowercase();
     if lower.contains("priorityclass") {
@@ -528,7 +531,7 @@ fn invalid(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
     .then(commands::retry(scene))
 }
 
-/// Not a refusal: the API server had a bad moment.
+/// Explains a failed request that was not rejected: the API server had a temporary problem.
 fn unanswered(scene: Scene<'_>, refusal: &Refusal<'_>, above: Link) -> Finding {
     Finding::new(
         State::Waiting,

@@ -1,4 +1,5 @@
-//! Objects and namespaces that are being deleted, and what holds them.
+//! Objects and namespaces that are being deleted, and the finalizers and children that block the
+//! deletion.
 
 use api::Reason;
 
@@ -13,7 +14,7 @@ use crate::{
     world::{ObjectRef, PodView},
 };
 
-/// The finalizer that holds a run until its Job has stopped.
+/// Returns the finalizer that keeps a run until its Job has stopped.
 fn finalizer(scene: Scene<'_>) -> &'static str {
     match &scene.run.docs {
         Some(_) => "docsruns.orchestrator.io/finalizer",
@@ -21,10 +22,10 @@ fn finalizer(scene: Scene<'_>) -> &'static str {
     }
 }
 
-/// After this long the operator calls a deletion blocked.
+/// Time in seconds after which the operator reports a deletion as blocked.
 const STOP_WAIT: i64 = 600;
 
-/// A run that is being deleted.
+/// Explains a run that is being deleted.
 pub(super) fn of_run(scene: Scene<'_>) -> Option<Finding> {
     let since = scene.run.meta.deleting.as_ref()?;
     let held = &scene.run.meta.finalizers;
@@ -92,7 +93,7 @@ fn others(scene: Scene<'_>, foreign: &[&str]) -> Finding {
     .then(commands::edit(&scene.object(), "only if that is gone for good: delete its line under 'metadata.finalizers'"))
 }
 
-/// Our finalizer waits for Jobs and Pods to stop.
+/// Explains that our finalizer waits for Jobs and Pods to stop.
 fn ours(scene: Scene<'_>) -> Finding {
     let jobs: Vec<_> = scene.jobs().collect();
     let is_left = |pod: &&PodView| {
@@ -159,7 +160,7 @@ fn released(scene: Scene<'_>) -> String {
     }
 }
 
-/// A namespace that is being deleted: nothing can be created in it any more.
+/// Explains a namespace that is being deleted. Nothing can be created in it anymore.
 pub(super) fn of_namespace(scene: Scene<'_>) -> Option<Finding> {
     let namespace = scene.world.namespace.as_ref()?;
     let since = namespace.deleting.as_ref()?;

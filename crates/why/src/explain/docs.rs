@@ -19,12 +19,12 @@ use crate::{
     world::{DocsView, ObjectRef, PodView},
 };
 
-/// A step around the agent, in a container of ours.
+/// A step before or after the agent, in a container of Orchestrator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Before the agent.
+    /// The step before the agent.
     Clone,
-    /// After the agent.
+    /// The step after the agent.
     Publish,
 }
 
@@ -37,7 +37,7 @@ impl Step {
     }
 }
 
-/// The step of ours that counts now; none where it is the agent's, or where there are no steps.
+/// Returns the current step, or `None` if the agent's container is current or the Pod has no steps.
 pub(super) fn step_of(scene: Scene<'_>, pod: &PodView) -> Option<Step> {
     scene.run.docs.as_ref()?;
     let name = pod.current()?.name.as_str();
@@ -46,7 +46,8 @@ pub(super) fn step_of(scene: Scene<'_>, pod: &PodView) -> Option<Step> {
         .find(|step| step.container() == name)
 }
 
-/// `the container`, or by its name where a Pod has several that count.
+/// Returns `the container`, or the container's name if the Pod is a DocsRun's with several
+/// containers.
 pub(super) fn container_words(scene: Scene<'_>, pod: &PodView) -> String {
     match (&scene.run.docs, pod.current()) {
         (Some(_), Some(container)) => format!("container '{}'", container.name),
@@ -54,18 +55,18 @@ pub(super) fn container_words(scene: Scene<'_>, pod: &PodView) -> String {
     }
 }
 
-/// The Secret that the run itself names.
+/// Returns the Secret that the run itself references.
 pub(super) fn secret(scene: Scene<'_>) -> Option<&str> {
     scene.run.docs.as_ref()?.secret.as_deref()
 }
 
-/// Whether a push was reported.
+/// Returns whether the run reported a push.
 pub(super) fn is_pushed(scene: Scene<'_>) -> bool {
     let docs = scene.run.docs.as_ref();
     docs.is_some_and(|docs| docs.commit.is_some())
 }
 
-/// A Pod waits for the run's own Secret.
+/// Adds the advice for a Pod that waits for the run's own Secret.
 pub(super) fn with_secret_commands(scene: Scene<'_>, name: &str, mut finding: Finding) -> Finding {
     finding.advice = format!(
         "Create Secret '{name}' in namespace '{}'; the Pod starts by itself a minute or two later.",
@@ -77,8 +78,8 @@ pub(super) fn with_secret_commands(scene: Scene<'_>, name: &str, mut finding: Fi
         .then(commands::look_again(scene))
 }
 
-/// Before its Job: the status names what keeps the run from its repository. After its push: the
-/// operator asks the server.
+/// Explains a run that waits for its repository. Before the Job, the reason in the status gives the
+/// cause. After the push, the operator reads the branch from the server.
 pub(super) fn waiting(scene: Scene<'_>) -> Option<Finding> {
     let docs = scene.run.docs.as_ref()?;
     let reason = scene.reason()?;
@@ -142,7 +143,8 @@ fn verifying(scene: Scene<'_>, docs: &DocsView) -> Finding {
     .then(ls_remote(docs, branch))
 }
 
-/// Nothing is wrong so far: the server is being asked, or the Job is about to be made.
+/// Explains a run without a problem so far: the operator reads the branches, or creates the Job
+/// next.
 pub(super) fn asking(scene: Scene<'_>) -> Option<Finding> {
     let docs = scene.run.docs.as_ref()?;
     if docs.base_commit.is_some() || scene.status().job_name.is_some() {
@@ -171,7 +173,14 @@ pub(super) fn asking(scene: Scene<'_>) -> Option<Finding> {
     )
 }
 
-/// A step of ours runs.
+/// Explains the time after the agent's end. The next container starts at once, because it waits for
+/// no image or volume.
+pub(super) fn publish_starts(scene: Scene<'_>, pod: &PodView) -> Option<Finding> {
+    let is_next = step_of(scene, pod) == Some(Step::Publish);
+    is_next.then(|| step_runs(scene, pod, None)).flatten()
+}
+
+/// Explains a step of Orchestrator that runs, or that is about to start if `since` is `None`.
 pub(super) fn step_runs(scene: Scene<'_>, pod: &PodView, since: Option<&Time>) -> Option<Finding> {
     let docs = scene.run.docs.as_ref()?;
     let node = pod.node.as_deref().unwrap_or("?");
@@ -201,7 +210,10 @@ pub(super) fn step_runs(scene: Scene<'_>, pod: &PodView, since: Option<&Time>) -
     )
     .since(since)
     .seen(
-        format!("container '{}' running", container.name),
+        match since {
+            Some(_) => format!("container '{}' running", container.name),
+            None => format!("container '{}' starts", container.name),
+        },
         &container.image,
         since,
     );
@@ -216,7 +228,8 @@ pub(super) fn step_runs(scene: Scene<'_>, pod: &PodView, since: Option<&Time>) -
     )
 }
 
-/// A container of ours does not start: its image is not the Agent's, but the operator's.
+/// Explains a step of Orchestrator that does not start. Its image comes from the operator's
+/// configuration, not from the Agent.
 pub(super) fn toolbox(
     scene: Scene<'_>,
     pod: &PodView,
@@ -252,7 +265,7 @@ pub(super) fn toolbox(
     .then(commands::describe(&pod.object(), "the kubelet's Events"))
 }
 
-/// What is said of the Pod where the blame is below it.
+/// Describes the Pod if the cause is below it.
 pub(super) fn told(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Option<Told> {
     let docs = scene.run.docs.as_ref()?;
     let is_ours = matches!(reason, Reason::CloneFailed | Reason::PublishFailed);
@@ -280,7 +293,7 @@ pub(super) fn told(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Opti
     })
 }
 
-/// `publish` has a time of its own, which is not the agent's.
+/// Explains that `publish` exceeded its own timeout, which is not the agent's.
 pub(super) fn late(scene: Scene<'_>, result: &RunResult) -> Option<Told> {
     let docs = scene.run.docs.as_ref()?;
     said::is_late_publish(scene.message()).then(|| Told {
@@ -293,7 +306,7 @@ pub(super) fn late(scene: Scene<'_>, result: &RunResult) -> Option<Told> {
     })
 }
 
-/// The time to start ran out during the clone.
+/// Explains a start timeout that expired during the clone.
 pub(super) fn cloned_too_long(scene: Scene<'_>, pod: ObjectRef) -> Finding {
     let agent = &scene.run.agent_name;
     let link = Link::new(
@@ -315,7 +328,7 @@ pub(super) fn cloned_too_long(scene: Scene<'_>, pod: ObjectRef) -> Finding {
     .then(commands::edit_agent(scene, "raise 'startTimeout'"))
 }
 
-/// The time to wait for the repository ran out, and no answer had come at all.
+/// Explains that the time for the repository expired before any response.
 fn never_answered(scene: Scene<'_>, docs: &DocsView) -> Finding {
     let link = Link::new(
         repository(docs),
@@ -338,7 +351,7 @@ fn never_answered(scene: Scene<'_>, docs: &DocsView) -> Finding {
     .then(commands::retry(scene))
 }
 
-/// A run that ended for something below its Pod.
+/// Explains a run that failed because of an object below its Pod.
 pub(super) fn failed(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Option<Finding> {
     let docs = scene.run.docs.as_ref()?;
     if reason == Reason::Progressing && result.pod_name.is_none() {
@@ -367,7 +380,7 @@ pub(super) fn failed(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Op
     };
     finding = finding.link(link);
     finding.next = next;
-    // The agent's log is not that of the step that failed.
+    // The agent's log is not the log of the failed step.
     finding
         .next
         .extend(logs.filter(|logs| logs.run.contains(" -c ")));
@@ -375,7 +388,7 @@ pub(super) fn failed(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Op
     Some(finding.maybe((!is_final).then(|| commands::retry(scene))))
 }
 
-/// What the server has of a run that succeeded.
+/// Returns the link that shows the repository's state after a successful run.
 pub(super) fn proof(scene: Scene<'_>) -> Option<Link> {
     let docs = scene.run.docs.as_ref()?;
     let Some(commit) = &docs.commit else {
@@ -410,7 +423,7 @@ pub(super) fn proof(scene: Scene<'_>) -> Option<Link> {
     )
 }
 
-/// Files that are too large: they cannot be changed.
+/// Explains instructions that are too large. They cannot be changed.
 pub(super) fn too_large(scene: Scene<'_>, largest: &str, link: Link) -> Finding {
     let name = &scene.run.meta.name;
     Finding::new(
@@ -432,7 +445,8 @@ pub(super) fn too_large(scene: Scene<'_>, largest: &str, link: Link) -> Finding 
     .then(commands::orc(scene, "cancel", "", "and end this one"))
 }
 
-/// A DocsRun is run again as another one, and two must not push to one branch: this one has to end.
+/// Replaces the retry command. A DocsRun is repeated as a new DocsRun, and two runs must not push
+/// to one branch. So this run has to end first.
 pub(super) fn cancel_first(scene: Scene<'_>, mut finding: Finding) -> Finding {
     let retry = commands::retry(scene).run;
     for command in &mut finding.next {

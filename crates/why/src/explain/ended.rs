@@ -1,4 +1,4 @@
-//! How an attempt ended: the last link of a run that failed, and the proof of one that succeeded.
+//! The end of an attempt: the last link of a failed run, and the evidence of a successful one.
 
 use api::{
     Reason, names,
@@ -20,7 +20,7 @@ use crate::{
     world::{ContainerState, ObjectRef, PodView},
 };
 
-/// A run that ended, unless a newer version waits to be looked at.
+/// Explains a finished run, unless a newer context version has not been reconciled yet.
 pub(super) fn find(scene: Scene<'_>) -> Option<Finding> {
     let is_of_this_version =
         scene.status().context_version.unwrap_or_default() >= scene.run.version;
@@ -35,7 +35,8 @@ pub(super) fn find(scene: Scene<'_>) -> Option<Finding> {
     }
 }
 
-/// Nothing ran here: how it ended before is all that is known.
+/// Explains a run that was restored without its status. Nothing ran here, so only the earlier
+/// outcome is known.
 fn restored(scene: Scene<'_>) -> Finding {
     let (state, health) = match scene.phase() {
         RunPhase::Succeeded => (State::Succeeded, Health::Fine),
@@ -106,7 +107,7 @@ fn code(result: &RunResult) -> String {
         .map_or_else(|| "?".to_owned(), |code| code.to_string())
 }
 
-/// ` after 42s`.
+/// Formats a duration: ` after 42s`.
 pub(super) fn took(result: &RunResult) -> String {
     match (&result.started_at, &result.finished_at) {
         (Some(start), Some(end)) => {
@@ -129,7 +130,7 @@ fn pod_object(scene: Scene<'_>, result: &RunResult) -> ObjectRef {
     }
 }
 
-/// ` (the Pod is gone by now)`.
+/// Returns ` (the Pod is gone by now)` if the Pod no longer exists.
 fn there(scene: Scene<'_>, result: &RunResult) -> &'static str {
     if result.pod_name.is_some() && scene.pod_of_result(result).is_none() {
         " (the Pod is gone by now)"
@@ -138,7 +139,7 @@ fn there(scene: Scene<'_>, result: &RunResult) -> &'static str {
     }
 }
 
-/// How to read the log, or that it went with the Pod.
+/// Adds the command that reads the log, or a note that the log was deleted with the Pod.
 fn with_logs(scene: Scene<'_>, result: &RunResult, finding: Finding) -> Finding {
     match scene.pod_of_result(result) {
         Some(pod)
@@ -188,7 +189,7 @@ fn failed(scene: Scene<'_>) -> Finding {
     finding
 }
 
-/// The cause is in the run itself, so its own link is the deepest.
+/// Explains a cancelled run. The cause is in the run itself, so its own link is the deepest.
 fn cancelled(scene: Scene<'_>, result: &RunResult) -> Finding {
     let changed = scene.run.changed.as_ref();
     let mut link = Link::new(
@@ -275,7 +276,8 @@ fn never_started(scene: Scene<'_>, reason: Reason) -> Finding {
     }
 }
 
-/// The cause that was seen last is in the message: `… within 10m: QuotaExceeded: …`.
+/// Explains a start timeout. The message contains the last observed cause: `… within 10m:
+/// QuotaExceeded: …`.
 fn start_timeout(scene: Scene<'_>, result: &RunResult) -> Finding {
     let message = scene.message();
     let at = scene.status().finished_at.as_ref();
@@ -347,7 +349,7 @@ fn start_timeout(scene: Scene<'_>, result: &RunResult) -> Finding {
     finding.then(commands::retry(scene))
 }
 
-/// Advice to a run that waits, without what it promises of going on by itself.
+/// Removes the sentences that promise an automatic continuation from advice for a waiting run.
 fn past(advice: &str) -> String {
     let advice = advice.replace(AFTER_EDIT, "").replace(THEN_AGAIN, "");
     let kept: Vec<&str> = advice
@@ -364,7 +366,7 @@ fn past(advice: &str) -> String {
     }
 }
 
-/// The Pod's link for an attempt that ended so, with advice.
+/// Returns the Pod's link for an attempt that ended with this reason, with advice.
 pub(super) fn outcome(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Finding {
     let Told {
         sentence,
@@ -427,7 +429,7 @@ pub(super) fn outcome(scene: Scene<'_>, result: &RunResult, reason: Reason) -> F
     finding.maybe(change)
 }
 
-/// An attempt failed, and the next one waits for its time.
+/// Explains a failed attempt that will be followed by another one.
 pub(super) fn between(scene: Scene<'_>) -> Option<Finding> {
     let status = scene.status();
     let result = status.result.as_ref()?;
@@ -470,13 +472,13 @@ pub(super) fn between(scene: Scene<'_>) -> Option<Finding> {
     Some(finding.then(commands::look_again(scene)))
 }
 
-/// Whether the attempt was stopped from outside, which uses none.
+/// Returns whether the attempt was disrupted. A disruption uses no attempt.
 pub(super) fn was_disrupted(result: &RunResult) -> bool {
     let reason = result.reason.as_deref().and_then(Reason::from_name);
     matches!(reason, Some(Reason::Disrupted | Reason::JobLost))
 }
 
-/// An attempt was given up, and its Job is being stopped.
+/// Explains an attempt that was aborted while its Job is still being stopped.
 fn being_stopped(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Finding {
     let pod = scene
         .job()
@@ -497,7 +499,7 @@ fn being_stopped(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Findin
     finding
 }
 
-/// The container ended, and the status does not say so yet.
+/// Explains a container that has ended before the status reports it.
 pub(super) fn settling(scene: Scene<'_>, pod: &PodView) -> Finding {
     let (sentence, finished) = match pod.state() {
         ContainerState::Ended {

@@ -1,5 +1,5 @@
-//! What keeps the operator itself from going on: the API server's answers, names that are taken,
-//! files that are too large, faults of ours.
+//! Problems that stop the operator itself: responses of the API server, names that already exist,
+//! files that are too large, internal errors.
 
 use api::{Reason, tasks::CONTEXT_LIMIT};
 
@@ -14,7 +14,7 @@ use crate::{
     said,
 };
 
-/// A fault that the status tells of, and that nothing in the cluster contradicts.
+/// Explains an error in the status that nothing in the cluster contradicts.
 pub(super) fn find(scene: Scene<'_>) -> Option<Finding> {
     let reason = scene.reason()?;
     let request = said::request(scene.message());
@@ -43,7 +43,7 @@ fn asker(scene: Scene<'_>) -> Asker<'_> {
     }
 }
 
-/// The Job or ConfigMap of the run is not let in.
+/// Explains a rejected Job or ConfigMap of the run.
 fn refused(scene: Scene<'_>) -> Finding {
     let request = said::request(scene.message());
     let (what, name) = match &request {
@@ -67,11 +67,11 @@ fn refused(scene: Scene<'_>) -> Finding {
     create::explain(scene, &refusal, link)
 }
 
-/// `; next try at 10:05:53Z (in 42s)`.
+/// Formats the time of the next try: `; next try at 10:05:53Z (in 42s)`.
 fn next_try(scene: Scene<'_>) -> String {
     let retry = scene.status().progress.retry.as_ref();
     retry.map_or_else(String::new, |retry| {
-        format!("; next try at {}", scene.when(&retry.next_at))
+        ["; ", &scene.world.next_try(retry)].concat()
     })
 }
 
@@ -82,7 +82,8 @@ fn denied(scene: Scene<'_>) -> Finding {
     answers::denied(&asker(scene), &place, &advice)
 }
 
-/// The field of the Agent that `spec.template.spec.containers[0].resources.requests` comes from.
+/// Returns the Agent's field from which `spec.template.spec.containers[0].resources.requests` is
+/// derived.
 fn agent_field(message: &str) -> Option<&str> {
     let (_, rest) = message.split_once(" is invalid: ")?;
     let (path, _) = rest.trim_start_matches('[').split_once(": ")?;
@@ -123,7 +124,7 @@ fn internal(scene: Scene<'_>) -> Finding {
     answers::internal(&asker(scene))
 }
 
-/// A name that the run needs belongs to someone else.
+/// Explains a name that the run needs but that belongs to another object.
 fn taken(scene: Scene<'_>) -> Finding {
     let message = scene.message();
     let (kind, name) = said::taken(message).unwrap_or(("Job", "?"));

@@ -1,4 +1,4 @@
-//! An attempt that goes on: its Job, its Pod, and what they wait for.
+//! An attempt in progress: its Job, its Pod, and the objects that they wait for.
 
 use api::Reason;
 
@@ -14,7 +14,7 @@ use crate::{
     world::{ContainerState, JobView, PodView},
 };
 
-/// How the attempt stands, by what the cluster shows.
+/// Explains the attempt by the state of the cluster.
 pub(super) fn find(scene: Scene<'_>) -> Finding {
     match scene.job() {
         Some(job) => with_job(scene, job),
@@ -22,7 +22,8 @@ pub(super) fn find(scene: Scene<'_>) -> Finding {
     }
 }
 
-/// No Job: something has to end first, the Job is lost, or it is about to be made.
+/// Explains a run without a Job. Either another object has to end first, or the Job is lost, or it
+/// will be created soon.
 fn without_job(scene: Scene<'_>) -> Finding {
     let again = commands::look_again(scene);
     let left: Vec<&PodView> = scene
@@ -214,7 +215,7 @@ fn suspended(scene: Scene<'_>, job: &JobView) -> Finding {
     .then(commands::look_again(scene))
 }
 
-/// How a Pod of a Job stands.
+/// Explains the state of a Job's Pod.
 fn pod_stand(scene: Scene<'_>, pod: &PodView) -> Finding {
     let ended = matches!(pod.state(), ContainerState::Ended { .. });
     if !ended && (pod.disruption().is_some() || pod.meta.deleting.is_some()) {
@@ -231,14 +232,17 @@ fn pod_stand(scene: Scene<'_>, pod: &PodView) -> Finding {
             .unwrap_or_else(|| running(scene, pod, since.as_ref())),
         ContainerState::Ended { .. } => ended::settling(scene, pod),
         ContainerState::Waiting { reason, message } => {
-            container::waiting(scene, pod, reason, message).unwrap_or_else(|| starting(scene, pod))
+            container::waiting(scene, pod, reason, message)
+                .or_else(|| docs::publish_starts(scene, pod))
+                .unwrap_or_else(|| starting(scene, pod))
         }
         ContainerState::Unknown if pod.phase == "Failed" => ended::settling(scene, pod),
         ContainerState::Unknown => starting(scene, pod),
     }
 }
 
-/// Not started and no words from the kubelet: a place, a volume, or simply a moment.
+/// Explains a container that has not started and has no message from the kubelet. It waits for a
+/// node or a volume, or it is just starting.
 fn starting(scene: Scene<'_>, pod: &PodView) -> Finding {
     if pod.node.is_none()
         && let Some(finding) = place::unscheduled(scene, pod)

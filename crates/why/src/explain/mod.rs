@@ -1,7 +1,7 @@
-//! From a [`World`] to an [`Explanation`]: one pure function.
+//! Converts a [`World`] into an [`Explanation`] with one pure function.
 //!
-//! Each module knows one topic and returns a [`Finding`]: the part of the chain that begins
-//! below the run. [`run`] asks them in order; the first that finds something explains the run.
+//! Each module knows one topic and returns a [`Finding`]: the part of the chain below the run.
+//! [`run`] calls them in order. The first one that finds something explains the run.
 
 mod admission;
 mod agent;
@@ -40,7 +40,8 @@ pub(crate) use container::missing_thing;
 pub(crate) use operator::Family;
 use scene::Scene;
 
-/// What to do about a reason that several kinds have, where it is a run's: the docs speak of all kinds.
+/// Advice for runs, for reasons that several kinds share. The docs describe such a reason for all
+/// kinds.
 const OF_RUN: &[(Reason, &str)] = &[
     (
         Reason::ImagePullFailed,
@@ -76,7 +77,7 @@ const OF_RUN: &[(Reason, &str)] = &[
     ),
 ];
 
-/// The advice of a run's reason, without the marks that it has for the docs.
+/// Returns the advice for a run's reason as plain text, without the Markdown of the docs.
 fn plain(reason: Reason) -> String {
     let known = OF_RUN.iter().find(|(known, _)| *known == reason);
     known.map_or_else(
@@ -85,16 +86,16 @@ fn plain(reason: Reason) -> String {
     )
 }
 
-/// What a topic found.
+/// The result of one topic.
 #[derive(Debug, Clone)]
 struct Finding {
     state: State,
-    /// Below the run, down to the deepest.
+    /// The links below the run, the deepest one last.
     links: Vec<Link>,
     notes: Vec<Note>,
     advice: String,
     next: Vec<Command>,
-    /// The cluster shows something else than the status says: the deepest link counts.
+    /// Whether the cluster contradicts the status. Then the deepest link determines the headline.
     is_newer: bool,
 }
 
@@ -110,7 +111,7 @@ impl Finding {
         }
     }
 
-    /// It contradicts the status.
+    /// Marks the finding as a contradiction of the status.
     #[must_use]
     fn newer(mut self) -> Self {
         self.is_newer = true;
@@ -144,14 +145,14 @@ impl Finding {
         self
     }
 
-    /// Puts these at the end.
+    /// Appends these links.
     #[must_use]
     fn links(mut self, more: impl IntoIterator<Item = Link>) -> Self {
         self.links.extend(more);
         self
     }
 
-    /// Puts what leads to it in front.
+    /// Puts these links in front of the others.
     #[must_use]
     fn below(mut self, mut above: Vec<Link>) -> Self {
         above.append(&mut self.links);
@@ -160,12 +161,13 @@ impl Finding {
     }
 }
 
-/// Why the target is as it is.
+/// Explains the state of the target.
 ///
 /// # Guarantees
 /// - Pure: the same world gives the same explanation.
 /// - The chain has at least one link, and there is at least one command.
-/// - Where status and cluster disagree, the cluster counts, and a note says both with their times.
+/// - If the status and the cluster disagree, the cluster counts. A note shows both with their
+///   times.
 #[must_use]
 pub fn explain(world: &World) -> Explanation {
     let mut explanation = match (
@@ -185,7 +187,7 @@ pub fn explain(world: &World) -> Explanation {
     explanation
 }
 
-/// The explanation of `subject` whose own link is the first of the chain.
+/// Builds the explanation of `subject`. Its own link is the first of the chain.
 fn conclude(world: &World, subject: &ObjectRef, words: Headline, finding: Finding) -> Explanation {
     let Headline {
         mut headline,
@@ -194,7 +196,7 @@ fn conclude(world: &World, subject: &ObjectRef, words: Headline, finding: Findin
         written,
     } = words;
     let deepest = finding.links.last();
-    // What is held is so by its own word, whatever is still being stopped.
+    // A suspended object is suspended by its own spec, even while its Pods are still being stopped.
     let culprit = match finding.state {
         State::Held => finding.links.first(),
         State::Succeeded
@@ -208,7 +210,7 @@ fn conclude(world: &World, subject: &ObjectRef, words: Headline, finding: Findin
         | State::NotProven
         | State::NotOurs => deepest,
     };
-    // What goes on by itself is blocked only by something that is wrong.
+    // An object that continues automatically is blocked only by a link with a problem.
     let blocks = |link: &&Link| match finding.state {
         State::Succeeded | State::Running | State::Ready | State::NotOurs => false,
         State::Waiting | State::Deleting | State::NotProven => link.health == Health::Wrong,
@@ -262,17 +264,17 @@ fn conclude(world: &World, subject: &ObjectRef, words: Headline, finding: Findin
     }
 }
 
-/// The first words of an explanation.
+/// The first line of an explanation.
 struct Headline {
     headline: String,
     reason: String,
-    /// If the deepest link does not know since when the trouble lasts.
+    /// The time to use if no link has the start of the problem.
     since: Option<Time>,
-    /// When the status was written.
+    /// The time when the status was written.
     written: Option<Time>,
 }
 
-/// What may not be read, what could not be, and which lists were cut.
+/// Reports objects that may not be read, objects that could not be read, and incomplete lists.
 fn unreadable(world: &World) -> Vec<Note> {
     let note = |text| Note {
         kind: NoteKind::Unreadable,
@@ -307,8 +309,8 @@ fn unreadable(world: &World) -> Vec<Note> {
         .collect()
 }
 
-/// Marks where the object that was asked about is. One that is not in the chain, such as the Pod
-/// of an earlier attempt, is said to be so.
+/// Marks the link of the requested object. If the object is not in the chain, such as the Pod of an
+/// earlier attempt, a note is added.
 fn mark_target(explanation: &mut Explanation) {
     let target = explanation.target.clone();
     let mut is_there = false;

@@ -1,4 +1,4 @@
-//! Whether an operator is at work at all: its Lease, and whether it has looked at an object.
+//! Whether an operator is running: its Lease, and whether it has reconciled an object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -9,12 +9,12 @@ use crate::{
     world::{LeaseView, Meta, ObjectRef, World},
 };
 
-/// An object that was not looked at for this long is not just in the queue.
+/// Time in seconds after which an unreconciled object is no longer just queued.
 const PATIENCE: i64 = 30;
-/// The Pods of the operator, as the chart labels them.
+/// The flag that selects the operator's Pods by label, as set by the chart.
 const PODS: &str = "-l app.kubernetes.io/name=orchestrator";
 
-/// The processes of the operator that work on some kinds.
+/// The operator processes that reconcile a group of kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     Tasks,
@@ -22,7 +22,7 @@ pub(crate) enum Family {
 }
 
 impl Family {
-    /// That of the object that a world is about.
+    /// Returns the family of the world's object.
     fn of(world: &World) -> Self {
         match world.tenant {
             Some(_) => Self::Tenants,
@@ -30,7 +30,7 @@ impl Family {
         }
     }
 
-    /// The name of the Lease that they compete for.
+    /// Returns the name of the Lease for the leader election.
     pub(crate) fn lease(self) -> &'static str {
         match self {
             Self::Tasks => "orchestrator-tasks",
@@ -38,7 +38,7 @@ impl Family {
         }
     }
 
-    /// Their Pods' label, as the chart sets it.
+    /// Returns the component label of the Pods, as set by the chart.
     fn component(self) -> &'static str {
         match self {
             Self::Tasks => "tasks",
@@ -47,20 +47,20 @@ impl Family {
     }
 }
 
-/// Who leads.
+/// The state of the leader election.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Leader<'a> {
-    /// Someone, who renewed in time.
+    /// A leader exists and renewed the Lease in time.
     Leads(&'a LeaseView),
-    /// Nobody: it was not renewed, or it was released.
+    /// No leader: the Lease was not renewed in time, or it was released.
     Stale(&'a LeaseView),
-    /// There is no Lease.
+    /// The Lease does not exist.
     Absent,
-    /// It could not be read.
+    /// The Lease could not be read.
     Unknown,
 }
 
-/// Who leads, as the freshest Lease says.
+/// Returns the state of the leader election, from the Lease with the newest renewal.
 pub(super) fn leader(world: &World) -> Leader<'_> {
     let Some(leases) = &world.leases else {
         return Leader::Unknown;
@@ -75,7 +75,7 @@ pub(super) fn leader(world: &World) -> Leader<'_> {
             .as_second()
             .saturating_sub(renewed.0.as_second())
     });
-    // Clocks of machines differ: twice the duration is beyond what that explains.
+    // Clocks of machines differ. An age above twice the duration is too long for that.
     if lease.holder.is_some() && age <= lease.duration_seconds.saturating_mul(2).max(PATIENCE) {
         Leader::Leads(lease)
     } else {
@@ -83,12 +83,12 @@ pub(super) fn leader(world: &World) -> Leader<'_> {
     }
 }
 
-/// Whether it is known that nobody leads.
+/// Returns whether it is certain that there is no leader.
 pub(super) fn is_down(world: &World) -> bool {
     matches!(leader(world), Leader::Stale(_) | Leader::Absent)
 }
 
-/// What is known of an object beyond its metadata.
+/// The fields of an object that show whether it was reconciled.
 pub(super) struct Looked<'a> {
     pub(super) kind: &'a str,
     pub(super) meta: &'a Meta,
@@ -96,7 +96,8 @@ pub(super) struct Looked<'a> {
     pub(super) changed: Option<&'a Time>,
 }
 
-/// The newest spec was not looked at, and it was not changed just now.
+/// Explains that the latest spec has not been reconciled. Within `PATIENCE` of a change, the object
+/// just waits.
 pub(super) fn not_seen(world: &World, looked: &Looked<'_>) -> Option<Finding> {
     let Looked {
         kind,
@@ -165,7 +166,8 @@ pub(super) fn not_seen(world: &World, looked: &Looked<'_>) -> Option<Finding> {
         }
     };
     let finding = finding.below(vec![own]);
-    // Before the first look the status says just that; later it speaks of another spec.
+    // Before the first reconciliation, the empty status already shows this. Later the status
+    // belongs to an older spec.
     Some(if observed < 0 {
         finding
     } else {
@@ -173,7 +175,7 @@ pub(super) fn not_seen(world: &World, looked: &Looked<'_>) -> Option<Finding> {
     })
 }
 
-/// An operator leads, and has not looked at an object.
+/// Explains that a leader exists but has not reconciled the object.
 fn unwatched(
     world: &World,
     lease: &LeaseView,
@@ -226,7 +228,7 @@ fn lease_object(lease: &LeaseView) -> ObjectRef {
     ObjectRef::namespaced("Lease", &lease.namespace, &lease.name)
 }
 
-/// No operator leads, or it cannot be known.
+/// Explains that no operator leads, or that the leader is unknown.
 pub(super) fn down(world: &World) -> Finding {
     match leader(world) {
         Leader::Stale(lease) | Leader::Leads(lease) => {
@@ -285,7 +287,7 @@ pub(super) fn down(world: &World) -> Finding {
     }
 }
 
-/// What shows why an operator does not run.
+/// Adds the commands that show why an operator does not run.
 fn with_commands(finding: Finding, namespace: &str) -> Finding {
     finding
         .then(Command::new(
@@ -312,7 +314,7 @@ fn logs(world: &World, namespace: &str) -> Command {
     )
 }
 
-/// The operator's namespace, if it is known.
+/// Returns the operator's namespace, if it is known.
 pub(super) fn namespace(world: &World) -> Option<&str> {
     match leader(world) {
         Leader::Leads(lease) | Leader::Stale(lease) => Some(&lease.namespace),
@@ -320,7 +322,7 @@ pub(super) fn namespace(world: &World) -> Option<&str> {
     }
 }
 
-/// The operator's log, if it is known where it runs.
+/// Returns the command that prints the operator's log, if its namespace is known.
 pub(super) fn log(world: &World) -> Option<Command> {
     match leader(world) {
         Leader::Leads(lease) | Leader::Stale(lease) => Some(logs(world, &lease.namespace)),
@@ -328,12 +330,12 @@ pub(super) fn log(world: &World) -> Option<Command> {
             format!("kubectl get pods -A {PODS} -o wide"),
             "where the operator runs",
         )),
-        // Who may not see its Lease may not see its Pods.
+        // A user who may not read the Lease may not read the Pods either.
         Leader::Unknown => None,
     }
 }
 
-/// The operator's configuration, if it is known where it runs.
+/// Returns the command that prints the operator's configuration, if its namespace is known.
 pub(super) fn config(world: &World, purpose: &str) -> Option<Command> {
     let place = match leader(world) {
         Leader::Leads(lease) | Leader::Stale(lease) => format!("-n {}", lease.namespace),
@@ -346,7 +348,8 @@ pub(super) fn config(world: &World, purpose: &str) -> Option<Command> {
     ))
 }
 
-/// Something that goes on by itself needs somebody who does it: without, that is the blocker.
+/// Adds a missing leader to a finding. Waiting objects need a leader to continue, so for them the
+/// missing leader is the blocker.
 pub(super) fn needed(world: &World, mut finding: Finding) -> Finding {
     if !is_down(world) {
         return finding;

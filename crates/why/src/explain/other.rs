@@ -6,7 +6,7 @@ use crate::{
     world::{Meta, ObjectRef, World},
 };
 
-/// A Job or Pod without a run: not ours, or left behind.
+/// Explains a Job or Pod without a run: either unmanaged or left over.
 pub(super) fn explain(world: &World) -> Explanation {
     let target = &world.target;
     let job = world.jobs.iter().map(|job| ("Job", &job.meta));
@@ -44,7 +44,7 @@ pub(super) fn explain(world: &World) -> Explanation {
         .iter()
         .filter(|event| event.warning && event.uid == uid && !uid.is_empty())
         .max_by_key(|event| event.last.clone());
-    // Whether it is well is its owner's business; a warning says that it is not.
+    // Only the owner knows whether the object is healthy. A warning is a sign that it is not.
     let health = match warning {
         Some(_) => Health::Waiting,
         None => Health::Fine,

@@ -1,11 +1,12 @@
-//! What is said of the end of an attempt, by its reason.
+//! Descriptions of the end of an attempt, by its reason.
 
 use api::{Reason, tasks::Evidence as RunResult};
 
 use super::{commands, docs, ended::took, plain, scene::Scene};
 use crate::{explanation::Command, times};
 
-/// What is said of an end: the sentence, the advice, and what to type to change it, if anything.
+/// The description of an end: the sentence, the advice, and an optional command that changes the
+/// cause.
 pub(super) struct Told {
     pub(super) sentence: String,
     pub(super) advice: String,
@@ -166,7 +167,7 @@ fn exited(scene: Scene<'_>, result: &RunResult) -> Told {
     }
 }
 
-/// ` of 2m`, unless the limit was changed since the attempt that failed by it.
+/// Formats the limit as ` of 2m`, unless it was changed after the failed attempt.
 fn of(scene: Scene<'_>, limit: &str) -> String {
     if scene.message().split([' ', ';']).any(|word| word == limit) {
         format!(" of {limit}")
@@ -175,7 +176,7 @@ fn of(scene: Scene<'_>, limit: &str) -> String {
     }
 }
 
-/// The run's own limit counts before the Agent's.
+/// Explains a timeout. The run's own timeout overrides the Agent's.
 fn late(scene: Scene<'_>, result: &RunResult) -> Told {
     let words = |seconds: u64| times::span(i64::try_from(seconds).unwrap_or(i64::MAX));
     let (kind, name) = (scene.kind(), &scene.run.meta.name);

@@ -1,4 +1,4 @@
-//! A Pod that no node can take: the scheduler's words, taken apart and compared with the nodes.
+//! A Pod that fits on no node: parses the scheduler's message and compares it with the nodes.
 
 use api::Reason;
 
@@ -8,7 +8,8 @@ use crate::{
     world::{ConditionView, NodeView, ObjectRef, PodView, World},
 };
 
-/// What the scheduler says about a Pod without a node; `None` if it says nothing.
+/// Explains the scheduler's message about a Pod without a node, or returns `None` without a
+/// message.
 pub(super) fn unscheduled(scene: Scene<'_>, pod: &PodView) -> Option<Finding> {
     let said = pod
         .condition("PodScheduled")
@@ -128,7 +129,7 @@ fn gated(scene: Scene<'_>, pod: &PodView, said: &ConditionView) -> Finding {
     .then(commands::describe(&scene.object(), "the run"))
 }
 
-/// One reason of the scheduler, for this many nodes.
+/// One of the scheduler's reasons, with the number of nodes that it applies to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) count: usize,
@@ -145,8 +146,8 @@ pub(super) enum What {
     Other(String),
 }
 
-/// Takes `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint {a: b}.
-/// preemption: …` apart.
+/// Parses `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint {a: b}.
+/// preemption: …`.
 pub(super) fn parts(message: &str) -> Vec<Part> {
     let Some((_, rest)) = message.split_once("nodes are available: ") else {
         return Vec::new();
@@ -165,7 +166,7 @@ pub(super) fn parts(message: &str) -> Vec<Part> {
     for piece in list.split(", ") {
         let is_new = piece.starts_with(|letter: char| letter.is_ascii_digit());
         match pieces.last_mut() {
-            // A comma within the words of one reason.
+            // This comma is inside the text of one reason.
             Some(last) if !is_new => {
                 last.push_str(", ");
                 last.push_str(piece);
@@ -202,7 +203,7 @@ fn part(piece: &str) -> Part {
 }
 
 impl Part {
-    /// In words; `whose` is what would have to tolerate a taint.
+    /// Formats the reason as text. `whose` is the object that would have to tolerate a taint.
     pub(super) fn words(&self, world: &World, pod: &PodView, whose: &str) -> String {
         let nodes = match self.count {
             0 => "some nodes".to_owned(),
@@ -250,7 +251,7 @@ impl Part {
     }
 }
 
-/// `; the largest node has 4`.
+/// Formats the largest amount: `; the largest node has 4 in all`.
 fn largest(world: &World, resource: &str) -> String {
     let amounts = world.nodes.iter().filter_map(|node| {
         let amount = node.allocatable.get(resource)?;
@@ -271,7 +272,7 @@ fn tainted(world: &World, taint: &str) -> String {
     })
 }
 
-/// ` (node-1, node-2)`: the nodes of which this is true.
+/// Formats the names of the nodes that match: ` (node-1, node-2)`.
 pub(super) fn named(world: &World, is: impl Fn(&NodeView) -> bool) -> String {
     let all: Vec<&str> = world
         .nodes
@@ -288,7 +289,7 @@ pub(super) fn named(world: &World, is: impl Fn(&NodeView) -> bool) -> String {
     }
 }
 
-/// Which labels are asked for, and who has them.
+/// Formats the requested labels and the number of nodes that have them.
 fn selector(world: &World, pod: &PodView) -> String {
     if pod.node_selector.is_empty() {
         return String::new();
@@ -366,7 +367,7 @@ fn advice(scene: Scene<'_>, pod: &PodView, parts: &[Part]) -> String {
     words.join(" ")
 }
 
-/// Whether more is asked for than the largest node has in all.
+/// Returns whether the request is larger than the total of the largest node.
 pub(super) fn exceeds_all(world: &World, pod: &PodView, resource: &str) -> bool {
     let amount = |amounts: &std::collections::BTreeMap<String, String>| {
         amounts
@@ -386,7 +387,7 @@ pub(super) fn exceeds_all(world: &World, pod: &PodView, resource: &str) -> bool 
     largest.is_some_and(|largest| asked > largest)
 }
 
-/// The node to blame, if all that there are cannot be used for one reason of their own.
+/// Returns the node to blame, if all reasons are about cordoned or unready nodes.
 pub(super) fn only_node<'a>(world: &'a World, parts: &[Part]) -> Option<&'a NodeView> {
     let of_node = |part: &Part| match &part.what {
         What::Cordoned => true,
@@ -400,7 +401,7 @@ pub(super) fn only_node<'a>(world: &'a World, parts: &[Part]) -> Option<&'a Node
         .find(|node| blames && (node.cordoned || !node.is_ready()))
 }
 
-/// The link of a node that is cordoned or does not answer.
+/// Returns the link of a node that is cordoned or not ready.
 pub(super) fn out_of_service(world: &World, node: &NodeView) -> Link {
     if let Some(ready) = node.ready.as_ref().filter(|ready| ready.status != "True") {
         return Link::new(

@@ -1,6 +1,7 @@
-//! Quantities of Kubernetes as numbers, only to compare them.
+//! Kubernetes quantities as numbers, only for comparisons.
 
-/// `500m` is 0.5, `1Gi` is 1073741824; `None` for what is no quantity.
+/// Parses a quantity: `500m` is 0.5, `1Gi` is 1073741824. Returns `None` if the text is not a
+/// quantity.
 pub(super) fn value(text: &str) -> Option<f64> {
     const SUFFIXES: &[(&str, f64)] = &[
         ("Ki", 1024.0),
@@ -25,7 +26,7 @@ pub(super) fn value(text: &str) -> Option<f64> {
     }
 }
 
-/// `pods=1,limits.cpu=2` as pairs.
+/// Parses `pods=1,limits.cpu=2` into pairs.
 pub(super) fn pairs(text: &str) -> Vec<(&str, &str)> {
     text.split(',')
         .filter_map(|pair| pair.trim().split_once('='))

@@ -1,4 +1,4 @@
-//! A run: which topic explains it, and its own link at the head of the chain.
+//! A run: selects the topic that explains it, and puts the run's own link at the head of the chain.
 
 use api::{Reason, status::condition, tasks::RunPhase};
 
@@ -13,9 +13,9 @@ use crate::{
     world::JobView,
 };
 
-/// Why a run is as it is.
+/// Explains the state of a run.
 pub(super) fn explain(scene: Scene<'_>) -> Explanation {
-    // The order is that of a decision: what makes everything below irrelevant comes first.
+    // The order matters: a state that makes all later topics irrelevant comes first.
     let finding = undecodable(scene)
         .or_else(|| deletion::of_run(scene))
         .or_else(|| ended::find(scene))
@@ -35,8 +35,8 @@ pub(super) fn explain(scene: Scene<'_>) -> Explanation {
     conclude(scene.world, &scene.object(), headline(scene), finding)
 }
 
-/// A cancelled TaskRun cannot be run again, whatever a topic proposes; a DocsRun only when it has
-/// ended.
+/// Removes proposals to run the run again if that is not possible. A cancelled TaskRun cannot be
+/// run again, and a DocsRun only after it has finished.
 fn not_again(scene: Scene<'_>, mut finding: Finding) -> Finding {
     if scene.run.docs.is_some() {
         if !scene.is_over() {
@@ -88,7 +88,7 @@ fn headline(scene: Scene<'_>) -> Headline {
     }
 }
 
-/// Puts the run itself in front, unless a topic did.
+/// Puts the run's own link in front, unless a topic already did.
 fn with_own_link(scene: Scene<'_>, finding: Finding) -> Finding {
     if finding
         .links
@@ -186,10 +186,10 @@ fn with_own_link(scene: Scene<'_>, finding: Finding) -> Finding {
         link = link.seen(
             "status.retry",
             format!(
-                "tried {} times (class {}), next try at {}",
+                "tried {} times (class {}), {}",
                 retry.attempt,
                 retry.class,
-                scene.when(&retry.next_at)
+                scene.world.next_try(retry)
             ),
             None,
         );
@@ -197,7 +197,7 @@ fn with_own_link(scene: Scene<'_>, finding: Finding) -> Finding {
     finding.below(vec![link])
 }
 
-/// `; 2 disruptions so far`, if there were any.
+/// Formats the number of disruptions: `; 2 disruptions so far`, or an empty string.
 fn disrupted(scene: Scene<'_>) -> String {
     match scene.status().disruptions {
         0 => String::new(),
@@ -237,7 +237,8 @@ fn not_seen(scene: Scene<'_>) -> Option<Finding> {
         observed: scene.status().progress.observed_generation,
         changed: scene.run.changed.as_ref(),
     };
-    // The first record comes some seconds after the Job: what the Job shows is more.
+    // The first status is written some seconds after the Job is created. Until then the Job shows
+    // more.
     let is_early = scene.status().progress.observed_generation < 0 && scene.job().is_some();
     let finding = operator::not_seen(scene.world, &looked)?;
     (!(is_early && finding.state == State::Waiting)).then_some(finding)
@@ -276,7 +277,7 @@ fn cancelling(scene: Scene<'_>) -> Option<Finding> {
     )
 }
 
-/// The link of a Job that we stop.
+/// Returns the link of a Job that the operator stops.
 fn stopped_job(job: Option<&JobView>, reason: Reason, why: &str) -> Vec<Link> {
     let link = |job: &JobView| {
         let link = Link::new(
@@ -343,7 +344,7 @@ fn held(scene: Scene<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Between two attempts, or while one that was given up is being stopped.
+/// Explains the time between two attempts, or while an aborted attempt is being stopped.
 fn between(scene: Scene<'_>) -> Option<Finding> {
     match scene.unrecorded_job() {
         Some(_) => None,
@@ -351,7 +352,7 @@ fn between(scene: Scene<'_>) -> Option<Finding> {
     }
 }
 
-/// Whether a word of a link stands for this reason of the status, which is less exact.
+/// Returns whether the reason of a link is a more exact form of this reason in the status.
 fn is_label_of(label: &str, reason: Reason) -> bool {
     let finer = [
         (Reason::SecretNotFound, "ConfigMapNotFound"),
@@ -363,7 +364,7 @@ fn is_label_of(label: &str, reason: Reason) -> bool {
     label == reason.name() || finer.contains(&(reason, label))
 }
 
-/// Causes that a status names while it waits.
+/// Causes that a status can report while the run waits.
 const CAUSES: &[Reason] = &[
     Reason::AgentNotFound,
     Reason::AgentNotReady,
@@ -386,8 +387,10 @@ const CAUSES: &[Reason] = &[
     Reason::BranchNotFound,
 ];
 
-/// The status names a cause that the cluster does not show any more, or none although something
-/// blocks, or a phase that is over.
+/// Returns whether the status is outdated:
+/// - its cause no longer exists in the cluster,
+/// - it has no cause although something blocks,
+/// - or its phase is over.
 fn is_outdated(scene: Scene<'_>, finding: &Finding) -> bool {
     let Some(said) = scene.reason() else {
         return false;
@@ -426,7 +429,7 @@ fn is_outdated(scene: Scene<'_>, finding: &Finding) -> bool {
         return false;
     };
     let is_over = CAUSES.contains(&said);
-    // A message of this reason may name a trouble that has no reason of its own.
+    // A message with this reason may describe a problem that has no reason of its own.
     let names_nothing = said != Reason::Progressing || crate::said::is_calm(scene.message());
     let is_ordinary = matches!(
         said,
@@ -444,7 +447,7 @@ fn is_outdated(scene: Scene<'_>, finding: &Finding) -> bool {
     is_over || is_vague || is_ahead || is_behind
 }
 
-/// What became of the version before this one.
+/// Returns a note about the outcome of the previous version.
 fn superseded(scene: Scene<'_>) -> Option<Note> {
     let last = scene.status().history.last()?;
     Some(Note {

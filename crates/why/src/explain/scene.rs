@@ -1,8 +1,8 @@
-//! A run with what was read about it, and the questions that explanations ask.
+//! A run with its world, and helper functions for the explanations.
 
 use api::{
     Reason, Timestamp,
-    status::condition,
+    status::{Retry, condition},
     tasks::{Evidence as RunResult, RunPhase, TaskRunStatus},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -39,7 +39,7 @@ impl<'a> Scene<'a> {
         ObjectRef::namespaced(self.kind(), self.namespace(), &self.run.meta.name)
     }
 
-    /// The run's kind.
+    /// Returns the run's kind.
     pub(super) fn kind(self) -> &'static str {
         match &self.run.docs {
             Some(_) => "DocsRun",
@@ -47,7 +47,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// What `orc` calls the run: a name alone is a TaskRun's.
+    /// Returns the run as an argument of `orc`. A name without a kind is a TaskRun's.
     pub(super) fn argument(self) -> String {
         match &self.run.docs {
             Some(_) => format!("docsrun/{}", self.run.meta.name),
@@ -55,7 +55,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Whether the run's end is recorded.
+    /// Returns whether the status contains the outcome of the run.
     pub(super) fn is_over(self) -> bool {
         matches!(self.phase(), RunPhase::Succeeded | RunPhase::Failed)
     }
@@ -68,7 +68,7 @@ impl<'a> Scene<'a> {
         self.status().phase.unwrap_or(RunPhase::Pending)
     }
 
-    /// The reason of the run's own condition.
+    /// Returns the reason of the run's main condition.
     pub(super) fn reason(self) -> Option<Reason> {
         let condition = self.status().progress.condition(condition::SUCCEEDED)?;
         Reason::from_name(&condition.reason)
@@ -86,7 +86,7 @@ impl<'a> Scene<'a> {
         self.status().progress.last_updated.as_ref()
     }
 
-    /// The Jobs that belong to this run: a label can be copied, the owner's UID cannot.
+    /// Returns the Jobs that belong to this run. A label can be copied, but the owner's UID cannot.
     pub(super) fn jobs(self) -> impl Iterator<Item = &'a JobView> {
         let uid = &self.run.meta.uid;
         self.world.jobs.iter().filter(move |job| {
@@ -99,8 +99,8 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// The Job of the attempt that goes on or was the last one: one that was created and is not in
-    /// the status yet, or the one that the status names.
+    /// Returns the Job of the current or last attempt. A Job that is not in the status yet comes
+    /// before the Job in the status.
     pub(super) fn job(self) -> Option<&'a JobView> {
         let named = self.status().job_name.as_deref();
         let by_name = self
@@ -109,8 +109,8 @@ impl<'a> Scene<'a> {
         self.unrecorded_job().or(by_name)
     }
 
-    /// The Job of the next attempt, or that in place of one that was lost, if the status does not
-    /// name it yet.
+    /// Returns the Job of the next attempt, or the replacement of a lost Job, if the status does
+    /// not contain it yet.
     pub(super) fn unrecorded_job(self) -> Option<&'a JobView> {
         let named = self.status().job_name.as_deref();
         let result = self.status().result.as_ref();
@@ -124,7 +124,7 @@ impl<'a> Scene<'a> {
             .max_by_key(|job| job.meta.created.clone())
     }
 
-    /// Whether nobody was kept from reading this, such as `nodes`.
+    /// Returns whether no read of this resource was forbidden, such as `nodes`.
     pub(super) fn may_read(self, what: &str) -> bool {
         may_read(self.world, what)
     }
@@ -144,7 +144,7 @@ impl<'a> Scene<'a> {
             .max_by_key(|pod| (pod.meta.created.clone(), pod.meta.uid.clone()))
     }
 
-    /// The Pod that the stored result speaks of, if it is still there.
+    /// Returns the Pod of the stored result, if it still exists.
     pub(super) fn pod_of_result(self, result: &RunResult) -> Option<&'a PodView> {
         let uid = result.pod_uid.as_deref().unwrap_or_default();
         self.world
@@ -153,7 +153,7 @@ impl<'a> Scene<'a> {
             .find(|pod| !uid.is_empty() && pod.meta.uid == uid)
     }
 
-    /// The newest warning with one of these reasons about the object with this UID.
+    /// Returns the newest warning with one of these reasons about the object with this UID.
     pub(super) fn warning(self, uid: &str, reasons: &[&str]) -> Option<&'a EventView> {
         self.world.warning(uid, reasons)
     }
@@ -162,7 +162,7 @@ impl<'a> Scene<'a> {
         self.world.node(name)
     }
 
-    /// Whether a thing exists; `None` if nobody looked or may look.
+    /// Returns whether an object exists, or `None` if it was not read or may not be read.
     pub(super) fn exists(self, kind: &str, name: &str) -> Option<bool> {
         exists(self.world, kind, name)
     }
@@ -171,28 +171,28 @@ impl<'a> Scene<'a> {
         self.world.when(at)
     }
 
-    /// ` since 10:02:11Z (3m ago)`, or nothing.
+    /// Formats ` since 10:02:11Z (3m ago)`, or an empty string.
     pub(super) fn since(self, at: Option<&Time>) -> String {
         self.world.since(at)
     }
 
-    /// ` at 10:02:11Z (3m ago)`, or nothing.
+    /// Formats ` at 10:02:11Z (3m ago)`, or an empty string.
     pub(super) fn ago(self, at: Option<&Time>) -> String {
         self.world.ago(at)
     }
 
-    /// Seconds since then; 0 if it is to come.
+    /// Returns the seconds since a time, or 0 for a time in the future.
     pub(super) fn age(self, at: &Time) -> i64 {
         self.world.age(at)
     }
 
-    /// How many attempts there are in all: the run's word, else the Agent's.
+    /// Returns the maximum number of attempts, from the run or else from the Agent.
     pub(super) fn max_attempts(self) -> Option<u32> {
         let agents = self.world.agent.as_ref().map(|agent| agent.max_attempts);
         self.run.max_attempts.or(agents).filter(|count| *count > 0)
     }
 
-    /// `attempt 1 of 3`.
+    /// Formats the current attempt: `attempt 1 of 3`.
     pub(super) fn attempt(self) -> String {
         let attempts = self.status().attempts;
         if attempts == 0 {
@@ -206,7 +206,7 @@ impl<'a> Scene<'a> {
 }
 
 impl World {
-    /// Warnings about the object with this UID, the newest first.
+    /// Returns the warnings about the object with this UID, newest first.
     pub(super) fn warnings(&self, uid: &str) -> Vec<&EventView> {
         let mut all: Vec<&EventView> = self
             .events
@@ -217,7 +217,7 @@ impl World {
         all
     }
 
-    /// The newest warning with one of these reasons about the object with this UID.
+    /// Returns the newest warning with one of these reasons about the object with this UID.
     pub(super) fn warning(&self, uid: &str, reasons: &[&str]) -> Option<&EventView> {
         self.warnings(uid)
             .into_iter()
@@ -232,24 +232,33 @@ impl World {
         times::at(self.now.0, at.0)
     }
 
-    /// ` since 10:02:11Z (3m ago)`, or nothing.
+    /// Formats ` since 10:02:11Z (3m ago)`, or an empty string.
     pub(super) fn since(&self, at: Option<&Time>) -> String {
         at.map_or_else(String::new, |at| format!(" since {}", self.when(at)))
     }
 
-    /// ` at 10:02:11Z (3m ago)`, or nothing.
+    /// Formats `next try at 10:05:53Z (in 42s)`, or `tried every 5m at the latest`.
+    pub(super) fn next_try(&self, retry: &Retry) -> String {
+        match (&retry.next_at, &retry.every) {
+            (Some(at), _) => format!("next try at {}", self.when(at)),
+            (None, Some(every)) => format!("tried every {every} at the latest"),
+            (None, None) => "tried again".to_owned(),
+        }
+    }
+
+    /// Formats ` at 10:02:11Z (3m ago)`, or an empty string.
     pub(super) fn ago(&self, at: Option<&Time>) -> String {
         at.map_or_else(String::new, |at| format!(" at {}", self.when(at)))
     }
 
-    /// Seconds since then; 0 if it is to come.
+    /// Returns the seconds since a time, or 0 for a time in the future.
     pub(super) fn age(&self, at: &Time) -> i64 {
         let seconds = self.now.0.as_second().saturating_sub(at.0.as_second());
         seconds.max(0)
     }
 }
 
-/// Whether nobody was kept from reading this, such as `nodes`.
+/// Returns whether no read of this resource was forbidden, such as `nodes`.
 pub(super) fn may_read(world: &World, what: &str) -> bool {
     !world
         .unreadable
@@ -257,7 +266,7 @@ pub(super) fn may_read(world: &World, what: &str) -> bool {
         .any(|one| one.forbidden && one.what.eq_ignore_ascii_case(what))
 }
 
-/// Whether a thing exists; `None` if nobody looked or may look.
+/// Returns whether an object exists, or `None` if it was not read or may not be read.
 pub(super) fn exists(world: &World, kind: &str, name: &str) -> Option<bool> {
     let known = world
         .known
@@ -271,7 +280,7 @@ impl PodView {
         self.conditions.iter().find(|known| known.kind == kind)
     }
 
-    /// The container that counts now.
+    /// Returns the current container.
     pub(super) fn current(&self) -> Option<&ContainerView> {
         self.containers.first()
     }
@@ -281,13 +290,13 @@ impl PodView {
             .map_or(&ContainerState::Unknown, |container| &container.state)
     }
 
-    /// Whether a program of it may still run, as far as anyone knows.
+    /// Returns whether a program of the Pod may still be running.
     pub(super) fn may_run(&self) -> bool {
         !matches!(self.phase.as_str(), "Succeeded" | "Failed")
             && !matches!(self.state(), ContainerState::Ended { .. })
     }
 
-    /// Who stops it, if someone does.
+    /// Returns the condition of a Pod that is being disrupted, if there is one.
     pub(super) fn disruption(&self) -> Option<&ConditionView> {
         self.condition("DisruptionTarget")
             .filter(|known| known.status == "True")
@@ -299,7 +308,7 @@ impl PodView {
 }
 
 impl JobView {
-    /// The condition that says that it is over.
+    /// Returns the condition that marks the Job as finished.
     pub(super) fn end(&self) -> Option<&ConditionView> {
         self.conditions.iter().find(|known| {
             known.status == "True" && matches!(known.kind.as_str(), "Complete" | "Failed")
@@ -312,7 +321,7 @@ impl JobView {
 }
 
 impl NodeView {
-    /// Whether its kubelet answers.
+    /// Returns whether the node is ready.
     pub(super) fn is_ready(&self) -> bool {
         self.ready
             .as_ref()

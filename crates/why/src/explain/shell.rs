@@ -1,6 +1,7 @@
-//! Words of a command line that come from a spec: whoever wrote it must not write the command.
+//! Quotes arguments of suggested commands that come from a spec. Otherwise the author of the spec
+//! could inject a command.
 
-/// `text` as one word of a shell.
+/// Quotes `text` as one argument for a shell.
 pub(super) fn word(text: &str) -> String {
     let is_plain = |letter: char| {
         letter.is_ascii_alphanumeric()
@@ -13,7 +14,7 @@ pub(super) fn word(text: &str) -> String {
     }
 }
 
-/// Host and port of an ssh address.
+/// Returns host and port of an ssh address.
 pub(super) fn server(url: &str) -> Option<(&str, &str)> {
     let rest = url.strip_prefix("ssh://")?;
     let place = rest.split('/').next()?;

@@ -1,4 +1,5 @@
-//! A Pod that has to stop: evicted, cancelled, deleted; and the node that does not let it.
+//! A Pod that has to stop because it was evicted, cancelled or deleted, and a node that prevents
+//! it.
 
 use api::Reason;
 
@@ -8,21 +9,22 @@ use crate::{
     world::{NodeView, PodView, World},
 };
 
-/// A Pod that is told to stop usually has less than this before it is killed.
+/// Time in seconds after which a deleted Pod without a known deadline is overdue. Usually a Pod is
+/// killed earlier.
 const GRACE: i64 = 60;
-/// After its grace period the kubelet needs a moment to kill it and to say so.
+/// Time in seconds that the kubelet gets after the grace period, to kill the Pod and to report it.
 const SLACK: i64 = 30;
 
-/// Who wants the Pod to stop.
+/// The originator of the stop.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// Something outside.
+    /// Another actor.
     Outside,
     /// The operator, for this reason.
     Ours(Reason),
 }
 
-/// A Pod that is being stopped.
+/// Explains a Pod that is being stopped.
 pub(super) fn stopping(scene: Scene<'_>, pod: &PodView, by: Stop) -> Finding {
     let mut link = said(scene, pod, by);
     if let Some(node) = lost_node(scene, pod) {
@@ -76,7 +78,7 @@ pub(super) fn stopping(scene: Scene<'_>, pod: &PodView, by: Stop) -> Finding {
     finding
 }
 
-/// Whether the kubelet should have killed it by now.
+/// Returns whether the kubelet should already have killed the Pod.
 fn is_overdue(scene: Scene<'_>, pod: &PodView) -> bool {
     match (&pod.meta.stop_by, &pod.meta.deleting) {
         (Some(end), _) => scene.age(end) > SLACK,
@@ -85,7 +87,7 @@ fn is_overdue(scene: Scene<'_>, pod: &PodView) -> bool {
     }
 }
 
-/// How many times it was stopped, and how often it may be.
+/// Formats the number of disruptions and the limit.
 fn count(scene: Scene<'_>) -> String {
     match scene.status().disruptions {
         0 => "The 6th disruption ends the run.".to_owned(),
@@ -93,7 +95,7 @@ fn count(scene: Scene<'_>) -> String {
     }
 }
 
-/// A Pod that was stopped from outside and has ended: another takes its place.
+/// Explains a Pod that was disrupted and has ended. Another Pod replaces it.
 pub(super) fn replaced(scene: Scene<'_>, pod: &PodView) -> Finding {
     let link = said(scene, pod, Stop::Outside);
     Finding::new(
@@ -108,7 +110,7 @@ pub(super) fn replaced(scene: Scene<'_>, pod: &PodView) -> Finding {
     .then(commands::look_again(scene))
 }
 
-/// The Pod's own link.
+/// Returns the Pod's own link.
 fn said(scene: Scene<'_>, pod: &PodView, by: Stop) -> Link {
     let node = pod.node.as_deref().unwrap_or("(none)");
     let told = pod.meta.deleting.as_ref();
@@ -157,7 +159,7 @@ fn said(scene: Scene<'_>, pod: &PodView, by: Stop) -> Link {
     }
 }
 
-/// `, is killed at 10:05:35Z (in 24s) at the latest`.
+/// Formats the deadline: `, is killed at 10:05:35Z (in 24s) at the latest`.
 fn killed(scene: Scene<'_>, pod: &PodView) -> String {
     match &pod.meta.stop_by {
         None => " and has not ended yet".to_owned(),
@@ -168,7 +170,7 @@ fn killed(scene: Scene<'_>, pod: &PodView) -> String {
     }
 }
 
-/// What a reason of `DisruptionTarget` means.
+/// Explains a reason of the condition `DisruptionTarget`.
 fn who(reason: &str) -> &'static str {
     match reason {
         "EvictionByEvictionAPI" => "it was evicted (a drain, an autoscaler)",
@@ -182,7 +184,8 @@ fn who(reason: &str) -> &'static str {
     }
 }
 
-/// A finalizer of someone else keeps the Pod. That of the Job controller goes with its Job.
+/// Explains an unmanaged finalizer that keeps the Pod. The Job controller's own finalizer is
+/// removed with its Job.
 fn held(scene: Scene<'_>, pod: &PodView, link: &Link) -> Option<Finding> {
     let holder = pod
         .meta
@@ -207,13 +210,13 @@ fn held(scene: Scene<'_>, pod: &PodView, link: &Link) -> Option<Finding> {
     )
 }
 
-/// The Pod's node, if its kubelet does not answer.
+/// Returns the Pod's node, if the node is not ready.
 pub(super) fn lost_node<'a>(scene: Scene<'a>, pod: &PodView) -> Option<&'a NodeView> {
     let node = scene.node(pod.node.as_deref()?)?;
     (!node.is_ready()).then_some(node)
 }
 
-/// A Pod that nobody told to stop, on a node that does not answer.
+/// Explains a Pod on an unready node without a request to stop it.
 pub(super) fn on_lost_node(scene: Scene<'_>, pod: &PodView, node: &NodeView) -> Finding {
     let link = Link::new(
         pod.object(),
@@ -228,7 +231,7 @@ pub(super) fn on_lost_node(scene: Scene<'_>, pod: &PodView, node: &NodeView) -> 
     lost(scene, node).below(vec![link])
 }
 
-/// A node that does not answer, and what frees its Pods.
+/// Explains an unready node, and the ways to release its Pods.
 fn lost(scene: Scene<'_>, node: &NodeView) -> Finding {
     node_lost(
         scene.world,
@@ -237,7 +240,7 @@ fn lost(scene: Scene<'_>, node: &NodeView) -> Finding {
     )
 }
 
-/// The same for any Pod of ours; `meanwhile` is what else there is to know.
+/// The same for any Pod of Orchestrator. `meanwhile` is an additional clause for the advice.
 pub(super) fn node_lost(world: &World, node: &NodeView, meanwhile: &str) -> Finding {
     let name = &node.name;
     let mut link = place::out_of_service(world, node);
@@ -255,5 +258,5 @@ pub(super) fn node_lost(world: &World, node: &NodeView, meanwhile: &str) -> Find
     ))
 }
 
-/// The taint that says that a machine is off.
+/// The taint for a machine that is switched off.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";

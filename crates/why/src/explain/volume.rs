@@ -13,7 +13,7 @@ use crate::{
     world::{ClaimView, ObjectRef, PodView},
 };
 
-/// The first claim of the Pod that is not bound, explained; `None` if all are.
+/// Explains the first claim of the Pod that is not bound, or returns `None` if all are bound.
 pub(super) fn claims(scene: Scene<'_>, pod: &PodView) -> Option<Finding> {
     let name = pod.claims.iter().find(|name| {
         let claim = claim(scene, name);
@@ -51,7 +51,8 @@ fn claim<'a>(scene: Scene<'a>, name: &str) -> Option<&'a ClaimView> {
         .find(|claim| claim.meta.name == name)
 }
 
-/// Only if someone looked: a list that could not be read proves nothing.
+/// Explains a missing claim, but only if we read that it does not exist. A list that could not be
+/// read proves nothing.
 fn absent(scene: Scene<'_>, name: &str) -> Option<Finding> {
     if scene.exists("PersistentVolumeClaim", name) != Some(false) {
         return None;
@@ -169,7 +170,7 @@ fn pending(scene: Scene<'_>, claim: &ClaimView) -> Finding {
     )
     .link(link)
     .then(look);
-    // Who may not see things of all namespaces cannot look for them there.
+    // A user who may not list objects of all namespaces cannot run this command.
     if !scene.may_read("leases") {
         return finding;
     }
@@ -184,7 +185,7 @@ fn pending(scene: Scene<'_>, claim: &ClaimView) -> Finding {
         ))
 }
 
-/// What the kubelet and the attacher say about volumes of a Pod that has a node.
+/// Explains the messages of the kubelet and the attacher about the volumes of a scheduled Pod.
 pub(super) fn mounts(scene: Scene<'_>, pod: &PodView) -> Option<Finding> {
     let reasons = ["FailedMount", "FailedAttachVolume", "FailedMapVolume"];
     let event = scene.warning(&pod.meta.uid, &reasons)?;
@@ -238,7 +239,7 @@ pub(super) fn mounts(scene: Scene<'_>, pod: &PodView) -> Option<Finding> {
     Some(finding)
 }
 
-/// Another node has the volume, and may still write to it.
+/// Explains a volume that is attached to another node, which may still write to it.
 fn attached_elsewhere(scene: Scene<'_>, pod: &PodView, link: Link) -> Finding {
     let here = pod.node.as_deref();
     let others = scene.world.pods.iter().filter(|other| {

@@ -1,4 +1,5 @@
-//! What depends on what was found: Events, claims, nodes, and things that are only named.
+//! Reads objects that depend on the objects found before: Events, claims, nodes, and referenced
+//! objects.
 
 use api::{Reason, status::condition};
 use futures::future::join_all;
@@ -26,7 +27,8 @@ use crate::{
     },
 };
 
-/// What depends on what was found: Events, claims, nodes, and things that are only named.
+/// Reads objects that depend on the objects found before: Events, claims, nodes, and referenced
+/// objects.
 pub(super) async fn details(reader: &Reader, world: &mut World) {
     let is_read = |name: &String| world.claims.iter().any(|claim| claim.meta.name == *name);
     let claims: Vec<String> = world
@@ -57,7 +59,8 @@ pub(super) async fn details(reader: &Reader, world: &mut World) {
     others(reader, world).await;
 }
 
-/// Events about each object by its UID: those of the newest Jobs and Pods.
+/// Reads the Events of each object by its UID: of the run, the workloads, and the newest Jobs, Pods
+/// and claims.
 async fn events(reader: &Reader, world: &mut World) {
     let run = world.run.iter().map(|run| &run.meta);
     let newest = |mut all: Vec<Meta>| {
@@ -91,7 +94,7 @@ async fn events(reader: &Reader, world: &mut World) {
     }
 }
 
-/// The nodes of the Pods; all of them, up to a bound, if a Pod has no place.
+/// Reads the nodes of the Pods. If a Pod is unschedulable, it reads all nodes up to a limit.
 async fn nodes(reader: &Reader, world: &mut World) {
     let api: Api<Node> = Api::all(reader.client.clone());
     let keys: Vec<String> = world
@@ -132,7 +135,7 @@ async fn nodes(reader: &Reader, world: &mut World) {
     }
 }
 
-/// Whether what the Agent and the Pods name exists, and the run's own files.
+/// Checks whether the objects exist that the Agent and the Pods reference, and the run's own files.
 async fn needs(reader: &Reader, world: &mut World) {
     let agents = world.agent.iter().flat_map(|agent| &agent.needs);
     let pods = world.pods.iter().flat_map(|pod| &pod.needs);
@@ -184,7 +187,7 @@ async fn needs(reader: &Reader, world: &mut World) {
     }
 }
 
-/// What the kubelet says that a container waits for.
+/// Returns the missing objects in the kubelet's messages about waiting containers.
 fn named_by_kubelet(pod: &PodView) -> Vec<(String, String)> {
     let waiting = pod.containers.iter().filter_map(|one| match &one.state {
         ContainerState::Waiting { message, .. } => missing_thing(message),
@@ -197,7 +200,8 @@ fn named_by_kubelet(pod: &PodView) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The storage classes of the claims and of the Agent, and whether their drivers are there.
+/// Reads the storage classes of the claims and of the Agent, and checks whether their drivers
+/// exist.
 async fn classes(reader: &Reader, world: &mut World) {
     let of_claims = world.claims.iter().filter_map(|claim| claim.class.clone());
     let needs = world.agent.iter().flat_map(|agent| &agent.needs);
@@ -221,7 +225,7 @@ async fn classes(reader: &Reader, world: &mut World) {
             exists: provisioner.is_some(),
             provisioner: provisioner.clone(),
         });
-        // Those within Kubernetes have no driver object.
+        // In-tree provisioners have no CSIDriver object.
         let outside = provisioner.filter(|driver| !driver.starts_with("kubernetes.io/"));
         if let Some(driver) = outside {
             let read = reader.exists(&drivers, &driver).await;
@@ -234,7 +238,7 @@ async fn classes(reader: &Reader, world: &mut World) {
     }
 }
 
-/// The object that stands where a child should be, if the status says that one does.
+/// Reads the unmanaged object that has the name of a child, if the status reports one.
 async fn others(reader: &Reader, world: &mut World) {
     let run = world.run.as_ref().map(|run| &run.status.progress);
     let tenant = world.tenant.as_ref().map(|one| &one.status.progress);

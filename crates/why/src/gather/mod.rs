@@ -1,13 +1,13 @@
 //! Reads a [`World`] from a cluster.
 //!
 //! # Guarantees
-//! - Only GET and LIST; Secrets and ConfigMaps by their metadata alone.
-//! - Each request has a limit and a timeout; the number of requests is bounded (about 60).
-//! - A read that is forbidden or fails is an entry of `unreadable`; only the target itself and the
-//!   run or Tenant that it belongs to must be readable.
+//! - Only GET and LIST. Of Secrets and ConfigMaps, only the metadata is read.
+//! - Each request has a limit and a timeout, and the number of requests is bounded (about 60).
+//! - A read that is forbidden or fails becomes an entry in `unreadable`. Only the target itself and
+//!   the run or Tenant that it belongs to must be readable.
 //!
 //! # Caveats
-//! The reads are not one snapshot: they are made within a second or so of each other.
+//! The reads are not one snapshot. They happen within a second or so of each other.
 
 mod details;
 mod read;
@@ -43,20 +43,21 @@ use crate::{
 };
 use read::{Kind, Read, Reader};
 
-/// The most objects that are read one by one: Pods of a run, their claims, what an Agent names.
+/// Maximum number of objects that are read one by one: Pods of a run, their claims, objects that an
+/// Agent references.
 const EACH: usize = 12;
 
-/// What the server answers about a kind that it does not know.
+/// The server's messages about an unknown kind.
 const UNKNOWN_KIND: &[&str] = &["could not find the requested resource", "page not found"];
 
-/// What to explain.
+/// The object to explain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Its kind.
+    /// The object's kind.
     pub kind: TargetKind,
-    /// Its namespace; of no meaning for a Tenant, which is in none.
+    /// The object's namespace. It is ignored for a Tenant, which is cluster-scoped.
     pub namespace: String,
-    /// Its name.
+    /// The object's name.
     pub name: String,
 }
 
@@ -71,14 +72,14 @@ pub enum TargetKind {
     Agent,
     /// A Tenant.
     Tenant,
-    /// A Job, of a run or not.
+    /// A Job, whether it belongs to a run or not.
     Job,
-    /// A Pod, of a run, of a Tenant, or of neither.
+    /// A Pod of a run, of a Tenant, or of neither.
     Pod,
 }
 
 impl TargetKind {
-    /// The name of the kind.
+    /// Returns the name of the kind.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -92,19 +93,19 @@ impl TargetKind {
     }
 }
 
-/// How to read.
+/// Options for reading.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The time that ages are counted to.
+    /// The current time, from which ages are calculated.
     pub now: Timestamp,
-    /// The operator's namespace; without it, its Lease is looked for in all.
+    /// The operator's namespace. Default: the Lease is searched in all namespaces.
     pub operator_namespace: Option<String>,
-    /// How long one request may take.
+    /// Timeout of one request.
     pub timeout: Duration,
 }
 
 impl Options {
-    /// The usual ones.
+    /// Returns the default options.
     #[must_use]
     pub fn at(now: Timestamp) -> Self {
         Self {
@@ -115,14 +116,14 @@ impl Options {
     }
 }
 
-/// Why nothing can be explained.
+/// The reason why nothing can be explained.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GatherError {
     /// The target does not exist.
     NotFound(ObjectRef),
-    /// The cluster does not know the kind: its CRD is not installed.
+    /// The cluster does not know the kind, because its CRD is not installed.
     NotInstalled(ObjectRef),
-    /// The target exists or not: it could not be read.
+    /// The target could not be read, so it is unknown whether it exists.
     Unreadable(Unreadable),
 }
 
@@ -156,10 +157,10 @@ impl fmt::Display for GatherError {
 
 impl std::error::Error for GatherError {}
 
-/// Reads what an explanation of the target needs.
+/// Reads the objects that an explanation of the target needs.
 ///
 /// # Errors
-/// When the target, or the run or Tenant that it belongs to, cannot be read.
+/// The target, or the run or Tenant that it belongs to, cannot be read.
 pub async fn gather(
     client: Client,
     target: Target,
@@ -231,9 +232,9 @@ fn must<T>(read: Read<T>) -> Result<T, GatherError> {
     read.map_err(GatherError::Unreadable)
 }
 
-/// Whether objects of a kind are in namespaces.
+/// The scope of a kind: namespaced or cluster-scoped.
 trait Placed {
-    /// Where they are read.
+    /// Returns the API for objects of this scope.
     fn api(reader: &Reader, resource: &ApiResource) -> Api<DynamicObject>;
 }
 
@@ -249,7 +250,8 @@ impl Placed for ClusterResourceScope {
     }
 }
 
-/// An object of ours as JSON: one that does not fit its type is still explained.
+/// Reads an object of our own kinds as JSON. So an object that does not match its type can still be
+/// explained.
 async fn ours<K: Kind>(reader: &Reader, name: &str) -> Result<Option<Value>, GatherError>
 where
     K::Scope: Placed,
@@ -266,7 +268,7 @@ where
             }
             Ok(Some(value))
         }
-        // The server's words differ for an object and for a kind that it does not know.
+        // The server sends different messages for a missing object and for an unknown kind.
         Err(error) if UNKNOWN_KIND.iter().any(|words| error.why.contains(words)) => Err(
             GatherError::NotInstalled(ObjectRef::cluster(&resource.kind, name)),
         ),
@@ -275,8 +277,9 @@ where
     }
 }
 
-/// The Tenant that a Pod belongs to: by its name and UID; what runs on when another Tenant of the name
-/// takes a namespace back carries no UID, and is in that namespace.
+/// Returns the Tenant that a Pod belongs to, by name and UID. After a Tenant of the same name has
+/// adopted a retained namespace, the Pods that kept running carry no UID. Such a Pod belongs to the
+/// Tenant if it is in the Tenant's namespace.
 async fn tenant_of_pod(reader: &Reader, pod: &PodView) -> Result<Option<TenantView>, GatherError> {
     if pod.meta.run_kind.as_deref() != Some("Tenant") {
         return Ok(None);
@@ -294,7 +297,8 @@ async fn tenant_of_pod(reader: &Reader, pod: &PodView) -> Result<Option<TenantVi
     Ok(found.filter(is_of))
 }
 
-/// A run of this kind; none if there is no such run, or no such kind of run.
+/// Reads a run of this kind. Returns `None` if the run does not exist, or if the kind is not a kind
+/// of run.
 async fn run(reader: &Reader, kind: &str, name: &str) -> Result<Option<RunView>, GatherError> {
     Ok(match kind {
         "TaskRun" => ours::<TaskRun>(reader, name)
@@ -307,7 +311,7 @@ async fn run(reader: &Reader, kind: &str, name: &str) -> Result<Option<RunView>,
     })
 }
 
-/// The run of this UID that something names. Where its kind is not installed, there is none.
+/// Reads the run with this name and UID. Returns `None` if its kind is not installed.
 async fn named(
     reader: &Reader,
     kind: &str,
@@ -321,7 +325,7 @@ async fn named(
     }
 }
 
-/// The run that a Job belongs to, by the owner's UID.
+/// Returns the run that a Job belongs to, by the owner's UID.
 async fn run_of(reader: &Reader, job: &Meta) -> Result<Option<RunView>, GatherError> {
     match &job.owner {
         Some(owner) => named(reader, &owner.kind, &owner.name, &owner.uid).await,
@@ -329,7 +333,7 @@ async fn run_of(reader: &Reader, job: &Meta) -> Result<Option<RunView>, GatherEr
     }
 }
 
-/// The run that a Pod belongs to: by its Job, or by its label when that is gone.
+/// Returns the run that a Pod belongs to: by its Job, or by its labels if the Job no longer exists.
 async fn run_of_pod(reader: &Reader, pod: &PodView) -> Result<Option<RunView>, GatherError> {
     if let Some(owner) = pod.meta.owner.as_ref().filter(|owner| owner.kind == "Job") {
         let job = must(reader.get(&reader.here::<Job>(), &owner.name).await)?;
@@ -345,7 +349,7 @@ async fn run_of_pod(reader: &Reader, pod: &PodView) -> Result<Option<RunView>, G
     named(reader, kind, name, uid).await
 }
 
-/// Takes what was read, or notes that it could not be.
+/// Returns the result of a read, or records that it failed.
 fn keep<T>(world: &mut World, read: Read<T>) -> Option<T> {
     match read {
         Ok(found) => Some(found),
@@ -358,7 +362,7 @@ fn keep<T>(world: &mut World, read: Read<T>) -> Option<T> {
     }
 }
 
-/// A list with what is kept of each, and a note if it was cut.
+/// Converts the items of a list, and records if the list is incomplete.
 fn keep_list<K, V>(
     world: &mut World,
     what: &str,
@@ -372,7 +376,7 @@ fn keep_list<K, V>(
     Some(items.iter().map(view).collect())
 }
 
-/// What surrounds the target, all at once.
+/// Reads the objects around the target concurrently.
 async fn around(reader: &Reader, world: &mut World, operator: Option<&str>) {
     let uid = world.run.as_ref().map(|run| run.meta.uid.clone());
     let of_run = uid
@@ -425,7 +429,7 @@ async fn around(reader: &Reader, world: &mut World, operator: Option<&str>) {
     }
 }
 
-/// Where the operator's Leases are: in its namespace, or anywhere.
+/// Returns the API for the operator's Leases: in its namespace, or in all namespaces.
 fn leases_in(reader: &Reader, operator: Option<&str>) -> Api<Lease> {
     match operator {
         Some(namespace) => Api::namespaced(reader.client.clone(), namespace),

@@ -1,4 +1,5 @@
-//! Single reads: bounded in time and number, and never fatal. What cannot be read is an entry.
+//! Single reads, bounded in time and number, and never fatal. A failed read becomes an entry in the
+//! world.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -8,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::world::{LIST, TEXT, Unreadable};
 
-/// What a read came to.
+/// The result of a read.
 pub(super) type Read<T> = Result<T, Unreadable>;
 
 /// A kind that can be read.
@@ -18,7 +19,7 @@ pub(super) trait Kind:
 }
 impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug> Kind for K {}
 
-/// Reads of one namespace.
+/// A reader for one namespace.
 #[derive(Clone)]
 pub(super) struct Reader {
     pub(super) client: Client,
@@ -31,20 +32,20 @@ impl Reader {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// One object; `None` if it does not exist.
+    /// Reads one object. Returns `None` if it does not exist.
     pub(super) async fn get<K: Kind>(&self, api: &Api<K>, name: &str) -> Read<Option<K>> {
         let what = format!("{} '{name}'", K::kind(&()));
         self.timed(&what, api.get_opt(name)).await
     }
 
-    /// Whether an object exists, by its metadata alone: its content is not asked for.
+    /// Returns whether an object exists. Only its metadata is requested, not its content.
     pub(super) async fn exists<K: Kind>(&self, api: &Api<K>, name: &str) -> Read<bool> {
         let what = format!("{} '{name}'", K::kind(&()));
         let found = self.timed(&what, api.get_metadata_opt(name)).await?;
         Ok(found.is_some())
     }
 
-    /// The first objects of a list, and whether there were more.
+    /// Returns the first objects of a list, and whether there are more.
     pub(super) async fn list<K: Kind>(
         &self,
         api: &Api<K>,
@@ -62,7 +63,8 @@ impl Reader {
         what: &str,
         request: impl Future<Output = Result<T, Error>>,
     ) -> Read<T> {
-        // A request is large, and many are made at once: on the stack they would not fit into a thread's.
+        // A request is large, and many run at once. Without boxing, they would not fit on a
+        // thread's stack.
         let request = Box::pin(request);
         match tokio::time::timeout(self.timeout, request).await {
             Ok(Ok(answer)) => Ok(answer),

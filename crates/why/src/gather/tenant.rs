@@ -1,4 +1,4 @@
-//! What surrounds a Tenant.
+//! Reads the objects around a Tenant.
 
 use api::names;
 use futures::future::join_all;
@@ -23,10 +23,10 @@ use crate::{
     },
 };
 
-/// So many types of what is left in a namespace are looked at.
+/// Maximum number of resource types that are read from a namespace that is being deleted.
 const TYPES: usize = 6;
 
-/// Everything that a Tenant is made of, all at once.
+/// Reads all children of a Tenant concurrently.
 pub(super) async fn around(reader: &Reader, world: &mut World, operator: Option<&str>) {
     let ours = || ListParams::default().labels(&[names::KIND, "=Tenant"].concat());
     let all = ListParams::default;
@@ -82,7 +82,7 @@ pub(super) async fn around(reader: &Reader, world: &mut World, operator: Option<
     left(reader, world).await;
 }
 
-/// One that was asked about is there already.
+/// Adds Pods to the world. The target Pod is already in it.
 fn add_pods(world: &mut World, found: Vec<PodView>) {
     for pod in found {
         if !world
@@ -109,7 +109,7 @@ where
     }
 }
 
-/// The Pods that try connections from the operator's namespace.
+/// Reads the probe Pods in the operator's namespace.
 async fn outside(reader: &Reader, world: &mut World, operator: Option<&str>) {
     let leases = world.leases.iter().flat_map(|all| all.iter());
     let home = leases.map(|lease| lease.namespace.clone()).next();
@@ -129,7 +129,7 @@ async fn outside(reader: &Reader, world: &mut World, operator: Option<&str>) {
         .list(&api, ListParams::default().labels(&labels))
         .await;
     let found = match read {
-        // Whoever may not see the operator's Pods lacks little by that.
+        // A user without permission for the operator's Pods misses little.
         Err(Unreadable {
             forbidden: true, ..
         }) => return,
@@ -138,7 +138,8 @@ async fn outside(reader: &Reader, world: &mut World, operator: Option<&str>) {
     add_pods(world, found.unwrap_or_default());
 }
 
-/// What is left in a namespace that is being deleted: of the types that its controller names.
+/// Reads the remaining objects in a namespace that is being deleted, of the types that the
+/// namespace controller reports.
 async fn left(reader: &Reader, world: &mut World) {
     let dying = |namespace: &&NamespaceView| namespace.deleting.is_some();
     let Some(namespace) = world.namespace.as_ref().filter(dying) else {
@@ -167,7 +168,7 @@ async fn left(reader: &Reader, world: &mut World) {
     world.left.truncate(EACH);
 }
 
-/// The objects of one type, by their metadata alone.
+/// Reads only the metadata of the objects of one type.
 async fn remaining(reader: &Reader, plural: &str, group: &str) -> Read<Vec<OtherView>> {
     let Some(resource) = resource(reader, plural, group).await? else {
         return Ok(Vec::new());
@@ -192,7 +193,7 @@ async fn remaining(reader: &Reader, plural: &str, group: &str) -> Read<Vec<Other
         .collect())
 }
 
-/// What the server calls a type; `None` if it does not know it (any more).
+/// Resolves a type by discovery. Returns `None` if the server does not know it (anymore).
 async fn resource(reader: &Reader, plural: &str, group: &str) -> Read<Option<ApiResource>> {
     let client = &reader.client;
     let (version, list) = if group.is_empty() {

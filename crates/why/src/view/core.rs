@@ -1,4 +1,4 @@
-//! The views of Kubernetes' own kinds.
+//! The views of the built-in Kubernetes kinds.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ fn quantities(all: Option<&Quantities>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Conditions of core kinds have the same fields and no common type.
+/// Conditions of built-in kinds have the same fields but no common type.
 macro_rules! condition {
     ($condition:expr) => {
         ConditionView {
@@ -97,11 +97,12 @@ impl From<&Pod> for PodView {
     }
 }
 
-/// The agent's name for its container.
+/// The name of the agent's container.
 const AGENT: &str = "agent";
 
-/// The containers that an explanation is about. Init containers count where the agent is one of
-/// them: then they run one after the other. One that is always restarted runs beside them.
+/// Returns the containers that an explanation needs. Init containers are included if the agent is
+/// one of them, because then they run one after the other. Sidecars, which are always restarted,
+/// are left out.
 fn sequence(spec: &PodSpec) -> impl Iterator<Item = &Container> {
     let init = || spec.init_containers.iter().flat_map(|all| all.iter());
     let is_in_steps = init().any(|one| one.name == AGENT);
@@ -129,7 +130,8 @@ fn in_order(mut containers: Vec<ContainerView>) -> Vec<ContainerView> {
     containers
 }
 
-/// The name of a volume's claim; that of an ephemeral one is made from the Pod's.
+/// Returns the name of a volume's claim. The name of an ephemeral claim is derived from the Pod's
+/// name.
 fn claim(pod: &str, volume: &Volume) -> Option<String> {
     if let Some(source) = &volume.persistent_volume_claim {
         return Some(source.claim_name.clone());
@@ -276,7 +278,7 @@ impl From<&LimitRange> for LimitRangeView {
 }
 
 impl NodeView {
-    /// Reads a Node, with the labels of these keys.
+    /// Reads a Node, including its labels with these keys.
     #[must_use]
     pub fn read(node: &Node, keys: &[String]) -> Self {
         let spec = node.spec.clone().unwrap_or_default();

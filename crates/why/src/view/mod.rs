@@ -1,4 +1,4 @@
-//! From objects of the API to the thin views of a [`World`](crate::world::World): what is left
+//! Converts API objects into the thin views of a [`World`](crate::world::World). Data that is left
 //! out here never leaves the cluster.
 
 mod core;
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time
 
 use crate::world::{ConditionView, LIST, Meta, Owner, TEXT};
 
-/// Label: which part of a Tenant something belongs to.
+/// The label for the component of a Tenant that an object belongs to.
 const COMPONENT: &str = "orchestrator.io/component";
 
 fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
@@ -66,7 +66,7 @@ impl From<&ObjectMeta> for Meta {
     }
 }
 
-/// A deletion's time is that of the end of its grace period.
+/// Returns the time of the deletion request. The deletion timestamp is the end of the grace period.
 fn asked(end: &Time, grace: Option<i64>) -> Time {
     let grace = SignedDuration::from_secs(grace.unwrap_or_default());
     Time(end.0.checked_sub(grace).unwrap_or(end.0))

@@ -1,5 +1,5 @@
-//! The views of our own kinds, read from JSON: an object that does not fit its type still has a
-//! name, a deletion and a status.
+//! The views of our own kinds, read from JSON. An object that does not match its type still has a
+//! name, a deletion timestamp and a status.
 
 use std::collections::BTreeMap;
 
@@ -97,10 +97,10 @@ impl RunView {
     }
 }
 
-/// A kind without versions has always this one.
+/// The version of every run of a kind without versions.
 const ONLY_VERSION: i64 = 1;
 
-/// What both kinds of runs have.
+/// Converts the fields that both kinds of runs have.
 fn common(status: DocsRunStatus) -> TaskRunStatus {
     let DocsRunStatus {
         phase,
@@ -112,7 +112,9 @@ fn common(status: DocsRunStatus) -> TaskRunStatus {
         commit: _,
         changed_files: _,
         job_name,
+        job_uid,
         config_map_name,
+        config_map_uid,
         attempts,
         disruptions,
         pod,
@@ -126,7 +128,9 @@ fn common(status: DocsRunStatus) -> TaskRunStatus {
         phase,
         context_version: Some(ONLY_VERSION),
         job_name,
+        job_uid,
         config_map_name,
+        config_map_uid,
         attempts,
         disruptions,
         pod,
@@ -198,7 +202,7 @@ fn amounts(amounts: BTreeMap<String, Amount>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What an Agent names and cannot do without.
+/// Returns the objects that an Agent references and needs.
 fn needs(spec: &AgentSpec) -> Vec<Need> {
     let need = |kind: &str, name: &str, key: Option<&str>, role: &str| Need {
         kind: kind.to_owned(),
@@ -265,7 +269,8 @@ pub(super) fn part<T: DeserializeOwned>(object: &Value, key: &str) -> Result<T, 
     serde_json::from_value(value).map_err(|error| text(&error.to_string()))
 }
 
-/// The status; a missing one is empty, one that cannot be read is said.
+/// Returns the status, or an empty one if it is missing. If the status cannot be decoded, the error
+/// is returned, too.
 pub(super) fn status<T: DeserializeOwned + Default>(object: &Value) -> (T, Option<String>) {
     if object.get("status").is_none() {
         return (T::default(), None);
@@ -276,7 +281,8 @@ pub(super) fn status<T: DeserializeOwned + Default>(object: &Value) -> (T, Optio
     }
 }
 
-/// When someone other than the operator wrote it last, as the server noted it.
+/// Returns the time of the last write by a manager other than the operator, from the managed
+/// fields.
 pub(super) fn changed(meta: &ObjectMeta) -> Option<Time> {
     let entries = meta.managed_fields.iter().flat_map(|all| all.iter());
     entries

@@ -1,4 +1,4 @@
-//! The views of a Tenant and of what it is made of.
+//! The views of a Tenant and of its children.
 
 use api::{
     names,
@@ -34,7 +34,7 @@ impl TenantView {
             meta: Meta::from(&meta),
             changed: changed(&meta),
             force_delete: annotation(&meta, names::FORCE_DELETE) == Some("true"),
-            // A spec that cannot be read may still name it.
+            // A spec that cannot be decoded may still contain the namespace.
             namespace: status.namespace.clone().unwrap_or_else(|| {
                 let named = object["spec"]["namespace"].as_str();
                 named.map_or_else(|| ["tenant-", &name].concat(), text)
@@ -109,7 +109,7 @@ impl From<&StatefulSet> for WorkloadView {
     fn from(set: &StatefulSet) -> Self {
         let status = set.status.clone().unwrap_or_default();
         let spec = set.spec.as_ref();
-        // Until the first roll-out is over, `updatedReplicas` counts none where nothing changed.
+        // Until the first rollout is complete, `updatedReplicas` is zero if nothing changed.
         let is_current = status.current_revision == status.update_revision;
         let updated = status.updated_replicas.unwrap_or(0);
         Self {
@@ -159,7 +159,7 @@ mod tests {
             let object = json!({ "metadata": meta, "spec": spec, "status": status });
             let view = TenantView::read(&object);
             assert_eq!(view.namespace, wanted);
-            // 'deletion' has no default.
+            // `deletion` has no default.
             assert!(view.undecodable.is_some_and(|why| why.contains("deletion")));
         }
     }

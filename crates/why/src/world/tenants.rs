@@ -1,4 +1,4 @@
-//! What is read of a Tenant and of what it is made of.
+//! The data that is read about a Tenant and its children.
 
 use api::tenants::TenantStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -6,66 +6,66 @@ use serde::{Deserialize, Serialize};
 
 use super::{ConditionView, Meta};
 
-/// A `Tenant` without the values of its environment and of its Redis' configuration.
+/// A `Tenant` without the values of its environment variables and of its Redis configuration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantView {
-    /// What every object has.
+    /// The metadata.
     pub meta: Meta,
-    /// When someone other than the operator last changed it.
+    /// The time of the last change by a manager other than the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<Time>,
-    /// Why its spec or its status cannot be read; what could not be is then empty.
+    /// The error if its spec or its status cannot be decoded. The undecodable part is then empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undecodable: Option<String>,
-    /// The namespace that it asks for.
+    /// The namespace that it requests.
     #[serde(default)]
     pub namespace: String,
-    /// The server that it asks for.
+    /// The server that it requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerView>,
-    /// The Redis that it asks for.
+    /// The Redis that it requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redis: Option<RedisView>,
-    /// Whether both are stopped.
+    /// Whether it is suspended, which stops server and Redis.
     #[serde(default)]
     pub suspend: bool,
-    /// Whether it has network policies.
+    /// Whether NetworkPolicies are enabled.
     #[serde(default)]
     pub has_policies: bool,
-    /// Whether its isolation is to be proven.
+    /// Whether its isolation is checked with probes.
     #[serde(default)]
     pub is_probed: bool,
-    /// What becomes of its namespace: `Retain` or `Delete`.
+    /// The deletion policy for its namespace: `Retain` or `Delete`.
     #[serde(default)]
     pub deletion: String,
-    /// After how many seconds its deletion counts as blocked.
+    /// The time in seconds after which its deletion is reported as blocked.
     #[serde(default)]
     pub deadline_seconds: u64,
-    /// Whether someone asked to let it go without waiting.
+    /// Whether it has the force-delete annotation, which removes the finalizer without waiting.
     #[serde(default)]
     pub force_delete: bool,
-    /// How it stands, as it says itself.
+    /// Its status.
     #[serde(default)]
     pub status: TenantStatus,
 }
 
-/// The server that a Tenant asks for.
+/// The server that a Tenant requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerView {
     /// Its image.
     pub image: String,
-    /// How many of it.
+    /// The number of replicas.
     pub replicas: i32,
     /// Its port.
     pub port: u16,
-    /// The path that must answer; without it, its port must accept connections.
+    /// The path of the readiness probe. Without it, the port must accept connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readiness: Option<String>,
 }
 
-/// The Redis that a Tenant asks for.
+/// The Redis that a Tenant requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RedisView {
@@ -73,7 +73,7 @@ pub struct RedisView {
     pub image: String,
     /// The size of its volume.
     pub size: String,
-    /// The class of its volume; without it, the cluster's default.
+    /// The storage class of its volume. Default: the cluster's default class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
 }
@@ -84,36 +84,36 @@ pub struct RedisView {
 pub struct WorkloadView {
     /// `Deployment` or `StatefulSet`.
     pub kind: String,
-    /// What every object has.
+    /// The metadata.
     pub meta: Meta,
-    /// The generation that its controller has seen; -1 before its first look.
+    /// The generation that its controller has observed, or -1 before the first observation.
     #[serde(default)]
     pub observed: i64,
-    /// How many Pods are wanted.
+    /// The number of requested Pods.
     #[serde(default)]
     pub wanted: i32,
-    /// How many there are.
+    /// The number of existing Pods.
     #[serde(default)]
     pub replicas: i32,
-    /// How many of them are of the newest template.
+    /// The number of Pods with the latest template.
     #[serde(default)]
     pub updated: i32,
-    /// How many are ready.
+    /// The number of ready Pods.
     #[serde(default)]
     pub ready: i32,
-    /// Why its controller cannot make a Pod.
+    /// The condition that reports why its controller cannot create a Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<ConditionView>,
 }
 
-/// What a Service leads to.
+/// The endpoints of a Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointsView {
-    /// The Service.
+    /// The name of the Service.
     pub service: String,
-    /// How many endpoints are ready.
+    /// The number of ready endpoints.
     pub ready: usize,
-    /// How many are not.
+    /// The number of endpoints that are not ready.
     pub not_ready: usize,
 }

@@ -1,4 +1,4 @@
-//! Worlds made of objects as the API server hands them out, through the same views as real ones.
+//! Builds worlds from objects as the API server returns them, through the same views as real ones.
 
 use k8s_openapi::api::{
     batch::v1::Job,
@@ -16,7 +16,7 @@ use why::{
 pub(crate) const NOW: &str = "10:05:11";
 pub(crate) const POD: &str = "shop-7-v1-x2k9p";
 
-/// This time of the day of all scenarios.
+/// Returns this time on the day of all scenarios.
 pub(crate) fn at(clock: &str) -> String {
     format!("2026-03-02T{clock}Z")
 }
@@ -29,7 +29,7 @@ fn from<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
 }
 
-/// Lays `more` over `base`, objects key by key.
+/// Merges `more` into `base`, recursively for JSON objects.
 pub(crate) fn merge(base: &mut Value, more: Value) {
     match (base, more) {
         (Value::Object(base), Value::Object(more)) => {
@@ -41,7 +41,7 @@ pub(crate) fn merge(base: &mut Value, more: Value) {
     }
 }
 
-/// A status as the operator writes it, at 10:02:11.
+/// Returns a status like the operator's, written at 10:02:11.
 pub(crate) fn status(phase: &str, reason: &str, message: &str, more: Value) -> Value {
     let succeeded = match phase {
         "Succeeded" => "True",
@@ -64,13 +64,13 @@ pub(crate) fn status(phase: &str, reason: &str, message: &str, more: Value) -> V
     status
 }
 
-/// The status, written at this time.
+/// Returns the status with another time of writing.
 pub(crate) fn written(mut status: Value, clock: &str) -> Value {
     merge(&mut status, json!({ "lastUpdated": at(clock) }));
     status
 }
 
-/// A run with a Job, in this state.
+/// Returns the status of a run that has a Job.
 pub(crate) fn going(phase: &str, reason: &str, message: &str) -> Value {
     let more = json!({
         "jobName": "shop-7-v1", "configMapName": "shop-7-v1-files",
@@ -79,7 +79,7 @@ pub(crate) fn going(phase: &str, reason: &str, message: &str) -> Value {
     status(phase, reason, message, more)
 }
 
-/// A run that ended with this result.
+/// Returns the status of a run that ended with this result.
 pub(crate) fn over(phase: &str, reason: &str, message: &str, result: Value) -> Value {
     let mut all = json!({
         "reason": reason, "message": message, "podName": POD, "podUID": "pod-uid", "node": "node-1",
@@ -95,12 +95,12 @@ pub(crate) fn over(phase: &str, reason: &str, message: &str, result: Value) -> V
 
 const CREATED: &str = "Job 'shop-7-v1' was created; waiting for its Pod";
 
-/// A run whose Job was just created.
+/// Returns the status of a run after its Job was created.
 pub(crate) fn created() -> Value {
     going("Pending", "Progressing", CREATED)
 }
 
-/// A run before its first attempt.
+/// Returns the status of a run before its first attempt.
 pub(crate) fn before(reason: &str, message: &str) -> Value {
     status(
         "Pending",
@@ -114,7 +114,7 @@ pub(crate) fn before(reason: &str, message: &str) -> Value {
 pub(crate) struct Scene(pub(crate) World);
 
 impl Scene {
-    /// The run with this status, a Ready Agent, and an operator that leads.
+    /// Creates a world with this status of the run, a ready Agent, and a leading operator.
     pub(crate) fn new(status: Value) -> Self {
         let target = ObjectRef::namespaced("TaskRun", "team", "shop-7");
         Self(World::new(time(NOW), target))
@@ -145,7 +145,7 @@ impl Scene {
         self
     }
 
-    /// The run was created at this time.
+    /// Sets the creation time of the run.
     pub(crate) fn created(mut self, clock: &str) -> Self {
         if let Some(run) = &mut self.0.run {
             run.meta.created = Some(time(clock));
@@ -157,7 +157,7 @@ impl Scene {
         self
     }
 
-    /// Changes of the run beyond its status.
+    /// Sets the status and other fields of the run.
     pub(crate) fn with_run(self, status: Value, more: Value) -> Self {
         let mut all = json!({ "status": status });
         merge(&mut all, more);
@@ -213,7 +213,7 @@ impl Scene {
         self
     }
 
-    /// A Pod of the Job on node-1.
+    /// Adds a Pod of the Job on node-1.
     pub(crate) fn pod(mut self, more: Value) -> Self {
         let mut pod = json!({
             "metadata": {
@@ -240,7 +240,7 @@ impl Scene {
         self
     }
 
-    /// A Pod whose container is in this state.
+    /// Adds a Pod with its container in this state.
     pub(crate) fn container(self, phase: &str, state: Value) -> Self {
         let status = json!({
             "name": "agent", "ready": false, "restartCount": 0, "image": "registry.example/writer:1.4",
@@ -249,7 +249,7 @@ impl Scene {
         self.pod(json!({ "status": { "phase": phase, "containerStatuses": [status] } }))
     }
 
-    /// A Pod that waits for its container with these words.
+    /// Adds a Pod with a waiting container, with this reason and message.
     pub(crate) fn waits(self, reason: &str, message: &str) -> Self {
         self.job(json!({}))
             .container(
@@ -259,7 +259,7 @@ impl Scene {
             .node(json!({}))
     }
 
-    /// A Pod without a node, with the scheduler's words.
+    /// Adds a Pod without a node, with this message of the scheduler.
     pub(crate) fn unscheduled(self, message: &str, more: Value) -> Self {
         let mut pod = json!({
             "spec": { "nodeName": null },
@@ -291,7 +291,7 @@ impl Scene {
         self
     }
 
-    /// What the Job controller was answered.
+    /// Adds an Event about a rejected request of the Job controller.
     pub(crate) fn refused(self, message: &str) -> Self {
         self.job(json!({ "status": { "active": 0 } })).event(
             ("Job", "shop-7-v1", "job-uid"),
@@ -316,7 +316,7 @@ impl Scene {
         self
     }
 
-    /// A claim of the Pod.
+    /// Adds a claim of the Pod.
     pub(crate) fn claim(mut self, phase: &str) -> Self {
         let claim = json!({
             "metadata": {
@@ -351,7 +351,7 @@ impl Scene {
         self
     }
 
-    /// A node whose kubelet does not answer.
+    /// Adds a node that is not ready, because its kubelet does not respond.
     pub(crate) fn lost_node(self, since: &str) -> Self {
         self.node(json!({
             "spec": { "taints": [{ "key": "node.kubernetes.io/unreachable", "effect": "NoExecute" }] },

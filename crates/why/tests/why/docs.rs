@@ -17,7 +17,7 @@ const HEAD: &str = "9fceb02d0ae598e95dc970b74767f19372d61af8";
 pub(crate) const COMMIT: &str = "c0535e4be2b79ffd93291305436bf889314e4a3f";
 const UNTIL: &str = "; waiting until 2026-03-02T10:10:00Z";
 
-/// A world about DocsRun `team/guide`.
+/// Creates a world about DocsRun `team/guide`.
 pub(crate) fn scene(status: Value, spec: Value) -> Scene {
     let mut run = json!({
         "metadata": {
@@ -45,13 +45,13 @@ pub(crate) fn plain(status: Value) -> Scene {
     scene(status, json!({})).known("Secret", "git", true)
 }
 
-/// Before the base commit is known.
+/// Returns a status from before the base commit is known.
 pub(crate) fn asking(reason: &str, message: &str) -> Value {
     let more = json!({ "attempts": 0, "deadlineAt": at("10:10:00"), "contextVersion": null });
     status("Pending", reason, message, more)
 }
 
-/// The base commit and the push are recorded.
+/// Returns a status with the base commit and the output branch.
 fn recorded(phase: &str, reason: &str, message: &str, more: Value) -> Value {
     let mut all = status(
         phase,
@@ -97,7 +97,7 @@ impl Steps for Scene {
                 "uid": "run-uid", "controller": true,
             }],
         }});
-        // A null label is no label.
+        // A null label must be removed, because it is not a label.
         if let Some(labels) = job["metadata"]["labels"].as_object_mut() {
             labels.remove("context-version");
         }
@@ -105,7 +105,7 @@ impl Steps for Scene {
         self.job(job)
     }
 
-    /// A Pod whose three containers are in these states.
+    /// Adds a Pod with its three containers in these states.
     fn steps(self, phase: &str, clone: Value, agent: Value, publish: Value) -> Self {
         let toolbox = "registry.example/orchestrator/toolbox:0.3";
         let state = |name: &str, state: Value| json!({ "name": name, "ready": false, "restartCount": 0, "image": "", "imageID": "", "state": state });
@@ -214,7 +214,7 @@ fn before() -> Vec<Case> {
     ]
 }
 
-/// What keeps a run from its repository.
+/// Cases in which a run cannot use its repository.
 fn refused() -> Vec<Case> {
     let said = |reason: &str, words: &str| asking(reason, &format!("{words}{UNTIL}"));
     let repository = |name, reason: &'static str, words: &str| {
@@ -314,7 +314,7 @@ fn refused() -> Vec<Case> {
                 "AddressRefused",
             )),
         ),
-        // The status names one cause; what else is wrong comes later.
+        // The status contains one cause. Other problems are explained later.
         case(
             "docs-credentials-refused-and-no-agent",
             refused_and_no_agent,
@@ -334,12 +334,11 @@ fn going() -> Vec<Case> {
         let more = json!({ "startedAt": at("10:00:09"), "deadlineAt": at("11:00:09") });
         recorded("Running", "Progressing", &said, more)
     };
-    let publishing = recorded(
-        "Running",
-        "Publishing",
-        &format!("Pod '{POD}' on node 'node-1' pushes to branch 'docs/guide'"),
-        json!({ "startedAt": at("10:00:09") }),
-    );
+    let publishing = || {
+        let said = format!("Pod '{POD}' on node 'node-1' pushes to branch 'docs/guide'");
+        let more = json!({ "startedAt": at("10:00:09") });
+        recorded("Running", "Publishing", &said, more)
+    };
     let verifying = |message: &str| {
         over(
             "Running",
@@ -408,7 +407,7 @@ fn going() -> Vec<Case> {
         ),
         case(
             "docs-publishing",
-            plain(publishing).docs_job(json!({})).steps(
+            plain(publishing()).docs_job(json!({})).steps(
                 "Running",
                 ends(0, ""),
                 ends(0, ""),
@@ -422,6 +421,17 @@ fn going() -> Vec<Case> {
             plain(cloning())
                 .docs_job(json!({}))
                 .steps("Running", ends(0, ""), ends(0, ""), runs()),
+            Running,
+            None,
+        ),
+        case(
+            "docs-between-agent-and-publish",
+            plain(publishing()).docs_job(json!({})).steps(
+                "Pending",
+                ends(0, ""),
+                ends(0, ""),
+                waits(),
+            ),
             Running,
             None,
         ),
@@ -455,7 +465,7 @@ fn going() -> Vec<Case> {
     ]
 }
 
-/// Pods that do not start.
+/// Cases with Pods that do not start.
 fn starts() -> Vec<Case> {
     let said = |reason: &str, words: &str| {
         let words = format!("Pod '{POD}' on node 'node-1': {words}");
@@ -590,7 +600,7 @@ fn rest() -> Vec<Case> {
     ]
 }
 
-/// An address is written by whoever may submit; the command is run by whoever is called at night.
+/// Any user who may submit runs can write an address, but an on-call engineer runs the command.
 #[test]
 fn an_address_cannot_write_a_command() {
     let status = asking("RepositoryUnreachable", "does not answer");

@@ -1,4 +1,4 @@
-//! DocsRuns that ended, or whose attempt did.
+//! DocsRuns that ended, or with an attempt that ended.
 
 use serde_json::{Value, json};
 use why::explanation::State::{Failed, Succeeded, Waiting};

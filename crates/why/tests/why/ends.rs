@@ -11,7 +11,7 @@ use crate::{
 
 type Blocker = Option<(&'static str, &'static str, &'static str)>;
 
-/// A failed run whose Pod is still there, with its container ended so.
+/// Builds a failed run with an existing Pod and this termination of its container.
 fn ended(
     name: &'static str,
     reason: &'static str,
@@ -28,7 +28,7 @@ fn ended(
     case(name, scene, Failed, Some(("Pod", POD, reason)))
 }
 
-/// A failed run of which nothing but the status is left.
+/// Builds a failed run with nothing left except its status.
 fn gone(name: &'static str, reason: &'static str, message: &str, result: Value) -> Case {
     let scene = Scene::new(over("Failed", reason, message, result));
     case(name, scene, Failed, Some(("Pod", POD, reason)))

@@ -1,4 +1,4 @@
-//! Goldens, recorded worlds and the schema: files that must say what the code says.
+//! Golden files, recorded worlds and the schema: files that must match the code.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +16,7 @@ fn folder(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Compares with the file, or writes it.
+/// Compares the text with the file, or writes the file.
 fn same(path: &Path, text: &str) {
     if env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(path, text).unwrap();
@@ -42,7 +42,7 @@ fn each_world_reads_as_its_golden() {
     }
 }
 
-/// Worlds recorded from real clusters: see `tests/worlds/README.md`.
+/// Compares worlds that were recorded from real clusters: see `tests/worlds/README.md`.
 #[test]
 fn each_recorded_world_reads_as_its_golden() {
     for (name, world) in recorded() {
@@ -95,7 +95,7 @@ fn the_schema_does_not_drift() {
     same(&path, &text);
 }
 
-/// The examples of the docs are what users see.
+/// The examples in the docs must match the real output.
 #[test]
 fn the_docs_show_a_golden() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/why.md");

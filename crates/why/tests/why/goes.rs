@@ -1,4 +1,4 @@
-//! Runs that go on, cannot go on, or are being deleted; and what is not a run.
+//! Runs that are in progress, blocked, or being deleted, and targets that are not runs.
 
 use serde_json::json;
 use why::explanation::State::*;
@@ -80,7 +80,7 @@ fn going_on() -> Vec<Case> {
         ),
         "10:05:04",
     );
-    // The Job ended with its Pod, and another takes its place.
+    // The Job ended with its Pod, and another one replaces it.
     let again = |reason: &str, message: &str, pod: serde_json::Value| {
         let mut result =
             json!({ "reason": reason, "message": message, "finishedAt": at("10:05:06") });

@@ -1,6 +1,6 @@
-//! Explanations of worlds: for each the deepest blocker, and the text that a reader sees.
+//! Tests of explanations: for each world the deepest blocker, and the text that a reader sees.
 //!
-//! `UPDATE_GOLDEN=1 cargo test -p why` writes the texts and the schema anew; read what changed.
+//! `UPDATE_GOLDEN=1 cargo test -p why` rewrites the texts and the schema. Read the differences.
 
 #[cfg(test)]
 mod build;
@@ -29,7 +29,7 @@ mod waits;
 
 use why::{World, explain, explanation::State};
 
-/// A world, and what its explanation must come to.
+/// A world and the expected explanation.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) world: World,

@@ -1,4 +1,4 @@
-//! What holds for every explanation.
+//! Properties of every explanation.
 
 use api::Timestamp;
 use why::{Explanation, World, explain, explanation::State, render};
@@ -60,7 +60,7 @@ fn worlds_and_explanations_survive_json() {
 }
 
 #[test]
-fn text_fits_and_colour_adds_nothing_but_colour() {
+fn text_fits_and_color_adds_nothing_but_color() {
     for case in all() {
         let found = explain(&case.world);
         for width in [80, 200] {
@@ -86,7 +86,7 @@ fn text_fits_and_colour_adds_nothing_but_colour() {
     }
 }
 
-/// What others write may carry control sequences for a terminal.
+/// Text from the cluster may contain control sequences for a terminal.
 #[test]
 fn no_control_sequence_reaches_the_terminal() {
     let mut case = all().swap_remove(0);
@@ -96,7 +96,8 @@ fn no_control_sequence_reaches_the_terminal() {
     assert!(!text.contains('\u{1b}') && !text.contains('\r'), "{text}");
 }
 
-/// Files, values of the environment, arguments: none may be in a world that is stored or sent.
+/// A world that is stored or sent must not contain files, values of environment variables, or
+/// arguments.
 #[test]
 fn a_world_carries_no_content() {
     let canary = "c4n4ry";
@@ -153,7 +154,8 @@ fn a_world_carries_no_content() {
     }
 }
 
-/// Whoever may read less, or reads a moment later, still gets an explanation with a next command.
+/// A user who has fewer permissions, or reads a moment later, still gets an explanation with a next
+/// command.
 #[test]
 fn a_world_with_holes_is_explained_too() {
     type Hole = (&'static str, fn(&mut World));
@@ -190,7 +192,7 @@ fn a_world_with_holes_is_explained_too() {
     }
 }
 
-/// A Tenant that is not isolated, or not known to be, never reads as one that is well.
+/// A Tenant that is not isolated, or with unknown isolation, must never appear healthy.
 #[test]
 fn only_a_proven_tenant_is_called_ready() {
     for case in all() {
@@ -207,7 +209,7 @@ fn only_a_proven_tenant_is_called_ready() {
             let text = text.to_lowercase();
             assert!(text.contains("isolated"), "{}: {text}", case.name);
         }
-        // A Tenant is in no namespace, and its Secret's content is nobody's business.
+        // A Tenant is cluster-scoped, and no command may print the content of its Secret.
         for command in &found.next {
             assert!(
                 !(command.run.contains(" oten ") && command.run.contains(" -n ")),
@@ -224,7 +226,8 @@ fn only_a_proven_tenant_is_called_ready() {
     }
 }
 
-/// The first sentence is the status's own, unless the cluster contradicts it; then both are there.
+/// The first sentence is the message of the status. If the cluster contradicts it, the explanation
+/// contains both.
 #[test]
 fn the_status_speaks_first_unless_it_is_outdated() {
     for case in all() {
@@ -276,7 +279,8 @@ fn nothing_is_called_well_that_is_not() {
     }
 }
 
-/// What is pasted at night must not leak, destroy, or fail on a cluster without a kind.
+/// A command that an on-call engineer pastes must not leak secrets, destroy data, or fail in a
+/// cluster without a kind.
 #[test]
 fn no_command_is_dangerous_or_does_not_do_what_it_says() {
     for case in all() {
@@ -294,7 +298,7 @@ fn no_command_is_dangerous_or_does_not_do_what_it_says() {
             let asks_who = command.purpose.contains("managedFields");
             assert!(!asks_who || run.contains("--show-managed-fields"), "{run}");
             let run_of = case.world.run.as_ref();
-            // Of a DocsRun another one is made, when it has ended.
+            // A DocsRun can be repeated as a new one after it has ended.
             let is_cancelled = run_of.is_some_and(|run| run.cancel && run.docs.is_none());
             assert!(
                 !(is_cancelled && run.starts_with("orc retry")),
@@ -316,7 +320,7 @@ fn time(clock: &str) -> Timestamp {
     crate::build::at(clock).parse().unwrap()
 }
 
-/// The same for Tenants.
+/// Checks the same for Tenants.
 #[test]
 fn the_times_of_tenants_are_possible() {
     for case in all() {
@@ -350,7 +354,7 @@ fn the_times_of_tenants_are_possible() {
     }
 }
 
-/// A world in an impossible order explains nothing.
+/// A world with an impossible order of times would be a useless test.
 #[test]
 fn the_worlds_times_are_possible() {
     for case in all() {

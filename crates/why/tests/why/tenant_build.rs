@@ -1,4 +1,4 @@
-//! Worlds about Tenant `acme`, made of objects as the API server hands them out.
+//! Builds worlds about Tenant `acme` from objects as the API server returns them.
 
 use k8s_openapi::{
     api::{
@@ -53,7 +53,7 @@ fn condition(kind: &str, value: &str, reason: &str, message: &str) -> Value {
         "observedGeneration": 1, "lastTransitionTime": at("10:00:20") })
 }
 
-/// A status as the operator writes it, at 10:02:11.
+/// Returns a status like the operator's, written at 10:02:11.
 pub(crate) fn status(
     phase: &str,
     reason: &str,
@@ -84,18 +84,18 @@ const PROVEN: (&str, &str, &str) = (
     "4 connections were refused that must be, 3 passed that must",
 );
 
-/// Everything is ready; this is said of the isolation.
+/// Returns the status of a ready Tenant with this isolation condition.
 pub(crate) fn running(isolated: (&str, &str, &str)) -> Value {
     let message = "namespace 'tenant-acme': redis 1/1, server 2/2 ready";
     status("Running", "Ready", message, isolated)
 }
 
-/// A part keeps it from being ready.
+/// Returns the status of a Tenant with a component that is not ready.
 pub(crate) fn degraded(reason: &str, message: &str) -> Value {
     status("Degraded", reason, message, UNKNOWN)
 }
 
-/// What was tried, with this result.
+/// Adds the results of an isolation check.
 pub(crate) fn with_isolation(mut status: Value, isolation: Value) -> Value {
     let mut all =
         json!({ "lastProvedAt": at("10:00:20"), "result": "Isolated", "policies": "5f3c" });
@@ -108,7 +108,7 @@ pub(crate) fn with_isolation(mut status: Value, isolation: Value) -> Value {
 pub(crate) struct Site(pub(crate) World);
 
 impl Site {
-    /// The Tenant with this status and nothing of what it is made of; an operator leads.
+    /// Creates a world with this status of the Tenant and without its children. An operator leads.
     pub(crate) fn bare(status: Value) -> Self {
         Self(World::new(time(NOW), ObjectRef::cluster("Tenant", "acme")))
             .tenant(json!({ "status": status }))
@@ -117,7 +117,7 @@ impl Site {
             .policies(&["default-deny", "allow-dns", "allow-inside"])
     }
 
-    /// With a Redis and a server that are ready.
+    /// Creates a world with a ready Redis and a ready server.
     pub(crate) fn ready(status: Value) -> Self {
         Self::bare(status).redis(json!({})).server(json!({}))
     }
@@ -153,7 +153,7 @@ impl Site {
         self
     }
 
-    /// Changes of the Tenant beyond its status.
+    /// Sets the status and other fields of the Tenant.
     pub(crate) fn with(self, status: Value, more: Value) -> Self {
         let mut all = json!({ "status": status });
         merge(&mut all, more);
@@ -176,7 +176,7 @@ impl Site {
         self
     }
 
-    /// A namespace of someone else, with these labels and annotations.
+    /// Sets an unmanaged namespace with these labels and annotations.
     pub(crate) fn foreign(mut self, labels: Value, annotations: Value) -> Self {
         let namespace = json!({ "metadata": {
             "name": PLACE, "uid": "foreign-uid", "creationTimestamp": at("07:30:00"),
@@ -240,7 +240,7 @@ impl Site {
         self
     }
 
-    /// A policy that someone made by hand.
+    /// Adds a policy that someone created by hand.
     pub(crate) fn by_hand(mut self, name: &str, clock: &str) -> Self {
         let meta = json!({ "name": name, "namespace": PLACE, "uid": "other-uid",
             "creationTimestamp": at(clock) });
@@ -249,7 +249,7 @@ impl Site {
         self
     }
 
-    /// The Redis' StatefulSet, ready unless `more` says otherwise; with its Pod and claim if it is.
+    /// Adds the StatefulSet of the Redis. It is ready unless `more` changes that.
     pub(crate) fn redis(mut self, more: Value) -> Self {
         let mut set = json!({
             "metadata": {
@@ -265,7 +265,7 @@ impl Site {
         self.endpoints("redis", 1)
     }
 
-    /// The server's Deployment, ready unless `more` says otherwise.
+    /// Adds the Deployment of the server. It is ready unless `more` changes that.
     pub(crate) fn server(mut self, more: Value) -> Self {
         let mut deployment = json!({
             "metadata": {
@@ -283,7 +283,7 @@ impl Site {
         self.endpoints("server", 2)
     }
 
-    /// The same, and so many of its Pods are there and ready.
+    /// Adds the Deployment of the server with these numbers of existing and ready Pods.
     pub(crate) fn server_with(self, replicas: i32, ready: i32) -> Self {
         self.server(
             json!({ "status": { "replicas": replicas, "updatedReplicas": replicas,
@@ -312,7 +312,7 @@ impl Site {
         self
     }
 
-    /// A Pod of a part, on node-1.
+    /// Adds a Pod of a component, on node-1.
     pub(crate) fn pod(mut self, component: &str, name: &str, more: Value) -> Self {
         let image = match component {
             "redis" => "registry.example/redis:7",
@@ -320,7 +320,7 @@ impl Site {
             _ => "registry.example/shop:2.1",
         };
         let mut labels = Self::labels(component);
-        // What runs on when a namespace is taken back carries no UID.
+        // Pods that keep running while a namespace is adopted again carry no UID.
         if component != "probe"
             && let Some(labels) = labels.as_object_mut()
         {
@@ -348,7 +348,7 @@ impl Site {
         self
     }
 
-    /// A Pod whose container is in this state.
+    /// Adds a Pod with its container in this state.
     pub(crate) fn container(
         self,
         component: &str,
@@ -368,13 +368,13 @@ impl Site {
         .node(json!({}))
     }
 
-    /// A Pod of the server that waits for its container with these words.
+    /// Adds a Pod of the server with a waiting container, with this reason and message.
     pub(crate) fn waits(self, reason: &str, message: &str) -> Self {
         let state = json!({ "waiting": { "reason": reason, "message": message } });
         self.container("server", SERVER, "Pending", state, json!({}))
     }
 
-    /// A Pod without a node, with the scheduler's words.
+    /// Adds a Pod without a node, with this message of the scheduler.
     pub(crate) fn unscheduled(self, component: &str, name: &str, message: &str) -> Self {
         self.pod(
             component,
@@ -496,7 +496,7 @@ impl Site {
         self
     }
 
-    /// Whoever asks may see the Tenant and nothing else.
+    /// Limits the world to a user who may read the Tenant and nothing else.
     pub(crate) fn few_rights(mut self) -> Self {
         let status = self.0.tenant.take();
         let mut world = World::new(time(NOW), ObjectRef::cluster("Tenant", "acme"));
@@ -525,7 +525,7 @@ impl Site {
     }
 }
 
-/// What was tried: as it must be, but for these.
+/// Returns the probed connections with the expected results, except for these.
 pub(crate) fn tried(wrong: &[(usize, Option<bool>, &str)]) -> Vec<Value> {
     let (inside, outside) = ("a Pod of the Tenant", "a Pod outside");
     let all = [

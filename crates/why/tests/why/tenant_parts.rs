@@ -1,4 +1,4 @@
-//! Tenants whose Redis or server is not ready.
+//! Tenants with a Redis or server that is not ready.
 
 use serde_json::{Value, json};
 use why::explanation::State::*;
@@ -18,7 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
     all
 }
 
-/// What the status says of the server.
+/// Adds the server's condition and status.
 pub(crate) fn of_server(mut status: Value, reason: &str) -> Value {
     let message = status["message"].as_str().unwrap_or_default();
     let message = message.trim_start_matches("server: ").to_owned();
@@ -36,7 +36,7 @@ pub(crate) fn of_server(mut status: Value, reason: &str) -> Value {
 }
 
 impl Site {
-    /// Its server's program ends again and again.
+    /// Makes the server's program crash repeatedly.
     pub(crate) fn server_crashes(self) -> Self {
         self.crashes("Error", 1, "could not read /etc/shop.toml")
     }
@@ -56,7 +56,7 @@ impl Site {
         )
     }
 
-    /// The server's Pods are refused with these words.
+    /// Rejects the server's Pods with this message.
     fn refused(self, message: &str) -> Self {
         self.server(json!({ "status": {
             "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
@@ -140,9 +140,25 @@ fn containers() -> Vec<Case> {
         ),
         case(
             "tenant-probe-failed",
-            ready(probe)
+            ready(probe.clone())
                 .server_with(2, 0)
                 .container("server", SERVER, "Running", runs.clone(), json!({}))
+                .of_server("Unhealthy", readiness),
+            Blocked,
+            Some(("Pod", SERVER, "ProbeFailed")),
+        ),
+        case(
+            // The explanation must follow as soon as the operator reports the problem.
+            "tenant-probe-failed-for-five-seconds",
+            ready(probe)
+                .server_with(2, 0)
+                .container(
+                    "server",
+                    SERVER,
+                    "Running",
+                    json!({ "running": { "startedAt": at("10:05:06") } }),
+                    json!({}),
+                )
                 .of_server("Unhealthy", readiness),
             Blocked,
             Some(("Pod", SERVER, "ProbeFailed")),

@@ -1,4 +1,5 @@
-//! Tenants and their namespaces: taken, offered, dying; and Tenants that are being deleted.
+//! Tenants and their namespaces: owned by others, adoptable, terminating. Also Tenants that are
+//! being deleted.
 
 use serde_json::{Value, json};
 use why::explanation::State::*;
@@ -108,7 +109,7 @@ fn places() -> Vec<Case> {
     ]
 }
 
-/// A Tenant whose deletion was asked for at this time.
+/// Creates a Tenant with a deletion request at this time.
 fn deleting(status: Value, since: &str, more: Value) -> Site {
     let mut all = json!({ "metadata": { "deletionTimestamp": at(since),
         "deletionGracePeriodSeconds": 0 } });
@@ -141,7 +142,7 @@ fn deletions() -> Vec<Case> {
     let told = going("namespace 'tenant-acme' is told to go");
     let removed = going("namespace 'tenant-acme' is being deleted");
     let kept = going(
-        "namespace 'tenant-acme' is left with everything that runs and is stored in it; its quota, roles and policies are taken away",
+        "namespace 'tenant-acme' stays, with everything that runs and is stored in it, and with its quota and network policies; its owners lose their permissions",
     );
     let discovery = "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: metrics.k8s.io/v1beta1: stale GroupVersion discovery: metrics.k8s.io/v1beta1";
     let retain = json!({ "spec": { "deletion": { "policy": "Retain" } } });
@@ -253,7 +254,7 @@ fn deletions() -> Vec<Case> {
 }
 
 impl Site {
-    /// Its last Pod was asked to stop then, and has until then.
+    /// Asks the last Pod to stop at `asked`, with a grace period until `end`.
     fn doomed(mut self, asked: &str, end: &str) -> Self {
         if let Some(pod) = self.0.pods.last_mut() {
             let time = |clock: &str| {
@@ -265,7 +266,7 @@ impl Site {
         self
     }
 
-    /// It was made early in the morning, and its status is of 10:00.
+    /// Sets an early creation time, and a status from 10:00.
     fn early(mut self) -> Self {
         let time = |clock: &str| {
             k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(clock).parse().unwrap())

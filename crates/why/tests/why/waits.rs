@@ -1,4 +1,4 @@
-//! Runs whose container has not started, and Agents.
+//! Runs with a container that has not started, and Agents.
 
 use serde_json::json;
 use why::explanation::State::*;

@@ -1,5 +1,7 @@
 //! What becomes of a run's children after its end, and what does not become of others'.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use api::{names, status::condition, tasks::DocsRun};
 use kube::ResourceExt;
@@ -87,8 +89,8 @@ pub(super) async fn configured(env: Env) -> Result<String> {
 /// R03: nothing of another run goes with those of the first.
 pub(super) async fn others(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    // Longer than both of the others take.
-    let second = held(&bench, "second", Step::Writing(75)).await?;
+    // Longer than both of the others take, also on a busy machine.
+    let second = held(&bench, "second", Step::Writing(150)).await?;
     let before = children_of(&bench, &second.run).await?;
     ensure!(before.len() == 3, "{before:?}");
     // Cleaned up, and deleted, while the other one is at work.
@@ -110,7 +112,14 @@ pub(super) async fn others(env: Env) -> Result<String> {
     let after = children_of(&bench, &second.run).await?;
     ensure!(after == before, "{after:?} was {before:?}");
     let run = bench
-        .pushed("second", &second.repository, &Expect::default())
+        .pushed(
+            "second",
+            &second.repository,
+            &Expect {
+                within: Duration::from_secs(180),
+                ..Expect::default()
+            },
+        )
         .await?;
     bench.deletes(&run).await?;
     bench.done().await?;

@@ -14,7 +14,7 @@ use serde_json::json;
 use testkit::{git::Hook, suite::Env, wait::until};
 
 use super::{
-    held::{HOOK, Held, Step, held, nothing_or_one, says},
+    held::{HOOK, Held, Step, held, idle, nothing_or_one, says},
     kit::{Bench, Expect, LIMIT, reason_of, says_all},
 };
 
@@ -69,8 +69,8 @@ pub(super) async fn at_push(env: Env) -> Result<String> {
     ] {
         let held = held(&bench, name, step).await?;
         goes(&bench, &held).await?;
-        // The server may go on with what it received: its hook is over by then.
-        tokio::time::sleep(Duration::from_secs(HOOK.into())).await;
+        // The server may go on with what it received.
+        idle(&held.repository).await?;
         let has_pushed = nothing_or_one(&held.run, &held.repository)?;
         ensure!(
             has_pushed == (held.repository.activity()?.accepted == 1),

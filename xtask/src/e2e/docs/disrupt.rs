@@ -1,8 +1,6 @@
 //! Who stops a Pod from outside: it uses no attempt, the run goes on, and there is one commit in
 //! the end.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use api::tasks::DocsRun;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
@@ -10,25 +8,24 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, EvictParams},
 };
-use serde_json::json;
-use testkit::{
-    audit::{Entry, Request},
-    git::Hook,
-    suite::Env,
-};
+use testkit::{git::Hook, suite::Env};
 
 use super::{
-    super::events,
-    held::{HOOK, Held, Step, held, held_with, nothing_or_one, says, writer},
-    kit::{Bench, Expect, LIMIT, reason_of},
+    held::{HOOK, Held, Step, held, nothing_or_one, says},
+    kit::{Bench, Expect},
 };
 
-/// At each step: a name, and whether the first Pod's push came through for sure.
-const STEPS: [(&str, Step, bool); 3] = [
-    ("written", Step::Writing(5), false),
+/// A step, the name of its run, and whether the first Pod's push came through for sure.
+type Disrupted = (&'static str, Step, bool);
+
+/// The push, before and after the server accepted it.
+const PUSH: [Disrupted; 2] = [
     ("pushed", Step::Pushing(HOOK), false),
     ("taken", Step::Pushed(HOOK), true),
 ];
+
+/// While the agent runs, a DocsRun is stopped and goes on as a TaskRun: once is enough.
+const WORK: Disrupted = ("written", Step::Writing(5), false);
 
 fn pod_name(run: &DocsRun) -> Result<String> {
     let status = run.status.as_ref();
@@ -71,7 +68,7 @@ pub(super) async fn evicted(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let pods: Api<Pod> = bench.env.api();
     let mut said = Vec::new();
-    for (name, step, has_pushed) in STEPS {
+    for (name, step, has_pushed) in [WORK].into_iter().chain(PUSH) {
         let held = held(&bench, name, step).await?;
         let pod = pod_name(&held.run)?;
         pods.evict(&pod, &EvictParams::default()).await?;
@@ -92,7 +89,7 @@ pub(super) async fn pod_by_hand(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let pods: Api<Pod> = bench.env.api();
     let mut said = Vec::new();
-    for (name, step, has_pushed) in STEPS {
+    for (name, step, has_pushed) in PUSH {
         let held = held(&bench, name, step).await?;
         pods.delete(&pod_name(&held.run)?, &DeleteParams::default())
             .await?;
@@ -111,12 +108,8 @@ pub(super) async fn job_by_hand(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let jobs: Api<Job> = bench.env.api();
     let mut said = Vec::new();
-    let ways = [
-        DeleteParams::background(),
-        DeleteParams::foreground(),
-        DeleteParams::background(),
-    ];
-    for ((name, step, has_pushed), way) in STEPS.into_iter().zip(ways) {
+    let ways = [DeleteParams::foreground(), DeleteParams::background()];
+    for ((name, step, has_pushed), way) in PUSH.into_iter().zip(ways) {
         let held = held(&bench, name, step).await?;
         jobs.delete(&format!("{name}-docs"), &way).await?;
         held.repository.set_hook(&Hook::Accept)?;
@@ -126,125 +119,4 @@ pub(super) async fn job_by_hand(env: Env) -> Result<String> {
     }
     bench.done().await?;
     Ok(format!("one commit each; pushes: {}", said.join(", ")))
-}
-
-/// What the operator wrote for one run from its creation to its end, in order.
-fn writes(entries: &[Entry], user: &str) -> Vec<String> {
-    let is_of_run = |request: &Request| {
-        let of_others = ["leases", "events", "agents"];
-        request.user == user
-            && request.is_write()
-            && !of_others
-                .iter()
-                .any(|other| request.resource.starts_with(other))
-    };
-    entries
-        .iter()
-        .filter(|entry| is_of_run(&entry.request))
-        .map(|entry| {
-            let resource = entry.request.resource.replace(".orchestrator.io", "");
-            format!("{} {resource}", entry.request.verb)
-        })
-        .collect()
-}
-
-/// What can be pushed is recorded first, then the run is held, then its children are made; each
-/// step is recorded once, and the finalizer goes with the outcome.
-fn is_ordinary(writes: &[String]) -> bool {
-    let head = [
-        "patch docsruns/status",
-        "patch docsruns",
-        "create configmaps",
-        "create jobs.batch",
-    ];
-    let Some((last, records)) = writes.get(head.len()..).and_then(<[_]>::split_last) else {
-        return false;
-    };
-    writes[..head.len()] == head
-        && last == "patch docsruns"
-        // Job, clone, agent, publish, verify, end; a quick clone or push is not seen.
-        && (4..=6).contains(&records.len())
-        && records.iter().all(|record| record == "patch docsruns/status")
-}
-
-pub(super) async fn quiet(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    let cluster = bench.env.testbed("the audit log")?;
-    let audit = cluster.audit();
-    let user = bench.operator.user.clone();
-    // The writes of one ordinary run.
-    let repository = bench.repository("done").await?;
-    bench.agent("done", &writer(1), json!({})).await?;
-    let mark = audit.mark(&bench.env.client).await?;
-    bench.submit("done", json!({})).await?;
-    let done = bench
-        .pushed("done", &repository, &Expect::default())
-        .await?;
-    let entries = audit.entries(&bench.env.client, mark).await?;
-    let ordinary = writes(&entries, &user);
-    let mut told = events::ours(&bench.env, &done.uid().unwrap_or_default()).await?;
-    told.sort_by_key(|event| event.event_time.clone());
-    let told: Vec<String> = told
-        .into_iter()
-        .map(|event| {
-            format!(
-                "{} {}",
-                event.reason.unwrap_or_default(),
-                event.note.unwrap_or_default()
-            )
-        })
-        .collect();
-    let again = entries
-        .iter()
-        .filter(|entry| entry.request.user == user && entry.code == 409)
-        .count();
-    ensure!(
-        again == 0 && is_ordinary(&ordinary),
-        "{again} refused; {ordinary:#?}, {told:#?}"
-    );
-
-    // All that waits or is over.
-    let never = json!({ "repositoryUrl": "https://198.18.0.1:1/none.git" });
-    held(&bench, "agentless", Step::Agentless).await?;
-    held(&bench, "unanswered", Step::Asking).await?;
-    held(&bench, "unread", Step::Verifying).await?;
-    held(&bench, "written", Step::Writing(600)).await?;
-    held_with(&bench, "paused", Step::Writing(600), json!({})).await?;
-    bench
-        .patch("paused", json!({ "spec": { "suspend": true } }))
-        .await?;
-    bench.agent("unreachable", "true", json!({})).await?;
-    bench.agent("bad", "exit 3", json!({})).await?;
-    bench.submit("unreachable", never).await?;
-    let url = bench.git.https_url("done");
-    bench.submit("bad", json!({ "repositoryUrl": url })).await?;
-    bench.ended("bad", &Expect::failure("NonZeroExit")).await?;
-    for name in ["unanswered", "unreachable"] {
-        bench.says(name, "RepositoryUnreachable").await?;
-    }
-    bench
-        .until("paused", LIMIT, "suspended", |status| {
-            reason_of(status) == "Suspended" && says(status).contains("runs nothing")
-        })
-        .await?;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let mark = audit.mark(&bench.env.client).await?;
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    let counts = audit.counts(&bench.env.client, mark).await?;
-    let of_ours = |request: &Request| request.user == user && request.is_write();
-    let is_lease = |request: &Request| request.resource.starts_with("leases");
-    let count = counts.of(|request| of_ours(request) && !is_lease(request));
-    let renewals = counts.of(|request| of_ours(request) && is_lease(request));
-    ensure!(count == 0, "{count} writes in 60 s:\n{counts}");
-    ensure!(
-        renewals >= 5,
-        "the operator was not there: {renewals} renewals"
-    );
-    bench.done().await?;
-    Ok(format!(
-        "one run: {} writes ({}), {} Events; then none in 60 s for 8 runs",
-        ordinary.len(),
-        ordinary.join(", "),
-        told.len()
-    ))
 }

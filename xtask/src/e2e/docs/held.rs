@@ -1,7 +1,7 @@
 //! Runs that are held at one of their steps, for as long as a case wants: a state that stays can be
 //! waited for.
 
-use std::{process::Command, time::Duration};
+use std::{fs, path::Path, process::Command, time::Duration};
 
 use anyhow::{Result, ensure};
 use api::tasks::{DocsRun, DocsRunStatus};
@@ -21,7 +21,7 @@ const BYTES_A_SECOND: u32 = 4096;
 const BALLAST: usize = 1_000_000;
 
 /// Seconds that a server takes for a push: time enough to see it on a machine with much to do.
-pub(super) const HOOK: u32 = 8;
+pub(super) const HOOK: u32 = 15;
 
 /// Where a run is held.
 #[derive(Debug, Clone, Copy)]
@@ -152,6 +152,35 @@ pub(super) async fn active(
         })
     })
     .await
+}
+
+/// Waits until the server has finished with a push whose sender may be gone: no process works in the
+/// repository, neither git's nor a hook's.
+pub(super) async fn idle(repository: &Repository) -> Result<()> {
+    let what = format!("the server to finish with '{}'", repository.name);
+    until(&what, LIMIT, async || {
+        let working = processes_in(&repository.folder)?;
+        Ok(if working.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("processes {working:?}"))
+        })
+    })
+    .await
+}
+
+/// The processes whose working directory is this one.
+fn processes_in(folder: &Path) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        // A process that ended meanwhile has none.
+        let working = fs::read_link(entry.path().join("cwd"));
+        if working.is_ok_and(|working| working == folder) {
+            found.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    Ok(found)
 }
 
 /// Bytes that cannot be compressed.

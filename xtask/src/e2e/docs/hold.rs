@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use api::tasks::{DocsRun, DocsRunStatus};
+use futures::future::try_join;
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 use serde_json::json;
@@ -14,7 +15,7 @@ use testkit::{
 };
 
 use super::{
-    held::{HOOK, Held, Step, held, held_with, nothing_or_one, says, writer},
+    held::{HOOK, Held, Step, held, held_with, idle, nothing_or_one, says, writer},
     kit::{Bench, Expect, LIMIT, brief, phase_of, reason_of, says_all},
 };
 
@@ -121,32 +122,31 @@ async fn suspended(bench: &Bench, name: &str, step: Step) -> Result<Held> {
     Ok(held)
 }
 
-pub(super) async fn suspended_at_work(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    for (name, step) in [("cloned", Step::Cloning), ("written", Step::Writing(4))] {
-        let held = suspended(&bench, name, step).await?;
-        resumes(&bench, name).await?;
-        ends_well(&bench, &held.run, &held.repository).await?;
-    }
-    bench.done().await?;
-    Ok("during the clone and the agent; one commit each".to_owned())
-}
-
 /// What the server does with a push whose sender is gone is its own affair: the second Pod finds
-/// it, or pushes.
+/// it, or pushes. A clone begins again.
 pub(super) async fn suspended_at_push(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    let mut said = Vec::new();
-    for (name, step) in [
-        ("pushed", Step::Pushing(HOOK)),
-        ("taken", Step::Pushed(HOOK)),
-    ] {
-        let held = suspended(&bench, name, step).await?;
-        resumes(&bench, name).await?;
-        ends_well(&bench, &held.run, &held.repository).await?;
-        let seen = held.repository.activity()?;
-        said.push(format!("{name}: {} pushes", seen.pushes));
-    }
+    let clone = async {
+        let held = suspended(&bench, "cloned", Step::Cloning).await?;
+        resumes(&bench, "cloned").await?;
+        ends_well(&bench, &held.run, &held.repository).await
+    };
+    let push = async {
+        let mut said = Vec::new();
+        for (name, step) in [
+            ("pushed", Step::Pushing(HOOK)),
+            ("taken", Step::Pushed(HOOK)),
+        ] {
+            let held = suspended(&bench, name, step).await?;
+            resumes(&bench, name).await?;
+            ends_well(&bench, &held.run, &held.repository).await?;
+            let seen = held.repository.activity()?;
+            said.push(format!("{name}: {} pushes", seen.pushes));
+        }
+        anyhow::Ok(said)
+    };
+    // On the heap: all of a case's states together are more than a thread's stack holds.
+    let ((), said) = try_join(Box::pin(clone), Box::pin(push)).await?;
     // The first Pod's commit was there: the second one found it.
     ensure!(
         said.last().is_some_and(|last| last == "taken: 1 pushes"),
@@ -203,45 +203,50 @@ pub(super) async fn cancelled_before(env: Env) -> Result<String> {
     Ok(said)
 }
 
-pub(super) async fn cancelled_at_work(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    let mut said = String::new();
+/// Before the push begins, nothing can have been pushed, and the message does not doubt it.
+async fn cancelled_at_work(bench: &Bench) -> Result<()> {
     for (name, step) in [("cloned", Step::Cloning), ("written", Step::Writing(600))] {
-        let held = held(&bench, name, step).await?;
+        let held = held(bench, name, step).await?;
         let expect = cancelled(1, &["during attempt 1"]);
-        let seen = cancels(&bench, name, &expect).await?;
+        let seen = cancels(bench, name, &expect).await?;
         ensure!(bench.pods_of(&seen).await?.is_empty(), "a Pod is left");
         ensure!(!nothing_or_one(&seen, &held.repository)?, "{name}: pushed");
-        // It cannot have been pushed, and nothing else is said.
-        said = brief(&seen.status.clone().unwrap_or_default());
+        let said = brief(&seen.status.clone().unwrap_or_default());
         ensure!(!said.contains("pushed"), "{said}");
         bench.deletes(&seen).await?;
     }
-    bench.done().await?;
-    Ok(said)
+    Ok(())
 }
 
-/// Nobody knows what the server made of it, and the message says so.
-pub(super) async fn cancelled_at_push(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+/// From then on nobody knows what the server made of it, and the message says so.
+async fn cancelled_during_push(bench: &Bench) -> Result<String> {
     let mut said = String::new();
     for (name, step) in [
         ("pushed", Step::Pushing(HOOK)),
         ("taken", Step::Pushed(HOOK)),
     ] {
-        let held = held(&bench, name, step).await?;
+        let held = held(bench, name, step).await?;
         let look = format!(
             "git ls-remote {} refs/heads/docs/{name}",
             held.run.spec.repository_url
         );
         let words = ["during attempt 1", "whether it pushed is not known", &look];
-        let seen = cancels(&bench, name, &cancelled(1, &words)).await?;
+        let seen = cancels(bench, name, &cancelled(1, &words)).await?;
         ensure!(bench.pods_of(&seen).await?.is_empty(), "a Pod is left");
         said = brief(&seen.status.clone().unwrap_or_default());
-        tokio::time::sleep(Duration::from_secs(HOOK.into())).await;
+        idle(&held.repository).await?;
         nothing_or_one(&seen, &held.repository)?;
         bench.deletes(&seen).await?;
     }
+    Ok(said)
+}
+
+pub(super) async fn cancelled_at_push(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    // On the heap: all of a case's states together are more than a thread's stack holds.
+    let work = Box::pin(cancelled_at_work(&bench));
+    let push = Box::pin(cancelled_during_push(&bench));
+    let ((), said) = try_join(work, push).await?;
     bench.done().await?;
     Ok(said)
 }

@@ -19,6 +19,7 @@ use testkit::{
 use tokio::time::Instant;
 
 use super::{
+    super::children::rejects_jobs,
     held::{HOOK, Held, Step, active, held, nothing_or_one, writer},
     kit::{Bench, Down, Expect, LIMIT, brief, children, phase_of, reason_of},
 };
@@ -138,11 +139,7 @@ pub(super) async fn recorded_base(env: Env) -> Result<String> {
         "metadata": { "name": "no-jobs" }, "spec": { "hard": { "count/jobs.batch": "0" } },
     }))?;
     quotas.create(&PostParams::default(), &quota).await?;
-    until("the quota to be counted", LIMIT, async || {
-        let status = quotas.get("no-jobs").await?.status.unwrap_or_default();
-        Ok(status.used.ok_or_else(|| "not yet".to_owned()))
-    })
-    .await?;
+    rejects_jobs(&bench.env, "exceeded quota: no-jobs").await?;
     bench.agent("based", &writer(1), json!({})).await?;
     bench.submit("based", json!({})).await?;
     let run = bench.says("based", "QuotaExceeded").await?;

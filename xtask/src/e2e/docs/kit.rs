@@ -325,8 +325,8 @@ impl Bench {
         Box::pin(why::ask(
             &self.env.client,
             TargetKind::DocsRun,
-            &self.env.namespace,
-            name,
+            (&self.env.namespace, name),
+            &self.plan.home,
             reason_of(&status),
         ))
         .await?;

@@ -12,41 +12,21 @@ mod kill;
 mod kit;
 mod leaks;
 mod push;
+mod quiet;
 mod refused;
 mod remote;
 mod tutorial;
 
-use std::process::ExitCode;
-
-use anyhow::{Result, ensure};
-use testkit::suite::{Case, Place};
+use testkit::suite::Case;
 
 use crate::cases::case;
 
-use crate::image;
-
-/// Cases wait more than they work.
-const PARALLEL: usize = 8;
-
 /// The image of the steps, as it is loaded on the node.
-const TOOLBOX: &str = concat!("localhost/orchestrator-toolbox:", env!("CARGO_PKG_VERSION"));
-
-/// Runs all cases, or those whose names are given.
-pub(super) async fn run(only: &[String]) -> Result<ExitCode> {
-    ensure!(
-        Place::external().is_none(),
-        "this one needs a cluster of the testbed: it loads images on the node, and has Git servers in its network"
-    );
-    crate::cases::run_prepared("e2e-docs", cases(), only, PARALLEL, async |cluster| {
-        let loaded = image::load_toolbox(cluster).await?;
-        ensure!(loaded == TOOLBOX, "'{loaded}' was loaded");
-        Ok(())
-    })
-    .await
-}
+pub(super) const TOOLBOX: &str =
+    concat!("localhost/orchestrator-toolbox:", env!("CARGO_PKG_VERSION"));
 
 /// The slow ones first: the others fill the gaps.
-fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<Case> {
     vec![
         case!(
             "slow-clone",
@@ -85,8 +65,8 @@ fn cases() -> Vec<Case> {
         ),
         case!(
             "quiet",
-            "R07: what a run writes; 60 s after the last change nothing is written",
-            disrupt::quiet
+            "R07: what a run writes; 60 s after the last change of both kinds nothing is written",
+            quiet::quiet
         ),
         case!(
             "delete-space",
@@ -105,12 +85,12 @@ fn cases() -> Vec<Case> {
         ),
         case!(
             "pod-deleted",
-            "the Pod deleted by hand at each step",
+            "the Pod deleted by hand during and after the push",
             disrupt::pod_by_hand
         ),
         case!(
             "job-deleted",
-            "the Job deleted by hand at each step",
+            "the Job deleted by hand during and after the push",
             disrupt::job_by_hand
         ),
         case!(
@@ -150,13 +130,8 @@ fn cases() -> Vec<Case> {
         ),
         case!(
             "suspend-push",
-            "suspended during and after the push, then resumed: one commit",
+            "suspended during the clone and the push, and after it, then resumed: one commit",
             hold::suspended_at_push
-        ),
-        case!(
-            "suspend-work",
-            "suspended during the clone and the agent, then resumed",
-            hold::suspended_at_work
         ),
         case!(
             "suspend-early",
@@ -165,13 +140,8 @@ fn cases() -> Vec<Case> {
         ),
         case!(
             "cancel-push",
-            "cancelled during and after the push: the doubt is said",
+            "cancelled during the clone, the agent and the push, and after it: the doubt is said",
             hold::cancelled_at_push
-        ),
-        case!(
-            "cancel-work",
-            "cancelled during the clone and the agent",
-            hold::cancelled_at_work
         ),
         case!(
             "cancel-early",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use api::tasks::DocsRun;
+use api::tasks::{DocsRun, docs_names};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use testkit::{
@@ -12,6 +12,7 @@ use testkit::{
 };
 
 use super::{
+    super::reading::logs_creation,
     gate::Gate,
     kit::{Bench, Expect, LIMIT, SECRET, WRITER, reason_of, says_all},
     leaks::has_begun,
@@ -58,6 +59,15 @@ pub(super) async fn https(env: Env) -> Result<String> {
         "{author}"
     );
     ensure!(repository.head("main")? == base, "main was touched");
+    let place = &bench.env.namespace;
+    let log = bench.operator.log_text()?;
+    for (kind, child) in [
+        ("ConfigMap", docs_names::config_map("https")),
+        ("Job", docs_names::job("https", 1, None)),
+    ] {
+        let (run, child) = (format!("{place}/https"), format!("{place}/{child}"));
+        logs_creation(&log, &run, kind, &child)?;
+    }
     bench.deletes(&run).await?;
     bench.done().await?;
     Ok(format!("{commit} on docs/https, 1 file"))

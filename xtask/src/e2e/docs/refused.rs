@@ -13,7 +13,6 @@ use api::{
 };
 use k8s_openapi::api::{
     admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
-    batch::v1::Job,
     core::v1::{ConfigMap, Pod, ResourceQuota, Service},
 };
 use kube::{
@@ -24,7 +23,7 @@ use serde_json::{Value, json};
 use testkit::{cluster::apply, suite::Env, wait::until};
 
 use super::{
-    super::events,
+    super::{children::rejects_jobs, events},
     gate::Gate,
     kit::{Bench, Expect, SECRET, WRITER, brief, phase_of, reason_of, says_all},
     push::{not_started, untouched},
@@ -235,7 +234,7 @@ pub(super) async fn job_quota(env: Env) -> Result<String> {
     }))?;
     let quotas: Api<ResourceQuota> = bench.env.api();
     quotas.create(&PostParams::default(), &quota).await?;
-    refuses(&bench).await?;
+    rejects_jobs(&bench.env, "exceeded quota: no-jobs").await?;
     bench.agent("quota", WRITER, json!({})).await?;
     let refusal = Refusal {
         reason: "QuotaExceeded",
@@ -255,30 +254,6 @@ fn told(took: Duration) -> String {
         "S0.2, S0.3: status, Event, metric, log and orc why after {:.1} s; went on when the cause was gone",
         took.as_secs_f64()
     )
-}
-
-/// Waits until the API server takes no Job here: a quota or a policy holds a moment after it was
-/// made.
-async fn refuses(bench: &Bench) -> Result<()> {
-    let jobs: Api<Job> = bench.env.api();
-    let job: Job = serde_json::from_value(json!({
-        "metadata": { "name": "probe" },
-        "spec": { "suspend": true, "template": { "spec": {
-            "restartPolicy": "Never", "containers": [{ "name": "x", "image": "x" }],
-        }}},
-    }))?;
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
-    until("Jobs to be refused", Duration::from_secs(30), async || {
-        Ok(match jobs.create(&dry, &job).await {
-            Ok(_) => Err("a Job is taken".to_owned()),
-            Err(kube::Error::Api(_)) => Ok(()),
-            Err(error) => return Err(error.into()),
-        })
-    })
-    .await
 }
 
 const POLICY: &str = r#"apiVersion: admissionregistration.k8s.io/v1
@@ -315,7 +290,7 @@ pub(super) async fn job_admission(env: Env) -> Result<String> {
     let namespace = bench.env.namespace.clone();
     let policy = POLICY.replace("NAMESPACE", &namespace);
     apply(&bench.env.client, &namespace, &policy).await?;
-    refuses(&bench).await?;
+    rejects_jobs(&bench.env, "Jobs need a cost centre here").await?;
     bench.agent("policy", WRITER, json!({})).await?;
     let refusal = Refusal {
         reason: "AdmissionDenied",

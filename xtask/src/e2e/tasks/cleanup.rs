@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use api::{names, tasks::TaskRun};
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::{
+    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    batch::v1::Job,
+};
 use kube::{
-    Api, ResourceExt,
+    Api, Client, ResourceExt,
     api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::json;
-use testkit::suite::Env;
+use testkit::{cluster::apply, suite::Env, wait::until};
 use tokio::time::Instant;
 
 use super::{
@@ -122,12 +125,127 @@ pub(super) async fn preserved(env: Env) -> Result<String> {
     bench.patch("dear", mark(Some("true"))).await?;
     let run = bench.ended("dear", &Expect::default()).await?;
     keeps(&bench.env, &run, (1, 1, 1)).await?;
+    let policy = Policy::create(&bench).await?;
+    policy.rejects_deletes(&bench, "dear-7-v1").await?;
     bench.patch("dear", mark(None)).await?;
+    let message = rejected(&bench, &run).await?;
+    keeps(&bench.env, &run, (1, 1, 1)).await?;
+    policy.delete(&bench).await?;
     until_left(&bench.env, &run, (0, 0, 0), LIMIT).await?;
     same_status(&bench, &run).await?;
     bench.deletes(&run).await?;
     bench.done().await?;
-    Ok("kept while it was there, gone when it was taken away".to_owned())
+    Ok(format!(
+        "kept while it was there; then a rejected deletion was reported ({message}) and repeated"
+    ))
+}
+
+/// The message of the policy that rejects deletions.
+const REJECTION: &str = "Jobs are evidence here";
+
+/// A policy that rejects each deletion of a Job by the operator, and by nobody else.
+struct Policy {
+    name: String,
+    user: String,
+}
+
+impl Policy {
+    async fn create(bench: &Bench) -> Result<Self> {
+        let name = format!("no-deletes-{}", bench.env.namespace);
+        let user = bench.operator.user.clone();
+        let policy = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": { "name": name },
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": { "resourceRules": [{
+                    "apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["DELETE"],
+                    "resources": ["jobs"],
+                }]},
+                "matchConditions": [{
+                    "name": "operator", "expression": format!("request.userInfo.username == '{user}'"),
+                }],
+                "validations": [{ "expression": "false", "message": REJECTION }],
+            },
+        });
+        let binding = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": { "name": name },
+            "spec": { "policyName": name, "validationActions": ["Deny"] },
+        });
+        for object in [policy, binding] {
+            apply(&bench.env.client, "default", &object.to_string()).await?;
+        }
+        Ok(Self { name, user })
+    }
+
+    /// Waits until the API server would reject the deletion of this Job.
+    async fn rejects_deletes(&self, bench: &Bench, job: &str) -> Result<()> {
+        let mut config = bench.env.config.clone();
+        config.auth_info.impersonate = Some(self.user.clone());
+        let client = Client::try_from(config)?;
+        let jobs: Api<Job> = Api::namespaced(client, &bench.env.namespace);
+        let dry = DeleteParams::default().dry_run();
+        until("a rejected deletion", LIMIT, async || {
+            Ok(match jobs.delete(job, &dry).await {
+                Ok(_) => Err("it is accepted".to_owned()),
+                Err(kube::Error::Api(status)) if status.message.contains(REJECTION) => Ok(()),
+                Err(error) => return Err(error.into()),
+            })
+        })
+        .await
+    }
+
+    async fn delete(self, bench: &Bench) -> Result<()> {
+        let client = &bench.env.client;
+        let (name, params) = (&self.name, DeleteParams::default());
+        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
+        bindings.delete(name, &params).await?;
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
+        policies.delete(name, &params).await?;
+        Ok(())
+    }
+}
+
+/// S0.5: a rejected deletion of a clean-up is in an Event, in a metric and in the log; the status of the
+/// run, which has ended, stays as it is. The note of the Event.
+async fn rejected(bench: &Bench, run: &TaskRun) -> Result<String> {
+    const WORDS: [&str; 3] = ["delete jobs", "dear-7-v1", REJECTION];
+    let note = until("S0.5: the Event", LIMIT, async || {
+        let note = bench.notes(run, "AdmissionDenied").await?;
+        Ok(if note.is_empty() {
+            Err("none".to_owned())
+        } else {
+            Ok(note)
+        })
+    })
+    .await?;
+    for word in WORDS {
+        ensure!(note.contains(word), "S0.5: '{word}' is not in '{note}'");
+    }
+    // Its type is checked, too.
+    bench.events(&run.uid().unwrap_or_default()).await?;
+    let series = r#"orchestrator_reconcile_errors_total{kind="TaskRun",class="Denied"}"#;
+    ensure!(
+        bench.operator.metric(series).await? >= 1.0,
+        "S0.5: {series}"
+    );
+    let object = format!(r#""object":"{}/dear""#, bench.env.namespace);
+    let mut words = vec![
+        object.as_str(),
+        r#""class":"Denied""#,
+        r#""reason":"AdmissionDenied""#,
+    ];
+    words.extend(WORDS);
+    let log = bench.operator.log_text()?;
+    ensure!(
+        log.lines()
+            .any(|line| words.iter().all(|word| line.contains(word))),
+        "S0.5: no line of the log has {words:?}: {log}"
+    );
+    same_status(bench, run).await?;
+    Ok(note)
 }
 
 pub(super) async fn runs_deleted(env: Env) -> Result<String> {

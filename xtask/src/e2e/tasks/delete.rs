@@ -11,7 +11,10 @@ use kube::{
 use serde_json::json;
 use testkit::{suite::Env, wait::until};
 
-use super::kit::{Bench, COLLECTED, Expect, LIMIT, phase_of};
+use super::{
+    super::children::left,
+    kit::{Bench, COLLECTED, Expect, LIMIT, SHORT_LEASE, phase_of},
+};
 
 pub(super) async fn pending(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
@@ -80,17 +83,29 @@ pub(super) async fn finished(env: Env) -> Result<String> {
     bench.agent("over", "sleep 3", json!({})).await?;
     bench.submit("over", json!({})).await?;
     let run = bench.ended("over", &Expect::default()).await?;
-    // A finished run is not held: no operator is needed.
+    // A finished run has no finalizer: the garbage collector needs no operator.
     let down = bench.stopped().await?;
-    down.runs().delete("over", &DeleteParams::default()).await?;
+    let runs = down.runs();
+    runs.delete("over", &DeleteParams::default()).await?;
+    until("the run to be deleted", COLLECTED, async || {
+        let seen = runs.get_opt("over").await?;
+        let left = left(&down.env, &run).await?;
+        Ok(match seen {
+            None if left == (0, 0, 0) => Ok(()),
+            seen => Err(format!(
+                "{:?}; {left:?} Jobs, Pods, ConfigMaps",
+                seen.map(|seen| seen.metadata.finalizers)
+            )),
+        })
+    })
+    .await?;
     let bench = down.up().await?;
-    bench.is_gone(&run, COLLECTED).await?;
     bench.done().await?;
     Ok("gone with its children, by the garbage collector alone".to_owned())
 }
 
 pub(super) async fn operator_down(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+    let bench = Bench::configured(env, SHORT_LEASE).await?;
     bench.agent("alone", "exec sleep 600", json!({})).await?;
     bench.submit("alone", json!({})).await?;
     let run = bench
@@ -108,7 +123,7 @@ pub(super) async fn operator_down(env: Env) -> Result<String> {
     );
     let bench = down.up().await?;
     // The Lease of the one that was killed must expire first.
-    bench.is_gone(&run, Duration::from_secs(75)).await?;
+    bench.is_gone(&run, COLLECTED).await?;
     bench.done().await?;
     Ok("held while it was down, gone when it was back".to_owned())
 }

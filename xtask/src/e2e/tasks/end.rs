@@ -8,7 +8,10 @@ use kube::api::PostParams;
 use serde_json::json;
 use testkit::{cluster::apply, suite::Env};
 
-use super::kit::{BUSYBOX, Bench, Expect, phase_of};
+use super::{
+    super::reading::logs_creation,
+    kit::{BUSYBOX, Bench, Expect, phase_of},
+};
 
 pub(super) async fn success(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
@@ -55,6 +58,11 @@ pub(super) async fn success(env: Env) -> Result<String> {
         let is_told = |line: &str| line.contains(&object) && line.contains(&phase);
         ensure!(log.lines().any(is_told), "{phase} is not in the log");
     }
+    let place = &bench.env.namespace;
+    for (kind, child) in [("ConfigMap", "good-7-v1-files"), ("Job", "good-7-v1")] {
+        let (run, child) = (format!("{place}/good"), format!("{place}/{child}"));
+        logs_creation(&log, &run, kind, &child)?;
+    }
     bench.deletes(&seen).await?;
     bench.done().await?;
     Ok("42, with exit code, image, node and Pod".to_owned())
@@ -76,7 +84,7 @@ touch "$ORCHESTRATOR_CONTEXT_DIR/x" 2>/dev/null && fail 'the context is writable
 [ "$PWD" = "$ORCHESTRATOR_WORKSPACE" ] || fail folder
 touch here "$HOME/x" /tmp/x || fail writable
 [ -e /var/run/secrets/kubernetes.io ] && fail token
-[ "$COLOUR" = blue ] || fail env
+[ "$COLOR" = blue ] || fail env
 echo '{"kept": "yes"}' > /dev/termination-log
 sleep 1
 "#;
@@ -85,7 +93,7 @@ sleep 1
             { "filename": "rules.md", "content": "the rules" },
             { "filename": "task.md", "content": "the agent's own, which the run's replaces" },
         ],
-        "env": [{ "name": "COLOUR", "value": "blue" }],
+        "env": [{ "name": "COLOR", "value": "blue" }],
         "results": [{ "name": "kept", "required": true }],
     });
     bench.agent("contract", script, more).await?;

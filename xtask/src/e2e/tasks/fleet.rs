@@ -1,4 +1,4 @@
-//! The operator itself: quiet, handed over, and discreet.
+//! The operator itself: handed over, and discreet.
 
 use std::time::Duration;
 
@@ -8,56 +8,10 @@ use k8s_openapi::api::{coordination::v1::Lease, events::v1::Event};
 use kube::{Api, ResourceExt, api::ListParams};
 use nix::sys::signal::Signal;
 use serde_json::json;
-use testkit::{audit::Request, suite::Env, wait::until};
+use testkit::{suite::Env, wait::until};
 use tokio::time::Instant;
 
 use super::kit::{Bench, Expect, LIMIT, phase_of};
-
-pub(super) async fn quiet(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    let cluster = bench.env.testbed("the audit log")?;
-    bench.agent("done", "sleep 3", json!({})).await?;
-    bench.agent("runs", "exec sleep 600", json!({})).await?;
-    bench
-        .agent(
-            "waits",
-            "true",
-            json!({ "nodeSelector": { "disk": "golden" } }),
-        )
-        .await?;
-    for name in ["done", "runs", "waits", "agentless"] {
-        bench.submit(name, json!({})).await?;
-    }
-    bench.ended("done", &Expect::default()).await?;
-    bench
-        .until("runs", LIMIT, "running", |status| {
-            phase_of(status) == "Running"
-        })
-        .await?;
-    bench.waits_for("waits", "Unschedulable", &[]).await?;
-    bench.waits_for("agentless", "AgentNotFound", &[]).await?;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let series = r#"orchestrator_runs_active{kind="TaskRun",phase="Running"}"#;
-    ensure!(bench.operator.metric(series).await? >= 1.0, "{series}");
-    let audit = cluster.audit();
-    let mark = audit.mark(&bench.env.client).await?;
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    let counts = audit.counts(&bench.env.client, mark).await?;
-    let user = bench.operator.user.clone();
-    let of_ours = |request: &Request| request.user == user && request.is_write();
-    let is_lease = |request: &Request| request.resource.starts_with("leases");
-    let writes = counts.of(|request| of_ours(request) && !is_lease(request));
-    let renewals = counts.of(|request| of_ours(request) && is_lease(request));
-    ensure!(writes == 0, "{writes} writes in 60 s");
-    ensure!(
-        renewals >= 5,
-        "the operator was not there: {renewals} renewals"
-    );
-    bench.done().await?;
-    Ok(format!(
-        "0 writes in 60 s beside {renewals} renewals of the Lease"
-    ))
-}
 
 pub(super) async fn hand_over(env: Env) -> Result<String> {
     let mut bench = Bench::new(env).await?;
@@ -85,7 +39,7 @@ pub(super) async fn hand_over(env: Env) -> Result<String> {
 
     let begin = Instant::now();
     bench.operator.signal(Signal::SIGTERM)?;
-    let took = until("the hand-over", Duration::from_secs(5), async || {
+    let took = until("the hand-over", Duration::from_secs(1), async || {
         let now = holder().await.unwrap_or_default();
         let is_new = !now.is_empty() && now != first_holder;
         Ok(if is_new {
@@ -95,7 +49,6 @@ pub(super) async fn hand_over(env: Env) -> Result<String> {
         })
     })
     .await?;
-    ensure!(took < Duration::from_secs(1), "SIGTERM: {took:?}");
     bench.operator = second;
     until("the second to lead", Duration::from_secs(2), async || {
         Ok(if bench.operator.is_leading().await? {

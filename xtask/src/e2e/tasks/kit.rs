@@ -43,6 +43,10 @@ pub(super) const LIMIT: Duration = Duration::from_secs(45);
 /// For the garbage collector, also when it has just heard of our kinds.
 pub(super) const COLLECTED: Duration = Duration::from_secs(120);
 
+/// The Lease of an operator that was killed expires soon.
+pub(super) const SHORT_LEASE: &str =
+    "leaderElection: { leaseDurationSeconds: 4, renewSeconds: 1 }\n";
+
 /// A program that runs for this long, and ends at once when it is told to.
 pub(super) fn busy(seconds: u32) -> String {
     format!("trap 'exit 143' TERM; sleep {seconds} & wait")
@@ -348,8 +352,8 @@ impl Bench {
         why::ask(
             &self.env.client,
             TargetKind::TaskRun,
-            &self.env.namespace,
-            name,
+            (&self.env.namespace, name),
+            &self.plan.home,
             reason_of(&status),
         )
         .await?;

@@ -1,47 +1,84 @@
 //! `cargo xtask e2e tasks`: TaskRuns on the real node, each case with an operator process of its
 //! own, which has the chart's rights and nothing more.
 
+mod attacks;
+mod bounds;
 mod cleanup;
 mod delete;
 mod disrupt;
 mod end;
 mod fleet;
+mod flood;
 mod hold;
 mod kit;
+mod large;
 mod odd;
 mod start;
 mod version;
 
-use std::process::ExitCode;
+use testkit::suite::Case;
 
-use anyhow::Result;
-use testkit::{
-    parts,
-    suite::{Case, Place},
-};
+use crate::cases::{alone, case, last};
 
-use crate::cases::{alone, case};
-
-/// Cases wait more than they work.
-const PARALLEL: usize = 8;
-
-/// Runs all cases, or those whose names are given.
-pub(super) async fn run(only: &[String]) -> Result<ExitCode> {
-    if Place::external().is_none() {
-        // Said now, not after the first case.
-        parts::binary("kstatus", "kstatus")?;
-    }
-    crate::cases::run("e2e-tasks", cases(), only, PARALLEL).await
+/// What others may try.
+pub(super) fn attacks() -> Vec<Case> {
+    vec![
+        case!(
+            "other-namespace",
+            "C2: objects of another namespace name a run as their owner",
+            attacks::other_namespace
+        ),
+        case!(
+            "planted-files",
+            "A2: someone plants the files of a run",
+            attacks::planted_files
+        ),
+        case!(
+            "planted-job",
+            "A2: someone plants the Job of a run, which succeeds",
+            attacks::planted_job
+        ),
+        case!(
+            "oom-exit-zero",
+            "a process is killed for memory, and the shell returns 0",
+            attacks::oom_exit_zero
+        ),
+        case!(
+            "stripped-finalizer",
+            "C5: someone removes the finalizer of a run at work",
+            attacks::stripped_finalizer
+        ),
+        case!(
+            "large-files",
+            "A4: runs with large files, and large ConfigMaps with our labels",
+            large::large_files
+        ),
+        case!(
+            "unreadable-time",
+            "A4: someone writes a time into managed fields that the operator cannot read",
+            attacks::unreadable_time
+        ),
+        case!(
+            "silent-flood",
+            "A5: 500 silent connections to each port of the operator",
+            flood::silent
+        ),
+        case!(
+            "stolen-token",
+            "A1: the token of the operator creates and deletes what is not a run's",
+            bounds::stolen_token
+        ),
+        case!(
+            "planted-children",
+            "A2: a user creates objects with the labels and owner of a run",
+            bounds::planted_children
+        ),
+    ]
 }
 
 /// The slow ones first: the others fill the gaps.
-fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<Case> {
     vec![
-        case!(
-            "quiet",
-            "R07: 60 s after the last change nothing is written",
-            fleet::quiet
-        ),
         case!(
             "delete-after",
             "a run is deleted itself, 60 s after its end",
@@ -233,7 +270,7 @@ fn cases() -> Vec<Case> {
         ),
         case!(
             "preserve",
-            "the annotation keeps children",
+            "S0.5: the annotation keeps children; a rejected clean-up is reported and repeated",
             cleanup::preserved
         ),
         case!(
@@ -262,7 +299,7 @@ fn cases() -> Vec<Case> {
             "the agents of examples/ do what they say",
             end::examples
         ),
-        alone!(
+        last!(
             "kstatus",
             "what other tools make of every version of every run",
             odd::kstatus

@@ -4,21 +4,22 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use api::{names, tasks::TaskRun};
+use api::{
+    names,
+    tasks::{Agent, TaskRun},
+};
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
     core::ObjectMeta,
 };
 use serde_json::json;
 use testkit::{suite::Env, wait::until};
 
 use super::{
-    super::sight,
-    kit::{
-        Bench, COLLECTED, Expect, LIMIT, UNTIL, brief, busy, lasts, phase_of, reason_of, says_all,
-    },
+    super::{sight, why},
+    kit::{Bench, COLLECTED, Expect, LIMIT, brief, busy, phase_of, reason_of, says_all},
 };
 
 /// The Pod goes unread while no operator is there: nobody knows what it returned.
@@ -191,9 +192,9 @@ pub(super) async fn restored(env: Env) -> Result<String> {
 /// that: the Job is somebody else's, and nothing runs beside it.
 pub(super) async fn orphaned(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    // Until the second one is there, the first one runs.
-    let agent = bench.agent("twin", UNTIL, json!({})).await?;
-    bench.submit("twin", lasts(&agent, 75)).await?;
+    // The first one runs until its Job is deleted.
+    bench.agent("twin", &busy(600), json!({})).await?;
+    bench.submit("twin", json!({})).await?;
     let before = bench.running("twin").await?;
     let down = bench.stopped().await?;
     let runs = down.runs();
@@ -206,9 +207,8 @@ pub(super) async fn orphaned(env: Env) -> Result<String> {
             seen.finalizers().iter().any(|name| name == "orphan")
         });
         if seen.is_some() && !is_free {
-            let params = kube::api::PatchParams::default();
-            runs.patch("twin", &params, &kube::api::Patch::Merge(&free))
-                .await?;
+            let params = PatchParams::default();
+            runs.patch("twin", &params, &Patch::Merge(&free)).await?;
         }
         Ok(match seen {
             None => Ok(()),
@@ -216,6 +216,12 @@ pub(super) async fn orphaned(env: Env) -> Result<String> {
         })
     })
     .await?;
+    // The second one ends soon.
+    let agents: Api<Agent> = down.env.api();
+    let command = json!({ "spec": { "command": ["/bin/sh", "-c", "sleep 3"] } });
+    agents
+        .patch("twin", &PatchParams::default(), &Patch::Merge(command))
+        .await?;
     let bench = down.up().await?;
     bench
         .runs()
@@ -287,5 +293,8 @@ pub(super) async fn kstatus(env: Env) -> Result<String> {
         ensure!(tally.contains_key(status), "never {status}: {tally:?}");
     }
     let sum: usize = tally.values().sum();
-    Ok(format!("{sum} versions as expected: {tally:?}"))
+    Ok(format!(
+        "{sum} versions as expected: {tally:?}; {}",
+        why::tally()
+    ))
 }

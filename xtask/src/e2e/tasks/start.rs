@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use api::{status::condition, tasks::Agent};
 use k8s_openapi::api::{
     batch::v1::Job,
     core::v1::{Namespace, ResourceQuota, Secret, ServiceAccount},
@@ -15,26 +16,16 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use testkit::{cluster::apply, suite::Env, wait::until};
 
-use super::kit::{Bench, Expect, LIMIT, phase_of, reason_of};
+use super::{
+    super::children::{rejects_jobs, rejects_pods},
+    kit::{Bench, Expect, LIMIT, phase_of, reason_of},
+};
 
 /// Long enough to see the cause, short enough not to wait long.
 const START: &str = "14s";
 
 fn from<K: DeserializeOwned>(value: Value) -> Result<K> {
     Ok(serde_json::from_value(value)?)
-}
-
-/// A quota refuses otherwise, with other words, until it was counted for the first time; and
-/// admission has a view of its own.
-async fn counted(bench: &Bench, quota: &str) -> Result<()> {
-    let quotas: Api<ResourceQuota> = bench.env.api();
-    until("the quota to be counted", LIMIT, async || {
-        let status = quotas.get(quota).await?.status.unwrap_or_default();
-        Ok(status.used.map(|_| ()).ok_or_else(|| "not yet".to_owned()))
-    })
-    .await?;
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    Ok(())
 }
 
 /// Submits, waits for the cause to be named, then for the end by start timeout.
@@ -94,7 +85,7 @@ pub(super) async fn quota(env: Env) -> Result<String> {
         .api()
         .create(&PostParams::default(), &quota)
         .await?;
-    counted(&bench, "no-pods").await?;
+    rejects_pods(&bench.env, "exceeded quota: no-pods").await?;
     bench
         .agent("full", "true", json!({ "startTimeout": START }))
         .await?;
@@ -151,8 +142,7 @@ pub(super) async fn pod_security(env: Env) -> Result<String> {
 
     let policy = include_str!("injected-sidecar.yaml").replace("NAMESPACE", &namespace);
     apply(&bench.env.client, &namespace, &policy).await?;
-    // A policy holds a moment after it was made.
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    rejects_pods(&bench.env, "violates PodSecurity").await?;
     bench
         .agent("meshed", "true", json!({ "startTimeout": START }))
         .await?;
@@ -175,7 +165,7 @@ pub(super) async fn job_refused(env: Env) -> Result<String> {
     let quotas: Api<ResourceQuota> = bench.env.api();
     quotas.create(&PostParams::default(), &quota).await?;
     bench.agent("refused", "sleep 3", json!({})).await?;
-    counted(&bench, "no-jobs").await?;
+    rejects_jobs(&bench.env, "exceeded quota: no-jobs").await?;
     let run = bench.submit("refused", json!({})).await?;
     let seen = bench
         .until("refused", Duration::from_secs(10), "refused", |status| {
@@ -241,7 +231,17 @@ pub(super) async fn agent_not_ready(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let more = json!({ "serviceAccountName": "robot" });
     bench.agent("robot", "sleep 3", more).await?;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let agents: Api<Agent> = bench.env.api();
+    until("the Agent to be not Ready", LIMIT, async || {
+        let status = agents.get("robot").await?.status.unwrap_or_default();
+        let ready = status.progress.condition(condition::READY);
+        Ok(if ready.is_some_and(|one| one.status == "False") {
+            Ok(())
+        } else {
+            Err(format!("{ready:?}"))
+        })
+    })
+    .await?;
     bench.submit("robot", json!({})).await?;
     bench
         .waits_for("robot", "AgentNotReady", &["robot", "ServiceAccount"])

@@ -13,10 +13,7 @@ use serde_json::{Value, json};
 use testkit::suite::Env;
 use tokio::time::Instant;
 
-use super::kit::{Bench, LIMIT, brief, phase_of};
-
-/// The lease of one that was killed is over soon.
-const SHORT_LEASE: &str = "leaderElection: { leaseDurationSeconds: 4, renewSeconds: 1 }\n";
+use super::kit::{Bench, LIMIT, SHORT_LEASE, brief, phase_of};
 
 /// The spec of version 2: one file more.
 fn second() -> Value {

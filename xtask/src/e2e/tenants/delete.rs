@@ -1,6 +1,6 @@
 //! How Tenants go, what they leave, and who gets it back.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Result, ensure};
 use api::{
@@ -10,7 +10,8 @@ use api::{
 };
 use k8s_openapi::{
     api::{
-        core::v1::{ConfigMap, LimitRange, Namespace, PersistentVolumeClaim, ResourceQuota},
+        apps::v1::{Deployment, StatefulSet},
+        core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, ResourceQuota},
         networking::v1::NetworkPolicy,
         rbac::v1::RoleBinding,
     },
@@ -81,8 +82,8 @@ pub(super) async fn blocked(env: Env) -> Result<String> {
     Ok(said)
 }
 
-/// What restricts goes, what works and stores stays and goes on working; a Tenant of the same name gets
-/// all of it back.
+/// The owners' permissions go. What works and stores stays and goes on working, closed and bounded as
+/// before. A Tenant of the same name gets all of it back.
 pub(super) async fn retained(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let spec = || -> Value {
@@ -113,6 +114,7 @@ pub(super) async fn retained(env: Env) -> Result<String> {
         "{:?}",
         left.labels()
     );
+    let all = ListParams::default();
     macro_rules! none {
         ($($kind:ty),*) => {$(
             let kind = stringify!($kind);
@@ -124,7 +126,33 @@ pub(super) async fn retained(env: Env) -> Result<String> {
             .await?;
         )*};
     }
-    none!(ResourceQuota, LimitRange, NetworkPolicy, RoleBinding);
+    none!(RoleBinding);
+    let policies = bench.of::<NetworkPolicy>(&name).list(&all).await?.items;
+    let mut closed: Vec<String> = policies.iter().map(ResourceExt::name_any).collect();
+    closed.sort();
+    ensure!(
+        closed == ["allow-dns", "allow-inside", "default-deny"],
+        "the policies are {closed:?}"
+    );
+    let quotas = bench.of::<ResourceQuota>(&name).list(&all).await?.items;
+    ensure!(quotas.len() == 3, "{} quotas are left", quotas.len());
+    let is_marked = |annotations: &BTreeMap<String, String>, labels: &BTreeMap<String, String>| {
+        annotations.get(names::RETAINED_FROM) == Some(&name) && !labels.contains_key(names::UID)
+    };
+    for policy in &policies {
+        ensure!(
+            is_marked(policy.annotations(), policy.labels()),
+            "NetworkPolicy '{}' is not marked as left",
+            policy.name_any()
+        );
+    }
+    for quota in &quotas {
+        ensure!(
+            is_marked(quota.annotations(), quota.labels()),
+            "ResourceQuota '{}' is not marked as left",
+            quota.name_any()
+        );
+    }
     let kept = bench.ask(&name, "kept").await?;
     ensure!(kept == "yes", "it does not work any more: '{kept}'");
     ensure!(pod_uids(&bench, &name).await? == pods, "Pods were replaced");
@@ -288,6 +316,35 @@ pub(super) async fn name_taken(env: Env) -> Result<String> {
     Ok(told(&status))
 }
 
+/// Waits until a Tenant has a child of this kind.
+async fn created(bench: &Bench, name: &str, kind: &str) -> Result<()> {
+    until(&format!("a {kind} of {name}"), LIMIT, async || {
+        let is_there = match kind {
+            "Namespace" => bench
+                .namespaces()
+                .get_opt(&namespace(name))
+                .await?
+                .is_some(),
+            "StatefulSet" => bench
+                .of::<StatefulSet>(name)
+                .get_opt("redis")
+                .await?
+                .is_some(),
+            _ => bench
+                .of::<Deployment>(name)
+                .get_opt("server")
+                .await?
+                .is_some(),
+        };
+        Ok(if is_there {
+            Ok(())
+        } else {
+            Err("not there".to_owned())
+        })
+    })
+    .await
+}
+
 /// Alone: the operator is killed at each step that can be seen, and everything still goes.
 pub(super) async fn killed(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
@@ -296,9 +353,9 @@ pub(super) async fn killed(env: Env) -> Result<String> {
         let mut spec = both();
         spec["deletion"] = json!({ "policy": policy });
         let name = bench.create(&policy.to_lowercase(), spec).await?;
-        // While it is made, too.
-        for _ in 0..3 {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+        // While its children are created, too: each kind is created later than the one before.
+        for kind in ["Namespace", "StatefulSet", "Deployment"] {
+            created(&bench, &name, kind).await?;
             bench.kill().await?;
             bench.restart().await?;
             kills += 1;
@@ -440,5 +497,9 @@ pub(super) async fn well(env: Env) -> Result<String> {
     ensure!(count < 0.5, "a bug: {log}");
     ensure!(!log.contains("panicked"), "it panicked: {log}");
     super::kit::judge().await?;
-    Ok("no panic, no bug".to_owned())
+    Ok(format!(
+        "no panic, no bug; a server reached its Redis within {:.1} s; {}",
+        super::kit::slowest().await.as_secs_f64(),
+        super::super::why::tally()
+    ))
 }

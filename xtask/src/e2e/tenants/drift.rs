@@ -297,14 +297,14 @@ pub(super) async fn edits(env: Env) -> Result<String> {
     Ok("12 edits repaired; labels and annotations of others kept".to_owned())
 }
 
-fn as_user(env: &Env, user: &str) -> Result<Client> {
+pub(super) fn as_user(env: &Env, user: &str) -> Result<Client> {
     let mut config = env.config.clone();
     config.auth_info.impersonate = Some(user.to_owned());
     config.auth_info.impersonate_groups = Some(vec!["system:authenticated".to_owned()]);
     Ok(Client::try_from(config)?)
 }
 
-fn is_forbidden<T: Debug>(what: &str, result: kube::Result<T>) -> Result<()> {
+pub(super) fn is_forbidden<T: Debug>(what: &str, result: kube::Result<T>) -> Result<()> {
     match result {
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
         other => anyhow::bail!("{what}: {other:?}"),

@@ -86,6 +86,7 @@ pub(super) async fn proven(env: Env) -> Result<String> {
     let seen = is(&bench, &a, "False", "ForeignPolicy").await?;
     let took = begin.elapsed();
     ensure!(took < SAID, "found after {took:?}");
+    bench.explained(&a, "ForeignPolicy").await?;
     let status = seen.status.context("no status")?;
     let said = status.progress.condition(condition::NETWORK_ISOLATED);
     ensure!(
@@ -155,6 +156,7 @@ pub(super) async fn nothing(env: Env) -> Result<String> {
         .await?;
     bench.running(&name).await?;
     is(&bench, &name, "False", "PoliciesDisabled").await?;
+    bench.explained(&name, "PoliciesDisabled").await?;
     bench.deletes(&name).await?;
     Ok("without policies nothing is isolated".to_owned())
 }
@@ -169,6 +171,7 @@ pub(super) async fn not_enforced(env: Env) -> Result<String> {
         .clone();
     let lonely = bench.create("lonely", probed(json!({}))).await?;
     is(&bench, &lonely, "Unknown", "NothingToProbe").await?;
+    bench.explained(&lonely, "NothingToProbe").await?;
     bench.deletes(&lonely).await?;
 
     let mut spec = probed(both());
@@ -185,6 +188,7 @@ pub(super) async fn not_enforced(env: Env) -> Result<String> {
             .change(&a, json!({ "networkPolicy": { "allowedNamespaces": [] } }))
             .await?;
         let seen = is(&bench, &a, "False", "PolicyNotEnforced").await?;
+        bench.explained(&a, "PolicyNotEnforced").await?;
         let status = seen.status.context("no status")?;
         let said = status.progress.condition(condition::NETWORK_ISOLATED);
         anyhow::Ok(said.map(|one| one.message.clone()).unwrap_or_default())

@@ -3,7 +3,7 @@
 //! Tenants belong to no namespace, so one operator works on those of all cases. A case that stops it has
 //! the cluster for itself.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::why::gather::TargetKind;
 use anyhow::{Context, Result, ensure};
@@ -47,7 +47,10 @@ pub(super) const REDIS: &str = "testbed.local/redis:7";
 pub(super) const NOTES: &str = "testbed.local/notes:1";
 /// Long enough for a Redis and a server on a machine with much to do.
 pub(super) const LIMIT: Duration = Duration::from_secs(90);
-/// A server reaches its Redis within this time after both are ready.
+/// A server reaches its Redis within this time after both are ready: twice the time for which the
+/// cluster's DNS remembers that a name is not there.
+const ANSWERED: Duration = Duration::from_secs(10);
+/// So long it is asked, so that a failure can tell how long it took.
 const REACHED: Duration = Duration::from_secs(40);
 /// One answer of it.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -60,13 +63,21 @@ static OPERATOR: Mutex<Option<Operator>> = Mutex::const_new(None);
 /// Every version of every Tenant, where it can be judged.
 static SIGHT: Mutex<Option<Sight>> = Mutex::const_new(None);
 
+/// The longest time until a server reached its Redis, in all cases.
+static SLOWEST: Mutex<Duration> = Mutex::const_new(Duration::ZERO);
+
+/// The longest time until a server reached its Redis so far.
+pub(super) async fn slowest() -> Duration {
+    *SLOWEST.lock().await
+}
+
 /// A case's place.
 pub(super) struct Bench {
     pub(super) env: Env,
 }
 
 /// Kills the operator of all cases, if the last of them did not end it: its cluster is gone.
-pub(super) async fn abandon() {
+pub(in super::super) async fn abandon() {
     drop(OPERATOR.lock().await.take());
 }
 
@@ -114,7 +125,8 @@ async fn start(env: &Env) -> Result<Operator> {
     Operator::start(&env.client, &env.config, &plan).await
 }
 
-/// What the chart installs beside the operator.
+/// What the chart installs beside the operator, but the policies about the operator itself: they need its
+/// name.
 pub(in super::super) async fn install(env: &Env) -> Result<()> {
     operator::install(&env.client, api::crd::tenants()).await?;
     let home = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": HOME } });
@@ -122,6 +134,29 @@ pub(in super::super) async fn install(env: &Env) -> Result<()> {
     let role = api::policy::tenant_owner_role();
     for object in [home, json!(class), json!(role)] {
         apply(&env.client, HOME, &object.to_string()).await?;
+    }
+    let mut policies = api::policy::tenants();
+    policies.extend(api::policy::tenant_namespaces());
+    let operator = format!("system:serviceaccount:{HOME}:{}", operator::ACCOUNT);
+    // The administrator of the testbed creates children, too: some cases plant them.
+    let writers = [operator.as_str(), "admin"];
+    api::policy::fill(&mut policies, api::policy::LABEL_WRITERS, &writers);
+    for policy in policies {
+        let name = policy.metadata.name.as_deref().unwrap_or_default();
+        let name = format!("orchestrator-tenants-{name}");
+        let policy = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": { "name": name }, "spec": policy.spec,
+        });
+        let binding = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": { "name": name },
+            "spec": { "policyName": name, "validationActions": ["Deny"] },
+        });
+        for object in [policy, binding] {
+            apply(&env.client, HOME, &object.to_string()).await?;
+        }
     }
     Ok(())
 }
@@ -260,7 +295,7 @@ impl Bench {
 
     /// Within 10 s it is said to be degraded, by this and in these words.
     pub(super) async fn degraded(&self, name: &str, reason: &str, says: &[&str]) -> Result<String> {
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         let seen = self
             .until(name, SAID, reason, |status| {
                 status.phase == Some(TenantPhase::Degraded)
@@ -276,18 +311,28 @@ impl Bench {
 
     /// `orc why` names what is to blame, too.
     pub(super) async fn explained(&self, name: &str, reason: &str) -> Result<()> {
-        why::ask(&self.env.client, TargetKind::Tenant, "", name, reason).await
+        why::ask(
+            &self.env.client,
+            TargetKind::Tenant,
+            ("", name),
+            HOME,
+            reason,
+        )
+        .await
     }
 
     /// What the Redis of a Tenant answers, through its server and the API server. All of these hear
     /// later than the operator that a Pod is there or gone: the cluster's DNS tells for some seconds
     /// what was, policies are carried out a moment later, the proxy knows the old endpoint.
+    ///
+    /// Fails if the first answer takes longer than [`ANSWERED`].
     pub(super) async fn ask(&self, tenant: &str, query: &str) -> Result<String> {
         let namespace = namespace(tenant);
         let path = format!(
             "/api/v1/namespaces/{namespace}/services/server:3030/proxy/cgi-bin/notes?{query}"
         );
-        until("a server that reaches its Redis", REACHED, async || {
+        let begin = Instant::now();
+        let answer = until("a server that reaches its Redis", REACHED, async || {
             let request = http::Request::get(&path).body(Vec::new())?;
             let asked = self.env.client.request_text(request);
             Ok(match tokio::time::timeout(ANSWER, asked).await {
@@ -297,10 +342,23 @@ impl Bench {
                 Ok(Err(kube::Error::Api(status))) if (502..=504).contains(&status.code) => {
                     Err(status.message)
                 }
+                // The API server closes our connection when the Pod that it leads to goes.
+                Ok(Err(error @ kube::Error::Service(_))) => Err(error.to_string()),
                 Ok(Err(error)) => return Err(error.into()),
             })
         })
-        .await
+        .await?;
+        let took = begin.elapsed();
+        let mut slowest = SLOWEST.lock().await;
+        *slowest = took.max(*slowest);
+        ensure!(
+            took <= ANSWERED,
+            "{tenant} was Running, and its server reached its Redis only after {:.1} s; the \
+             cluster's DNS remembers for 5 s that a name is not there, so at most {} s are expected",
+            took.as_secs_f64(),
+            ANSWERED.as_secs()
+        );
+        Ok(answer)
     }
 
     /// Stores something through the server of a Tenant.
@@ -372,13 +430,23 @@ pub(super) fn reason<'a>(status: &'a TenantStatus, kind: &str) -> (&'a str, &'a 
 
 /// What holds at every instant.
 fn sane(tenant: &Tenant) -> Result<()> {
-    let Some(status) = &tenant.status else {
-        return Ok(());
-    };
+    let status = tenant.status.as_ref();
+    let status = status.context("S0.3: no status, although the CRD has a default")?;
     let is = |kind: &str| status.progress.is_true(kind);
     let is_running = status.phase == Some(TenantPhase::Running);
     let is_seen = status.progress.observed_generation != -1;
     let is_going = tenant.metadata.deletion_timestamp.is_some();
+    let has_message = status
+        .progress
+        .message
+        .as_ref()
+        .is_some_and(|text| !text.is_empty());
+    ensure!(
+        status.phase.is_some() && has_message,
+        "S0.3: phase {:?}, message {:?}",
+        status.phase,
+        status.progress.message
+    );
     ensure!(
         !is_seen || is_going || is(condition::READY) == is_running,
         "Ready and the phase disagree: {}",

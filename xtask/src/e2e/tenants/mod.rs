@@ -1,44 +1,68 @@
 //! `cargo xtask e2e tenants`: Tenants on the real node, with a real Redis, a real server and a real
 //! policy engine; the operator has the chart's rights and nothing more.
 
+mod attacks;
 mod delete;
 mod drift;
 mod isolation;
 mod kit;
+mod owners;
 mod ready;
 
-pub(super) use kit::{HOME, install};
+pub(super) use kit::{HOME, abandon, install};
 
-use std::process::ExitCode;
+use testkit::suite::Case;
 
-use anyhow::Result;
-use testkit::{
-    parts,
-    suite::{Case, Place},
-};
+use crate::cases::{alone, case, last};
 
-use crate::cases::{alone, case};
-
-/// A Tenant has two containers, which start on two cores.
-const PARALLEL: usize = 6;
-
-/// Runs all cases, or those whose names are given.
-pub(super) async fn run(only: &[String]) -> Result<ExitCode> {
-    if Place::external().is_none() {
-        // Said now, not after the first case.
-        parts::binary("kstatus", "kstatus")?;
-    }
-    let code =
-        crate::cases::run_prepared("e2e-tenants", cases(), only, PARALLEL, async |cluster| {
-            crate::image::load_toolbox(cluster).await.map(drop)
-        })
-        .await;
-    kit::abandon().await;
-    code
+/// What others may try.
+pub(super) fn attacks() -> Vec<Case> {
+    vec![
+        case!(
+            "deaf-backoff",
+            "C4: a closing policy is deleted while something else is refused",
+            attacks::deaf_backoff
+        ),
+        case!(
+            "stripped-tenant",
+            "C5: someone removes the finalizer of a Tenant",
+            attacks::stripped_finalizer
+        ),
+        case!(
+            "internet-inside",
+            "A6: a Tenant that may reach the internet tries the cluster",
+            owners::internet_inside
+        ),
+        case!(
+            "retained-opens",
+            "A7: someone connects to the Redis of a retained namespace",
+            owners::retained_opens
+        ),
+        case!(
+            "password-by-image",
+            "A3: who may update Tenants changes the image that gets the password",
+            owners::password_by_image
+        ),
+        case!(
+            "external-ips",
+            "A6: an owner claims addresses of others by a Service",
+            owners::external_ips
+        ),
+        case!(
+            "system-priority",
+            "A6: an owner creates Pods that displace all others",
+            owners::system_priority
+        ),
+        case!(
+            "endless-objects",
+            "A6: an owner of a Tenant without resources fills the storage",
+            owners::endless_objects
+        ),
+    ]
 }
 
 /// The slow ones first: the others fill the gaps.
-fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<Case> {
     vec![
         case!(
             "changes",
@@ -152,6 +176,6 @@ fn cases() -> Vec<Case> {
             "deleting the CRD deletes no namespace",
             delete::definition
         ),
-        alone!("well", "no bug and no panic in all of that", delete::well),
+        last!("well", "no bug and no panic in all of that", delete::well),
     ]
 }

@@ -1,9 +1,9 @@
 //! When Tenants run, and what they say when they do not.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use api::tenants::{ComponentPhase, TenantPhase, TenantStatus, condition};
+use api::tenants::{ComponentPhase, Tenant, TenantPhase, TenantStatus, condition};
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
     core::v1::{ConfigMap, LimitRange, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service},
@@ -14,10 +14,12 @@ use k8s_openapi::api::{
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, PostParams},
+    core::{ApiResource, DynamicObject},
 };
 use serde_json::{Value, json};
 use testkit::{suite::Env, wait::until};
 
+use super::super::sight::Sight;
 use super::kit::{
     Bench, LIMIT, NOTES, REDIS, both, namespace, readiness, ready_reason, reason, redis, server,
     told, told_of,
@@ -27,35 +29,12 @@ use super::kit::{
 /// labelled, nothing has an owner reference.
 pub(super) async fn runs(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    let name = bench.create("a", both()).await?;
-    // Whenever it is said to run, both are ready.
-    let tenants = bench.tenants();
+    let name = bench.name("a");
     let begin = std::time::Instant::now();
-    let seen = std::sync::Mutex::new(Vec::new());
-    let status = until("the Tenant to run", LIMIT, async || {
-        let status = tenants.get(&name).await?.status.unwrap_or_default();
-        let phase = status.phase.map(|phase| format!("{phase:?}"));
-        let phase = phase.unwrap_or_default();
-        if let Ok(mut seen) = seen.lock()
-            && seen.last() != Some(&phase)
-        {
-            seen.push(phase);
-        }
-        Ok(if status.phase == Some(TenantPhase::Running) {
-            Ok(status)
-        } else {
-            Err(told(&status))
-        })
-    })
-    .await?;
+    let sight = watch(&bench, &name).await?;
+    bench.create("a", both()).await?;
+    let status = bench.running(&name).await?.status.unwrap_or_default();
     let took = begin.elapsed().as_secs_f64();
-    let seen = seen.into_inner()?;
-    let deployment = bench.of::<Deployment>(&name).get("server").await?;
-    let set = bench.of::<StatefulSet>(&name).get("redis").await?;
-    let ready = deployment.status.and_then(|status| status.ready_replicas);
-    ensure!(ready == Some(1), "the server is not ready: {ready:?}");
-    let ready = set.status.and_then(|status| status.ready_replicas);
-    ensure!(ready == Some(1), "the Redis is not ready: {ready:?}");
     for kind in [
         "Ready",
         condition::NAMESPACE_READY,
@@ -71,14 +50,68 @@ pub(super) async fn runs(env: Env) -> Result<String> {
         status.namespace.as_deref() == Some(&namespace(&name)),
         "{status:?}"
     );
+    all_ours(&bench, &name).await?;
+    let versions = sight.versions().await?;
+    bench.deletes(&name).await?;
+    let seen = phases(&versions, &name)?;
     ensure!(seen.contains(&"Provisioning".to_owned()), "{seen:?}");
     ensure!(
         !seen.contains(&"Degraded".to_owned()),
         "an ordinary start: {seen:?}"
     );
-    all_ours(&bench, &name).await?;
-    bench.deletes(&name).await?;
     Ok(format!("{} after {took:.1} s", seen.join(", ")))
+}
+
+/// Watches all Tenants, and the workloads in the namespace that one of them will have.
+async fn watch(bench: &Bench, name: &str) -> Result<Sight> {
+    let client = bench.client();
+    let inside = |resource| Api::namespaced_with(client.clone(), &namespace(name), &resource);
+    Sight::of(vec![
+        Api::all_with(client.clone(), &ApiResource::erase::<Tenant>(&())),
+        inside(ApiResource::erase::<Deployment>(&())),
+        inside(ApiResource::erase::<StatefulSet>(&())),
+    ])
+    .await
+}
+
+/// The phases of a Tenant, in order. Fails if a version reports `Running`, and server and Redis were not both
+/// ready when it was written. One etcd counts the versions of all objects, so they have one order.
+fn phases(versions: &[DynamicObject], name: &str) -> Result<Vec<String>> {
+    let number = |object: &DynamicObject| -> Result<u64> {
+        let version = object.resource_version().context("no resourceVersion")?;
+        Ok(version.parse()?)
+    };
+    let mut ordered = Vec::new();
+    for object in versions {
+        ordered.push((number(object)?, object));
+    }
+    ordered.sort_by_key(|(number, _)| *number);
+    let mut ready = BTreeMap::from([("Deployment", false), ("StatefulSet", false)]);
+    let mut phases: Vec<String> = Vec::new();
+    for (number, object) in ordered {
+        let kind = object
+            .types
+            .as_ref()
+            .map_or("", |types| types.kind.as_str());
+        let status = &object.data["status"];
+        if let Some(is_ready) = ready.get_mut(kind) {
+            *is_ready = status["readyReplicas"] == 1;
+        } else if object.name_any() == name {
+            let phase = status["phase"].as_str().unwrap_or_default();
+            ensure!(
+                phase != "Running" || ready.values().all(|is_ready| *is_ready),
+                "R50: version {number} is Running with {ready:?}"
+            );
+            if phases.last().is_none_or(|last| last != phase) {
+                phases.push(phase.to_owned());
+            }
+        }
+    }
+    ensure!(
+        phases.iter().any(|phase| phase == "Running"),
+        "no version is Running: {phases:?}"
+    );
+    Ok(phases)
 }
 
 /// No child has an owner reference; each says whose it is.
@@ -125,14 +158,14 @@ pub(super) async fn apart(env: Env) -> Result<String> {
     let b = bench.create("b", both()).await?;
     bench.running(&a).await?;
     bench.running(&b).await?;
-    bench.stores(&a, "colour=blue").await?;
-    let told = bench.ask(&a, "colour").await?;
+    bench.stores(&a, "color=blue").await?;
+    let told = bench.ask(&a, "color").await?;
     ensure!(told == "blue", "the server says '{told}'");
-    let stored = bench.redis(&a, "GET colour").await?;
+    let stored = bench.redis(&a, "GET color").await?;
     ensure!(stored == "blue", "its Redis says '{stored}'");
-    let other = bench.redis(&b, "GET colour").await?;
+    let other = bench.redis(&b, "GET color").await?;
     ensure!(other.is_empty(), "the other's Redis says '{other}'");
-    let other = bench.ask(&b, "colour").await?;
+    let other = bench.ask(&b, "color").await?;
     ensure!(other.is_empty(), "the other's server says '{other}'");
     // Without the password nobody is answered, and the passwords differ.
     let asked = bench.redis(&a, "--no-auth-warning -a wrong PING").await?;
@@ -420,4 +453,44 @@ pub(super) async fn suspended(env: Env) -> Result<String> {
     ensure!(kept == "yes", "lost: '{kept}'");
     bench.deletes(&name).await?;
     Ok(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(number: u64, kind: &str, status: Value) -> DynamicObject {
+        serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": kind,
+            "metadata": { "name": "a", "resourceVersion": number.to_string() }, "status": status,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn running_before_both_are_ready_is_an_error() {
+        let ready = json!({ "readyReplicas": 1 });
+        let at = |number: u64, phase: &str| version(number, "Tenant", json!({ "phase": phase }));
+        let start = [
+            at(10, "Provisioning"),
+            version(11, "Deployment", json!({})),
+            version(12, "StatefulSet", ready.clone()),
+            version(13, "Deployment", ready),
+        ];
+        let with = |more: &[DynamicObject]| phases(&[&start[..], more].concat(), "a");
+        assert_eq!(
+            with(&[at(14, "Running")]).unwrap(),
+            ["Provisioning", "Running"]
+        );
+        for wrong in [
+            // Written before the last of both was ready, and seen in any order.
+            vec![at(9, "Running"), at(14, "Running")],
+            vec![at(14, "Running"), at(12, "Running")],
+            // Ready no longer.
+            vec![version(14, "StatefulSet", json!({})), at(15, "Running")],
+            vec![at(14, "Provisioning")],
+        ] {
+            assert!(with(&wrong).is_err(), "{wrong:?}");
+        }
+    }
 }

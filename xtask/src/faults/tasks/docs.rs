@@ -24,6 +24,9 @@ const RUNS: &str = "docsruns";
 /// How long the server looks at a push that is to be seen on its way.
 const HOOK: Duration = Duration::from_secs(6);
 
+/// How long the server waits with its answer to a push whose branch goes meanwhile.
+const ANSWER: Duration = Duration::from_secs(6);
+
 /// The branch that is pushed to.
 const BRANCH: &str = "docs/work";
 
@@ -37,15 +40,25 @@ const CONFIG: &str = concat!(
 /// One of DocsRuns, each with a repository of its own on one server.
 struct OfDocs {
     git: Arc<Server>,
-    is_deleted: bool,
+    course: Course,
+}
+
+/// What becomes of a DocsRun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Course {
+    Pushed,
+    /// The run is deleted while it pushes.
+    Deleted,
+    /// The branch is deleted on the server, between the push and its answer.
+    Lost,
 }
 
 impl Scenario for OfDocs {
     fn name(&self) -> &'static str {
-        if self.is_deleted {
-            "docs-delete"
-        } else {
-            "docs"
+        match self.course {
+            Course::Pushed => "docs",
+            Course::Deleted => "docs-delete",
+            Course::Lost => "docs-lost",
         }
     }
 
@@ -56,12 +69,22 @@ impl Scenario for OfDocs {
     fn play<'a>(&'a self, stage: &'a Stage) -> BoxFuture<'a, Result<Proof>> {
         async move {
             let repository = self.prepare(stage).await?;
-            if self.is_deleted {
-                self.deleted(stage, &repository).await?;
-                Ok(proof())
-            } else {
-                stands(stage, RUNS, "Succeeded", "Succeeded").await?;
-                Ok(pushed(repository))
+            // A claim is judged also if it comes where none should.
+            stage.bears_out(pushed(repository.clone()));
+            match self.course {
+                Course::Pushed => {
+                    stands(stage, RUNS, "Succeeded", "Succeeded").await?;
+                    Ok(pushed(repository))
+                }
+                Course::Deleted => {
+                    self.deleted(stage, &repository).await?;
+                    Ok(proof())
+                }
+                Course::Lost => {
+                    unpushed(stage, &repository).await?;
+                    stands(stage, RUNS, "Failed", "NotVerified").await?;
+                    Ok(pushed(repository))
+                }
             }
         }
         .boxed()
@@ -69,13 +92,29 @@ impl Scenario for OfDocs {
 }
 
 pub(super) fn scenarios(git: &Arc<Server>) -> Vec<Arc<dyn Scenario>> {
-    let one = |is_deleted| -> Arc<dyn Scenario> {
-        Arc::new(OfDocs {
-            git: Arc::clone(git),
-            is_deleted,
+    vec![of(git, Course::Pushed), of(git, Course::Deleted)]
+}
+
+/// A push that the server took, and whose branch is not there when the operator asks for it.
+pub(super) fn lost(git: &Arc<Server>) -> Arc<dyn Scenario> {
+    of(git, Course::Lost)
+}
+
+fn of(git: &Arc<Server>, course: Course) -> Arc<dyn Scenario> {
+    let git = Arc::clone(git);
+    Arc::new(OfDocs { git, course })
+}
+
+/// Deletes the branch as soon as it is there.
+async fn unpushed(stage: &Stage, repository: &Repository) -> Result<()> {
+    until("the branch", stage.limit(LIMIT), async || {
+        Ok(match repository.head(BRANCH)? {
+            Some(_) => Ok(()),
+            None => Err("not pushed".to_owned()),
         })
-    };
-    vec![one(false), one(true)]
+    })
+    .await?;
+    repository.delete_branch(BRANCH)
 }
 
 impl OfDocs {
@@ -84,8 +123,10 @@ impl OfDocs {
         let name = stage.namespace.as_str();
         let files = [("README.md", "hello\n"), ("src/main.c", "int main;\n")];
         let repository = self.git.create(name, "main", &files)?;
-        if self.is_deleted {
-            repository.set_hook(&Hook::SlowBefore(HOOK))?;
+        match self.course {
+            Course::Pushed => {}
+            Course::Deleted => repository.set_hook(&Hook::SlowBefore(HOOK))?,
+            Course::Lost => repository.set_hook(&Hook::SlowAfter(ANSWER))?,
         }
         secret(stage).await?;
         let credentials = self.git.credentials_https();
@@ -119,7 +160,7 @@ impl OfDocs {
 
     /// Deletes the run while the server looks at its push.
     async fn deleted(&self, stage: &Stage, repository: &Repository) -> Result<()> {
-        until("a push", LIMIT, async || {
+        until("a push", stage.limit(LIMIT), async || {
             let seen = repository.activity()?;
             Ok(if seen.pushes > 0 {
                 Ok(())

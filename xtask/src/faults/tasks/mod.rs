@@ -19,22 +19,23 @@ use testkit::{
 };
 
 /// The image of the agents.
-const BUSYBOX: &str = "testbed.local/busybox:1";
+pub(super) const BUSYBOX: &str = "testbed.local/busybox:1";
 
 /// The longest wait for a step, with an API server that refuses and an operator that is killed.
 const LIMIT: Duration = Duration::from_secs(100);
 
 /// All of them.
-pub(super) fn scenarios(git: Server) -> Vec<Arc<dyn Scenario>> {
-    let git = Arc::new(git);
+pub(super) fn scenarios(git: &Arc<Server>) -> Vec<Arc<dyn Scenario>> {
     let mut all = runs::scenarios();
-    all.extend(docs::scenarios(&git));
+    all.extend(docs::scenarios(git));
     all
 }
 
 /// Those that are played for mutants only.
-pub(super) fn slow() -> Vec<Arc<dyn Scenario>> {
-    runs::slow()
+pub(super) fn slow(git: &Arc<Server>) -> Vec<Arc<dyn Scenario>> {
+    let mut all = runs::slow();
+    all.push(docs::lost(git));
+    all
 }
 
 /// What the family watches, for the witness.
@@ -87,12 +88,18 @@ async fn secret(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// An Agent that runs a script and knows the secret; `more` is merged into its spec.
+/// An Agent that runs a script and knows the secret, and a plain text that is in the body of its Job;
+/// `more` is merged into its spec.
 async fn agent(stage: &Stage, script: &str, more: Value) -> Result<()> {
+    let private = format!("private-{}", stage.namespace);
+    stage.private(&private);
     let mut spec = json!({
         "image": BUSYBOX,
         "command": ["/bin/sh", "-c", script],
-        "env": [{ "name": "TOKEN", "valueFrom": { "secretKeyRef": { "name": "canary", "key": "token" } } }],
+        "env": [
+            { "name": "TOKEN", "valueFrom": { "secretKeyRef": { "name": "canary", "key": "token" } } },
+            { "name": "PRIVATE", "value": private },
+        ],
         "resources": { "requests": { "cpu": "1m", "memory": "4Mi" }, "limits": { "memory": "64Mi" } },
     });
     if let (Value::Object(spec), Value::Object(more)) = (&mut spec, more) {

@@ -1,5 +1,7 @@
 //! Scenarios of Tenants that go.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -19,6 +21,21 @@ fn with(mut spec: Value, deletion: Value) -> Value {
 /// Deleted with everything.
 pub(super) async fn removal(stage: &Stage) -> Result<()> {
     bounds::bare(stage).await?;
+    delete(stage).await?;
+    gone(stage, true).await
+}
+
+/// Two replicas: the leader is killed for good, then the Tenant is deleted. The other replica has seen the
+/// namespace by its watch only, if it has seen it.
+pub(super) async fn handover(stage: &Stage) -> Result<()> {
+    bounds::bare(stage).await?;
+    loop {
+        if let Some(leader) = stage.crew.leader().await {
+            stage.crew.fell(leader).await?;
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     delete(stage).await?;
     gone(stage, true).await
 }

@@ -37,6 +37,7 @@ type Play = for<'a> fn(&'a Stage) -> BoxFuture<'a, Result<()>>;
 /// One of Tenants.
 struct OfTenants {
     name: &'static str,
+    replicas: usize,
     begins_as: Option<&'static str>,
     limit: Duration,
     play: Play,
@@ -45,6 +46,10 @@ struct OfTenants {
 impl Scenario for OfTenants {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn replicas(&self) -> usize {
+        self.replicas
     }
 
     fn begins_as(&self) -> Option<&'static str> {
@@ -70,16 +75,30 @@ impl Scenario for OfTenants {
     }
 }
 
+fn of(
+    name: &'static str,
+    begins_as: Option<&'static str>,
+    limit: Duration,
+    play: Play,
+) -> Arc<dyn Scenario> {
+    Arc::new(OfTenants {
+        name,
+        replicas: 1,
+        begins_as,
+        limit,
+        play,
+    })
+}
+
+/// Those that are played for mutants only.
+pub(super) fn slow() -> Vec<Arc<dyn Scenario>> {
+    vec![of("reopened", None, PROVEN + PROVEN + SLACK, |stage| {
+        work::reopened(stage).boxed()
+    })]
+}
+
 /// All of them. Their names are no others' of another family.
 pub(super) fn scenarios() -> Vec<Arc<dyn Scenario>> {
-    let of = |name, begins_as, limit, play| -> Arc<dyn Scenario> {
-        Arc::new(OfTenants {
-            name,
-            begins_as,
-            limit,
-            play,
-        })
-    };
     let one = |name, begins_as, play| of(name, begins_as, LIMIT + SLACK, play);
     let (bare, full) = (Some("bare"), Some("full"));
     vec![
@@ -93,6 +112,13 @@ pub(super) fn scenarios() -> Vec<Arc<dyn Scenario>> {
         one("full", None, |stage| work::full(stage).boxed()),
         one("rollout", full, |stage| work::rollout(stage).boxed()),
         one("pause", full, |stage| work::pause(stage).boxed()),
+        Arc::new(OfTenants {
+            name: "handover",
+            replicas: 2,
+            begins_as: bare,
+            limit: LIMIT + SLACK,
+            play: |stage| ends::handover(stage).boxed(),
+        }),
         of("isolated", full, PROVEN + SLACK, |stage| {
             work::isolated(stage).boxed()
         }),

@@ -1,12 +1,19 @@
 //! Scenarios of Tenants with a Redis and a server.
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
+use k8s_openapi::api::{core::v1::Secret, networking::v1::NetworkPolicy};
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
 use serde_json::{Value, json};
 use testkit::faults::play::Stage;
 
-use super::{LIMIT, PROVEN, create, inside, patch, standing, stands};
+use super::{
+    LIMIT, PROVEN, create, inside,
+    oracles::{LATE, is_probe},
+    patch, standing, stands,
+};
 
 const REDIS: &str = "testbed.local/redis:7";
 const NOTES: &str = "testbed.local/notes:1";
@@ -52,13 +59,18 @@ pub(super) async fn full(stage: &Stage) -> Result<()> {
     hidden(stage).await
 }
 
-/// Another configuration of the Redis, which is started again with it.
+/// Another configuration of the Redis, and more memory: it is started again with both.
 pub(super) async fn rollout(stage: &Stage) -> Result<()> {
     create(stage, json!({ "redis": redis() })).await?;
     stands(stage, "Running", "").await?;
     hidden(stage).await?;
     let config = json!({ "maxmemory-policy": "allkeys-lru" });
-    patch(stage, json!({ "redis": { "config": config } })).await?;
+    let more = json!({ "limits": { "memory": "80Mi" } });
+    patch(
+        stage,
+        json!({ "redis": { "config": config, "resources": more } }),
+    )
+    .await?;
     stands(stage, "Running", "").await
 }
 
@@ -86,20 +98,39 @@ pub(super) async fn pause(stage: &Stage) -> Result<()> {
 pub(super) async fn isolated(stage: &Stage) -> Result<()> {
     let spec = json!({ "redis": redis(), "isolation": { "probe": true } });
     create(stage, spec).await?;
+    said(stage, "True").await?;
+    stands(stage, "Running", "").await
+}
+
+/// The same; then somebody's policy opens it for a while. Closed again, it must be proven again.
+pub(super) async fn reopened(stage: &Stage) -> Result<()> {
+    isolated(stage).await?;
+    let policies: Api<NetworkPolicy> = inside(stage);
+    let open: NetworkPolicy = serde_json::from_value(json!({
+        "metadata": { "name": "by-hand" }, "spec": { "podSelector": {}, "ingress": [{}] },
+    }))?;
+    policies.create(&PostParams::default(), &open).await?;
+    said(stage, "False").await?;
+    // Longer ago than a late watch explains.
+    tokio::time::sleep(2 * LATE).await;
+    policies.delete("by-hand", &DeleteParams::default()).await?;
+    said(stage, "True").await?;
+    stands(stage, "Running", "").await
+}
+
+/// Waits until `NetworkIsolated` is so, and no Pod tries any more.
+async fn said(stage: &Stage, wanted: &str) -> Result<()> {
+    let what = format!("NetworkIsolated={wanted}, without a Pod that tries");
     stage
-        .until("proven, without a Pod that tries", PROVEN, |seen| {
+        .until(&what, PROVEN, |seen| {
             let tenant = seen.iter().find(|one| one.resource == "tenants");
             let fact = tenant.and_then(|one| one.condition("NetworkIsolated"));
-            let is_true = fact.is_some_and(|fact| fact["status"] == "True");
-            let probes = seen
-                .iter()
-                .filter(|one| super::oracles::is_probe(one))
-                .count();
-            match is_true && probes == 0 {
+            let is_said = fact.is_some_and(|fact| fact["status"] == wanted);
+            let probes = seen.iter().filter(|one| is_probe(one)).count();
+            match is_said && probes == 0 {
                 true => Ok(()),
                 false => Err(format!("{fact:?}, {probes} Pods that try")),
             }
         })
-        .await?;
-    stands(stage, "Running", "").await
+        .await
 }

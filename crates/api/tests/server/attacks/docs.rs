@@ -1,4 +1,4 @@
-//! The same through a DocsRun: it sends a Secret to a server that its author chooses.
+//! The same attacks through a DocsRun, which sends a Secret to a server that its author chooses.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ const OUTCOME: &str = "must be allowed to 'patch docsruns/status' in the namespa
 const HOLDER: &str = "'use' the Agent 'holder'";
 const SAME: &str = "cannot be changed; submit another DocsRun";
 
-/// The least DocsRun with these fields.
+/// Returns the minimal DocsRun with these fields.
 fn docs(fields: &Value) -> Value {
     with(KIND.least(), fields)
 }
@@ -23,7 +23,7 @@ fn new_docs(fields: &Value) -> Act {
     Act::Create(KIND, docs(fields))
 }
 
-/// A run of the Agent that the author may use, to a server of his, with a Secret.
+/// Returns a run with a Secret, of the Agent that the author may use, to a server of the author.
 fn theft() -> Value {
     json!({
         "agentName": "free",
@@ -40,7 +40,7 @@ fn label() -> Value {
     json!({ "metadata": { "labels": { "a": "b" } } })
 }
 
-/// One refused attack for each policy.
+/// Returns one rejected attack for each policy.
 pub(super) fn probes() -> Vec<(Who, Act)> {
     let free = docs(&json!({ "agentName": "free" }));
     vec![
@@ -50,7 +50,7 @@ pub(super) fn probes() -> Vec<(Who, Act)> {
     ]
 }
 
-/// What is stopped by the rights of who asks.
+/// Returns the attacks that the permissions of the user stop.
 #[rustfmt::skip]
 pub(super) fn by_rights() -> Vec<Attack> {
     let free = || docs(&json!({ "agentName": "free" }));
@@ -158,7 +158,8 @@ pub(super) fn by_rights() -> Vec<Attack> {
     }
 }
 
-/// What is stopped whoever asks: the deployer may do all of it in a run of his own.
+/// Returns the attacks that are stopped for every user. The deployer may do all of this in their
+/// own run.
 #[rustfmt::skip]
 pub(super) fn by_schema() -> Vec<Attack> {
     attacks! {
@@ -213,7 +214,7 @@ pub(super) fn by_schema() -> Vec<Attack> {
     }
 }
 
-/// What must go on under the policies: who has the right, and our own writes.
+/// Returns requests that the policies must allow: of users with permission, and of the operator.
 #[rustfmt::skip]
 pub(super) fn accepted() -> Vec<(&'static str, Who, Act)> {
     let finalizer = json!({ "metadata": { "finalizers": ["docsruns.orchestrator.io/finalizer"] } });

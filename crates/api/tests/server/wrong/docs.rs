@@ -1,4 +1,4 @@
-//! The same for a DocsRun. Its words become arguments of git and ssh, names of branches and paths.
+//! Mistakes in a DocsRun. Its fields become arguments of git and ssh, names of branches and paths.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ const MESSAGE: &str =
 const LINE: &str = "must have no control characters, such as line breaks";
 const SAME: &str = "cannot be changed; submit another DocsRun";
 
-/// Addresses that must be refused.
+/// Addresses that must be rejected.
 const ADDRESSES: &[&str] = &[
     "--upload-pack=x",
     "-x",
@@ -122,7 +122,7 @@ const ADDRESSES: &[&str] = &[
     "https://[git]/a",
 ];
 
-/// Branches that must be refused.
+/// Branches that must be rejected.
 const BRANCHES: &[&str] = &[
     "-b",
     "--all",
@@ -178,7 +178,8 @@ const BRANCHES: &[&str] = &[
     "a%2e",
 ];
 
-/// Folders that must be refused. What begins with '.git' is git's own, or configures its server.
+/// Directories that must be rejected. Names that begin with '.git' belong to git, or configure its
+/// server.
 const FOLDERS: &[&str] = &[
     "/abs",
     "/",
@@ -234,7 +235,7 @@ const FOLDERS: &[&str] = &[
     "%2e%2e",
 ];
 
-/// Messages that must be refused.
+/// Commit messages that must be rejected.
 const MESSAGES: &[&str] = &[
     "Orchestrator-Run: 9c5b94b1",
     "Words\n\nOrchestrator-Run: 9c5b94b1",
@@ -256,7 +257,7 @@ const MESSAGES: &[&str] = &[
     "Words\u{9f}",
 ];
 
-/// The same change of one field with each of these values.
+/// Returns the same change of one field with each of these values.
 fn each(
     field: &'static str,
     says: &'static str,
@@ -274,7 +275,7 @@ fn each(
         .collect()
 }
 
-/// Runs that must be refused.
+/// Returns runs that must be rejected.
 pub(crate) fn runs() -> Vec<Wrong> {
     let numbered: Vec<String> = (0..129).map(|number| format!("{number}.md")).collect();
     let numbered: Vec<&str> = numbered.iter().map(String::as_str).collect();
@@ -361,7 +362,7 @@ pub(crate) fn runs() -> Vec<Wrong> {
     all
 }
 
-/// Names of a run that make no branch, where none is given.
+/// Returns names of runs that form no valid branch, for runs without a branch.
 pub(crate) fn names() -> Vec<String> {
     let long = [
         "a".repeat(60),
@@ -373,7 +374,7 @@ pub(crate) fn names() -> Vec<String> {
     vec!["shop.lock".to_owned(), "a.b.lock".to_owned(), long]
 }
 
-/// What [`names`] must be told.
+/// Returns the expected rejection of [`names`].
 pub(crate) fn unnamed() -> Wrong {
     Wrong {
         what: "a name that is no branch",
@@ -383,7 +384,7 @@ pub(crate) fn unnamed() -> Wrong {
     }
 }
 
-/// A run to be changed that has every optional field.
+/// Returns a run to change, with every optional field.
 pub(crate) fn whole() -> Value {
     changed(
         Kind::DocsRun.least(),
@@ -400,7 +401,7 @@ pub(crate) fn whole() -> Value {
     )
 }
 
-/// Changes of [`whole`] that must be refused.
+/// Returns changes of [`whole`] that must be rejected.
 pub(crate) fn changes() -> Vec<Wrong> {
     let other_text = json!([{ "filename": "a.md", "content": "other" }, { "filename": "b.md", "content": "b.md" }]);
     let output = |field: &str, value: Value| changed(whole()["output"].clone(), &[(field, value)]);
@@ -432,7 +433,7 @@ pub(crate) fn changes() -> Vec<Wrong> {
     }
 }
 
-/// Changes of the least run that must be refused.
+/// Returns changes of the minimal run that must be rejected.
 pub(crate) fn additions() -> Vec<Wrong> {
     wrong! { Kind::DocsRun.least();
         "a model": model = "large" => "spec.model", "'model' cannot be changed";
@@ -445,12 +446,12 @@ pub(crate) fn additions() -> Vec<Wrong> {
     }
 }
 
-/// A run that was cancelled.
+/// Returns a cancelled run.
 pub(crate) fn cancelled() -> Value {
     changed(whole(), &[("cancel", json!(true))])
 }
 
-/// Changes of [`cancelled`] that must be refused.
+/// Returns changes of [`cancelled`] that must be rejected.
 pub(crate) fn changes_of_cancelled() -> Vec<Wrong> {
     wrong! { cancelled();
         "uncancelled": cancel = false => "spec.cancel", "cannot be taken back; submit another DocsRun";

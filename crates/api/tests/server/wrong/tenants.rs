@@ -1,4 +1,5 @@
-//! The same for a Tenant. Its words become names, quotas, policies and the configuration of a Redis.
+//! Mistakes in a Tenant. Its fields become names, quotas, policies and the configuration of a
+//! Redis.
 
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ const LABEL: &str = "should match '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'";
 const SOMEONE: &str = "must be someone: this name stands for everybody";
 const ACCOUNT: &str = "'namespace' must be given for a ServiceAccount, and only there";
 const ACCOUNT_NAME: &str = "'name' must be that of a ServiceAccount, such as 'deployer'";
-const PEER: &str = "takes exactly one of 'namespace' and 'network'";
+const PEER: &str = "takes exactly one of 'namespace', 'network' and 'internet'";
 const NETWORK: &str =
     "must be a network, such as '192.0.2.0/24', with no bit set beyond its prefix";
 const REDIS: &str =
@@ -23,12 +24,12 @@ const STORAGE: &str = "'storage' cannot be changed: the data is on this volume";
 const SAME: &str = "'namespace' cannot be changed; submit another Tenant";
 const NAMELESS: &str = "must be given: 'tenant-' with the name of this Tenant is no namespace";
 
-/// A server with these fields.
+/// Returns a server with these fields.
 fn server(fields: Value) -> Value {
     with(json!({ "image": "registry.example/server:1" }), fields)
 }
 
-/// A Redis with these fields.
+/// Returns a Redis with these fields.
 fn redis(fields: Value) -> Value {
     let least = json!({ "image": "registry.example/redis:7", "storage": { "size": "1Gi" } });
     with(least, fields)
@@ -41,12 +42,12 @@ fn with(mut value: Value, fields: Value) -> Value {
     value
 }
 
-/// Rules about connections, with this peer on this port.
+/// Returns rules for connections, with this peer and this port.
 fn rules(side: &str, peer: Value, port: Value) -> Value {
     json!([{ side: [peer], "ports": [port] }])
 }
 
-/// A Tenant to be changed.
+/// Returns a Tenant to change.
 pub(crate) fn whole() -> Value {
     let changes = [
         ("namespace", json!("shop")),
@@ -56,7 +57,7 @@ pub(crate) fn whole() -> Value {
     changed(Kind::Tenant.least(), &changes)
 }
 
-/// Tenants that must be refused.
+/// Returns Tenants that must be rejected.
 pub(crate) fn tenants() -> Vec<Wrong> {
     let mut all = about_the_place();
     all.extend(quantities());
@@ -110,7 +111,7 @@ fn about_the_place() -> Vec<Wrong> {
     }
 }
 
-/// R51: what is no quantity never reaches anyone who parses it.
+/// R51: a value that is not a quantity never reaches code that parses it.
 #[rustfmt::skip]
 pub(crate) fn quantities() -> Vec<Wrong> {
     let size = |size: Value| redis(json!({ "storage": { "size": size } }));
@@ -191,7 +192,7 @@ fn about_programs() -> Vec<Wrong> {
     }
 }
 
-/// R54: what would mean everybody cannot be written by leaving something out.
+/// R54: an omitted field never allows everybody.
 #[rustfmt::skip]
 pub(crate) fn connections() -> Vec<Wrong> {
     let ingress = |peer: Value, port: Value| json!({ "ingressRules": rules("from", peer, port) });
@@ -211,6 +212,9 @@ pub(crate) fn connections() -> Vec<Wrong> {
         "from nobody in particular": networkPolicy = (ingress(json!({}), http())) => "spec.networkPolicy.ingressRules[0].from[0]", PEER;
         "from two at once": networkPolicy = (ingress(json!({ "namespace": "a", "network": "192.0.2.0/24" }), http())) => "spec.networkPolicy.ingressRules[0].from[0]", PEER;
         "from nulls": networkPolicy = (ingress(json!({ "namespace": null }), http())) => "spec.networkPolicy.ingressRules[0].from[0]", PEER;
+        "from the internet": networkPolicy = (ingress(json!({ "internet": true }), http())) => "spec.networkPolicy.ingressRules[0].from", "'internet' is for 'egressRules'";
+        "to the internet or not": networkPolicy = (egress(json!({ "internet": false }), http())) => "spec.networkPolicy.egressRules[0].to[0].internet", "must be true";
+        "to the internet and a namespace": networkPolicy = (egress(json!({ "internet": true, "namespace": "a" }), http())) => "spec.networkPolicy.egressRules[0].to[0]", PEER;
         "to an address": networkPolicy = (network("192.0.2.1")) => "spec.networkPolicy.egressRules[0].to[0].network", NETWORK;
         "to an address in a network": networkPolicy = (network("192.0.2.1/24")) => "spec.networkPolicy.egressRules[0].to[0].network", NETWORK;
         "to a host": networkPolicy = (network("example.com")) => "spec.networkPolicy.egressRules[0].to[0].network", NETWORK;
@@ -220,7 +224,7 @@ pub(crate) fn connections() -> Vec<Wrong> {
         "a port by its name": networkPolicy = (egress(namespace(), json!({ "port": "http" }))) => "spec.networkPolicy.egressRules[0].ports[0].port", "must be of type integer";
         "a protocol without ports": networkPolicy = (egress(namespace(), json!({ "port": 1, "protocol": "ICMP" }))) => "spec.networkPolicy.egressRules[0].ports[0].protocol", "supported values: \"TCP\", \"UDP\"";
     };
-    // Whoever is let in needs a server to reach.
+    // A Tenant with allowed namespaces needs a server that they can reach.
     all.extend(wrong! { with(Kind::Tenant.least(), json!({ "server": server(json!({})) }));
         "every namespace": networkPolicy = { "allowedNamespaces": ["*"] } => "spec.networkPolicy.allowedNamespaces[0]", LABEL;
         "a namespace of no name": networkPolicy = { "allowedNamespaces": [""] } => "spec.networkPolicy.allowedNamespaces[0]", "at least 1 chars";
@@ -228,7 +232,7 @@ pub(crate) fn connections() -> Vec<Wrong> {
     all
 }
 
-/// Names with which a Tenant must say its namespace.
+/// Returns names with which a Tenant must set its namespace.
 pub(crate) fn names() -> [String; 3] {
     [
         "shop.web".to_owned(),
@@ -237,7 +241,7 @@ pub(crate) fn names() -> [String; 3] {
     ]
 }
 
-/// What is refused with one of [`names`].
+/// Returns the expected rejection of a Tenant with one of [`names`].
 pub(crate) fn unnamed() -> Wrong {
     Wrong {
         what: "a name that is no namespace",
@@ -247,7 +251,7 @@ pub(crate) fn unnamed() -> Wrong {
     }
 }
 
-/// Changes of [`whole`] that must be refused.
+/// Returns changes of [`whole`] that must be rejected.
 pub(crate) fn changes() -> Vec<Wrong> {
     let class = json!({ "storage": { "size": "1Gi", "storageClassName": "fast" } });
     wrong! { whole();
@@ -260,14 +264,14 @@ pub(crate) fn changes() -> Vec<Wrong> {
     }
 }
 
-/// Changes of the least Tenant that must be refused.
+/// Returns changes of the minimal Tenant that must be rejected.
 pub(crate) fn additions() -> Vec<Wrong> {
     wrong! { Kind::Tenant.least();
         "a namespace": namespace = "web" => "spec.namespace", SAME;
     }
 }
 
-/// Changes of [`whole`] that must be taken.
+/// Returns changes of [`whole`] that must be accepted.
 pub(crate) fn accepted_changes() -> Vec<Value> {
     let other = redis(json!({ "image": "registry.example/redis:8", "config": { "hz": "20" } }));
     [
@@ -287,7 +291,7 @@ pub(crate) fn accepted_changes() -> Vec<Value> {
     .collect()
 }
 
-/// Tenants that must be taken.
+/// Returns Tenants that must be accepted.
 pub(crate) fn accepted() -> Vec<Value> {
     let account = json!([{ "kind": "ServiceAccount", "name": "a.b-1", "namespace": "ci" }]);
     let all = json!([{ "to": [{ "network": "0.0.0.0/0" }, { "network": "::/0" }], "ports": [{ "port": 443 }] }]);
@@ -314,7 +318,7 @@ pub(crate) fn accepted() -> Vec<Value> {
         ("resources", json!({ "memory": { "limit": 1_073_741_824 } })),
         ("resources", json!({ "storage": { "request": "1.5Gi" } })),
         ("resources", json!({ "pods": { "limit": 100_000 } })),
-        // Without a Redis the name is nobody's.
+        // Without a Redis, the name is not reserved.
         ("server", free),
         (
             "redis",

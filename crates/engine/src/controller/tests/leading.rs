@@ -1,4 +1,4 @@
-//! What a controller does without the Lease: nothing.
+//! Without the Lease, a controller does nothing.
 
 use super::*;
 
@@ -15,7 +15,7 @@ async fn nothing_is_written_without_the_lease_and_everything_is_looked_at_with_i
     room.end().await;
 }
 
-/// As after a freeze: the Lease's time is over, and the election did not notice yet.
+/// As after a freeze: the Lease has expired, and the election has not noticed it yet.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_begun_when_the_time_is_over_though_nobody_said_so() {
     let room = room(&[]);
@@ -32,7 +32,7 @@ async fn nothing_is_begun_when_the_time_is_over_though_nobody_said_so() {
     room.end().await;
 }
 
-/// Every write of a pass is asked for on its own: the one before it took its time.
+/// Each write of a reconciliation checks the Lease again, because the write before it took time.
 #[tokio::test(start_paused = true)]
 async fn a_pass_whose_lease_ends_during_a_request_begins_no_other() {
     let requests = |room: &Room| -> Vec<String> {
@@ -40,7 +40,7 @@ async fn a_pass_whose_lease_ends_during_a_request_begins_no_other() {
         let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
         requests.iter().map(|(_, path, _)| last(path)).collect()
     };
-    // The Event is sent, then the status; the finalizer, then a ConfigMap, an Event, the status.
+    // `play`: the Event, then the status. `refused`: the finalizer, a ConfigMap, an Event, the status.
     for (toy, before) in [("play", vec!["events"]), ("refused", vec!["refused"])] {
         for is_said in [true, false] {
             let room = room(&[]);
@@ -61,7 +61,7 @@ async fn a_pass_whose_lease_ends_during_a_request_begins_no_other() {
 }
 
 /// Found by the plan `docs/patch-docsruns.status:work#5=kill-before`: an Agent that appeared between the
-/// two halves of the sweep was never looked at.
+/// two halves of the sweep was never reconciled.
 #[test]
 fn nothing_can_appear_between_the_list_and_the_sweep() {
     let handle = Handle::default();
@@ -78,8 +78,8 @@ fn nothing_can_appear_between_the_list_and_the_sweep() {
     assert_eq!(handle.queue().start(now), None);
 }
 
-/// What waits for an answer when the Lease ends is given up, so that whoever leads next need not wait for
-/// it: here it is the same process, half a second later.
+/// A write without a response at the end of the Lease is dropped, so that the next leader need not wait
+/// for it. Here the next leader is the same process, half a second later.
 #[tokio::test(start_paused = true)]
 async fn a_write_is_given_up_when_the_lease_ends() {
     let room = room(&[]);

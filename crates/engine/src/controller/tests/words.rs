@@ -1,4 +1,4 @@
-//! What an object that stays says in other words, through a whole look.
+//! Message-only changes of a long-lived object, through a whole reconciliation.
 
 use super::*;
 use crate::{
@@ -29,7 +29,7 @@ struct LampStatus {
 }
 
 api::phases! {
-    /// Where a lamp stands.
+    /// Phases of a lamp.
     pub enum LampPhase {
         Dark: "It does not shine.", deadline "none", undo "" => [Lit];
         Lit: "It shines.", deadline "none", undo "" => [Dark];
@@ -40,7 +40,7 @@ impl Status for LampStatus {
     api::common_status!(LampPhase, LongLived);
 }
 
-/// Says what a test wants.
+/// A kind with a message that the test sets.
 #[derive(Default)]
 struct LampKind(Mutex<&'static str>);
 
@@ -107,7 +107,7 @@ async fn other_words_are_written_at_their_time_and_the_last_of_them() {
         lamp.metadata.namespace = Some("n".to_owned());
         lamp.metadata.generation = Some(1);
 
-        // Telling the Event takes two seconds: it counts from when the status is written.
+        // Sending the Event takes two seconds. The interval counts from the status write.
         *server.delay.lock().unwrap() = 2 * SECOND;
         say("waits for a");
         assert_eq!(look(&lamp).await, Looked::Completed(None));

@@ -8,6 +8,7 @@ use mutant::Mutant;
 
 use super::{DocsDecision, DocsWorld, doubt, resolve, status, verify};
 use crate::run::{
+    confirm,
     decide::{course, with_facts},
     delete,
     order::{Docs, Order},
@@ -15,14 +16,15 @@ use crate::run::{
     world::{Run, Stage},
 };
 
-/// What to do about a DocsRun, and what to say of it.
+/// Decides the effects for a DocsRun, and its status.
 ///
 /// # Guarantees
 /// Those of [`crate::run::decide()`], and:
-/// - No Job exists before the stored status names the commit that it works on, the branch that it
-///   pushes and where that branch was.
-/// - `Succeeded` only if the Git server itself, asked after the push was reported, has the branch at
-///   the reported commit; or if nothing changed and the run says that this is enough.
+/// - No Job exists before the stored status has the commit to work on, the branch to push, and the
+///   previous head of that branch.
+/// - A run becomes `Succeeded` only if the Git server itself has the branch at the reported commit.
+///   The server is queried after the push was reported. Without changes, a run succeeds only if its
+///   spec allows that.
 #[must_use]
 pub fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> DocsDecision {
     let stored = input.object.status.clone().unwrap_or_default();
@@ -31,15 +33,19 @@ pub fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> DocsDecision {
         status: &stored,
         settings: &input.world.settings,
     };
-    let run = Run::new(
-        Order::of_docs(docs),
-        status::course(&stored),
-        &input.world.run,
-        input.now,
-        input.fault,
-    );
+    let run = Run {
+        fault: input.fault,
+        confirmed: input.confirmed,
+        ..Run::new(
+            Order::of_docs(docs, input.world.run.files.as_deref()),
+            status::course(&stored),
+            &input.world.run,
+            input.now,
+        )
+    };
     if let Some(since) = &input.object.metadata.deletion_timestamp {
-        return status::of_docs(delete::decide(&run, since.0), &stored);
+        let decision = confirm::first(&run, delete::decide(&run, since.0));
+        return status::of_docs(decision, &stored);
     }
     if let Some(ended) = outcome::ended(&run).or_else(|| outcome::restored(&run)) {
         return status::of_docs(ended, &stored);
@@ -62,10 +68,13 @@ pub fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> DocsDecision {
                 }
                 resolved
             }
-            Err(wait) => status::of_docs(with_facts(*wait), &stored),
+            Err(wait) => status::of_docs(confirm::first(&run, with_facts(*wait)), &stored),
         };
     }
     let decision = course(&run);
+    if !decision.confirm.is_empty() {
+        return status::of_docs(decision, &stored);
+    }
     match decision.phase {
         RunPhase::Succeeded => verify::begin(&run, &docs, decision),
         RunPhase::Failed => verify::after_failure(&run, &docs, decision),

@@ -1,8 +1,8 @@
-//! What is known of a push, where a run ends otherwise than by it.
+//! The state of a push, if a run does not end with a verified push.
 //!
-//! A `publish` that was stopped, or whose Pod is gone, may have pushed all the same. So the first Pod
-//! that came so far is stored with what is recorded then, and an end that nobody's report explains
-//! says that it is in doubt, with the command that shows the branch.
+//! A `publish` that was stopped, or lost its Pod, may have pushed nevertheless. So the next status
+//! write stores the first Pod that reached `publish`. If no report explains the end, the message
+//! states the doubt, with the command that shows the branch.
 
 use api::{Reason, tasks::DocsRunStatus};
 use git::{Commit, Files, Report};
@@ -12,18 +12,18 @@ use crate::{
     view::{Container, Exit, PodView, Step},
 };
 
-/// What a run that failed may have left on the server.
+/// Possible effect of a failed run on the server.
 #[derive(Debug)]
 pub(super) enum Left {
-    /// Nothing.
+    /// Nothing was pushed.
     Nothing,
-    /// This commit, as `publish` itself reports.
+    /// This commit was pushed, as `publish` itself reports.
     Commit(Commit, Files),
-    /// Nobody knows.
+    /// Nobody knows whether something was pushed.
     Unknown,
 }
 
-/// The status with the first Pod that may have pushed, if there is one by now.
+/// Returns the status with the first Pod that may have pushed, if there is one by now.
 pub(super) fn noted(run: &Run<'_>, docs: &Docs<'_>) -> DocsRunStatus {
     let mut status = docs.status.clone();
     if status.publisher.is_none() {
@@ -37,27 +37,29 @@ pub(super) fn noted(run: &Run<'_>, docs: &Docs<'_>) -> DocsRunStatus {
     status
 }
 
-/// A container that the kubelet cannot start pushes nothing.
+/// Returns whether a Pod may have started `publish`. A container that the kubelet cannot start
+/// pushes nothing.
 fn came_so_far(pod: &PodView) -> bool {
     pod.step == Step::Publish && pod.stuck.is_none()
 }
 
-/// What is left of a run that ends so.
+/// Returns the possible effect of a run that ends with this decision.
 pub(super) fn left(run: &Run<'_>, docs: &Docs<'_>, ended: &RunDecision) -> Left {
     let name = ended.status.job_name.as_deref();
     let job = name.and_then(|name| run.job(name));
     let pod = job.and_then(|job| run.newest_pod(job));
     let is_another = |uid: &String| pod.is_none_or(|pod| pod.uid != *uid);
-    // How far those came that were stopped from outside is not always seen.
+    // We do not always see how far a disrupted Pod came.
     let came_before =
         noted(run, docs).publisher.as_ref().is_some_and(is_another) || ended.status.disruptions > 0;
-    // A Job that ended by itself had a Pod, and that one is gone unread.
+    // A Job that ended by itself had a Pod, which was deleted before we read it.
     let is_lost = job.is_some_and(|job| job.end.is_some())
         || matches!(
             ended.verdict.reason,
             Reason::EvidenceLost | Reason::JobLost | Reason::TooManyDisruptions
         );
-    match pod.and_then(published) {
+    // A Pod that another actor created may report anything.
+    match pod.filter(|pod| !pod.foreign).and_then(published) {
         Some((
             0,
             Report::Pushed {
@@ -67,7 +69,7 @@ pub(super) fn left(run: &Run<'_>, docs: &Docs<'_>, ended: &RunDecision) -> Left 
                 commit, changed, ..
             },
         )) => Left::Commit(commit, changed),
-        // It looked at the branch, and found it as it was.
+        // `publish` read the branch, and found it unchanged.
         Some((0, Report::NoChanges { .. })) => Left::Nothing,
         Some((1.., Report::Failed { reason, .. })) if is_certain(reason) && !came_before => {
             Left::Nothing
@@ -82,7 +84,7 @@ pub(super) fn left(run: &Run<'_>, docs: &Docs<'_>, ended: &RunDecision) -> Left 
     }
 }
 
-/// How to see what nobody knows.
+/// Returns the message for an unknown effect, with the command that shows the branch.
 pub(super) fn words(docs: &Docs<'_>) -> String {
     format!(
         "; whether it pushed is not known: 'git ls-remote {} refs/heads/{}' shows the branch, which was at {} before",
@@ -92,13 +94,13 @@ pub(super) fn words(docs: &Docs<'_>) -> String {
     )
 }
 
-/// The exit code and the report of a Pod whose container `publish` ended.
+/// Returns exit code and report of the container `publish`, if it ended.
 fn published(pod: &PodView) -> Option<(i32, Report)> {
     let exit = ended(pod)?;
     Some((exit.code, Report::read(&exit.message)?))
 }
 
-/// How the container `publish` of a Pod ended.
+/// Returns the exit of a Pod's container `publish`, if it ended.
 pub(super) fn ended(pod: &PodView) -> Option<&Exit> {
     match (&pod.container, pod.step) {
         (Container::Ended(exit), Step::Publish) => Some(exit),
@@ -112,7 +114,7 @@ pub(super) fn ended(pod: &PodView) -> Option<&Exit> {
     }
 }
 
-/// Whether a `publish` that failed so knows that it changed nothing on the server.
+/// Returns whether a `publish` that failed for this reason certainly changed nothing on the server.
 fn is_certain(reason: git::Reason) -> bool {
     match reason {
         git::Reason::RepositoryUnreachable | git::Reason::PublishFailed => false,

@@ -1,11 +1,16 @@
-//! What a DocsRun does beside its attempts: before them it learns from the Git server what it works
-//! on and where it will push (`resolve`), after them it reads from that server whether the push is
-//! there (`verify`). The attempts themselves are those of every run; `pod` has their containers.
+//! The additional steps of a DocsRun. Before its attempts it reads from the Git server which commit
+//! to work on and where to push (`resolve`). After its attempts it reads from that server whether
+//! the push arrived (`verify`). The attempts themselves are those of every run; `pod` has their
+//! containers.
 //!
-//! What proves a success: the Job is complete, the container `publish`, which the agent cannot
-//! touch, names a commit, and the server itself, asked by the operator after that, has the branch
-//! at this commit. What a lie would look like: an agent's own word, an exit code alone, or an answer
-//! of the server from before the push.
+//! A success needs three facts:
+//!
+//! - The Job is complete.
+//! - The container `publish`, which the agent cannot touch, reports a commit.
+//! - The server itself, queried by the operator after that, has the branch at this commit.
+//!
+//! The agent's own report, an exit code alone, or a response of the server from before the push
+//! proves nothing.
 
 mod decide;
 mod doubt;
@@ -25,20 +30,20 @@ use api::{
 pub use decide::decide;
 pub use world::{Answer, DocsWorld, Heads, Purpose, Question, Settings, question};
 
-/// What a DocsRun is to the API server.
+/// API resource type of a DocsRun.
 pub const RESOURCE: ResourceType = ResourceType::new(api::GROUP, "v1alpha1", "DocsRun", "docsruns");
 
-/// What is decided about a DocsRun.
+/// Decision about a DocsRun.
 pub type DocsDecision = Decision<DocsRunStatus, NoExternal>;
 
-/// How long `clone` and `publish` give themselves.
+/// Time limit that `clone` and `publish` set themselves.
 const STEP_TIME: Duration = Duration::from_secs(600);
-/// How long a Pod may take from the agent's end to its own: what `publish` gives itself, and what
-/// its start and its end take.
+/// How long a Pod may take from the agent's end to its own: the time limit of `publish`, and the
+/// time for its start and end.
 pub(super) const PUBLISH_TIME: Duration = Duration::from_secs(900);
-/// How long the server may take to show a push that was reported, if it does not answer.
+/// How long the server may take to show a reported push, if it does not respond.
 const VERIFY_WAIT: Duration = Duration::from_secs(600);
-/// The same, if it answers with something else: some servers answer from copies that lag behind.
+/// The same, if it responds with another commit: some servers respond from copies that lag behind.
 const VERIFY_LAG: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

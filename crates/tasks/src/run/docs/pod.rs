@@ -1,33 +1,33 @@
 //! The containers of a DocsRun's Pod, one after the other: `clone`, then the agent, then `publish`.
 //!
-//! The agent is hostile. What it mounts, it may have changed; so `publish` works in a volume that
-//! the agent never mounts, and the credentials are mounted in our own two containers only. A
-//! container of a Pod ends with all its processes before the next one starts.
+//! The agent is hostile: it may change everything that it mounts. So `publish` works in a volume
+//! that the agent never mounts, and only our own two containers mount the credentials. All
+//! processes of a container end before the next container starts.
 
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::api::resource::Quantity};
 
 use super::STEP_TIME;
 use crate::run::{contract, order::Docs};
 
-/// The container that brings the repository.
+/// Name of the container that clones the repository.
 pub const CLONE: &str = "clone";
-/// The container that commits and pushes.
+/// Name of the container that commits and pushes.
 pub const PUBLISH: &str = "publish";
-/// The program of both.
+/// Program of both containers.
 const PROGRAM: &str = "/usr/local/bin/step";
-/// The user of both: one that the toolbox image knows.
+/// User of both containers, which exists in the toolbox image.
 const USER: i64 = 65532;
 
-/// The volume that only our own containers mount.
+/// Volume that only our own containers mount.
 const SCRATCH_VOLUME: &str = "scratch";
 const SCRATCH: &str = "/scratch";
-/// The volume with the credentials.
+/// Volume with the credentials.
 const CREDENTIALS_VOLUME: &str = "credentials";
 const CREDENTIALS: &str = "/credentials";
-/// Where the checkout is.
+/// Directory of the checkout.
 const SOURCE: &str = "/workspace/source";
 
-/// A folder of the checkout, in the agent's container.
+/// Returns the path of a directory of the checkout, in the agent's container.
 #[must_use]
 pub fn source_dir(folder: &str) -> String {
     match folder.trim_end_matches('/') {
@@ -36,25 +36,26 @@ pub fn source_dir(folder: &str) -> String {
     }
 }
 
-/// What runs before `publish`.
+/// Returns the containers that run before `publish`.
 pub(in crate::run) fn before(docs: &Docs<'_>, agent: Vec<core::Container>) -> Vec<core::Container> {
     let mut containers = vec![step(docs, CLONE, false)];
     containers.extend(agent);
     containers
 }
 
-/// What runs last.
+/// Returns the container that runs last.
 pub(in crate::run) fn publish(docs: &Docs<'_>) -> core::Container {
     step(docs, PUBLISH, true)
 }
 
-/// The volumes beside the agent's.
+/// Returns the volumes besides the agent's.
 pub(in crate::run) fn volumes(docs: &Docs<'_>) -> Vec<core::Volume> {
     let limit = docs.settings.repository_limit_mib;
     let scratch = core::Volume {
         name: SCRATCH_VOLUME.to_owned(),
         empty_dir: Some(core::EmptyDirVolumeSource {
-            // The steps count themselves, and say so; this is for when they cannot.
+            // The steps check and report the size themselves. This limit is for cases in which they
+            // cannot.
             size_limit: Some(Quantity(format!(
                 "{}Mi",
                 u64::from(limit).saturating_mul(3)
@@ -121,7 +122,8 @@ fn step(docs: &Docs<'_>, name: &str, read_only: bool) -> core::Container {
     }
 }
 
-/// Git's own needs: a repository near the limit is unpacked within these.
+/// Returns the resources that Git needs. They are enough to unpack a repository near the size
+/// limit.
 fn resources() -> core::ResourceRequirements {
     let amounts = |cpu: &str, memory: &str| {
         Some(
@@ -163,7 +165,7 @@ fn environment(docs: &Docs<'_>) -> Vec<core::EnvVar> {
             "STEP_RUN_NAME",
             [text(&metadata.namespace), text(&metadata.name)].join("/"),
         ),
-        // The same content makes the same commit, whenever it is made.
+        // The same content must give the same commit, whenever it is created.
         (
             "STEP_COMMIT_TIME",
             created.map_or(0, |at| at.0.as_second()).to_string(),
@@ -182,7 +184,8 @@ fn environment(docs: &Docs<'_>) -> Vec<core::EnvVar> {
     ]
     .map(|(name, value)| core::EnvVar {
         name: name.to_owned(),
-        // `$(NAME)` in a Pod's variable is replaced; a message must arrive as it is.
+        // Kubernetes expands `$(NAME)` in a Pod's variable. Without escaping, a commit message
+        // could change.
         value: Some(value.replace('$', "$$")),
         value_from: None,
     })

@@ -1,5 +1,5 @@
-//! What a DocsRun works on and where it will push: asked of the Git server by the operator, and
-//! recorded before anything can be pushed.
+//! The commit that a DocsRun works on, and the head of the branch that it will push. The operator
+//! reads both from the Git server, and records them before anything can be pushed.
 
 use std::time::Duration;
 
@@ -24,13 +24,14 @@ use crate::{
     time,
 };
 
-/// The answer wakes the run; this is for a question that found no place.
+/// Requeue delay for a query that did not fit into the queue. Otherwise, the response triggers the
+/// reconciliation.
 pub(super) const UNASKED: Duration = Duration::from_secs(30);
 
-/// How long a repository that is not there is asked for.
+/// How long the server is queried for a repository that it does not know.
 const NOT_FOUND: Duration = Duration::from_secs(5);
 
-/// Asks, or records the answer.
+/// Waits for the response to the query, or records it.
 pub(super) fn decide(
     run: &Run<'_>,
     docs: &Docs<'_>,
@@ -59,7 +60,7 @@ pub(super) fn decide(
     }
 }
 
-/// Whether the repository may be asked at all.
+/// Checks whether the repository may be queried at all.
 fn address(url: &str, settings: &Settings) -> Result<(), (Reason, String)> {
     let url = Url::parse(url, settings.plain_http)
         .map_err(|error| (Reason::AddressRefused, error.to_string()))?;
@@ -70,8 +71,8 @@ fn address(url: &str, settings: &Settings) -> Result<(), (Reason, String)> {
         .map_err(|refused| (Reason::AddressRefused, refused.to_string()))
 }
 
-/// What waiting does not change. A server that is being started may not know its repositories for
-/// a moment: that is believed at the second time.
+/// Returns whether waiting cannot change this failure. A starting server may not know its
+/// repositories for a moment, so a missing repository counts only at the second response.
 fn is_final(run: &Run<'_>, answer: &Answer, reason: Reason) -> bool {
     let is_believed = run.now >= time::after(answer.since, NOT_FOUND);
     matches!(reason, Reason::AddressRefused | Reason::BranchNotFound)
@@ -92,13 +93,14 @@ fn resolved(docs: &Docs<'_>, heads: &Heads) -> Result<DocsRunStatus, String> {
         base_commit: Some(base),
         branch_head: head(&branch),
         branch: Some(branch),
-        // The wait for the repository is over; the next one begins with the Job.
+        // The wait for the repository is over. The next wait begins with the Job.
         deadline_at: None,
         ..docs.status.clone()
     })
 }
 
-/// Only a record: what can be pushed is stored before the Job that could push it is made.
+/// Only records the result: the target of the push is stored before the Job that could push is
+/// created.
 fn record(run: &Run<'_>, docs: &Docs<'_>, resolved: DocsRunStatus) -> DocsDecision {
     let base = resolved.base_commit.as_deref().unwrap_or_default();
     let message = format!(
@@ -112,7 +114,8 @@ fn record(run: &Run<'_>, docs: &Docs<'_>, resolved: DocsRunStatus) -> DocsDecisi
     status::of_docs(decision, &resolved)
 }
 
-/// When to look again: at the deadline, unless that is over and only an answer is missing.
+/// Returns when to reconcile again: at `wake`, or at the deadline `until` if that is earlier. A
+/// deadline that has passed does not count, because only a response is missing.
 pub(super) fn soon(run: &Run<'_>, wake: Timestamp, until: Timestamp) -> Timestamp {
     if run.now < until {
         wake.min(until)
@@ -121,11 +124,11 @@ pub(super) fn soon(run: &Run<'_>, wake: Timestamp, until: Timestamp) -> Timestam
     }
 }
 
-/// Up to a stored time.
+/// Waits for the response up to a stored time.
 fn wait(run: &Run<'_>, docs: &Docs<'_>, limit: Duration, answer: Option<&Answer>) -> DocsDecision {
     let url = &docs.run.spec.repository_url;
-    // A wait for the Agent that came before this one had a time of its own; and a time that ran
-    // out before anyone asked proves nothing about the server.
+    // An earlier wait for the Agent had a deadline of its own. A deadline that passed before any
+    // query proves nothing about the server.
     let is_own = |until: &Timestamp| {
         let was_for_agent = matches!(
             run.said(),
@@ -138,7 +141,7 @@ fn wait(run: &Run<'_>, docs: &Docs<'_>, limit: Duration, answer: Option<&Answer>
         .deadline()
         .filter(is_own)
         .unwrap_or_else(|| run.after(limit));
-    // One that is old and was good is being asked for again.
+    // An expired successful response is being queried again.
     let refused = answer.and_then(|answer| answer.heads.as_ref().err());
     let (reason, what) = match refused {
         Some((reason, message)) => (*reason, bounded(message, MESSAGE - 100)),
@@ -152,7 +155,7 @@ fn wait(run: &Run<'_>, docs: &Docs<'_>, limit: Duration, answer: Option<&Answer>
         let failed = conclude::fail(run, reason, &message);
         return status::of_docs(with_facts(failed), docs.status);
     }
-    // Not `run.next()`: nothing is known yet of what is worked on.
+    // Not `run.next()`: the commit to work on is not known yet.
     let mut next = run.status.clone();
     next.deadline_at = Some(Time(until));
     let message = format!("{what}; waiting until {until}");
@@ -161,7 +164,7 @@ fn wait(run: &Run<'_>, docs: &Docs<'_>, limit: Duration, answer: Option<&Answer>
         .wake_at(soon(run, wake, until));
     let created = run.order.metadata.creation_timestamp.as_ref();
     if refused.is_none() && is_unrecorded(run) {
-        // An answer is expected at once, and then there is something better to record.
+        // A response is expected at once, and will be a better record.
         decision.record_at = created.and_then(|at| attempt::recent(run.now, at.0, CALM));
         decision.wake = decision.record_at.or(decision.wake);
     }

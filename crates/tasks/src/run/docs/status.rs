@@ -1,4 +1,5 @@
-//! The course of a run is decided on a TaskRun's status: a DocsRun's is carried over and back.
+//! Conversion of a DocsRun's status to a TaskRun's and back: the steps of a run are decided on a
+//! TaskRun's status.
 
 use api::{
     decide::Decision,
@@ -8,7 +9,7 @@ use api::{
 use super::DocsDecision;
 use crate::run::RunDecision;
 
-/// What the course of a run reads of a DocsRun's status.
+/// Returns the part of a DocsRun's status that all runs have.
 pub(super) fn course(status: &DocsRunStatus) -> TaskRunStatus {
     let DocsRunStatus {
         phase,
@@ -20,7 +21,9 @@ pub(super) fn course(status: &DocsRunStatus) -> TaskRunStatus {
         left_out: _,
         publisher: _,
         job_name,
+        job_uid,
         config_map_name,
+        config_map_uid,
         attempts,
         disruptions,
         pod,
@@ -32,10 +35,12 @@ pub(super) fn course(status: &DocsRunStatus) -> TaskRunStatus {
     } = status.clone();
     TaskRunStatus {
         phase,
-        // A run without versions has one, from when it is known what it works on.
+        // A DocsRun has no versions. It counts as version 1 once the commit to work on is known.
         context_version: base_commit.map(|_| 1),
         job_name,
+        job_uid,
         config_map_name,
+        config_map_uid,
         attempts,
         disruptions,
         pod,
@@ -48,7 +53,8 @@ pub(super) fn course(status: &DocsRunStatus) -> TaskRunStatus {
     }
 }
 
-/// What is decided about the course of a DocsRun that has this status beside it.
+/// Converts a decision to one about a DocsRun. `kept` has the fields that only a DocsRun's status
+/// has.
 pub(super) fn of_docs(decision: RunDecision, kept: &DocsRunStatus) -> DocsDecision {
     let Decision {
         effects,
@@ -59,12 +65,15 @@ pub(super) fn of_docs(decision: RunDecision, kept: &DocsRunStatus) -> DocsDecisi
         hold,
         wake,
         record_at,
+        confirm,
     } = decision;
     let TaskRunStatus {
         phase: stored_phase,
         context_version: _,
         job_name,
+        job_uid,
         config_map_name,
+        config_map_uid,
         attempts,
         disruptions,
         pod,
@@ -78,7 +87,9 @@ pub(super) fn of_docs(decision: RunDecision, kept: &DocsRunStatus) -> DocsDecisi
     let status = DocsRunStatus {
         phase: stored_phase,
         job_name,
+        job_uid,
         config_map_name,
+        config_map_uid,
         attempts,
         disruptions,
         pod,
@@ -98,5 +109,6 @@ pub(super) fn of_docs(decision: RunDecision, kept: &DocsRunStatus) -> DocsDecisi
         hold,
         wake,
         record_at,
+        confirm,
     }
 }

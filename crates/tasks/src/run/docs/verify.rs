@@ -1,4 +1,5 @@
-//! Whether what `publish` reported is true: read from the Git server by the operator itself.
+//! Verification of the report of `publish`: the operator itself reads the branch from the Git
+//! server.
 
 use api::{
     Reason, Verdict,
@@ -26,8 +27,7 @@ use crate::{
     time,
 };
 
-/// The Job ended well, as far as the cluster can tell: what `publish` reported is stored, to be
-/// compared with what the server says.
+/// Stores the report of `publish` after a successful Job, to compare it with the server's response.
 pub(super) fn begin(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision) -> DocsDecision {
     let (outcome, commit, changed, skipped) = match report(run, ended.status.job_name.as_deref()) {
         Some(Report::Pushed {
@@ -51,7 +51,7 @@ pub(super) fn begin(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision) -> DocsD
         }
     };
     let commit = commit.to_string();
-    // A commit that was there before would confirm itself.
+    // A commit that existed before would confirm itself.
     let is_old =
         [&docs.status.branch_head, &docs.status.base_commit].contains(&&Some(commit.clone()));
     if is_old {
@@ -81,7 +81,7 @@ pub(super) fn begin(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision) -> DocsD
     status::of_docs(with_facts(decision), &kept)
 }
 
-/// The attempt failed: what it may have left on the server is said.
+/// Adds the possible effect on the server to the message of a failed attempt.
 pub(super) fn after_failure(
     run: &Run<'_>,
     docs: &Docs<'_>,
@@ -122,7 +122,7 @@ fn some(files: Files) -> Option<ChangedFiles> {
     Some(counted(files)).filter(|files| files.count > 0)
 }
 
-/// What the server says of the commit that was reported.
+/// Compares the reported commit with the server's response.
 pub(super) fn decide(
     run: &Run<'_>,
     docs: &Docs<'_>,
@@ -137,7 +137,7 @@ pub(super) fn decide(
         );
         return fail(run, docs.status, run.next(), Reason::Cancelled, &message);
     }
-    // A time that ran out before anyone asked proves nothing about the server.
+    // A deadline that passed before any query proves nothing about the server.
     let deadline = run
         .deadline()
         .filter(|stored| answer.is_some() || run.now < *stored)
@@ -184,7 +184,7 @@ pub(super) fn decide(
     }
     let wake = answer.map_or_else(|| run.after(UNASKED), |answer| answer.next_at);
     let verdict = match run.said() {
-        // Nothing new: the words of the record stay.
+        // Nothing is new: the recorded message stays.
         Some((Reason::Verifying, said)) if answer.is_none() => {
             Verdict::working(Reason::Verifying, said)
         }
@@ -195,7 +195,7 @@ pub(super) fn decide(
     end(Decision::say(next, RunPhase::Running, verdict).wake_at(soon(run, wake, until)))
 }
 
-/// What a `publish` that ended well says.
+/// Returns the report of a successful `publish`.
 fn report(run: &Run<'_>, job: Option<&str>) -> Option<Report> {
     let pod = run.newest_pod(run.job(job?)?)?;
     Report::read(&doubt::ended(pod)?.message)
@@ -219,7 +219,7 @@ fn unchanged(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision, skipped: &Files
     status::of_docs(with_facts(decision), &kept)
 }
 
-/// The attempt's evidence stays, with the reason that it is no success for.
+/// Fails the run. The attempt's evidence stays, with the reason why it is no success.
 fn fail(
     run: &Run<'_>,
     kept: &DocsRunStatus,
@@ -249,7 +249,7 @@ fn changes(changed: Option<&ChangedFiles>) -> String {
     )
 }
 
-/// What was not taken over, in words; nothing if there is nothing.
+/// Describes the files that were left out. Returns an empty string if there are none.
 fn left_out(skipped: Option<&ChangedFiles>) -> String {
     skipped.map_or_else(String::new, |skipped| {
         format!(

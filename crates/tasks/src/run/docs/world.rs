@@ -1,4 +1,4 @@
-//! What a decision about a DocsRun depends on beside its attempts.
+//! The observed state that decisions about a DocsRun depend on, besides its attempts.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use api::{
 
 use crate::run::RunWorld;
 
-/// Everything that was observed for a DocsRun.
+/// Observed state of a DocsRun.
 #[derive(Debug, Clone)]
 pub struct DocsWorld {
-    /// What every run has.
+    /// Observed state that every run has.
     pub run: RunWorld,
-    /// What the Git server answered to the question that the run has now; `None` before it did.
+    /// Response of the Git server to the run's current query, or `None` before the first response.
     pub answer: Option<Answer>,
     /// The operator's configuration.
     pub settings: Settings,
@@ -23,13 +23,13 @@ pub struct DocsWorld {
 /// The operator's configuration of DocsRuns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The image with `git`, `ssh` and our own steps.
+    /// Image with `git`, `ssh` and our own steps.
     pub toolbox_image: String,
-    /// Networks whose addresses are not refused, as CIDRs.
+    /// Networks with addresses that are not blocked, as CIDRs.
     pub allowed_networks: Vec<String>,
-    /// Whether plain http may be spoken.
+    /// Whether plain HTTP is allowed.
     pub plain_http: bool,
-    /// The most space that a repository may need, in MiB.
+    /// Maximum space that a repository may need, in MiB.
     pub repository_limit_mib: u32,
 }
 
@@ -45,43 +45,43 @@ impl Default for Settings {
     }
 }
 
-/// What a Git server answered.
+/// Response of a Git server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The heads that were asked for, or why there are none: a reason, and a sentence without any
-    /// secret in it.
+    /// Heads of the queried branches, or the failure: a reason, and a message without any secret.
     pub heads: Result<Heads, (Reason, String)>,
-    /// When this question was answered for the first time.
+    /// Time of the first response to this query.
     pub since: Timestamp,
-    /// When it is asked again.
+    /// Time at which the query is repeated.
     pub next_at: Timestamp,
-    /// Whether it is as new as it can be. An old one is repeated until there is another, but
+    /// Whether the response is current. An expired one is reported until a new one arrives, but
     /// nothing is concluded from it.
     pub is_fresh: bool,
 }
 
-/// Branches and their commits; `None`: there is no such branch.
+/// Branches and their commits. `None` means that the branch does not exist.
 pub type Heads = BTreeMap<String, Option<String>>;
 
-/// A question to a Git server.
+/// Query to a Git server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// The branches whose heads are asked for.
+    /// Branches to read the heads of.
     pub branches: Vec<String>,
-    /// What for. An answer to one is none to the other: it may be older than the push.
+    /// Purpose of the query. A response for one purpose is not valid for the other: it may be older
+    /// than the push.
     pub purpose: Purpose,
 }
 
-/// What a question is for.
+/// Purpose of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Purpose {
-    /// What to work on.
+    /// Find the commit to work on.
     Resolve,
-    /// Whether this commit arrived.
+    /// Check whether this commit arrived.
     Verify(String),
 }
 
-/// What has to be asked for this run now.
+/// Returns the query that this run needs now, if any.
 #[must_use]
 pub fn question(run: &DocsRun) -> Option<Question> {
     let ended = |status: &DocsRunStatus| status.phase.is_some_and(Phase::is_terminal);

@@ -1,5 +1,5 @@
-//! Why a container does not start: one case for each word that kubelet, scheduler, Job controller
-//! and Events have for it.
+//! Why a container does not start: one case for each report of kubelet, scheduler, Job controller
+//! and Events.
 
 use api::{Reason, State, tasks::RunPhase};
 

@@ -167,8 +167,8 @@ fn the_job_is_as_the_contract_says() {
     );
 }
 
-/// Every field of an Agent's spec reaches the Job, or is judged by: a field that does nothing
-/// does not exist.
+/// Every field of an Agent's spec reaches the Job, or counts for the judgment. A field without an
+/// effect must not exist.
 #[test]
 fn every_field_of_an_agent_is_passed_on() {
     let spec = json!({
@@ -293,7 +293,7 @@ fn the_contract_has_each_name_once_and_explains_it() {
     for rules in [contract::EXIT_CODES, contract::RESULTS, contract::STOPPING] {
         assert!(rules.iter().all(|rule| rule.then.ends_with('.')));
     }
-    // What the tables say in words is what is set.
+    // The texts of the tables match the constants.
     assert_eq!(
         (contract::RESULT_LIMIT, contract::GRACE_SECONDS),
         (4096, 30)

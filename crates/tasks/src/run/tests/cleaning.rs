@@ -1,4 +1,4 @@
-//! What is deleted after a run's end, and when.
+//! Deletion of objects after a run's end, and its time.
 
 use api::{
     Reason, State,
@@ -7,7 +7,7 @@ use api::{
 
 use super::*;
 
-/// A run that ended in the 60th second, with one Job and its files.
+/// Returns a run that ended in the 60th second, with one Job and its files.
 fn over(code: i32) -> Scene {
     let mut scene = Scene::running();
     scene.at(60).pod(ended(code, 50, ""));
@@ -31,7 +31,7 @@ fn keep(succeeded: Option<u64>, failed: Option<u64>) -> Option<KeepChildren> {
     })
 }
 
-/// The change of a scene, the exit code, and when what is deleted, if ever.
+/// Change of a scene, exit code, and the time and objects of the deletion, if any.
 type Case = (
     &'static str,
     i32,
@@ -136,7 +136,7 @@ fn children_go_when_the_run_or_the_configuration_says() {
         assert_eq!(deletes(&decision), what, "{name}");
         assert_eq!(decision.effects.len(), what.len(), "{name}");
         assert_eq!(scene.status(), &status, "{name}: the end stays as it is");
-        // On its way, and gone: quiet.
+        // Nothing happens while the objects are being deleted, or after they are deleted.
         for _ in 0..2 {
             let decision = scene.pass();
             assert!(decision.effects.is_empty(), "{name}: twice");
@@ -149,13 +149,13 @@ fn children_go_when_the_run_or_the_configuration_says() {
 
 #[test]
 fn r13_the_cleanup_is_computed_from_stored_times_by_whichever_process_looks() {
-    // Nobody looked for a day: at the first look what is due goes.
+    // No operator ran for a day: the first reconciliation deletes everything that is due.
     let stored = over(0);
     let mut restarted = Scene::new(stored.run.clone(), None);
     restarted.world.jobs = stored.world.jobs.clone();
     restarted.world.config_maps = stored.world.config_maps.clone();
     assert_eq!(deletes(&restarted.at(86_400).decide()), BOTH);
-    // Killed after the first of two effects: the next look does the other one.
+    // Killed after the first of two effects: the next reconciliation performs the other one.
     let decision = restarted.decide();
     restarted.perform(&decision.effects[1]);
     assert_eq!(deletes(&restarted.decide()), ["shop-7-v1"]);
@@ -169,7 +169,7 @@ fn r13_the_cleanup_is_computed_from_stored_times_by_whichever_process_looks() {
     assert_eq!(deletes(&scene.at(500).decide()), BOTH);
     scene.world.defaults.cleanup.enabled = false;
     assert!(scene.decide().effects.is_empty());
-    // The author thinks better of it.
+    // The author changes the spec.
     scene.edit(|spec| spec.keep_children = keep(Some(600), None));
     assert_eq!(scene.decide().wake, Some(at(660)));
     scene.annotate(names::PRESERVE, "true");
@@ -200,6 +200,7 @@ fn r11_the_cleanup_touches_only_what_this_run_owns_and_no_longer_needs() {
         uid: name.to_owned(),
         owner_uid: owner.map(str::to_owned),
         deleting,
+        proven: true,
     };
     scene.world.config_maps.extend([
         map("their-files", Some("someone-else"), false),
@@ -219,18 +220,19 @@ fn r11_the_cleanup_touches_only_what_this_run_owns_and_no_longer_needs() {
         assert!(!target.uid.is_empty(), "this very object");
         assert_eq!(target.namespace.as_deref(), Some("team"));
     }
-    // Without a UID nothing is ours.
+    // Without a UID, no object belongs to the run.
     scene.run.metadata.uid = None;
     assert_eq!(scene.decide().effects, []);
 
-    // What has not ended needs its children, whatever else is old.
+    // A run that has not ended needs its children, no matter how old it is.
     for mut scene in [Scene::started(), Scene::running()] {
         scene.run.spec.keep_children = keep(Some(0), Some(0));
         scene.run.metadata.creation_timestamp = Some(Time(at(-900_000)));
         scene.world.defaults.delete_finished_runs_after = Some(Duration::ZERO);
         assert_eq!(scene.decide().effects, []);
     }
-    // A newer version takes on what the old one left: its files are not gone while it starts.
+    // A newer version replaces the old one. The files of the old version are not deleted while the
+    // new one starts.
     let mut scene = over(0);
     scene.at(4000).supersede();
     assert_eq!(scene.pass().effects, []);
@@ -243,7 +245,7 @@ fn r11_the_cleanup_touches_only_what_this_run_owns_and_no_longer_needs() {
     scene.pass();
     let gone = ["shop-7-v2", "shop-7-v1-files", "shop-7-v2-files"];
     assert_eq!(deletes(&scene.at(4310).decide()), gone);
-    // In deletion the garbage collector does it.
+    // If the run is being deleted, the garbage collector deletes the rest.
     scene.run.metadata.deletion_timestamp = Some(Time(at(4320)));
     assert_eq!(scene.decide().effects, []);
 }
@@ -326,7 +328,8 @@ fn a_finished_run_is_deleted_itself_only_as_we_know_it() {
         (target.name.as_str(), target.uid.as_str()),
         ("run-7", "run-uid")
     );
-    // Whoever raised its version meanwhile wants it to stay: the delete is refused.
+    // If a user raised the version in the meantime, the run must stay: the API server rejects the
+    // delete.
     assert_eq!(target.version.as_deref(), Some("41"));
     assert!(scene.is_gone);
     assert_eq!(
@@ -334,11 +337,11 @@ fn a_finished_run_is_deleted_itself_only_as_we_know_it() {
         (RunPhase::Failed, State::Failed, Reason::NonZeroExit)
     );
 
-    // With its children, if nobody looked until then.
+    // The run is deleted with its children, if there was no earlier reconciliation.
     let mut scene = over(3);
     scene.world.defaults.delete_finished_runs_after = Some(Duration::from_secs(7200));
     assert_eq!(deletes(&scene.at(90_000).decide()), ["run-7"]);
-    // Also where children stay, and not one that was superseded.
+    // Also if the cleanup keeps children, but not if the run was superseded.
     scene.world.defaults.cleanup.enabled = false;
     assert_eq!(deletes(&scene.decide()), ["run-7"]);
     scene.supersede();

@@ -1,5 +1,5 @@
-//! A cluster that follows a script: Jobs that start, fail, hang, are disrupted, vanish; users who
-//! change their minds; an operator that is killed between its effects and its record.
+//! A cluster that follows a script: Jobs start, fail, hang, are disrupted, disappear. Users change the spec. An
+//! operator is killed between its effects and its record.
 
 use api::{
     Reason, State,
@@ -13,18 +13,18 @@ use super::{
     *,
 };
 
-/// What happens around a run.
+/// Events around a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// Nothing but the scripts.
+    /// Only the scripts.
     Calm,
-    /// The operator is killed now and then.
+    /// The operator is also killed now and then.
     Killed,
-    /// And users do things.
+    /// Users also act.
     Wild,
 }
 
-/// What may happen to a Job while users hold it and let it go: the same in the end.
+/// Scripts for a Job that users suspend and resume: the end is the same.
 const PLAIN: &[Script] = &[
     Script::Ends { code: 0 },
     Script::Ends { code: 0 },
@@ -73,7 +73,7 @@ const HOPELESS: &[Script] = &[
     Script::Silent,
 ];
 
-/// What a user wants of the children after the end, or the operator's configuration.
+/// Setting of a user, or of the operator's configuration, for the children after the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keeping {
     Configured,
@@ -94,7 +94,7 @@ const KEEPINGS: &[Keeping] = &[
     Keeping::RunToo,
 ];
 
-/// Users hold the run while the Job of this number has these ages.
+/// Users suspend the run while the Job of this number has these ages, in seconds.
 #[derive(Debug, Clone, Copy)]
 struct Holding {
     job: usize,
@@ -102,12 +102,12 @@ struct Holding {
     until: i64,
 }
 
-/// What became of a decision.
+/// Result of carrying out a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Carried {
-    /// The operator was killed on the way.
+    /// The operator was killed in between.
     Killed,
-    /// Its record waits for this time.
+    /// The record waits for this time.
     Waits(Timestamp),
     /// There was nothing new to record.
     Unchanged,
@@ -119,21 +119,26 @@ enum Carried {
 pub(super) struct Cluster {
     scene: Scene,
     plan: Plan,
-    /// Decides what becomes of Jobs: the same for the same seed, whatever else happens.
+    /// Decides the fate of Jobs: the same for the same seed, independent of everything else.
     fate: u64,
     scripts: Vec<Script>,
     holding: Option<Holding>,
     keeping: Keeping,
     rng: Rng,
     workers: Vec<Worker>,
-    /// How far the cache of Pods is behind, in seconds.
+    /// Delay of the cache of Pods, in seconds.
     lag: i64,
+    /// Time at which the last change becomes visible, if that is in the future. A reconciliation may be in between.
+    seen_at: Option<i64>,
     acts: u32,
     removed_agent: Option<Arc<Agent>>,
+    /// The operator was killed during a short-lived state. The next operator is not killed before its record: nobody
+    /// knows a state that was seen only by operators without a record.
+    has_missed: bool,
 }
 
-/// More passes than any run needs: ten attempts that each wait for start, end and stop, and are
-/// disrupted on the way.
+/// More reconciliations than any run needs: ten attempts that each wait for start, end and stop, and are disrupted in
+/// between.
 const PASSES: u32 = 1500;
 
 impl Cluster {
@@ -170,8 +175,10 @@ impl Cluster {
             fate: fate.next(),
             rng: Rng::new(seed ^ 0x5eed),
             workers: Vec::new(),
+            seen_at: None,
             acts: 0,
             removed_agent: None,
+            has_missed: false,
         };
         cluster.keep();
         cluster
@@ -203,7 +210,7 @@ impl Cluster {
         &self.scene
     }
 
-    /// What became of the run, without times and names of Pods.
+    /// Returns the outcome of the run, without times and names of Pods.
     pub(super) fn outcome(&self) -> (RunPhase, Reason, u32, u32, Vec<String>) {
         let status = self.scene.status();
         let (_, state, reason) = said(&self.scene.decide());
@@ -218,7 +225,7 @@ impl Cluster {
         )
     }
 
-    /// The end that the scripts lead to, if nobody does anything.
+    /// Checks that the run ended as the scripts demand, if nobody interferes.
     pub(super) fn check_expected(&self) {
         let max = self.scene.run.spec.retry.as_ref().unwrap().max_attempts;
         let (mut attempt, mut disruptions) = (1, 0);
@@ -265,7 +272,7 @@ impl Cluster {
         panic!("the run ended before its attempts did");
     }
 
-    /// Lives until the run has ended, is gone, or waits for someone to change something.
+    /// Simulates until the run has ended, is deleted, or waits for a change by a user.
     pub(super) fn live(&mut self) {
         for _ in 0..PASSES {
             self.meddle();
@@ -318,13 +325,14 @@ impl Cluster {
                 ),
                 last_seen: Some(now),
                 times: 1,
+                ..Warning::default()
             })
             .collect();
     }
 
-    /// Performs the effects and records, unless the operator is killed on the way.
+    /// Performs the effects and records, unless the operator is killed in between.
     fn carry_out(&mut self, decision: &RunDecision) -> Carried {
-        let is_killed = self.plan != Plan::Calm && self.rng.one_in(5);
+        let is_killed = self.plan != Plan::Calm && !self.has_missed && self.rng.one_in(5);
         let survives = if is_killed {
             self.rng.below(decision.effects.len() as u64 + 1)
         } else {
@@ -337,6 +345,13 @@ impl Cluster {
             self.perform(effect);
         }
         if is_killed {
+            // The next process has created nothing yet.
+            for worker in &mut self.workers {
+                worker.view.proven = false;
+            }
+            for map in &mut self.scene.world.config_maps {
+                map.proven = false;
+            }
             return Carried::Killed;
         }
         // As the engine does.
@@ -366,6 +381,7 @@ impl Cluster {
                 worker.view.suspended_by_us = job.suspended_by_us;
                 worker.view.stopped_pods.clone_from(&job.stopped_pods);
                 worker.view.limit_seconds = job.limit_seconds;
+                worker.view.proven = job.proven;
             }
         }
         if self.scene.world.jobs.len() > known {
@@ -382,10 +398,10 @@ impl Cluster {
         }
     }
 
-    /// Time passes: a little, or until the wake; less if something happens that can be seen.
+    /// Lets time pass: a little, or until the requeue time, or less if something visible happens.
     fn wait(&mut self, decision: &RunDecision, carried: Carried) {
         let now = self.scene.now;
-        // What comes and goes while no operator runs was never known.
+        // A state that begins and ends while no operator runs is never known.
         let is_fleeting = |worker: &Worker| {
             matches!(
                 worker.script,
@@ -394,6 +410,7 @@ impl Cluster {
         };
         let is_killed = carried == Carried::Killed;
         let is_short = is_killed && self.workers.last().is_some_and(is_fleeting);
+        self.has_missed = is_short;
         let record = match carried {
             Carried::Waits(at) => Some(at),
             Carried::Killed | Carried::Unchanged | Carried::Recorded => None,
@@ -412,9 +429,11 @@ impl Cluster {
         self.pass_time(until.as_second(), is_killed && !is_short);
     }
 
-    /// Until this second, or a moment after something has happened, unless nobody looks.
+    /// Lets time pass until this second, or until a moment after something happened, unless no operator runs.
     fn pass_time(&mut self, mut until: i64, is_blind: bool) {
         let mut second = self.scene.now.as_second();
+        let seen_at = self.seen_at.take().filter(|at| *at > second && !is_blind);
+        until = seen_at.map_or(until, |at| until.min(at));
         while second < until {
             second += 1;
             let mut has_changed = self.is_due(second);
@@ -424,13 +443,14 @@ impl Cluster {
             let at_work = self.workers.iter().filter(|worker| worker.may_run());
             assert!(at_work.count() <= 1, "two programs at once");
             if has_changed && !is_blind {
+                self.seen_at = Some(second + self.lag);
                 until = until.min(second + self.lag);
             }
         }
         self.scene.now = Timestamp::from_second(second).unwrap();
     }
 
-    /// Whether users hold the run or let it go at this second.
+    /// Returns whether users suspend or resume the run at this second.
     fn is_due(&self, second: i64) -> bool {
         let Some(Holding { job, from, until }) = self.holding else {
             return false;
@@ -442,7 +462,7 @@ impl Cluster {
         })
     }
 
-    /// Whether nothing will happen any more; and nothing does, when it is looked at again.
+    /// Returns whether nothing will happen any more. Checks that another reconciliation changes nothing.
     fn is_at_rest(&mut self, decision: &RunDecision) -> bool {
         let is_deleting = self.scene.run.metadata.deletion_timestamp.is_some();
         let is_released = decision.hold != Hold::Keep;
@@ -466,12 +486,11 @@ impl Cluster {
         true
     }
 
-    /// The time after the end: what is due goes, by whichever operator looks then, and nothing
-    /// else changes.
+    /// Simulates the time after the end. Any operator deletes the objects that are due, and nothing else changes.
     fn clean_up(&mut self, end: &RunDecision) {
         let defaults = &mut self.scene.world.defaults;
         if self.fate.is_multiple_of(3) && defaults.cleanup.enabled {
-            // Another configuration, by a restart.
+            // Another configuration after a restart.
             defaults.cleanup.after_success = Duration::from_secs(60);
             defaults.cleanup.after_failure = Duration::from_secs(7000);
         }
@@ -510,7 +529,7 @@ impl Cluster {
 
     fn check_cleaned(&self) {
         if self.plan == Plan::Wild {
-            // Each decision was checked; users may have changed their minds in between.
+            // Each decision was checked. Users may have changed the spec in between.
             return;
         }
         let is_lost = |worker: &&Worker| matches!(worker.script, Script::NodeLost { .. });
@@ -535,8 +554,8 @@ impl Cluster {
         }
     }
 
-    /// Until the wake, and while nothing happens in the world, nothing is written: after one pass
-    /// more at most, which reads what a start took over.
+    /// Checks that nothing is written before the requeue time while nothing happens. One more write is allowed, by the
+    /// reconciliation that reads the objects that a start adopted.
     fn check_quiet(&self, decision: &RunDecision) {
         let mut later = self.scene.clone();
         let mut wake = decision.wake;
@@ -558,7 +577,7 @@ impl Cluster {
         panic!("writes without a reason: {:?}", later.status());
     }
 
-    /// Users, now and then.
+    /// Lets users act now and then.
     fn meddle(&mut self) {
         self.hold_and_let_go();
         if self.plan != Plan::Wild || self.acts >= 6 || !self.rng.one_in(8) {

@@ -96,7 +96,7 @@ fn force_delete_lets_go_whatever_is_there() {
     assert!(force("true").effects.is_empty());
     assert_eq!(force("yes").hold, Hold::Keep);
 
-    // Without a deletion it means nothing.
+    // Without a deletion, the annotation has no effect.
     let mut scene = Scene::running();
     let annotations = [(names::FORCE_DELETE.to_owned(), "true".to_owned())];
     scene.run.metadata.annotations = Some(annotations.into());

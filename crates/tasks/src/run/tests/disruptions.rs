@@ -1,5 +1,5 @@
 //! An agent that is stopped from outside: evicted, preempted, drained, its Pod or Job deleted, its
-//! node lost. It uses no attempt, is counted once, and ends the run only at the sixth.
+//! node lost. A disruption uses no attempt, is counted once, and ends the run only at the sixth.
 
 use api::{Reason, State, tasks::RunPhase};
 
@@ -16,7 +16,7 @@ fn evicted_by(reason: &str) -> Option<Said> {
     })
 }
 
-/// Another Pod takes the place of the newest Job's.
+/// Replaces the Pod of the newest Job.
 fn replace(scene: &mut Scene, uid: &str, container: Container) {
     let created = scene.now;
     let mut next = scene.pod(container).clone();
@@ -26,7 +26,7 @@ fn replace(scene: &mut Scene, uid: &str, container: Container) {
     scene.world.pods = vec![next];
 }
 
-/// The newest Job vanishes with its Pods, and is given up as lost.
+/// Removes the newest Job with its Pods, until it counts as lost.
 fn lose_job(scene: &mut Scene) -> RunDecision {
     let now = scene.now.as_second() - start().as_second();
     let name = scene.status().job_name.clone().unwrap();
@@ -60,7 +60,7 @@ fn who_stops_a_pod_is_named_and_counted_at_once() {
         assert_eq!((status.disruptions, status.attempts), (1, 1));
         let pod = status.pod.clone().unwrap();
         assert_eq!(pod.disrupted_at, Some(Time(at(100))));
-        // The same at the next look.
+        // The next reconciliation changes nothing.
         scene.at(105).pass();
         assert_eq!(scene.status(), &status);
     }
@@ -93,13 +93,13 @@ fn a_pod_that_its_job_replaces_is_one_disruption() {
     assert_eq!(status.pod.as_ref().unwrap().disrupted_at, None);
     assert_eq!(status.job_name.as_deref(), Some("shop-7-v1"));
 
-    // The same, if nobody saw it happen.
+    // The same, if no operator saw it happen.
     let mut scene = Scene::running();
     scene.at(121);
     replace(&mut scene, "second", running(120));
     scene.pass();
     assert_eq!(scene.status().disruptions, 1);
-    // A Pod that is only not seen is none.
+    // A Pod that is only not seen is no disruption.
     let mut scene = Scene::running();
     scene.at(100).world.pods.clear();
     scene.pass();
@@ -111,7 +111,7 @@ fn a_pod_that_its_job_replaces_is_one_disruption() {
 
 #[test]
 fn a_job_that_ended_with_a_stopped_pod_is_started_again() {
-    // Exit code, whether the stop was seen before, and whether the Pod is there at the end.
+    // Exit code, whether the stop was seen before, and whether the Pod exists at the end.
     for code in [0, 143] {
         for was_seen in [true, false] {
             for is_there in [true, false] {
@@ -178,7 +178,7 @@ fn a_pod_that_never_ran_can_be_disrupted_too() {
 #[test]
 fn a_job_that_was_deleted_is_made_again_when_its_pod_has_stopped() {
     let mut scene = Scene::running();
-    // In the foreground: the Job is there until its Pod is gone. It counts once.
+    // Foreground deletion: the Job exists until its Pod is deleted. It counts once.
     scene.at(100).job().deleting = Some(at(99));
     stop(scene.pod(running(10)), 99);
     let decision = scene.pass();
@@ -190,10 +190,9 @@ fn a_job_that_was_deleted_is_made_again_when_its_pod_has_stopped() {
             .contains("is being deleted from outside")
     );
     assert_eq!(scene.status().disruptions, 0);
-    // In the background: its Pod outlives it.
+    // Background deletion: the Pod outlives its Job.
     scene.world.jobs.clear();
-    scene.at(101).pass();
-    let decision = scene.at(106).pass();
+    let decision = scene.at(101).pass();
     assert_eq!(
         said(&decision),
         (RunPhase::Pending, State::Working, Reason::JobLost)
@@ -215,7 +214,7 @@ fn a_job_that_was_deleted_is_made_again_when_its_pod_has_stopped() {
         (1, 1)
     );
 
-    // The record of it was lost: it is found again.
+    // The record was lost: the next reconciliation finds the Job again.
     let mut scene = Scene::running();
     lose_job(&mut scene);
     for effect in &scene.decide().effects {
@@ -245,7 +244,7 @@ fn attempts_and_disruptions_have_names_of_their_own() {
         (scene.status().attempts, scene.status().disruptions),
         (2, 1)
     );
-    // The last attempt is as good as any.
+    // The last attempt is treated like any other.
     scene.at(120);
     lose_job(&mut scene);
     scene.pass();
@@ -254,7 +253,7 @@ fn attempts_and_disruptions_have_names_of_their_own() {
         (scene.status().attempts, scene.status().disruptions),
         (2, 2)
     );
-    // Another version begins with none, and the old ones are kept.
+    // Another version begins without disruptions, and the history keeps the old number.
     scene.supersede();
     scene.pass();
     assert_eq!(scene.status().disruptions, 0);
@@ -327,7 +326,7 @@ fn the_sixth_disruption_of_whichever_kind_ends_the_run() {
 fn there_are_never_more_than_six() {
     let mut scene = Scene::running();
     scene.run.status.as_mut().unwrap().disruptions = 5;
-    // The one that ran was replaced unseen, and the new one is being stopped already.
+    // The Pod that ran was replaced unseen, and the new one is already being stopped.
     scene.at(100);
     replace(&mut scene, "second", running(90));
     stop(&mut scene.world.pods[0], 99);
@@ -373,7 +372,7 @@ fn a_lost_node_is_named_with_the_ways_out_when_the_grace_is_long_over() {
         scene.at(400).pass();
         assert_eq!(scene.status(), &status, "said once");
     }
-    // Without a node there is none to name.
+    // Without a node, the message cannot name one.
     let mut scene = Scene::started();
     let pod = scene.at(100).pod(waiting("", ""));
     stop(pod, 10);
@@ -416,7 +415,7 @@ fn what_we_saw_stopping_did_not_succeed_whatever_the_kubelets_clock_says() {
 
 #[test]
 fn a_job_that_another_pod_completed_unseen_is_not_repeated() {
-    // The one that was evicted is still there; the one that completed the Job is not.
+    // The evicted Pod still exists; the Pod that completed the Job does not.
     let mut scene = Scene::running();
     scene.at(50).pod(ended(143, 49, "")).disruption = evicted_by("EvictionByEvictionAPI");
     scene.pass();
@@ -463,7 +462,7 @@ fn the_jobs_own_limit_leaves_its_replaced_pod_the_whole_time() {
     replace(&mut scene, "second", running(3010));
     assert!(scene.at(3011).pass().effects.is_empty());
 
-    // So does a run that is given more time.
+    // The same applies to a run with an extended timeout.
     scene.run.spec.timeout = Some(Duration::from_secs(10_000).into());
     scene.at(3012).pass();
     assert_eq!(scene.job().limit_seconds, Some(3010 + 10_000 + 60));

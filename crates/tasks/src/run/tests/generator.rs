@@ -1,7 +1,7 @@
-//! Worlds that a seed makes: plausible parts, put together without sense. Much faster than a
-//! strategy per field, and reproduced by the seed that a failure prints.
+//! Worlds generated from a seed: plausible parts in random combinations. This is much faster than a strategy per field,
+//! and the seed that a failure prints reproduces it.
 
-use std::sync::OnceLock;
+use std::{collections::BTreeSet, sync::OnceLock};
 
 use api::{
     Verdict,
@@ -10,9 +10,14 @@ use api::{
 };
 
 use super::*;
-use crate::run::{Cleanup, terms::Terms};
+use crate::run::{
+    Cleanup,
+    order::Order,
+    terms::Terms,
+    world::{Run, Stage},
+};
 
-/// SplitMix64: small, and good enough to wander through cases.
+/// SplitMix64: small, and good enough to walk through cases.
 #[derive(Debug, Clone)]
 pub(in crate::run) struct Rng(u64);
 
@@ -29,12 +34,12 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `limit`.
+    /// Returns a number below `limit`.
     pub(in crate::run) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit.max(1)
     }
 
-    /// One in `odds`.
+    /// Returns true once in `odds`.
     pub(in crate::run) fn one_in(&mut self, odds: u64) -> bool {
         self.below(odds) == 0
     }
@@ -72,7 +77,7 @@ const MESSAGES: &[&str] = &[
     "Back-off pulling image \"a:1\": ErrImagePull: no",
     "Error creating: pods \"x\" is forbidden: denied",
     "pods \"",
-    "bell \u{7} and \u{1b}[31m colours\r\n second line",
+    "bell \u{7} and \u{1b}[31m colors\r\n second line",
     "{\"answer\": \"42\"}",
     "{\"answer\": 1, \"other\": [null]}",
     "[1]",
@@ -96,7 +101,7 @@ fn said_by(rng: &mut Rng, reasons: &[&str]) -> Said {
     }
 }
 
-/// Made once: reading a spec from JSON is the expensive part.
+/// Created once: parsing a spec from JSON is the expensive part.
 fn agents() -> &'static [Arc<Agent>] {
     static AGENTS: OnceLock<Vec<Arc<Agent>>> = OnceLock::new();
     AGENTS.get_or_init(|| {
@@ -196,7 +201,9 @@ fn status(rng: &mut Rng, run: &TaskRun) -> TaskRunStatus {
             _ => run.spec.context_version,
         }),
         job_name: rng.maybe(|rng| job_name(rng, run)),
+        job_uid: rng.one_in(3).then(|| format!("job-{}", rng.below(4))),
         config_map_name: rng.maybe(|_| api::tasks::names::config_map(&run.spec)),
+        config_map_uid: rng.one_in(3).then(|| format!("map-{}", rng.below(3))),
         attempts: *rng.pick(&[0, 1, 1, 1, 2, 3, u32::MAX]),
         disruptions: disruptions(rng),
         pod: rng.one_in(3).then(|| RunPod {
@@ -268,6 +275,7 @@ fn job(rng: &mut Rng, run: &TaskRun, index: u64) -> JobView {
             0 => Timestamp::MAX,
             _ => rng.time(),
         }),
+        counted: rng.one_in(3),
         end: match rng.below(5) {
             0 | 1 => Some(JobEnd::Complete {
                 at: rng.maybe(Rng::time),
@@ -296,6 +304,8 @@ fn job(rng: &mut Rng, run: &TaskRun, index: u64) -> JobView {
             memory: rng.maybe(|_| "1Gi".to_owned()),
             user: 65532,
         }),
+        content: None,
+        proven: !rng.one_in(5),
     }
 }
 
@@ -303,6 +313,7 @@ fn pod(rng: &mut Rng, index: u64) -> PodView {
     PodView {
         step: crate::view::Step::Agent,
         agent: None,
+        doubt: None,
         stuck: None,
         name: format!("pod-{index}"),
         uid: format!("pod-uid-{index}"),
@@ -346,14 +357,24 @@ fn pod(rng: &mut Rng, index: u64) -> PodView {
             _ => Container::Ended(Exit {
                 code: *rng.pick(&[0, 0, 0, 1, 137, 143, 255, i32::MAX, i32::MIN]),
                 signal: rng.one_in(6).then(|| *rng.pick(&[0, 9, -1])),
-                reason: (*rng.pick(&["Completed", "Error", "OOMKilled", "StartError", ""]))
-                    .to_owned(),
+                reason: (*rng.pick(&[
+                    "Completed",
+                    "Completed",
+                    "Error",
+                    "OOMKilled",
+                    "StartError",
+                    "",
+                ]))
+                .to_owned(),
                 message: text(rng),
                 started: rng.maybe(Rng::time),
                 finished: rng.maybe(Rng::time),
+                restarts: *rng.pick(&[0, 0, 0, 0, 1, i32::MAX]),
             }),
         },
         image_id: rng.maybe(|_| "id".to_owned()),
+        content: None,
+        foreign: rng.one_in(8),
     }
 }
 
@@ -365,14 +386,14 @@ fn keep(rng: &mut Rng) -> Duration {
     Duration::from_secs(*rng.pick(WAITS))
 }
 
-/// Any scene at all, and sometimes the fault that an effect ended with.
+/// Returns any scene, and sometimes the fault that an effect ended with.
 pub(in crate::run) fn anything(seed: u64) -> (Scene, Option<Fault>) {
     let mut rng = Rng::new(seed);
     let run = rng.pick(runs()).clone();
     around(&mut rng, run)
 }
 
-/// Any scene around this run.
+/// Returns any scene around this run.
 pub(in crate::run) fn around(rng: &mut Rng, mut run: TaskRun) -> (Scene, Option<Fault>) {
     run.status = rng.maybe(|rng| status(rng, &run));
     run.spec.suspend = rng.one_in(5);
@@ -408,6 +429,12 @@ pub(in crate::run) fn around(rng: &mut Rng, mut run: TaskRun) -> (Scene, Option<
     scene.world.jobs = (0..rng.below(4))
         .map(|index| job(rng, &scene.run, index))
         .collect();
+    // A namespace has only one Job of a name.
+    let mut names = BTreeSet::new();
+    scene
+        .world
+        .jobs
+        .retain(|job| names.insert(job.name.clone()));
     scene.world.pods = (0..rng.below(4)).map(|index| pod(rng, index)).collect();
     scene.world.warnings = (0..rng.below(3))
         .map(|index| Warning {
@@ -416,6 +443,7 @@ pub(in crate::run) fn around(rng: &mut Rng, mut run: TaskRun) -> (Scene, Option<
             message: text(rng),
             last_seen: rng.maybe(Rng::time),
             times: *rng.pick(&[1, 2, 3]),
+            ..Warning::default()
         })
         .collect();
     scene.world.config_maps = (0..rng.below(3))
@@ -427,6 +455,7 @@ pub(in crate::run) fn around(rng: &mut Rng, mut run: TaskRun) -> (Scene, Option<
             uid: format!("map-{index}"),
             owner_uid: rng.maybe(|_| "run-uid".to_owned()),
             deleting: rng.one_in(4),
+            proven: !rng.one_in(4),
         })
         .collect();
     scene.world.defaults.cleanup = Cleanup {
@@ -440,5 +469,26 @@ pub(in crate::run) fn around(rng: &mut Rng, mut run: TaskRun) -> (Scene, Option<
     let fault = rng
         .one_in(10)
         .then(|| Fault::new(Class::Failed, any_reason(rng), text(rng)));
+    forget_next(&mut scene);
     (scene, fault)
+}
+
+/// Removes the UID of a Job that is still to be created: no operator records one, because the name of the next
+/// attempt's Job always differs from the last one's. With both in a status, an existing Job of that name would count as
+/// an unmanaged one.
+fn forget_next(scene: &mut Scene) {
+    let Some(stored) = scene.run.status.clone() else {
+        return;
+    };
+    let run = Run::new(
+        Order::of_task(&scene.run, None),
+        stored,
+        &scene.world,
+        scene.now,
+    );
+    let is_between = matches!(run.stage(), Stage::Between { .. });
+    let is_next = run.status.job_name == Some(run.next_attempt().1);
+    if is_between && is_next {
+        scene.run.status.as_mut().unwrap().job_uid = None;
+    }
 }

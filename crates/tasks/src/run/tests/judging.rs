@@ -1,4 +1,4 @@
-//! How an attempt ended: what is a success, and what each failure is called.
+//! The result of an attempt: the conditions of success, and the reason of each failure.
 
 use api::{
     Reason, State,
@@ -7,7 +7,7 @@ use api::{
 
 use super::*;
 
-/// A running attempt whose Job is complete, with this container.
+/// Returns a running attempt with a complete Job and this container.
 fn completed(agent_spec: Value, container: Container) -> Scene {
     let mut scene = Scene::running_with(json!({}), agent_spec);
     scene.at(60).pod(container);
@@ -15,7 +15,7 @@ fn completed(agent_spec: Value, container: Container) -> Scene {
     scene
 }
 
-/// A running attempt whose Job failed, with this container.
+/// Returns a running attempt with a failed Job and this container.
 fn failed(container: Container) -> Scene {
     let mut scene = Scene::running();
     scene.at(60).pod(container);
@@ -133,7 +133,7 @@ fn results_that_prove_nothing_are_a_failure() {
 
 #[test]
 fn a_program_that_was_told_to_stop_did_not_succeed() {
-    // When it was asked, when it ended, and what that means.
+    // Time of the request to stop, time of the end, and the expected phase.
     let cases = [
         (None, 50, RunPhase::Succeeded),
         (Some(51), 50, RunPhase::Succeeded),
@@ -152,7 +152,7 @@ fn a_program_that_was_told_to_stop_did_not_succeed() {
             assert_eq!(decision.verdict.reason, Reason::Disrupted);
         }
     }
-    // The kubelet's own last deletion, without grace, hides when it was asked first.
+    // The kubelet's own last deletion, without grace, hides the time of the first request.
     let mut scene = completed(json!({}), ended(0, 50, ""));
     scene.world.pods[0].stop_asked = Some(at(51));
     scene.world.pods[0].stop_by = Some(at(51));
@@ -203,6 +203,75 @@ fn a_job_that_ended_without_its_pod_proves_nothing() {
     scene.world.pods[0].job_uid = Some("the-job-of-another-attempt".to_owned());
     scene.at(70);
     assert_eq!(scene.decide().verdict.reason, Reason::EvidenceLost);
+}
+
+/// Stops a waiting Pod at this second, after it was seen, and then removes it.
+fn stopped_at(scene: &mut Scene, second: i64) {
+    stop(
+        scene.at(second).pod(waiting("ContainerCreating", "")),
+        second,
+    );
+    scene.pass();
+    assert_eq!(scene.status().disruptions, 1);
+    scene.world.pods.clear();
+    scene.job().counted = true;
+}
+
+type Change = fn(&mut Scene);
+
+/// States at the limit of the start, and the resulting reason.
+const AT_THE_LIMIT: &[(&str, Change, Reason)] = &[
+    ("there never was a Pod", |_| (), Reason::StartTimeout),
+    (
+        "a Pod waits",
+        |scene| {
+            scene.pod(waiting("ContainerCreating", ""));
+            scene.job().counted = true;
+        },
+        Reason::StartTimeout,
+    ),
+    (
+        "a Pod ran and ended while no operator recorded it, and is gone",
+        |scene| scene.job().counted = true,
+        Reason::EvidenceLost,
+    ),
+    (
+        "the same, and someone deletes the Job",
+        |scene| {
+            scene.job().counted = true;
+            scene.job().deleting = Some(at(599));
+        },
+        Reason::StartTimeout,
+    ),
+    (
+        "the Pod was seen being stopped just before",
+        |scene| stopped_at(scene, 590),
+        Reason::StartTimeout,
+    ),
+    (
+        "a Pod was seen being stopped long before: it was another one",
+        |scene| stopped_at(scene, 500),
+        Reason::EvidenceLost,
+    ),
+];
+
+/// The Job controller counts a Pod, removes its finalizer, and only then reports that the Job ended. The limit of the
+/// start may be in between.
+#[test]
+fn a_pod_that_is_gone_unread_is_not_one_that_did_not_start() {
+    for (name, change, reason) in AT_THE_LIMIT {
+        let mut scene = Scene::started_with(json!({}), json!({"retry": {"maxAttempts": 3}}));
+        change(&mut scene);
+        scene.at(600).pass();
+        assert_eq!(scene.decide().verdict.reason, *reason, "{name}");
+        // In the meantime the Job ends. The stored result stays.
+        scene.at(601).complete();
+        let phase = scene.pass().phase;
+        let is_repeated = *reason == Reason::StartTimeout;
+        assert_eq!(phase == RunPhase::Pending, is_repeated, "{name}");
+        assert_eq!(phase == RunPhase::Failed, !is_repeated, "{name}");
+        assert_eq!(scene.decide().verdict.reason, *reason, "{name}");
+    }
 }
 
 #[test]
@@ -274,6 +343,90 @@ fn each_failure_has_its_name() {
     }
 }
 
+/// A shell can return 0 although the kernel killed a process that it started. The kubelet reports both.
+#[test]
+fn a_termination_that_contradicts_exit_code_0_is_no_success() {
+    use Reason::*;
+    let exit = |change: fn(&mut Exit)| {
+        let Container::Ended(mut exit) = ended(0, 50, r#"{"answer": "42"}"#) else {
+            panic!("it ended")
+        };
+        change(&mut exit);
+        Container::Ended(exit)
+    };
+    let cases: [(Container, Option<Reason>, &str); 9] = [
+        (exit(|_| ()), None, "exit code 0"),
+        (exit(|exit| exit.reason.clear()), None, "exit code 0"),
+        (exit(|exit| exit.signal = Some(0)), None, "exit code 0"),
+        (
+            exit(|exit| exit.reason = "OOMKilled".to_owned()),
+            Some(StepOOM),
+            "exit code 0, but a process of it used more memory than its limit of 256Mi",
+        ),
+        (
+            exit(|exit| exit.signal = Some(9)),
+            Some(ExitContradicted),
+            "ended by signal 9",
+        ),
+        (
+            exit(|exit| exit.reason = "Error".to_owned()),
+            Some(ExitContradicted),
+            "reason 'Error'",
+        ),
+        (
+            exit(|exit| exit.reason = "ContainerStatusUnknown".to_owned()),
+            Some(ExitContradicted),
+            "reason 'ContainerStatusUnknown'",
+        ),
+        (
+            exit(|exit| exit.reason = "DeadlineExceeded".to_owned()),
+            Some(ExitContradicted),
+            "reason 'DeadlineExceeded'",
+        ),
+        (
+            exit(|exit| exit.restarts = 1),
+            Some(ExitContradicted),
+            "started it 1 more time",
+        ),
+    ];
+    for (container, failure, part) in cases {
+        let scene = completed(json!({}), container);
+        let (phase, reason, words) = verdict(&scene);
+        let expected = match failure {
+            None => (RunPhase::Succeeded, Succeeded),
+            Some(failure) => (RunPhase::Failed, failure),
+        };
+        assert_eq!((phase, reason), expected, "{words}");
+        assert!(words.contains(part), "{words}");
+        assert_eq!(scene.decide().status.result.unwrap().exit_code, Some(0));
+    }
+}
+
+/// Job and Pod arrive through different watches.
+#[test]
+fn a_pod_that_contradicts_its_container_is_no_success() {
+    for phase in [PodPhase::Pending, PodPhase::Running, PodPhase::Unknown] {
+        let mut scene = completed(json!({}), ended(0, 50, ""));
+        scene.world.pods[0].phase = phase;
+        assert_eq!(scene.decide().phase, RunPhase::Running, "{phase:?}: late");
+        scene.at(70);
+        assert_eq!(verdict(&scene).1, Reason::EvidenceLost, "{phase:?}");
+    }
+    let mut scene = completed(json!({}), ended(0, 50, ""));
+    scene.world.pods[0].phase = PodPhase::Failed;
+    scene.world.pods[0].failure = Some(Said {
+        reason: "Evicted".to_owned(),
+        message: "the node was low on memory".to_owned(),
+    });
+    let (phase, reason, words) = verdict(&scene);
+    assert_eq!(
+        (phase, reason),
+        (RunPhase::Failed, Reason::ExitContradicted)
+    );
+    let part = "exit code 0, but the Pod failed (Evicted): the node was low on memory";
+    assert!(words.contains(part), "{words}");
+}
+
 #[test]
 fn a_programs_own_words_are_short_and_readable() {
     let scene = failed(ended(1, 50, &"wörter ".repeat(100)));
@@ -319,12 +472,12 @@ fn the_jobs_own_failure_counts_where_no_container_says_better() {
         assert_eq!((phase, reason), (RunPhase::Failed, expected), "{words}");
         assert!(words.contains(part), "{words}");
     }
-    // The backstop kills the container; its exit is not the cause.
+    // The Job's own limit kills the container. Its exit is not the cause.
     let mut scene = failed(ended(143, 50, ""));
     scene.fail_for("DeadlineExceeded", "");
     assert_eq!(scene.decide().verdict.reason, DeadlineExceeded);
 
-    // The kubelet refused the Pod.
+    // The kubelet rejected the Pod.
     let mut scene = Scene::started();
     scene.at(5);
     let pod = scene.pod(Container::Unknown);
@@ -352,7 +505,7 @@ fn the_newest_pod_of_the_job_speaks_for_it() {
     older.container = ended(1, 20, "");
     scene.world.pods.push(older);
     assert_eq!(scene.decide().phase, RunPhase::Succeeded);
-    // A Pod that failed did not complete its Job, and the one that did is not seen.
+    // A failed Pod did not complete its Job, and the Pod that did is not visible.
     scene.world.pods[1].created = Some(at(61));
     assert_eq!(scene.decide().phase, RunPhase::Running);
     let decision = scene.at(75).decide();
@@ -372,7 +525,7 @@ fn an_attempt_is_judged_by_what_its_agent_said_at_its_start() {
     scene.world.agent = None;
     assert_eq!(scene.decide().phase, RunPhase::Succeeded);
 
-    // Neither the Job nor an Agent says what is required: unknown is not success.
+    // Neither the Job nor an Agent defines the required results: an unknown result is no success.
     scene.job().terms = None;
     let (phase, reason, _) = verdict(&scene);
     assert_eq!((phase, reason), (RunPhase::Failed, Reason::AgentNotFound));

@@ -162,7 +162,7 @@ fn an_agent_that_is_not_ready_repeats_its_own_words() {
         (RunPhase::Failed, State::Failed, Reason::AgentNotReady)
     );
 
-    // A condition about an older spec says nothing about this one.
+    // A condition about an older spec is not valid for this one.
     let mut stale = agent(json!({}));
     stale.metadata.generation = Some(2);
     let scene = Scene::new(run(json!({})), Some(stale));
@@ -187,7 +187,7 @@ fn files_that_do_not_fit_are_refused_with_their_sizes() {
     );
     assert_eq!(creates(&fits.decide()).len(), 2);
 
-    // A file of the run's own takes the place of the instruction.
+    // A file of the run replaces the instruction of the same name.
     let replaced = Scene::new(
         run(json!({"markdownFiles": file(limit)})),
         Some(agent(
@@ -384,43 +384,17 @@ fn an_agent_that_vanishes_between_attempts_is_waited_for() {
     assert_eq!(creates(&scene.pass()).len(), 1);
 }
 
+/// A live read confirmed that the Job does not exist: see `confirming`.
 #[test]
-fn a_job_that_vanished_is_lost_only_when_it_stays_away() {
+fn a_job_that_vanished_is_lost() {
     let mut scene = Scene::running();
-    let jobs = std::mem::take(&mut scene.world.jobs);
+    scene.world.jobs.clear();
     let decision = scene.pass();
-    assert_eq!(
-        said(&decision),
-        (RunPhase::Running, State::Working, Reason::JobLost)
-    );
-    assert_eq!(decision.wake, Some(at(16)));
-
-    // The cache was behind.
-    let mut back = scene.clone();
-    back.world.jobs = jobs;
-    let decision = back.pass();
-    assert_eq!(
-        said(&decision),
-        (RunPhase::Running, State::Working, Reason::Progressing)
-    );
-    assert_eq!(back.status().result, None);
-
-    let decision = scene.at(15).pass();
-    assert_eq!(decision.phase, RunPhase::Running);
-    let decision = scene.at(16).pass();
     assert_eq!(
         said(&decision),
         (RunPhase::Pending, State::Working, Reason::JobLost)
     );
     assert!(creates(&decision).is_empty(), "its Pod may still run");
-
-    // Before its container started, the wait for the start begins anew.
-    let mut scene = Scene::started();
-    let jobs = std::mem::take(&mut scene.world.jobs);
-    scene.at(2).pass();
-    scene.world.jobs = jobs;
-    scene.at(100).pass();
-    assert_eq!(scene.status().deadline_at, Some(Time(at(700))));
 }
 
 #[test]
@@ -511,7 +485,7 @@ fn what_fails_for_good_ends_the_run() {
     );
     assert!(decision.effects.is_empty());
 
-    // With a Job at work it is stopped first.
+    // If a Job is at work, it is stopped first.
     let mut scene = Scene::started();
     scene.world.config_maps.clear();
     let decision = scene.decide_with(Some(&fault));

@@ -1,9 +1,10 @@
-//! What the tests of a run share: a scene that does what the engine does with a decision.
+//! Shared parts of the tests of a run: a scene that handles a decision as the engine does.
 
 mod causes;
 mod children;
 mod cleaning;
 mod cluster;
+mod confirming;
 mod deletion;
 mod disruptions;
 pub(super) mod fuzz;
@@ -11,6 +12,7 @@ pub(super) mod generator;
 mod judging;
 mod lifecycle;
 pub(super) mod properties;
+mod proving;
 mod recording;
 mod regressions;
 mod suspending;
@@ -25,6 +27,7 @@ use api::{
     decide::{Decision, Effect, Fault, Hold, Input, NoExternal, Target},
     names,
     tasks::{Agent, AgentPhase, Resources, RunPhase, TaskRun, TaskRunSpec, TaskRunStatus},
+    warning::Warning,
 };
 use k8s_openapi::{
     api::{batch::v1::Job, core::v1::ConfigMap},
@@ -33,14 +36,12 @@ use k8s_openapi::{
 use serde_json::{Value, json};
 
 use super::{Defaults, RunDecision, RunWorld, decide};
-use crate::view::{
-    ConfigMapView, Container, Exit, JobEnd, JobView, PodPhase, PodView, Said, Warning,
-};
+use crate::view::{ConfigMapView, Container, Exit, JobEnd, JobView, PodPhase, PodView, Said};
 
-/// In the Agent's environment; must be in no status and no message.
+/// Secret in the Agent's environment. It must be in no status and no message.
 pub(super) const CANARY: &str = "canary-5f1d-never-to-be-seen";
 
-/// The time at which scenes begin.
+/// Returns the time at which scenes begin.
 pub(super) fn start() -> Timestamp {
     "2030-01-01T00:00:00Z".parse().unwrap()
 }
@@ -99,7 +100,7 @@ pub(super) fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-/// A run and what is around it.
+/// A run and its surroundings.
 #[derive(Debug, Clone)]
 pub(super) struct Scene {
     pub(super) run: TaskRun,
@@ -107,7 +108,7 @@ pub(super) struct Scene {
     pub(super) now: Timestamp,
     /// Whether the run itself was deleted.
     pub(super) is_gone: bool,
-    /// How many objects were created so far, for their UIDs.
+    /// Number of objects that were created so far, for their UIDs.
     made: u32,
 }
 
@@ -121,6 +122,7 @@ impl Scene {
                 pods: Vec::new(),
                 config_maps: Vec::new(),
                 warnings: Vec::new(),
+                files: None,
                 defaults: Defaults {
                     resources: serde_json::from_value::<Resources>(
                         json!({"requests": {"cpu": "100m"}, "limits": {"memory": "256Mi"}}),
@@ -135,12 +137,12 @@ impl Scene {
         }
     }
 
-    /// An ordinary run, and its Agent.
+    /// Returns an ordinary run and its Agent.
     pub(super) fn plain() -> Self {
         Self::new(run(json!({})), Some(agent(json!({}))))
     }
 
-    /// An ordinary run whose first Job was just created.
+    /// Returns an ordinary run with a first Job that was just created.
     pub(super) fn started() -> Self {
         Self::started_with(json!({}), json!({}))
     }
@@ -152,7 +154,7 @@ impl Scene {
         scene
     }
 
-    /// The same with the container running since the 10th second.
+    /// Returns the same with the container running since the 10th second.
     pub(super) fn running() -> Self {
         Self::running_with(json!({}), json!({}))
     }
@@ -180,6 +182,7 @@ impl Scene {
             world: &self.world,
             now: self.now,
             fault,
+            confirmed: true,
         })
     }
 
@@ -193,7 +196,7 @@ impl Scene {
         decision
     }
 
-    /// Passes until nothing changes.
+    /// Reconciles until nothing changes.
     pub(super) fn settle(&mut self) -> RunDecision {
         for _ in 0..20 {
             let before = self.run.clone();
@@ -210,7 +213,7 @@ impl Scene {
         self
     }
 
-    /// Writes what was decided into the object, through JSON as the API server would.
+    /// Writes the decision into the object, through JSON as the API server would.
     pub(super) fn record(&mut self, decision: &RunDecision) {
         let stored = self.run.status.clone().unwrap_or_default();
         let status = decision.settled(&stored, self.generation(), self.now);
@@ -230,8 +233,29 @@ impl Scene {
         self.run.metadata.generation.unwrap_or(0)
     }
 
+    fn has_unproven(&self, name: &str) -> bool {
+        let RunWorld {
+            jobs, config_maps, ..
+        } = &self.world;
+        jobs.iter().any(|job| job.name == name && !job.proven)
+            || config_maps
+                .iter()
+                .any(|map| map.name == name && !map.proven)
+    }
+
     pub(super) fn perform(&mut self, effect: &Effect<NoExternal>) {
         match effect {
+            // An existing object is compared.
+            Effect::Ensure(manifest) if manifest.existing || self.has_unproven(&manifest.name) => {
+                let jobs = self.world.jobs.iter_mut();
+                for job in jobs.filter(|job| job.name == manifest.name) {
+                    job.proven = true;
+                }
+                let maps = self.world.config_maps.iter_mut();
+                for map in maps.filter(|map| map.name == manifest.name) {
+                    map.proven = true;
+                }
+            }
             Effect::Ensure(manifest) => {
                 self.made += 1;
                 let mut body = manifest.body.clone();
@@ -240,13 +264,15 @@ impl Scene {
                 match manifest.resource.kind {
                     "Job" => {
                         let job: Job = serde_json::from_value(body).unwrap();
-                        let view = JobView::from(&job);
+                        let mut view = JobView::from(&job);
+                        view.proven = true;
                         assert!(self.world.jobs.iter().all(|known| known.name != view.name));
                         self.world.jobs.push(view);
                     }
                     "ConfigMap" => {
                         let map: ConfigMap = serde_json::from_value(body).unwrap();
-                        let view = ConfigMapView::from(&map);
+                        let mut view = ConfigMapView::from(&map.metadata);
+                        view.proven = true;
                         let known = &mut self.world.config_maps;
                         assert!(known.iter().all(|known| known.name != view.name));
                         known.push(view);
@@ -294,14 +320,14 @@ impl Scene {
         }
     }
 
-    /// The ConfigMap with this version's files.
+    /// Returns the ConfigMap with this version's files.
     pub(super) fn files(&mut self) -> &mut ConfigMapView {
         let name = api::tasks::names::config_map(&self.run.spec);
         let mut maps = self.world.config_maps.iter_mut();
         maps.find(|map| map.name == name).unwrap()
     }
 
-    /// The user changes the spec.
+    /// Changes the spec, as a user does.
     pub(super) fn edit(&mut self, change: impl FnOnce(&mut TaskRunSpec)) {
         change(&mut self.run.spec);
         self.run.metadata.generation = Some(self.generation() + 1);
@@ -312,12 +338,12 @@ impl Scene {
         annotations.insert(key.to_owned(), value.to_owned());
     }
 
-    /// The newest Job.
+    /// Returns the newest Job.
     pub(super) fn job(&mut self) -> &mut JobView {
         self.world.jobs.last_mut().unwrap()
     }
 
-    /// Gives the newest Job a Pod in this state, or changes the one it has.
+    /// Gives the newest Job a Pod in this state, or changes its existing Pod.
     pub(super) fn pod(&mut self, container: Container) -> &mut PodView {
         let job = self.world.jobs.last().unwrap();
         let (name, mut uid) = (format!("{}-x", job.name), format!("pod-of-{}", job.uid));
@@ -334,6 +360,7 @@ impl Scene {
         self.world.pods.push(PodView {
             step: crate::view::Step::Agent,
             agent: None,
+            doubt: None,
             stuck: None,
             name,
             uid,
@@ -348,17 +375,19 @@ impl Scene {
             failure: None,
             container,
             image_id: Some("agents/writer@sha256:abc".to_owned()),
+            content: None,
+            foreign: false,
         });
         self.world.pods.last_mut().unwrap()
     }
 
-    /// The newest Job is complete.
+    /// Completes the newest Job.
     pub(super) fn complete(&mut self) {
         let at = Some(self.now);
         self.job().end = Some(JobEnd::Complete { at });
     }
 
-    /// The newest Job failed.
+    /// Fails the newest Job.
     pub(super) fn fail(&mut self) {
         self.fail_for(
             "BackoffLimitExceeded",
@@ -375,7 +404,7 @@ impl Scene {
         });
     }
 
-    /// A version more of the context.
+    /// Raises the version of the context by one.
     pub(super) fn supersede(&mut self) {
         self.edit(|spec| spec.context_version += 1);
     }
@@ -388,6 +417,7 @@ impl Scene {
             message: message.to_owned(),
             last_seen,
             times: 1,
+            ..Warning::default()
         });
     }
 }
@@ -405,7 +435,7 @@ pub(super) fn running(since: i64) -> Container {
     }
 }
 
-/// A container that ran from the 10th second to `finished`.
+/// Returns a container that ran from the 10th second to `finished`.
 pub(super) fn ended(code: i32, finished: i64, message: &str) -> Container {
     Container::Ended(Exit {
         code,
@@ -414,10 +444,11 @@ pub(super) fn ended(code: i32, finished: i64, message: &str) -> Container {
         message: message.to_owned(),
         started: Some(at(10)),
         finished: Some(at(finished)),
+        restarts: 0,
     })
 }
 
-/// What a decision says and does, in short.
+/// Returns phase, state and reason of a decision.
 pub(super) fn said<S: Status<Phase = RunPhase>>(
     decision: &Decision<S, NoExternal>,
 ) -> (RunPhase, State, Reason) {
@@ -447,20 +478,20 @@ pub(super) fn deletes<S: Status>(decision: &Decision<S, NoExternal>) -> Vec<Stri
     decision.effects.iter().filter_map(gone).collect()
 }
 
-/// The Jobs that are told to run no Pod, and those that are let go.
+/// Returns the Jobs that a decision suspends or resumes.
 pub(super) fn suspends<S: Status>(decision: &Decision<S, NoExternal>) -> Vec<(String, bool)> {
     let suspended = |change: JobChange| Some((change.name, change.suspend?));
     let changes = decision.effects.iter().filter_map(job_change);
     changes.filter_map(suspended).collect()
 }
 
-/// What is changed of a Job that exists.
+/// Change of an existing Job.
 #[derive(Debug)]
 pub(super) struct JobChange {
     pub(super) name: String,
     pub(super) suspend: Option<bool>,
     pub(super) limit: Option<i64>,
-    /// The Pods that it names.
+    /// Pods that the change lists.
     pub(super) stopped_pods: Vec<String>,
 }
 
@@ -498,7 +529,7 @@ pub(super) fn job_change(effect: &Effect<NoExternal>) -> Option<JobChange> {
     }
 }
 
-/// A Pod that is told to stop from this second on, with its 30 seconds of grace.
+/// Asks a Pod to stop at this second, with 30 seconds of grace.
 pub(super) fn stop(pod: &mut PodView, asked: i64) {
     pod.stop_asked = Some(at(asked));
     pod.stop_by = Some(at(asked + 30));

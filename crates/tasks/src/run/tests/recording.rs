@@ -1,4 +1,4 @@
-//! A Job whose record waits, or was lost.
+//! A Job with a record that waits, or was lost.
 
 use api::{Reason, State, decide::Class, tasks::RunPhase};
 
@@ -11,16 +11,21 @@ fn a_record_that_was_lost_starts_nothing_twice() {
     scene.perform(&decision.effects[0]);
     assert_eq!(creates(&scene.decide()), [("Job", "shop-7-v1".to_owned())]);
     scene.perform(&decision.effects[1]);
-    // The Agent changed since: what was made is taken as it is.
+    // The Agent has changed since. The existing Job is adopted as it is.
     scene.world.agent = Some(Arc::new(agent(json!({"image": "agents/writer:2"}))));
     let again = scene.decide();
     assert!(again.effects.is_empty());
-    assert_eq!(again.status, decision.status);
+    let with_children = TaskRunStatus {
+        job_uid: Some("uid-2".to_owned()),
+        config_map_uid: Some("uid-1".to_owned()),
+        ..decision.status
+    };
+    assert_eq!(again.status, with_children);
 }
 
 #[test]
 fn the_first_record_waits_for_something_worth_it() {
-    // A container that starts at once: its start is the first record.
+    // The container starts at once: its start is the first record.
     let mut scene = Scene::plain();
     let decision = scene.decide();
     assert_eq!(decision.record_at, Some(at(10)));
@@ -29,7 +34,12 @@ fn the_first_record_waits_for_something_worth_it() {
     }
     let again = scene.at(1).decide();
     assert_eq!(again.record_at, Some(at(10)));
-    assert_eq!(again.status, decision.status, "nothing is forgotten");
+    let with_children = TaskRunStatus {
+        job_uid: Some("uid-2".to_owned()),
+        config_map_uid: Some("uid-1".to_owned()),
+        ..decision.status
+    };
+    assert_eq!(again.status, with_children, "nothing is forgotten");
     scene.at(3).pod(running(2));
     let decision = scene.decide();
     assert_eq!(
@@ -38,7 +48,7 @@ fn the_first_record_waits_for_something_worth_it() {
     );
     assert_eq!(decision.status.attempts, 1);
 
-    // One that has ended by then waits for its Job, and is recorded with its end.
+    // A container that has ended by then waits for its Job, and is recorded with its end.
     scene.pod(ended(0, 4, ""));
     assert_eq!(scene.at(5).decide().record_at, Some(at(10)));
     scene.at(6).complete();
@@ -62,14 +72,14 @@ fn the_first_record_waits_for_something_worth_it() {
     assert_eq!(scene.decide().record_at, None);
     assert_eq!(scene.decide().verdict.reason, Reason::ImagePullFailed);
 
-    // What was recorded before is not left to say something else.
+    // An earlier record must not become outdated.
     let mut scene = Scene::new(run(json!({})), None);
     scene.pass();
     scene.world.agent = Some(Arc::new(agent(json!({}))));
     assert_eq!(creates(&scene.decide()).len(), 2);
     assert_eq!(scene.decide().record_at, None);
 
-    // The CRD's default is no record of ours.
+    // The CRD's default status is not a record of ours.
     let mut scene = Scene::plain();
     let progress = json!({
         "observedGeneration": -1, "phase": "Pending",

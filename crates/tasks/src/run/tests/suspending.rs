@@ -1,10 +1,10 @@
-//! Users who hold a run, let it go again, or want no more of it.
+//! Runs that users suspend, resume or cancel.
 
 use api::{Reason, State, tasks::RunPhase};
 
 use super::*;
 
-/// The user holds the run from this second on.
+/// Suspends the run from this second on.
 fn suspend(scene: &mut Scene, second: i64) {
     scene.at(second).edit(|spec| spec.suspend = true);
 }
@@ -31,7 +31,7 @@ fn a_run_that_is_held_before_its_start_starts_nothing_and_no_time_counts() {
     assert_eq!((decision.wake, decision.record_at), (None, None));
     let held = scene.status().clone();
     assert_eq!((&held.deadline_at, held.attempts), (&None, 0));
-    // However long: also without an Agent, of which nothing is said.
+    // For any length of time, and also without an Agent, which no message mentions.
     scene.world.agent = None;
     assert!(scene.at(900_000).pass().effects.is_empty());
     assert_eq!(scene.status(), &held);
@@ -61,7 +61,7 @@ fn a_job_that_goes_on_is_suspended_once_and_resumed_once() {
     assert_eq!((&status.pod, status.attempts), (&None, 1));
     assert!(scene.pass().effects.is_empty());
 
-    // The controller stops its Pod: no disruption.
+    // The controller stops its Pod, which is no disruption.
     stop(scene.pod(running(10)), 101);
     scene.at(102).pass();
     scene.job().resumed = Some(Timestamp::MAX);
@@ -105,7 +105,7 @@ fn pods_from_before_the_resume_are_neither_evidence_nor_a_disruption() {
     scene.pass();
     resume(&mut scene, 110);
     scene.pass();
-    // The old one obeyed and ended with 0; the controller says when it went on.
+    // The old Pod obeyed and ended with exit code 0. The controller reports when it resumed.
     stop(scene.pod(ended(0, 105, r#"{"answer": "half"}"#)), 101);
     scene.world.pods[0].created = Some(at(1));
     for resumed in [Timestamp::MAX, at(112)] {
@@ -130,7 +130,7 @@ fn pods_from_before_the_resume_are_neither_evidence_nor_a_disruption() {
     assert_eq!(result.results["answer"], "whole");
     assert_eq!(scene.status().disruptions, 0);
 
-    // With the old one alone, a complete Job proves nothing.
+    // With the old Pod alone, a complete Job proves nothing.
     scene.run.status.as_mut().unwrap().phase = Some(RunPhase::Pending);
     scene.run.status.as_mut().unwrap().result = None;
     scene.world.pods.pop();
@@ -151,7 +151,7 @@ fn a_container_that_ended_by_itself_is_not_held_back() {
         }
         assert_eq!(scene.pass().phase, phase);
     }
-    // Suspended a moment before: the Job counts what had ended.
+    // If the Job was suspended a moment before, it still counts a container that had ended.
     let mut scene = Scene::running();
     suspend(&mut scene, 50);
     scene.pass();
@@ -159,7 +159,7 @@ fn a_container_that_ended_by_itself_is_not_held_back() {
     scene.pass();
     scene.at(52).complete();
     assert_eq!(scene.pass().phase, RunPhase::Succeeded);
-    // A program that ended because it was told to is not counted, whatever it returned.
+    // A program that ended because it was asked to is not counted, regardless of its exit code.
     let mut scene = Scene::running();
     suspend(&mut scene, 50);
     scene.pass();
@@ -189,7 +189,7 @@ fn a_run_that_is_held_between_attempts_waits_without_a_job() {
     let decision = scene.pass();
     assert_eq!(creates(&decision), [("Job", "shop-7-v1-a2".to_owned())]);
 
-    // After a disruption it is the same attempt.
+    // After a disruption, the same attempt continues.
     let mut scene = Scene::running();
     stop(scene.at(60).pod(ended(143, 50, "")), 40);
     scene.fail();
@@ -219,13 +219,13 @@ fn a_job_whose_record_waits_or_was_lost_is_held_all_the_same() {
 
 #[test]
 fn what_is_being_stopped_or_replaced_is_not_held_up() {
-    // Given up already: it is stopped as it would be.
+    // The attempt was already given up: it is stopped as usual.
     let mut scene = Scene::running();
     scene.at(3610).pass();
     suspend(&mut scene, 3611);
     assert_eq!(deletes(&scene.pass()), ["shop-7-v1"]);
 
-    // A Job that someone deletes while it is held: not there when it is let go.
+    // Another actor deletes the Job while the run is suspended: it does not exist on resume.
     let mut scene = Scene::running();
     suspend(&mut scene, 100);
     scene.pass();
@@ -237,7 +237,7 @@ fn what_is_being_stopped_or_replaced_is_not_held_up() {
     resume(&mut scene, 200);
     assert_eq!(creates(&scene.pass()), [("Job", "shop-7-v1-d1".to_owned())]);
 
-    // Another version while it is held: the old one goes, the new one waits.
+    // Another version while the run is suspended: the old Job is deleted, the new one waits.
     let mut scene = Scene::running();
     suspend(&mut scene, 100);
     scene.pass();
@@ -266,7 +266,7 @@ fn a_cancel_before_the_start_ends_the_run_without_a_job() {
     assert!(decision.effects.is_empty());
     assert!(released(&decision).is_some());
 
-    // Also where it waits for its Agent, or is held.
+    // Also while the run waits for its Agent, or is suspended.
     let mut waits = Scene::new(run(json!({})), None);
     waits.pass();
     cancel(&mut waits, 5);
@@ -339,7 +339,7 @@ fn a_cancel_between_attempts_keeps_what_the_last_one_left() {
     );
     assert_eq!(scene.status().result.as_ref().unwrap().exit_code, Some(3));
 
-    // The next one's Job is there, and was not recorded: it is stopped.
+    // The Job of the next attempt exists, and was not recorded: it is stopped.
     missed.at(70);
     for effect in &missed.decide().effects {
         missed.perform(effect);
@@ -350,7 +350,7 @@ fn a_cancel_between_attempts_keeps_what_the_last_one_left() {
     assert_eq!(decision.status.attempts, 2);
     assert_eq!(deletes(&missed.pass()), ["shop-7-v1-a2"]);
 
-    // A failure that nobody repeats is that failure.
+    // A failure that is not repeated keeps its reason.
     let mut scene = Scene::running_with(json!({"retry": {"maxAttempts": 3}}), json!({}));
     cancel(&mut scene, 59);
     scene.at(60).pod(ended(3, 50, ""));
@@ -359,7 +359,7 @@ fn a_cancel_between_attempts_keeps_what_the_last_one_left() {
         said(&scene.pass()),
         (RunPhase::Failed, State::Failed, Reason::NonZeroExit)
     );
-    // A disruption is none, and nothing follows it.
+    // A disruption is no failure, and nothing follows it.
     let mut scene = Scene::running();
     stop(scene.at(60).pod(ended(143, 50, "")), 40);
     scene.fail();
@@ -404,8 +404,8 @@ fn a_pod_that_was_made_just_before_its_job_says_it_was_resumed_counts() {
     assert_eq!(scene.decide().phase, RunPhase::Succeeded);
 }
 
-/// Found by the plans `suspend/watch-pods=stale-2500` and `suspend/watch-pods=collapsed-2500`: the run
-/// was said to run on the Pod that it had been stopped with, and its stop was counted as a disruption.
+/// Found by the plans `suspend/watch-pods=stale-2500` and `suspend/watch-pods=collapsed-2500`. The status reported the
+/// run as running on the stopped Pod, and counted the stop as a disruption.
 #[test]
 fn a_pod_that_was_suspended_is_not_taken_for_a_running_one_by_an_old_view() {
     let mut scene = Scene::running();
@@ -417,11 +417,11 @@ fn a_pod_that_was_suspended_is_not_taken_for_a_running_one_by_an_old_view() {
     scene.run.spec.suspend = false;
     scene.at(30).pass();
     scene.job().resumed = Some(at(31));
-    // The view of Pods is old: it still seems to run.
+    // The view of Pods is old: the Pod still seems to run.
     let decision = scene.at(32).pass();
     assert_eq!(decision.phase, RunPhase::Pending);
     assert!(decision.verdict.message.contains("which was suspended"));
-    // Then it is seen that it was told to stop, then another one.
+    // Then the request to stop becomes visible, and then another Pod.
     stop(&mut scene.world.pods[0], 21);
     scene.at(33).pass();
     scene.pod(running(34));
@@ -432,6 +432,32 @@ fn a_pod_that_was_suspended_is_not_taken_for_a_running_one_by_an_old_view() {
     scene.pod(ended(0, 40, ""));
     scene.at(41).complete();
     assert_eq!(scene.pass().phase, RunPhase::Succeeded);
+}
+
+/// Found by case 119 of `killing_the_operator_changes_nothing_in_the_end` with the seed 3641698924.
+#[test]
+fn a_suspension_whose_records_were_lost_is_no_disruption() {
+    let mut scene = Scene::running();
+    scene.at(15).pass();
+    let old = scene.world.pods[0].uid.clone();
+    assert_eq!(scene.status().pod.as_ref().unwrap().uid, old);
+    for (second, suspend) in [(20, true), (30, false)] {
+        scene.run.spec.suspend = suspend;
+        scene.at(second);
+        // The operator is killed after the effect.
+        for effect in scene.decide().effects {
+            scene.perform(&effect);
+        }
+        scene.job().resumed = Some(Timestamp::MAX);
+    }
+    assert!(!scene.job().suspended);
+    scene.job().resumed = Some(at(31));
+    stop(&mut scene.world.pods[0], 21);
+    scene.at(32).pass();
+    scene.world.pods.clear();
+    scene.pod(running(34)).uid = "another".to_owned();
+    assert_eq!(scene.at(36).pass().phase, RunPhase::Running);
+    assert_eq!(scene.status().disruptions, 0);
 }
 
 #[test]
@@ -467,7 +493,7 @@ fn the_jobs_own_limit_does_not_count_the_time_that_it_was_suspended() {
     scene.job().resumed = Some(Timestamp::MAX);
     scene.run.spec.suspend = false;
     scene.at(100_000).pass();
-    // 10 minutes to start, an hour to run, a minute more.
+    // 10 minutes to start, an hour to run, and one more minute.
     assert_eq!(scene.job().limit_seconds, Some(100_000 + 600 + 3600 + 60));
 }
 

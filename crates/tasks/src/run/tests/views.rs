@@ -1,6 +1,6 @@
-//! What is read of the cluster's objects.
+//! Views of the cluster's objects.
 
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::Pod;
 
 use super::*;
 
@@ -43,6 +43,7 @@ fn only_the_agents_container_counts() {
             message: "m".to_owned(),
             started: Some(at(2)),
             finished: Some(at(3)),
+            restarts: 0,
         })
     );
     let view = pod(json!({}), json!({}));
@@ -53,8 +54,7 @@ fn only_the_agents_container_counts() {
     assert_eq!((view.job_uid, view.image_id), (None, None));
 }
 
-/// The API server's `deletionTimestamp` is when the grace ends; a program that obeys SIGTERM ends
-/// before it.
+/// `deletionTimestamp` is the end of the grace period. A program that obeys SIGTERM ends before it.
 #[test]
 fn a_pod_was_asked_to_stop_when_its_grace_began() {
     let asked = |metadata: Value| pod(metadata, json!({})).stop_asked;
@@ -95,7 +95,8 @@ fn a_job_was_resumed_when_its_controller_says_so() {
         JobView::from(&job)
     };
     let condition = |value: &str| json!([{"type": "Suspended", "status": value, "lastTransitionTime": Time(at(7))}]);
-    // Told to run nothing or not, what its controller says, and from when its Pods count.
+    // Whether the Job is suspended, the controller's condition, and the time from which its Pods
+    // count.
     let cases = [
         (json!(true), json!([]), true, None),
         (json!(true), condition("True"), true, Some(Timestamp::MAX)),
@@ -111,6 +112,37 @@ fn a_job_was_resumed_when_its_controller_says_so() {
             (suspended, resumed),
             "{suspend} {conditions}"
         );
+    }
+}
+
+#[test]
+fn a_job_has_counted_a_pod_before_and_after_the_pod_may_go() {
+    let cases = [
+        (Value::Null, false),
+        (json!({}), false),
+        (json!({"active": 1, "ready": 1, "terminating": 1}), false),
+        (json!({"succeeded": 0, "failed": 0}), false),
+        (
+            json!({"uncountedTerminatedPods": {"succeeded": [], "failed": []}}),
+            false,
+        ),
+        (
+            json!({"uncountedTerminatedPods": {"succeeded": ["uid"]}}),
+            true,
+        ),
+        (
+            json!({"uncountedTerminatedPods": {"failed": ["uid"]}}),
+            true,
+        ),
+        (json!({"succeeded": 1}), true),
+        (json!({"failed": 1, "uncountedTerminatedPods": {}}), true),
+    ];
+    for (status, counted) in cases {
+        let job: Job = serde_json::from_value(json!({
+            "metadata": {}, "spec": {"template": {}}, "status": status,
+        }))
+        .unwrap();
+        assert_eq!(JobView::from(&job).counted, counted, "{status}");
     }
 }
 
@@ -152,58 +184,61 @@ fn what_others_wrote_is_bounded() {
     assert_eq!(said.message.chars().count(), api::status::MESSAGE);
 }
 
-fn event(fields: Value) -> Warning {
-    let mut full = json!({
-        "metadata": {}, "involvedObject": {"uid": "u"}, "reason": "r", "message": "m",
-    });
-    merge(&mut full, &fields);
-    let event: Event = serde_json::from_value(full).unwrap();
-    Warning::from(&event)
-}
-
+/// The creator of an object writes its owner references.
 #[test]
-fn a_warning_was_seen_last_by_whichever_field_says_so() {
-    assert_eq!(event(json!({})).last_seen, None);
-    assert_eq!(
-        event(json!({"firstTimestamp": Time(at(1)), "lastTimestamp": Time(at(5))})).last_seen,
-        Some(at(5))
-    );
-    assert_eq!(
-        event(json!({"eventTime": "2030-01-01T00:00:03.000000Z"})).last_seen,
-        Some(at(3))
-    );
-    assert_eq!(
-        event(json!({
-            "eventTime": "2030-01-01T00:00:03.000000Z",
-            "series": {"count": 2, "lastObservedTime": "2030-01-01T00:00:09.000000Z"},
-        }))
-        .last_seen,
-        Some(at(9))
-    );
-}
-
-#[test]
-fn a_warning_was_said_as_often_as_either_field_says() {
-    let times = |fields: Value| event(fields).times;
-    assert_eq!(times(json!({})), 1);
-    assert_eq!(times(json!({"count": 4})), 4);
-    assert_eq!(
-        times(json!({"series": {"count": 2, "lastObservedTime": "2030-01-01T00:00:09.000000Z"}})),
-        2
-    );
-}
-
-#[test]
-fn only_the_controlling_owner_makes_a_child_ours() {
-    let map = |owners: Value| -> ConfigMapView {
-        let map: ConfigMap =
-            serde_json::from_value(json!({"metadata": {"name": "m", "ownerReferences": owners}}))
-                .unwrap();
-        ConfigMapView::from(&map)
+fn only_a_controller_of_our_kind_makes_a_child_ours() {
+    let map = |label: Value, owner: Value| -> Option<String> {
+        let map: ConfigMap = serde_json::from_value(json!({ "metadata": {
+            "name": "m", "labels": { "orchestrator.io/kind": label }, "ownerReferences": [owner],
+        } }))
+        .unwrap();
+        ConfigMapView::from(&map.metadata).owner_uid
     };
-    let owner = |controller: Value| json!([{"apiVersion": "v1", "kind": "K", "name": "n", "uid": "o", "controller": controller}]);
-    assert_eq!(map(owner(json!(true))).owner_uid.as_deref(), Some("o"));
-    assert_eq!(map(owner(json!(false))).owner_uid, None);
-    assert_eq!(map(owner(Value::Null)).owner_uid, None);
-    assert_eq!(map(json!([])).owner_uid, None);
+    let owner = |api_version: &str, kind: &str, controller: Value| {
+        json!({
+            "apiVersion": api_version, "kind": kind, "name": "n", "uid": "o", "controller": controller,
+        })
+    };
+    let (task, docs) = (json!("TaskRun"), json!("DocsRun"));
+    let ours = Some("o".to_owned());
+    let of_task = owner("orchestrator.io/v1", "TaskRun", json!(true));
+    let of_docs = owner("orchestrator.io/v1alpha1", "DocsRun", json!(true));
+    assert_eq!(map(task.clone(), of_task.clone()), ours);
+    assert_eq!(map(docs.clone(), of_docs.clone()), ours);
+    for (case, label, owner) in [
+        (
+            "not the controller",
+            &task,
+            owner("orchestrator.io/v1", "TaskRun", json!(false)),
+        ),
+        (
+            "controller unsaid",
+            &task,
+            owner("orchestrator.io/v1", "TaskRun", Value::Null),
+        ),
+        (
+            "another version",
+            &task,
+            owner("orchestrator.io/v9", "TaskRun", json!(true)),
+        ),
+        (
+            "another group",
+            &task,
+            owner("nope.example.com/v1", "TaskRun", json!(true)),
+        ),
+        (
+            "another kind",
+            &task,
+            owner("orchestrator.io/v1", "Nope", json!(true)),
+        ),
+        ("labelled as another kind", &docs, of_task),
+        ("owned by another kind", &task, of_docs),
+        (
+            "labelled as nothing of ours",
+            &json!("Nope"),
+            owner("v1", "Nope", json!(true)),
+        ),
+    ] {
+        assert_eq!(map(label.clone(), owner), None, "{case}");
+    }
 }

@@ -1,45 +1,45 @@
-//! A Job of the simulated cluster, with its controller, its Pods and their kubelet: a second at a
-//! time, by a script.
+//! A Job of the simulated cluster, with its controller, its Pods and their kubelet. It follows a
+//! script, second by second.
 
 use super::*;
 
-/// What becomes of a Job.
+/// Fate of a Job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Script {
     /// The container ends with this code.
     Ends { code: i32 },
-    /// It ends with 0 without the result that is required.
+    /// It ends with exit code 0, without the required result.
     Forgets,
     /// It is killed for its memory.
     Oom,
-    /// It never starts: the image.
+    /// It never starts, because of the image.
     NoImage,
-    /// There is never a Pod: the quota.
+    /// There is never a Pod, because of the quota.
     NoPod,
     /// It runs until it is stopped.
     Hangs,
-    /// Its Pods are evicted and replaced, this often; then one ends well. On a node that was lost
-    /// for a while they take long to stop.
+    /// Its Pods are evicted and replaced, this number of times. Then one succeeds. On a node that
+    /// was lost for a while, they take long to stop.
     Evicted { times: u32, stops: i64 },
-    /// Someone deletes its Pod: asked to stop, it ends with this code, and its Job ends. The Pod may
-    /// be gone by then.
+    /// Another actor deletes its Pod. The Pod is asked to stop, ends with this code, and its Job
+    /// ends. The Pod may be deleted by then.
     PodDeleted { code: i32, is_gone: bool },
-    /// Its Pod is gone unread when its Job is complete.
+    /// Its Pod is deleted before it is read, and its Job is complete.
     PodLost,
-    /// Someone deletes the Job; its Pod outlives it.
+    /// Another actor deletes the Job. Its Pod outlives it.
     JobDeleted,
-    /// Its node is lost: it can never be stopped, even if it is told to.
+    /// Its node is lost: it can never be stopped, even if it is asked to.
     NodeLost { is_told: bool },
-    /// It ends, and its Job never says so.
+    /// It ends, and its Job never reports it.
     Silent,
 }
 
-/// How long the Job controller takes to say what became of a Pod.
+/// Time until the Job controller reports the end of a Pod, in seconds.
 const SETTLES: i64 = 2;
-/// How long a Pod takes to stop.
+/// Time that a Pod takes to stop, in seconds.
 const STOPS: i64 = 20;
 
-/// One Pod: what happened to it, and when.
+/// One Pod, with its events and their times.
 #[derive(Debug, Clone)]
 struct Life {
     number: usize,
@@ -47,20 +47,20 @@ struct Life {
     started: Option<i64>,
     asked: Option<i64>,
     is_evicted: bool,
-    /// Stopped because its Job was suspended: the Job does not count it.
+    /// Stopped because its Job was suspended. The Job does not count it.
     is_held: bool,
     ended: Option<(i64, i32)>,
     gone: Option<i64>,
 }
 
-/// A Job, its script, and what has happened to it.
+/// A Job, its script, and its history.
 #[derive(Debug, Clone)]
 pub(super) struct Worker {
     pub(super) view: JobView,
     pub(super) script: Script,
     /// Seconds from a Pod's creation to its container's start.
     pub(super) starts: i64,
-    /// Seconds from there to what the script has in mind.
+    /// Seconds from there to the event of the script.
     pub(super) takes: i64,
     evictions: u32,
     pods: Vec<Life>,
@@ -96,13 +96,14 @@ impl Worker {
         self.gone.is_some()
     }
 
-    /// Whether a program of it may run at this moment, whatever anyone saw of it.
+    /// Returns whether a program of the Job may run at this moment, regardless of the views.
     pub(super) fn may_run(&self) -> bool {
         self.pods.iter().any(|pod| pod.ended.is_none())
     }
 
-    /// Someone deletes the Job: it is gone at once, and its Pods are told to stop after it. Not
-    /// while a Pod is so new that no cache has it: with the Job gone, nobody could know of it.
+    /// Deletes the Job as another actor does: it disappears at once, and its Pods are asked to stop
+    /// after it. Skipped while a Pod is so new that no cache has it: without the Job, nobody could
+    /// know of that Pod.
     pub(super) fn vanish(&mut self) {
         let second = self.second;
         if self.pods.iter().all(|pod| pod.created < second - 3) {
@@ -110,7 +111,7 @@ impl Worker {
         }
     }
 
-    /// Until this second; whether anything changed that can be seen.
+    /// Simulates until this second. Returns whether anything visible changed.
     pub(super) fn live_until(&mut self, second: i64) -> bool {
         let mut has_changed = false;
         while self.second < second {
@@ -202,7 +203,7 @@ impl Worker {
         }
         if let Some(deleting) = self.view.deleting {
             let has_changed = self.stop_pods(false);
-            // Deletes of ours are in the foreground: Pods go first.
+            // Our own deletes are in the foreground: Pods are deleted first.
             if !self.may_run() && now > deleting.as_second() {
                 self.gone = Some(now);
                 return true;
@@ -216,11 +217,15 @@ impl Worker {
         if let Some((ended, code)) = last.and_then(|pod| pod.ended)
             && last.is_some_and(|pod| !pod.is_held && !pod.is_evicted)
         {
-            let is_time = now >= ended + SETTLES && self.script != Script::Silent;
+            let is_silent = self.script == Script::Silent;
+            // Recorded before the Pod can disappear, as a real controller does.
+            let is_news = !self.view.counted && !is_silent;
+            self.view.counted |= is_news;
+            let is_time = now >= ended + SETTLES && !is_silent;
             if is_time {
                 self.conclude(now, code);
             }
-            return is_time;
+            return is_time || is_news;
         }
         self.suspend_or_start(now)
     }
@@ -232,7 +237,7 @@ impl Worker {
             return self.stop_pods(true) || !is_known;
         }
         if is_known {
-            // The Pod is there before the condition that says so.
+            // The Pod exists before the condition that reports the resumption.
             self.view.resumed = Some(Timestamp::from_second(now + 1).unwrap());
         }
         let is_ready = self
@@ -285,10 +290,10 @@ impl Worker {
         }
     }
 
-    /// Its Pods as they were at this second.
+    /// Returns the Job's Pods as they were at this second.
     pub(super) fn pods(&self, second: i64) -> Vec<PodView> {
         let is_past = |time: Option<i64>| time.is_some_and(|time| time <= second);
-        // With the Job, the Pods that have ended go.
+        // The Pods that have ended are deleted with the Job.
         let is_swept = |pod: &Life| {
             let ended = pod.ended.map(|(ended, _)| ended);
             is_past(self.gone) && is_past(ended)
@@ -321,6 +326,7 @@ impl Worker {
         PodView {
             step: crate::view::Step::Agent,
             agent: None,
+            doubt: None,
             stuck: None,
             name: format!("{}-pod-{}", self.view.name, pod.number),
             uid: format!("{}-pod-{}", self.view.uid, pod.number),
@@ -338,6 +344,8 @@ impl Worker {
             failure: None,
             container,
             image_id: Some("id".to_owned()),
+            content: None,
+            foreign: false,
         }
     }
 
@@ -359,7 +367,12 @@ impl Worker {
         Container::Ended(Exit {
             code,
             signal: None,
-            reason: if is_oom { "OOMKilled" } else { "Completed" }.to_owned(),
+            reason: match code {
+                _ if is_oom => "OOMKilled",
+                0 => "Completed",
+                _ => "Error",
+            }
+            .to_owned(),
             message: if self.script == Script::Forgets {
                 String::new()
             } else {
@@ -367,6 +380,7 @@ impl Worker {
             },
             started: Some(started),
             finished: Some(finished),
+            restarts: 0,
         })
     }
 }

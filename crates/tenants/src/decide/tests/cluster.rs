@@ -1,4 +1,4 @@
-//! A cluster of one Tenant: it carries out effects as the API server does.
+//! A simulated cluster with one Tenant. It applies effects as the API server does.
 
 use api::{
     Timestamp,
@@ -24,7 +24,7 @@ pub(super) struct Cluster {
     made: u32,
 }
 
-/// What is done, in words.
+/// Returns the effects of a decision as text.
 pub(super) fn effects_of(decision: &TenantDecision) -> Vec<String> {
     decision
         .effects
@@ -116,16 +116,28 @@ impl Cluster {
         self.now += std::time::Duration::from_secs(seconds);
     }
 
+    /// Decides from the caches alone.
+    pub(super) fn decide_unconfirmed(&self) -> TenantDecision {
+        decide(&Input {
+            object: &self.tenant,
+            world: &self.world,
+            now: self.now,
+            fault: None,
+            confirmed: false,
+        })
+    }
+
     pub(super) fn decide(&self) -> TenantDecision {
         decide(&Input {
             object: &self.tenant,
             world: &self.world,
             now: self.now,
             fault: None,
+            confirmed: true,
         })
     }
 
-    /// Decides and acts until nothing is left to do.
+    /// Decides and applies effects until nothing is left to do.
     pub(super) fn settle(&mut self) -> TenantDecision {
         for _ in 0..10 {
             let decision = self.decide();
@@ -151,7 +163,7 @@ impl Cluster {
         self.tenant.status = Some(decision.settled(&stored, generation, self.now));
     }
 
-    /// All that is wanted of a workload is there and ready.
+    /// Makes all replicas of a workload exist and be ready.
     pub(super) fn ready(&mut self, name: &str, replicas: i32) {
         let workload = if name == "redis" {
             &mut self.world.redis

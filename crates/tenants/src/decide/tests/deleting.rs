@@ -1,8 +1,16 @@
-use api::{Reason, State, tenants::TenantPhase};
+use api::{
+    Reason, State,
+    decide::{Hold, LiveRead},
+    names,
+    tenants::TenantPhase,
+};
 use k8s_openapi::api::core::v1::Namespace;
 use serde_json::json;
 
-use super::cluster::{Cluster, effects_of};
+use super::{
+    super::TenantDecision,
+    cluster::{Cluster, effects_of},
+};
 use crate::view::NamespaceView;
 
 #[test]
@@ -11,7 +19,7 @@ fn r56_a_namespace_is_told_to_go_and_waited_for() {
     cluster.settle();
     cluster.delete();
     let uid = cluster.world.namespace.clone().unwrap().uid;
-    // First it is announced.
+    // The intent is announced first.
     let first = cluster.decide();
     assert_eq!(effects_of(&first), Vec::<String>::new());
     assert_eq!(first.status.intent, Some(format!("delete {uid}")));
@@ -22,7 +30,7 @@ fn r56_a_namespace_is_told_to_go_and_waited_for() {
     assert_eq!(waiting.verdict.reason, Reason::Deleting);
     assert!(!cluster.is_released);
     assert!(waiting.wake.is_some());
-    // Past its deadline it says what is in the way, and goes on.
+    // After its deadline, the message names the blocking resources. The deletion continues.
     let namespace = cluster.world.namespace.as_mut().unwrap();
     namespace.remaining = vec![
         "Some content has finalizers remaining: example.com/hold in 1 resource instances"
@@ -44,6 +52,26 @@ fn r56_a_namespace_is_told_to_go_and_waited_for() {
 }
 
 #[test]
+fn r56_the_deadline_of_the_spec_ends_the_wait() {
+    for (deadline, seconds) in [("5m", 300), ("2h", 7200)] {
+        let mut spec = Cluster::full_spec();
+        spec["deletion"] = json!({ "policy": "Delete", "deadline": deadline });
+        let mut cluster = Cluster::new(spec);
+        cluster.settle();
+        cluster.delete();
+        let end = cluster.now + std::time::Duration::from_secs(seconds);
+        cluster.pass(seconds - 1);
+        let waiting = cluster.settle();
+        assert_eq!(waiting.verdict.reason, Reason::Deleting, "{deadline}");
+        assert_eq!(waiting.wake, Some(end), "{deadline}");
+        cluster.pass(1);
+        let stuck = cluster.settle();
+        assert_eq!(stuck.verdict.reason, Reason::DeletionBlocked, "{deadline}");
+        assert!(!cluster.is_released);
+    }
+}
+
+#[test]
 fn what_is_retained_can_be_taken_back() {
     let mut spec = Cluster::full_spec();
     spec["deletion"] = json!({ "policy": "Retain" });
@@ -55,26 +83,21 @@ fn what_is_retained_can_be_taken_back() {
     cluster.record(&announced);
     let effects = effects_of(&cluster.decide());
     assert_eq!(effects.last().unwrap(), "patch Namespace tenant-shop");
-    for gone in [
-        "ResourceQuota",
-        "LimitRange",
-        "RoleBinding",
-        "NetworkPolicy",
-    ] {
-        assert!(
-            effects
-                .iter()
-                .any(|one| one.starts_with(&format!("delete {gone} "))),
-            "{gone}"
-        );
-    }
-    // What works is not cut off in between.
-    let policies = effects.iter().filter(|one| one.contains("NetworkPolicy"));
-    assert_eq!(
-        policies.collect::<Vec<_>>().first().unwrap().as_str(),
-        "delete NetworkPolicy default-deny"
-    );
+    // A7: the workloads keep running, so the namespace stays closed and limited. Owners lose their
+    // permissions.
+    let deleted: Vec<&String> = effects
+        .iter()
+        .filter(|one| one.starts_with("delete "))
+        .collect();
+    assert_eq!(deleted, ["delete RoleBinding tenant-owner"]);
     for left in [
+        "NetworkPolicy default-deny",
+        "NetworkPolicy allow-dns",
+        "NetworkPolicy allow-inside",
+        "ResourceQuota tenant",
+        "ResourceQuota tenant-objects",
+        "ResourceQuota tenant-probes",
+        "LimitRange tenant",
         "Deployment server",
         "StatefulSet redis",
         "Service redis",
@@ -92,7 +115,7 @@ fn what_is_retained_can_be_taken_back() {
     assert_eq!(namespace.retained_from.as_deref(), Some("shop"));
     assert_eq!((namespace.owner_uid, namespace.deleting), (None, None));
 
-    // Another Tenant of the same name takes it back, with the same password.
+    // Another Tenant of the same name adopts the namespace, with the same password.
     cluster.tenant.metadata.deletion_timestamp = None;
     cluster.tenant.metadata.uid = Some("uid-again".to_owned());
     cluster.tenant.status = None;
@@ -140,7 +163,7 @@ fn when_the_definition_goes_every_namespace_stays_as_it_is() {
     assert_eq!(left.retained_from.as_deref(), Some("shop"));
 }
 
-/// The label is for selecting, and someone may take it away before anything was recorded.
+/// The label is for selection, and someone may remove it before anything was recorded.
 #[test]
 fn a_namespace_without_its_label_is_still_taken_away() {
     let mut cluster = Cluster::full();
@@ -189,4 +212,52 @@ fn of_what_is_being_taken_away_nothing_is_said() {
             ("Unknown", "Deleting")
         );
     }
+}
+
+/// Returns the types that are read before a decision, in order.
+fn reads(decision: &TenantDecision) -> Vec<&'static str> {
+    let kind = |read: &LiveRead| match read {
+        LiveRead::Object { resource, .. } | LiveRead::Children { resource, .. } => resource.kind,
+    };
+    decision.confirm.iter().map(kind).collect()
+}
+
+/// C1: a silent watch of namespaces left the namespace of a Tenant with the policy `Delete` behind.
+#[test]
+fn a_tenant_is_let_go_only_after_a_live_read() {
+    const CHILDREN: [&str; 8] = [
+        "ResourceQuota",
+        "LimitRange",
+        "RoleBinding",
+        "NetworkPolicy",
+        "ConfigMap",
+        "Service",
+        "Deployment",
+        "StatefulSet",
+    ];
+    for policy in ["Delete", "Retain"] {
+        let mut cluster = Cluster::new(json!({ "deletion": { "policy": policy } }));
+        cluster.settle();
+        cluster.delete();
+        let namespace = cluster.world.namespace.take();
+        let decision = cluster.decide_unconfirmed();
+        let wanted: Vec<&str> = ["Namespace", "Pod"].into_iter().chain(CHILDREN).collect();
+        assert_eq!(reads(&decision), wanted, "{policy}");
+        assert!(matches!(cluster.decide().hold, Hold::Release { .. }));
+        // The namespace existed after all.
+        cluster.world.namespace = namespace;
+        assert_eq!(cluster.decide().hold, Hold::Keep, "{policy}");
+    }
+    // Retained objects are marked after all of them were found.
+    let mut cluster = Cluster::new(json!({ "deletion": { "policy": "Retain" } }));
+    cluster.settle();
+    cluster.delete();
+    let announced = cluster.decide();
+    cluster.record(&announced);
+    assert_eq!(reads(&cluster.decide_unconfirmed()), CHILDREN);
+    assert!(!cluster.decide().effects.is_empty());
+    // A forced deletion releases the Tenant without reads.
+    let annotations = cluster.tenant.metadata.annotations.get_or_insert_default();
+    annotations.insert(names::FORCE_DELETE.to_owned(), "true".to_owned());
+    assert_eq!(reads(&cluster.decide_unconfirmed()), [""; 0]);
 }

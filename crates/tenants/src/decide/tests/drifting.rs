@@ -40,7 +40,7 @@ fn whatever_is_deleted_is_made_again() {
     );
 }
 
-/// Made before its password is known, everything would be started twice.
+/// If workloads were created before the password is known, they would start twice.
 #[test]
 fn who_uses_the_password_waits_for_it() {
     let mut cluster = Cluster::full();
@@ -53,7 +53,7 @@ fn who_uses_the_password_waits_for_it() {
     assert_eq!(cluster.world.server.as_ref().unwrap().generation, 1);
 }
 
-/// An owner may write Secrets: that the label is gone must not stop everything else.
+/// An owner may write Secrets. A missing label must not block everything else.
 #[test]
 fn a_secret_without_its_label_is_still_ours() {
     let mut cluster = running();
@@ -63,7 +63,7 @@ fn a_secret_without_its_label_is_still_ours() {
     assert!(cluster.world.secret.unwrap().has_label);
 }
 
-/// Who copies a Deployment copies its labels, too.
+/// A copied Deployment has the same labels.
 #[test]
 fn a_copy_that_an_owner_made_is_his() {
     let mut cluster = running();
@@ -77,7 +77,7 @@ fn a_copy_that_an_owner_made_is_his() {
     assert_eq!(decision.phase, TenantPhase::Running);
 }
 
-/// Its Pods are none of ours, whatever their labels say.
+/// Pods of a copy do not belong to the Tenant, regardless of their labels.
 #[test]
 fn a_pod_is_ours_by_what_made_it() {
     let pod = |component: &str, controller: Option<(&str, &str)>| {
@@ -113,7 +113,7 @@ fn a_pod_is_ours_by_what_made_it() {
     }
 }
 
-/// What restricts is ours alone.
+/// All policies with our label are managed.
 #[test]
 fn a_policy_with_our_label_that_we_do_not_want_goes() {
     let mut cluster = running();
@@ -275,7 +275,7 @@ fn r54_no_allowed_namespace_means_nobody() {
         } else {
             json!([])
         };
-        // A rule without anyone in it would let everybody in.
+        // A rule with an empty `from` would allow everybody.
         assert_eq!(live.pointer("/spec/ingress"), Some(&wanted), "{name}");
     }
     let someone = policies(json!(["front"]));
@@ -338,7 +338,7 @@ fn a_policy_of_someone_else_is_said_at_once() {
     }
 }
 
-/// What is made can be refused: then nothing after it is done.
+/// If the API server rejects a creation, the effects after it are not applied.
 #[test]
 fn r53_what_opens_goes_before_anything_is_made() {
     let mut spec = Cluster::full_spec();

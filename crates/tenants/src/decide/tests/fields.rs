@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::cluster::Cluster;
 use crate::build::{For, Settings, children, namespace, secret};
 
-/// A spec with everything in it.
+/// Returns a spec with all fields.
 fn whole() -> Value {
     json!({
         "displayName": "Shop", "description": "Sells things", "namespace": "shop",
@@ -41,12 +41,13 @@ fn whole() -> Value {
         },
         "networkPolicy": {
             "enabled": true, "allowedNamespaces": ["ingress"],
+            // 'internet' is rejected here. It is included for the schema only.
             "ingressRules": [{
-                "from": [{ "namespace": "a" }, { "network": "10.0.0.0/8" }],
+                "from": [{ "namespace": "a" }, { "network": "10.0.0.0/8" }, { "internet": true }],
                 "ports": [{ "protocol": "TCP", "port": 1 }],
             }],
             "egressRules": [{
-                "to": [{ "namespace": "a" }, { "network": "10.0.0.0/8" }],
+                "to": [{ "namespace": "a" }, { "network": "10.0.0.0/8" }, { "internet": true }],
                 "ports": [{ "protocol": "TCP", "port": 1 }],
             }],
         },
@@ -56,17 +57,20 @@ fn whole() -> Value {
     })
 }
 
-/// What a decision reads instead of a builder, and which test shows it.
+/// Fields that a decision reads instead of a builder, with the test of each.
 const DECIDED: &[(&str, &str)] = &[
     (
         "deletion.deadline",
-        "r56_a_namespace_is_told_to_go_and_waited_for",
+        "r56_the_deadline_of_the_spec_ends_the_wait",
     ),
     ("deletion.policy", "what_is_retained_can_be_taken_back"),
     ("isolation.probe", "nobody_tries_what_nobody_asks_for"),
 ];
 
-/// All that is made of a spec.
+/// Source files of the tests in [`DECIDED`].
+const SOURCES: &[&str] = &[include_str!("deleting.rs"), include_str!("fields.rs")];
+
+/// Returns all manifests of a spec.
 fn made(spec: &Value) -> Value {
     let spec: TenantSpec = serde_json::from_value(spec.clone()).unwrap();
     let settings = Settings::default();
@@ -81,7 +85,7 @@ fn made(spec: &Value) -> Value {
     json!([all, namespace(of).body, secret(of, "p").map(|one| one.body)])
 }
 
-/// The fields that have no fields, by path; `[]` stands for the items of a list, `*` for any key.
+/// Collects the paths of all leaf fields. `[]` stands for the items of a list, `*` for any key.
 fn leaves(schema: &JSONSchemaProps, path: &str, found: &mut BTreeSet<String>) {
     let deeper = |name: &str| {
         if path.is_empty() {
@@ -108,7 +112,7 @@ fn leaves(schema: &JSONSchemaProps, path: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Each value below a path, with the words that lead to it.
+/// Returns the JSON pointer of each value at a path.
 fn values(value: &Value, path: &[&str], at: String) -> Vec<String> {
     let Some((first, rest)) = path.split_first() else {
         return vec![at];
@@ -132,7 +136,7 @@ fn values(value: &Value, path: &[&str], at: String) -> Vec<String> {
     }
 }
 
-/// Another value that the field may have.
+/// Returns another valid value of the field.
 fn other(path: &str, value: &Value) -> Value {
     let last = path.rsplit('.').next().unwrap_or_default();
     match (last, value) {
@@ -159,6 +163,12 @@ fn r57_every_field_counts() {
     let mut fields = BTreeSet::new();
     leaves(&spec, "", &mut fields);
     assert!(fields.len() > 40, "{fields:?}");
+    for (field, test) in DECIDED {
+        assert!(fields.contains(*field), "there is no field '{field}'");
+        let test = format!("#[test]\nfn {test}()");
+        let has_it = |source: &&str| source.contains(&test);
+        assert!(SOURCES.iter().any(has_it), "'{field}' has no test: {test}");
+    }
     let (whole, before) = (whole(), made(&whole()));
     for field in fields {
         if DECIDED.iter().any(|(known, _)| *known == field) {

@@ -1,7 +1,10 @@
 use api::{Reason, Timestamp, tenants::TenantPhase};
+use serde_json::json;
 
 use super::cluster::Cluster;
-use crate::view::{ClaimView, PodView, Warning};
+use api::warning::Warning;
+
+use crate::view::{ClaimView, PodView};
 
 pub(super) fn pod(component: &str, now: Timestamp) -> PodView {
     PodView {
@@ -33,8 +36,8 @@ fn warning(uid: &str, reason: &str, message: &str) -> Warning {
         object_uid: uid.to_owned(),
         reason: reason.to_owned(),
         message: message.to_owned(),
-        at: None,
         times: 1,
+        ..Warning::default()
     }
 }
 
@@ -153,7 +156,7 @@ fn a_blocker_is_named() {
             "{name}: {:?}",
             decision.verdict
         );
-        // Mended, it goes on.
+        // After the fix, the Tenant continues.
         cluster.world.pods.clear();
         cluster.world.warnings.clear();
         if let Some(server) = &mut cluster.world.server {
@@ -213,7 +216,7 @@ fn what_starts_is_not_blocked() {
     let soon = cluster.now + std::time::Duration::from_secs(1);
     assert_eq!(decision.wake, Some(soon), "nobody else wakes us");
     cluster.pass(2);
-    // It waits for its Redis, which starts.
+    // The server waits for its Redis, which is starting.
     assert_eq!(cluster.settle().phase, TenantPhase::Provisioning);
     cluster.ready("redis", 1);
     assert_eq!(cluster.settle().phase, TenantPhase::Degraded);
@@ -264,7 +267,7 @@ fn nothing_less_than_all_is_running() {
     }
 }
 
-/// The readiness of what was there before the spec was changed is not that of what is wanted.
+/// Readiness from before a change of the spec does not count for the new spec.
 #[test]
 fn r50_what_is_ready_of_another_spec_is_not_ready() {
     let mut cluster = Cluster::full();
@@ -291,4 +294,90 @@ fn r50_what_is_ready_of_another_spec_is_not_ready() {
         ("False".to_owned(), "False".to_owned())
     );
     assert_eq!(said("RedisReady"), "True", "that was not changed");
+}
+
+#[test]
+fn the_status_of_a_redis_says_how_it_stands() {
+    let redis = |cluster: &Cluster| json!(cluster.status().redis_status);
+    let mut cluster = Cluster::full();
+    cluster.settle();
+    let unseen = "its controller has not seen the change yet";
+    assert_eq!(
+        redis(&cluster),
+        json!({ "phase": "Provisioning", "message": unseen, "readyReplicas": 0, "totalReplicas": 1 })
+    );
+    cluster.ready("server", 2);
+    cluster.ready("redis", 1);
+    cluster.settle();
+    assert_eq!(
+        redis(&cluster),
+        json!({ "phase": "Running", "message": "1 of 1 ready", "readyReplicas": 1, "totalReplicas": 1 })
+    );
+    assert_eq!(
+        json!(cluster.status().server_status),
+        json!({ "phase": "Running", "message": "2 of 2 ready", "readyReplicas": 2, "totalReplicas": 2 })
+    );
+
+    cluster.world.redis.as_mut().unwrap().ready = 0;
+    let mut broken = pod("redis", cluster.now);
+    broken.waiting = waiting(
+        "ImagePullBackOff",
+        "Back-off pulling image \"x\": not found",
+    );
+    cluster.world.pods.push(broken);
+    cluster.settle();
+    let found = redis(&cluster);
+    assert_eq!(
+        (
+            &found["phase"],
+            &found["readyReplicas"],
+            &found["totalReplicas"]
+        ),
+        (&json!("Degraded"), &json!(0), &json!(1))
+    );
+    let message = found["message"].as_str().unwrap();
+    assert!(message.contains("not found"), "{message}");
+
+    cluster.world.pods.clear();
+    let mut spec = Cluster::full_spec();
+    spec["suspend"] = json!(true);
+    cluster.change(spec);
+    cluster.settle();
+    cluster.ready("redis", 0);
+    cluster.settle();
+    assert_eq!(
+        redis(&cluster),
+        json!({ "phase": "Suspended", "message": "is stopped", "readyReplicas": 0, "totalReplicas": 0 })
+    );
+}
+
+#[test]
+fn a_condition_has_the_time_of_its_last_transition() {
+    let mut cluster = Cluster::full();
+    let begin = cluster.now;
+    let since = |cluster: &Cluster, kind: &str| {
+        let known = cluster.status().progress.condition(kind).unwrap();
+        let since = known.last_transition_time.0.as_second() - begin.as_second();
+        (known.status.clone(), known.message.clone(), since)
+    };
+    cluster.settle();
+    let (_, message, _) = since(&cluster, "ServerReady");
+    cluster.pass(60);
+    cluster.ready("redis", 1);
+    cluster.ready("server", 1);
+    cluster.settle();
+    assert_eq!(since(&cluster, "RedisReady").0, "True");
+    assert_eq!(since(&cluster, "RedisReady").2, 60);
+    // One of two ready replicas changes the message, but is no transition.
+    let (status, other, moved) = since(&cluster, "ServerReady");
+    assert_ne!(message, other);
+    assert_eq!((status.as_str(), moved), ("False", 0));
+    assert_eq!(since(&cluster, "Ready").2, 0);
+    cluster.pass(60);
+    cluster.ready("server", 2);
+    cluster.settle();
+    for (kind, moved) in [("Ready", 120), ("ServerReady", 120), ("RedisReady", 60)] {
+        let (status, _, since) = since(&cluster, kind);
+        assert_eq!((status.as_str(), since), ("True", moved), "{kind}");
+    }
 }

@@ -1,6 +1,6 @@
 use api::{
     Reason,
-    decide::{Class, Effect, Fault, Input},
+    decide::{Class, Effect, Fault, Input, ResourceType},
     tenants::{TenantPhase, condition},
 };
 use serde_json::json;
@@ -11,12 +11,12 @@ use super::{
     judging::pod,
 };
 use crate::{
-    build::probe::{PLAN, POD, is_bounded_by},
+    build::probe::{PLAN, is_bounded_by},
     view::PodView,
     world::{Address, Neighbour},
 };
 
-/// A Tenant that runs, with what it asks for besides.
+/// Returns a running Tenant with these fields in its spec.
 fn running(more: &serde_json::Value) -> Cluster {
     let mut spec = Cluster::full_spec();
     for (name, value) in more.as_object().unwrap() {
@@ -45,14 +45,14 @@ fn running(more: &serde_json::Value) -> Cluster {
     cluster
 }
 
-/// The Pods that a decision makes, as they are when they have just been made.
+/// Adds the probe Pods of a decision to the world, and returns their plans.
 fn made(cluster: &mut Cluster, decision: &TenantDecision) -> Vec<(String, Vec<String>)> {
     let mut plans = Vec::new();
     for effect in &decision.effects {
         let Effect::Ensure(manifest) = effect else {
             continue;
         };
-        assert_eq!(manifest.resource, POD);
+        assert_eq!(manifest.resource, ResourceType::POD);
         let plan = manifest.body["metadata"]["annotations"][PLAN]
             .as_str()
             .unwrap();
@@ -71,7 +71,7 @@ fn made(cluster: &mut Cluster, decision: &TenantDecision) -> Vec<(String, Vec<St
     plans
 }
 
-/// Each Pod tells of each of its connections whether it passed: as wanted, but for one.
+/// Makes each Pod report the expected result of each connection, with one exception.
 fn told(cluster: &mut Cluster, except: &str) {
     for (_, pod) in &mut cluster.world.probes {
         let lines = pod.plan.as_ref().unwrap().lines().map(|line| {
@@ -137,7 +137,7 @@ fn what_is_refused_and_what_passes_proves_it() {
                 "- tcp 10.0.0.6:3030"
             ]
         );
-        // Nothing is done while they try, and nothing is known.
+        // While the Pods run, there are no effects and no result.
         let waiting = cluster.decide();
         assert_eq!(effects_of(&waiting), Vec::<String>::new());
         told(&mut cluster, except);
@@ -177,14 +177,14 @@ fn a_pod_that_tells_nothing_proves_nothing() {
         .unwrap()
         .message;
     assert!(said.contains("0/1 nodes are available"), "{said}");
-    // It is tried again.
+    // The check is repeated.
     cluster.world.probes.clear();
     assert_eq!(effects_of(&cluster.decide()), Vec::<String>::new());
     cluster.pass(61);
     assert_eq!(effects_of(&cluster.decide()).len(), 2);
 }
 
-/// The customer can fill the quota of these Pods: that must not take everything else down.
+/// The customer can use up the quota of the probe Pods. That must not break everything else.
 #[test]
 fn pods_that_are_refused_prove_nothing_and_stop_nothing() {
     let mut cluster = running(&json!({}));
@@ -201,6 +201,7 @@ fn pods_that_are_refused_prove_nothing_and_stop_nothing() {
         world: &cluster.world,
         now: cluster.now,
         fault: Some(&fault),
+        confirmed: true,
     });
     assert_eq!(effects_of(&refused), Vec::<String>::new());
     assert_eq!(refused.phase, TenantPhase::Running);
@@ -215,7 +216,7 @@ fn pods_that_are_refused_prove_nothing_and_stop_nothing() {
         status.isolation.unwrap().last_proved_at.is_none(),
         "nothing was tried"
     );
-    // Not again at once, but soon.
+    // The check is not repeated immediately, but soon.
     assert_eq!(effects_of(&cluster.decide()), Vec::<String>::new());
     cluster.pass(61);
     assert_eq!(effects_of(&cluster.decide()).len(), 2);
@@ -248,7 +249,7 @@ fn what_was_tried_must_still_be_there() {
     let first = cluster.decide();
     made(&mut cluster, &first);
     told(&mut cluster, "");
-    // The other's Redis moved: that it was refused proves nothing.
+    // The other Tenant's Redis has a new address, so the blocked connection verifies nothing.
     let neighbour = cluster.world.neighbour.as_mut().unwrap();
     neighbour.addresses[0].address = "10.0.1.77".to_owned();
     let again = cluster.decide();
@@ -258,7 +259,7 @@ fn what_was_tried_must_still_be_there() {
         "{effects:?}"
     );
     assert!(again.status.isolation.is_none());
-    // The old one is on its way: the new one has to wait for its name.
+    // The old Pod is being deleted. The new Pod has the same name and must wait.
     cluster.world.probes[0].1.is_deleting = true;
     assert_eq!(effects_of(&cluster.decide()), Vec::<String>::new());
     cluster.world.probes.remove(0);
@@ -297,7 +298,7 @@ fn a_proof_holds_for_a_day_and_for_these_policies() {
         "until then"
     );
 
-    // Someone edited a policy, and it was repaired: it was another one in between.
+    // Someone changed a policy, and it was repaired. It was different in between.
     let mut cluster = proven();
     let policy = cluster
         .world
@@ -310,14 +311,14 @@ fn a_proof_holds_for_a_day_and_for_these_policies() {
     assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofPending));
     assert_eq!(effects_of(&changed).len(), 2);
 
-    // One of someone else: no proof helps.
+    // With an unmanaged policy, no check helps.
     let mut cluster = proven();
     cluster.world.foreign_policies = vec!["by-hand".to_owned()];
     let opened = cluster.decide();
     cluster.record(&opened);
     assert_eq!(isolated(&cluster), is("False", Reason::ForeignPolicy));
 
-    // It is gone: what was tried before it came says nothing of now.
+    // The policy was deleted. A result from before the policy existed is invalid now.
     cluster.world.foreign_policies.clear();
     let again = cluster.decide();
     cluster.record(&again);
@@ -463,7 +464,7 @@ fn the_pods_that_try_from_outside_go_with_the_tenant() {
     cluster.world.namespace = None;
     let going = cluster.decide();
     assert_eq!(effects_of(&going).len(), 1);
-    // One inside is not waited for: an owner could make others for ever.
+    // We do not wait for a Pod inside, because an owner could create new ones indefinitely.
     let outside = cluster.world.settings.probe_namespace.clone();
     cluster
         .world
@@ -473,7 +474,7 @@ fn the_pods_that_try_from_outside_go_with_the_tenant() {
     assert!(cluster.is_released);
 }
 
-/// In his namespace an owner can make Pods of any name, with any labels and any last words.
+/// An owner can create Pods in the Tenant's namespace with any name, labels and termination message.
 #[test]
 fn each_side_is_believed_only_where_it_was_made() {
     let mut cluster = running(&json!({}));
@@ -505,7 +506,7 @@ fn a_proof_of_a_clock_that_is_ahead_is_none() {
     cluster.record(&decision);
     assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofPending));
 
-    // So is a time to try again.
+    // The same is true for the time of a retry.
     let mut cluster = running(&json!({}));
     cluster.world.outside_policies = vec!["default-deny".to_owned()];
     let refused = cluster.decide();

@@ -33,7 +33,7 @@ fn r55_a_foreign_namespace_is_refused_and_untouched() {
         adopt: Some("third".to_owned()),
         ..foreign()
     };
-    // An offer counts for nothing while someone has it.
+    // An offer has no effect while another Tenant owns the namespace.
     let offered_and_owned = NamespaceView {
         adopt: Some("shop".to_owned()),
         ..of_another.clone()
@@ -48,7 +48,7 @@ fn r55_a_foreign_namespace_is_refused_and_untouched() {
         assert!(decision.verdict.message.contains("'tenant-shop'"));
         assert_eq!(cluster.world.namespace, Some(namespace));
     }
-    // Neither is it touched when the Tenant goes.
+    // The deletion of the Tenant does not change the namespace either.
     cluster.delete();
     let decision = cluster.settle();
     assert_eq!(effects_of(&decision), Vec::<String>::new());
@@ -87,7 +87,7 @@ fn a_namespace_that_is_being_deleted_is_waited_for() {
     assert_eq!(effects_of(&decision), Vec::<String>::new());
     assert_eq!(decision.verdict.reason, Reason::NamespaceTerminating);
     assert_eq!(decision.verdict.state, State::Working);
-    // Gone: made again.
+    // After the deletion, the namespace is created again.
     cluster.world.namespace = None;
     cluster.world.children.clear();
     cluster.world.secret = None;
@@ -95,8 +95,8 @@ fn a_namespace_that_is_being_deleted_is_waited_for() {
     assert_eq!(effects_of(&decision)[0], "create Namespace tenant-shop");
 }
 
-/// Someone took the labels away. It is known whose it is, and nobody may be left with data that the
-/// author wanted to be deleted.
+/// Someone removed the labels. The owner is still known, and data must not remain that the author wanted to
+/// delete.
 #[test]
 fn a_namespace_without_its_label_is_still_ours() {
     let mut cluster = Cluster::full();
@@ -121,7 +121,8 @@ fn a_namespace_without_its_label_is_still_ours() {
     assert!(cluster.world.namespace.as_ref().unwrap().deleting.is_some());
 }
 
-/// Restored from a backup, a Tenant has another UID: what it had is its again when somebody says so.
+/// After a restore from a backup, a Tenant has another UID. It adopts its former objects when a user allows
+/// it.
 #[test]
 fn a_restored_tenant_takes_what_it_had() {
     let mut cluster = Cluster::full();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use api::{GROUP, Reason, names, status::condition};
 use serde_json::Value;
 
-use super::{DONE, Evidence, Outcome, Told, is_run};
+use super::{DONE, Evidence, Outcome, Told, is_ours, is_run};
 use crate::{
     audit::Entry,
     faults::{
@@ -27,8 +27,33 @@ const PATIENCE: usize = 60;
 /// What is counted by its UIDs.
 const COUNTED: [&str; 3] = ["configmaps", "jobs", "pods"];
 
-pub(super) fn other_end(found: &Outcome, baseline: &Outcome) -> Vec<String> {
-    difference(&baseline.canonical, &found.canonical)
+pub(super) fn other_end(seen: &[Seen], found: &Outcome, baseline: &Outcome) -> Vec<String> {
+    let mut words = difference(&baseline.canonical, &found.canonical);
+    words.extend(doubled(seen));
+    words
+}
+
+/// Timelines with a step that is there twice in a row: the first one went on.
+fn doubled(seen: &[Seen]) -> Vec<String> {
+    let mut words = Vec::new();
+    for one in present(seen).into_iter().filter(|one| is_ours(one)) {
+        let steps = one.object["status"]["steps"].as_array();
+        let pairs = steps.map_or(&[][..], Vec::as_slice).windows(2);
+        let is_same = |pair: &&[Value]| match pair {
+            [first, second] => {
+                first["phase"] == second["phase"] && first["attempt"] == second["attempt"]
+            }
+            _ => false,
+        };
+        for pair in pairs.filter(is_same) {
+            let phase = pair.first().map_or(&Value::Null, |step| &step["phase"]);
+            words.push(format!(
+                "{}/{} has the step {phase} twice in a row",
+                one.resource, one.name
+            ));
+        }
+    }
+    words
 }
 
 /// An Event is a hint, and a Lease nobody's object; a review is a question.
@@ -419,6 +444,24 @@ pub(super) fn leaks(evidence: &Evidence<'_>) -> Vec<String> {
                 if holds(&one.object, &canary) {
                     say(format!("{}/{}", one.resource, one.name));
                 }
+            }
+        }
+    }
+    for (number, text) in evidence.private.iter().enumerate() {
+        let mut say = |place: String| words.push(format!("private text {number} is in {place}"));
+        if let Some(line) = evidence.logs.iter().position(|line| line.contains(text)) {
+            say(format!("line {} of the log", line + 1));
+        }
+        if evidence.metrics.contains(text) {
+            say("the metrics".to_owned());
+        }
+        for one in evidence.seen {
+            let is_repeated = match one.resource.as_str() {
+                "events" => holds(&one.object, text),
+                _ => is_ours(one) && holds(&one.object["status"], text),
+            };
+            if is_repeated {
+                say(format!("{}/{}", one.resource, one.name));
             }
         }
     }

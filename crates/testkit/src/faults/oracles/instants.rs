@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use api::{GROUP, Reason, names, status::condition};
+use api::{Reason, names, status::condition};
 use serde_json::Value;
 
-use super::{agent_end, ends::epoch, is_run, which};
+use super::{agent_end, ends::epoch, is_ours, is_run, which};
 use crate::faults::witness::Seen;
 
 pub(super) fn untruths(seen: &[Seen]) -> Vec<String> {
@@ -30,11 +30,6 @@ pub(super) fn untruths(seen: &[Seen]) -> Vec<String> {
         }
     }
     words
-}
-
-fn is_ours(seen: &Seen) -> bool {
-    let version = seen.object["apiVersion"].as_str().unwrap_or_default();
-    version.split('/').next() == Some(GROUP)
 }
 
 fn generation(seen: &Seen) -> i64 {

@@ -3,15 +3,17 @@
 mod ends;
 mod green;
 mod instants;
+mod jobs;
 #[cfg(test)]
 mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    time::Duration,
 };
 
-use api::status::bounded;
+use api::{GROUP, status::bounded};
 
 use super::{canonical::Canonical, ledger::Effect, witness::Seen};
 use crate::audit::Entry;
@@ -22,6 +24,8 @@ pub const DONE: &str = "done";
 const AGENT: &str = "agent";
 /// The kinds that end.
 const RUNS: [&str; 2] = ["taskruns", "docsruns"];
+/// The first words of a violation by Jobs or Pods of one run that are at work at the same time.
+pub const TWO_AT_ONCE: &str = "two at work at the same time";
 /// Of one oracle no more is said: the rest has the same cause.
 const MOST: usize = 20;
 /// The longest words of a violation.
@@ -96,9 +100,13 @@ pub struct Evidence<'a> {
     pub metrics: &'a str,
     /// Texts that are in Secrets and nowhere else.
     pub canaries: &'a [String],
+    /// Texts that specs may have, and that no log, metric, Event or status repeats.
+    pub private: &'a [String],
     /// What only the family knows: whether the world bears out this version of an Agent that says
     /// `Ready=True` or of a run that says `Succeeded=True`, beyond its Pod and its effect.
     pub bears_out: &'a dyn Fn(&Seen) -> Result<(), String>,
+    /// How long a watch of the operator was silent at most: by this time it may notice a change later.
+    pub silence: Duration,
 }
 
 /// How a play without faults ended.
@@ -148,7 +156,10 @@ pub fn judge(evidence: &Evidence<'_>, baseline: &Outcome) -> Vec<Violation> {
     let found = Outcome::of(evidence);
     let said = [
         (Oracle::NoFalseGreen, green::false_greens(evidence)),
-        (Oracle::SameEnd, ends::other_end(&found, baseline)),
+        (
+            Oracle::SameEnd,
+            ends::other_end(evidence.seen, &found, baseline),
+        ),
         (
             Oracle::SameObjects,
             ends::other_objects(&found, baseline, ends::called_off(evidence.seen)),
@@ -157,6 +168,7 @@ pub fn judge(evidence: &Evidence<'_>, baseline: &Outcome) -> Vec<Violation> {
             Oracle::OneEffect,
             ends::other_effects(evidence, &found, baseline),
         ),
+        (Oracle::OneEffect, jobs::at_once(evidence.seen)),
         (Oracle::NothingLeft, ends::left(evidence, &found, baseline)),
         (Oracle::Quiet, ends::noise(evidence)),
         (Oracle::Quiet, ends::spam(&found, baseline)),
@@ -186,6 +198,11 @@ fn few(mut words: Vec<String>) -> Vec<String> {
         words.push(format!("and {more} more"));
     }
     words
+}
+
+fn is_ours(seen: &Seen) -> bool {
+    let version = seen.object["apiVersion"].as_str().unwrap_or_default();
+    version.split('/').next() == Some(GROUP)
 }
 
 fn is_run(seen: &Seen) -> bool {

@@ -31,6 +31,8 @@ enum Progress {
     Seen(u32),
     /// The next watch that resumes is answered with 410.
     Gone,
+    /// Nothing is delivered until then.
+    Silent(Instant),
     Over,
 }
 
@@ -193,10 +195,36 @@ impl Book {
         }
         let (index, fault) = self.watch_faults(plural).find(|(_, fault)| match fault {
             WatchFault::Stale(_) | WatchFault::Collapsed(_) => true,
-            WatchFault::Cut(_) | WatchFault::Gone(_) => false,
+            WatchFault::Cut(_) | WatchFault::Gone(_) | WatchFault::Silent(_) => false,
         })?;
         self.hit(index);
         Some(fault)
+    }
+
+    /// Returns until when the watches of this resource deliver nothing. An event about an object of the play
+    /// begins the silence, once.
+    pub(super) fn silence(
+        &mut self,
+        plural: &str,
+        is_own_event: bool,
+        now: Instant,
+    ) -> Option<Instant> {
+        if self.is_calm {
+            return None;
+        }
+        let (index, fault) = self
+            .watch_faults(plural)
+            .find(|(_, fault)| matches!(fault, WatchFault::Silent(_)))?;
+        match self.progress.get(index)? {
+            Progress::Seen(_) if is_own_event => {
+                let until = now + fault.silence();
+                self.set(index, Progress::Silent(until));
+                self.hit(index);
+                Some(until)
+            }
+            Progress::Silent(until) if now < *until => Some(*until),
+            Progress::Seen(_) | Progress::Silent(_) | Progress::Gone | Progress::Over => None,
+        }
     }
 
     /// The turn of an event has come to be delivered.
@@ -210,11 +238,13 @@ impl Book {
                 let (limit, is_gone) = match fault {
                     WatchFault::Cut(limit) => (limit, false),
                     WatchFault::Gone(limit) => (limit, true),
-                    WatchFault::Stale(_) | WatchFault::Collapsed(_) => return None,
+                    WatchFault::Stale(_) | WatchFault::Collapsed(_) | WatchFault::Silent(_) => {
+                        return None;
+                    }
                 };
                 match self.progress.get(index) {
                     Some(Progress::Seen(seen)) => Some((index, *seen, limit, is_gone)),
-                    Some(Progress::Gone | Progress::Over) | None => None,
+                    Some(Progress::Gone | Progress::Silent(_) | Progress::Over) | None => None,
                 }
             })
             .collect();
@@ -277,6 +307,8 @@ fn add<K: Eq + std::hash::Hash>(counts: &mut HashMap<K, u32>, key: K) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn asked(verb: &str, resource: &str, name: &str) -> Asked {
@@ -375,18 +407,43 @@ mod tests {
     }
 
     #[test]
+    fn a_silence_begins_with_an_event_of_the_play_and_comes_once() {
+        let begin = Instant::now();
+        let at = |second: u64| begin + Duration::from_secs(second);
+        let mut book = Book::new(vec![watch(WatchFault::Silent(15_000))]);
+        for (resource, is_own_event, second, wanted) in [
+            ("jobs", false, 1, None),
+            ("pods", true, 2, None),
+            ("jobs", true, 3, Some(18)),
+            ("pods", true, 4, None),
+            ("jobs", false, 17, Some(18)),
+            ("jobs", true, 17, Some(18)),
+            ("jobs", true, 18, None),
+            ("jobs", true, 40, None),
+        ] {
+            let until = book.silence(resource, is_own_event, at(second));
+            assert_eq!(until, wanted.map(at), "{resource} at {second} s");
+        }
+        assert_eq!(book.hits(), [true]);
+        assert_eq!(book.hold("jobs"), None);
+        assert_eq!(book.event("jobs"), Turn::Pass);
+    }
+
+    #[test]
     fn when_calm_nothing_is_done() {
         let script = vec![
             request("create", "jobs", "", 1, 9),
             watch(WatchFault::Stale(5)),
             watch(WatchFault::Cut(1)),
+            watch(WatchFault::Silent(5)),
         ];
         let mut book = Book::new(script);
         book.calm();
         let arrival = book.arrive(Instant::now(), &asked("create", "jobs", "a"), None);
         assert_eq!(arrival.unwrap().fault, None);
         assert_eq!(book.hold("jobs"), None);
+        assert_eq!(book.silence("jobs", true, Instant::now()), None);
         assert_eq!(book.event("jobs"), Turn::Pass);
-        assert_eq!(book.hits(), [false; 3]);
+        assert_eq!(book.hits(), [false; 4]);
     }
 }

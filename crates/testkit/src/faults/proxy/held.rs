@@ -94,7 +94,7 @@ impl Held {
                 let gathering = self.lines.iter().rev().find(|waiting| waiting.due > now);
                 gathering.map_or(now + milliseconds(late), |waiting| waiting.due)
             }
-            Some(WatchFault::Cut(_) | WatchFault::Gone(_)) | None => now,
+            Some(WatchFault::Cut(_) | WatchFault::Gone(_) | WatchFault::Silent(_)) | None => now,
         };
         let due = self
             .lines

@@ -39,6 +39,12 @@ impl Part {
         }
     }
 
+    /// Returns whether a line of a watch is about an object of the play. Operators also see objects of other plays.
+    pub(super) fn is_own(&self, line: &[u8]) -> bool {
+        let home = self.home.as_bytes();
+        home.is_empty() || line.windows(home.len()).any(|part| part == home)
+    }
+
     /// The address of a list or watch that shows the play's own; nothing where all is shown.
     pub(super) fn selection(&self, asked: &Asked, uri: &Uri) -> Option<Uri> {
         let is_many = matches!(asked.route.verb.as_str(), "list" | "watch");
@@ -105,6 +111,15 @@ mod tests {
             named("/api/v1/namespaces/n/configmaps/a-0123456789"),
             "a-0123456789"
         );
+    }
+
+    #[test]
+    fn lines_about_the_play_name_its_namespace() {
+        let line = br#"{"type":"ADDED","object":{"metadata":{"name":"tenant-f-bare-x7k2q-a"}}}"#;
+        assert!(part().is_own(line));
+        assert!(!part().is_own(br#"{"object":{"metadata":{"name":"tenant-f-bare-y-a"}}}"#));
+        assert!(!part().is_own(b""));
+        assert!(Part::default().is_own(b""));
     }
 
     #[test]

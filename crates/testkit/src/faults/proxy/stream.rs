@@ -124,7 +124,7 @@ impl Delivery {
             if !due.is_empty() {
                 return Some(Ok(Bytes::from(due)));
             }
-            let wake = self.held.next();
+            let wake = self.held.next().or_else(|| self.end_of_silence());
             let is_calm = *self.calm.borrow();
             match &mut self.server {
                 Server::Ended if wake.is_none() => return None,
@@ -149,8 +149,20 @@ impl Delivery {
         }
     }
 
+    /// The end of a stream is held back by a silence, too: a connection that stalls does not end.
+    fn end_of_silence(&self) -> Option<Instant> {
+        match self.server {
+            Server::Sends(_) => None,
+            Server::Ended | Server::Broke => {
+                let now = Instant::now().into_std();
+                let until = self.shared.book().silence(&self.resource, false, now);
+                until.map(Instant::from_std)
+            }
+        }
+    }
+
     fn take(&mut self, line: Vec<u8>) {
-        let kind = kind(&line, self.is_listing);
+        let (now, kind) = (Instant::now(), kind(&line, self.is_listing));
         let fault = match kind {
             Kind::Event => self.shared.book().hold(&self.resource),
             Kind::InitialEnd => {
@@ -159,7 +171,17 @@ impl Delivery {
             }
             Kind::Initial | Kind::Mark => None,
         };
-        self.held.push(line, kind, fault, Instant::now());
+        let silence = match kind {
+            Kind::Event | Kind::Mark if !self.is_listing => {
+                let is_own_event = kind == Kind::Event && self.shared.part.is_own(&line);
+                let mut book = self.shared.book();
+                book.silence(&self.resource, is_own_event, now.into_std())
+            }
+            // A listing is always true, also while events are held back.
+            Kind::Initial | Kind::InitialEnd | Kind::Event | Kind::Mark => None,
+        };
+        let earliest = silence.map_or(now, Instant::from_std);
+        self.held.push(line, kind, fault, earliest);
     }
 
     /// What may go now; what comes together goes together.

@@ -1,4 +1,4 @@
-//! A Tenant that is being deleted: by the policy that its author chose.
+//! A Tenant that is being deleted, according to its deletion policy.
 
 use api::{Reason, names};
 
@@ -12,9 +12,9 @@ use crate::{
     times,
 };
 
-/// The finalizer that holds a Tenant until its policy is carried out.
+/// The finalizer that keeps a Tenant until the deletion policy is applied.
 const FINALIZER: &str = "tenants.orchestrator.io/finalizer";
-/// What is left to be done by the operator alone takes seconds.
+/// Time in seconds that the operator's own remaining work may take. Normally it takes seconds.
 const SOON: i64 = 60;
 
 pub(super) fn find(site: Site<'_>) -> Option<Finding> {
@@ -80,7 +80,7 @@ fn others(site: Site<'_>, foreign: &[&str]) -> Finding {
     .then(site.edit("only if that is gone for good: delete its line under 'metadata.finalizers'"))
 }
 
-/// Our finalizer waits until the policy is carried out.
+/// Explains that our finalizer waits until the deletion policy is applied.
 fn ours(site: Site<'_>) -> Finding {
     let namespace = site
         .world
@@ -112,7 +112,7 @@ fn ours(site: Site<'_>) -> Finding {
     };
     let is_kept = site.tenant.deletion == "Retain";
     let sentence = if is_kept {
-        "is left as it is; the quota, roles and policies in it are taken away"
+        "stays with its quota and network policies; the RoleBinding of its owners is deleted"
     } else {
         "is about to be deleted with everything in it"
     };
@@ -144,7 +144,7 @@ fn released(site: Site<'_>) -> String {
     )
 }
 
-/// The same, unless it has taken longer than that.
+/// Returns `words`, or another text if the deletion has taken longer than [`SOON`].
 fn late(site: Site<'_>, words: &str) -> String {
     let since = site.tenant.meta.deleting.as_ref();
     let age = since.map_or(0, |at| site.world.age(at));

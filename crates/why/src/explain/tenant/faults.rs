@@ -1,5 +1,5 @@
-//! What keeps the operator itself from going on with a Tenant: the API server's answers, names that are
-//! taken, faults of ours.
+//! Problems that stop the operator itself at a Tenant: responses of the API server, names that
+//! already exist, internal errors.
 
 use api::Reason;
 
@@ -19,7 +19,7 @@ use crate::{
     world::ObjectRef,
 };
 
-/// A fault that the status tells of.
+/// Explains an error in the status.
 pub(super) fn find(site: Site<'_>) -> Option<Finding> {
     let reason = site.reason()?;
     let is_request = said::request(site.message()).is_some();
@@ -45,7 +45,7 @@ fn asker(site: Site<'_>) -> Asker<'_> {
     }
 }
 
-/// The kind that a request was about: `create rolebindings`.
+/// Returns the kind for a request such as `create rolebindings`.
 fn kind(what: &str) -> &'static str {
     let kinds = [
         ("namespaces", "Namespace"),
@@ -72,7 +72,7 @@ fn child(site: Site<'_>, what: &str, name: &str) -> ObjectRef {
     }
 }
 
-/// Something of the Tenant is not let in.
+/// Explains a rejected request for a child of the Tenant.
 fn of_request(site: Site<'_>) -> Finding {
     let request = said::request(site.message());
     let (what, name) = request.map_or(("", "?"), |request| (request.what, request.name));
@@ -128,7 +128,7 @@ fn internal(site: Site<'_>) -> Finding {
     answers::internal(&asker(site))
 }
 
-/// A name that the Tenant needs belongs to someone else.
+/// Explains a name that the Tenant needs but that belongs to another object.
 fn taken(site: Site<'_>) -> Finding {
     let message = site.message();
     let (kind, name) = said::taken(message).unwrap_or(("Secret", "tenant-redis"));

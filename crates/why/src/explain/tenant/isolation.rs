@@ -1,4 +1,4 @@
-//! Whether a Tenant that is ready is isolated: tried, not assumed.
+//! Whether a ready Tenant is isolated. The isolation is verified with real connections.
 
 use api::{
     Reason,
@@ -21,10 +21,10 @@ use crate::{
     world::{ContainerState, Meta, ObjectRef, PodView},
 };
 
-/// Pods that try connections come to their end within this time, and it is their turn within it, too.
+/// Time in seconds within which probe Pods should finish, including the wait for their turn.
 const PROOF: i64 = 300;
 
-/// Everything that the spec asks for is ready; this is how it stands with its isolation.
+/// Explains the isolation of a Tenant in which everything else is ready.
 pub(super) fn find(site: Site<'_>) -> Finding {
     if !site.tenant.has_policies {
         return disabled(site);
@@ -76,7 +76,7 @@ fn tried(site: Site<'_>) -> Command {
     )
 }
 
-/// When the last try ended.
+/// Returns the time when the last check ended.
 fn proved(site: Site<'_>) -> Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time> {
     let isolation = site.tenant.status.isolation.as_ref()?;
     isolation.last_proved_at.as_ref()
@@ -109,7 +109,7 @@ fn proven(site: Site<'_>) -> Finding {
         ))
 }
 
-/// There are no policies, by its own word.
+/// Explains a Tenant that disables its policies in the spec.
 fn disabled(site: Site<'_>) -> Finding {
     let link = Link::new(
         site.object(),
@@ -132,7 +132,7 @@ fn disabled(site: Site<'_>) -> Finding {
     .then(site.edit("set 'networkPolicy.enabled' to true"))
 }
 
-/// Policies of the namespace that are not the Tenant's.
+/// Returns the NetworkPolicies in the namespace that the Tenant does not manage.
 fn strangers(site: Site<'_>) -> Vec<&Meta> {
     let all = site.world.policies.iter().flat_map(|all| all.iter());
     all.filter(|policy| {
@@ -183,7 +183,7 @@ fn said(site: Site<'_>) -> Option<Reason> {
     Reason::from_name(&known.reason)
 }
 
-/// The status names a policy that cannot be seen: it is gone, or may not be read.
+/// Explains a policy in the status that was not found. It was deleted, or it may not be read.
 fn foreign_said(site: Site<'_>) -> Finding {
     let known = site.condition(condition::NETWORK_ISOLATED);
     let message = known.map_or("", |known| known.message.as_str());
@@ -220,7 +220,7 @@ fn foreign_said(site: Site<'_>) -> Finding {
         .then(site.look_again())
 }
 
-/// What the Tenant's isolation rests on is not there.
+/// Explains that the default-deny policy, on which the isolation depends, is missing.
 fn missing(site: Site<'_>) -> Option<Finding> {
     let mut all = site.world.policies.iter().flat_map(|all| all.iter());
     site.world.policies.as_ref()?;
@@ -247,12 +247,13 @@ fn missing(site: Site<'_>) -> Option<Finding> {
     )
 }
 
-/// A connection that ended otherwise than it must.
+/// Explains a connection with an unexpected result.
 fn connection(site: Site<'_>, reason: Reason) -> Finding {
     let isolation = site.tenant.status.isolation.as_ref();
     let all = isolation.map_or(&[] as &[Attempted], |known| known.tried.as_slice());
     let is_wrong = |one: &&Attempted| one.passed == Some(!one.wanted);
-    // What is open weighs more than what is shut.
+    // An open connection that must be blocked is more severe than a blocked one that must be
+    // allowed.
     let (open, shut): (Vec<&Attempted>, Vec<&Attempted>) =
         all.iter().filter(is_wrong).partition(|one| !one.wanted);
     let is_open = reason == Reason::PolicyNotEnforced && (!open.is_empty() || shut.is_empty());
@@ -334,7 +335,7 @@ fn connection(site: Site<'_>, reason: Reason) -> Finding {
         .then(tried(site))
 }
 
-/// A Pod that tries connections and does not come to its end.
+/// Explains a probe Pod that did not finish.
 fn failed(site: Site<'_>) -> Finding {
     let known = site.condition(condition::NETWORK_ISOLATED);
     let isolation = site.tenant.status.isolation.as_ref();
@@ -399,7 +400,7 @@ fn failed(site: Site<'_>) -> Finding {
     ))
 }
 
-/// What keeps a Pod that tries connections.
+/// Explains a probe Pod that is stuck.
 fn of_pod(site: Site<'_>, pod: &PodView) -> Option<Finding> {
     let stands = main(pod).map(|one| &one.state);
     let is_stuck = matches!(stands, Some(ContainerState::Waiting { .. }))
@@ -411,7 +412,7 @@ fn of_pod(site: Site<'_>, pod: &PodView) -> Option<Finding> {
         .flatten()
 }
 
-/// The Pods could not be made at all, or would prove nothing.
+/// Explains probe Pods that could not be created, or that would produce meaningless results.
 fn unmade(
     site: Site<'_>,
     message: &str,
@@ -462,7 +463,7 @@ fn unmade(
         at,
         since: None,
     };
-    // What the deeper link shows is not shown twice.
+    // The deeper link already contains this evidence.
     let above = |pod: Link| Link {
         health: Health::Waiting,
         evidence: Vec::new(),
@@ -519,7 +520,7 @@ fn unmade(
     }
 }
 
-/// It is being tried, or is about to be.
+/// Explains a check that is running or about to start.
 fn pending(site: Site<'_>) -> Finding {
     let known = site.condition(condition::NETWORK_ISOLATED);
     let since = known.map(|known| &known.last_transition_time);
@@ -571,7 +572,7 @@ fn pending(site: Site<'_>) -> Finding {
     }
 }
 
-/// Nobody tries it, and nothing is wrong with that.
+/// Explains a Tenant that is not checked, which is not a problem.
 fn untried(site: Site<'_>, reason: Reason, sentence: &str, advice: &str) -> Finding {
     let known = site.condition(condition::NETWORK_ISOLATED);
     let since = known.map(|known| &known.last_transition_time);

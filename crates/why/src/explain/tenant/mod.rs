@@ -1,4 +1,5 @@
-//! A Tenant: which topic explains it, and its own link at the head of the chain.
+//! A Tenant: selects the topic that explains it, and puts the Tenant's own link at the head of the
+//! chain.
 
 mod deletion;
 mod faults;
@@ -28,10 +29,10 @@ use crate::{
 };
 use site::Site;
 
-/// Why a Tenant is as it is.
+/// Explains the state of a Tenant.
 pub(super) fn explain(world: &World, tenant: &TenantView) -> Explanation {
     let site = Site { world, tenant };
-    // The order is that of a decision: what makes everything below irrelevant comes first.
+    // The order matters: a state that makes all later topics irrelevant comes first.
     let finding = undecodable(site)
         .or_else(|| deletion::find(site))
         .or_else(|| not_seen(site))
@@ -54,7 +55,8 @@ pub(super) fn explain(world: &World, tenant: &TenantView) -> Explanation {
     conclude(world, &site.object(), words, finding)
 }
 
-/// The first words: those of the status, or, where it is ready, those of its isolation.
+/// Returns the first line: the message of the status, or the message about isolation if the Tenant
+/// is ready.
 fn headline(site: Site<'_>, state: State) -> Headline {
     let progress = &site.tenant.status.progress;
     let isolated = match state {
@@ -89,7 +91,7 @@ fn headline(site: Site<'_>, state: State) -> Headline {
     }
 }
 
-/// Puts the Tenant itself in front, unless a topic did.
+/// Puts the Tenant's own link in front, unless a topic already did.
 fn with_own_link(site: Site<'_>, finding: Finding) -> Finding {
     let is_there = finding
         .links
@@ -147,7 +149,7 @@ fn with_own_link(site: Site<'_>, finding: Finding) -> Finding {
     finding.below(vec![own(site, health, &reason, &sentence)])
 }
 
-/// The Tenant's own link, with what its status says.
+/// Returns the Tenant's own link, with its status as evidence.
 fn own(site: Site<'_>, health: Health, reason: &str, sentence: &str) -> Link {
     let status = &site.tenant.status;
     let phase = status.phase.map_or("none", |phase| api::Phase::name(phase));
@@ -176,10 +178,10 @@ fn own(site: Site<'_>, health: Health, reason: &str, sentence: &str) -> Link {
     }
     if let Some(retry) = &status.progress.retry {
         let words = format!(
-            "tried {} times (class {}), next try at {}",
+            "tried {} times (class {}), {}",
             retry.attempt,
             retry.class,
-            site.world.when(&retry.next_at)
+            site.world.next_try(retry)
         );
         link = link.seen("status.retry", words, None);
     }
@@ -217,7 +219,7 @@ fn not_seen(site: Site<'_>) -> Option<Finding> {
     operator::not_seen(site.world, &looked)
 }
 
-/// Held by its own word: its server and its Redis are stopped, or are being.
+/// Explains a suspended Tenant. Its server and its Redis are stopped or are being stopped.
 fn held(site: Site<'_>) -> Option<Finding> {
     if !site.tenant.suspend {
         return None;
@@ -266,7 +268,7 @@ fn held(site: Site<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Everything that the spec asks for is there, as far as it can be seen.
+/// Explains a Tenant for which every requested object exists, as far as we can read them.
 fn stand(site: Site<'_>) -> Finding {
     let says_ready = site.tenant.status.progress.is_true(READY);
     if says_ready {
@@ -277,7 +279,7 @@ fn stand(site: Site<'_>) -> Finding {
         said,
         None | Some(Reason::Progressing | Reason::Ready | Reason::Created)
     );
-    // What was in the way is not any more: the operator says so in a moment.
+    // The earlier problem no longer exists. The operator will report that in a moment.
     let (sentence, advice) = if is_vague {
         (
             "its namespace and what belongs in it are being set up",
@@ -302,7 +304,7 @@ fn stand(site: Site<'_>) -> Finding {
     finding
 }
 
-/// Causes that a status names, and that a look at the cluster must show, too.
+/// Causes in a status that must also be visible in the cluster.
 const CAUSES: &[Reason] = &[
     Reason::NamespaceTaken,
     Reason::NamespaceTerminating,
@@ -319,7 +321,7 @@ const CAUSES: &[Reason] = &[
     Reason::Suspended,
 ];
 
-/// Whether a word of a link stands for this reason of the status, which is less exact.
+/// Returns whether the reason of a link is a more exact form of this reason in the status.
 fn is_label_of(label: &str, reason: Reason) -> bool {
     let finer = [
         (Reason::SecretNotFound, "ConfigMapNotFound"),
@@ -334,8 +336,8 @@ fn is_label_of(label: &str, reason: Reason) -> bool {
     label == reason.name() || finer.contains(&(reason, label))
 }
 
-/// The status names a cause that the cluster does not show any more, or none although something
-/// blocks.
+/// Returns whether the status is outdated. It is if its cause no longer exists in the cluster, or
+/// if it has no cause although something blocks.
 fn is_outdated(site: Site<'_>, finding: &Finding) -> bool {
     let Some(said) = site.reason() else {
         return false;
@@ -371,7 +373,7 @@ fn is_outdated(site: Site<'_>, finding: &Finding) -> bool {
     }
 }
 
-/// Whatever else is wrong with it: that it is open must not be missed.
+/// Returns a note about missing isolation. The user must not miss it because of another problem.
 fn not_isolated(site: Site<'_>, finding: &Finding) -> Option<Note> {
     let known = site.condition(condition::NETWORK_ISOLATED)?;
     let is_told = match finding.state {

@@ -1,4 +1,4 @@
-//! Whose the namespace is that a Tenant asks for.
+//! The ownership of the namespace that a Tenant requests.
 
 use api::{Reason, names};
 
@@ -12,10 +12,11 @@ use crate::{
     world::NamespaceView,
 };
 
-/// The operator takes or makes a namespace within this time.
+/// Time in seconds within which the operator creates or adopts a namespace.
 const SOON: i64 = 30;
 
-/// What is wrong with the namespace; `None` if it is the Tenant's and stays, or is not known.
+/// Explains a problem with the namespace. Returns `None` if the Tenant owns the namespace and it is
+/// not being deleted, or if nothing is known.
 pub(super) fn find(site: Site<'_>) -> Option<Finding> {
     let Some(namespace) = &site.world.namespace else {
         return match site.exists("Namespace", site.namespace()) {
@@ -33,7 +34,8 @@ pub(super) fn find(site: Site<'_>) -> Option<Finding> {
     let is_offered = offers
         .iter()
         .any(|tenant| tenant.as_deref() == Some(site.name()));
-    // One of the same name may have had it: restored from a backup, a Tenant is another.
+    // A former Tenant of the same name may have owned the namespace. A restored Tenant has another
+    // UID.
     let is_free = namespace.meta.run_uid.is_none()
         || namespace.meta.run_name.as_deref() == Some(&*names::label_value(site.name()));
     if is_offered && is_free {
@@ -69,7 +71,7 @@ fn absent(site: Site<'_>) -> Finding {
     finding
 }
 
-/// It may not be read: what the status says of it counts.
+/// Explains a namespace that may not be read, by the reason in the status.
 fn unread(site: Site<'_>) -> Option<Finding> {
     let reason = site.reason()?;
     let (health, advice) = if reason == Reason::NamespaceTaken {
@@ -143,7 +145,7 @@ fn offered(site: Site<'_>, namespace: &NamespaceView) -> Finding {
     finding
 }
 
-/// Whose it is, in words.
+/// Describes the owner of the namespace.
 fn whose(site: Site<'_>, namespace: &NamespaceView) -> String {
     let meta = &namespace.meta;
     let is_of_tenant = meta.run_kind.as_deref() == Some("Tenant") && meta.run_uid.is_some();

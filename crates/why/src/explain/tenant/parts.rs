@@ -1,4 +1,5 @@
-//! A Tenant's Redis and server: from the Deployment or StatefulSet down to what keeps its Pods.
+//! A Tenant's Redis and server: from the Deployment or StatefulSet down to the problems of its
+//! Pods.
 
 use std::cmp::Reverse;
 
@@ -22,7 +23,7 @@ use crate::{
     world::{ObjectRef, PodView, WorkloadView},
 };
 
-/// A part that a Tenant can have.
+/// A component that a Tenant can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Redis,
@@ -30,10 +31,10 @@ pub(super) enum Part {
 }
 
 impl Part {
-    /// The Redis first: the server may wait for it.
+    /// Redis comes first, because the server may wait for it.
     const ALL: [Self; 2] = [Self::Redis, Self::Server];
 
-    /// The name of everything that belongs to it, and its field of the spec.
+    /// Returns the name of the component's objects, which is also its field in the spec.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Redis => "redis",
@@ -55,7 +56,8 @@ impl Part {
         }
     }
 
-    /// How many of it the spec asks for; `None` if it asks for none at all.
+    /// Returns the number of requested replicas, or `None` if the spec does not request the
+    /// component.
     fn wanted(self, site: Site<'_>) -> Option<i32> {
         match self {
             Self::Redis => site.tenant.redis.as_ref().map(|_| 1),
@@ -72,8 +74,8 @@ impl Part {
     }
 }
 
-/// The part that keeps the Tenant from being ready: one that something blocks before one that is only
-/// on its way.
+/// Explains the component that keeps the Tenant from being ready. A blocked component comes before
+/// one that is just starting.
 pub(super) fn find(site: Site<'_>) -> Option<Finding> {
     let mut found: Vec<(Part, Finding)> = Part::ALL
         .into_iter()
@@ -100,7 +102,7 @@ pub(super) fn find(site: Site<'_>) -> Option<Finding> {
     Some(first)
 }
 
-/// What keeps a part from being ready; `None` if it is, or is not asked for.
+/// Explains why a component is not ready. Returns `None` if it is ready or not requested.
 fn look(site: Site<'_>, part: Part) -> Option<Finding> {
     let wanted = part.wanted(site)?;
     let Some(workload) = site.workload(part.name()) else {
@@ -149,7 +151,7 @@ fn object(site: Site<'_>, part: Part) -> ObjectRef {
     site.here(part.kind(), part.name())
 }
 
-/// The link of the Deployment or StatefulSet.
+/// Returns the link of the Deployment or StatefulSet.
 fn own(site: Site<'_>, part: Part, workload: &WorkloadView, reason: impl ToString) -> Link {
     Link::new(
         object(site, part),
@@ -167,7 +169,8 @@ fn own(site: Site<'_>, part: Part, workload: &WorkloadView, reason: impl ToStrin
     )
 }
 
-/// It is not there, or may not be read: then the status is all that is known.
+/// Explains a component that does not exist, or that may not be read. In that case only the status
+/// is known.
 fn unseen(site: Site<'_>, part: Part) -> Option<Finding> {
     let object = object(site, part);
     if site.exists(part.kind(), part.name()) == Some(false) {
@@ -218,7 +221,7 @@ fn unseen(site: Site<'_>, part: Part) -> Option<Finding> {
     )
 }
 
-/// What the newest Pods that are not ready say.
+/// Explains the problem of the newest Pod that is not ready.
 fn of_pods(site: Site<'_>, part: Part) -> Option<Finding> {
     let mut pods: Vec<&PodView> = unready(site, part).collect();
     pods.sort_by_key(|pod| Reverse(pod.meta.created.clone()));
@@ -232,7 +235,7 @@ fn unready(site: Site<'_>, part: Part) -> impl Iterator<Item = &PodView> {
     })
 }
 
-/// No Pod says anything: its controller may have been refused one.
+/// Explains a missing Pod: the API server may have rejected the controller's request.
 fn not_made(site: Site<'_>, part: Part, workload: &WorkloadView) -> Option<Finding> {
     let event = site
         .world
@@ -264,7 +267,7 @@ fn not_made(site: Site<'_>, part: Part, workload: &WorkloadView) -> Option<Findi
             site.world.ago(at)
         ),
     );
-    // A StatefulSet makes the claim of a Pod before the Pod.
+    // A StatefulSet creates the claim of a Pod before the Pod.
     let what = if message.contains("persistentvolumeclaims") {
         "PersistentVolumeClaim"
     } else {
@@ -280,7 +283,7 @@ fn not_made(site: Site<'_>, part: Part, workload: &WorkloadView) -> Option<Findi
     Some(refused::explain(site, Some(part.name()), &refusal, link))
 }
 
-/// A Pod that starts, or one that has to go before another can come.
+/// Explains a Pod that is starting, or a Pod that has to stop before the next one can start.
 fn on_the_way(site: Site<'_>, part: Part) -> Option<Finding> {
     let newest = unready(site, part).max_by_key(|pod| pod.meta.created.clone());
     if let Some(pod) = newest {
@@ -304,7 +307,7 @@ fn on_the_way(site: Site<'_>, part: Part) -> Option<Finding> {
     )
 }
 
-/// Nothing is known to be wrong, and it is not as it should be.
+/// Explains a component that is not ready although no problem is known.
 fn rest(
     site: Site<'_>,
     part: Part,

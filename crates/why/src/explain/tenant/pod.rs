@@ -23,13 +23,13 @@ use crate::{
     world::{ContainerState, ContainerView, PodView},
 };
 
-/// A program that has run for so long and does not answer its probe is not only starting. A Pod that
-/// has no node or no volume for so long does not just find one.
+/// Time in seconds after which a Pod is no longer just starting. It applies to a program that fails
+/// its probe, and to a Pod without a node or volume.
 pub(super) const STARTING: i64 = 5;
-/// A Redis that has been ready for so long is known to the cluster's DNS.
+/// Time in seconds after which the cluster's DNS should know a ready Redis.
 const REACHED: i64 = 10;
 
-/// What keeps a Pod from being ready; `None` if it may just be starting.
+/// Explains why a Pod is not ready, or returns `None` if it may just be starting.
 pub(super) fn find(site: Site<'_>, of: Part, pod: &PodView) -> Option<Finding> {
     lost(site, of, pod)
         .or_else(|| container(site, pod))
@@ -38,7 +38,7 @@ pub(super) fn find(site: Site<'_>, of: Part, pod: &PodView) -> Option<Finding> {
         .or_else(|| unmounted(site, pod))
 }
 
-/// On a node that does not answer nobody knows how it stands.
+/// Explains a Pod on an unready node. The state of such a Pod is unknown.
 fn lost(site: Site<'_>, of: Part, pod: &PodView) -> Option<Finding> {
     let node = site.world.node(pod.node.as_deref()?)?;
     if node.is_ready() {
@@ -55,7 +55,7 @@ fn lost(site: Site<'_>, of: Part, pod: &PodView) -> Option<Finding> {
     )
     .seen("spec.nodeName", &node.name, pod.meta.created.as_ref());
     let meanwhile = match of {
-        // Two of it must not write to one volume.
+        // Two Redis Pods must not write to one volume.
         Part::Redis => {
             "; before that no other Redis starts, because the first may still be at work"
         }
@@ -91,7 +91,7 @@ fn container(site: Site<'_>, pod: &PodView) -> Option<Finding> {
     }
 }
 
-/// The kubelet's word and sentence about a container that waits.
+/// Returns the kubelet's reason and message about a waiting container.
 fn words(container: &ContainerView) -> (String, &str) {
     match &container.state {
         ContainerState::Waiting { reason, message } => (
@@ -104,7 +104,8 @@ fn words(container: &ContainerView) -> (String, &str) {
     }
 }
 
-/// A container's state has no time: that of the newest warning about the Pod, or the Pod's.
+/// Returns the time of the newest warning about the Pod, otherwise the Pod's creation time. A
+/// container's state itself has no time.
 fn seen_last<'a>(site: Site<'a>, pod: &'a PodView) -> Option<&'a Time> {
     let reasons = ["Failed", "BackOff", "InspectFailed", "ErrImageNeverPull"];
     let warning = site.world.warning(&pod.meta.uid, &reasons);
@@ -113,7 +114,7 @@ fn seen_last<'a>(site: Site<'a>, pod: &'a PodView) -> Option<&'a Time> {
         .or(pod.meta.created.as_ref())
 }
 
-/// The Pod's link with what the kubelet says of its container.
+/// Returns the Pod's link with the kubelet's message about its container.
 fn wrong(
     site: Site<'_>,
     pod: &PodView,
@@ -176,7 +177,7 @@ fn image(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding {
         .then(site.look_again())
 }
 
-/// The image of the Pods that try connections is the operator's.
+/// Explains an image problem of a probe Pod. Its image comes from the operator's configuration.
 fn of_probe(site: Site<'_>, pod: &PodView, mut link: Link) -> Finding {
     link.health = Health::Waiting;
     let image = main(pod).map_or("?", |one| one.image.as_str());
@@ -229,7 +230,7 @@ fn root(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding {
     .then(site.edit(&format!("name another '{}.image'", part(pod))))
 }
 
-/// A Secret or ConfigMap of the environment that is not there.
+/// Explains a missing Secret or ConfigMap of an environment variable.
 fn missing(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding {
     let (source, message) = words(container);
     let Some((kind, name, key)) = missing_thing(message) else {
@@ -287,7 +288,7 @@ fn missing(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding 
         .newer()
         .then(site.look_again());
     }
-    // The operator makes this one itself, with a password that nobody else knows.
+    // The operator creates this Secret itself, with a password that nobody else knows.
     if name == "tenant-redis" {
         return Finding::new(
             State::Waiting,
@@ -340,7 +341,7 @@ fn not_startable(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Fi
         .then(site.edit(&format!("correct '{}.image'", part(pod))))
 }
 
-/// A program that ended, and is started again.
+/// Explains a program that ended and is restarted.
 fn crashing(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding {
     let ended = match (&container.state, &container.before) {
         (ended @ ContainerState::Ended { .. }, _) | (_, Some(ended)) => Some(ended),
@@ -422,14 +423,14 @@ fn crashing(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding
         .then(site.edit(&format!("change '{field}'")))
 }
 
-/// A program that runs and does not answer its probe.
+/// Explains a program that runs but fails its probe.
 fn unanswered(site: Site<'_>, of: Part, pod: &PodView) -> Option<Finding> {
     let container = main(pod)?;
     let ContainerState::Running { since } = &container.state else {
         return None;
     };
     let since = since.as_ref().or(pod.meta.created.as_ref());
-    if since.is_some_and(|at| site.world.age(at) <= STARTING) {
+    if since.is_some_and(|at| site.world.age(at) < STARTING) {
         return None;
     }
     let event = site.world.warning(&pod.meta.uid, &["Unhealthy"])?;
@@ -473,7 +474,8 @@ fn unanswered(site: Site<'_>, of: Part, pod: &PodView) -> Option<Finding> {
     )
 }
 
-/// A server that waits for its Redis, or has just got it, is not what is wrong.
+/// Returns whether the server waits for its Redis, or the Redis has only just become ready. Then
+/// the server itself is not the problem.
 fn waits_for_redis(site: Site<'_>) -> bool {
     if site.tenant.redis.is_none() {
         return false;
@@ -487,7 +489,7 @@ fn waits_for_redis(site: Site<'_>) -> bool {
     is_new || redis.is_none_or(|redis| redis.ready < 1)
 }
 
-/// What the kubelet and the attacher say about volumes of a Pod that has a node.
+/// Explains the messages of the kubelet and the attacher about the volumes of a scheduled Pod.
 fn unmounted(site: Site<'_>, pod: &PodView) -> Option<Finding> {
     let reasons = ["FailedMount", "FailedAttachVolume", "FailedMapVolume"];
     let event = site.world.warning(&pod.meta.uid, &reasons)?;
@@ -527,7 +529,7 @@ fn unmounted(site: Site<'_>, pod: &PodView) -> Option<Finding> {
     )
 }
 
-/// Nothing is wrong so far.
+/// Explains a Pod that is starting without a problem so far.
 pub(super) fn starting(site: Site<'_>, pod: &PodView) -> Finding {
     let container = main(pod);
     let state = container.map_or(&ContainerState::Unknown, |one| &one.state);

@@ -1,5 +1,5 @@
-//! Something of a Tenant that the API server does not let in: its own quota, others' quotas, limits,
-//! rules of the cluster.
+//! An object of a Tenant that the API server rejects: the Tenant's own quota, other quotas, limits,
+//! admission rules.
 
 use api::Reason;
 
@@ -17,16 +17,16 @@ use crate::{
     world::ObjectRef,
 };
 
-/// What a change of the Tenant means.
+/// The effect of a change of the Tenant.
 pub(super) const AFTER_EDIT: &str = "A change of the Tenant counts by itself.";
 const WHOSE: &str = "the Tenant";
 
-/// The quotas that the operator makes.
+/// The quotas that the operator creates.
 const OURS: &[&str] = &["tenant", "tenant-objects"];
-/// That of the Pods which try connections: nobody can change it.
+/// The quota for the probe Pods, which nobody can change.
 const PROBES: &str = "tenant-probes";
 
-/// The field of a Tenant that a resource of its quota comes from.
+/// Returns the field of a Tenant from which a resource of its quota is derived.
 fn field(resource: &str) -> Option<&'static str> {
     let fields = [
         ("requests.cpu", "resources.cpu.request"),
@@ -40,8 +40,8 @@ fn field(resource: &str) -> Option<&'static str> {
     known.map(|(_, field)| *field)
 }
 
-/// What a refusal means; `above` is the link of what was to be made. `part` is the part of the Tenant
-/// that it belongs to.
+/// Explains a rejection. `above` is the link of the object that was to be created. `part` is the
+/// component that the object belongs to.
 pub(super) fn explain(
     site: Site<'_>,
     part: Option<&str>,
@@ -81,7 +81,8 @@ pub(super) fn explain(
     finding.below(vec![above])
 }
 
-/// `'resources.pods.limit'`, or what a quota of someone else counts.
+/// Explains a rejection by a quota. The quota follows from the Tenant's own fields such as
+/// `'resources.pods.limit'`, is the quota for probe Pods, or is unmanaged.
 fn quota(site: Site<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> Finding {
     let known = exceeded(site.world, refusal.message);
     let name = known.name;

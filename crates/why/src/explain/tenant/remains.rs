@@ -1,4 +1,4 @@
-//! What is left in a namespace that is being deleted, and what holds it.
+//! The objects that remain in a namespace that is being deleted, and the finalizers that keep them.
 
 use api::Reason;
 
@@ -12,10 +12,10 @@ use crate::{
     world::{ConditionView, NamespaceView, ObjectRef, OtherView, PodView},
 };
 
-/// What takes longer than this to go is held by something.
+/// Time in seconds after which a deletion is considered blocked.
 const PATIENCE: i64 = 60;
 
-/// The conditions by which the namespace controller says what it waits for.
+/// The conditions in which the namespace controller reports the remaining objects.
 const HOLDS: &[&str] = &[
     "NamespaceContentRemaining",
     "NamespaceFinalizersRemaining",
@@ -23,7 +23,8 @@ const HOLDS: &[&str] = &[
     "NamespaceDeletionDiscoveryFailure",
 ];
 
-/// A namespace that is being deleted, down to what holds it. `whose` ends the sentence about it.
+/// Explains a namespace that is being deleted, down to the object that blocks the deletion. `whose`
+/// is the end of the sentence about the namespace.
 pub(super) fn find(
     site: Site<'_>,
     namespace: &NamespaceView,
@@ -66,7 +67,7 @@ fn of_namespace(site: Site<'_>, namespace: &NamespaceView, reason: Reason, whose
     link
 }
 
-/// Nothing deeper is known: the namespace's own words are all there is.
+/// Explains the deletion by the namespace's own conditions, because nothing deeper is known.
 fn alone(site: Site<'_>, namespace: &NamespaceView, mut link: Link) -> Finding {
     let age = namespace
         .deleting
@@ -97,7 +98,7 @@ fn alone(site: Site<'_>, namespace: &NamespaceView, mut link: Link) -> Finding {
         ))
 }
 
-/// A part of the API that does not answer keeps every namespace from going.
+/// Explains an API group that does not respond. It blocks the deletion of every namespace.
 fn undiscovered(site: Site<'_>, namespace: &NamespaceView) -> Option<Finding> {
     let known = holds(namespace).find(|known| known.kind == "NamespaceDeletionDiscoveryFailure")?;
     let name = said::stale_group(&known.message);
@@ -133,7 +134,7 @@ fn undiscovered(site: Site<'_>, namespace: &NamespaceView) -> Option<Finding> {
     })
 }
 
-/// Something that a finalizer holds.
+/// Explains an object that is kept by a finalizer.
 fn held(site: Site<'_>) -> Option<Finding> {
     let mut all: Vec<&OtherView> = site
         .world
@@ -141,7 +142,7 @@ fn held(site: Site<'_>) -> Option<Finding> {
         .iter()
         .filter(|one| !one.meta.finalizers.is_empty())
         .collect();
-    // That of a claim goes when its Pod does: what holds the Pod is behind it.
+    // The finalizer of a claim is removed with its Pod, so the cause is behind the Pod.
     let is_plain = |one: &&OtherView| {
         let own = |name: &String| name == "kubernetes.io/pvc-protection";
         one.meta.finalizers.iter().all(own)
@@ -227,7 +228,7 @@ fn is_here(site: Site<'_>, pod: &PodView) -> bool {
     pod.meta.namespace == site.namespace()
 }
 
-/// A Pod that has not stopped, and the node that does not let it.
+/// Explains a Pod that has not stopped, and a node that prevents it.
 fn of_pod(site: Site<'_>) -> Option<Finding> {
     let pods = site.world.pods.iter().filter(|pod| is_here(site, pod));
     let pod = pods.max_by_key(|pod| (pod.may_run(), pod.meta.created.clone()))?;
@@ -260,7 +261,7 @@ fn of_pod(site: Site<'_>) -> Option<Finding> {
     )
 }
 
-/// The link of a Pod that has to stop.
+/// Returns the link of a Pod that has to stop.
 pub(super) fn stopping(site: Site<'_>, pod: &PodView, reason: Reason) -> Link {
     let node = pod
         .node
@@ -297,7 +298,7 @@ pub(super) fn stopping(site: Site<'_>, pod: &PodView, reason: Reason) -> Link {
         .seen("status.phase", &pod.phase, Some(&site.world.now))
 }
 
-/// Things without a finalizer: the namespace controller is at them.
+/// Explains objects without a finalizer, which the namespace controller is still deleting.
 fn left(site: Site<'_>) -> Option<Finding> {
     let all = &site.world.left;
     let first = all.iter().min_by_key(|one| one.meta.deleting.clone())?;

@@ -1,4 +1,4 @@
-//! A Pod of a Tenant that has no node: for want of its volume, or of room.
+//! A Pod of a Tenant that has no node, because its volume or the capacity is missing.
 
 use api::Reason;
 
@@ -17,7 +17,7 @@ use crate::{
     world::PodView,
 };
 
-/// A Pod without a node: for want of its volume, or of room.
+/// Explains a Pod without a node, because its volume or the capacity is missing.
 pub(super) fn unplaced(site: Site<'_>, of: Part, pod: &PodView) -> Option<Finding> {
     let said = pod
         .condition("PodScheduled")
@@ -28,7 +28,7 @@ pub(super) fn unplaced(site: Site<'_>, of: Part, pod: &PodView) -> Option<Findin
             .meta
             .created
             .as_ref()
-            .is_some_and(|at| site.world.age(at) <= STARTING);
+            .is_some_and(|at| site.world.age(at) < STARTING);
         let is_quiet = site.world.warnings(&claim.meta.uid).is_empty();
         if is_new && is_quiet {
             return None;
@@ -47,7 +47,7 @@ pub(super) fn unplaced(site: Site<'_>, of: Part, pod: &PodView) -> Option<Findin
         return Some(volume::pending(site, claim).below(vec![above]));
     }
     let since = said.since.as_ref().or(pod.meta.created.as_ref());
-    if since.is_some_and(|at| site.world.age(at) <= STARTING) {
+    if since.is_some_and(|at| site.world.age(at) < STARTING) {
         return None;
     }
     let parts = place::parts(&said.message);
@@ -105,7 +105,7 @@ pub(super) fn unplaced(site: Site<'_>, of: Part, pod: &PodView) -> Option<Findin
     )
 }
 
-/// What would make room.
+/// Returns advice on how to free capacity.
 fn room(site: Site<'_>, pod: &PodView, parts: &[place::Part]) -> String {
     let field = part(pod);
     let is = |wanted: fn(&What) -> bool| parts.iter().any(|part| wanted(&part.what));

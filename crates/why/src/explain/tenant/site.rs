@@ -1,4 +1,4 @@
-//! A Tenant with what was read about it, and the questions that explanations ask.
+//! A Tenant with its world, and helper functions for the explanations.
 
 use api::{Reason, names, status::condition::READY};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -32,7 +32,7 @@ impl<'a> Site<'a> {
         ObjectRef::cluster("Tenant", self.name())
     }
 
-    /// Its namespace as an object.
+    /// Returns a reference to the Tenant's namespace.
     pub(super) fn place(self) -> ObjectRef {
         ObjectRef::cluster("Namespace", self.namespace())
     }
@@ -45,7 +45,7 @@ impl<'a> Site<'a> {
         self.tenant.status.progress.condition(kind)
     }
 
-    /// The reason of its main condition.
+    /// Returns the reason of the main condition.
     pub(super) fn reason(self) -> Option<Reason> {
         Reason::from_name(&self.condition(READY)?.reason)
     }
@@ -59,7 +59,7 @@ impl<'a> Site<'a> {
         self.tenant.status.progress.last_updated.as_ref()
     }
 
-    /// The Pods of a part of it.
+    /// Returns the Pods of a component.
     pub(super) fn pods(self, component: &str) -> impl Iterator<Item = &'a PodView> {
         self.world.pods.iter().filter(move |pod| {
             pod.meta.namespace == self.tenant.namespace
@@ -67,7 +67,7 @@ impl<'a> Site<'a> {
         })
     }
 
-    /// The Pods that try its connections, from inside and from outside.
+    /// Returns the Pods that probe the Tenant's connections, from inside and from outside.
     pub(super) fn probes(self) -> impl Iterator<Item = &'a PodView> {
         let pods = self.world.pods.iter();
         pods.filter(|pod| pod.meta.component.as_deref() == Some("probe"))
@@ -78,7 +78,8 @@ impl<'a> Site<'a> {
         all.into_iter().find(|known| known.meta.name == name)
     }
 
-    /// What its Service leads to; `None` if that is not known.
+    /// Returns the numbers of ready and unready endpoints of a Service, or `None` if they may not
+    /// be read.
     pub(super) fn endpoints(self, service: &str) -> Option<(usize, usize)> {
         if !self.may_read("endpointslices") {
             return None;
@@ -90,12 +91,12 @@ impl<'a> Site<'a> {
         }))
     }
 
-    /// Whether something carries this Tenant's UID.
+    /// Returns whether an object carries this Tenant's UID.
     pub(super) fn is_ours(self, meta: &Meta) -> bool {
         meta.run_uid.as_deref() == Some(&*names::label_value(&self.tenant.meta.uid))
     }
 
-    /// Whether a namespace is this very Tenant's.
+    /// Returns whether this Tenant owns the namespace.
     pub(super) fn is_own(self, namespace: &NamespaceView) -> bool {
         if namespace.meta.run_uid.is_some() {
             return self.is_ours(&namespace.meta);
@@ -104,7 +105,7 @@ impl<'a> Site<'a> {
         namespace.meta.retained_from.is_none() && known == Some(&namespace.meta.uid)
     }
 
-    /// Whether nobody was kept from reading this, such as `pods`.
+    /// Returns whether no read of this resource was forbidden, such as `pods`.
     pub(super) fn may_read(self, what: &str) -> bool {
         scene::may_read(self.world, what)
     }
@@ -121,7 +122,8 @@ impl<'a> Site<'a> {
         commands::again("Tenant", self.name(), "")
     }
 
-    /// The log of a part's container, or that of the one before.
+    /// Returns the command that prints the log of a component's container, or of its previous
+    /// instance.
     pub(super) fn logs(self, pod: &PodView, is_before: bool) -> Command {
         let container = main(pod).map_or("", |one| one.name.as_str());
         let (flag, purpose) = if is_before {
@@ -139,20 +141,20 @@ impl<'a> Site<'a> {
     }
 }
 
-/// The container that counts: it has its part's name, others are put in by someone.
+/// Returns the main container, which has its component's name. Other containers were injected.
 pub(super) fn main(pod: &PodView) -> Option<&ContainerView> {
     let named = pod.meta.component.as_deref().unwrap_or_default();
     let by_name = pod.containers.iter().find(|one| one.name == named);
     by_name.or_else(|| pod.containers.first())
 }
 
-/// Whether it is ready, by its own word.
+/// Returns whether the Pod's condition `Ready` is true.
 pub(super) fn is_ready(pod: &PodView) -> bool {
     pod.condition("Ready")
         .is_some_and(|known| known.status == "True")
 }
 
-/// The field of the spec that asks for a part.
+/// Returns the field of the spec that requests the Pod's component.
 pub(super) fn part(pod: &PodView) -> &str {
     pod.meta.component.as_deref().unwrap_or("server")
 }

@@ -1,4 +1,4 @@
-//! The volume of a Redis: a claim that stays pending, or is smaller than what is asked for.
+//! The volume of a Redis: a claim that stays pending, or is smaller than requested.
 
 use api::Reason;
 
@@ -20,7 +20,7 @@ pub(super) fn claim(site: Site<'_>) -> Option<&ClaimView> {
     claims.into_iter().find(|claim| claim.meta.name == CLAIM)
 }
 
-/// A claim that was there before, and is smaller than what is asked for.
+/// Explains a claim that already existed and is smaller than requested.
 pub(super) fn mismatch(site: Site<'_>) -> Option<Finding> {
     let wanted = &site.tenant.redis.as_ref()?.size;
     let claim = claim(site)?;
@@ -57,7 +57,7 @@ pub(super) fn mismatch(site: Site<'_>) -> Option<Finding> {
     )
 }
 
-/// A claim without a volume.
+/// Explains a claim without a volume.
 pub(super) fn pending(site: Site<'_>, claim: &ClaimView) -> Finding {
     let object = site.here("PersistentVolumeClaim", &claim.meta.name);
     let class = claim.class.as_deref().unwrap_or_default();
@@ -171,7 +171,7 @@ pub(super) fn pending(site: Site<'_>, claim: &ClaimView) -> Finding {
     )
     .link(link)
     .then(look);
-    // Who may not see things of all namespaces cannot look for them there.
+    // A user who may not list objects of all namespaces cannot run this command.
     if !site.may_read("leases") {
         return finding;
     }

@@ -2,29 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{names, quantity};
-use serde_json::{Value, json};
+use api::names;
+use serde_json::json;
 use testkit::faults::witness::{Change, Seen};
 
-use super::{LATE, View, is_deleting, is_of, is_probe, namespace, wanted_namespace};
-
-/// Whether an object is as it must be.
-type Check = Box<dyn Fn(&Value) -> bool>;
-
-/// Something that a Tenant must have before it is ready.
-struct Wanted {
-    resource: &'static str,
-    name: String,
-    check: Check,
-}
-
-fn wanted(resource: &'static str, name: &str, check: impl Fn(&Value) -> bool + 'static) -> Wanted {
-    Wanted {
-        resource,
-        name: name.to_owned(),
-        check: Box::new(check),
-    }
-}
+use super::{
+    View,
+    expected::{Wanted, expected, wanted},
+    is_deleting, is_of, is_probe, namespace, wanted_namespace,
+};
 
 fn is_current(tenant: &Seen) -> bool {
     let (status, metadata) = (&tenant.object["status"], &tenant.object["metadata"]);
@@ -115,7 +101,7 @@ fn wrong(view: &View<'_>, tenant: &Seen, wanted: &Wanted, place: &str) -> Option
         ),
         (Some(_), Some(bad)) => {
             let since = tenant.at.saturating_duration_since(bad.at);
-            (since > LATE).then(|| {
+            (since > view.late).then(|| {
                 let since = since.as_secs();
                 format!("{resource}/{name} was not as it must be for {since} s")
             })
@@ -149,7 +135,7 @@ fn too_many(view: &View<'_>, tenant: &Seen, place: &str, all: &[Wanted]) -> Vec<
             && !is_deleting(last)
             && !names.contains(last.name.as_str());
         let first = versions.first().map_or(tenant.at, |first| first.at);
-        if is_extra && tenant.at.saturating_duration_since(first) > LATE {
+        if is_extra && tenant.at.saturating_duration_since(first) > view.late {
             words.push(format!(
                 "networkpolicies/{} is there, and nobody asks for it",
                 last.name
@@ -168,166 +154,6 @@ fn spec_is_old(view: &View<'_>, tenant: &Seen) -> bool {
     of_it
         .next()
         .is_some_and(|first| first.object["metadata"]["generation"] == *generation)
-}
-
-/// What the spec asks for, beside the namespace.
-fn expected(spec: &Value) -> Vec<Wanted> {
-    let mut all = quotas(spec);
-    if let Some(owners) = spec["owners"].as_array().filter(|all| !all.is_empty()) {
-        let people: Vec<Value> = owners.iter().map(|one| one["name"].clone()).collect();
-        all.push(wanted("rolebindings", "tenant-owner", move |one| {
-            let subjects = one["subjects"].as_array();
-            let found = subjects
-                .into_iter()
-                .flat_map(|all| all.iter())
-                .map(|one| one["name"].clone());
-            found.collect::<Vec<_>>() == people
-        }));
-    }
-    all.extend(policies(spec));
-    all.extend(work(spec));
-    all
-}
-
-fn is_amount(found: &Value, asked: &Value) -> bool {
-    let meaning = |value: &Value| match value {
-        Value::String(text) => quantity::parse(text),
-        Value::Number(number) => quantity::parse(&number.to_string()),
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
-    };
-    meaning(found).is_some() && meaning(found) == meaning(asked)
-}
-
-fn quotas(spec: &Value) -> Vec<Wanted> {
-    let mut hard: Vec<(String, Value)> = Vec::new();
-    for name in ["cpu", "memory"] {
-        for (field, word) in [("request", "requests"), ("limit", "limits")] {
-            let amount = &spec["resources"][name][field];
-            if !amount.is_null() {
-                hard.push((format!("{word}.{name}"), amount.clone()));
-            }
-        }
-    }
-    let pods = &spec["resources"]["pods"]["limit"];
-    if !pods.is_null() {
-        hard.push(("pods".to_owned(), pods.clone()));
-    }
-    let mut all = vec![wanted("resourcequotas", "tenant-probes", |_| true)];
-    if !hard.is_empty() {
-        all.push(wanted("resourcequotas", "tenant", move |one| {
-            let (asked, counted) = (&one["spec"]["hard"], &one["status"]["hard"]);
-            hard.iter().all(|(name, amount)| {
-                is_amount(&asked[name], amount) && is_amount(&counted[name], amount)
-            })
-        }));
-        all.push(wanted("limitranges", "tenant", |_| true));
-    }
-    let storage = spec["resources"]["storage"]["request"].clone();
-    all.push(wanted("resourcequotas", "tenant-objects", move |one| {
-        let hard = &one["spec"]["hard"];
-        is_amount(&hard["services.nodeports"], &json!("0"))
-            && (storage.is_null() || is_amount(&hard["requests.storage"], &storage))
-    }));
-    all
-}
-
-fn policies(spec: &Value) -> Vec<Wanted> {
-    let policy = &spec["networkPolicy"];
-    if policy["enabled"] == false {
-        return Vec::new();
-    }
-    let empty = |value: &Value| value.as_array().is_none_or(Vec::is_empty);
-    let mut all = vec![
-        wanted("networkpolicies", "default-deny", move |one| {
-            let spec = &one["spec"];
-            let both = spec["policyTypes"]
-                .as_array()
-                .is_some_and(|all| all.len() == 2);
-            let selector = spec["podSelector"].as_object();
-            let is_all = selector.is_none_or(serde_json::Map::is_empty);
-            both && is_all && empty(&spec["ingress"]) && empty(&spec["egress"])
-        }),
-        wanted("networkpolicies", "allow-dns", move |one| {
-            empty(&one["spec"]["ingress"])
-        }),
-        wanted("networkpolicies", "allow-inside", |_| true),
-    ];
-    let ports = |rule: &Value, field: &str| -> Vec<Value> {
-        let all = rule[field].as_array();
-        all.into_iter()
-            .flat_map(|all| all.iter())
-            .map(|one| one["port"].clone())
-            .collect()
-    };
-    for (field, side) in [("ingressRules", "ingress"), ("egressRules", "egress")] {
-        let rules = policy[field].as_array();
-        for (number, rule) in rules.into_iter().flat_map(|all| all.iter()).enumerate() {
-            let asked = ports(rule, "ports");
-            let name = format!("{side}-{number}");
-            all.push(wanted("networkpolicies", &name, move |one| {
-                ports(&one["spec"][side][0], "ports") == asked
-            }));
-        }
-    }
-    let has_names = policy["allowedNamespaces"]
-        .as_array()
-        .is_some_and(|all| !all.is_empty());
-    if has_names && !spec["server"].is_null() {
-        all.push(wanted("networkpolicies", "allow-namespaces", move |one| {
-            !empty(&one["spec"]["ingress"][0]["from"])
-        }));
-    }
-    all
-}
-
-fn work(spec: &Value) -> Vec<Wanted> {
-    let leads = |one: &Value| {
-        let endpoints = one["endpoints"].as_array();
-        let mut endpoints = endpoints.into_iter().flat_map(|all| all.iter());
-        endpoints.any(|one| one["conditions"]["ready"] == true)
-    };
-    let mut all = Vec::new();
-    if !spec["redis"].is_null() {
-        let config = spec["redis"]["config"].clone();
-        all.extend([
-            wanted("secrets", "tenant-redis", |_| true),
-            wanted("configmaps", "redis", move |one| {
-                let text = one["data"]["redis.conf"].as_str().unwrap_or_default();
-                let mut asked = config.as_object().into_iter().flat_map(|all| all.iter());
-                asked.all(|(name, value)| {
-                    let line = format!("{name} {}", value.as_str().unwrap_or_default());
-                    text.lines().any(|one| one == line)
-                })
-            }),
-            wanted("services", "redis", |_| true),
-            wanted("statefulsets", "redis", |one| {
-                let status = &one["status"];
-                is_rolled_out(one)
-                    && status["readyReplicas"] == 1
-                    && status["updateRevision"] == status["currentRevision"]
-            }),
-            wanted("endpointslices", "redis", leads),
-        ]);
-    }
-    if !spec["server"].is_null() {
-        let replicas = spec["server"]["replicas"].as_u64().unwrap_or(1);
-        let replicas = json!(replicas);
-        all.extend([
-            wanted("services", "server", |_| true),
-            wanted("deployments", "server", move |one| {
-                let status = &one["status"];
-                let counts = ["replicas", "readyReplicas", "updatedReplicas"];
-                is_rolled_out(one) && counts.iter().all(|name| status[*name] == replicas)
-            }),
-            wanted("endpointslices", "server", leads),
-        ]);
-    }
-    all
-}
-
-fn is_rolled_out(one: &Value) -> bool {
-    let observed = one["status"]["observedGeneration"].as_i64().unwrap_or(-1);
-    observed >= one["metadata"]["generation"].as_i64().unwrap_or(0)
 }
 
 /// Versions that say that a Tenant is isolated, without Pods that tried it from both sides.
@@ -363,7 +189,7 @@ fn policies_changed(view: &View<'_>, tenant: &Seen, place: &str) -> u64 {
     let mut known: BTreeMap<&str, i64> = BTreeMap::new();
     let mut last = 0;
     for one in view.of("networkpolicies") {
-        let is_late = tenant.at.saturating_duration_since(one.at) <= LATE;
+        let is_late = tenant.at.saturating_duration_since(one.at) <= view.late;
         if namespace(one) != place || one.version >= tenant.version || is_late {
             continue;
         }

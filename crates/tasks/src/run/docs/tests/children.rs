@@ -26,7 +26,7 @@ fn made(spec: Value, agent_spec: Value) -> (Value, Value) {
     (bodies.next().unwrap(), bodies.next().unwrap())
 }
 
-/// The Pod of a Job, and its containers in their order.
+/// Returns the Pod of a Job, and its containers in their order.
 fn pod(spec: Value, agent_spec: Value) -> (Value, [Value; 3]) {
     let (_, job) = made(spec, agent_spec);
     let pod = job["spec"]["template"]["spec"].clone();
@@ -58,7 +58,7 @@ fn environment(container: &Value) -> BTreeMap<String, Value> {
     all
 }
 
-/// Volume, path and whether it is read-only.
+/// Returns volume, path and whether the mount is read-only.
 fn mounts(container: &Value) -> Vec<(String, String, bool)> {
     let list = container["volumeMounts"].as_array().unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -121,7 +121,8 @@ fn the_pod_satisfies_the_restricted_profile() {
     }
 }
 
-/// The agent is hostile: it sees neither the credentials nor where `publish` works.
+/// The agent is hostile: it sees neither the credentials nor the directory in which `publish`
+/// works.
 #[test]
 fn credentials_and_scratch_are_mounted_in_our_own_containers_only() {
     let (pod, [clone, agent, publish]) = pod(json!({}), json!({}));
@@ -257,13 +258,13 @@ fn the_steps_are_told_everything_they_need() {
     .into();
     assert_eq!(environment(&clone), wanted);
     assert_eq!(environment(&publish), wanted);
-    // Where the branch was is what the server said.
+    // The previous head of the branch is the one that the server reported.
     let (_, [_, _, publish]) = pod(json!({}), json!({}));
     assert_eq!(environment(&publish)["STEP_OUTPUT_HEAD"], HEAD);
     assert_eq!(environment(&publish)["STEP_COMMIT_MESSAGE"], "");
 }
 
-/// What the kubelet makes of a variable: `$(NAME)` is replaced, `$$` is one `$`.
+/// Expands a variable as the kubelet does: `$(NAME)` is replaced, `$$` becomes one `$`.
 fn expanded(value: &str, known: &BTreeMap<String, Value>) -> String {
     let mut text = String::new();
     let mut rest = value;
@@ -342,7 +343,7 @@ fn the_agent_finds_what_the_contract_promises() {
     .into();
     let all = ours(json!({"workingDirectory": "src/", "model": "large"}));
     assert_eq!(all, wanted);
-    // Each row of the table applies to one kind at least: to this one, or to TaskRuns only.
+    // Each row of the table applies to at least one kind: to DocsRuns, or to TaskRuns only.
     let only_tasks = ["TASK_ID", "SERVICE", "CONTEXT_VERSION"];
     for row in contract::ENVIRONMENT {
         let is_tasks = only_tasks

@@ -1,10 +1,11 @@
-//! Deletion at each step, and what becomes of the children after the end.
+//! Deletion at each step, and cleanup of the children after the end.
 
 use api::{names, tasks::KeepChildren};
 
 use super::*;
 
-/// Each step of a run: before anything, with a record, with a Job, in each container, after it.
+/// Returns a run at each step: before anything, with a record, with a Job, in each container, after
+/// the Job.
 fn each() -> Vec<(&'static str, Scene)> {
     let mut between = Scene::running_with(json!({}), json!({"retry": {"maxAttempts": 2}}));
     between.at(60).agent_container(ended(1, 50, ""));
@@ -40,7 +41,7 @@ fn a_deletion_at_each_step_stops_what_runs_and_then_lets_go() {
             assert_eq!(decision.wake, Some(at(4600)), "{name}");
             let decision = scene.at(4001).pass();
             assert!(decision.effects.is_empty(), "{name}: once");
-            // It cannot hang silently.
+            // The deletion cannot hang silently.
             let mut stuck = scene.clone();
             let decision = stuck.at(4600).pass();
             assert_eq!(decision.verdict.state, State::Stalled, "{name}");
@@ -61,7 +62,7 @@ fn a_deletion_at_each_step_stops_what_runs_and_then_lets_go() {
             "{name}"
         );
     }
-    // By force, at once.
+    // With force, the run is released at once.
     for (name, mut scene) in each() {
         scene.at(4000).delete_run();
         scene.annotate(names::FORCE_DELETE, "true");
@@ -69,7 +70,7 @@ fn a_deletion_at_each_step_stops_what_runs_and_then_lets_go() {
     }
 }
 
-/// A run that ended in the 61st second, well or not.
+/// Returns a run that ended in the 61st second, with or without success.
 fn over(is_success: bool) -> Scene {
     if !is_success {
         let mut scene = Scene::reported(&unchanged());
@@ -175,7 +176,8 @@ fn children_go_when_the_run_or_the_configuration_says() {
     }
 }
 
-/// S0.9: whatever the cleanup is set to, or changed to in between, the Job is made and ends.
+/// S0.9: for every setting of the cleanup, and every change in between, the Job is created and
+/// ends.
 #[test]
 fn a_cleanup_that_changes_in_between_never_interferes() {
     for enabled in [[true, true], [true, false], [false, true], [false, false]] {

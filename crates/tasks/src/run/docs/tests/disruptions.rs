@@ -1,9 +1,9 @@
-//! A Pod that is stopped from outside, or held, in each of its containers.
+//! A Pod that is stopped from outside, or suspended, in each of its containers.
 
 use super::*;
 use crate::view::Said;
 
-/// The run with its Pod in each of its containers.
+/// Returns the run with its Pod in each of the containers.
 fn each() -> [(&'static str, Scene); 3] {
     [
         ("clone", Scene::cloning()),
@@ -19,7 +19,7 @@ fn evicted() -> Option<Said> {
     })
 }
 
-/// The Pod that there is ends after it was told to.
+/// Ends the existing Pod after it was asked to stop.
 fn end_pod(scene: &mut Scene, code: i32) {
     let second = scene.now().as_second() - start().as_second();
     let pod = scene.around.world.pods.last_mut().unwrap();
@@ -27,7 +27,7 @@ fn end_pod(scene: &mut Scene, code: i32) {
     pod.phase = crate::view::PodPhase::Failed;
 }
 
-/// Its Job makes another Pod in its place, which clones again.
+/// Lets the Job replace its Pod. The new Pod clones again.
 fn replace(scene: &mut Scene, uid: &str) {
     scene.around.world.pods.clear();
     let pod = scene.clone_container(waiting(CLONING, ""));
@@ -64,7 +64,7 @@ fn a_pod_that_is_evicted_is_replaced_without_using_an_attempt() {
         );
         assert_eq!(status.job_name.as_deref(), Some(JOB), "{name}");
 
-        // The second finds what the first may have pushed.
+        // The second Pod finds the commit that the first may have pushed.
         let report = found().write();
         let pod = scene.at(161).publish_container(ended(0, 160, &report), "");
         pod.uid = "second".to_owned();
@@ -135,12 +135,12 @@ fn the_sixth_ends_the_run_and_says_whether_it_may_have_pushed() {
         scene.around.world.pods.clear();
         let decision = scene.pass();
         assert_said(&decision, failed(Reason::TooManyDisruptions));
-        // Five Pods before this one were stopped nobody knows where.
+        // Five Pods were stopped before this one, at unknown steps.
         assert_has(&decision, &[DOUBT]);
         assert_eq!(scene.status().disruptions, 6);
         assert!(scene.settle().effects.is_empty(), "nothing follows");
 
-        // The same, if the Job says it first.
+        // The same, if the Job reports the end first.
         end_pod(&mut ended_unseen, 143);
         ended_unseen.around.fail();
         let decision = ended_unseen.pass();
@@ -154,9 +154,8 @@ fn a_job_that_was_deleted_is_made_again() {
     for (name, mut scene) in each() {
         scene.around.world.jobs.clear();
         scene.around.world.pods.clear();
-        scene.at(100).pass();
         assert_eq!(
-            scene.at(105).pass().verdict.reason,
+            scene.at(100).pass().verdict.reason,
             Reason::JobLost,
             "{name}"
         );
@@ -172,13 +171,12 @@ fn a_job_that_was_deleted_is_made_again() {
             "{name}"
         );
     }
-    // The files are made again with it, if they are gone too.
+    // The files are also created again, if they were deleted too.
     let mut scene = Scene::running();
     scene.around.world.jobs.clear();
     scene.around.world.pods.clear();
     scene.around.world.config_maps.clear();
     scene.at(100).pass();
-    scene.at(105).pass();
     assert_eq!(creates(&scene.pass()).len(), 2);
 }
 
@@ -188,8 +186,7 @@ fn a_job_that_was_lost_for_the_sixth_time_may_have_pushed() {
     scene.run.status.as_mut().unwrap().disruptions = 5;
     scene.around.world.jobs.clear();
     scene.around.world.pods.clear();
-    scene.at(100).pass();
-    let decision = scene.at(105).pass();
+    let decision = scene.at(100).pass();
     assert_said(&decision, failed(Reason::TooManyDisruptions));
     assert_has(&decision, &[DOUBT]);
 }
@@ -221,7 +218,7 @@ fn a_suspend_stops_the_pod_in_each_container_and_the_attempt_runs_again() {
         assert_eq!(scene.status().deadline_at, Some(Time(at(5600))), "{name}");
         assert_eq!(api::tasks::push_intent(scene.status()), intent, "{name}");
         assert_eq!(scene.status().attempts, 1, "{name}");
-        // It may have pushed before: then it is found.
+        // The run may have pushed before. Then the push is found.
         let report = found().write();
         scene.around.job().resumed = Some(at(5001));
         let pod = scene

@@ -1,4 +1,4 @@
-//! What is said of a push where a run ends otherwise than by it.
+//! Messages about a push, if a run does not end with it.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn unreachable() -> String {
     Report::failed(git::Reason::RepositoryUnreachable, "the answer was lost").write()
 }
 
-/// A first attempt whose push may have come through, and that is repeated.
+/// Returns a run after a first attempt that may have pushed, and that is repeated.
 fn after_a_lost_answer() -> Scene {
     let retry = json!({"retry": {"maxAttempts": 2, "backoff": {"initial": "10s", "max": "10s"}}});
     let mut scene = Scene::running_with(json!({}), retry);
@@ -41,7 +41,7 @@ fn a_pod_that_was_held_while_it_pushed_is_not_forgotten() {
     assert_has(&decision, &[DOUBT]);
 }
 
-/// What the last one knows for certain says nothing of the one before it.
+/// The certain result of the last Pod proves nothing about the Pod before it.
 #[test]
 fn a_refusal_after_an_eviction_is_in_doubt() {
     let moved = Report::failed(git::Reason::BranchMoved, "it moved").write();
@@ -65,7 +65,8 @@ fn a_refusal_after_an_eviction_is_in_doubt() {
     assert!(!decision.verdict.message.contains(DOUBT));
 }
 
-/// An image that is gone by then, say: named within one look, and it cannot have pushed.
+/// For example, the image of `publish` no longer exists. One reconciliation reports this, and
+/// nothing can have been pushed.
 #[test]
 fn a_publish_that_cannot_start_is_named() {
     let mut scene = Scene::running();

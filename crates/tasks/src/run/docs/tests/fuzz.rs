@@ -1,4 +1,5 @@
-//! As for every run: what the types can read of a DocsRun is decided, and what is built can be.
+//! As for every run: each DocsRun that the types can parse is decided, and each object that is
+//! built is valid.
 
 use super::{generator::about, properties::check, *};
 use crate::run::tests::{
@@ -7,7 +8,7 @@ use crate::run::tests::{
     properties::in_parallel,
 };
 
-/// From its first question to its end, in a world with nothing else in it.
+/// Simulates a DocsRun from its first query to its end, in a world with nothing else in it.
 fn live(mut scene: Scene, is_lawful: bool, rng: &mut Rng, tally: &Tally) {
     let pass = |scene: &mut Scene| {
         let decision = scene.decide();
@@ -63,11 +64,11 @@ fn whatever_a_docs_run_asks_for_is_decided() {
             return;
         };
         let agent = any_agent(rng);
-        // The addresses of the samples are refused before anything is built.
+        // The addresses of the samples are rejected before anything is built.
         if !rng.one_in(4) {
             run.spec.repository_url = URL.to_owned();
         }
-        // As long as the CRD allows: they are in messages.
+        // Only lengths that the CRD allows: messages contain these texts.
         let is_short = run.spec.repository_url.chars().count() <= 500
             && run.spec.source_branch.chars().count() <= 200
             && run.output_branch().chars().count() <= 200;
@@ -86,7 +87,7 @@ fn whatever_a_docs_run_asks_for_is_decided() {
             scene.run.status = scene.run.status.map(|status| odd(&status, rng));
         }
         let decision = scene.decide_with(fault.as_ref());
-        // The rules speak of statuses that we write.
+        // The rules apply to statuses that we write.
         if is_lawful && !is_odd {
             check(&scene, &decision);
         }

@@ -1,4 +1,5 @@
-//! Worlds that a seed makes: those of every run, with a repository, three containers and answers.
+//! Worlds generated from a seed: those of every run, with a repository, three containers and
+//! responses.
 
 use std::sync::OnceLock;
 
@@ -73,7 +74,9 @@ fn status(rng: &mut Rng, run: &DocsRun, course: TaskRunStatus) -> DocsRunStatus 
         phase,
         context_version: _,
         job_name: job,
+        job_uid,
         config_map_name,
+        config_map_uid,
         attempts,
         disruptions,
         pod,
@@ -101,9 +104,11 @@ fn status(rng: &mut Rng, run: &DocsRun, course: TaskRunStatus) -> DocsRunStatus 
             first: vec![text(rng)],
         }),
         publisher: rng.maybe(|_| "pod-1".to_owned()).filter(|_| is_known),
-        // Nothing is begun before what it works on is recorded.
+        // No Job is started before the commit to work on is recorded.
         job_name: job.filter(|_| is_known).map(|_| job_name(rng)),
+        job_uid,
         config_map_name: config_map_name.map(|_| FILES.to_owned()),
+        config_map_uid,
         attempts: if is_known { attempts } else { 0 },
         disruptions,
         pod,
@@ -127,6 +132,17 @@ fn containers(rng: &mut Rng, pod: &mut PodView) {
             panic!("it ended")
         };
         let finished = rng.maybe(Rng::time);
+        if rng.one_in(6) {
+            let restarts = 1;
+            let step = *rng.pick(&[Step::Clone, Step::Agent]);
+            pod.doubt = Some((
+                step,
+                Exit {
+                    restarts,
+                    ..exit.clone()
+                },
+            ));
+        }
         pod.agent = Some(Exit { finished, ..exit });
     }
     if let Container::Ended(exit) = &mut pod.container {
@@ -162,14 +178,14 @@ fn answer(rng: &mut Rng, asked: &Question, now: Timestamp) -> Answer {
     }
 }
 
-/// Any scene at all, and sometimes the fault that an effect ended with.
+/// Returns any scene, and sometimes the fault that an effect ended with.
 pub(super) fn anything(seed: u64) -> (Scene, Option<Fault>) {
     let mut rng = Rng::new(seed ^ 0xd0c5);
     let run = rng.pick(runs()).clone();
     about(seed, &mut rng, run)
 }
 
-/// Any scene around this run.
+/// Returns any scene around this run.
 pub(super) fn about(seed: u64, rng: &mut Rng, mut run: DocsRun) -> (Scene, Option<Fault>) {
     let (around, fault) = generator::anything(seed);
     run.metadata.deletion_timestamp = around.run.metadata.deletion_timestamp.clone();

@@ -1,8 +1,8 @@
-//! How an attempt of three containers is judged: what counts, and whose word does not.
+//! The judgment of an attempt with three containers: which reports count, and which do not.
 
 use super::*;
 
-/// An end of the Pod, and what is said of it.
+/// An end of the Pod, and the expected message.
 struct Case {
     name: &'static str,
     end: fn(&mut Scene),
@@ -19,6 +19,17 @@ fn kubelets(code: i32, reason: &str, message: &str) -> Container {
         reason: reason.to_owned(),
         ..exit
     })
+}
+
+/// Ends all three containers with exit code 0. The kubelet reports this reason for one of the first
+/// two.
+fn contradicted(scene: &mut Scene, step: Step, reason: &str) {
+    let Container::Ended(exit) = kubelets(0, reason, "") else {
+        panic!("it ended")
+    };
+    let pod = scene.publish_container(ended(0, 60, &pushed().write()), "{}");
+    pod.doubt = Some((step, exit));
+    scene.job_ends(0);
 }
 
 fn said_no(reason: git::Reason) -> String {
@@ -274,6 +285,88 @@ const CASES: &[Case] = &[
     },
 ];
 
+/// All containers ended with exit code 0, and `publish` reports a push.
+const CONTRADICTED: &[Case] = &[
+    Case {
+        name: "a process of the agent was killed for memory, and the agent returned 0",
+        end: |scene| contradicted(scene, Step::Agent, "OOMKilled"),
+        reason: Reason::StepOOM,
+        parts: &[
+            "the agent ended with exit code 0, but a process of it used more memory than its limit of",
+        ],
+        is_in_doubt: false,
+    },
+    Case {
+        name: "a process of clone was killed for memory, and clone returned 0",
+        end: |scene| contradicted(scene, Step::Clone, "OOMKilled"),
+        reason: Reason::StepOOM,
+        parts: &[
+            "the container 'clone' ended with exit code 0",
+            "more memory than its limit",
+        ],
+        is_in_doubt: false,
+    },
+    Case {
+        name: "the kubelet contradicts the agent's code",
+        end: |scene| contradicted(scene, Step::Agent, "Error"),
+        reason: Reason::ExitContradicted,
+        parts: &["the agent ended with exit code 0, but the kubelet reports the reason 'Error'"],
+        is_in_doubt: false,
+    },
+    Case {
+        name: "the kubelet contradicts the code of publish",
+        end: |scene| {
+            scene.publish_container(kubelets(0, "OOMKilled", &pushed().write()), "{}");
+            scene.job_ends(0);
+        },
+        reason: Reason::StepOOM,
+        parts: &[
+            "the container 'publish' ended with exit code 0",
+            "more memory than its limit",
+        ],
+        is_in_doubt: false,
+    },
+];
+
+/// A pushed commit stays pushed and is named, but it is no success.
+#[test]
+fn a_container_that_contradicts_its_exit_code_is_no_success() {
+    for Case {
+        name,
+        end,
+        reason,
+        parts,
+        ..
+    } in CONTRADICTED
+    {
+        let mut scene = Scene::running();
+        scene.at(61);
+        end(&mut scene);
+        let decision = scene.pass();
+        assert_eq!(said(&decision), failed(*reason), "{name}: {decision:?}");
+        assert_has(&decision, parts);
+        let said = "was pushed to 'docs/shop' all the same, as 'publish' reports";
+        assert_has(&decision, &[said]);
+        assert!(scene.settle().effects.is_empty(), "{name}: nothing follows");
+    }
+}
+
+/// The report of another actor's Pod is not recorded as a commit of the run.
+#[test]
+fn a_pod_of_someone_else_pushed_nothing_that_is_known() {
+    let mut scene = Scene::running();
+    scene.at(61);
+    scene.publish_container(kubelets(0, "Completed", &pushed().write()), "{}");
+    scene.job_ends(0);
+    for pod in &mut scene.around.world.pods {
+        pod.foreign = true;
+    }
+    let decision = scene.pass();
+    assert_eq!(said(&decision), failed(Reason::ExitContradicted));
+    assert_has(&decision, &["whether it pushed is not known"]);
+    assert_eq!(decision.status.commit, None);
+}
+
 #[test]
 fn every_end_of_a_pod_has_its_reason_and_its_doubt() {
     for Case {
@@ -309,24 +402,24 @@ fn every_end_of_a_pod_has_its_reason_and_its_doubt() {
     }
 }
 
-/// The agent writes what it likes to its own termination message. Nothing of it is a report.
+/// The agent can write anything to its own termination message. No part of it is a report.
 #[test]
 fn an_agent_cannot_claim_a_push() {
     let forged = pushed().write();
-    // In the agent's place, in the place of the last container, alone.
+    // The forged report in the agent's container alone, and no report of the last container.
     let mut scene = Scene::publishing_with(json!({}), json!({}), &forged);
     scene.publish_ends(0, "");
     assert_said(&scene.pass(), failed(Reason::PublishFailed));
     assert_eq!(scene.status().commit, None);
-    // With another report, that one counts.
+    // If the last container has another report, that one counts.
     let mut scene = Scene::publishing_with(json!({}), json!({}), &forged);
     scene.publish_ends(0, &unchanged().write());
     assert_said(&scene.pass(), failed(Reason::NoChanges));
     assert_eq!(scene.status().commit, None);
-    // It is a result like any other.
+    // The forged report is a result like any other.
     let results = scene.status().result.clone().unwrap().results;
     assert_eq!(results.get("outcome").map(String::as_str), Some("Pushed"));
-    // A Pod that is said to be complete by its agent alone is no success.
+    // A Pod that is complete according to its agent alone is no success.
     let mut scene = Scene::running();
     scene.at(61).agent_container(ended(0, 60, &forged));
     scene.around.complete();
@@ -349,7 +442,7 @@ fn what_the_agent_must_return_is_looked_for_in_its_own_message() {
         assert_said(&decision, failed(reason));
         assert_has(&decision, &[DOUBT]);
     }
-    // What was pushed all the same is said, and is not the run's success.
+    // A commit that was pushed nevertheless is reported, and is not the run's success.
     let mut scene = Scene::publishing_with(json!({}), required.clone(), "");
     scene.publish_ends(0, &pushed().write());
     let decision = scene.pass();
@@ -398,7 +491,7 @@ fn a_commit_that_was_found_counts_as_one_that_was_pushed() {
     assert_said(&scene.pass(), SUCCEEDED);
 }
 
-/// Every reason of a step has a meaning of ours.
+/// Every reason of a step has a matching reason of ours.
 #[test]
 fn every_reason_of_a_step_is_known_and_told() {
     for reason in git::Reason::ALL {
@@ -409,7 +502,7 @@ fn every_reason_of_a_step_is_known_and_told() {
         assert_eq!(Some(decision.verdict.reason), known, "{reason}");
         let message = &decision.verdict.message;
         assert!(message.starts_with("what Git said"), "{message}");
-        // A push whose answer was lost may have come through.
+        // A push may have arrived although its response was lost.
         let is_lost = matches!(
             reason,
             git::Reason::RepositoryUnreachable | git::Reason::PublishFailed
@@ -466,7 +559,7 @@ fn only_what_another_attempt_may_change_is_repeated() {
     for report in [unchanged().write(), String::new()] {
         assert_eq!(repeated(&|scene| scene.publish_ends(0, &report)), None);
     }
-    // What was pushed is not written a second time, by another agent.
+    // A pushed commit is not written a second time by another agent.
     let mut scene = Scene::running_with(
         json!({}),
         json!({"retry": {"maxAttempts": 3}, "results": [{"name": "answer", "required": true}]}),
@@ -490,7 +583,7 @@ fn the_agent_and_publish_have_a_time_each() {
     );
     assert_eq!(deletes(&late.pass()), [JOB]);
 
-    // Publish goes on after the agent's time.
+    // `publish` continues after the agent's time.
     scene.at(129).publish_container(running(10), "");
     scene.around.world.pods[0].agent.as_mut().unwrap().finished = Some(at(128));
     let decision = scene.pass();
@@ -513,7 +606,7 @@ fn the_agent_and_publish_have_a_time_each() {
     assert_has(&decision, &[DOUBT]);
 }
 
-/// The Job's own limit is for when no operator runs: it must leave `publish` its time.
+/// The Job's own limit applies while no operator runs. It must leave `publish` its time.
 #[test]
 fn the_jobs_own_limit_leaves_publish_its_time() {
     let mut scene = Scene::running();
@@ -521,13 +614,13 @@ fn the_jobs_own_limit_leaves_publish_its_time() {
     assert_eq!(scene.around.world.jobs[0].limit_seconds, Some(whole));
     scene.around.job().started = Some(at(2));
     assert!(scene.at(12).pass().effects.is_empty());
-    // Another Pod takes the place of one that was evicted late.
+    // Another Pod replaces one that was evicted late.
     let pod = scene.at(3000).agent_container(ended(143, 2999, ""));
     pod.disruption = Some(crate::view::Said::default());
     scene.pass();
     let limit = scene.around.job().limit_seconds;
     assert_eq!(limit, Some(3000 - 2 + whole));
-    // A run that is given more time gets it in whole.
+    // A run with an extended timeout gets the full time.
     let mut scene = Scene::running();
     scene.around.job().started = Some(at(2));
     scene.edit(|spec| spec.timeout = Some(Duration::from_secs(10_000).into()));
@@ -536,7 +629,7 @@ fn the_jobs_own_limit_leaves_publish_its_time() {
         scene.around.job().limit_seconds,
         Some(10 - 2 + 10_000 + 900 + 60)
     );
-    // So does one that was held.
+    // A run that was suspended also gets the full time.
     let mut scene = Scene::running();
     scene.around.job().started = Some(at(2));
     scene.at(100).edit(|spec| spec.suspend = true);
@@ -564,11 +657,11 @@ fn a_cancel_says_whether_it_may_have_pushed() {
     assert!(!cancelled(Scene::cloning()));
     assert!(!cancelled(Scene::running()));
     assert!(cancelled(Scene::publishing()));
-    // A Pod that was at work and is not there may have.
+    // A Pod that was at work and is not visible may have pushed.
     let mut gone = Scene::publishing();
     gone.around.world.pods.clear();
     assert!(cancelled(gone));
-    // So may one that was evicted before this one.
+    // So may a Pod that was evicted before this one.
     let mut again = Scene::publishing();
     let pod = again.at(55).publish_container(running(10), "");
     pod.disruption = Some(crate::view::Said::default());
@@ -579,7 +672,8 @@ fn a_cancel_says_whether_it_may_have_pushed() {
     assert!(cancelled(again));
 }
 
-/// Told to stop, it may push all the same: then that is said, and stored.
+/// A `publish` that was asked to stop may push nevertheless. Then the commit is reported and
+/// stored.
 #[test]
 fn a_push_that_came_through_while_it_was_stopped_is_named() {
     let mut scene = Scene::publishing();

@@ -1,4 +1,4 @@
-//! The life of a run that nothing disturbs: which writes it takes, and no other.
+//! The life of a run without disturbances: exactly which status writes it needs.
 
 use api::{
     status::condition,
@@ -27,7 +27,7 @@ fn the_first_look_asks_and_records_nothing_for_a_while() {
             purpose: Purpose::Resolve,
         }
     );
-    // The answer takes long: then it is said what is waited for, once.
+    // The response takes long. The message then names the wait, once.
     let decision = scene.at(10).pass();
     assert_eq!(scene.records, 1);
     assert_eq!(scene.status().deadline_at, Some(Time(at(610))));
@@ -86,7 +86,7 @@ fn what_is_pushed_is_recorded_before_anything_is_made() {
     assert_eq!(question(&scene.run), None, "nothing more is asked");
     assert_settled(&scene);
 
-    // A branch that is not there is recorded as none.
+    // A branch that does not exist is recorded as none.
     let mut scene = Scene::plain();
     scene.server.heads.remove(BRANCH);
     scene.pass();
@@ -119,7 +119,7 @@ fn the_ordinary_way_is_seven_records_and_two_creations() {
     assert_eq!(made, 2, "the files and the Job");
     step(&mut scene, 2);
 
-    // A Pod that is on its way is nothing to say.
+    // A Pod that is about to start causes no message.
     scene.at(3).clone_container(Container::Unknown).node = None;
     step(&mut scene, 2);
     scene.at(4).clone_container(waiting("PodInitializing", ""));
@@ -151,7 +151,7 @@ fn the_ordinary_way_is_seven_records_and_two_creations() {
     );
     assert_eq!(scene.status().started_at, Some(Time(at(10))));
     assert_eq!(scene.status().deadline_at, Some(Time(at(50 + 900))));
-    // The Job says in a second that its last container ended.
+    // The Job reports within a second that its last container ended.
     let report = pushed().write();
     scene.at(60).publish_container(ended(0, 60, &report), "");
     step(&mut scene, 5);

@@ -1,5 +1,5 @@
-//! What the tests of a DocsRun share: the scene of every run, with a Git server that answers when
-//! it is told to.
+//! Shared parts of the tests of a DocsRun: the scene of every run, with a Git server that responds
+//! on demand.
 
 mod children;
 mod cleaning;
@@ -36,7 +36,7 @@ use crate::{
     view::{CLONING, Container, Exit, PodView, Step},
 };
 
-/// The head of the source branch, the head of the output branch before, and what is pushed.
+/// Head of the source branch, previous head of the output branch, and the pushed commit.
 const BASE: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
 const HEAD: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 const PUSHED: &str = "cccccccccccccccccccccccccccccccccccccccc";
@@ -103,17 +103,17 @@ struct Server {
     refusal: Option<(Reason, String)>,
 }
 
-/// A DocsRun and what is around it.
+/// A DocsRun and its surroundings.
 #[derive(Debug, Clone)]
 struct Scene {
     run: DocsRun,
-    /// The cluster, and the time. Its own run is not looked at.
+    /// The cluster, and the time. The run in it is not used.
     around: Around,
     settings: Settings,
     server: Server,
-    /// The question that was left, and its answer: as the desk of the operator keeps them.
+    /// The enqueued query and its response, as the operator's worker keeps them.
     desk: Option<(Question, Option<Answer>)>,
-    /// How often a status was written.
+    /// Number of status writes.
     records: u32,
     is_gone: bool,
 }
@@ -146,7 +146,7 @@ impl Scene {
         Self::new(docs_run(spec), Some(agent(agent_spec)))
     }
 
-    /// What it works on is recorded, in the 2nd second.
+    /// Returns a run with a recorded commit to work on, in the 2nd second.
     fn resolved(spec: Value, agent_spec: Value) -> Self {
         let mut scene = Self::with(spec, agent_spec);
         scene.pass();
@@ -156,7 +156,7 @@ impl Scene {
         scene
     }
 
-    /// Its Job was created, in the 2nd second.
+    /// Returns a run with a created Job, in the 2nd second.
     fn started(spec: Value, agent_spec: Value) -> Self {
         let mut scene = Self::resolved(spec, agent_spec);
         scene.pass();
@@ -171,7 +171,7 @@ impl Scene {
         scene
     }
 
-    /// The agent runs since the 10th second.
+    /// Returns a run with an agent that runs since the 10th second.
     fn running() -> Self {
         Self::running_with(json!({}), json!({}))
     }
@@ -183,7 +183,8 @@ impl Scene {
         scene
     }
 
-    /// The agent ended in the 50th second, with this message, and `publish` is at work.
+    /// Returns a run with an agent that ended in the 50th second, with this message. `publish` is
+    /// at work.
     fn publishing() -> Self {
         Self::publishing_with(json!({}), json!({}), "")
     }
@@ -195,14 +196,15 @@ impl Scene {
         scene
     }
 
-    /// `publish` ended with 0 in the 60th second with this report, and the Job is complete.
+    /// Returns a run with a complete Job: `publish` ended with exit code 0 in the 60th second, with
+    /// this report.
     fn reported(report: &Report) -> Self {
         let mut scene = Self::publishing();
         scene.publish_ends(0, &report.write());
         scene
     }
 
-    /// The push was reported, and the server was not asked yet.
+    /// Returns a run with a reported push, before the server is queried.
     fn verifying() -> Self {
         let mut scene = Self::reported(&pushed());
         assert_eq!(scene.pass().verdict.reason, Reason::Verifying);
@@ -236,12 +238,12 @@ impl Scene {
         self.run.metadata.deletion_timestamp = Some(Time(self.now()));
     }
 
-    /// The operator's memory of questions is gone.
+    /// Drops the operator's memory of queries.
     fn restart(&mut self) {
         self.desk = None;
     }
 
-    /// The server answers the question that was left.
+    /// Lets the server respond to the enqueued query.
     fn reply(&mut self) {
         let now = self.now();
         let (question, answer) = self.desk.as_mut().expect("nothing was asked");
@@ -266,12 +268,13 @@ impl Scene {
         self.server.refusal = Some((reason, message.to_owned()));
     }
 
-    /// As the operator observes: an answer counts for the very question that it was given to.
+    /// Observes like the operator: a response counts only for the query that it belongs to.
     fn world(&self) -> DocsWorld {
         let asked = question(&self.run);
         let answer = match (&asked, &self.desk) {
             (Some(asked), Some((known, answer))) if known == asked => answer.clone().map(|old| {
-                // Asked again when its time is over; the old words stay until there are new ones.
+                // The query is repeated when the response has expired. The old response stays until
+                // there is a new one.
                 let later = crate::time::after(self.now(), Duration::from_secs(40));
                 let is_due = self.now() >= old.next_at;
                 Answer {
@@ -299,6 +302,7 @@ impl Scene {
             world: &self.world(),
             now: self.now(),
             fault,
+            confirmed: true,
         })
     }
 
@@ -313,7 +317,7 @@ impl Scene {
         decision
     }
 
-    /// Leaves the question that the run has now.
+    /// Enqueues the query that the run needs now.
     fn ask(&mut self) {
         let asked = question(&self.run);
         if self.desk.as_ref().map(|(known, _)| known) != asked.as_ref() {
@@ -373,7 +377,7 @@ impl Scene {
         }
     }
 
-    /// The newest Job's Pod is at `clone`.
+    /// Sets the newest Job's Pod to the container `clone`.
     fn clone_container(&mut self, container: Container) -> &mut PodView {
         let pod = self.around.pod(container);
         (pod.step, pod.agent, pod.image_id) = (Step::Clone, None, None);
@@ -386,7 +390,8 @@ impl Scene {
         pod
     }
 
-    /// The agent ended with 0 in the 50th second, with this message.
+    /// Sets the Pod to `publish`. The agent ended with exit code 0 in the 50th second, with this
+    /// message.
     fn publish_container(&mut self, container: Container, message: &str) -> &mut PodView {
         let Container::Ended(agent) = ended(0, 50, message) else {
             panic!("it ended")
@@ -396,7 +401,7 @@ impl Scene {
         pod
     }
 
-    /// `publish` ends in the 60th second, and its Job with it.
+    /// Ends `publish` in the 60th second, and its Job.
     fn publish_ends(&mut self, code: i32, report: &str) {
         let message = self.agent_message();
         self.at(61)
@@ -423,7 +428,7 @@ impl Scene {
     }
 }
 
-/// Says what a decision says, and fails the test with its message if that is not it.
+/// Checks phase, state and reason of a decision. On failure, prints its message.
 #[track_caller]
 fn assert_said(decision: &DocsDecision, expected: (RunPhase, State, Reason)) {
     assert_eq!(said(decision), expected, "{}", decision.verdict.message);
@@ -439,7 +444,7 @@ fn assert_has(decision: &DocsDecision, parts: &[&str]) {
 
 const DOUBT: &str = "whether it pushed is not known: 'git ls-remote https://git.example.com/team/shop.git refs/heads/docs/shop' shows the branch, which was at aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa before";
 
-/// Nothing is written at a second look.
+/// Checks that a second reconciliation writes nothing.
 #[track_caller]
 fn assert_settled(scene: &Scene) {
     let mut again = scene.clone();

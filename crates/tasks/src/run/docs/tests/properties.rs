@@ -1,31 +1,36 @@
-//! What holds for every decision about a DocsRun, over generated worlds.
+//! Rules for every decision about a DocsRun, over generated worlds.
 //!
-//! That the tests of a DocsRun can fail was tried with these faults, one at a time; each was found
-//! by the tests in brackets:
-//! - any head of the branch is a success, or none is asked for [verifying]; an answer to the first
-//!   question counts for the second [verifying, lifecycle]; a server that is behind has no moment to
-//!   catch up, or was never asked and is not [verifying]; a suspend stops the asking, a cancel does
-//!   not [verifying];
+//! We verified that the tests of a DocsRun can fail, with these faults, one at a time. The tests in
+//! brackets found each of them:
+//! - any head of the branch is a success, or the head is not queried [verifying]; a response to the
+//!   first query counts for the second [verifying, lifecycle]; a lagging server has no moment to
+//!   catch up, or a server that was never queried stays so [verifying]; a suspend stops the
+//!   queries, a cancel does not [verifying];
 //! - the agent's message is a report, or `publish` returns the agent's results [judging, views]; a
-//!   report of a `publish` that failed is believed [judging]; nothing changed is always enough
-//!   [judging]; what was pushed, or refused, is repeated [judging];
-//! - the doubt about a push is missing in `publish`, after a disruption, or is there without one
-//!   [judging, disruptions];
-//! - `publish` has the agent's time, or none of its own, or the Job's limit leaves it none [judging];
-//! - a Job is not announced; a Job that no record announces is an attempt; where the branch was is
-//!   not recorded [lifecycle, resolving, children]; others' Jobs are ours, all runs share one
-//!   ConfigMap [regressions];
-//! - no failure of the server is final, or each is; the wait begins anew at each look; addresses are
-//!   not refused; a cancel is not seen; the first record does not wait [resolving, lifecycle];
-//! - the agent mounts the credentials, `publish` may write what the agent wrote, a `$` is expanded
+//!   report of a failed `publish` is trusted [judging]; a run without changes always succeeds
+//!   [judging]; a pushed or rejected attempt is repeated [judging];
+//! - the doubt about a push is missing in `publish` or after a disruption, or is present without
+//!   one [judging, disruptions];
+//! - `publish` has the agent's time, or none of its own, or the Job's limit leaves it none
+//!   [judging];
+//! - a Job is not announced; a Job that no record announces is an attempt; the previous head of the
+//!   branch is not recorded [lifecycle, resolving, children]; Jobs of others are ours, all runs
+//!   share one ConfigMap [regressions];
+//! - no failure of the server is final, or each is; the wait begins again at each reconciliation;
+//!   addresses are not rejected; a cancel is ignored; the first record does not wait [resolving,
+//!   lifecycle];
+//! - the agent mounts the credentials, `publish` may write to the agent's files, a `$` is expanded
 //!   [children]; a TaskRun's Pod is read as a DocsRun's, a failed agent is followed by `publish`
 //!   [views]; the Job's silence is a write [judging].
+
+use std::collections::BTreeMap;
 
 use api::{
     Phase,
     status::{MESSAGE, condition},
     tasks::{docs_names, push_intent},
 };
+use testkit::seed::scaled;
 
 use super::{generator::anything, *};
 use crate::{
@@ -33,8 +38,10 @@ use crate::{
     view::{JobEnd, JobView, PodPhase},
 };
 
-/// How many worlds are made.
-const WORLDS: u64 = 25_000;
+/// Number of generated worlds.
+fn worlds() -> u64 {
+    scaled(8_000, 25_000)
+}
 
 fn is_ours(job: &JobView) -> bool {
     job.owner_uid.as_deref() == Some("docs-uid")
@@ -44,7 +51,7 @@ fn is_over(stored: &DocsRunStatus) -> bool {
     stored.phase.is_some_and(Phase::is_terminal)
 }
 
-/// What holds for every decision.
+/// Checks the rules for every decision.
 pub(super) fn check(scene: &Scene, decision: &DocsDecision) {
     let stored = scene.run.status.clone().unwrap_or_default();
     if let Some(from) = stored.phase {
@@ -107,6 +114,8 @@ fn check_effects(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus)
     let world = &scene.around.world;
     for effect in &decision.effects {
         match effect {
+            // Only read and compared.
+            Effect::Ensure(manifest) if manifest.existing => {}
             Effect::Ensure(manifest) => {
                 assert!(!is_deleting && !is_over(stored), "created for what is over");
                 assert!(!spec.suspend && !spec.cancel, "created against the user");
@@ -174,7 +183,7 @@ fn may_run(pod: &PodView) -> bool {
         && !matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed)
 }
 
-/// What is announced, and what was reported, is stored once and stays.
+/// Checks that the announced intent and the reported commit are stored once and stay.
 fn check_intent(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus) {
     let status = &decision.status;
     if stored.base_commit.is_some() {
@@ -208,7 +217,7 @@ fn check_intent(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus) 
     }
 }
 
-/// The first record may wait a moment, if it says nothing that anyone waits for.
+/// Checks that the first record waits only a moment, and only if nobody waits for its content.
 fn check_record(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus) {
     let Some(at) = decision.record_at else {
         return;
@@ -222,7 +231,7 @@ fn check_record(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus) 
     assert!(at > scene.now() && at.as_second() - scene.now().as_second() <= 71);
 }
 
-/// The rule of an attempt that ended well, written down a second time: the report of `publish`.
+/// States the rule for a successful attempt a second time: the report of `publish`.
 fn evidence(scene: &Scene, decision: &DocsDecision) -> Option<Report> {
     let world = &scene.around.world;
     let name = decision.status.job_name.as_deref()?;
@@ -242,7 +251,7 @@ fn evidence(scene: &Scene, decision: &DocsDecision) -> Option<Report> {
     reported(scene, decision).filter(|_| is_well)
 }
 
-/// What a `publish` that ended with 0 said, whatever became of its Job.
+/// Returns the report of a `publish` with exit code 0, for any end of its Job.
 fn reported(scene: &Scene, decision: &DocsDecision) -> Option<Report> {
     let name = decision.status.job_name.as_deref()?;
     let mut jobs = scene.around.world.jobs.iter();
@@ -280,7 +289,7 @@ fn is_unchanged(scene: &Scene, decision: &DocsDecision) -> bool {
     is_allowed && matches!(report, Some(Report::NoChanges { .. }))
 }
 
-/// The server, asked for this very commit, has the branch there.
+/// Returns whether the server, queried for this very commit, has the branch there.
 fn is_verified(scene: &Scene, stored: &DocsRunStatus) -> bool {
     let Some((asked, Some(answer))) = &scene.desk else {
         return false;
@@ -298,7 +307,7 @@ fn is_verified(scene: &Scene, stored: &DocsRunStatus) -> bool {
 
 #[test]
 fn every_decision_keeps_the_rules_in_any_world() {
-    in_parallel(WORLDS, |seed| {
+    in_parallel(worlds(), |seed| {
         let (mut scene, fault) = anything(seed);
         let decision = scene.decide_with(fault.as_ref());
         check(&scene, &decision);
@@ -316,7 +325,7 @@ fn every_decision_keeps_the_rules_in_any_world() {
         if !decision.is_end() {
             return check_rest(scene);
         }
-        // What has ended is the same in any other world, at any other time.
+        // A finished run is the same in any other world, at any other time.
         scene.run.status = Some(status.clone());
         let (other, _) = anything(seed ^ 0xdead_beef);
         scene.around.world = other.around.world;
@@ -330,8 +339,8 @@ fn every_decision_keeps_the_rules_in_any_world() {
     });
 }
 
-/// Nothing is written without end while nothing happens: each pass keeps the rules, and after a few
-/// there is an effect, or nothing more to say.
+/// Checks that nothing is written endlessly while nothing happens. Each reconciliation keeps the
+/// rules. After a few of them there is an effect, or nothing new to report.
 fn check_rest(mut scene: Scene) {
     for _ in 0..8 {
         let decision = scene.decide();
@@ -348,10 +357,11 @@ fn check_rest(mut scene: Scene) {
     panic!("writes without a reason: {:?}", scene.status());
 }
 
-/// That the worlds reach what they are made for.
+/// Checks that the worlds reach their targets. Some ends are rare: one in some thousand worlds. A
+/// seed of the commit would miss one now and then, so the seeds are fixed.
 #[test]
 fn the_worlds_hold_every_end_and_every_step() {
-    let mut reasons = std::collections::BTreeMap::new();
+    let mut reasons = BTreeMap::new();
     for seed in 0..20_000 {
         let (scene, fault) = anything(seed);
         let is_new = !is_over(&scene.run.status.clone().unwrap_or_default());

@@ -1,10 +1,10 @@
-//! What has to be known before the Job is made, and how long it is waited for.
+//! Facts that must be known before the Job is created, and how long a run waits for them.
 
 use std::sync::Arc;
 
 use super::*;
 
-/// What waiting may change.
+/// Reasons that waiting may change.
 const WAITED_FOR: &[Reason] = &[
     Reason::RepositoryUnreachable,
     Reason::CredentialsRefused,
@@ -36,7 +36,7 @@ fn a_failure_is_named_and_waited_for_until_a_stored_time_and_is_then_the_end() {
         assert_eq!(scene.status().deadline_at, Some(Time(at(302))));
         assert_settled(&scene);
 
-        // Another operator goes on with the same deadline.
+        // Another operator continues with the same deadline.
         scene.at(200).restart();
         scene.pass();
         assert_eq!(scene.status().deadline_at, Some(Time(at(302))));
@@ -51,7 +51,7 @@ fn a_failure_is_named_and_waited_for_until_a_stored_time_and_is_then_the_end() {
         assert_eq!(scene.status().attempts, 0);
         assert_settled(&scene);
 
-        // Or it is mended.
+        // Or the failure is fixed.
         better.server.refusal = None;
         better.reply();
         better.pass();
@@ -60,7 +60,7 @@ fn a_failure_is_named_and_waited_for_until_a_stored_time_and_is_then_the_end() {
     }
 }
 
-/// A time that ran out while no operator asked proves nothing about the server.
+/// A deadline that passed while no operator queried the server proves nothing about the server.
 #[test]
 fn a_server_that_was_never_asked_is_asked_however_late_it_is() {
     let mut scene = Scene::plain();
@@ -77,7 +77,7 @@ fn a_server_that_was_never_asked_is_asked_however_late_it_is() {
     scene.refuse(Reason::RepositoryUnreachable, "silence");
     scene.reply();
     assert_eq!(scene.pass().verdict.reason, Reason::RepositoryUnreachable);
-    // What was answered before the time ran out is old by now: it is asked once more.
+    // The response from before the deadline has expired by now, so the query is repeated.
     let decision = scene.at(9600).pass();
     assert_eq!(said(&decision).0, RunPhase::Pending);
     assert!(decision.wake > Some(at(9600)), "no hot loop");
@@ -85,7 +85,7 @@ fn a_server_that_was_never_asked_is_asked_however_late_it_is() {
     assert_said(&scene.pass(), failed(Reason::RepositoryUnreachable));
 }
 
-/// A question that was answered long ago says nothing of what the server has now.
+/// A response from long ago proves nothing about the current state of the server.
 #[test]
 fn an_old_answer_decides_nothing() {
     for refusal in [
@@ -126,7 +126,7 @@ fn some_answers_no_wait_can_change() {
         assert_eq!(scene.records, 1);
         assert_settled(&scene);
     }
-    // A server that is being started may not know it for a moment.
+    // A server that is starting may not know the repository for a moment.
     let mut scene = Scene::plain();
     scene.pass();
     scene.refuse(Reason::RepositoryNotFound, "the words");
@@ -171,7 +171,7 @@ fn an_address_that_must_not_be_asked_is_refused_without_asking() {
         assert!(!decision.verdict.message.contains("password@"), "{url}");
         assert_eq!(question(&scene.run), None, "{url}");
     }
-    // The configuration may say otherwise.
+    // The configuration may allow more.
     for (url, networks, plain_http) in [
         ("http://git.example.com/team/shop.git", vec![], true),
         (
@@ -190,7 +190,7 @@ fn an_address_that_must_not_be_asked_is_refused_without_asking() {
         scene.settings.plain_http = plain_http;
         assert_eq!(scene.pass().verdict.reason, Reason::Progressing, "{url}");
     }
-    // A configuration that cannot be read allows nothing.
+    // A configuration that cannot be parsed allows nothing.
     let mut scene = Scene::plain();
     scene.settings.allowed_networks = vec!["everything".to_owned()];
     assert_said(&scene.pass(), failed(Reason::InternalError));
@@ -210,11 +210,11 @@ fn a_run_that_is_held_asks_nothing_and_no_time_counts() {
     scene.pass();
     assert_eq!(scene.status().deadline_at, Some(Time(at(900_600))));
 
-    // Held while it waits: the wait begins anew.
+    // If the run is suspended while it waits, the wait begins again.
     scene.at(900_100).edit(|spec| spec.suspend = true);
     assert_said(&scene.pass(), held);
     assert_eq!(scene.status().deadline_at, None);
-    // Between the record and the Job, too.
+    // The same between the record and the Job.
     let mut scene = Scene::resolved(json!({}), json!({}));
     scene.edit(|spec| spec.suspend = true);
     let decision = scene.pass();
@@ -255,7 +255,7 @@ fn the_agent_is_waited_for_first() {
     let mut late = scene.clone();
     assert_said(&late.at(605).pass(), failed(Reason::AgentNotFound));
 
-    // The answer is there by then.
+    // By then, the response exists.
     scene.at(590).reply();
     scene.around.world.agent = Some(Arc::new(agent(json!({}))));
     let decision = scene.pass();
@@ -276,7 +276,7 @@ fn the_agent_is_waited_for_first() {
     assert_has(&decision, &["missing: it"]);
 }
 
-/// A wait is measured from its own start, by the Agent's word.
+/// A wait counts from its own start, with the Agent's timeout.
 #[test]
 fn the_wait_for_the_repository_begins_when_the_agent_is_there() {
     let mut scene = Scene::new(docs_run(json!({})), None);
@@ -306,8 +306,8 @@ fn an_agent_that_vanishes_after_the_record_is_waited_for() {
     assert_eq!(creates(&scene.pass()).len(), 2);
 }
 
-/// Nobody knows what a Job works on that is there before anything was recorded: it is not taken
-/// for an attempt.
+/// If a Job exists before anything was recorded, nobody knows its commit. So it does not count as
+/// an attempt.
 #[test]
 fn a_job_that_no_record_announces_is_no_attempt() {
     let mut scene = Scene::started(json!({}), json!({}));
@@ -326,7 +326,7 @@ fn a_job_that_no_record_announces_is_no_attempt() {
         None
     );
     assert_has(&decision, &[JOB, "to stop"]);
-    // Also if it says that it pushed.
+    // Also if the Job reports a push.
     let mut scene = Scene::reported(&pushed());
     scene.run.status = None;
     scene.restart();

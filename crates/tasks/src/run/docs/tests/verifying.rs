@@ -1,11 +1,11 @@
-//! Whether the push that was reported is there: the server's word, asked for after the report.
+//! Verification of a reported push: the server's response to a query after the report.
 
 use super::super::{VERIFY_LAG, VERIFY_WAIT};
 use super::*;
 
 const VERIFYING: (RunPhase, State, Reason) = (RunPhase::Running, State::Working, Reason::Verifying);
 
-/// The report was recorded in the 61st second, and the server was asked.
+/// Returns a run with its report recorded in the 61st second, and the server queried.
 fn asked() -> Scene {
     let mut scene = Scene::verifying();
     assert_said(&scene.pass(), VERIFYING);
@@ -51,7 +51,7 @@ fn a_server_that_is_elsewhere_has_a_moment_to_catch_up() {
         let mut late = scene.clone();
         assert_said(&answered(&mut late, 91, head), VERIFYING);
         assert_said(&answered(&mut late, 91, Some(PUSHED)), SUCCEEDED);
-        // The last answer is old: another one is waited for.
+        // The last response has expired, so the run waits for another one.
         assert_said(&scene.at(100).pass(), VERIFYING);
 
         let decision = answered(&mut scene, 101, head);
@@ -92,7 +92,7 @@ fn a_server_that_does_not_answer_has_until_the_stored_time() {
     }
 }
 
-/// What the server said before the push says nothing about it.
+/// A response from before the push proves nothing about the push.
 #[test]
 fn an_answer_from_before_the_push_is_not_used() {
     let mut scene = Scene::plain();
@@ -103,7 +103,8 @@ fn an_answer_from_before_the_push_is_not_used() {
     scene.pass();
     scene.pass();
     scene.publish_ends(0, &pushed().write());
-    // Also if it is still there in the pass that reads the report, and speaks of this commit.
+    // Also if it still exists in the reconciliation that reads the report, and contains this
+    // commit.
     if let Some(Answer {
         heads: Ok(heads), ..
     }) = &mut old
@@ -118,13 +119,14 @@ fn an_answer_from_before_the_push_is_not_used() {
         },
         now: scene.now(),
         fault: None,
+        confirmed: true,
     });
     assert_said(&early, VERIFYING);
     assert_said(&scene.pass(), VERIFYING);
     let verify = question(&scene.run).unwrap();
     assert_ne!(resolve, verify);
     assert_eq!(verify.purpose, Purpose::Verify(PUSHED.to_owned()));
-    // The same branches do not make it the same question.
+    // The same branches do not make it the same query.
     let same = Question {
         branches: verify.branches.clone(),
         purpose: Purpose::Resolve,
@@ -184,14 +186,14 @@ fn a_deletion_asks_nothing_more() {
 
 #[test]
 fn another_operator_goes_on_where_the_record_stands() {
-    // Killed before the report was recorded: it is read again.
+    // Killed before the report was recorded: the report is read again.
     let mut scene = Scene::reported(&pushed());
     let killed = scene.decide();
     scene.restart();
     scene.at(70);
     let again = scene.pass();
     assert_eq!(again.status.commit, killed.status.commit);
-    // Killed after it: whatever became of the Job, the server is asked.
+    // Killed after it: the server is queried, for any state of the Job.
     scene.restart();
     scene.around.world.jobs.clear();
     scene.around.world.pods.clear();
@@ -204,11 +206,11 @@ fn another_operator_goes_on_where_the_record_stands() {
     );
     let decision = answered(&mut scene, 201, Some(PUSHED));
     assert_said(&decision, SUCCEEDED);
-    // Not even while it is asked is anything made again.
+    // Nothing is created again, not even during the query.
     assert!(creates(&decision).is_empty());
 }
 
-/// A time that ran out while no operator asked proves nothing about the server.
+/// A deadline that passed while no operator queried the server proves nothing about the server.
 #[test]
 fn a_server_that_was_never_asked_is_asked_however_late_it_is() {
     let mut scene = Scene::verifying();
@@ -228,7 +230,7 @@ fn a_server_that_was_never_asked_is_asked_however_late_it_is() {
     );
 }
 
-/// A commit that was there before the push would confirm itself.
+/// A commit that existed before the push would confirm itself.
 #[test]
 fn a_commit_that_was_there_before_proves_nothing() {
     for old in [HEAD, BASE] {

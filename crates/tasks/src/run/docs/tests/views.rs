@@ -1,4 +1,4 @@
-//! What is read of a Pod with three containers, from what the API server has of it.
+//! View of a Pod with three containers, from the object of the API server.
 
 use api::names;
 use k8s_openapi::api::core::v1::Pod;
@@ -62,6 +62,7 @@ fn exit(code: i32, from: i64, to: i64, message: &str) -> Exit {
         message: message.to_owned(),
         started: Some(at(from)),
         finished: Some(at(to)),
+        restarts: 0,
     }
 }
 
@@ -94,7 +95,7 @@ fn the_container_that_is_at_work_counts() {
         all(waits("ImagePullBackOff"), not_yet(), not_yet()),
         (Step::Clone, waited("ImagePullBackOff", "m"), None)
     );
-    // To a run, what comes before its agent is a wait.
+    // For a run, everything before its agent is a wait.
     assert_eq!(
         all(runs(5), not_yet(), not_yet()),
         (Step::Clone, waited(CLONING, ""), None)
@@ -107,7 +108,7 @@ fn the_container_that_is_at_work_counts() {
         docs(json!([done("clone", 9)]), json!([])),
         (Step::Agent, Container::Unknown, None)
     );
-    // Between the two there is nothing new to say.
+    // Between the two containers there is nothing new to report.
     assert_eq!(
         all(ends(0, 5, 9, ""), not_yet(), not_yet()),
         (Step::Agent, waited(CLONING, ""), None)
@@ -127,7 +128,7 @@ fn the_container_that_is_at_work_counts() {
     let agent = exit(0, 10, 50, "its results");
     let after_agent =
         |publish: Value| all(ends(0, 5, 9, ""), ends(0, 10, 50, "its results"), publish);
-    // From the agent's end on the push may have begun, whatever the kubelet shows.
+    // After the agent's end the push may have begun, for any state that the kubelet shows.
     for state in [not_yet(), waits("ImagePullBackOff"), json!({}), runs(51)] {
         assert_eq!(
             after_agent(state),
@@ -156,6 +157,33 @@ fn the_container_that_is_at_work_counts() {
     }
 }
 
+/// The kubelet starts the next container after any exit code 0.
+#[test]
+fn a_container_that_contradicts_its_exit_code_is_kept() {
+    let oom = json!({"terminated": {"exitCode": 0, "reason": "OOMKilled"}});
+    let mut again = status("clone", ends(0, 5, 9, ""));
+    again["restartCount"] = json!(2);
+    let doubt = |clone: Value, agent: Value| {
+        let publish = json!([status("publish", ends(0, 51, 60, ""))]);
+        let (step, exit) = view("DocsRun", json!([clone, agent]), publish).doubt?;
+        Some((step, exit.reason, exit.restarts))
+    };
+    let well = |name: &str| status(name, ends(0, 5, 9, ""));
+    assert_eq!(doubt(well("clone"), well("agent")), None);
+    assert_eq!(
+        doubt(status("clone", oom.clone()), status("agent", oom.clone())),
+        Some((Step::Clone, "OOMKilled".to_owned(), 0))
+    );
+    assert_eq!(
+        doubt(well("clone"), status("agent", oom)),
+        Some((Step::Agent, "OOMKilled".to_owned(), 0))
+    );
+    assert_eq!(
+        doubt(again, well("agent")),
+        Some((Step::Clone, "Completed".to_owned(), 2))
+    );
+}
+
 /// The image that ran is the agent's, not ours.
 #[test]
 fn the_image_is_the_agents() {
@@ -180,7 +208,7 @@ fn containers_that_someone_puts_in_do_not_count() {
         json!([sidecar(), status("publish", waits("PodInitializing"))]),
     );
     assert_eq!((step, container), (Step::Agent, running(10)));
-    // Those of our names in the other list are not ours.
+    // Containers with our names in the other list are not ours.
     let (step, container, _) = docs(
         json!([
             status("publish", ends(0, 1, 2, &pushed().write())),
@@ -214,7 +242,7 @@ fn a_task_runs_pod_has_one_container_whatever_it_is_called() {
     assert_eq!(view.image_id.as_deref(), Some("id-of-agent"));
 }
 
-/// From the API server's objects to the decision.
+/// From the objects of the API server to the decision.
 #[test]
 fn a_forged_pod_of_a_docs_run_is_no_success() {
     let mut scene = Scene::publishing();
@@ -232,6 +260,7 @@ fn a_forged_pod_of_a_docs_run_is_no_success() {
         ]),
     );
     forged.job_uid = Some(job);
+    forged.phase = PodPhase::Succeeded;
     scene.around.world.pods = vec![forged];
     assert_said(&scene.pass(), failed(Reason::PublishFailed));
 }

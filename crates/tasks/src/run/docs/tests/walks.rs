@@ -1,5 +1,5 @@
-//! Whole lives in a small cluster with a Git server: Pods that push and are then lost, operators
-//! that are killed, answers that are late. What the run says in the end is what is on the server.
+//! Complete lives of runs in a small cluster with a Git server: Pods that push and are then lost, operators that are
+//! killed, responses that are late. The final status must match the state of the server.
 
 use super::{properties::check, *};
 use crate::{
@@ -7,33 +7,36 @@ use crate::{
     view::{JobEnd, JobView, PodPhase, Said},
 };
 
-const WALKS: u64 = 500;
+/// Number of simulated lives.
+fn walks() -> u64 {
+    testkit::seed::scaled(150, 500)
+}
 
-/// What becomes of the Pods of a Job.
+/// Fate of the Pods of a Job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Pushes,
-    /// It pushes, and ends without a word.
+    /// It pushes, and ends without a report.
     PushesSilently,
-    /// It pushes, and the agent has not returned what it must.
+    /// It pushes, but the agent did not return a required result.
     Forgets,
     CloneFails,
     AgentFails,
     NothingChanges,
     Refused,
-    /// It is evicted at this age, and its Job makes another.
+    /// It is evicted at this age, and its Job creates another Pod.
     Evicted(i64),
-    /// It is deleted at this age: its Job ends.
+    /// It is deleted at this age, and its Job ends.
     Deleted(i64),
-    /// Its Job is deleted at this age, and it with it.
+    /// Its Job is deleted at this age, and the Pod with it.
     Vanishes(i64),
-    /// The Job is complete, and the Pod gone.
+    /// The Job is complete, and the Pod is deleted.
     Unread,
     /// It does nothing from this age on, until it is stopped.
     Hangs(i64),
 }
 
-/// The ages at which a Pod's steps begin, at which it pushes, and at which it ends.
+/// Ages at which a Pod's steps begin, at which it pushes, and at which it ends, in seconds.
 const CLONE: i64 = 2;
 const AGENT: i64 = 6;
 const PUBLISH: i64 = 16;
@@ -71,7 +74,7 @@ struct Life {
     asked: Option<i64>,
     is_evicted: bool,
     report: Option<Report>,
-    /// When, with which code, at which age.
+    /// Time of the end, exit code, and age.
     ended: Option<(i64, i32, i64)>,
     is_gone: bool,
 }
@@ -89,11 +92,11 @@ struct Walk {
     workers: Vec<Worker>,
     fate: Rng,
     rng: Rng,
-    /// Whether operators are killed, and answers are lost.
+    /// Whether operators are killed, and responses are lost.
     is_rough: bool,
     /// Whether users cancel, delete, or push something else.
     is_wild: bool,
-    /// How often the server still refuses to answer: less than a start waits for.
+    /// Number of queries that will still fail: fewer than a start waits for.
     refusals: u32,
     /// Whether a push of ours ever reached the server.
     has_pushed: bool,
@@ -103,8 +106,11 @@ impl Walk {
     fn new(seed: u64, is_rough: bool, is_wild: bool) -> Self {
         let mut fate = Rng::new(seed);
         let spec = json!({"output": {"requireChanges": fate.one_in(2)}});
+        // Each operator that is killed loses the server's response, and up to 30 s of the wait for it. Where ends are
+        // compared, that alone must not use up the wait: such an end is right, but it differs.
+        let start_timeout = if is_wild { "2m" } else { "10m" };
         let agent_spec = json!({
-            "startTimeout": "2m", "timeout": "3m",
+            "startTimeout": start_timeout, "timeout": "3m",
             "retry": {"maxAttempts": 1 + fate.below(3), "backoff": {"initial": "5s", "max": "20s"}},
             "results": [{"name": "answer", "required": true}],
         });
@@ -144,6 +150,13 @@ impl Walk {
             }
             if is_killed {
                 self.scene.restart();
+                // The next process has created nothing yet.
+                for worker in &mut self.workers {
+                    worker.view.proven = false;
+                }
+                for map in &mut self.scene.around.world.config_maps {
+                    map.proven = false;
+                }
             } else {
                 self.scene.record(&decision);
                 let is_released = decision.hold != Hold::Keep;
@@ -196,6 +209,7 @@ impl Walk {
             if let Some(job) = jobs.iter().find(|job| job.uid == worker.view.uid) {
                 worker.view.deleting = job.deleting;
                 worker.view.limit_seconds = job.limit_seconds;
+                worker.view.proven = job.proven;
             }
         }
         if jobs.len() > known {
@@ -210,7 +224,7 @@ impl Walk {
         }
     }
 
-    /// A little, or until the wake; the desk answers in between.
+    /// Lets time pass: a little, or until the requeue time. The worker responds in between.
     fn pass_time(&mut self, decision: &DocsDecision) {
         let now = self.second();
         let little = now + 1 + i64::try_from(self.rng.below(4)).unwrap();
@@ -252,7 +266,7 @@ impl Walk {
         )
     }
 
-    /// What the run says of its end is what is on the server.
+    /// Checks that the run reports the same end as the server shows.
     fn check_truth(&self) {
         if self.is_deleting() {
             assert!(self.workers.iter().all(|worker| !worker.may_run()));
@@ -287,7 +301,7 @@ impl Worker {
         self.pods.iter().any(|pod| pod.ended.is_none())
     }
 
-    /// Whether anything happens by itself.
+    /// Returns whether anything happens by itself.
     fn is_busy(&self, second: i64) -> bool {
         let hangs = |pod: &Life| {
             let age = second - pod.created;
@@ -297,7 +311,7 @@ impl Worker {
         !self.is_gone && !is_still && (self.view.end.is_none() || self.may_run())
     }
 
-    /// A second passes; whether something was pushed in it.
+    /// Lets a second pass. Returns whether something was pushed in it.
     fn tick(&mut self, second: i64, server: &mut Server) -> bool {
         let fate = self.fate;
         let is_first = self.pods.len() == 1;
@@ -387,10 +401,11 @@ impl Worker {
         let exit = |code: i32, finished: i64, message: String| Exit {
             code,
             signal: None,
-            reason: "Error".to_owned(),
+            reason: if code == 0 { "Completed" } else { "Error" }.to_owned(),
             message,
             started: Some(started),
             finished: Some(stamp(finished)),
+            restarts: 0,
         };
         let container = match (pod.ended, step) {
             (Some((ended, code, _)), _) => {
@@ -427,8 +442,11 @@ impl Worker {
             step,
             container,
             stuck: None,
+            doubt: None,
             agent: (step == Step::Publish).then(|| exit(0, pod.created + PUBLISH, message)),
             image_id: None,
+            content: None,
+            foreign: false,
         }
     }
 }
@@ -476,8 +494,9 @@ impl Life {
         if age == PUSH {
             self.report = match (fate, server.heads.get(BRANCH).map(String::as_str)) {
                 (_, Some(PUSHED)) => Some(found()),
-                (Fate::NothingChanges, _) => Some(unchanged()),
-                (Fate::Refused, _) => said_no(git::Reason::PushRefused),
+                // `publish` reads the branch before it compares files.
+                (Fate::NothingChanges, Some(HEAD)) => Some(unchanged()),
+                (Fate::Refused, Some(HEAD)) => said_no(git::Reason::PushRefused),
                 (_, Some(HEAD)) => {
                     has_pushed = true;
                     server.heads.insert(BRANCH.to_owned(), PUSHED.to_owned());
@@ -502,24 +521,30 @@ impl Life {
 
 #[test]
 fn what_a_run_says_in_the_end_is_what_is_on_the_server() {
-    in_parallel(WALKS, |seed| {
+    in_parallel(walks(), |seed| {
         let mut walk = Walk::new(seed, true, true);
         walk.live();
         walk.check_truth();
     });
 }
 
-/// Killed at any point, with answers that come late or not at all: the end is that of a run that
-/// nobody disturbed.
+/// The operator is killed at any point, and responses are late or lost. The end is that of an undisturbed run.
 #[test]
 fn killing_the_operator_changes_nothing_in_the_end() {
-    in_parallel(WALKS, |seed| {
+    in_parallel(walks(), |seed| {
         let mut calm = Walk::new(seed, false, false);
         calm.live();
         calm.check_truth();
         let mut rough = Walk::new(seed, true, false);
         rough.live();
         rough.check_truth();
+        // Whether an eviction that begins and ends between two records is counted is chance (ADR 9). It may be the
+        // sixth, which ends the run.
+        let is_sixth = |walk: &Walk| walk.outcome().1 == "TooManyDisruptions";
+        let evicts = |worker: &Worker| matches!(worker.fate, Fate::Evicted(_));
+        if is_sixth(&rough) != is_sixth(&calm) && rough.workers.iter().any(evicts) {
+            return;
+        }
         assert_eq!(rough.outcome(), calm.outcome(), "{:?}", rough.workers);
     });
 }

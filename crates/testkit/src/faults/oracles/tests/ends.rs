@@ -89,10 +89,13 @@ fn o2_a_second_object_is_seen_though_nobody_tells() {
     play.change(Change::Added, "jobs", "job", "uid-of-second", job.clone());
     play.change(Change::Deleted, "jobs", "job", "uid-of-second", job);
     let judged = play.judged(&baseline);
-    assert_eq!(judged.len(), 1, "{judged:?}");
+    let words: Vec<String> = judged.iter().map(ToString::to_string).collect();
     assert_eq!(
-        judged[0].to_string(),
-        "O2 same objects: 2 different jobs, wanted 1"
+        words,
+        [
+            "O2 same objects: 2 different jobs, wanted 1",
+            "O3 one effect: two at work at the same time: jobs job, job",
+        ]
     );
 }
 
@@ -279,4 +282,95 @@ fn o7_no_panic_and_no_secret_anywhere() {
         }),
         &["secret 0 is in configmaps/c"],
     );
+}
+
+#[test]
+fn o7_a_private_text_may_be_in_a_spec_and_is_repeated_nowhere() {
+    let said = |change: &dyn Fn(&mut Play)| {
+        let mut play = Play::new();
+        change(&mut play);
+        play.said(Oracle::NoLeak)
+    };
+    let leak = format!("create {{\"env\":\"{PRIVATE}\"}}");
+    says(
+        &said(&|play| play.edit(5, |run| run["spec"]["text"] = json!(leak))),
+        &[],
+    );
+    says(
+        &said(&|play| play.edit(3, |job| job["spec"]["text"] = json!(leak))),
+        &[],
+    );
+    says(
+        &said(&|play| play.logs.push(leak.clone())),
+        &["private text 0 is in line 2 of the log"],
+    );
+    says(
+        &said(&|play| play.metrics.push_str(&leak)),
+        &["private text 0 is in the metrics"],
+    );
+    says(
+        &said(&|play| play.edit(5, |run| run["status"]["message"] = json!(leak))),
+        &["private text 0 is in taskruns/run"],
+    );
+    says(
+        &said(&|play| {
+            play.see("events", "e", "uid-of-event", json!({ "note": leak }));
+        }),
+        &["private text 0 is in events/e"],
+    );
+}
+
+#[test]
+fn o1_a_step_twice_in_a_row_is_said() {
+    let step = |phase: &str, attempt: Option<u32>| json!({ "phase": phase, "attempt": attempt });
+    let said = |steps: Value| {
+        let mut play = Play::new();
+        play.edit(7, |run| run["status"]["steps"] = steps);
+        play.said(Oracle::SameEnd)
+    };
+    let once = [
+        step("Pending", None),
+        step("Pending", Some(1)),
+        step("Running", Some(1)),
+    ];
+    says(&said(json!(once)), &[]);
+    let again = [
+        step("Running", Some(1)),
+        step("Pending", Some(1)),
+        step("Running", Some(1)),
+    ];
+    says(&said(json!(again)), &[]);
+    let doubled = [step("Running", Some(1)), step("Running", Some(1))];
+    says(
+        &said(json!(doubled)),
+        &["taskruns/run has the step \"Running\" twice in a row"],
+    );
+}
+
+#[test]
+fn o1_another_end_of_the_timeline_is_said() {
+    let ended = |steps: Value| {
+        let mut play = Play::new();
+        play.edit(7, |run| run["status"]["steps"] = steps);
+        play
+    };
+    let last =
+        json!({ "phase": "Succeeded", "attempt": 1, "outcome": "Succeeded", "startedAt": "a" });
+    let baseline = ended(json!([last])).outcome();
+    let of = |play: &Play| -> Vec<String> {
+        let all = play.judged(&baseline).into_iter();
+        all.map(|one| one.words).collect()
+    };
+    // How it came there, and when, is not compared.
+    let mut later = last.clone();
+    later["startedAt"] = json!("b");
+    says(&of(&ended(json!([{ "phase": "Pending" }, later]))), &[]);
+    let mut other = last.clone();
+    other["attempt"] = json!(2);
+    says(
+        &of(&ended(json!([other]))),
+        &["timeline last attempt: 2, wanted 1"],
+    );
+    let twice = json!([last, { "phase": "Pending" }, last]);
+    says(&of(&ended(twice)), &["timeline ends: 2, wanted 1"]);
 }

@@ -14,6 +14,7 @@ use crate::{audit::Request, faults::witness::Change};
 
 const RUN: &str = "uid-of-run";
 const CANARY: &str = "hunter2-hunter2";
+const PRIVATE: &str = "mine-and-only-mine";
 
 /// Everything of a play; a test changes what it is about.
 struct Play {
@@ -207,7 +208,9 @@ impl Play {
             logs: &self.logs,
             metrics: &self.metrics,
             canaries: &[CANARY.to_owned()],
+            private: &[PRIVATE.to_owned()],
             bears_out: &bears_out,
+            silence: Duration::ZERO,
         })
     }
 

@@ -1,0 +1,270 @@
+//! Admission policies for children: only operators may create them, because labels and owner
+//! references alone prove nothing.
+//!
+//! An operator finds its children by the labels [`names::KIND`] and [`names::UID`], and trusts
+//! owner references to its kinds. Any author may write both. These policies admit them from the
+//! operators, and from the controllers that create Pods for the objects of the operators.
+//!
+//! # Guarantees
+//! - Requests that do not change these labels and add no such owner reference are not evaluated. So
+//!   the kubelet, the scheduler and the garbage collector, which removes owner references, are
+//!   never rejected.
+//! - Each family checks its own kinds, so two installations with one family each do not reject each
+//!   other.
+//!
+//! # Caveats
+//! A tool that restores Jobs, Pods or ConfigMaps with their labels must be one of the
+//! [`LABEL_WRITERS`].
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchCondition, NamedRuleWithOperations, ValidatingAdmissionPolicy,
+};
+
+use super::{LABEL_WRITERS, judged, owned_list, refusal, requests};
+use crate::{GROUP, names};
+
+/// User of all controllers, in a cluster without a ServiceAccount for each controller.
+const ALL_CONTROLLERS: &str = "system:kube-controller-manager";
+
+const CREATE_UPDATE: &[&str] = &["CREATE", "UPDATE"];
+
+/// Owner kinds that a policy is about.
+#[derive(Clone, Copy)]
+enum Kinds {
+    /// All kinds except Tenants, and labels without a kind.
+    Tasks,
+    Tenants,
+}
+
+/// A controller of the cluster that creates objects from a template of an operator.
+struct Controller {
+    /// Name of its ServiceAccount in `kube-system`.
+    account: &'static str,
+    /// Objects that it creates.
+    creates: &'static str,
+    /// Kind and API group of the controller reference that it sets.
+    kind: &'static str,
+    group: &'static str,
+}
+
+const JOBS: &[Controller] = &[Controller {
+    account: "job-controller",
+    creates: "pods",
+    kind: "Job",
+    group: "batch",
+}];
+
+const WORKLOADS: &[Controller] = &[
+    Controller {
+        account: "replicaset-controller",
+        creates: "pods",
+        kind: "ReplicaSet",
+        group: "apps",
+    },
+    Controller {
+        account: "statefulset-controller",
+        creates: "pods",
+        kind: "StatefulSet",
+        group: "apps",
+    },
+    Controller {
+        account: "deployment-controller",
+        creates: "replicasets",
+        kind: "Deployment",
+        group: "apps",
+    },
+];
+
+/// Returns the policies for labels and owner references of TaskRuns and DocsRuns.
+pub(super) fn of_tasks() -> Vec<ValidatingAdmissionPolicy> {
+    let templates = vec![requests("batch", &["v1"], &["jobs"], CREATE_UPDATE)];
+    vec![
+        labels(Kinds::Tasks, JOBS),
+        template_labels(Kinds::Tasks, templates, JOBS),
+    ]
+}
+
+/// Returns the policies for labels and owner references of Tenants.
+///
+/// The Pods of a Tenant come from Deployments and StatefulSets, so the policies check the templates
+/// of these.
+pub(super) fn of_tenants() -> Vec<ValidatingAdmissionPolicy> {
+    let workloads = ["deployments", "replicasets", "statefulsets"];
+    let templates = vec![requests("apps", &["v1"], &workloads, CREATE_UPDATE)];
+    vec![
+        labels(Kinds::Tenants, WORKLOADS),
+        template_labels(Kinds::Tenants, templates, WORKLOADS),
+    ]
+}
+
+fn labels(kinds: Kinds, controllers: &[Controller]) -> ValidatingAdmissionPolicy {
+    let at = |object: &str| format!("{object}.metadata");
+    let rules = vec![
+        requests("", &["v1"], &["configmaps", "pods"], CREATE_UPDATE),
+        requests("batch", &["v1"], &["jobs"], CREATE_UPDATE),
+    ];
+    let when = format!("{} || {}", relabels(kinds, at), adds_owner(kinds));
+    guard(
+        "labels",
+        rules,
+        when,
+        "metadata.labels, metadata.ownerReferences",
+        controllers,
+    )
+}
+
+/// Checks the labels of templates. A controller copies them to the Pods, regardless of the
+/// template's author.
+fn template_labels(
+    kinds: Kinds,
+    rules: Vec<NamedRuleWithOperations>,
+    controllers: &[Controller],
+) -> ValidatingAdmissionPolicy {
+    let at = |object: &str| format!("{object}.spec.template.?metadata");
+    let when = relabels(kinds, at);
+    let field = "spec.template.metadata.labels";
+    guard("template-labels", rules, when, field, controllers)
+}
+
+fn guard(
+    name: &str,
+    rules: Vec<NamedRuleWithOperations>,
+    when: String,
+    field: &str,
+    controllers: &[Controller],
+) -> ValidatingAdmissionPolicy {
+    let condition = MatchCondition {
+        name: "claims-an-owner".to_owned(),
+        expression: when,
+    };
+    let may: Vec<String> = controllers.iter().map(created_by).collect();
+    let variables = [
+        // The chart sets this list to the family's operator and the users in its value
+        // 'labelWriters'.
+        (LABEL_WRITERS, owned_list(&[])),
+        ("byController", may.join(" || ")),
+    ];
+    let marks = format!(
+        "only operators set the labels '{}' and '{}' and owner references to kinds of '{GROUP}'",
+        names::KIND,
+        names::UID
+    );
+    let advice = "Leave them out. For a controller that copies labels, add its user to the chart's value 'admissionPolicies.labelWriters'";
+    judged(
+        name,
+        rules,
+        Some(vec![condition]),
+        &variables,
+        vec![refusal(
+            format!(
+                "request.userInfo.username in variables.{LABEL_WRITERS} || variables.byController"
+            ),
+            &format!("{field}: {marks}. {advice}"),
+            &format!(
+                "\"{field}: {marks}, and '\" + request.userInfo.username + \"' is none. {advice}\""
+            ),
+        )],
+    )
+}
+
+/// Returns an expression that checks whether this controller creates the object for an owner of its
+/// own kind.
+///
+/// Users cannot choose the controller reference of such an object. In some clusters all controllers
+/// share one user. Without this check, any controller there could create Pods with our labels.
+fn created_by(controller: &Controller) -> String {
+    let Controller {
+        account,
+        creates,
+        kind,
+        group,
+    } = controller;
+    format!(
+        "(request.operation == 'CREATE' && request.resource.resource == '{creates}' \
+         && request.userInfo.username in ['system:serviceaccount:kube-system:{account}', '{ALL_CONTROLLERS}'] \
+         && object.metadata.?ownerReferences.orValue([]).exists(one, one.?controller.orValue(false) && one.kind == '{kind}' && one.apiVersion.startsWith('{group}/')))"
+    )
+}
+
+/// Returns an expression that checks whether the request changes our labels. `at` is the path to
+/// the metadata of an object.
+fn relabels(kinds: Kinds, at: impl Fn(&str) -> String) -> String {
+    let new = |key: &str| format!("{}.?labels[?'{key}'].orValue('')", at("object"));
+    let old = |key: &str| {
+        format!(
+            "(oldObject == null ? '' : {}.?labels[?'{key}'].orValue(''))",
+            at("oldObject")
+        )
+    };
+    let (kind, uid) = (names::KIND, names::UID);
+    format!(
+        "(({} != {} || {} != {}) && ({} || {}))",
+        old(kind),
+        new(kind),
+        old(uid),
+        new(uid),
+        labelled(kinds, &new(kind), &new(uid)),
+        labelled(kinds, &old(kind), &old(uid)),
+    )
+}
+
+/// Returns an expression that checks whether labels with these values claim an owner of these
+/// kinds.
+fn labelled(kinds: Kinds, kind: &str, uid: &str) -> String {
+    match kinds {
+        Kinds::Tasks => format!("({kind} != 'Tenant' && {kind} + {uid} != '')"),
+        Kinds::Tenants => format!("{kind} == 'Tenant'"),
+    }
+}
+
+/// Returns an expression that checks whether the request adds an owner reference to these kinds, or
+/// makes one of them the controller reference.
+///
+/// The garbage collector changes `blockOwnerDeletion`, so that field is not compared.
+fn adds_owner(kinds: Kinds) -> String {
+    let kind = match kinds {
+        Kinds::Tasks => "one.kind != 'Tenant'",
+        Kinds::Tenants => "one.kind == 'Tenant'",
+    };
+    format!(
+        "object.metadata.?ownerReferences.orValue([]).exists(one, one.apiVersion.startsWith('{GROUP}/') && {kind} \
+         && (oldObject == null || !oldObject.metadata.?ownerReferences.orValue([]).exists(old, old.uid == one.uid \
+         && old.apiVersion == one.apiVersion && old.kind == one.kind && old.name == one.name \
+         && old.?controller.orValue(false) == one.?controller.orValue(false))))"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without a condition, the policies would be evaluated for every Pod of the cluster.
+    #[test]
+    fn only_requests_that_claim_an_owner_are_judged() {
+        for policy in of_tasks().into_iter().chain(of_tenants()) {
+            let spec = policy.spec.unwrap();
+            let conditions = spec.match_conditions.unwrap();
+            assert_eq!(conditions.len(), 1);
+            assert!(conditions[0].expression.contains(names::UID));
+            assert!(conditions[0].expression.contains(names::KIND));
+        }
+    }
+
+    /// A policy that the chart did not fill in admits no user by name.
+    #[test]
+    fn without_an_installation_nobody_writes_labels() {
+        for policy in of_tasks().into_iter().chain(of_tenants()) {
+            let variables = policy.spec.unwrap().variables.unwrap();
+            let writers = variables.iter().find(|one| one.name == LABEL_WRITERS);
+            assert_eq!(writers.unwrap().expression, "[]");
+        }
+    }
+
+    #[test]
+    fn a_controller_is_admitted_for_its_own_kind_only() {
+        let job = created_by(&JOBS[0]);
+        assert!(job.contains("'system:serviceaccount:kube-system:job-controller'"));
+        assert!(job.contains("one.kind == 'Job' && one.apiVersion.startsWith('batch/')"));
+        assert!(job.contains("request.resource.resource == 'pods'"));
+    }
+}

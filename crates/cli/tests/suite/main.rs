@@ -1,0 +1,12 @@
+//! Tests of the built binary, without a cluster and on a real API server. There is no operator; the
+//! tests write the statuses that it would write.
+
+mod binary;
+mod context;
+mod docs;
+mod logs;
+mod reading;
+mod submit;
+mod support;
+mod tenants;
+mod wait;

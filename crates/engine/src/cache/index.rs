@@ -1,0 +1,99 @@
+//! Index keys (`word` in the code) by which objects are found.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::key::Key;
+
+/// The object keys under each index key.
+#[derive(Debug, Default)]
+pub(super) struct Index(HashMap<Box<str>, Keys>);
+
+/// The object keys under one index key. Most index keys have one: that of the object with this UID.
+/// A set would be ten times as large.
+#[derive(Debug)]
+enum Keys {
+    One(Key),
+    Several(BTreeSet<Key>),
+}
+
+impl Index {
+    /// Returns the object keys under an index key, in order.
+    pub(super) fn keys(&self, word: &str) -> impl Iterator<Item = &Key> {
+        let (one, several) = match self.0.get(word) {
+            Some(Keys::One(key)) => (Some(key), None),
+            Some(Keys::Several(keys)) => (None, Some(keys)),
+            None => (None, None),
+        };
+        let several = several.into_iter().flat_map(|keys| keys.iter());
+        one.into_iter().chain(several)
+    }
+
+    pub(super) fn add(&mut self, words: &[String], key: &Key) {
+        for word in words {
+            match self.0.get_mut(word.as_str()) {
+                None => {
+                    self.0.insert(word.as_str().into(), Keys::One(key.clone()));
+                }
+                Some(Keys::Several(keys)) => {
+                    keys.insert(key.clone());
+                }
+                Some(Keys::One(known)) if known == key => {}
+                Some(one @ Keys::One(_)) => one.grow(key),
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, words: &[String], key: &Key) {
+        for word in words {
+            let is_empty = match self.0.get_mut(word.as_str()) {
+                Some(Keys::One(known)) => known == key,
+                Some(Keys::Several(keys)) => {
+                    keys.remove(key);
+                    keys.is_empty()
+                }
+                None => false,
+            };
+            if is_empty {
+                self.0.remove(word.as_str());
+            }
+        }
+    }
+}
+
+impl Keys {
+    fn grow(&mut self, key: &Key) {
+        if let Self::One(known) = self {
+            *self = Self::Several(BTreeSet::from([known.clone(), key.clone()]));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_has_the_keys_that_were_added_and_not_removed() {
+        let mut index = Index::default();
+        let words = || vec!["agent".to_owned()];
+        let keys = ["b", "a", "c"].map(|name| Key::new("n", name));
+        for key in &keys {
+            index.add(&words(), key);
+            index.add(&words(), key);
+        }
+        let names = |index: &Index| -> Vec<String> {
+            index.keys("agent").map(|key| key.name.clone()).collect()
+        };
+        assert_eq!(names(&index), ["a", "b", "c"]);
+        index.remove(&words(), &keys[1]);
+        index.remove(&["other".to_owned()], &keys[0]);
+        assert_eq!(names(&index), ["b", "c"]);
+        index.remove(&words(), &keys[0]);
+        index.remove(&words(), &keys[2]);
+        assert!(names(&index).is_empty());
+        assert!(index.0.is_empty());
+        index.add(&words(), &keys[0]);
+        index.remove(&words(), &keys[1]);
+        assert_eq!(names(&index), ["b"], "another's removal takes nothing");
+    }
+}

@@ -1,0 +1,297 @@
+use super::*;
+
+fn cache() -> Cache<String> {
+    Cache::new("things", |text| vec![text.clone()])
+}
+
+fn identity(name: &str, uid: &str, version: u64) -> Identity {
+    Identity {
+        key: Key::new("n", name),
+        uid: uid.to_owned(),
+        version,
+    }
+}
+
+fn get(cache: &Cache<String>, name: &str) -> Option<String> {
+    cache.get(&Key::new("n", name)).map(|text| (*text).clone())
+}
+
+#[test]
+fn an_older_event_does_not_undo_an_own_write() {
+    let cache = cache();
+    cache.seen(identity("a", "1", 5), "five".into(), 1);
+    cache.written(identity("a", "1", 8), "eight".into());
+    cache.seen(identity("a", "1", 7), "seven".into(), 1);
+    assert_eq!(get(&cache, "a").as_deref(), Some("eight"));
+    assert!(cache.find("five").is_empty());
+    assert_eq!(cache.find("eight").len(), 1);
+}
+
+/// `retained/watch-statefulsets=stale-2500`: a Tenant released an object, and its successor adopted it.
+/// The object was missing for a moment, because the watch reported the lost label late.
+#[test]
+fn a_label_that_was_lost_before_our_write_gave_it_back_takes_nothing() {
+    let cache = cache();
+    cache.seen(identity("a", "1", 5), "ours".into(), 1);
+    cache.written(identity("a", "1", 6), "left".into());
+    cache.written(identity("a", "1", 8), "taken back".into());
+    cache.gone(&identity("a", "1", 6));
+    assert_eq!(get(&cache, "a").as_deref(), Some("taken back"));
+    cache.seen(identity("a", "1", 8), "taken back".into(), 1);
+    cache.gone(&identity("a", "1", 9));
+    assert_eq!(get(&cache, "a"), None, "this one is later");
+}
+
+#[test]
+fn a_label_that_our_last_write_took_away_takes_the_object() {
+    let cache = cache();
+    cache.seen(identity("a", "1", 5), "ours".into(), 1);
+    cache.written(identity("a", "1", 6), "left".into());
+    cache.gone(&identity("a", "1", 6));
+    assert_eq!(get(&cache, "a"), None);
+}
+
+#[test]
+fn an_answer_that_comes_after_the_deletion_brings_nothing_back() {
+    let cache = cache();
+    cache.seen(identity("a", "1", 5), "five".into(), 1);
+    cache.gone(&identity("a", "1", 9));
+    cache.written(identity("a", "1", 6), "six".into());
+    assert_eq!(get(&cache, "a"), None);
+}
+
+#[test]
+fn an_answer_that_comes_after_another_of_the_name_brings_nothing_back() {
+    let cache = cache();
+    cache.seen(identity("a", "1", 5), "one".into(), 1);
+    cache.gone(&identity("a", "1", 9));
+    cache.seen(identity("a", "2", 12), "two".into(), 1);
+    cache.written(identity("a", "1", 9), "one, let go".into());
+    assert_eq!(get(&cache, "a").as_deref(), Some("two"));
+    cache.written(identity("a", "3", 20), "three".into());
+    assert_eq!(get(&cache, "a").as_deref(), Some("three"), "newer is newer");
+}
+
+#[test]
+fn a_newer_event_of_another_namespace_does_not_hide_our_write() {
+    let cache = cache();
+    let elsewhere = Identity {
+        key: Key::new("m", "x"),
+        uid: "9".into(),
+        version: 50,
+    };
+    cache.seen(elsewhere, "x".into(), 1);
+    cache.written(identity("a", "1", 40), "forty".into());
+    assert_eq!(get(&cache, "a").as_deref(), Some("forty"));
+    cache.removed(&Key::new("n", "a"), "1");
+    cache.listed(Some("m"), 2, &HashSet::new());
+    cache.seen(identity("a", "1", 41), "late".into(), 1);
+    assert_eq!(
+        get(&cache, "a"),
+        None,
+        "its deletion is not forgotten by another's listing"
+    );
+}
+
+#[test]
+fn a_name_that_is_used_again_is_another_object() {
+    let cache = cache();
+    cache.seen(identity("a", "1", 5), "one".into(), 1);
+    cache.seen(identity("a", "2", 9), "two".into(), 1);
+    cache.gone(&identity("a", "1", 8));
+    assert_eq!(
+        get(&cache, "a").as_deref(),
+        Some("two"),
+        "the deletion was the old one's"
+    );
+}
+
+#[test]
+fn what_we_deleted_does_not_come_back_by_an_older_event() {
+    let cache = cache();
+    cache.seen(identity("a", "1", 5), "five".into(), 1);
+    cache.removed(&Key::new("n", "a"), "1");
+    cache.seen(identity("a", "1", 6), "six".into(), 1);
+    assert_eq!(get(&cache, "a"), None);
+    cache.gone(&identity("a", "1", 7));
+    cache.seen(identity("a", "2", 8), "new".into(), 1);
+    assert_eq!(get(&cache, "a").as_deref(), Some("new"));
+}
+
+#[test]
+fn a_listing_removes_what_it_did_not_see_but_not_what_was_written_meanwhile() {
+    let cache = cache();
+    cache.seen(identity("a", "1", 5), "a".into(), 1);
+    cache.seen(identity("b", "2", 6), "b".into(), 1);
+    cache.listing(2);
+    cache.written(identity("c", "3", 20), "c".into());
+    cache.seen(identity("a", "1", 5), "a".into(), 2);
+    cache.listed(Some("n"), 2, &HashSet::new());
+    assert_eq!(get(&cache, "a").as_deref(), Some("a"));
+    assert_eq!(get(&cache, "b"), None);
+    assert_eq!(get(&cache, "c").as_deref(), Some("c"));
+    cache.listed(Some("other"), 3, &HashSet::new());
+    assert_eq!(
+        cache.len(),
+        2,
+        "another namespace's listing says nothing about this one"
+    );
+    cache.listed(None, 4, &HashSet::new());
+    assert!(cache.is_empty());
+}
+
+#[test]
+fn what_we_wrote_is_no_ghost_after_it_was_listed_or_overtaken() {
+    let cache = cache();
+    cache.written(identity("c", "3", 20), "c".into());
+    cache.seen(identity("c", "3", 20), "c".into(), 1);
+    cache.seen(identity("d", "4", 30), "d".into(), 2);
+    cache.listed(None, 2, &HashSet::new());
+    assert_eq!(get(&cache, "c"), None, "listed once, then missing");
+
+    cache.listing(3);
+    cache.written(identity("e", "5", 40), "e".into());
+    cache.seen(identity("d", "4", 50), "d".into(), 3);
+    cache.listed(None, 3, &HashSet::new());
+    assert_eq!(
+        get(&cache, "e"),
+        None,
+        "a later event came, and it was not listed"
+    );
+}
+
+/// `change/watch-networkpolicies=gone-1`: we created and deleted a policy while there was no watch. The
+/// policy stayed in deletion indefinitely. Its deletion was the last write of its kind, so nothing in
+/// the list was newer.
+#[test]
+fn what_we_wrote_before_a_listing_and_it_does_not_show_is_gone() {
+    let cache = cache();
+    cache.listing(1);
+    cache.seen(identity("a", "1", 5), "a".into(), 1);
+    cache.written(identity("c", "3", 20), "c".into());
+    cache.written(identity("c", "3", 30), "c, in deletion".into());
+    cache.listing(2);
+    cache.seen(identity("a", "1", 5), "a".into(), 2);
+    cache.listed(None, 2, &HashSet::new());
+    assert_eq!(get(&cache, "c"), None);
+}
+
+#[test]
+fn what_we_made_again_during_a_listing_is_not_taken_for_the_old_one() {
+    for is_seen in [true, false] {
+        let cache = cache();
+        cache.listing(1);
+        cache.written(identity("c", "3", 20), "c".into());
+        if is_seen {
+            cache.seen(identity("c", "3", 20), "c".into(), 1);
+        }
+        cache.listing(2);
+        cache.written(identity("c", "4", 40), "again".into());
+        cache.listed(None, 2, &HashSet::new());
+        assert_eq!(get(&cache, "c").as_deref(), Some("again"), "{is_seen}");
+    }
+}
+
+#[test]
+fn listeners_hear_each_change_once() {
+    let cache = cache();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&heard);
+    cache.on_change(move |change| {
+        lock(&sink).push((
+            change.old.map(|text| (**text).clone()),
+            change.new.map(|text| (**text).clone()),
+        ));
+    });
+    cache.seen(identity("a", "1", 5), "five".into(), 1);
+    cache.seen(identity("a", "1", 5), "five".into(), 2);
+    cache.seen(identity("a", "1", 6), "six".into(), 2);
+    cache.gone(&identity("a", "1", 7));
+    cache.gone(&identity("a", "1", 7));
+    let five = || Some("five".to_owned());
+    let six = || Some("six".to_owned());
+    assert_eq!(
+        *lock(&heard),
+        [(None, five()), (five(), six()), (six(), None)]
+    );
+}
+
+#[test]
+fn an_object_that_cannot_be_read_replaces_what_was_known() {
+    let cache = cache();
+    cache.seen(identity("a", "1", 5), "five".into(), 1);
+    let poison = Poison {
+        uid: "1".into(),
+        version: "6".into(),
+        generation: 2,
+        error: "no".into(),
+    };
+    cache.poisoned_by(&Key::new("n", "a"), poison.clone());
+    assert_eq!(get(&cache, "a"), None);
+    assert_eq!(cache.poison(&Key::new("n", "a")), Some(poison));
+    cache.seen(identity("a", "1", 7), "seven".into(), 1);
+    assert_eq!(cache.poison(&Key::new("n", "a")), None);
+}
+
+#[test]
+fn an_object_at_rest_is_packed_and_read_back() {
+    let cache = cache();
+    cache.pack(Packing::of(|text: &String| text.starts_with("over")));
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&heard);
+    cache.on_change(move |change| {
+        lock(&sink).push((
+            change.old.map(|text| (**text).clone()),
+            change.new.map(|text| (**text).clone()),
+        ));
+    });
+    cache.seen(identity("a", "1", 5), "works".into(), 1);
+    cache.seen(identity("b", "2", 6), "works".into(), 1);
+    cache.seen(identity("a", "1", 7), "over".into(), 1);
+    assert_eq!(get(&cache, "a").as_deref(), Some("over"));
+    assert_eq!(cache.find("over").len(), 1);
+    assert_eq!(cache.keys_of("over"), [Key::new("n", "a")]);
+    assert!(cache.active_keys_of("over").is_empty());
+    assert_eq!(cache.active_keys_of("works"), [Key::new("n", "b")]);
+    assert_eq!(cache.fold_active(0, |count, _| count + 1), 1);
+    assert_eq!(cache.len(), 2);
+    // For the index, and for listeners of the next change, it is the same object.
+    cache.seen(identity("a", "1", 9), "over, labelled".into(), 1);
+    assert!(cache.keys_of("over").is_empty());
+    cache.gone(&identity("a", "1", 10));
+    assert!(cache.keys_of("over, labelled").is_empty());
+    let text = |text: &str| Some(text.to_owned());
+    let expected = [
+        (text("works"), text("over")),
+        (text("over"), text("over, labelled")),
+        (text("over, labelled"), None),
+    ];
+    assert_eq!(lock(&heard)[2..], expected);
+}
+
+#[test]
+fn a_bounded_cache_keeps_the_newest_objects() {
+    let cache = cache();
+    cache.bound(Bounds {
+        per_word: 3,
+        total: 20,
+    });
+    for version in 1..=100 {
+        let name = format!("one-{version}");
+        cache.seen(identity(&name, &name, version), "same".into(), 1);
+    }
+    let kept: Vec<String> = cache
+        .keys_of("same")
+        .into_iter()
+        .map(|key| key.name)
+        .collect();
+    assert_eq!(kept, ["one-100", "one-98", "one-99"]);
+    for version in 101..=1000 {
+        let name = format!("one-{version}");
+        cache.seen(identity(&name, &name, version), name.clone(), 1);
+        assert!(cache.len() <= 20);
+    }
+    assert!(cache.keys_of("same").is_empty(), "these were the oldest");
+    assert!(get(&cache, "one-1000").is_some());
+    assert_eq!(cache.len(), cache.keys().len());
+}

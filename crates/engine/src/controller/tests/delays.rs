@@ -1,0 +1,156 @@
+//! The time of the next reconciliation after a fault, also across a restart.
+
+use api::status::Retry;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{
+    super::worker::{Memory, retry_to_store},
+    *,
+};
+
+/// The delays of the key `n/denied` after its 1st, 2nd … fault: the longest in seconds, and the
+/// jittered one in milliseconds for the seed 7.
+const DELAYS: [(u32, u64); 10] = [
+    (5, 4543),
+    (10, 765),
+    (20, 12_292),
+    (40, 37_095),
+    (80, 45_328),
+    (160, 6762),
+    (300, 38_394),
+    (300, 136_568),
+    (300, 278_371),
+    (300, 36_814),
+];
+
+#[tokio::test(start_paused = true)]
+async fn delays_are_exact_also_under_a_burst_of_events() {
+    for burst in [false, true] {
+        let room = room(&["denied"]);
+        for step in 0..6000_u64 {
+            pass(SECOND / 10).await;
+            if burst {
+                room.handle.touch(&Room::key("denied"));
+                // The watch delivers our own status write as an event of the object.
+                put(&room.objects, "denied", 2 + step, 1, None);
+            }
+        }
+        let looks = room.looks("denied");
+        let gaps = looks.windows(2).map(|pair| pair[1] - pair[0]);
+        let gaps: Vec<Duration> = gaps.collect();
+        assert_eq!(gaps.len(), DELAYS.len(), "{gaps:?}");
+        for (gap, (longest, wanted)) in gaps.iter().zip(DELAYS) {
+            let wanted = Duration::from_millis(wanted);
+            assert!(wanted < longest * SECOND, "{wanted:?} of {longest} s");
+            assert!(
+                *gap >= wanted && *gap < wanted + SECOND / 50,
+                "{gap:?} instead of {wanted:?}"
+            );
+        }
+        room.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_generation_is_looked_at_at_once_and_begins_to_count_again() {
+    let room = room(&["denied"]);
+    pass(300 * SECOND).await;
+    let before = room.looks("denied").len();
+    put(&room.objects, "denied", 50, 2, None);
+    pass(SECOND / 10).await;
+    assert_eq!(room.looks("denied").len(), before + 1);
+    let last = room.server.statuses("denied").pop().unwrap();
+    assert_eq!(last["observedGeneration"], 2);
+    pass(5 * SECOND).await;
+    assert!(
+        room.looks("denied").len() > before + 1,
+        "the second attempt comes within 5 s again"
+    );
+    room.end().await;
+}
+
+#[test]
+fn a_fault_that_lasts_is_quiet_once_its_delay_does_not_grow() {
+    let now: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
+    let fault = Fault::new(Class::Denied, Reason::QuotaExceeded, "full");
+    let mut status = ToyStatus::default();
+    let mut writes = Vec::new();
+    for attempt in 1..40 {
+        let memory = Memory {
+            uid: String::new(),
+            class: Class::Denied,
+            attempt,
+            generation: 1,
+            since: now,
+            until: Instant::now(),
+        };
+        let delay = backoff::ceiling(Class::Denied, attempt);
+        let later = now.checked_add(delay).unwrap();
+        let retry = retry_to_store(Some(&status), &fault, &memory, delay, later);
+        if retry != status.progress.retry {
+            writes.push(attempt);
+        }
+        status.progress.retry = retry;
+    }
+    assert_eq!(
+        writes,
+        [2, 3, 4, 5, 6, 7],
+        "10 s is stored, 300 s is reached at the seventh"
+    );
+    let last = status.progress.retry.unwrap();
+    assert_eq!(
+        (last.attempt, last.next_at),
+        (7, None),
+        "no time in the past"
+    );
+    assert_eq!(last.every, Some(Duration::from_secs(300).into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stored_retry_is_kept_over_a_restart() {
+    let room = room(&[]);
+    pass(SECOND).await;
+    let now: Timestamp = "2030-01-01T00:00:01Z".parse().unwrap();
+    let mut status = ToyStatus {
+        phase: Some(ToyPhase::Playing),
+        ..ToyStatus::default()
+    };
+    status.progress.observed_generation = 1;
+    status.progress.retry = Some(Retry {
+        attempt: 4,
+        class: "Denied".to_owned(),
+        next_at: Some(Time(now.checked_add(30 * SECOND).unwrap())),
+        every: None,
+    });
+    put(&room.objects, "denied", 2, 1, Some(status));
+    pass(29 * SECOND).await;
+    assert!(room.looks("denied").is_empty(), "not before its time");
+    pass(2 * SECOND).await;
+    assert_eq!(room.looks("denied").len(), 1);
+    let status = room.server.statuses("denied").pop().unwrap();
+    assert_eq!(status["retry"]["attempt"], 5, "it counts on: {status}");
+    assert!(status["retry"]["nextAt"].is_string(), "{status}");
+    room.end().await;
+}
+
+/// The longest wait after the first fault of each class, in seconds.
+#[tokio::test(start_paused = true)]
+async fn r12_after_a_fault_of_any_class_a_key_is_reconciled_again_without_an_event() {
+    let longest = [
+        ("transient", 1),
+        ("conflict", 1),
+        ("denied", 5),
+        ("invalid", 15),
+        ("failed", 10),
+        ("panic", 10),
+        ("hang", 60 + 10),
+    ];
+    for (act, seconds) in longest {
+        let room = room(&[act]);
+        pass(SECOND / 10).await;
+        assert!(!room.looks(act).is_empty(), "{act}: not at all");
+        pass(SECOND * seconds).await;
+        assert!(room.looks(act).len() > 1, "{act}: never again");
+        room.end().await;
+    }
+}

@@ -1,0 +1,114 @@
+//! The time of a status write, and the retry of a write that fails.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn r14_a_record_that_fails_is_counted_and_tried_again() {
+    let room = room(&["play"]);
+    room.server.refuse.store(true, Ordering::SeqCst);
+    pass(20 * SECOND).await;
+    let tries = room.server.statuses("play").len();
+    assert!(tries > 3, "{tries}");
+    assert!(room.metrics.text().contains(r#"class="Transient"}"#));
+    room.server.refuse.store(false, Ordering::SeqCst);
+    pass(40 * SECOND).await;
+    let after = room.server.statuses("play").len();
+    pass(300 * SECOND).await;
+    assert_eq!(
+        room.server.statuses("play").len(),
+        after,
+        "once it succeeded it is quiet"
+    );
+    room.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fault_is_recorded_on_what_the_same_pass_wrote_before() {
+    let room = room(&["refused"]);
+    pass(SECOND).await;
+    let requests = room.server.requests.lock().unwrap().clone();
+    let paths: Vec<(&str, &str)> = requests
+        .iter()
+        .map(|(method, path, _)| (method.as_str(), path.rsplit('/').next().unwrap()))
+        .collect();
+    assert_eq!(paths[0], ("PATCH", "refused"), "the finalizer: {paths:?}");
+    let (_, _, status) = requests
+        .iter()
+        .find(|(_, path, _)| path.ends_with("/status"))
+        .unwrap();
+    assert_eq!(
+        status["metadata"]["resourceVersion"], "1000",
+        "that of the finalizer's answer"
+    );
+    room.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_that_stays_is_resolved_by_one_live_read() {
+    let room = room(&["stale"]);
+    pass(10 * SECOND).await;
+    let requests = room.server.requests.lock().unwrap().clone();
+    let reads = requests
+        .iter()
+        .filter(|(method, ..)| method == "GET")
+        .count();
+    assert_eq!(reads, 1, "at the third conflict, not before and not again");
+    assert_eq!(
+        room.server.statuses("stale").len(),
+        4,
+        "three were refused, the fourth is written"
+    );
+    room.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_may_wait_is_written_at_its_time_and_not_before() {
+    let room = room(&["unhurried"]);
+    pass(9 * SECOND).await;
+    room.handle.touch(&Room::key("unhurried"));
+    pass(SECOND / 2).await;
+    assert!(room.looks("unhurried").len() >= 2);
+    assert!(room.server.requests.lock().unwrap().is_empty());
+    pass(SECOND).await;
+    assert_eq!(room.server.statuses("unhurried").len(), 1);
+    room.end().await;
+}
+
+/// Returns two objects that are rejected, then effects that do not need them, then effects that do.
+pub(super) fn bounds() -> Vec<Effect<&'static str>> {
+    let apply = |resource: ResourceType, name: &str| child(resource, name).over("uid");
+    let independent = |resource: ResourceType, name: &str| {
+        Effect::Apply(Box::new(apply(resource, name).independent()))
+    };
+    vec![
+        independent(ResourceType::CONFIG_MAP, "forbidden"),
+        independent(ResourceType::POD, "forbidden"),
+        independent(ResourceType::CONFIG_MAP, "closing"),
+        Effect::Delete(target("opening")),
+        Effect::Apply(Box::new(apply(ResourceType::CONFIG_MAP, "rights"))),
+        Effect::Ensure(Box::new(child(ResourceType::CONFIG_MAP, "work"))),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_restricts_is_applied_although_others_are_refused() {
+    let room = room(&["bounds"]);
+    pass(SECOND).await;
+    let requests = room.server.requests.lock().unwrap().clone();
+    let has = |method: &str, end: &str| {
+        let is_it =
+            |(one, path, _): &&(String, String, Value)| one == method && path.ends_with(end);
+        requests.iter().any(|request| is_it(&request))
+    };
+    assert!(has("PATCH", "/configmaps/forbidden") && has("PATCH", "/pods/forbidden"));
+    assert!(has("PATCH", "/configmaps/closing"), "{requests:?}");
+    assert!(has("DELETE", "/configmaps/opening"), "{requests:?}");
+    assert!(!has("PATCH", "/configmaps/rights"), "{requests:?}");
+    assert!(!has("POST", "/configmaps"), "{requests:?}");
+    let status = room.server.statuses("bounds").pop().unwrap();
+    assert!(
+        status["message"].to_string().contains("exceeded quota"),
+        "{status}"
+    );
+    room.end().await;
+}

@@ -1,0 +1,36 @@
+//! Warning Events about objects of one kind.
+
+use std::sync::Arc;
+
+use api::warning::Warning;
+use k8s_openapi::api::core::v1::Event;
+
+use crate::{
+    cache::{Bounds, Cache},
+    children::with_uid,
+    watch::{Hub, Watch},
+};
+
+/// Bounds of the cache. A user with permission to create Events in a namespace can create them about
+/// any UID. Decisions read the newest Events.
+const BOUNDS: Bounds = Bounds {
+    per_word: 20,
+    total: 10_000,
+};
+
+impl Hub {
+    /// Watches the Warning Events about objects of this kind. Their index key is
+    /// [`with_uid`] of the object.
+    pub fn warnings(&mut self, kind: &str) -> Cache<Warning> {
+        let fields = ["type=Warning,involvedObject.kind=", kind].concat();
+        let watch = Watch {
+            labels: None,
+            fields: Some(fields),
+            thin: Arc::new(|event: Event, _| Warning::from(&event)),
+            index: |warning: &Warning| vec![with_uid(&warning.namespace, &warning.object_uid)],
+        };
+        let cache = self.namespaced(("", "events"), watch);
+        cache.bound(BOUNDS);
+        cache
+    }
+}

@@ -1,0 +1,6 @@
+//! Tests of the built binary, without a cluster and on a real API server.
+
+mod binary;
+mod mutants;
+mod process;
+mod regressions;

@@ -1,0 +1,209 @@
+//! `cargo xtask check` and `cargo xtask ci`: stages in two lanes, each measured, and a summary.
+
+mod lanes;
+mod proofs;
+mod pure;
+mod summary;
+mod whole;
+
+use std::{
+    process::{Command, ExitCode},
+    time::Instant,
+};
+
+use anyhow::{Result, bail};
+use testkit::{load::Ticks, process};
+
+use self::lanes::{Ended, Priority, Runner, Stage};
+use crate::{
+    image,
+    tools::{DENY, MDBOOK},
+};
+
+const fn stage(name: &'static str, priority: Priority, work: fn(&Runner) -> Result<()>) -> Stage {
+    Stage {
+        name,
+        priority,
+        after: None,
+        repeats: false,
+        work,
+    }
+}
+
+/// One that has time limits: a host that gives the processors to other machines makes it fail.
+const fn timed(name: &'static str, work: fn(&Runner) -> Result<()>) -> Stage {
+    Stage {
+        repeats: true,
+        ..stage(name, Priority::Normal, work)
+    }
+}
+
+/// Needs no root and no cluster. The quick ones first: they fail most often.
+const CHECKS: &[Stage] = &[
+    stage("fmt", Priority::Normal, |run| {
+        run.cargo(&["fmt", "--all", "--check"])
+    }),
+    stage("generate", Priority::Normal, |run| {
+        run.xtask(&["generate", "--check"])
+    }),
+    stage("wording", Priority::Normal, |run| run.xtask(&["wording"])),
+    stage("clippy", Priority::Idle, clippy),
+    stage("pure", Priority::Idle, pure::check),
+    stage("deny", Priority::Idle, deny),
+    stage("docs", Priority::Idle, docs),
+];
+
+/// Tests of steps and Git servers have time limits. At a lower priority beside clusters they took ten times as
+/// long and exceeded them.
+const UNIT_TESTS: Stage = timed("unit tests", |run| run.xtask(&["unit"]));
+
+/// Compiled beside the first clusters; later ones run them.
+const COMPILED: &[Stage] = &[
+    stage("toolbox image", Priority::Idle, |run| {
+        run.xtask(&["image", "--toolbox"])
+    }),
+    stage("tests build", Priority::Idle, |run| {
+        run.xtask(&["unit", "--build"])
+    }),
+    stage("image", Priority::Idle, |run| run.xtask(&["image"])),
+];
+
+/// A test of the feature, which the workspace's tests are built without, and the program.
+const MUTANTS: Stage = stage("mutants build", Priority::Idle, |run| {
+    run.cargo(&[
+        "test",
+        "--quiet",
+        "--package",
+        "mutant",
+        "--features",
+        "switches",
+    ])?;
+    run.xtask(&["mutants", "--build"])
+});
+
+/// Needs root, and builds for 20 minutes when the cache is empty.
+const CLUSTER: &[Stage] = &[
+    stage("testbed build", Priority::Normal, |run| {
+        run.xtask(&["testbed", "build"])
+    }),
+    timed("e2e fleet", |run| {
+        // A share: 500 take five minutes.
+        run.xtask(&["e2e", "fleet", "--tenants", "40", "--quiet", "15"])
+    }),
+    Stage {
+        after: Some("toolbox image"),
+        // Its cases run twice, not all of it.
+        ..stage("e2e", Priority::Normal, |run| {
+            run.xtask_beside(&["e2e", "together"], &["e2e", "alone"])
+        })
+    },
+    Stage {
+        after: Some("tests build"),
+        ..UNIT_TESTS
+    },
+    timed("cluster tests", |run| run.xtask(&["test"])),
+    // A share: the whole takes hours. A false success does not depend on time, so it does not run twice.
+    stage("faults", Priority::Normal, |run| {
+        run.xtask(&["faults", "share"])
+    }),
+    Stage {
+        after: Some("mutants build"),
+        // Both wait more than they work, and the budget must hold on a busy machine, too.
+        ..timed("mutants and budget", |run| {
+            // Some others with each commit: all take more than an hour.
+            run.xtask_beside(&["mutants", "--rotate", "3"], &["e2e", "budget"])
+        })
+    },
+    Stage {
+        after: Some("image"),
+        ..timed("install and memory", |run| {
+            // A share: 50,000 runs take half an hour. The case 'large-files' of e2e has large objects.
+            let memory = [
+                "bench", "memory", "--from", "500", "--to", "5500", "--large", "0",
+            ];
+            run.xtask_beside(&["e2e", "install"], &memory)
+        })
+    },
+    timed("testbed proofs", proofs::run),
+];
+
+fn clippy(run: &Runner) -> Result<()> {
+    run.cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--quiet",
+        "--",
+        "--deny",
+        "warnings",
+    ])
+}
+
+/// Advisories are left out: their database is not reachable from every machine; see CONTRIBUTING.md.
+fn deny(run: &Runner) -> Result<()> {
+    run.run(Command::new(DENY.path()?).args([
+        "--workspace",
+        "check",
+        "bans",
+        "licenses",
+        "sources",
+    ]))
+}
+
+fn docs(run: &Runner) -> Result<()> {
+    run.run(Command::new(MDBOOK.path()?).args(["build", "docs"]))?;
+    let arguments = [
+        "doc",
+        "--workspace",
+        "--no-deps",
+        "--document-private-items",
+        "--quiet",
+    ];
+    run.run(crate::build::cargo(&arguments).env("RUSTDOCFLAGS", "--deny warnings"))
+}
+
+/// Runs what a contributor runs before a commit, one stage after another.
+pub(crate) fn check() -> Result<ExitCode> {
+    let stages = CHECKS.iter().chain([&UNIT_TESTS]).collect();
+    run(stages, Vec::new(), false, false)
+}
+
+/// Runs what CI runs. `is_whole` adds campaigns of hours; `report` writes the table in CONTRIBUTING.md.
+pub(crate) fn ci(is_whole: bool, report: bool) -> Result<ExitCode> {
+    let whole = if is_whole { whole::STAGES } else { &[] };
+    let main = CLUSTER.iter().chain(whole).collect();
+    let shadow = COMPILED.iter().chain(CHECKS).chain([&MUTANTS]).collect();
+    run(main, shadow, is_whole, report)
+}
+
+fn run(main: Vec<&Stage>, shadow: Vec<&Stage>, is_whole: bool, report: bool) -> Result<ExitCode> {
+    let (begin, before) = (Instant::now(), Ticks::now()?);
+    let earlier = summary::before()?;
+    let program = process::this_program()?;
+    let folder = program.with_file_name("ci");
+    println!("== build");
+    let mut environment = lanes::built(&folder)?;
+    if !is_whole {
+        environment.insert(image::PROFILE_VARIABLE, image::TEST_PROFILE.to_owned());
+    }
+    let mut ended = vec![Ended {
+        name: "build",
+        lane: "",
+        took: earlier + begin.elapsed(),
+        load: Ticks::now()?.load_since(before),
+        failure: None,
+        is_second_try: false,
+    }];
+    ended.extend(lanes::run(&folder, &main, &shadow, &environment)?);
+    let took = earlier + begin.elapsed();
+    let text = summary::table(&ended, took, Ticks::now()?.load_since(before));
+    println!("== summary\n{text}");
+    if let Some(failed) = ended.iter().find(|stage| stage.failure.is_some()) {
+        let failure = failed.failure.as_deref().unwrap_or_default();
+        bail!("{}: {failure}", failed.name);
+    }
+    if report {
+        summary::write(&text)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

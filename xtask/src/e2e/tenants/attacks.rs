@@ -1,0 +1,145 @@
+//! What others may try to take from a Tenant, or to keep it from.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::{
+    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    apps::v1::Deployment,
+    core::v1::ResourceQuota,
+    networking::v1::NetworkPolicy,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use testkit::{suite::Env, wait::until};
+
+use super::{
+    super::{attacks::tried, why::now},
+    kit::{Bench, LIMIT, both, labelled, namespace},
+};
+
+/// Someone removes the finalizer of a Tenant that is deleted with its data.
+pub(super) async fn stripped_finalizer(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let name = bench.create("a", json!({})).await?;
+    let tenant = bench.running(&name).await?;
+    ensure!(!tenant.finalizers().is_empty(), "it has no finalizer");
+    let tenants = bench.tenants();
+    let strip = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    tenants
+        .patch(&name, &PatchParams::default(), &strip)
+        .await?;
+    let restored = until("the finalizer", Duration::from_secs(5), async || {
+        let seen = tenants.get(&name).await?;
+        let is_back = seen.finalizers() == tenant.finalizers();
+        Ok(if is_back {
+            Ok(())
+        } else {
+            Err("none".to_owned())
+        })
+    });
+    tried(restored.await)?;
+    bench.deletes(&name).await?;
+    Ok("put back, and the Tenant went after its namespace".to_owned())
+}
+
+/// The cluster refuses the Deployment and the quota of a Tenant for long. Meanwhile someone deletes the
+/// policy that closes its namespace.
+pub(super) async fn deaf_backoff(env: Env) -> Result<String> {
+    let bench = Bench::new(env).await?;
+    let name = bench.create("a", both()).await?;
+    let tenant = bench.running(&name).await?;
+    refuse(&bench, &name).await?;
+    let (gone, all) = (DeleteParams::default(), labelled(&tenant));
+    let deployments: Api<Deployment> = bench.of(&name);
+    deployments.delete_collection(&gone, &all).await?;
+    let quotas: Api<ResourceQuota> = bench.of(&name);
+    quotas.delete_collection(&gone, &all).await?;
+    let wait = Duration::from_secs(12);
+    bench
+        .until(&name, LIMIT, "a long wait", |status| {
+            let retry = status.progress.retry.as_ref();
+            let next = retry.and_then(|retry| retry.next_at.as_ref());
+            let is_long = next.is_some_and(|next| next.0 > now() + wait);
+            is_long || retry.is_some_and(|retry| retry.every.is_some())
+        })
+        .await?;
+    let policies: Api<NetworkPolicy> = bench.of(&name);
+    policies.delete("default-deny", &gone).await?;
+    let begin = std::time::Instant::now();
+    let closed = until("default-deny", Duration::from_secs(5), async || {
+        let seen = policies.get_opt("default-deny").await?;
+        Ok(if seen.is_some() {
+            Ok(())
+        } else {
+            Err("none".to_owned())
+        })
+    });
+    tried(closed.await)?;
+    let took = begin.elapsed();
+    let left = quotas.list(&ListParams::default()).await?.items.len();
+    ensure!(left == 0, "the policy of the case refuses no quota");
+    allow(&bench, &name).await?;
+    bench.running(&name).await?;
+    bench.deletes(&name).await?;
+    Ok(format!(
+        "closed again after {:.1} s, while something else was refused",
+        took.as_secs_f64()
+    ))
+}
+
+/// Refuses new Deployments and quotas in the namespace of a Tenant.
+async fn refuse(bench: &Bench, name: &str) -> Result<()> {
+    let post = PostParams::default();
+    let policy = serde_json::from_value(json!({
+        "metadata": { "name": name },
+        "spec": {
+            "matchConstraints": { "resourceRules": [
+                { "apiGroups": ["apps"], "apiVersions": ["*"], "operations": ["CREATE"],
+                  "resources": ["deployments"] },
+                { "apiGroups": [""], "apiVersions": ["*"], "operations": ["CREATE"],
+                  "resources": ["resourcequotas"] },
+            ] },
+            "validations": [{ "expression": "false", "message": "not now" }],
+        },
+    }))?;
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(bench.client());
+    policies.create(&post, &policy).await?;
+    let binding = serde_json::from_value(json!({
+        "metadata": { "name": name },
+        "spec": {
+            "policyName": name, "validationActions": ["Deny"],
+            "matchResources": { "namespaceSelector": { "matchLabels": {
+                "kubernetes.io/metadata.name": namespace(name),
+            } } },
+        },
+    }))?;
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(bench.client());
+    bindings.create(&post, &binding).await?;
+    // The API server hears of its own policies a moment later.
+    let quotas: Api<ResourceQuota> = bench.of(name);
+    let probe = serde_json::from_value(json!({ "metadata": { "name": "probe" }, "spec": {} }))?;
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    until("the refusal", Duration::from_secs(20), async || {
+        Ok(match quotas.create(&dry, &probe).await {
+            Ok(_) => Err("accepted".to_owned()),
+            Err(_refused) => Ok(()),
+        })
+    })
+    .await
+}
+
+async fn allow(bench: &Bench, name: &str) -> Result<()> {
+    let gone = DeleteParams::default();
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(bench.client());
+    bindings.delete(name, &gone).await?;
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(bench.client());
+    policies.delete(name, &gone).await?;
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! The families whose scenarios are played. A new one is an entry here, and nothing else.
+
+use std::sync::Arc;
+
+use api::rbac::Permission;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::core::ApiResource;
+use serde_json::Value;
+use testkit::{faults::play::Scenario, git::Server};
+
+use super::{tasks, tenants};
+
+/// Makes scenarios; those that need a Git server take this one.
+type Scenarios = fn(&Arc<Server>) -> Vec<Arc<dyn Scenario>>;
+
+/// A family of kinds, with everything that its plays need.
+pub(super) struct Family {
+    /// As `orchestrator --family` has it.
+    pub(super) name: &'static str,
+    /// The page of the docs.
+    pub(super) page: &'static str,
+    /// How many plans CI plays.
+    pub(super) share: usize,
+    /// How many compound schedules a whole campaign has, by seeds from 0.
+    pub(super) compound: u64,
+    pub(super) definitions: fn() -> Vec<CustomResourceDefinition>,
+    pub(super) permissions: fn() -> &'static [Permission],
+    /// What the witness watches for it.
+    pub(super) watched: fn() -> Vec<ApiResource>,
+    /// Plurals of its kinds that belong to no namespace.
+    pub(super) selected: &'static [&'static str],
+    /// Objects that the chart installs beside the operator.
+    pub(super) beside: fn() -> Vec<Value>,
+    pub(super) scenarios: Scenarios,
+    /// Those that are played for mutants only.
+    pub(super) slow: Scenarios,
+}
+
+impl Family {
+    /// All of them. The names of their scenarios differ: an id of a plan names no family.
+    pub(super) const ALL: &[Self] = &[
+        Self {
+            name: "tasks",
+            page: "docs/reference/fault-report.md",
+            share: 60,
+            compound: 520,
+            definitions: api::crd::tasks,
+            permissions: api::rbac::tasks,
+            watched: tasks::watched,
+            selected: &[],
+            beside: Vec::new,
+            scenarios: tasks::scenarios,
+            slow: tasks::slow,
+        },
+        Self {
+            name: "tenants",
+            page: "docs/reference/fault-report-tenants.md",
+            share: 30,
+            compound: 100,
+            definitions: api::crd::tenants,
+            permissions: api::rbac::tenants,
+            watched: tenants::watched,
+            selected: tenants::SELECTED,
+            beside: tenants::beside,
+            scenarios: |_| tenants::scenarios(),
+            slow: |_| tenants::slow(),
+        },
+    ];
+
+    /// The family of this name.
+    pub(super) fn named(name: &str) -> Option<&'static Self> {
+        Self::ALL.iter().find(|family| family.name == name)
+    }
+
+    /// The names of all, for messages.
+    pub(super) fn names() -> String {
+        let names: Vec<&str> = Self::ALL.iter().map(|family| family.name).collect();
+        names.join(", ")
+    }
+}

@@ -1,0 +1,132 @@
+//! Cases of the end-to-end suites and the frozen leader, with another operator.
+
+use std::{path::Path, process::Stdio, sync::Arc};
+
+use ::mutant::About;
+use anyhow::{Result, ensure};
+use testkit::{layout, operator};
+use tokio::{sync::Semaphore, task::JoinSet};
+
+use super::{SWITCH, Sighting, sight::Sight};
+
+/// Cases at a time: each has a cluster of its own.
+const CASES: usize = 2;
+
+/// Runs cases with the mutants that no play saw; first all of them without one, because a case
+/// that fails anyway sees nothing.
+pub(super) async fn run(
+    chosen: &[(About, Vec<Sight>)],
+    left: Vec<(usize, Sight)>,
+    binary: &Path,
+) -> Result<Vec<(usize, Sighting)>> {
+    let mut suites: Vec<String> = Vec::new();
+    for (_, sight) in &left {
+        if let Sight::Case(suite, _) = sight
+            && !suites.contains(suite)
+        {
+            suites.push(suite.clone());
+        }
+    }
+    for suite in suites {
+        let mut names: Vec<&str> = Vec::new();
+        for (_, sight) in &left {
+            if let Sight::Case(of, name) = sight
+                && *of == suite
+                && !names.contains(&name.as_str())
+            {
+                names.push(name);
+            }
+        }
+        let control = case(binary, None, &suite, &names).await?;
+        ensure!(
+            control.is_none(),
+            "without a mutant: {}",
+            control.unwrap_or_default()
+        );
+    }
+    let gate = Arc::new(Semaphore::new(CASES));
+    let mut hunts = JoinSet::new();
+    for (place, sight) in left {
+        let Some((about, _)) = chosen.get(place) else {
+            continue;
+        };
+        let (id, gate, binary) = (about.id, Arc::clone(&gate), binary.to_owned());
+        hunts.spawn(async move {
+            let _permit = gate.acquire().await;
+            let failure = match &sight {
+                Sight::Case(suite, name) => case(&binary, Some(id), suite, &[name]).await?,
+                Sight::Freeze => freeze(&binary, id).await?,
+                Sight::Play(..) => None,
+            };
+            anyhow::Ok((place, id, sight, failure))
+        });
+    }
+    let mut killers = Vec::new();
+    while let Some(ended) = hunts.join_next().await {
+        let (place, id, sight, failure) = ended??;
+        match failure {
+            Some(words) => {
+                println!("killed    {id:<26} {sight}: {words}");
+                let sighting = Sighting {
+                    sight: sight.to_string(),
+                    oracles: vec!["the case".to_owned()],
+                    words,
+                };
+                killers.push((place, sighting));
+            }
+            None => println!("not seen  {id:<26} {sight}"),
+        }
+    }
+    Ok(killers)
+}
+
+/// The first case that failed, in its own words.
+async fn case(
+    binary: &Path,
+    mutant: Option<&str>,
+    suite: &str,
+    names: &[&str],
+) -> Result<Option<String>> {
+    let mut arguments = vec!["e2e", suite];
+    arguments.extend(names);
+    let text = told(binary, mutant, &arguments).await?;
+    let failed = text.lines().find(|line| line.starts_with("FAILED"));
+    ensure!(
+        failed.is_some() || text.contains("passed, 0 failed"),
+        "'{}' ended without a result: {text}",
+        arguments.join(" ")
+    );
+    Ok(failed.map(|line| line.trim_start_matches("FAILED").trim().to_owned()))
+}
+
+/// What the frozen leader did that it must not.
+async fn freeze(binary: &Path, mutant: &str) -> Result<Option<String>> {
+    let times = ["--kills", "0", "--terms", "0", "--freezes", "2"];
+    let arguments = [&["faults", "replicas"], &times[..]].concat();
+    let text = told(binary, Some(mutant), &arguments).await?;
+    let failed = text.lines().find(|line| line.contains("MUST NOT BE"));
+    ensure!(
+        failed.is_some() || text.contains("no write begun without the Lease"),
+        "'{}' ended without a result: {text}",
+        arguments.join(" ")
+    );
+    Ok(failed.map(|line| line.trim().to_owned()))
+}
+
+/// What a chore of this program says with another operator.
+async fn told(binary: &Path, mutant: Option<&str>, arguments: &[&str]) -> Result<String> {
+    let mut command = tokio::process::Command::new(testkit::process::this_program()?);
+    command
+        .args(arguments)
+        .env(operator::BINARY_VARIABLE, binary)
+        .current_dir(layout::repository())
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    if let Some(mutant) = mutant {
+        command.env(SWITCH, mutant);
+    }
+    let output = command.output().await?;
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&output.stderr));
+    Ok(text)
+}

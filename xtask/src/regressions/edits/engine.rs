@@ -1,0 +1,79 @@
+//! Edits of the engine.
+
+use super::{Edit, Regression, Suite};
+
+const SUITE: Suite = Suite::lib("engine");
+
+pub(super) const EDITS: &[Regression] = &[
+    Regression {
+        id: "R02",
+        bug: "the result of a failed reconcile is dropped",
+        edits: &[Edit {
+            file: "crates/engine/src/controller/worker.rs",
+            old: r#"        ("Failed", self.failed(key, &object, &fault, seen).await)"#,
+            new: r#"        drop((fault, seen));
+        ("Failed", Next::Idle)"#,
+        }],
+        suite: SUITE,
+    },
+    Regression {
+        id: "R12",
+        bug: "after an error the object waits for a change of it",
+        edits: &[Edit {
+            file: "crates/engine/src/controller/worker.rs",
+            old: "        backoff_until::<K>(fault.class, until)\n",
+            new: "        let _ = until;\n        Next::Idle\n",
+        }],
+        suite: SUITE,
+    },
+    Regression {
+        id: "R14",
+        bug: "an error of a status update is swallowed",
+        edits: &[Edit {
+            file: "crates/engine/src/pass.rs",
+            old: "            answer => answer?,",
+            new: "            Err(Stop::Fault(_)) => return Ok(None),\n            answer => answer?,",
+        }],
+        suite: SUITE,
+    },
+    Regression {
+        id: "R16",
+        bug: "health is not told of the queue",
+        edits: &[Edit {
+            file: "crates/engine/src/controller/worker.rs",
+            old: "        context.health.queue_depth(kind, depth);\n",
+            new: "",
+        }],
+        suite: SUITE,
+    },
+    Regression {
+        id: "R16",
+        bug: "health is not told of finished reconciles",
+        edits: &[Edit {
+            file: "crates/engine/src/controller.rs",
+            old: "                context.health.finished_key();\n",
+            new: "",
+        }],
+        suite: SUITE,
+    },
+    Regression {
+        id: "R18",
+        bug: "the backoff is `2 ^ attempt`, which is XOR",
+        edits: &[Edit {
+            file: "crates/engine/src/backoff.rs",
+            old: "first.saturating_mul(1 << doublings).min(cap)",
+            new: "first.saturating_mul(2 ^ doublings).min(cap)",
+        }],
+        suite: SUITE,
+    },
+    Regression {
+        id: "R20",
+        bug: "a 409 on create means that our object exists",
+        edits: &[Edit {
+            file: "crates/engine/src/act.rs",
+            old: "let verdict = ours(manifest, &found);",
+            new: "let verdict: Result<(), Fault> = Ok(());",
+        }],
+        suite: SUITE,
+    },
+];
