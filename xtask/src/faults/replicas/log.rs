@@ -129,43 +129,55 @@ pub(super) fn writes(log: &str, tokens: &BTreeSet<String>) -> Result<Vec<Write>>
     Ok(writes)
 }
 
-/// Which of the writes arrived when another process had written itself into the Lease: by the
-/// arrival of the one and the answer of the other, so that what crossed is not counted.
+/// Returns the writes that arrived while another process held the Lease. A process holds it from
+/// the response to its write on, so writes that cross are not counted.
 ///
-/// `run` says which run a name belongs to.
+/// `run` returns the run that a name belongs to.
 pub(super) fn late<'a>(writes: &'a [Write], run: impl Fn(&'a str) -> &'a str) -> Vec<Late> {
-    let mut moments: Vec<(&MicroTime, &Write)> = writes
-        .iter()
-        .filter(|write| !write.is_lease() || write.is_done())
-        .map(|write| match write.is_lease() {
-            true => (&write.answered, write),
-            false => (&write.received, write),
-        })
-        .collect();
-    moments.sort_by_key(|(at, _)| at.0);
-    let mut holder: Option<(&str, &MicroTime)> = None;
-    let mut known: BTreeSet<(&str, &str)> = BTreeSet::new();
+    let holders = holders(writes);
+    let mut others: Vec<&Write> = writes.iter().filter(|write| !write.is_lease()).collect();
+    others.sort_by_key(|write| write.received.0);
+    let mut known: BTreeSet<(usize, &str, &str)> = BTreeSet::new();
     let mut late = Vec::new();
-    for (at, write) in moments {
-        if write.is_lease() {
-            if holder.is_none_or(|(who, _)| who != write.who) {
-                holder = Some((&write.who, at));
-                known.clear();
-            }
-            continue;
-        }
+    for write in others {
+        let term = holders.partition_point(|(since, _)| since.0 <= write.received.0);
+        let holder = term.checked_sub(1).and_then(|index| holders.get(index));
         let after = match holder {
-            Some((who, _)) if who == write.who => continue,
-            Some((_, since)) => at.0.duration_since(since.0).as_millis(),
+            Some((_, who)) if *who == write.who => continue,
+            Some((since, _)) => write.received.0.duration_since(since.0).as_millis(),
             None => 0,
         };
         late.push(Late {
             write: write.clone(),
             after: i64::try_from(after).unwrap_or(i64::MAX),
-            was_begun: !known.insert((&write.who, run(&write.name))),
+            was_begun: !known.insert((term, &write.who, run(&write.name))),
         });
     }
     late
+}
+
+/// Returns each holder of the Lease, and when the response to its first write was sent.
+///
+/// The order is the order of arrival. A write of the Lease succeeds only if it carries the version of
+/// the write before, so it arrives after that write was stored. The responses may be sent in another
+/// order: the next holder learns of a release from its watch, often before the releaser has its
+/// response.
+fn holders(writes: &[Write]) -> Vec<(&MicroTime, &str)> {
+    let mut leases: Vec<&Write> = writes
+        .iter()
+        .filter(|write| write.is_lease() && write.is_done())
+        .collect();
+    leases.sort_by_key(|write| write.received.0);
+    let mut holders: Vec<(&MicroTime, &str)> = Vec::new();
+    for write in leases {
+        match holders.last() {
+            Some((_, who)) if *who == write.who => {}
+            // Sorted by time also then.
+            Some((since, _)) if write.answered.0 < since.0 => holders.push((since, &write.who)),
+            Some(_) | None => holders.push((&write.answered, &write.who)),
+        }
+    }
+    holders
 }
 
 /// The children that were made more than once, with how often.
@@ -239,6 +251,22 @@ mod tests {
             ],
             "what crossed the taking at second 9 is not"
         );
+    }
+
+    #[test]
+    fn a_release_that_is_answered_after_the_next_holder_took_over_changes_nothing() {
+        let mut writes = log(&[
+            (1, "a", "create", "leases", "tasks", 201),
+            (3, "a", "update", "leases", "tasks", 200),
+            (4, "b", "update", "leases", "tasks", 200),
+            (6, "b", "patch", "taskruns", "r1", 200),
+            (7, "b", "create", "configmaps", "r1-1", 201),
+            (8, "a", "create", "configmaps", "r2-1", 409),
+        ]);
+        writes[1].answered = writes[3].received.clone();
+        let late = late(&writes, |name| &name[..2]);
+        let names: Vec<&str> = late.iter().map(|late| late.write.name.as_str()).collect();
+        assert_eq!(names, ["r2-1"]);
     }
 
     #[test]
