@@ -47,9 +47,9 @@ const WATCH_SECONDS: u32 = 90;
 // kube gives up a watch that is silent for 5 s longer. The read timeout is for connections that kube does not monitor.
 const _: () = assert!(WATCH_SECONDS as u64 + 10 <= READ_TIMEOUT.as_secs());
 
-/// Number of objects in one response to a list request. An object has up to 1.5 MB, so a response has at most 75 MB.
+/// Number of objects in one response to a list request. An object has up to 1.5 MB, so a response has at most 48 MB.
 /// With kube's default of 500 objects it could have 750 MB.
-const PAGE: u32 = 50;
+const PAGE: u32 = 32;
 
 /// The namespaces that are watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
