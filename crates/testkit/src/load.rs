@@ -74,6 +74,15 @@ impl Ticks {
         })
     }
 
+    /// Returns the load since `earlier`, or none if the counters were unreadable. So a failure on
+    /// such a machine stands.
+    pub fn load_between(earlier: Result<Self>, later: Result<Self>) -> Load {
+        match (earlier, later) {
+            (Ok(earlier), Ok(later)) => later.load_since(earlier),
+            (Err(_), _) | (_, Err(_)) => Load::default(),
+        }
+    }
+
     /// Returns the load since `earlier`.
     pub fn load_since(self, earlier: Self) -> Load {
         let all = self.all.saturating_sub(earlier.all).max(1);

@@ -322,10 +322,7 @@ impl Rounds<'_> {
                 let _permit = gate.acquire().await;
                 let (start, ticks) = (Instant::now(), Ticks::now());
                 let outcome = judge(&case, place).await;
-                let load = match (ticks, Ticks::now()) {
-                    (Ok(before), Ok(after)) => after.load_since(before),
-                    (Err(_), _) | (_, Err(_)) => Load::default(),
-                };
+                let load = Ticks::load_between(ticks, Ticks::now());
                 (case, outcome, start.elapsed(), load)
             });
         }

@@ -258,10 +258,7 @@ fn perform(stage: &Stage, lane: &'static str, runner: &Runner) -> Ended {
     let (start, before) = (Instant::now(), Ticks::now());
     let result = fresh(runner).and_then(|()| work(runner));
     let took = start.elapsed();
-    let load = match (before, Ticks::now()) {
-        (Ok(before), Ok(after)) => after.load_since(before),
-        (Err(_), _) | (_, Err(_)) => Load::default(),
-    };
+    let load = Ticks::load_between(before, Ticks::now());
     let failure = result.err().map(|error| format!("{error:#}"));
     let word = if failure.is_none() { "ok" } else { "FAILED" };
     let mut text = String::new();
