@@ -47,6 +47,29 @@ pub fn tenants() -> &'static [Permission] {
     tenants::ALL
 }
 
+/// Creation of the Lease. RBAC cannot restrict it to a name, because a name is not known before
+/// the creation.
+const LEASE_CREATION: Permission = Permission {
+    group: "coordination.k8s.io",
+    resource: "leases",
+    names: &[],
+    verbs: &["create"],
+    scope: Scope::Own,
+    why: "one of the replicas leads; a policy admits only the Lease of the family",
+};
+
+/// Returns the permission for the Lease with this name.
+const fn lease(names: &'static [&'static str]) -> Permission {
+    Permission {
+        group: "coordination.k8s.io",
+        resource: "leases",
+        names,
+        verbs: &["get", "list", "update", "watch"],
+        scope: Scope::Own,
+        why: "one of the replicas leads",
+    }
+}
+
 const TASKS: &[Permission] = &[
     Permission {
         group: GROUP,
@@ -176,22 +199,8 @@ const TASKS: &[Permission] = &[
         scope: Scope::Cluster,
         why: "whether the one that an Agent's workspace names exists",
     },
-    Permission {
-        group: "coordination.k8s.io",
-        resource: "leases",
-        names: &[],
-        verbs: &["create"],
-        scope: Scope::Own,
-        why: "one of the replicas leads; a policy admits only the Lease of the family",
-    },
-    Permission {
-        group: "coordination.k8s.io",
-        resource: "leases",
-        names: &["orchestrator-tasks"],
-        verbs: &["get", "list", "update", "watch"],
-        scope: Scope::Own,
-        why: "one of the replicas leads",
-    },
+    LEASE_CREATION,
+    lease(&["orchestrator-tasks"]),
 ];
 
 #[cfg(test)]

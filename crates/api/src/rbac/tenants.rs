@@ -1,6 +1,6 @@
 //! The permissions of the tenants operator.
 
-use super::{Permission, Scope};
+use super::{LEASE_CREATION, Permission, Scope, lease};
 use crate::{
     GROUP,
     tenants::{OWNER_ROLE, REDIS_SECRET},
@@ -167,20 +167,6 @@ pub(super) const ALL: &[Permission] = &[
         scope: Scope::Watched,
         why: "tells users of each transition",
     },
-    Permission {
-        group: "coordination.k8s.io",
-        resource: "leases",
-        names: &[],
-        verbs: &["create"],
-        scope: Scope::Own,
-        why: "one of the replicas leads; a policy admits only the Lease of the family",
-    },
-    Permission {
-        group: "coordination.k8s.io",
-        resource: "leases",
-        names: &["orchestrator-tenants"],
-        verbs: &["get", "list", "update", "watch"],
-        scope: Scope::Own,
-        why: "one of the replicas leads",
-    },
+    LEASE_CREATION,
+    lease(&["orchestrator-tenants"]),
 ];
