@@ -175,8 +175,22 @@ impl Operator {
     /// # Errors
     /// When it cannot be started, or is not ready within 30 s; with the end of its log.
     pub async fn start(client: &Client, config: &Config, plan: &Plan) -> Result<Self> {
+        Self::start_within(Duration::from_secs(30), client, config, plan).await
+    }
+
+    /// Starts it and waits until it is ready. For a cluster with so many objects that the first lists
+    /// take longer than [`Self::start`] waits.
+    ///
+    /// # Errors
+    /// When it cannot be started, or is not ready within this time; with the end of its log.
+    pub async fn start_within(
+        limit: Duration,
+        client: &Client,
+        config: &Config,
+        plan: &Plan,
+    ) -> Result<Self> {
         let mut operator = Launch::new(client, config, plan).await?.spawn()?;
-        let ready = until("the operator", Duration::from_secs(30), async || {
+        let ready = until("the operator", limit, async || {
             Ok(match operator.page("/readyz").await {
                 Ok((200, _)) => Ok(()),
                 Ok((code, text)) => Err(format!("{code} {text}")),
