@@ -175,7 +175,7 @@ mod tests {
                 retry: None,
                 suspend: false,
                 cancel: false,
-                keep_children: None,
+                child_ttl: None,
             },
         );
         change(&mut run);

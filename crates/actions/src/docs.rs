@@ -79,7 +79,7 @@ impl Docs {
             timeout: self.timeout.map(Into::into),
             suspend: false,
             cancel: false,
-            keep_children: None,
+            child_ttl: None,
         };
         let mut run = DocsRun::new(&self.name, spec);
         run.metadata.namespace = Some(namespace.to_owned());
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn what_goes_on_is_not_run_again() {
         let waiting = json!({ "phase": "Pending", "conditions": [{ "type": "Succeeded",
-            "status": "Unknown", "reason": "CredentialsRefused", "message": "",
+            "status": "Unknown", "reason": "AuthenticationFailed", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z" }] });
         for (status, phase) in [
             (json!({}), "Pending"),

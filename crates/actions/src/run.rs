@@ -3,7 +3,7 @@
 use std::fmt::{self, Debug};
 
 use api::{
-    Progress,
+    CommonStatus,
     tasks::{DocsRun, RunPhase, TaskRun},
 };
 use k8s_openapi::NamespaceResourceScope;
@@ -115,7 +115,7 @@ pub struct Stand<'a> {
     /// The phase of the run.
     pub phase: Option<RunPhase>,
     /// The common status fields, such as the conditions.
-    pub progress: &'a Progress,
+    pub progress: &'a CommonStatus,
 }
 
 impl Run for TaskRun {

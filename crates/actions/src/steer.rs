@@ -265,9 +265,9 @@ mod tests {
             ),
             (
                 &plain,
-                Some("StepOOM"),
+                Some("OOMKilled"),
                 Change::Cancel,
-                Err("has finished: Failed (StepOOM), version 2"),
+                Err("has finished: Failed (OOMKilled), version 2"),
             ),
             (
                 &plain,
@@ -333,7 +333,7 @@ mod tests {
         let cases = [
             (
                 json!({}),
-                Some("StepOOM"),
+                Some("OOMKilled"),
                 Ok(json!({ "contextVersion": 3 })),
             ),
             (
@@ -348,7 +348,7 @@ mod tests {
             ),
             (
                 json!({ "contextVersion": 3 }),
-                Some("StepOOM"),
+                Some("OOMKilled"),
                 Err("version 3 is Pending"),
             ),
             (

@@ -63,7 +63,7 @@ impl Submission {
             retry: None,
             suspend: false,
             cancel: false,
-            keep_children: None,
+            child_ttl: None,
         };
         let mut run = TaskRun::new(&self.run_name(), spec);
         run.metadata.namespace = Some(namespace.to_owned());

@@ -22,9 +22,9 @@ pub struct Input<'a, Object, World> {
     /// The current time.
     pub now: Timestamp,
     /// The fault of an effect of the previous decision in the same reconciliation. It is set if its
-    /// class is [`Class::Failed`], or if the effect was optional ([`Manifest::aside`]). The
+    /// class is [`ErrorClass::Failed`], or if the effect was optional ([`Manifest::optional`]). The
     /// decision is then repeated, to report the fault.
-    pub fault: Option<&'a Fault>,
+    pub fault: Option<&'a ReconcileError>,
     /// Whether the objects in [`Decision::confirm`] of an earlier decision in this reconciliation
     /// were read from the API server itself. If true, `world` contains them.
     pub confirmed: bool,
@@ -45,14 +45,14 @@ pub struct Decision<S: Status, X> {
     /// The state, reason and message to report.
     pub verdict: Verdict,
     /// Conditions that only this kind has.
-    pub conditions: Vec<Fact>,
+    pub conditions: Vec<ConditionUpdate>,
     /// Whether the object keeps our finalizer.
-    pub hold: Hold,
+    pub finalizer: FinalizerAction,
     /// The time of the next reconciliation, if no event triggers an earlier one.
-    pub wake: Option<Timestamp>,
+    pub requeue_at: Option<Timestamp>,
     /// Time before which the status is not written, because a better status is expected soon. Set
     /// it only if any later reconciliation can derive the same status from the cluster.
-    pub record_at: Option<Timestamp>,
+    pub defer_status_until: Option<Timestamp>,
     /// Objects to read from the API server before the decision is carried out. List each object
     /// that the decision assumes to be absent or unchanged, if a wrong assumption cannot be undone:
     /// a watch may be silent for minutes.
@@ -90,24 +90,27 @@ pub enum LiveRead {
 impl<S: Status, X> Decision<S, X> {
     /// Returns a decision without effects, which only reports a status.
     #[must_use]
-    pub fn say(status: S, phase: S::Phase, verdict: Verdict) -> Self {
+    pub fn status_only(status: S, phase: S::Phase, verdict: Verdict) -> Self {
         Self {
             effects: Vec::new(),
             status,
             phase,
             verdict,
             conditions: Vec::new(),
-            hold: Hold::Keep,
-            wake: None,
-            record_at: None,
+            finalizer: FinalizerAction::Keep,
+            requeue_at: None,
+            defer_status_until: None,
             confirm: Vec::new(),
         }
     }
 
     /// Schedules a reconciliation at this time, unless an earlier one is scheduled.
     #[must_use]
-    pub fn wake_at(mut self, wake: Timestamp) -> Self {
-        self.wake = Some(self.wake.map_or(wake, |earlier| earlier.min(wake)));
+    pub fn requeue_at(mut self, requeue_at: Timestamp) -> Self {
+        self.requeue_at = Some(
+            self.requeue_at
+                .map_or(requeue_at, |earlier| earlier.min(requeue_at)),
+        );
         self
     }
 
@@ -120,8 +123,8 @@ impl<S: Status, X> Decision<S, X> {
 
     /// Removes the finalizer after the status write.
     #[must_use]
-    pub fn release(mut self) -> Self {
-        self.hold = Hold::Release {
+    pub fn remove_finalizer(mut self) -> Self {
+        self.finalizer = FinalizerAction::Remove {
             annotations: BTreeMap::new(),
         };
         self
@@ -133,7 +136,7 @@ impl<S: Status, X> Decision<S, X> {
     /// A terminal status does not change, whatever was decided: only `observedGeneration` is
     /// updated (T8). A decision with a higher epoch is another run, so this does not apply to it.
     #[must_use]
-    pub fn settled(&self, stored: &S, generation: i64, now: Timestamp) -> S {
+    pub fn next_status(&self, stored: &S, generation: i64, now: Timestamp) -> S {
         if stored.is_over() && stored.epoch() >= self.status.epoch() {
             let mut status = stored.clone();
             status.progress_mut().observed_generation = generation;
@@ -143,11 +146,11 @@ impl<S: Status, X> Decision<S, X> {
         status.set_phase(self.phase);
         let attempt = status.attempt();
         let progress = status.progress_mut();
-        progress.stand(S::SHAPE, &self.verdict, generation, now);
+        progress.apply_verdict(S::LIFECYCLE, &self.verdict, generation, now);
         for fact in &self.conditions {
-            progress.learn(fact, generation, now);
+            progress.apply_condition(fact, generation, now);
         }
-        progress.step(
+        progress.advance_phase_history(
             self.phase.name(),
             self.is_end(),
             attempt,
@@ -167,7 +170,7 @@ impl<S: Status, X> Decision<S, X> {
 
 /// A condition that only this kind has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fact {
+pub struct ConditionUpdate {
     /// Type of the condition.
     pub kind: &'static str,
     /// Status of the condition: `True`, `False`, or `None` for `Unknown`.
@@ -180,12 +183,12 @@ pub struct Fact {
 
 /// The finalizer after a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Hold {
+pub enum FinalizerAction {
     /// Keep the finalizer. The engine adds it before the first effect, but never to an object in
     /// deletion.
     Keep,
     /// Remove the finalizer after the status write, in one write with these annotations.
-    Release {
+    Remove {
         /// Annotations to set on the object.
         annotations: BTreeMap<String, String>,
     },
@@ -217,7 +220,7 @@ pub enum Effect<X> {
         effect: X,
         /// For an effect that cannot be undone: the intent that the *stored* status must already
         /// have. Otherwise the engine rejects the effect as a bug.
-        irreversible: Option<String>,
+        requires_intent: Option<String>,
     },
 }
 
@@ -299,14 +302,14 @@ pub struct Target {
     /// API server rejects the change.
     pub version: Option<String>,
     /// For a change that cannot be undone: the intent that the *stored* status must already have.
-    pub irreversible: Option<String>,
+    pub requires_intent: Option<String>,
 }
 
 impl Target {
     /// Requires that the stored status has this intent before the change is made.
     #[must_use]
-    pub fn irreversible(mut self, intent: String) -> Self {
-        self.irreversible = Some(intent);
+    pub fn requires_intent(mut self, intent: String) -> Self {
+        self.requires_intent = Some(intent);
         self
     }
 }
@@ -326,15 +329,15 @@ pub struct Manifest {
     pub body: Value,
     /// For an object that, once created, does something that cannot be undone: the intent that the
     /// *stored* status must already have. Otherwise the engine refuses to create the object.
-    pub irreversible: Option<String>,
+    pub requires_intent: Option<String>,
     /// UID of the existing object, if it is known to be ours. An object with another UID is not
     /// touched.
-    pub over: Option<String>,
+    pub expected_uid: Option<String>,
     /// Name of the former owner whose retained objects may be adopted.
-    pub taking_back: Option<String>,
+    pub adopt_from: Option<String>,
     /// Whether the object is optional. If the API server rejects an optional object, `decide` runs
     /// again with the fault as input, and everything else continues.
-    pub aside: bool,
+    pub optional: bool,
     /// Whether the decision observes any object of this name, including unmanaged ones. If the
     /// create then finds an unmanaged object, the cache was outdated, and the engine decides again.
     pub observed_by_name: bool,
@@ -375,7 +378,7 @@ impl Manifest {
                 metadata.insert("labels".to_owned(), serde_json::json!(labels));
                 metadata.insert(
                     "annotations".to_owned(),
-                    serde_json::json!({ names::INTENT: intent }),
+                    serde_json::json!({ names::SPEC_HASH: intent }),
                 );
             }
         }
@@ -385,10 +388,10 @@ impl Manifest {
             name: name.to_owned(),
             owner_uid: owner_uid.to_owned(),
             body,
-            irreversible: None,
-            over: None,
-            taking_back: None,
-            aside: false,
+            requires_intent: None,
+            expected_uid: None,
+            adopt_from: None,
+            optional: false,
             observed_by_name: false,
             existing: false,
             independent: false,
@@ -397,29 +400,29 @@ impl Manifest {
 
     /// Requires that the stored status has this intent before the object is created.
     #[must_use]
-    pub fn irreversible(mut self, intent: String) -> Self {
-        self.irreversible = Some(intent);
+    pub fn requires_intent(mut self, intent: String) -> Self {
+        self.requires_intent = Some(intent);
         self
     }
 
     /// Applies to the existing object with this UID only.
     #[must_use]
-    pub fn over(mut self, uid: &str) -> Self {
-        self.over = Some(uid.to_owned());
+    pub fn expected_uid(mut self, uid: &str) -> Self {
+        self.expected_uid = Some(uid.to_owned());
         self
     }
 
     /// Allows the adoption of an object that the former owner of this name retained.
     #[must_use]
-    pub fn taking_back(mut self, name: &str) -> Self {
-        self.taking_back = Some(name.to_owned());
+    pub fn adopt_from(mut self, name: &str) -> Self {
+        self.adopt_from = Some(name.to_owned());
         self
     }
 
     /// Makes the object optional: everything else continues if it is rejected.
     #[must_use]
-    pub fn aside(mut self) -> Self {
-        self.aside = true;
+    pub fn optional(mut self) -> Self {
+        self.optional = true;
         self
     }
 
@@ -434,7 +437,7 @@ impl Manifest {
     #[must_use]
     pub fn existing(mut self) -> Self {
         self.existing = true;
-        self.irreversible = None;
+        self.requires_intent = None;
         self
     }
 
@@ -450,14 +453,14 @@ impl Manifest {
     pub fn intent(&self) -> Option<&str> {
         self.body
             .pointer("/metadata/annotations")?
-            .get(names::INTENT)?
+            .get(names::SPEC_HASH)?
             .as_str()
     }
 }
 
 /// How the engine handles an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
+pub enum ErrorClass {
     /// May disappear without an action: retried soon, shown on the object after 30 s.
     Transient,
     /// We decided from an outdated version: observed again.
@@ -472,7 +475,7 @@ pub enum Class {
     Bug,
 }
 
-impl Class {
+impl ErrorClass {
     /// All classes.
     pub const ALL: &'static [Self] = &[
         Self::Transient,
@@ -499,40 +502,40 @@ impl Class {
 
 /// An error, with everything that is needed to handle it and to show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct ReconcileError {
     /// How the engine handles the error.
-    pub class: Class,
+    pub class: ErrorClass,
     /// Reason of the condition.
     pub reason: Reason,
     /// The expected state, the observed state and the next step. Never contains a secret.
     pub message: String,
 }
 
-impl Fault {
-    /// Creates a fault. The message is cut to [`crate::status::MESSAGE`] characters.
+impl ReconcileError {
+    /// Creates a fault. The message is cut to [`crate::status::MAX_MESSAGE_CHARS`] characters.
     #[must_use]
-    pub fn new(class: Class, reason: Reason, message: impl Into<String>) -> Self {
+    pub fn new(class: ErrorClass, reason: Reason, message: impl Into<String>) -> Self {
         Self {
             class,
             reason,
-            message: crate::status::bounded(&message.into(), crate::status::MESSAGE),
+            message: crate::status::bounded(&message.into(), crate::status::MAX_MESSAGE_CHARS),
         }
     }
 
     /// Creates a fault for an internal error.
     #[must_use]
     pub fn bug(message: impl Into<String>) -> Self {
-        Self::new(Class::Bug, Reason::InternalError, message)
+        Self::new(ErrorClass::Bug, Reason::InternalError, message)
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ReconcileError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}", self.reason, self.message)
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for ReconcileError {}
 
 /// The external effects of a kind that has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,7 +27,7 @@ pub mod warning;
 
 pub use phase::{Phase, PhaseRow};
 pub use reason::Reason;
-pub use status::{Progress, Shape, State, Status, Verdict};
+pub use status::{CommonStatus, Lifecycle, State, Status, Verdict};
 
 /// The API group of every kind.
 pub const GROUP: &str = "orchestrator.io";

@@ -23,10 +23,10 @@ pub const SERVICE_NAME: &str = "service-name";
 pub const CONTEXT_VERSION: &str = "context-version";
 
 /// Annotation: a hash of our intent when we created the object.
-pub const INTENT: &str = "orchestrator.io/intent";
+pub const SPEC_HASH: &str = "orchestrator.io/spec-hash";
 /// Annotation of a Job's Pods: the criteria for the result of their attempt, as they were when the
 /// Job was created.
-pub const TERMS: &str = "orchestrator.io/terms";
+pub const ATTEMPT_SPEC: &str = "orchestrator.io/attempt-spec";
 /// Annotation of a Job that we suspended ourselves. We do not resume a Job that others suspended.
 pub const SUSPENDED: &str = "orchestrator.io/suspended";
 /// Annotation of a Job that we suspended: the UIDs of the Pods that it had at that time. We ignore

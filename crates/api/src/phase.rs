@@ -100,12 +100,12 @@ macro_rules! phases {
 }
 
 /// Implements the methods of `Status` that are the same for every kind. Use it inside an
-/// `impl Status`, for a status with the fields `phase: Option<…>` and `progress: Progress`.
+/// `impl Status`, for a status with the fields `phase: Option<…>` and `progress: CommonStatus`.
 #[macro_export]
 macro_rules! common_status {
-    ($phase:ident, $shape:ident) => {
+    ($phase:ident, $lifecycle:ident) => {
         type Phase = $phase;
-        const SHAPE: $crate::Shape = $crate::Shape::$shape;
+        const LIFECYCLE: $crate::Lifecycle = $crate::Lifecycle::$lifecycle;
 
         fn phase(&self) -> Option<$phase> {
             self.phase
@@ -113,10 +113,10 @@ macro_rules! common_status {
         fn set_phase(&mut self, phase: $phase) {
             self.phase = Some(phase);
         }
-        fn progress(&self) -> &$crate::Progress {
+        fn progress(&self) -> &$crate::CommonStatus {
             &self.progress
         }
-        fn progress_mut(&mut self) -> &mut $crate::Progress {
+        fn progress_mut(&mut self) -> &mut $crate::CommonStatus {
             &mut self.progress
         }
     };

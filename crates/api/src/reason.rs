@@ -97,7 +97,7 @@ reasons! {
         "The message says what was tried. Check the URL, the server, and NetworkPolicies of the operator and the namespace.";
     RepositoryNotFound: "The Git server says that there is no such repository. Some say so where they mean that the credentials are not enough.",
         "Check `repositoryUrl` (it cannot be changed: submit another DocsRun) and the credentials' rights.";
-    CredentialsRefused: "The Git server refuses the credentials, or asks for some and there are none.",
+    AuthenticationFailed: "The Git server refuses the credentials, or asks for some and there are none.",
         "Correct the Secret that `credentialsSecretRef` names; it is tried again by itself until the deadline in the message.";
     CredentialsInvalid: "The Secret with the credentials lacks a key, or a key's content cannot be used.",
         "The message names the key. https takes `username` and `password`, ssh `identity` and `known_hosts`.";
@@ -105,7 +105,7 @@ reasons! {
         "Put the authority's certificate into the Secret as `ca.crt`, or correct the server's.";
     HostKeyUnknown: "The Git server's host key is not the one in `known_hosts`.",
         "Compare the fingerprint in the message with the server's; if it is right, put the key into the Secret's `known_hosts`.";
-    AddressRefused: "The repository's address is one that Pods, Services or nodes of a cluster have, or plain http, and the operator's configuration does not allow it.",
+    AddressNotAllowed: "The repository's address is one that Pods, Services or nodes of a cluster have, or plain http, and the operator's configuration does not allow it.",
         "Ask who runs the operator to add the server's network to `tasks.docs.allowedNetworks`.";
     BranchNotFound: "The repository has no branch of the name in `sourceBranch`.",
         "Check the name, and submit another DocsRun.";
@@ -119,7 +119,7 @@ reasons! {
         "Read the agent's log. If that is right, set `output.requireChanges` to false.";
     OutputTooLarge: "The agent wrote more files, or larger ones, below `output.path` than are taken over.",
         "The message names the limit. Let the agent write less.";
-    PushRefused: "The Git server refused the push: a hook, a protected branch, or missing rights.",
+    PushRejected: "The Git server refused the push: a hook, a protected branch, or missing rights.",
         "The message has the server's words.";
     BranchMoved: "Someone else changed the output branch since the run began. It was not touched.",
         "Run it again (`orc retry`): it begins from the new head.";
@@ -131,7 +131,7 @@ reasons! {
     // Failures of a run.
     NonZeroExit: "The agent's program ended with an exit code other than 0.",
         "Read the agent's log; `status.result` has the code.";
-    StepOOM: "The agent's container used more memory than its limit, and a process of it was killed. The exit code may be 0: a shell returns the code of its last command.",
+    OOMKilled: "The agent's container used more memory than its limit, and a process of it was killed. The exit code may be 0: a shell returns the code of its last command.",
         "Raise `resources.limits.memory` of the Agent, or let it use less.";
     ExitContradicted: "A container ended with exit code 0, but the kubelet reports something that contradicts a success: a signal, a reason other than `Completed`, a restart, or a failed Pod.",
         "The message names it. Read the agent's log; if its work was done nevertheless, let the agent return the error of what it starts.";
@@ -167,21 +167,21 @@ reasons! {
         "Check `server.probes` and `server.port`, or the program; the message has the kubelet's words.";
     PoliciesDisabled: "`networkPolicy.enabled` is false: nothing keeps others out.",
         "Set it to true, unless that is what you want.";
-    ForeignPolicy: "There is a NetworkPolicy in the namespace that is not the Tenant's. Policies add up: it may open what the others close.",
+    UnmanagedPolicy: "There is a NetworkPolicy in the namespace that is not the Tenant's. Policies add up: it may open what the others close.",
         "Delete it, or say in `networkPolicy` what it is for.";
     PolicyNotEnforced: "A connection passed that the policies refuse, or was refused that they allow: the cluster does not enforce NetworkPolicies, or not as they are now.",
         "The message names the connection. Check the cluster's network plugin, and policies of other kinds.";
-    PathBlocked: "Names are not resolved from where it is tried.",
+    DNSUnreachable: "Names are not resolved from where it is tried.",
         "The message says from where. Check the cluster's DNS, and that it is in the operator's `tenants.dnsNamespace`.";
     Isolated: "Everything that must be refused was refused, and everything that must pass passed.",
         "Nothing.";
     NothingToProbe: "There is nothing to try: neither this Tenant nor one of the next hundred has a server or a Redis that must not be reached.",
         "Nothing. It is tried within ten minutes after there is.";
-    ProofPending: "The connections were not tried since the last change: it waits until the Tenant runs, for its turn, or for the Pods that try. The message says which.",
+    IsolationCheckPending: "The connections were not tried since the last change: it waits until the Tenant runs, for its turn, or for the Pods that try. The message says which.",
         "Wait; a Tenant that does not run says why in `Ready`.";
-    ProbesOff: "`isolation.probe` is false: nobody tries.",
+    ProbesDisabled: "`isolation.probe` is false: nobody tries.",
         "Set it to true to have the isolation proven.";
-    ProofFailed: "The Pods that try the connections did not come to their end.",
+    IsolationCheckFailed: "The Pods that try the connections did not come to their end.",
         "The message says what kept them from it. It is tried again by itself.";
 
     // Responses of the API server.
@@ -221,8 +221,8 @@ impl Reason {
                 | Self::Created
                 | Self::Isolated
                 | Self::NothingToProbe
-                | Self::ProofPending
-                | Self::ProbesOff
+                | Self::IsolationCheckPending
+                | Self::ProbesDisabled
                 | Self::Superseded
                 | Self::Suspended
                 | Self::Cancelled

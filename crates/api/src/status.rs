@@ -1,7 +1,7 @@
 //! The part of a status that is the same for every kind: conditions, message, timeline, retry.
 //!
 //! A kind never writes conditions of state itself. It returns a [`Verdict`], and
-//! [`Progress::stand`] derives the conditions from it. So `Reconciling` and `Stalled` never exist
+//! [`CommonStatus::apply_verdict`] derives the conditions from it. So `Reconciling` and `Stalled` never exist
 //! together, and a finished run always has `Finished`.
 
 use jiff::Timestamp;
@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     Phase, Reason,
-    decide::{Class, Fact},
+    decide::{ConditionUpdate, ErrorClass},
 };
 
 /// Maximum number of steps in a timeline. The oldest steps are removed first.
-pub const STEPS: usize = 20;
+pub const MAX_PHASE_HISTORY: usize = 20;
 
 /// Maximum length of a message in a status, in characters.
-pub const MESSAGE: usize = 1024;
+pub const MAX_MESSAGE_CHARS: usize = 1024;
 
 /// State of an object, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Verdict {
     }
 
     fn new(state: State, reason: Reason, message: impl Into<String>) -> Self {
-        let message = bounded(&message.into(), MESSAGE);
+        let message = bounded(&message.into(), MAX_MESSAGE_CHARS);
         Self {
             state,
             reason,
@@ -107,9 +107,9 @@ pub fn bounded(text: &str, limit: usize) -> String {
 
 /// Whether a kind runs to completion or is long-lived. This determines its conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum Lifecycle {
     /// Runs to completion: `Succeeded` and `Finished`.
-    Run,
+    RunToCompletion,
     /// Long-lived: `Ready`.
     LongLived,
 }
@@ -122,14 +122,14 @@ pub trait Status:
     type Phase: Phase;
 
     /// Whether the kind runs to completion or is long-lived.
-    const SHAPE: Shape;
+    const LIFECYCLE: Lifecycle;
 
     /// The field of the spec that [`Status::epoch`] follows, for the docs.
     const EPOCH: Option<&'static str> = None;
 
     /// Condition types that are independent of the main condition. Their transitions have their own
     /// Events and metrics.
-    const APART: &'static [&'static str] = &[];
+    const INDEPENDENT_CONDITIONS: &'static [&'static str] = &[];
 
     /// Returns the phase, or `None` before the first status write.
     fn phase(&self) -> Option<Self::Phase>;
@@ -138,13 +138,13 @@ pub trait Status:
     fn set_phase(&mut self, phase: Self::Phase);
 
     /// Returns the common part.
-    fn progress(&self) -> &Progress;
+    fn progress(&self) -> &CommonStatus;
 
     /// Returns the common part for changes.
-    fn progress_mut(&mut self) -> &mut Progress;
+    fn progress_mut(&mut self) -> &mut CommonStatus;
 
     /// Returns the phase to report while a fault lasts: the current phase, or the first one.
-    fn phase_in_fault(&self, _class: Class) -> Option<Self::Phase> {
+    fn phase_in_fault(&self, _class: ErrorClass) -> Option<Self::Phase> {
         let first = || Self::Phase::TABLE.first().map(|row| row.phase);
         self.phase().or_else(first)
     }
@@ -192,7 +192,7 @@ pub trait Status:
 /// Status fields that every kind has.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Progress {
+pub struct CommonStatus {
     /// Generation of the spec that this status describes; -1 before the first reconciliation.
     #[serde(default = "unseen")]
     pub observed_generation: i64,
@@ -257,7 +257,7 @@ pub struct Retry {
     pub every: Option<crate::Duration>,
 }
 
-/// The condition types that [`Progress::stand`] derives.
+/// The condition types that [`CommonStatus::apply_verdict`] derives.
 pub mod condition {
     /// Result of a run: Unknown while it is in progress, then True or False.
     pub const SUCCEEDED: &str = "Succeeded";
@@ -271,25 +271,35 @@ pub mod condition {
     pub const STALLED: &str = "Stalled";
 }
 
-impl Progress {
+impl CommonStatus {
     /// Sets the conditions of state and the message from a verdict.
     ///
     /// # Guarantees
     /// - `Reconciling` and `Stalled` never exist together. `Finished` exists exactly when a run has
     ///   ended.
     /// - `lastTransitionTime` changes only when a condition's status changes.
-    pub fn stand(&mut self, shape: Shape, verdict: &Verdict, generation: i64, now: Timestamp) {
+    pub fn apply_verdict(
+        &mut self,
+        lifecycle: Lifecycle,
+        verdict: &Verdict,
+        generation: i64,
+        now: Timestamp,
+    ) {
         let Verdict {
             state,
             reason,
             message,
         } = verdict;
-        let (main, value) = match (shape, state) {
-            (Shape::Run, State::Succeeded | State::Ready) => (condition::SUCCEEDED, "True"),
-            (Shape::Run, State::Failed) => (condition::SUCCEEDED, "False"),
-            (Shape::Run, State::Working | State::Stalled) => (condition::SUCCEEDED, "Unknown"),
-            (Shape::LongLived, State::Ready | State::Succeeded) => (condition::READY, "True"),
-            (Shape::LongLived, State::Working | State::Stalled | State::Failed) => {
+        let (main, value) = match (lifecycle, state) {
+            (Lifecycle::RunToCompletion, State::Succeeded | State::Ready) => {
+                (condition::SUCCEEDED, "True")
+            }
+            (Lifecycle::RunToCompletion, State::Failed) => (condition::SUCCEEDED, "False"),
+            (Lifecycle::RunToCompletion, State::Working | State::Stalled) => {
+                (condition::SUCCEEDED, "Unknown")
+            }
+            (Lifecycle::LongLived, State::Ready | State::Succeeded) => (condition::READY, "True"),
+            (Lifecycle::LongLived, State::Working | State::Stalled | State::Failed) => {
                 (condition::READY, "False")
             }
         };
@@ -299,7 +309,9 @@ impl Progress {
             State::Stalled | State::Failed => wanted.push((condition::STALLED, "True")),
             State::Succeeded | State::Ready => {}
         }
-        if shape == Shape::Run && matches!(state, State::Succeeded | State::Failed) {
+        if lifecycle == Lifecycle::RunToCompletion
+            && matches!(state, State::Succeeded | State::Failed)
+        {
             wanted.push((condition::FINISHED, "True"));
         }
         for kind in [
@@ -319,13 +331,13 @@ impl Progress {
     }
 
     /// Sets a condition that only this kind has.
-    pub fn learn(&mut self, fact: &Fact, generation: i64, now: Timestamp) {
+    pub fn apply_condition(&mut self, fact: &ConditionUpdate, generation: i64, now: Timestamp) {
         let value = match fact.value {
             Some(true) => "True",
             Some(false) => "False",
             None => "Unknown",
         };
-        let Fact {
+        let ConditionUpdate {
             kind,
             reason,
             message,
@@ -336,7 +348,7 @@ impl Progress {
 
     /// Sets all conditions that are True to Unknown, except those of state. Used when the observed
     /// state is not known.
-    pub fn doubt(&mut self, reason: Reason, message: &str, generation: i64, now: Timestamp) {
+    pub fn mark_unknown(&mut self, reason: Reason, message: &str, generation: i64, now: Timestamp) {
         let of_state = [
             condition::SUCCEEDED,
             condition::FINISHED,
@@ -373,7 +385,7 @@ impl Progress {
             type_: kind.to_owned(),
             status: value.to_owned(),
             reason: reason.name().to_owned(),
-            message: bounded(message, MESSAGE),
+            message: bounded(message, MAX_MESSAGE_CHARS),
             observed_generation: Some(generation),
             last_transition_time: since,
         };
@@ -398,7 +410,7 @@ impl Progress {
 
     /// Updates the timeline to `phase`. If the phase is new, ends the previous step and begins
     /// another one. Otherwise only updates the outcome, reason and message of the current step.
-    pub fn step(
+    pub fn advance_phase_history(
         &mut self,
         phase: &str,
         is_end: bool,
@@ -422,8 +434,8 @@ impl Progress {
                 before.finished_at = Some(Time(now));
                 before.outcome = "Left".to_owned();
             }
-            if self.steps.len() >= STEPS {
-                self.steps.drain(..=self.steps.len() - STEPS);
+            if self.steps.len() >= MAX_PHASE_HISTORY {
+                self.steps.drain(..=self.steps.len() - MAX_PHASE_HISTORY);
             }
             self.steps.push(Step {
                 phase: phase.to_owned(),
@@ -452,13 +464,13 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn since(progress: &Progress, kind: &str) -> Timestamp {
+    fn since(progress: &CommonStatus, kind: &str) -> Timestamp {
         progress.condition(kind).unwrap().last_transition_time.0
     }
 
     #[test]
     fn the_transition_time_moves_with_the_status_and_not_with_the_message() {
-        let mut progress = Progress::default();
+        let mut progress = CommonStatus::default();
         // Columns: second, status, reason, message, generation, and the expected transition time.
         let steps = [
             (10, "False", Reason::Progressing, "waits for a", 1, 10),
@@ -485,9 +497,9 @@ mod tests {
 
     #[test]
     fn the_conditions_of_a_run_have_the_times_of_their_transitions() {
-        let mut progress = Progress::default();
+        let mut progress = CommonStatus::default();
         let mut stand = |now, verdict: Verdict| {
-            progress.stand(Shape::Run, &verdict, 1, at(now));
+            progress.apply_verdict(Lifecycle::RunToCompletion, &verdict, 1, at(now));
             progress.clone()
         };
         stand(10, Verdict::working(Reason::Progressing, "starts"));

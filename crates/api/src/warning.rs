@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Event;
 
 use crate::{
     Timestamp, kubelet,
-    status::{MESSAGE, bounded},
+    status::{MAX_MESSAGE_CHARS, bounded},
 };
 
 /// Maximum time by which an Event may be ahead of our clock.
@@ -61,7 +61,8 @@ impl From<&Event> for Warning {
             event.event_time.as_ref().map(|time| time.0),
             event.first_timestamp.as_ref().map(|time| time.0),
         ];
-        let short = |text: &Option<String>| bounded(text.as_deref().unwrap_or_default(), MESSAGE);
+        let short =
+            |text: &Option<String>| bounded(text.as_deref().unwrap_or_default(), MAX_MESSAGE_CHARS);
         let metadata = &event.metadata;
         Self {
             namespace: metadata.namespace.clone().unwrap_or_default(),
@@ -121,8 +122,8 @@ mod tests {
         let about = json!({ "uid": long });
         let warning = read(&json!({ "reason": long, "message": long, "involvedObject": about }));
         assert_eq!(warning.object_uid.chars().count(), UID);
-        assert_eq!(warning.reason.chars().count(), MESSAGE);
-        assert_eq!(warning.message.chars().count(), MESSAGE);
+        assert_eq!(warning.reason.chars().count(), MAX_MESSAGE_CHARS);
+        assert_eq!(warning.message.chars().count(), MAX_MESSAGE_CHARS);
     }
 
     #[test]

@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn each_outcome_has_its_code() {
-        let failed = Outcome::Failed("StepOOM".to_owned());
+        let failed = Outcome::Failed("OOMKilled".to_owned());
         let codes = [Outcome::Succeeded, failed, Outcome::Cancelled]
             .map(|outcome| Exit::of_outcome(&outcome).code());
         assert_eq!(codes, [0, 1, 4]);

@@ -2,7 +2,7 @@
 
 use actions::{Outcome, Run, RunKind};
 use api::{
-    Phase, Progress, Reason,
+    CommonStatus, Phase, Reason,
     status::condition::{STALLED, SUCCEEDED},
     tasks::{DocsRun, DocsRunStatus, Evidence, RunPhase, RunPod, TaskRun, TaskRunStatus, Version},
 };
@@ -45,7 +45,7 @@ pub(crate) struct Status<'a> {
     pub(crate) finished_at: Option<&'a Time>,
     pub(crate) deadline_at: Option<&'a Time>,
     pub(crate) result: Option<&'a Evidence>,
-    pub(crate) progress: &'a Progress,
+    pub(crate) progress: &'a CommonStatus,
     /// The context version of this status, if the kind has versions.
     pub(crate) version: Option<i64>,
 }

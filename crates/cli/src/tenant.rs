@@ -111,7 +111,7 @@ pub(crate) mod tests {
             (
                 status(
                     "Running",
-                    json!([ready(), isolated("Unknown", "ProbesOff")]),
+                    json!([ready(), isolated("Unknown", "ProbesDisabled")]),
                 ),
                 "✓ Running, not proven to be isolated",
             ),

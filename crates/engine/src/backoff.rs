@@ -6,28 +6,28 @@ use std::{
     time::Duration,
 };
 
-use api::decide::Class;
+use api::decide::ErrorClass;
 
 use crate::key::Key;
 
 /// Shortest delay that is stored in `status.retry`. A shorter delay is only in memory.
-pub const STORED: Duration = Duration::from_secs(10);
+pub const PERSIST_RETRY_FROM: Duration = Duration::from_secs(10);
 
 /// Returns the longest delay before attempt `attempt` (from 1) of a class: it doubles up to a cap.
 ///
 /// Every class has a longest delay, so one error strands no object (R12).
 #[must_use]
-pub fn ceiling(class: Class, attempt: u32) -> Duration {
+pub fn ceiling(class: ErrorClass, attempt: u32) -> Duration {
     let (first, cap) = match class {
         // A control plane that is away for a minute must not delay its users for another minute.
-        Class::Transient => (Duration::from_millis(500), Duration::from_secs(30)),
+        ErrorClass::Transient => (Duration::from_millis(500), Duration::from_secs(30)),
         // The cache is only a moment behind, so a long delay saves nothing.
-        Class::Conflict => (Duration::from_millis(50), Duration::from_secs(5)),
+        ErrorClass::Conflict => (Duration::from_millis(50), Duration::from_secs(5)),
         // Someone must act first: free quota, fix a role, or free a name.
-        Class::Denied => (Duration::from_secs(5), Duration::from_secs(300)),
-        Class::Invalid => (Duration::from_secs(15), Duration::from_secs(60)),
+        ErrorClass::Denied => (Duration::from_secs(5), Duration::from_secs(300)),
+        ErrorClass::Invalid => (Duration::from_secs(15), Duration::from_secs(60)),
         // Only a new version of the operator fixes this, but a restart may have helped.
-        Class::Failed | Class::Bug => (Duration::from_secs(10), Duration::from_secs(600)),
+        ErrorClass::Failed | ErrorClass::Bug => (Duration::from_secs(10), Duration::from_secs(600)),
     };
     let doublings = attempt.saturating_sub(1).min(20);
     first.saturating_mul(1 << doublings).min(cap)
@@ -38,7 +38,7 @@ pub fn ceiling(class: Class, attempt: u32) -> Duration {
 /// Its position in this range depends only on `seed`, key and attempt. So two keys that failed
 /// together do not return together, and a test can predict the delay.
 #[must_use]
-pub fn delay(seed: u64, key: &Key, class: Class, attempt: u32) -> Duration {
+pub fn delay(seed: u64, key: &Key, class: ErrorClass, attempt: u32) -> Duration {
     ceiling(class, attempt).mul_f64(fraction(seed, key, attempt))
 }
 
@@ -62,7 +62,7 @@ fn fraction(seed: u64, key: &Key, attempt: u32) -> f64 {
 mod tests {
     use super::*;
 
-    fn seconds(class: Class) -> Vec<f64> {
+    fn seconds(class: ErrorClass) -> Vec<f64> {
         (1..=10)
             .map(|attempt| ceiling(class, attempt).as_secs_f64())
             .collect()
@@ -71,25 +71,25 @@ mod tests {
     #[test]
     fn r18_the_sequence_of_each_class_doubles_and_is_capped() {
         assert_eq!(
-            seconds(Class::Transient),
+            seconds(ErrorClass::Transient),
             [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 30.0]
         );
         assert_eq!(
-            seconds(Class::Conflict),
+            seconds(ErrorClass::Conflict),
             [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
         );
         assert_eq!(
-            seconds(Class::Denied),
+            seconds(ErrorClass::Denied),
             [
                 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0, 300.0, 300.0
             ]
         );
         assert_eq!(
-            seconds(Class::Invalid),
+            seconds(ErrorClass::Invalid),
             [15.0, 30.0, 60.0, 60.0, 60.0, 60.0, 60.0, 60.0, 60.0, 60.0]
         );
         assert_eq!(
-            seconds(Class::Bug),
+            seconds(ErrorClass::Bug),
             [
                 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0, 600.0, 600.0
             ]
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn r12_every_class_has_a_next_time() {
-        for class in Class::ALL {
+        for class in ErrorClass::ALL {
             assert!(ceiling(*class, 1) > Duration::ZERO, "{}", class.name());
             assert!(ceiling(*class, u32::MAX) <= Duration::from_secs(600));
         }
@@ -109,14 +109,14 @@ mod tests {
         let keys: Vec<Key> = (0..1000).map(|n| Key::new("a", &n.to_string())).collect();
         let delays: Vec<f64> = keys
             .iter()
-            .map(|key| delay(7, key, Class::Denied, 3).as_secs_f64())
+            .map(|key| delay(7, key, ErrorClass::Denied, 3).as_secs_f64())
             .collect();
         assert!(delays.iter().all(|delay| (0.0..20.0).contains(delay)));
         let mean = delays.iter().sum::<f64>() / 1000.0;
         assert!((9.0..11.0).contains(&mean), "{mean}");
         assert_eq!(
-            delay(7, &keys[0], Class::Denied, 3),
-            delay(7, &keys[0], Class::Denied, 3)
+            delay(7, &keys[0], ErrorClass::Denied, 3),
+            delay(7, &keys[0], ErrorClass::Denied, 3)
         );
     }
 }

@@ -34,7 +34,7 @@ type Listener<T> = Box<dyn Fn(&Change<'_, T>) + Send + Sync>;
 
 /// An object that could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Poison {
+pub struct InvalidObject {
     /// Its UID.
     pub uid: String,
     /// Its version.
@@ -75,7 +75,7 @@ pub(crate) fn version_of(meta: &ObjectMeta) -> u64 {
 
 /// Source of a cached object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum Provenance {
     /// The list of this round, or the watch after it, delivered the object. If only an older round delivered it, the
     /// object was deleted.
     Seen(u64),
@@ -84,17 +84,17 @@ enum Known {
     Written(u64),
 }
 
-struct Slot<T> {
+struct Entry<T> {
     uid: String,
     version: u64,
-    known: Known,
+    known: Provenance,
     object: Kept<T>,
 }
 
 struct State<T> {
-    slots: HashMap<Key, Slot<T>>,
+    entries: HashMap<Key, Entry<T>>,
     index: Index,
-    poison: BTreeMap<Key, Poison>,
+    invalid: BTreeMap<Key, InvalidObject>,
     /// UIDs of objects that we deleted, with their namespaces, until their deletion events arrive. Without them, an
     /// older event would bring the objects back.
     removed: HashMap<String, Option<String>>,
@@ -106,7 +106,7 @@ struct State<T> {
 }
 
 impl<T> State<T> {
-    fn came(&mut self, identity: &Identity) {
+    fn note_version(&mut self, identity: &Identity) {
         let latest = self
             .latest
             .entry(identity.key.namespace.clone())
@@ -114,10 +114,10 @@ impl<T> State<T> {
         *latest = (*latest).max(identity.version);
     }
 
-    /// Returns the slots with this index key, in the order of their keys.
-    fn slots_of(&self, word: &str) -> impl Iterator<Item = (&Key, &Slot<T>)> {
-        let keys = self.index.keys(word);
-        keys.filter_map(|key| Some((key, self.slots.get(key)?)))
+    /// Returns the entries with this index key, in the order of their keys.
+    fn entries_of(&self, index_key: &str) -> impl Iterator<Item = (&Key, &Entry<T>)> {
+        let keys = self.index.keys(index_key);
+        keys.filter_map(|key| Some((key, self.entries.get(key)?)))
     }
 
     fn latest_of(&self, key: &Key) -> u64 {
@@ -161,7 +161,7 @@ impl<T> fmt::Debug for Cache<T> {
 }
 
 impl<T: Send + Sync + 'static> Cache<T> {
-    /// Returns an empty cache of resource `name`. `index` returns the index keys of an object, for [`Cache::find`].
+    /// Returns an empty cache of resource `name`. `index` returns the index keys of an object, for [`Cache::by_index`].
     #[must_use]
     pub fn new(name: &'static str, index: fn(&T) -> Vec<String>) -> Self {
         Self {
@@ -171,9 +171,9 @@ impl<T: Send + Sync + 'static> Cache<T> {
                 packing: OnceLock::new(),
                 bounds: OnceLock::new(),
                 state: Mutex::new(State {
-                    slots: HashMap::new(),
+                    entries: HashMap::new(),
                     index: Index::default(),
-                    poison: BTreeMap::new(),
+                    invalid: BTreeMap::new(),
                     removed: HashMap::new(),
                     latest: HashMap::new(),
                     begun: 0,
@@ -208,58 +208,58 @@ impl<T: Send + Sync + 'static> Cache<T> {
     #[must_use]
     pub fn get(&self, key: &Key) -> Option<Arc<T>> {
         let state = lock(&self.shared.state);
-        state.slots.get(key).and_then(|slot| self.whole(slot))
+        state.entries.get(key).and_then(|entry| self.whole(entry))
     }
 
-    fn whole(&self, slot: &Slot<T>) -> Option<Arc<T>> {
-        slot.object.whole(self.shared.packing.get())
+    fn whole(&self, entry: &Entry<T>) -> Option<Arc<T>> {
+        entry.object.whole(self.shared.packing.get())
     }
 
     /// Returns the keys and UIDs of the objects with this index key.
-    pub(crate) fn uids(&self, word: &str) -> Vec<(Key, String)> {
+    pub(crate) fn uids(&self, index_key: &str) -> Vec<(Key, String)> {
         let state = lock(&self.shared.state);
-        let slots = state.slots_of(word);
-        slots
-            .map(|(key, slot)| (key.clone(), slot.uid.clone()))
+        let entries = state.entries_of(index_key);
+        entries
+            .map(|(key, entry)| (key.clone(), entry.uid.clone()))
             .collect()
     }
 
     /// Returns the key and UID of the object with this key.
     pub(crate) fn uid(&self, key: &Key) -> Option<(Key, String)> {
         let state = lock(&self.shared.state);
-        let slot = state.slots.get(key)?;
-        Some((key.clone(), slot.uid.clone()))
+        let entry = state.entries.get(key)?;
+        Some((key.clone(), entry.uid.clone()))
     }
 
     /// Returns the objects with this index key, in the order of their keys.
     #[must_use]
-    pub fn find(&self, word: &str) -> Vec<Arc<T>> {
+    pub fn by_index(&self, index_key: &str) -> Vec<Arc<T>> {
         let state = lock(&self.shared.state);
-        let slots = state.slots_of(word);
-        slots.filter_map(|(_, slot)| self.whole(slot)).collect()
+        let entries = state.entries_of(index_key);
+        entries.filter_map(|(_, entry)| self.whole(entry)).collect()
     }
 
     /// Returns the keys of the objects with this index key, in order.
     #[must_use]
-    pub fn keys_of(&self, word: &str) -> Vec<Key> {
+    pub fn keys_of(&self, index_key: &str) -> Vec<Key> {
         let state = lock(&self.shared.state);
-        state.index.keys(word).cloned().collect()
+        state.index.keys(index_key).cloned().collect()
     }
 
     /// Returns the same as [`Cache::keys_of`], without the keys of packed objects.
     #[must_use]
-    pub fn active_keys_of(&self, word: &str) -> Vec<Key> {
+    pub fn active_keys_of(&self, index_key: &str) -> Vec<Key> {
         let state = lock(&self.shared.state);
         let active = state
-            .slots_of(word)
-            .filter(|(_, slot)| !slot.object.is_packed());
+            .entries_of(index_key)
+            .filter(|(_, entry)| !entry.object.is_packed());
         active.map(|(key, _)| key.clone()).collect()
     }
 
     /// Returns the number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
-        lock(&self.shared.state).slots.len()
+        lock(&self.shared.state).entries.len()
     }
 
     /// Returns whether the cache has no objects.
@@ -273,9 +273,9 @@ impl<T: Send + Sync + 'static> Cache<T> {
     pub fn keys(&self) -> Vec<Key> {
         let state = lock(&self.shared.state);
         state
-            .slots
+            .entries
             .keys()
-            .chain(state.poison.keys())
+            .chain(state.invalid.keys())
             .cloned()
             .collect()
     }
@@ -283,52 +283,52 @@ impl<T: Send + Sync + 'static> Cache<T> {
     /// Folds over all objects that are not packed, without copying them.
     pub fn fold_active<A>(&self, start: A, fold: impl FnMut(A, &T) -> A) -> A {
         let state = lock(&self.shared.state);
-        let slots = state.slots.values();
-        slots
-            .filter_map(|slot| slot.object.active())
+        let entries = state.entries.values();
+        entries
+            .filter_map(|entry| entry.object.active())
             .fold(start, fold)
     }
 
     /// Returns the undecodable object with this key, if there is one.
     #[must_use]
-    pub fn poison(&self, key: &Key) -> Option<Poison> {
-        lock(&self.shared.state).poison.get(key).cloned()
+    pub fn invalid(&self, key: &Key) -> Option<InvalidObject> {
+        lock(&self.shared.state).invalid.get(key).cloned()
     }
 
     /// Returns the number of undecodable objects.
     #[must_use]
-    pub fn poisoned(&self) -> usize {
-        lock(&self.shared.state).poison.len()
+    pub fn invalid_count(&self) -> usize {
+        lock(&self.shared.state).invalid.len()
     }
 
     /// Handles an event of the watch: the object exists.
-    pub(crate) fn seen(&self, identity: Identity, object: T, round: u64) {
+    pub(crate) fn on_applied(&self, identity: Identity, object: T, round: u64) {
         let mut state = lock(&self.shared.state);
-        state.came(&identity);
-        state.poison.remove(&identity.key);
+        state.note_version(&identity);
+        state.invalid.remove(&identity.key);
         if state.removed.contains_key(&identity.uid) {
             return;
         }
-        if let Some(slot) = state.slots.get_mut(&identity.key)
-            && slot.uid == identity.uid
-            && slot.version >= identity.version
+        if let Some(entry) = state.entries.get_mut(&identity.key)
+            && entry.uid == identity.uid
+            && entry.version >= identity.version
             && identity.version > 0
         {
             // The object is listed now. A later list without it means that it was deleted.
-            slot.known = match slot.known {
-                Known::Seen(before) => Known::Seen(before.max(round)),
-                Known::Written(_) => Known::Seen(round),
+            entry.known = match entry.known {
+                Provenance::Seen(before) => Provenance::Seen(before.max(round)),
+                Provenance::Written(_) => Provenance::Seen(round),
             };
             return;
         }
-        self.put(state, identity, object, Known::Seen(round));
+        self.put(state, identity, object, Provenance::Seen(round));
     }
 
     /// Handles the response of our own write.
     ///
     /// An unknown object is stored only if no event is newer. Otherwise it was created and deleted again, and would
     /// stay in the cache indefinitely.
-    pub(crate) fn written(&self, identity: Identity, object: T) {
+    pub(crate) fn on_own_write(&self, identity: Identity, object: T) {
         let as_of = identity.version;
         self.take_over(identity, object, as_of);
     }
@@ -342,14 +342,14 @@ impl<T: Send + Sync + 'static> Cache<T> {
 
     fn take_over(&self, identity: Identity, object: T, as_of: u64) {
         let state = lock(&self.shared.state);
-        let known = match state.slots.get(&identity.key) {
+        let known = match state.entries.get(&identity.key) {
             // This also holds if the cached object is another one of the same name. Our last write released the old
             // object, someone recreated it, and its watch event came before our response.
-            Some(slot) if slot.version >= identity.version => return,
-            Some(slot) if slot.uid == identity.uid => slot.known,
+            Some(entry) if entry.version >= identity.version => return,
+            Some(entry) if entry.uid == identity.uid => entry.known,
             None if as_of <= state.latest_of(&identity.key) => return,
             // No list has shown it yet, so it must survive a list that began before the write.
-            Some(_) | None => Known::Written(state.begun),
+            Some(_) | None => Provenance::Written(state.begun),
         };
         self.put(state, identity, object, known);
     }
@@ -359,19 +359,19 @@ impl<T: Send + Sync + 'static> Cache<T> {
         mut state: MutexGuard<'_, State<T>>,
         identity: Identity,
         object: T,
-        known: Known,
+        known: Provenance,
     ) {
         let Identity { key, uid, version } = identity;
         let packing = self.shared.packing.get();
         let object = Arc::new(object);
-        let slot = Slot {
+        let entry = Entry {
             uid,
             version,
             known,
             object: Kept::new(&object, packing),
         };
-        let old = state.slots.insert(key.clone(), slot);
-        let old = old.and_then(|slot| slot.object.whole(packing));
+        let old = state.entries.insert(key.clone(), entry);
+        let old = old.and_then(|entry| entry.object.whole(packing));
         if let Some(old) = &old {
             state.index.remove(&(self.shared.index)(old), &key);
         }
@@ -383,7 +383,7 @@ impl<T: Send + Sync + 'static> Cache<T> {
             }
         }
         drop(state);
-        self.tell(&Change {
+        self.notify(&Change {
             key: &key,
             old: old.as_ref(),
             new: Some(&object),
@@ -392,20 +392,21 @@ impl<T: Send + Sync + 'static> Cache<T> {
 
     /// Handles a DELETED event of the watch: the object was deleted or no longer has the label of the watch. The event
     /// is ignored if our own later write restored the label.
-    pub(crate) fn gone(&self, identity: &Identity) {
+    pub(crate) fn on_deleted(&self, identity: &Identity) {
         let mut state = lock(&self.shared.state);
-        state.came(identity);
+        state.note_version(identity);
         state.removed.remove(&identity.uid);
-        let is_newer = |slot: &Slot<T>| slot.uid == identity.uid && slot.version > identity.version;
-        if identity.version > 0 && state.slots.get(&identity.key).is_some_and(is_newer) {
+        let is_newer =
+            |entry: &Entry<T>| entry.uid == identity.uid && entry.version > identity.version;
+        if identity.version > 0 && state.entries.get(&identity.key).is_some_and(is_newer) {
             return;
         }
         if state
-            .poison
+            .invalid
             .get(&identity.key)
-            .is_some_and(|poison| poison.uid == identity.uid)
+            .is_some_and(|invalid| invalid.uid == identity.uid)
         {
-            state.poison.remove(&identity.key);
+            state.invalid.remove(&identity.key);
         }
         self.take(state, &identity.key, Some(&identity.uid));
     }
@@ -413,21 +414,21 @@ impl<T: Send + Sync + 'static> Cache<T> {
     /// Handles the response of our own delete: the object is removed at once.
     pub(crate) fn removed(&self, key: &Key, uid: &str) {
         let mut state = lock(&self.shared.state);
-        if state.slots.get(key).is_some_and(|slot| slot.uid == uid) {
+        if state.entries.get(key).is_some_and(|entry| entry.uid == uid) {
             state.removed.insert(uid.to_owned(), key.namespace.clone());
             self.take(state, key, Some(uid));
         }
     }
 
     /// Handles an object that could not be decoded. Its cached value is no longer valid.
-    pub(crate) fn poisoned_by(&self, key: &Key, poison: Poison) {
+    pub(crate) fn on_invalid(&self, key: &Key, invalid: InvalidObject) {
         let mut state = lock(&self.shared.state);
-        let news = state.poison.insert(key.clone(), poison.clone()).as_ref() != Some(&poison);
-        if state.slots.contains_key(key) {
+        let news = state.invalid.insert(key.clone(), invalid.clone()).as_ref() != Some(&invalid);
+        if state.entries.contains_key(key) {
             self.take(state, key, None);
         } else if news {
             drop(state);
-            self.tell(&Change {
+            self.notify(&Change {
                 key,
                 old: None,
                 new: None,
@@ -437,36 +438,41 @@ impl<T: Send + Sync + 'static> Cache<T> {
 
     /// Records that a list is about to be requested. The list has the newest state of the server. So it contains every
     /// object that was written and acknowledged by now, unless the object was deleted.
-    pub(crate) fn listing(&self, round: u64) {
+    pub(crate) fn begin_relist(&self, round: u64) {
         let mut state = lock(&self.shared.state);
         state.begun = state.begun.max(round);
     }
 
     /// Handles the end of a list. Removes the objects in its scope (`namespace`, or everything) that this round did
     /// not deliver: they were deleted.
-    pub(crate) fn listed(&self, namespace: Option<&str>, round: u64, poison: &HashSet<Key>) {
+    pub(crate) fn finish_relist(
+        &self,
+        namespace: Option<&str>,
+        round: u64,
+        invalid: &HashSet<Key>,
+    ) {
         let is_in_reach = |key: &Key| namespace.is_none() || key.namespace.as_deref() == namespace;
         let mut state = lock(&self.shared.state);
         state
             .removed
             .retain(|_, home| namespace.is_some() && home.as_deref() != namespace);
         state
-            .poison
-            .retain(|key, _| !is_in_reach(key) || poison.contains(key));
+            .invalid
+            .retain(|key, _| !is_in_reach(key) || invalid.contains(key));
         // An object that we wrote may be too new for this list, but not if the list began later or a newer event came.
-        let is_gone = |key: &Key, slot: &Slot<T>| match slot.known {
-            Known::Seen(last) => last < round,
-            Known::Written(begun) => begun < round || slot.version <= state.latest_of(key),
+        let is_gone = |key: &Key, entry: &Entry<T>| match entry.known {
+            Provenance::Seen(last) => last < round,
+            Provenance::Written(begun) => begun < round || entry.version <= state.latest_of(key),
         };
         let gone: Vec<Key> = state
-            .slots
+            .entries
             .iter()
-            .filter(|(key, slot)| is_in_reach(key) && is_gone(key, slot))
+            .filter(|(key, entry)| is_in_reach(key) && is_gone(key, entry))
             .map(|(key, _)| key.clone())
             .collect();
-        for (key, slot) in &mut state.slots {
-            if matches!(slot.known, Known::Written(_)) && is_in_reach(key) {
-                slot.known = Known::Seen(round);
+        for (key, entry) in &mut state.entries {
+            if matches!(entry.known, Provenance::Written(_)) && is_in_reach(key) {
+                entry.known = Provenance::Seen(round);
             }
         }
         drop(state);
@@ -476,31 +482,31 @@ impl<T: Send + Sync + 'static> Cache<T> {
     }
 
     fn take(&self, mut state: MutexGuard<'_, State<T>>, key: &Key, uid: Option<&str>) {
-        if uid.is_some_and(|uid| state.slots.get(key).is_none_or(|slot| slot.uid != uid)) {
+        if uid.is_some_and(|uid| state.entries.get(key).is_none_or(|entry| entry.uid != uid)) {
             return;
         }
         let Some(old) = self.forget(&mut state, key) else {
             return;
         };
         drop(state);
-        self.tell(&Change {
+        self.notify(&Change {
             key,
             old: old.as_ref(),
             new: None,
         });
     }
 
-    /// Removes the slot of a key. Returns `None` if there is no slot.
+    /// Removes the entry of a key. Returns `None` if there is no entry.
     fn forget(&self, state: &mut State<T>, key: &Key) -> Option<Option<Arc<T>>> {
-        let slot = state.slots.remove(key)?;
-        let old = self.whole(&slot);
+        let entry = state.entries.remove(key)?;
+        let old = self.whole(&entry);
         if let Some(old) = &old {
             state.index.remove(&(self.shared.index)(old), key);
         }
         Some(old)
     }
 
-    fn tell(&self, change: &Change<'_, T>) {
+    fn notify(&self, change: &Change<'_, T>) {
         for listener in lock(&self.shared.listeners).iter() {
             listener(change);
         }

@@ -92,7 +92,7 @@ impl<V: Send + Sync + 'static> Cache<Child<V>> {
         if uid.is_empty() {
             return Vec::new();
         }
-        self.find(&owned_by(kind, namespace, uid))
+        self.by_index(&owned_by(kind, namespace, uid))
     }
 }
 
@@ -126,7 +126,7 @@ mod tests {
                 "uid": format!("{namespace}{name}"), "resourceVersion": "1",
             } }))
             .unwrap();
-            cache.written(Identity::of(&map.metadata), Child::new(&map, ()));
+            cache.on_own_write(Identity::of(&map.metadata), Child::new(&map, ()));
         }
         let names = |namespace: &str, owner: &str| -> Vec<String> {
             let found = cache.children("TaskRun", namespace, owner);
@@ -141,12 +141,12 @@ mod tests {
             "an object without a UID has none"
         );
         // Each object in the namespace is either a child of the owner or does not belong to it.
-        for one in cache.find(&in_namespace("shop")) {
+        for one in cache.by_index(&in_namespace("shop")) {
             let is_child = names("shop", "uid-1").contains(&one.uid);
             assert_eq!(one.belongs_to("TaskRun", "uid-1"), is_child, "{}", one.uid);
         }
-        assert_eq!(cache.find(&with_uid("shop", "aaacopy")).len(), 0);
-        assert_eq!(cache.find(&with_uid("aaa", "aaacopy")).len(), 1);
-        assert_eq!(cache.find(&in_namespace("shop")).len(), 4);
+        assert_eq!(cache.by_index(&with_uid("shop", "aaacopy")).len(), 0);
+        assert_eq!(cache.by_index(&with_uid("aaa", "aaacopy")).len(), 1);
+        assert_eq!(cache.by_index(&in_namespace("shop")).len(), 4);
     }
 }

@@ -101,7 +101,7 @@ pub fn build(config: Config, metrics: &Metrics, health: &Health) -> Result<Clien
 
 /// Verb and resource of a request, as in Kubernetes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Question {
+struct RequestInfo {
     /// The verb, as in RBAC.
     verb: &'static str,
     /// The plural name, with the subresource if there is one.
@@ -109,7 +109,7 @@ struct Question {
 }
 
 /// Returns the verb and resource of a request, as the API server's authorization names them.
-fn question(method: &Method, uri: &Uri) -> Question {
+fn request_info(method: &Method, uri: &Uri) -> RequestInfo {
     let parts: Vec<&str> = uri
         .path()
         .split('/')
@@ -118,7 +118,7 @@ fn question(method: &Method, uri: &Uri) -> Question {
     let rest = match parts.as_slice() {
         ["api", _, rest @ ..] | ["apis", _, _, rest @ ..] => rest,
         ["api" | "apis", ..] => &[],
-        _ => return Question::new(verb(method, true, false), "nonresource"),
+        _ => return RequestInfo::new(verb(method, true, false), "nonresource"),
     };
     // `namespaces/x/status` is a subresource of the namespace itself.
     let rest = match rest {
@@ -132,16 +132,16 @@ fn question(method: &Method, uri: &Uri) -> Question {
             .any(|pair| matches!(pair, "watch=true" | "watch=1"))
     });
     match rest {
-        [] => Question::new(verb(method, true, false), "discovery"),
-        [plural] => Question::new(verb(method, false, watches), *plural),
-        [plural, _name] => Question::new(verb(method, true, false), *plural),
+        [] => RequestInfo::new(verb(method, true, false), "discovery"),
+        [plural] => RequestInfo::new(verb(method, false, watches), *plural),
+        [plural, _name] => RequestInfo::new(verb(method, true, false), *plural),
         [plural, _name, part, ..] => {
-            Question::new(verb(method, true, false), format!("{plural}/{part}"))
+            RequestInfo::new(verb(method, true, false), format!("{plural}/{part}"))
         }
     }
 }
 
-impl Question {
+impl RequestInfo {
     fn new(verb: &'static str, resource: impl Into<String>) -> Self {
         let resource = resource.into();
         Self { verb, resource }
@@ -202,7 +202,7 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let count = Count {
             metrics: self.metrics.clone(),
-            question: question(request.method(), request.uri()),
+            question: request_info(request.method(), request.uri()),
             code: Code::Dropped,
         };
         let health = self.health.clone();
@@ -216,7 +216,7 @@ where
                         health.api_answered();
                     }
                     if let (Some(path), true) = (&watched, response.status().is_success()) {
-                        health.feeds().opened(path);
+                        health.watch_health().opened(path);
                     }
                     Code::Status(response.status().as_u16())
                 }
@@ -230,7 +230,7 @@ where
 /// A request that is counted on drop. So a request that its caller abandoned is counted, too.
 struct Count {
     metrics: Metrics,
-    question: Question,
+    question: RequestInfo,
     code: Code,
 }
 
@@ -244,7 +244,7 @@ impl Count {
 
 impl Drop for Count {
     fn drop(&mut self) {
-        let Question { verb, resource } = &self.question;
+        let RequestInfo { verb, resource } = &self.question;
         self.metrics.request(verb, resource, self.code);
     }
 }
@@ -368,11 +368,11 @@ mod tests {
             ("OPTIONS", "/api/v1/pods", "other", "pods"),
         ];
         for (method, uri, verb, resource) in table {
-            let found = question(
+            let found = request_info(
                 &Method::from_bytes(method.as_bytes()).unwrap(),
                 &uri.parse().unwrap(),
             );
-            assert_eq!(found, Question::new(verb, resource), "{method} {uri}");
+            assert_eq!(found, RequestInfo::new(verb, resource), "{method} {uri}");
         }
     }
 

@@ -12,37 +12,37 @@ use std::{
     time::Duration,
 };
 
-use api::{decide::Class, names};
+use api::{decide::ErrorClass, names};
 use kube::{Client, Resource, ResourceExt};
 use mutant::Mutant;
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 
 use self::worker::Worker;
 use crate::{
-    act::Hands,
+    apply::Applier,
     backoff,
     cache::{Cache, Change},
     clock::Clock,
     health::Health,
     key::Key,
     kind::Kind,
-    leader::Leading,
+    leader::Leadership,
     metrics::Metrics,
-    pass::Eyes,
-    queue::{Backoff, Next, Queue},
+    queue::{Backoff, Queue, Requeue},
+    reconcile::Reconciler,
     supervise::Shutdown,
-    watch::Started,
+    watch::RunningWatches,
 };
 
 /// Timeout of a reconciliation. Every request and every external effect has a shorter one of its own.
-pub const PASS: Duration = Duration::from_secs(60);
+pub const RECONCILE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Longest time over which the first reconciliations after a start are spread.
-const SPREAD: Duration = Duration::from_secs(10);
+const STARTUP_JITTER: Duration = Duration::from_secs(10);
 
 /// Time for running reconciliations to end after the shutdown began. An aborted reconciliation is
 /// harmless, because each write is idempotent.
-const DRAIN: Duration = Duration::from_millis(300);
+const SHUTDOWN_GRACE: Duration = Duration::from_millis(300);
 
 /// The parts of a process that its controllers share.
 #[derive(Clone)]
@@ -56,13 +56,13 @@ pub struct Context {
     /// The clock.
     pub clock: Clock,
     /// Leadership: whether this process may write.
-    pub leading: Leading,
+    pub leading: Leadership,
     /// Identity of this process in Events.
     pub identity: String,
     /// Maximum number of objects of a kind that are reconciled at the same time.
     pub concurrency: usize,
     /// Timeout of a reconciliation. A longer reconciliation is dropped and reported as a bug. The value
-    /// is [`PASS`], except in tests.
+    /// is [`RECONCILE_TIMEOUT`], except in tests.
     pub limit: Duration,
     /// Seed of the jitter.
     pub seed: u64,
@@ -76,15 +76,15 @@ impl fmt::Debug for Context {
 
 /// A handle that queues keys of a controller.
 #[derive(Clone, Default)]
-pub struct Handle(Arc<Line>);
+pub struct Handle(Arc<SharedQueue>);
 
 #[derive(Default)]
-struct Line {
+struct SharedQueue {
     queue: Mutex<Queue>,
-    news: Notify,
+    wakeup: Notify,
     /// Whether the first lists are complete. Until then no key is queued, because the first
     /// reconciliations are spread.
-    is_open: AtomicBool,
+    is_started: AtomicBool,
 }
 
 impl fmt::Debug for Handle {
@@ -95,26 +95,26 @@ impl fmt::Debug for Handle {
 
 impl Handle {
     /// Queues an object after a change of one of its dependencies.
-    pub fn touch(&self, key: &Key) {
-        if self.0.is_open.load(Ordering::SeqCst) {
-            self.queue().touch(key, Instant::now());
-            self.0.news.notify_one();
+    pub fn enqueue(&self, key: &Key) {
+        if self.0.is_started.load(Ordering::SeqCst) {
+            self.queue().enqueue(key, Instant::now());
+            self.0.wakeup.notify_one();
         }
     }
 
     /// Queues an object after a change of fields that only the operator writes.
-    fn touch_own(&self, key: &Key) {
-        if self.0.is_open.load(Ordering::SeqCst) {
-            self.queue().touch_own(key, Instant::now());
-            self.0.news.notify_one();
+    fn enqueue_own(&self, key: &Key) {
+        if self.0.is_started.load(Ordering::SeqCst) {
+            self.queue().enqueue_own(key, Instant::now());
+            self.0.wakeup.notify_one();
         }
     }
 
     /// Queues an object now, after another actor changed it. A pending retry does not delay it.
-    pub fn urgent(&self, key: &Key) {
-        if self.0.is_open.load(Ordering::SeqCst) {
-            self.queue().urgent(key, Instant::now());
-            self.0.news.notify_one();
+    pub fn enqueue_now(&self, key: &Key) {
+        if self.0.is_started.load(Ordering::SeqCst) {
+            self.queue().enqueue_now(key, Instant::now());
+            self.0.wakeup.notify_one();
         }
     }
 
@@ -151,9 +151,9 @@ impl<K: Kind> Controller<K> {
         let line = handle.clone();
         objects.on_change(move |change| {
             if is_urgent(change, K::FINALIZER) {
-                line.urgent(change.key);
+                line.enqueue_now(change.key);
             } else {
-                line.touch_own(change.key);
+                line.enqueue_own(change.key);
             }
         });
         Self {
@@ -174,7 +174,7 @@ impl<K: Kind> Controller<K> {
     ///
     /// # Errors
     /// No error is expected. The type fits the supervisor.
-    pub async fn run(self, caches: Started, shutdown: Shutdown) -> Result<(), String> {
+    pub async fn run(self, caches: RunningWatches, shutdown: Shutdown) -> Result<(), String> {
         let Self {
             objects,
             handle,
@@ -190,9 +190,9 @@ impl<K: Kind> Controller<K> {
             }
         }
         let worker = Arc::new(Worker {
-            eyes: Eyes {
+            reconciler: Reconciler {
                 kind,
-                hands: Hands::new(context.client.clone(), caches.clone()),
+                applier: Applier::new(context.client.clone(), caches.clone()),
                 clock: context.clock.clone(),
                 metrics: context.metrics.clone(),
                 leading: context.leading.clone(),
@@ -200,7 +200,7 @@ impl<K: Kind> Controller<K> {
             },
             objects,
             caches,
-            memory: Mutex::default(),
+            retries: Mutex::default(),
             seed: context.seed,
             limit: context.limit,
         });
@@ -219,13 +219,15 @@ impl<K: Kind> Controller<K> {
 /// Queues the first reconciliations, spread so that a restart does not overload the API server. A few
 /// objects need no spreading.
 fn open<T: Send + Sync + 'static>(handle: &Handle, objects: &Cache<T>, seed: u64) {
-    handle.0.is_open.store(true, Ordering::SeqCst);
+    handle.0.is_started.store(true, Ordering::SeqCst);
     if mutant::on(Mutant::StartUnseen) {
         return;
     }
     let keys = objects.keys();
     let count = u32::try_from(keys.len()).unwrap_or(u32::MAX);
-    let window = Duration::from_millis(5).saturating_mul(count).min(SPREAD);
+    let window = Duration::from_millis(5)
+        .saturating_mul(count)
+        .min(STARTUP_JITTER);
     let now = Instant::now();
     let mut queue = handle.queue();
     for key in keys {
@@ -240,19 +242,19 @@ async fn dispatch<K: Kind>(
     shutdown: &Shutdown,
 ) {
     let mut leading = context.leading.clone();
-    let mut turns: JoinSet<(Key, Next)> = JoinSet::new();
+    let mut turns: JoinSet<(Key, Requeue)> = JoinSet::new();
     let mut keys: HashMap<tokio::task::Id, Key> = HashMap::new();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        let is_leading = leading.is_on();
+        let is_leading = leading.is_leader();
         while is_leading && turns.len() < context.concurrency {
-            let Some(key) = handle.queue().start(Instant::now()) else {
+            let Some(key) = handle.queue().pop(Instant::now()) else {
                 break;
             };
             let (turn, of) = (Arc::clone(worker), key.clone());
             let task = turns.spawn(async move {
-                let next = turn.turn(&of).await;
+                let next = turn.process_key(&of).await;
                 (of, next)
             });
             keys.insert(task.id(), key);
@@ -272,17 +274,17 @@ async fn dispatch<K: Kind>(
                     }
                     // Panics are caught inside the task, so this is a bug of the engine itself.
                     Err(error) => {
-                        context.metrics.error(K::RESOURCE.kind, Class::Bug.name());
+                        context.metrics.error(K::RESOURCE.kind, ErrorClass::Bug.name());
                         tracing::error!(kind = K::RESOURCE.kind, "a turn broke: {error}");
                         let Some(key) = keys.remove(&error.id()) else { continue };
-                        let delay = backoff::ceiling(Class::Bug, 1);
-                        (key, Next::Backoff(Backoff::deaf(Instant::now() + delay)))
+                        let delay = backoff::ceiling(ErrorClass::Bug, 1);
+                        (key, Requeue::Backoff(Backoff::deaf(Instant::now() + delay)))
                     }
                 };
-                handle.queue().finish(&key, next, Instant::now());
+                handle.queue().done(&key, next, Instant::now());
                 context.health.finished_key();
             }
-            () = handle.0.news.notified() => {}
+            () = handle.0.wakeup.notified() => {}
             changed = leading.changed() => {
                 // The sender lives in the leader's task. Without the sender, this process
                 // never leads again.
@@ -293,7 +295,7 @@ async fn dispatch<K: Kind>(
         }
     }
     let drain = async { while turns.join_next().await.is_some() {} };
-    if tokio::time::timeout(DRAIN, drain).await.is_err() {
+    if tokio::time::timeout(SHUTDOWN_GRACE, drain).await.is_err() {
         tracing::info!(
             kind = K::RESOURCE.kind,
             "stopped with {} passes on their way",

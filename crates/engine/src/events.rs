@@ -10,7 +10,7 @@ use kube::core::ObjectMeta;
 use mutant::Mutant;
 use serde_json::json;
 
-use crate::{act::Place, key::Key, kind::Kind, pass::Eyes};
+use crate::{apply::ResourcePath, key::Key, kind::Kind, reconcile::Reconciler};
 
 /// Limits of the API server, in bytes.
 const NOTE: usize = 1024;
@@ -30,12 +30,12 @@ pub(crate) struct Transition<'a> {
     pub(crate) verdict: &'a Verdict,
 }
 
-impl<K: Kind> Eyes<K> {
+impl<K: Kind> Reconciler<K> {
     /// Emits the Event of a transition. The name of the Event identifies the transition, so the API
     /// server rejects a repetition.
     ///
     /// An Event that cannot be sent does not prevent the status write: it is a hint, not evidence.
-    pub(crate) async fn tell(&self, transition: &Transition<'_>, now: Timestamp) {
+    pub(crate) async fn publish(&self, transition: &Transition<'_>, now: Timestamp) {
         let Transition {
             meta,
             since,
@@ -84,18 +84,18 @@ impl<K: Kind> Eyes<K> {
             "type": if is_warning { "Warning" } else { "Normal" },
             "regarding": regarding,
         });
-        let place = Place {
+        let place = ResourcePath {
             resource: EVENT,
             namespace: Some(&namespace),
             name: &name,
             subresource: None,
         };
         while mutant::on(Mutant::EventAwaited)
-            && self.hands.create_once(place, &body).await.is_err()
+            && self.applier.create_once(place, &body).await.is_err()
         {
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         }
-        if let Err(fault) = self.hands.create_once(place, &body).await {
+        if let Err(fault) = self.applier.create_once(place, &body).await {
             self.metrics.error(K::RESOURCE.kind, fault.class.name());
             tracing::warn!(object = %Key::of(meta), manager = MANAGER, "an Event could not be sent: {fault}");
         }

@@ -1,8 +1,8 @@
-//! Converts responses of the API server to a [`Fault`]: class, reason and message.
+//! Converts responses of the API server to a [`ReconcileError`]: class, reason and message.
 
 use api::{
     Reason,
-    decide::{Class, Fault},
+    decide::{ErrorClass, ReconcileError},
 };
 use kube::{Error, core::Status};
 
@@ -24,7 +24,7 @@ pub struct Request<'a> {
 /// - A missing response is `Transient`. The caller must assume that the request may have
 ///   been carried out.
 #[must_use]
-pub fn from_kube(request: Request<'_>, error: &Error) -> Fault {
+pub fn from_kube(request: Request<'_>, error: &Error) -> ReconcileError {
     let Request {
         verb,
         resource,
@@ -37,16 +37,16 @@ pub fn from_kube(request: Request<'_>, error: &Error) -> Fault {
     match error {
         Error::Api(status) => from_status(request, status),
         // The response is incomplete, so the request may have been carried out.
-        Error::SerdeError(error) => Fault::new(
-            Class::Transient,
+        Error::SerdeError(error) => ReconcileError::new(
+            ErrorClass::Transient,
             Reason::ApiUnavailable,
             format!("the answer to '{verb} {resource}' of '{name}' cannot be read: {error}"),
         ),
-        Error::BuildRequest(error) => Fault::bug(format!(
+        Error::BuildRequest(error) => ReconcileError::bug(format!(
             "cannot build '{verb} {resource}' of '{name}': {error}"
         )),
-        other => Fault::new(
-            Class::Transient,
+        other => ReconcileError::new(
+            ErrorClass::Transient,
             Reason::ApiUnavailable,
             format!(
                 "no answer to '{verb} {resource}' of '{name}': {}",
@@ -71,7 +71,7 @@ pub(crate) fn words(error: &dyn std::error::Error) -> String {
     words
 }
 
-fn from_status(request: Request<'_>, status: &Status) -> Fault {
+fn from_status(request: Request<'_>, status: &Status) -> ReconcileError {
     let Request {
         verb,
         resource,
@@ -85,73 +85,73 @@ fn from_status(request: Request<'_>, status: &Status) -> Fault {
         .unwrap_or_default()
         .trim_end();
     let what = format!("'{verb} {resource}' of '{name}'");
-    let fault = |class, reason, text: String| Fault::new(class, reason, text);
+    let fault = |class, reason, text: String| ReconcileError::new(class, reason, text);
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let terminating = causes
         .clone()
         .any(|cause| cause.reason == "NamespaceTerminating");
     match status.code {
         403 if terminating || said.contains("because it is being terminated") => fault(
-            Class::Transient,
+            ErrorClass::Transient,
             Reason::NamespaceTerminating,
             format!("the namespace is being deleted, so {what} is refused"),
         ),
         403 if said.contains("exceeded quota") || said.contains("usage per") => fault(
-            Class::Denied,
+            ErrorClass::Denied,
             Reason::QuotaExceeded,
             format!("{what} is refused: {said}"),
         ),
         403 if said.contains("cannot ") && said.contains(" resource ") => fault(
-            Class::Denied,
+            ErrorClass::Denied,
             Reason::Denied,
             format!("the operator lacks the permission for {what}: {said}"),
         ),
         // A rule of the cluster: a policy, a webhook or Pod Security.
         400 if said.contains("denied the request") || said.contains("admission webhook") => fault(
-            Class::Denied,
+            ErrorClass::Denied,
             Reason::AdmissionDenied,
             format!("{what} is refused: {said}"),
         ),
         422 if said.contains("denied request") || said.contains("ValidatingAdmissionPolicy") => {
             fault(
-                Class::Denied,
+                ErrorClass::Denied,
                 Reason::AdmissionDenied,
                 format!("{what} is refused: {said}"),
             )
         }
         401 => fault(
-            Class::Denied,
+            ErrorClass::Denied,
             Reason::Denied,
             format!("the API server does not accept the operator's credentials for {what}: {said}"),
         ),
         403 => fault(
-            Class::Denied,
+            ErrorClass::Denied,
             Reason::AdmissionDenied,
             format!("{what} is refused: {said}"),
         ),
         // Another object has the name by now. This is handled like a failed precondition.
         422 if said.contains("metadata.uid") => fault(
-            Class::Conflict,
+            ErrorClass::Conflict,
             Reason::Progressing,
             format!("{what} came too late: {said}"),
         ),
         400 | 422 => fault(
-            Class::Invalid,
+            ErrorClass::Invalid,
             Reason::InvalidChild,
             format!("the API server does not accept {what}: {said}"),
         ),
         409 => fault(
-            Class::Conflict,
+            ErrorClass::Conflict,
             Reason::Progressing,
             format!("{what} came too late: {said}"),
         ),
         404 => fault(
-            Class::Conflict,
+            ErrorClass::Conflict,
             Reason::Progressing,
             format!("{what}: it is not there (any more): {said}"),
         ),
         code => fault(
-            Class::Transient,
+            ErrorClass::Transient,
             Reason::ApiUnavailable,
             format!("the API server answered {code} to {what}: {said}"),
         ),
@@ -162,7 +162,7 @@ fn from_status(request: Request<'_>, status: &Status) -> Fault {
 mod tests {
     use super::*;
 
-    fn fault(code: u16, message: &str) -> Fault {
+    fn fault(code: u16, message: &str) -> ReconcileError {
         let status = Status {
             code,
             message: message.to_owned(),
@@ -182,67 +182,77 @@ mod tests {
             (
                 403,
                 "jobs.batch is forbidden: User \"x\" cannot create resource \"jobs\" in API group \"batch\"",
-                Class::Denied,
+                ErrorClass::Denied,
                 Reason::Denied,
             ),
             (
                 403,
                 "pods \"x\" is forbidden: exceeded quota: q, requested: pods=1",
-                Class::Denied,
+                ErrorClass::Denied,
                 Reason::QuotaExceeded,
             ),
             (
                 403,
                 "unable to create new content in namespace a because it is being terminated",
-                Class::Transient,
+                ErrorClass::Transient,
                 Reason::NamespaceTerminating,
             ),
             (
                 403,
                 "pods \"x\" is forbidden: violates PodSecurity",
-                Class::Denied,
+                ErrorClass::Denied,
                 Reason::AdmissionDenied,
             ),
             (
                 400,
                 "admission webhook \"w\" denied the request: no",
-                Class::Denied,
+                ErrorClass::Denied,
                 Reason::AdmissionDenied,
             ),
             (
                 422,
                 "jobs.batch \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no",
-                Class::Denied,
+                ErrorClass::Denied,
                 Reason::AdmissionDenied,
             ),
             (
                 422,
                 "Job.batch \"x\" is invalid: spec.template: Required value",
-                Class::Invalid,
+                ErrorClass::Invalid,
                 Reason::InvalidChild,
             ),
-            (401, "Unauthorized", Class::Denied, Reason::Denied),
-            (404, "not found", Class::Conflict, Reason::Progressing),
+            (401, "Unauthorized", ErrorClass::Denied, Reason::Denied),
+            (404, "not found", ErrorClass::Conflict, Reason::Progressing),
             (
                 409,
                 "the object has been modified",
-                Class::Conflict,
+                ErrorClass::Conflict,
                 Reason::Progressing,
             ),
             (
                 429,
                 "too many requests",
-                Class::Transient,
+                ErrorClass::Transient,
                 Reason::ApiUnavailable,
             ),
             (
                 500,
                 "etcdserver: leader changed",
-                Class::Transient,
+                ErrorClass::Transient,
                 Reason::ApiUnavailable,
             ),
-            (503, "unavailable", Class::Transient, Reason::ApiUnavailable),
-            (504, "timeout", Class::Transient, Reason::ApiUnavailable),
+            (
+                503,
+                "unavailable",
+                ErrorClass::Transient,
+                Reason::ApiUnavailable,
+            ),
+            (
+                504,
+                "timeout",
+                ErrorClass::Transient,
+                Reason::ApiUnavailable,
+            ),
         ];
         for (code, message, class, reason) in cases {
             let fault = fault(code, message);

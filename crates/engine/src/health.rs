@@ -10,7 +10,7 @@ use std::{
 
 use tokio::time::{Instant, sleep};
 
-use crate::{feeds::Feeds, supervise::Shutdown};
+use crate::{supervise::Shutdown, watch_health::WatchHealth};
 
 /// Interval of the ticks of [`Health::tick`].
 const BEAT: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ const NO_ANSWER: Duration = Duration::from_secs(30);
 ///
 /// It sends no requests. Other parts of the process report to it, and it judges their reports.
 #[derive(Debug, Clone)]
-pub struct Health(Arc<Mutex<State>>, Feeds);
+pub struct Health(Arc<Mutex<State>>, WatchHealth);
 
 #[derive(Debug)]
 struct State {
@@ -69,7 +69,7 @@ impl Default for Health {
                 answered: None,
                 moved: now,
             })),
-            Feeds::default(),
+            WatchHealth::default(),
         )
     }
 }
@@ -152,12 +152,12 @@ impl Health {
     /// # Errors
     /// Names the controllers that have not started, and the watches that do not work.
     pub fn ready(&self) -> Result<(), String> {
-        ready(&self.snapshot(), self.1.complaints())
+        ready(&self.snapshot(), self.1.problems())
     }
 
     /// Returns the watches of this process.
     #[must_use]
-    pub fn feeds(&self) -> &Feeds {
+    pub fn watch_health(&self) -> &WatchHealth {
         &self.1
     }
 

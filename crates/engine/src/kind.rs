@@ -4,7 +4,7 @@ use std::{fmt::Debug, future::Future, sync::Arc};
 
 use api::{
     Timestamp,
-    decide::{Decision, Fault, Input, ResourceType},
+    decide::{Decision, Input, ReconcileError, ResourceType},
 };
 use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
@@ -50,7 +50,7 @@ pub trait Kind: Send + Sync + Sized + 'static {
         &self,
         object: &Arc<Self::Object>,
         now: Timestamp,
-    ) -> impl Future<Output = Result<Self::World, Fault>> + Send;
+    ) -> impl Future<Output = Result<Self::World, ReconcileError>> + Send;
 
     /// Returns the decision for an object. The function is pure: the same input gives the same
     /// decision. It must not panic. If it does, the engine catches the panic, and only this
@@ -65,5 +65,5 @@ pub trait Kind: Send + Sync + Sized + 'static {
         &self,
         object: &Self::Object,
         effect: &Self::External,
-    ) -> impl Future<Output = Result<(), Fault>> + Send;
+    ) -> impl Future<Output = Result<(), ReconcileError>> + Send;
 }

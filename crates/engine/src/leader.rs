@@ -6,7 +6,7 @@
 //! - A Lease is expired if its record did not change for its duration *by our own monotonic clock*.
 //!   The times in the record come from other machines and are never compared with ours.
 //! - A leader that could not renew stops leading at two thirds of the duration. The time counts
-//!   from before its last successful request was sent. [`Leading`] carries the end of that time. So
+//!   from before its last successful request was sent. [`Leadership`] carries the end of that time. So
 //!   the guarantee also holds for a process that was frozen and has not noticed.
 //! - A shutdown hands over at once: the Lease is released, and candidates watch it.
 //!
@@ -33,21 +33,21 @@ use tokio::{
 
 use crate::{clock::Clock, fault::words, health::Health, metrics::Metrics, supervise::Shutdown};
 
-mod leading;
-mod standing;
+mod election;
+mod leadership;
 #[cfg(test)]
 mod tests;
 
-pub use leading::Leading;
-pub use standing::Durations;
-use standing::{Act, Sight, Standing};
+pub use election::LeaseTimings;
+use election::{ElectionAction, ElectionState, LeaseView};
+pub use leadership::Leadership;
 
 /// Longest wait for the release at a shutdown. After it, the next leader waits for the expiry.
 const RELEASE: Duration = Duration::from_secs(1);
 
 /// The Lease and the identity of a candidate.
 #[derive(Debug, Clone)]
-pub struct Candidacy {
+pub struct ElectionConfig {
     /// The Lease's namespace.
     pub namespace: String,
     /// The Lease's name.
@@ -56,7 +56,7 @@ pub struct Candidacy {
     /// restarts of the same Pod: a Lease with this holder is taken at once.
     pub identity: String,
     /// The durations of the election.
-    pub durations: Durations,
+    pub durations: LeaseTimings,
 }
 
 /// The Lease could not be released at the shutdown. Others lead once it has expired.
@@ -74,7 +74,7 @@ pub struct Leader {
     leases: Api<Lease>,
     name: String,
     label: String,
-    standing: Standing,
+    state: ElectionState,
     /// Number of failed requests in a row.
     failures: u32,
     /// Number of lost races since the last wait.
@@ -104,12 +104,12 @@ impl Leader {
     #[must_use]
     pub fn new(
         client: Client,
-        candidacy: Candidacy,
+        candidacy: ElectionConfig,
         clock: Clock,
         metrics: Metrics,
         health: Health,
     ) -> Self {
-        let Candidacy {
+        let ElectionConfig {
             namespace,
             name,
             identity,
@@ -120,7 +120,7 @@ impl Leader {
             leases: Api::namespaced(client, &namespace),
             label: format!("{namespace}/{name}"),
             name,
-            standing: Standing::new(identity, durations, Instant::now()),
+            state: ElectionState::new(identity, durations, Instant::now()),
             failures: 0,
             conflicts: 0,
             is_unsure: false,
@@ -133,8 +133,8 @@ impl Leader {
 
     /// Returns the leadership of this process, with notifications of its changes.
     #[must_use]
-    pub fn status(&self) -> Leading {
-        Leading::new(self.until.subscribe())
+    pub fn status(&self) -> Leadership {
+        Leadership::new(self.until.subscribe())
     }
 
     /// Competes, leads, and competes again after a loss, until shutdown. Then releases the Lease.
@@ -147,13 +147,13 @@ impl Leader {
         let mut events = pin!(watcher(self.leases.clone(), one).default_backoff());
         let mut listed = None;
         while !shutdown.is_on() {
-            let act = self.standing.next(Instant::now());
-            if !matches!(act, Act::StepDown(_)) {
-                self.announce(self.standing.until());
+            let act = self.state.next(Instant::now());
+            if !matches!(act, ElectionAction::StepDown(_)) {
+                self.announce(self.state.until());
             }
             match act {
-                Act::StepDown(why) => self.step_down(&why),
-                Act::Wait(until) => {
+                ElectionAction::StepDown(why) => self.step_down(&why),
+                ElectionAction::Wait(until) => {
                     self.conflicts = 0;
                     tokio::select! {
                         () = shutdown.wait() => {}
@@ -161,7 +161,10 @@ impl Leader {
                         event = next(&mut events) => self.hear(event, &mut listed),
                     }
                 }
-                Act::Look | Act::Create | Act::Take | Act::Renew => {
+                ElectionAction::Read
+                | ElectionAction::Create
+                | ElectionAction::Take
+                | ElectionAction::Renew => {
                     let start = Instant::now();
                     tokio::select! {
                         () = shutdown.wait() => {}
@@ -174,28 +177,28 @@ impl Leader {
         self.release().await
     }
 
-    async fn ask(&mut self, act: &Act) -> Answer {
-        let limit = match self.standing.until() {
+    async fn ask(&mut self, act: &ElectionAction) -> Answer {
+        let limit = match self.state.until() {
             Some(until) => until.saturating_duration_since(Instant::now()),
             None => Duration::MAX,
         };
-        let limit = limit.min(self.standing.durations.request);
+        let limit = limit.min(self.state.durations.request);
         match timeout(limit, self.send(act)).await {
             Ok(answer) => answer,
             Err(_elapsed) => Answer::Failed(format!("no answer within {limit:?}")),
         }
     }
 
-    async fn send(&mut self, act: &Act) -> Answer {
-        if *act == Act::Look {
+    async fn send(&mut self, act: &ElectionAction) -> Answer {
+        if *act == ElectionAction::Read {
             return match self.leases.get_opt(&self.name).await {
                 Ok(found) => Answer::Found(found),
                 Err(error) => Answer::Failed(describe(&error)),
             };
         }
-        let mut lease = self.standing.claim(MicroTime(self.clock.now()));
+        let mut lease = self.state.claim(MicroTime(self.clock.now()));
         self.is_unsure = true;
-        let written = if *act == Act::Create {
+        let written = if *act == ElectionAction::Create {
             lease.metadata.name = Some(self.name.clone());
             self.leases.create(&parameters(), &lease).await
         } else {
@@ -204,46 +207,49 @@ impl Leader {
         match written {
             Ok(lease) => Answer::Written(lease),
             // A 404 at a create means that the namespace does not exist.
-            Err(error) if is_outdated(&error) && (*act != Act::Create || is_conflict(&error)) => {
+            Err(error)
+                if is_outdated(&error)
+                    && (*act != ElectionAction::Create || is_conflict(&error)) =>
+            {
                 Answer::Outdated
             }
             Err(error) => Answer::Failed(describe(&error)),
         }
     }
 
-    fn learn(&mut self, act: &Act, answer: Answer, start: Instant) {
+    fn learn(&mut self, act: &ElectionAction, answer: Answer, start: Instant) {
         let now = Instant::now();
-        let durations = self.standing.durations;
+        let durations = self.state.durations;
         match answer {
             Answer::Found(found) => {
-                self.standing.looked(found, now);
+                self.state.on_read(found, now);
                 self.settled();
             }
             Answer::Written(lease) => {
-                self.standing.looked(Some(lease), now);
-                self.standing.held = Some(start);
+                self.state.on_read(Some(lease), now);
+                self.state.held = Some(start);
                 self.settled();
             }
             Answer::Outdated => {
-                self.standing.sight = Sight::Unknown;
+                self.state.view = LeaseView::Unknown;
                 self.settled();
                 // One conflict is a lost race. A server that rejects every write must not get
                 // requests without a pause.
                 if self.conflicts > 0 {
-                    self.standing.not_before = now + durations.retry;
+                    self.state.not_before = now + durations.retry;
                 }
                 self.conflicts += 1;
             }
             Answer::Failed(why) => {
                 tracing::warn!(lease = self.label, "{act:?} of the Lease failed: {why}");
-                let pause = match self.standing.held {
+                let pause = match self.state.held {
                     Some(_) => durations.retry,
                     None => durations
                         .renew
                         .min(durations.retry * 2_u32.pow(self.failures.min(8))),
                 };
                 self.failures = self.failures.saturating_add(1);
-                self.standing.not_before = now + pause;
+                self.state.not_before = now + pause;
             }
         }
     }
@@ -267,13 +273,13 @@ impl Leader {
                 return self.metrics.watch_error("leases");
             }
         };
-        self.standing.heard(found, Instant::now());
+        self.state.on_event(found, Instant::now());
     }
 
     fn step_down(&mut self, why: &str) {
         tracing::warn!(lease = self.label, "lost the Lease: {why}");
         self.announce(None);
-        self.standing.held = None;
+        self.state.held = None;
     }
 
     fn announce(&self, until: Option<Instant>) {
@@ -290,7 +296,7 @@ impl Leader {
         if has_turned {
             self.metrics.leading(is_leading);
             self.health.leading(is_leading);
-            let identity = &self.standing.identity;
+            let identity = &self.state.identity;
             if is_leading {
                 tracing::info!(lease = self.label, identity, "leading");
             } else {
@@ -300,11 +306,11 @@ impl Leader {
     }
 
     async fn release(mut self) -> Result<(), NotReleased> {
-        if self.standing.held.is_none() && !self.is_unsure {
+        if self.state.held.is_none() && !self.is_unsure {
             return Ok(());
         }
         if self.is_unsure {
-            self.standing.sight = Sight::Unknown;
+            self.state.view = LeaseView::Unknown;
         }
         let failed = match timeout(RELEASE, self.surrender()).await {
             Ok(Ok(())) => return Ok(()),
@@ -320,11 +326,11 @@ impl Leader {
     /// Repeats until the Lease is not ours. The caller bounds it; each round needs another writer.
     async fn surrender(&mut self) -> kube::Result<()> {
         loop {
-            if self.standing.sight == Sight::Unknown {
+            if self.state.view == LeaseView::Unknown {
                 let found = self.leases.get_opt(&self.name).await?;
-                self.standing.looked(found, Instant::now());
+                self.state.on_read(found, Instant::now());
             }
-            let Some(lease) = self.standing.surrender(MicroTime(self.clock.now())) else {
+            let Some(lease) = self.state.surrender(MicroTime(self.clock.now())) else {
                 return Ok(());
             };
             match self.leases.replace(&self.name, &parameters(), &lease).await {
@@ -332,7 +338,7 @@ impl Leader {
                     tracing::info!(lease = self.label, "the Lease is released");
                     return Ok(());
                 }
-                Err(error) if is_outdated(&error) => self.standing.sight = Sight::Unknown,
+                Err(error) if is_outdated(&error) => self.state.view = LeaseView::Unknown,
                 Err(error) => return Err(error),
             }
         }

@@ -18,12 +18,12 @@
 //! - [`leader`], [`supervise`], [`health`], [`metrics`], [`client`], [`clock`]: the process
 //!   around the loop.
 
-mod act;
+mod apply;
 mod events;
 mod guard;
-mod pass;
-mod poison;
-mod record;
+mod invalid_object;
+mod reconcile;
+mod status_update;
 
 pub mod backoff;
 pub mod cache;
@@ -32,7 +32,6 @@ pub mod client;
 pub mod clock;
 pub mod controller;
 pub mod fault;
-pub mod feeds;
 pub mod health;
 pub mod key;
 pub mod kind;
@@ -43,9 +42,10 @@ pub mod queue;
 pub mod supervise;
 pub mod warnings;
 pub mod watch;
+pub mod watch_health;
 
 pub use cache::{Bounds, Cache, Packing};
 pub use controller::{Context, Controller, Handle};
 pub use key::Key;
 pub use kind::Kind;
-pub use watch::{Hub, Scope, Watch};
+pub use watch::{Scope, Watch, WatchManager};

@@ -154,68 +154,72 @@ impl Default for Metrics {
         let (errors, depth, oldest) = (Family::default(), Family::default(), Family::default());
         let (requests, leader) = (Family::default(), Gauge::default());
         let (watch_errors, undecodable) = (Family::default(), Family::default());
-        registry.register("runs", "Runs that ended", Family::clone(&runs));
+        registry.register(
+            "runs",
+            "Number of finished runs, by outcome and reason",
+            Family::clone(&runs),
+        );
         registry.register(
             "runs_active",
-            "Runs that have not ended, by phase",
+            "Number of unfinished runs, by phase",
             Family::clone(&active),
         );
         registry.register(
-            "objects",
-            "Objects of kinds that stay, by phase",
+            "resource_status_phase",
+            "Number of Agents and Tenants, by phase",
             Family::clone(&objects),
         );
         registry.register(
-            "conditions",
-            "Objects of kinds that stay, by what a condition of theirs says",
+            "resource_status_condition",
+            "Number of Agents and Tenants, by condition type and status",
             Family::clone(&conditions),
         );
         registry.register_with_unit(
             "phase_duration",
-            "Time that objects spent in a phase, counted when they left it",
+            "Time that objects spent in a phase, observed when they left it",
             Unit::Seconds,
             Family::clone(&phases),
         );
         registry.register_with_unit(
             "reconcile_duration",
-            "Time of one reconcile",
+            "Duration of a reconciliation",
             Unit::Seconds,
             Family::clone(&reconciles),
         );
         registry.register(
             "reconcile_errors",
-            "Reconciles that failed",
+            "Number of failed reconciliations, by class of the error",
             Family::clone(&errors),
         );
         registry.register(
             "queue_depth",
-            "Keys that are due and wait for a worker",
+            "Number of keys that are due and wait for a worker",
             Family::clone(&depth),
         );
         registry.register_with_unit(
             "queue_oldest",
-            "How long the oldest due key has waited",
+            "Time that the oldest due key has waited",
             Unit::Seconds,
             Family::clone(&oldest),
         );
         registry.register(
             "api_requests",
-            "Requests to the API server; the code is the status, 'error' or 'dropped'",
+            "Number of requests to the API server; the code is the HTTP status, 'error' or 'dropped'",
             Family::clone(&requests),
         );
         registry.register(
             "leader",
-            "1 while this process leads",
+            "1 if this process is the leader, else 0",
             Gauge::clone(&leader),
         );
         registry.register(
             "watch_errors",
-            "Watches that broke and were started again",
+            "Number of watches that broke and were started again",
             Family::clone(&watch_errors),
         );
         registry.register(
             "undecodable_objects",
-            "Objects that are stored but cannot be read as their kind",
+            "Number of stored objects that cannot be decoded as their kind",
             Family::clone(&undecodable),
         );
         Self(Arc::new(Inner {
@@ -376,7 +380,7 @@ mod tests {
     #[test]
     fn names_and_labels_are_exactly_the_documented_ones() {
         let metrics = Metrics::default();
-        metrics.run_ended("TaskRun", "Failed", "StepOOM");
+        metrics.run_ended("TaskRun", "Failed", "OOMKilled");
         metrics.set_active("TaskRun", "Running", 3);
         metrics.set_objects("Tenant", "Degraded", 2);
         metrics.set_condition("Tenant", "NetworkIsolated", "False", 1);
@@ -392,10 +396,10 @@ mod tests {
         metrics.undecodable("TaskRun", 2);
         let text = metrics.text();
         for line in [
-            r#"orchestrator_runs_total{kind="TaskRun",outcome="Failed",reason="StepOOM"} 1"#,
+            r#"orchestrator_runs_total{kind="TaskRun",outcome="Failed",reason="OOMKilled"} 1"#,
             r#"orchestrator_runs_active{kind="TaskRun",phase="Running"} 3"#,
-            r#"orchestrator_objects{kind="Tenant",phase="Degraded"} 2"#,
-            r#"orchestrator_conditions{kind="Tenant",condition="NetworkIsolated",status="False"} 1"#,
+            r#"orchestrator_resource_status_phase{kind="Tenant",phase="Degraded"} 2"#,
+            r#"orchestrator_resource_status_condition{kind="Tenant",condition="NetworkIsolated",status="False"} 1"#,
             r#"orchestrator_phase_duration_seconds_sum{kind="TaskRun",phase="Running"} 7.0"#,
             r#"orchestrator_phase_duration_seconds_bucket{le="5.0",kind="TaskRun",phase="Running"} 0"#,
             r#"orchestrator_phase_duration_seconds_bucket{le="10.0",kind="TaskRun",phase="Running"} 1"#,

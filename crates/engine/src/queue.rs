@@ -13,9 +13,9 @@ use crate::key::Key;
 
 /// Request of a finished reconciliation for the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum Requeue {
     /// Wait for an event.
-    Idle,
+    AwaitChange,
     /// Reconcile again at this time, or earlier after an event.
     At(Instant),
     /// Wait after an error, as [`Backoff`] defines. A new generation ends the wait.
@@ -43,11 +43,11 @@ impl Backoff {
     }
 }
 
-impl fmt::Display for Next {
+impl fmt::Display for Requeue {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let wait = |at: &Instant| at.saturating_duration_since(Instant::now());
         match self {
-            Self::Idle => formatter.write_str("on the next event"),
+            Self::AwaitChange => formatter.write_str("on the next event"),
             Self::At(at) => write!(formatter, "in {:?}", wait(at)),
             Self::Backoff(backoff) => {
                 write!(formatter, "in {:?}, after an error", wait(&backoff.until))
@@ -61,7 +61,7 @@ impl fmt::Display for Next {
 /// # Guarantees
 /// - A key is never reconciled concurrently. Events that arrive meanwhile lead to exactly one more reconciliation.
 /// - Ordinary events bring a key in backoff forward only as far as its [`Backoff`] allows, and never lengthen its
-///   wait. [`Queue::urgent`] (a new generation, a deletion) ends the wait.
+///   wait. [`Queue::enqueue_now`] (a new generation, a deletion) ends the wait.
 /// - The size of the queue is bounded by the number of objects.
 #[derive(Debug, Default)]
 pub struct Queue {
@@ -87,7 +87,7 @@ struct Entry {
 
 impl Queue {
     /// Queues a key after an ordinary event.
-    pub fn touch(&mut self, key: &Key, now: Instant) {
+    pub fn enqueue(&mut self, key: &Key, now: Instant) {
         let entry = self.keys.entry(key.clone()).or_default();
         if entry.running {
             entry.again = true;
@@ -100,7 +100,7 @@ impl Queue {
     }
 
     /// Queues a key after our own write changed its object. Such a write does not end a backoff.
-    pub fn touch_own(&mut self, key: &Key, now: Instant) {
+    pub fn enqueue_own(&mut self, key: &Key, now: Instant) {
         let entry = self.keys.entry(key.clone()).or_default();
         if entry.running {
             entry.again_own = true;
@@ -110,7 +110,7 @@ impl Queue {
     }
 
     /// Queues a key now and ends its backoff, after a new generation, a deletion or a request of a user.
-    pub fn urgent(&mut self, key: &Key, now: Instant) {
+    pub fn enqueue_now(&mut self, key: &Key, now: Instant) {
         let entry = self.keys.entry(key.clone()).or_default();
         if entry.running {
             entry.urgent = true;
@@ -129,7 +129,7 @@ impl Queue {
     }
 
     /// Returns the key that has been due longest, and marks it as in progress.
-    pub fn start(&mut self, now: Instant) -> Option<Key> {
+    pub fn pop(&mut self, now: Instant) -> Option<Key> {
         let (due, _) = self.due.first()?;
         if *due > now {
             return None;
@@ -144,7 +144,7 @@ impl Queue {
     }
 
     /// Ends the reconciliation of a key, and schedules the next one.
-    pub fn finish(&mut self, key: &Key, next: Next, now: Instant) {
+    pub fn done(&mut self, key: &Key, next: Requeue, now: Instant) {
         let Some(entry) = self.keys.get_mut(key) else {
             return;
         };
@@ -158,15 +158,17 @@ impl Queue {
             return self.schedule(key, now, None);
         }
         match next {
-            Next::Backoff(Backoff { until, deaf_until }) => {
+            Requeue::Backoff(Backoff { until, deaf_until }) => {
                 self.schedule(key, until, Some(deaf_until));
                 if again {
                     self.bring_forward(key, now.max(deaf_until));
                 }
             }
-            Next::Idle | Next::At(_) if again || again_own => self.schedule(key, now, None),
-            Next::At(at) => self.schedule(key, at, None),
-            Next::Idle => {
+            Requeue::AwaitChange | Requeue::At(_) if again || again_own => {
+                self.schedule(key, now, None)
+            }
+            Requeue::At(at) => self.schedule(key, at, None),
+            Requeue::AwaitChange => {
                 self.keys.remove(key);
             }
         }
@@ -244,17 +246,17 @@ mod tests {
     fn a_key_is_handed_out_once_and_once_more_if_something_happened() {
         let now = Instant::now();
         let mut queue = Queue::default();
-        queue.touch(&key("a"), now);
-        queue.touch(&key("a"), now);
-        assert_eq!(queue.start(now), Some(key("a")));
-        assert_eq!(queue.start(now), None);
-        queue.touch(&key("a"), now);
-        queue.touch(&key("a"), now);
-        assert_eq!(queue.start(now), None, "never twice at once");
-        queue.finish(&key("a"), Next::Idle, now);
-        assert_eq!(queue.start(now), Some(key("a")));
-        queue.finish(&key("a"), Next::Idle, now);
-        assert_eq!(queue.start(now), None);
+        queue.enqueue(&key("a"), now);
+        queue.enqueue(&key("a"), now);
+        assert_eq!(queue.pop(now), Some(key("a")));
+        assert_eq!(queue.pop(now), None);
+        queue.enqueue(&key("a"), now);
+        queue.enqueue(&key("a"), now);
+        assert_eq!(queue.pop(now), None, "never twice at once");
+        queue.done(&key("a"), Requeue::AwaitChange, now);
+        assert_eq!(queue.pop(now), Some(key("a")));
+        queue.done(&key("a"), Requeue::AwaitChange, now);
+        assert_eq!(queue.pop(now), None);
         assert!(queue.keys.is_empty(), "nothing is kept of an idle key");
     }
 
@@ -262,21 +264,21 @@ mod tests {
     fn a_burst_of_events_neither_shortens_nor_lengthens_a_backoff() {
         let now = Instant::now();
         let mut queue = Queue::default();
-        queue.touch(&key("a"), now);
-        queue.start(now);
-        queue.touch(&key("a"), now);
-        queue.finish(
+        queue.enqueue(&key("a"), now);
+        queue.pop(now);
+        queue.enqueue(&key("a"), now);
+        queue.done(
             &key("a"),
-            Next::Backoff(Backoff::deaf(now + 10 * SECOND)),
+            Requeue::Backoff(Backoff::deaf(now + 10 * SECOND)),
             now,
         );
         for step in 0..100 {
-            queue.touch(&key("a"), now + SECOND / 10 * step);
+            queue.enqueue(&key("a"), now + SECOND / 10 * step);
             queue.schedule_at(&key("a"), now + SECOND);
             assert_eq!(queue.next_due(), Some(now + 10 * SECOND));
         }
-        assert_eq!(queue.start(now + 9 * SECOND), None);
-        assert_eq!(queue.start(now + 10 * SECOND), Some(key("a")));
+        assert_eq!(queue.pop(now + 9 * SECOND), None);
+        assert_eq!(queue.pop(now + 10 * SECOND), Some(key("a")));
     }
 
     #[test]
@@ -288,9 +290,9 @@ mod tests {
         };
         let in_backoff = || {
             let mut queue = Queue::default();
-            queue.touch(&key("a"), now);
-            queue.start(now);
-            queue.finish(&key("a"), Next::Backoff(listening), now);
+            queue.enqueue(&key("a"), now);
+            queue.pop(now);
+            queue.done(&key("a"), Requeue::Backoff(listening), now);
             queue
         };
         let due_after = |happens: fn(&mut Queue, &Key, Instant), at: Duration| {
@@ -298,26 +300,29 @@ mod tests {
             happens(&mut queue, &key("a"), now + at);
             queue.next_due().map(|due| due - now)
         };
-        assert_eq!(due_after(Queue::touch, SECOND), Some(5 * SECOND));
-        assert_eq!(due_after(Queue::touch, 7 * SECOND), Some(7 * SECOND));
-        assert_eq!(due_after(Queue::touch, 400 * SECOND), Some(300 * SECOND));
-        assert_eq!(due_after(Queue::touch_own, 7 * SECOND), Some(300 * SECOND));
-        assert_eq!(due_after(Queue::urgent, SECOND), Some(SECOND));
+        assert_eq!(due_after(Queue::enqueue, SECOND), Some(5 * SECOND));
+        assert_eq!(due_after(Queue::enqueue, 7 * SECOND), Some(7 * SECOND));
+        assert_eq!(due_after(Queue::enqueue, 400 * SECOND), Some(300 * SECOND));
+        assert_eq!(
+            due_after(Queue::enqueue_own, 7 * SECOND),
+            Some(300 * SECOND)
+        );
+        assert_eq!(due_after(Queue::enqueue_now, SECOND), Some(SECOND));
 
         let mut queue = Queue::default();
-        queue.touch(&key("a"), now);
-        queue.start(now);
-        queue.touch_own(&key("a"), now);
-        queue.finish(&key("a"), Next::Backoff(listening), now);
+        queue.enqueue(&key("a"), now);
+        queue.pop(now);
+        queue.enqueue_own(&key("a"), now);
+        queue.done(&key("a"), Requeue::Backoff(listening), now);
         assert_eq!(
             queue.next_due(),
             Some(now + 300 * SECOND),
             "a write of ours"
         );
-        queue.urgent(&key("a"), now);
-        queue.start(now);
-        queue.touch(&key("a"), now);
-        queue.finish(&key("a"), Next::Backoff(listening), now);
+        queue.enqueue_now(&key("a"), now);
+        queue.pop(now);
+        queue.enqueue(&key("a"), now);
+        queue.done(&key("a"), Requeue::Backoff(listening), now);
         assert_eq!(queue.next_due(), Some(now + 5 * SECOND), "during the look");
     }
 
@@ -325,34 +330,34 @@ mod tests {
     fn a_new_generation_ends_a_backoff_also_when_it_comes_during_the_pass() {
         let now = Instant::now();
         let mut queue = Queue::default();
-        queue.touch(&key("a"), now);
-        queue.start(now);
-        queue.finish(
+        queue.enqueue(&key("a"), now);
+        queue.pop(now);
+        queue.done(
             &key("a"),
-            Next::Backoff(Backoff::deaf(now + 10 * SECOND)),
+            Requeue::Backoff(Backoff::deaf(now + 10 * SECOND)),
             now,
         );
-        queue.urgent(&key("a"), now + SECOND);
-        assert_eq!(queue.start(now + SECOND), Some(key("a")));
-        queue.urgent(&key("a"), now + SECOND);
-        queue.finish(
+        queue.enqueue_now(&key("a"), now + SECOND);
+        assert_eq!(queue.pop(now + SECOND), Some(key("a")));
+        queue.enqueue_now(&key("a"), now + SECOND);
+        queue.done(
             &key("a"),
-            Next::Backoff(Backoff::deaf(now + 20 * SECOND)),
+            Requeue::Backoff(Backoff::deaf(now + 20 * SECOND)),
             now + SECOND,
         );
-        assert_eq!(queue.start(now + SECOND), Some(key("a")));
+        assert_eq!(queue.pop(now + SECOND), Some(key("a")));
     }
 
     #[test]
     fn an_event_comes_before_a_wake_up() {
         let now = Instant::now();
         let mut queue = Queue::default();
-        queue.touch(&key("a"), now);
-        queue.start(now);
-        queue.finish(&key("a"), Next::At(now + 60 * SECOND), now);
-        assert_eq!(queue.start(now), None);
-        queue.touch(&key("a"), now + SECOND);
-        assert_eq!(queue.start(now + SECOND), Some(key("a")));
+        queue.enqueue(&key("a"), now);
+        queue.pop(now);
+        queue.done(&key("a"), Requeue::At(now + 60 * SECOND), now);
+        assert_eq!(queue.pop(now), None);
+        queue.enqueue(&key("a"), now + SECOND);
+        assert_eq!(queue.pop(now + SECOND), Some(key("a")));
     }
 
     #[test]
@@ -360,14 +365,14 @@ mod tests {
         let now = Instant::now();
         let mut queue = Queue::default();
         for name in ["a", "b", "c"] {
-            queue.touch(&key(name), now);
+            queue.enqueue(&key(name), now);
         }
-        assert_eq!(queue.start(now), Some(key("a")));
+        assert_eq!(queue.pop(now), Some(key("a")));
         queue.retain(|key| key.name == "b");
-        assert_eq!(queue.start(now), Some(key("b")));
-        assert_eq!(queue.start(now), None);
-        queue.finish(&key("a"), Next::Idle, now);
-        queue.finish(&key("b"), Next::Idle, now);
+        assert_eq!(queue.pop(now), Some(key("b")));
+        assert_eq!(queue.pop(now), None);
+        queue.done(&key("a"), Requeue::AwaitChange, now);
+        queue.done(&key("b"), Requeue::AwaitChange, now);
         assert!(queue.keys.is_empty() && queue.due.is_empty());
     }
 
@@ -375,11 +380,11 @@ mod tests {
     fn the_oldest_key_goes_first_and_the_age_is_its_own() {
         let now = Instant::now();
         let mut queue = Queue::default();
-        queue.touch(&key("b"), now);
-        queue.touch(&key("a"), now + SECOND);
-        queue.touch(&key("b"), now + SECOND);
+        queue.enqueue(&key("b"), now);
+        queue.enqueue(&key("a"), now + SECOND);
+        queue.enqueue(&key("b"), now + SECOND);
         assert_eq!(queue.depth(now + 3 * SECOND), (2, 3 * SECOND));
-        assert_eq!(queue.start(now + 3 * SECOND), Some(key("b")));
-        assert_eq!(queue.start(now + 3 * SECOND), Some(key("a")));
+        assert_eq!(queue.pop(now + 3 * SECOND), Some(key("b")));
+        assert_eq!(queue.pop(now + 3 * SECOND), Some(key("a")));
     }
 }

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Event;
 use crate::{
     cache::{Bounds, Cache},
     children::with_uid,
-    watch::{Hub, Watch},
+    watch::{Watch, WatchManager},
 };
 
 /// Bounds of the cache. A user with permission to create Events in a namespace can create them about
@@ -18,7 +18,7 @@ const BOUNDS: Bounds = Bounds {
     total: 10_000,
 };
 
-impl Hub {
+impl WatchManager {
     /// Watches the Warning Events about objects of this kind. Their index key is
     /// [`with_uid`] of the object.
     pub fn warnings(&mut self, kind: &str) -> Cache<Warning> {
@@ -26,7 +26,7 @@ impl Hub {
         let watch = Watch {
             labels: None,
             fields: Some(fields),
-            thin: Arc::new(|event: Event, _| Warning::from(&event)),
+            transform: Arc::new(|event: Event, _| Warning::from(&event)),
             index: |warning: &Warning| vec![with_uid(&warning.namespace, &warning.object_uid)],
         };
         let cache = self.namespaced(("", "events"), watch);

@@ -26,16 +26,16 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    cache::{Cache, Identity, Poison},
+    cache::{Cache, Identity, InvalidObject},
     client::READ_TIMEOUT,
     fault::words,
-    feeds::{Blocker, Feeds},
     guard::{self, Guard, Unreadable},
     health::Health,
     key::Key,
     metrics::Metrics,
     proven::Proven,
     supervise::{Shutdown, Supervisor},
+    watch_health::{CacheNotReady, WatchHealth},
 };
 
 /// Seconds after which the server ends a watch. The watch is then reopened where it ended.
@@ -68,7 +68,7 @@ pub struct Watch<K, T> {
     /// Field selector of the objects.
     pub fields: Option<String>,
     /// Reduces an object to its cached value: as little as decisions need, because thousands are kept.
-    pub thin: Thin<K, T>,
+    pub transform: Transform<K, T>,
     /// Returns the index keys of an object.
     pub index: fn(&T) -> Vec<String>,
 }
@@ -84,7 +84,7 @@ impl<K, T> fmt::Debug for Watch<K, T> {
 }
 
 /// A function that converts an object to its cached value.
-pub type Thin<K, T> = Arc<dyn Fn(K, Source) -> T + Send + Sync>;
+pub type Transform<K, T> = Arc<dyn Fn(K, Source) -> T + Send + Sync>;
 
 /// Source of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,12 +102,12 @@ pub(crate) trait Written: Send + Sync {
     /// Stores an object of a live list of this version. Returns the error if it cannot be decoded.
     fn listed_live(&self, object: Value, as_of: u64) -> Result<(), String>;
     fn uid(&self, key: &Key) -> Option<(Key, String)>;
-    fn uids(&self, word: &str) -> Vec<(Key, String)>;
+    fn uids(&self, index_key: &str) -> Vec<(Key, String)>;
 }
 
 struct Writer<K, T> {
     cache: Cache<T>,
-    thin: Thin<K, T>,
+    transform: Transform<K, T>,
 }
 
 impl<K, T> Written for Writer<K, T>
@@ -120,7 +120,7 @@ where
             Ok(object) => {
                 let identity = Identity::of(object.meta());
                 self.cache
-                    .written(identity, (self.thin)(object, Source::Watch));
+                    .on_own_write(identity, (self.transform)(object, Source::Watch));
             }
             // The watch will deliver the object, decodable or not.
             Err(unreadable) => tracing::warn!(
@@ -138,7 +138,7 @@ where
     fn listed_live(&self, object: Value, as_of: u64) -> Result<(), String> {
         let object: K = guard::read(object).map_err(|unreadable| unreadable.error)?;
         let identity = Identity::of(object.meta());
-        let kept = (self.thin)(object, Source::LiveRead);
+        let kept = (self.transform)(object, Source::LiveRead);
         self.cache.listed_live(identity, kept, as_of);
         Ok(())
     }
@@ -147,40 +147,40 @@ where
         self.cache.uid(key)
     }
 
-    fn uids(&self, word: &str) -> Vec<(Key, String)> {
-        self.cache.uids(word)
+    fn uids(&self, index_key: &str) -> Vec<(Key, String)> {
+        self.cache.uids(index_key)
     }
 }
 
 /// The writers of the caches, by group and plural.
 type Writers = HashMap<(&'static str, &'static str), Arc<dyn Written>>;
 
-type Feed = Box<dyn FnOnce(Shutdown) -> BoxFuture<'static, Result<(), String>> + Send>;
+type WatchTask = Box<dyn FnOnce(Shutdown) -> BoxFuture<'static, Result<(), String>> + Send>;
 
 /// All watches of a process, and their caches.
 ///
 /// # Guarantees
-/// - One undecodable object does not break a watch: it is kept as [`Poison`], and the watch continues.
+/// - One undecodable object does not break a watch: it is kept as [`InvalidObject`], and the watch continues.
 /// - An error of a watch is counted and logged. The watch is reopened, after 10 s at most.
-pub struct Hub {
+pub struct WatchManager {
     client: Client,
     metrics: Metrics,
     health: Health,
     scope: Scope,
     rounds: Arc<AtomicU64>,
-    feeds: Vec<(String, Feed)>,
+    tasks: Vec<(String, WatchTask)>,
     writers: Writers,
     proven: Proven,
 }
 
-impl Debug for Hub {
+impl Debug for WatchManager {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Hub({} watches)", self.feeds.len())
+        write!(formatter, "WatchManager({} watches)", self.tasks.len())
     }
 }
 
-impl Hub {
-    /// Returns a hub without watches.
+impl WatchManager {
+    /// Returns a manager without watches.
     #[must_use]
     pub fn new(client: Client, metrics: Metrics, health: Health, scope: Scope) -> Self {
         Self {
@@ -189,7 +189,7 @@ impl Hub {
             health,
             scope,
             rounds: Arc::default(),
-            feeds: Vec::new(),
+            tasks: Vec::new(),
             writers: HashMap::new(),
             proven: Proven::default(),
         }
@@ -201,7 +201,7 @@ impl Hub {
         self.proven.clone()
     }
 
-    /// Watches a namespaced type, in the hub's scope. `resource` is (group, plural). With `PartialObjectMeta<K>`, the
+    /// Watches a namespaced type, in the manager's scope. `resource` is (group, plural). With `PartialObjectMeta<K>`, the
     /// API server sends only metadata.
     pub fn namespaced<K, T>(
         &mut self,
@@ -225,7 +225,7 @@ impl Hub {
         cache
     }
 
-    /// Returns an `Api` for each namespace of the hub's scope, or one with `None` for all namespaces.
+    /// Returns an `Api` for each namespace of the manager's scope, or one with `None` for all namespaces.
     fn apis<K>(&self) -> Vec<(Option<String>, Api<K>)>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -269,7 +269,7 @@ impl Hub {
         // Of two watches of one type (Events of Jobs, Events of Pods), the first stays: we write no such type.
         let writer = Writer {
             cache: cache.clone(),
-            thin: Arc::clone(&watch.thin),
+            transform: Arc::clone(&watch.transform),
         };
         self.writers
             .entry(resource)
@@ -295,78 +295,78 @@ impl Hub {
             Some(namespace) => format!("watch of {resource} in '{namespace}'"),
             None => format!("watch of {resource}"),
         };
-        let feeds = self.health.feeds();
-        let number = feeds.add(&name, api.resource_url(), namespace.as_deref());
-        let feed = Feeder {
+        let health = self.health.watch_health();
+        let number = health.add(&name, api.resource_url(), namespace.as_deref());
+        let reflector = Reflector {
             number,
             resource,
             namespace,
-            thin: Arc::clone(&watch.thin),
+            transform: Arc::clone(&watch.transform),
             cache: cache.clone(),
             rounds: Arc::clone(&self.rounds),
             metrics: self.metrics.clone(),
             health: self.health.clone(),
         };
-        self.feeds.push((
+        self.tasks.push((
             name,
-            Box::new(move |shutdown| Box::pin(feed.run(api, config, shutdown))),
+            Box::new(move |shutdown| Box::pin(reflector.run(api, config, shutdown))),
         ));
     }
 
-    /// Starts all watches. Returns the parts of the hub that controllers need.
-    pub fn start(self, supervisor: &mut Supervisor) -> Started {
-        for (name, feed) in self.feeds {
-            let task = feed(supervisor.shutdown());
+    /// Starts all watches. Returns the parts that controllers need.
+    pub fn start(self, supervisor: &mut Supervisor) -> RunningWatches {
+        for (name, start) in self.tasks {
+            let task = start(supervisor.shutdown());
             supervisor.spawn(name, task);
         }
-        Started {
+        RunningWatches {
             writers: Arc::new(self.writers),
-            feeds: self.health.feeds().clone(),
+            health: self.health.watch_health().clone(),
             proven: self.proven,
         }
     }
 }
 
 #[cfg(test)]
-impl Hub {
-    /// Returns the started hub for tests that fill the caches themselves.
-    pub(crate) fn without_watches(self) -> Started {
-        for number in 0..self.feeds.len() {
-            self.health.feeds().synced(number);
+impl WatchManager {
+    /// Returns the started watches for tests that fill the caches themselves.
+    pub(crate) fn without_watches(self) -> RunningWatches {
+        for number in 0..self.tasks.len() {
+            self.health.watch_health().synced(number);
         }
-        Started {
+        RunningWatches {
             writers: Arc::new(self.writers),
-            feeds: self.health.feeds().clone(),
+            health: self.health.watch_health().clone(),
             proven: self.proven,
         }
     }
 }
 
-/// A hub with running watches.
+/// The running watches, with their caches.
 #[derive(Clone)]
-pub struct Started {
+pub struct RunningWatches {
     writers: Arc<Writers>,
-    feeds: Feeds,
+    health: WatchHealth,
     proven: Proven,
 }
 
-impl Debug for Started {
+impl Debug for RunningWatches {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Started({} types)", self.writers.len())
+        write!(formatter, "RunningWatches({} types)", self.writers.len())
     }
 }
 
-impl Started {
+impl RunningWatches {
     /// Returns whether each watch has either completed its first list or reported an error.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.feeds.is_settled()
+        self.health.is_settled()
     }
 
     /// Returns the reason why objects of a namespace must not be reconciled.
     #[must_use]
-    pub fn blocker(&self, namespace: Option<&str>) -> Option<Blocker> {
-        self.feeds.blocker(namespace)
+    pub fn not_ready(&self, namespace: Option<&str>) -> Option<CacheNotReady> {
+        self.health.not_ready(namespace)
     }
 
     /// Remembers the UID of an object that this process created or compared.
@@ -396,18 +396,18 @@ impl Started {
     }
 }
 
-struct Feeder<K, T> {
+struct Reflector<K, T> {
     number: usize,
     resource: &'static str,
     namespace: Option<String>,
-    thin: Thin<K, T>,
+    transform: Transform<K, T>,
     cache: Cache<T>,
     rounds: Arc<AtomicU64>,
     metrics: Metrics,
     health: Health,
 }
 
-impl<K, T> Feeder<K, T>
+impl<K, T> Reflector<K, T>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     T: Send + Sync + 'static,
@@ -425,7 +425,7 @@ where
         };
         let mut events = pin!(watcher(api, config).backoff(backoff));
         let mut round = 0;
-        let mut poison = HashSet::new();
+        let mut invalid = HashSet::new();
         loop {
             let event = tokio::select! {
                 () = shutdown.wait() => return Ok(()),
@@ -456,23 +456,24 @@ where
                         "listing"
                     );
                     round = self.rounds.fetch_add(1, Ordering::SeqCst) + 1;
-                    self.cache.listing(round);
-                    poison.clear();
+                    self.cache.begin_relist(round);
+                    invalid.clear();
                 }
-                Event::InitApply(object) => self.take(object, round, &mut poison),
+                Event::InitApply(object) => self.take(object, round, &mut invalid),
                 Event::Apply(object) => {
-                    self.take(object, round, &mut poison);
-                    self.health.feeds().came(self.number);
+                    self.take(object, round, &mut invalid);
+                    self.health.watch_health().came(self.number);
                 }
                 Event::Delete(object) => {
-                    self.cache.gone(&Identity::of(object.meta()));
-                    self.health.feeds().came(self.number);
+                    self.cache.on_deleted(&Identity::of(object.meta()));
+                    self.health.watch_health().came(self.number);
                 }
                 Event::InitDone => {
                     if !mutant::on(Mutant::RelistAddsOnly) {
-                        self.cache.listed(self.namespace.as_deref(), round, &poison);
+                        self.cache
+                            .finish_relist(self.namespace.as_deref(), round, &invalid);
                     }
-                    self.health.feeds().synced(self.number);
+                    self.health.watch_health().synced(self.number);
                     let (resource, objects) = (self.resource, self.cache.len());
                     tracing::debug!(resource, namespace = self.place(), objects, "cache synced");
                 }
@@ -488,7 +489,7 @@ where
     fn interrupted(&self, error: &watcher::Error) {
         let (resource, why) = (self.resource, words(error));
         self.metrics.watch_error(resource);
-        if self.health.feeds().interrupted(self.number, &why) {
+        if self.health.watch_health().interrupted(self.number, &why) {
             tracing::warn!(
                 resource,
                 namespace = self.place(),
@@ -499,20 +500,20 @@ where
         }
     }
 
-    fn take(&self, object: Guard<K>, round: u64, poison: &mut HashSet<Key>) {
+    fn take(&self, object: Guard<K>, round: u64, invalid: &mut HashSet<Key>) {
         match object.0 {
             Ok(object) => {
                 let identity = Identity::of(object.meta());
-                let kept = (self.thin)(object, Source::Watch);
-                self.cache.seen(identity, kept, round);
+                let kept = (self.transform)(object, Source::Watch);
+                self.cache.on_applied(identity, kept, round);
             }
             Err(unreadable) => {
                 let Unreadable { error, metadata } = *unreadable;
                 let key = Key::of(&metadata);
-                poison.insert(key.clone());
-                self.cache.poisoned_by(
+                invalid.insert(key.clone());
+                self.cache.on_invalid(
                     &key,
-                    Poison {
+                    InvalidObject {
                         uid: metadata.uid.unwrap_or_default(),
                         version: metadata.resource_version.unwrap_or_default(),
                         generation: metadata.generation.unwrap_or_default(),

@@ -7,7 +7,7 @@ use engine::{
     client,
     clock::Clock,
     health::Health,
-    leader::{Candidacy, Durations, Leader, Leading, NotReleased},
+    leader::{ElectionConfig, Leader, Leadership, LeaseTimings, NotReleased},
     metrics::Metrics,
     supervise::{Shutdown, Trigger},
 };
@@ -33,7 +33,7 @@ const NAME: &str = "family";
 const SOON: Duration = Duration::from_secs(10);
 
 struct Candidate {
-    leading: Leading,
+    leading: Leadership,
     stop: Trigger,
     metrics: Metrics,
     task: JoinSet<Result<(), NotReleased>>,
@@ -44,11 +44,11 @@ impl Candidate {
         config: &Config,
         namespace: &str,
         identity: &str,
-        durations: Durations,
+        durations: LeaseTimings,
     ) -> Result<Self> {
         let metrics = Metrics::default();
         let client = client::build(config.clone(), &metrics, &Health::default())?;
-        let candidacy = Candidacy {
+        let candidacy = ElectionConfig {
             namespace: namespace.to_owned(),
             name: NAME.to_owned(),
             identity: identity.to_owned(),
@@ -74,14 +74,14 @@ impl Candidate {
     }
 
     fn leads(&self) -> bool {
-        self.leading.is_on()
+        self.leading.is_leader()
     }
 
     /// Waits for the wanted state. Returns how long that took.
     async fn becomes(&mut self, wanted: bool, limit: Duration) -> Result<Duration> {
         let start = Instant::now();
         let change = async {
-            while self.leading.is_on() != wanted {
+            while self.leading.is_leader() != wanted {
                 self.leading.changed().await?;
             }
             anyhow::Ok(())
@@ -103,8 +103,9 @@ impl Candidate {
     }
 }
 
-fn short() -> Result<Durations> {
-    Durations::new(Duration::from_secs(3), Duration::from_millis(500)).map_err(anyhow::Error::msg)
+fn short() -> Result<LeaseTimings> {
+    LeaseTimings::new(Duration::from_secs(3), Duration::from_millis(500))
+        .map_err(anyhow::Error::msg)
 }
 
 async fn spec(env: &Env) -> Result<LeaseSpec> {
@@ -163,7 +164,7 @@ async fn at_every_instant_at_most_one_leads() -> Result<()> {
 async fn a_stop_hands_over_within_a_second() -> Result<()> {
     suite::test(Tier::Api, "hand-over", async |env| {
         let start =
-            |name| Candidate::start(&env.config, &env.namespace, name, Durations::default());
+            |name| Candidate::start(&env.config, &env.namespace, name, LeaseTimings::default());
         let mut first = start("first")?;
         first.becomes(true, SOON).await?;
         let found = spec(&env).await?;
@@ -232,7 +233,7 @@ async fn a_lease_that_is_stolen_or_deleted_is_noticed_and_won_back() -> Result<(
     suite::test(Tier::Api, "stolen", async |env| {
         // Renewals are 5 s apart, so only the watch can notice a change sooner.
         let sooner = Duration::from_secs(1);
-        let durations = Durations::default();
+        let durations = LeaseTimings::default();
         let mut leader = Candidate::start(&env.config, &env.namespace, "honest", durations)?;
         leader.becomes(true, SOON).await?;
         // The watch begins after the first write.
@@ -303,8 +304,12 @@ async fn what_others_write_into_the_lease_does_not_end_the_leadership() -> Resul
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn a_lease_that_cannot_be_made_is_not_tried_without_a_pause() -> Result<()> {
     suite::test(Tier::Api, "no-namespace", async |env| {
-        let candidate =
-            Candidate::start(&env.config, "no-such-namespace", "a", Durations::default())?;
+        let candidate = Candidate::start(
+            &env.config,
+            "no-such-namespace",
+            "a",
+            LeaseTimings::default(),
+        )?;
         sleep(Duration::from_secs(3)).await;
         let text = candidate.metrics.text();
         let line =
@@ -329,7 +334,7 @@ async fn a_leader_without_an_api_server_gives_up_in_time_and_comes_back() -> Res
 
 async fn outages(cluster: &Cluster) -> Result<()> {
     let server = "kube-apiserver";
-    let durations = Durations::new(Duration::from_secs(6), Duration::from_secs(1));
+    let durations = LeaseTimings::new(Duration::from_secs(6), Duration::from_secs(1));
     let durations = durations.map_err(anyhow::Error::msg)?;
     let (give_up, margin) = (Duration::from_secs(4), Duration::from_secs(1));
     let back = Duration::from_secs(60);

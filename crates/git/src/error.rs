@@ -12,7 +12,7 @@ pub enum Reason {
     /// The server does not have the repository, or does not show it to these credentials.
     RepositoryNotFound,
     /// The server rejects the credentials, or requires credentials and got none.
-    CredentialsRefused,
+    AuthenticationFailed,
     /// The Secret lacks keys, or their values cannot be read.
     CredentialsInvalid,
     /// The server's certificate was not issued by a trusted authority, or not for its name.
@@ -20,7 +20,7 @@ pub enum Reason {
     /// The server's SSH host key is not in `known_hosts`, or differs from the key there.
     HostKeyUnknown,
     /// The server's name or address is not allowed.
-    AddressRefused,
+    AddressNotAllowed,
     /// The branch does not exist.
     BranchNotFound,
     /// The repository is larger than allowed.
@@ -32,7 +32,7 @@ pub enum Reason {
     /// The output is larger than allowed.
     OutputTooLarge,
     /// The server rejected the push, by a hook or because the branch is protected.
-    PushRefused,
+    PushRejected,
     /// The output branch is not at the expected commit.
     BranchMoved,
     /// Any other failure of publish.
@@ -44,17 +44,17 @@ impl Reason {
     pub const ALL: [Self; 15] = [
         Self::RepositoryUnreachable,
         Self::RepositoryNotFound,
-        Self::CredentialsRefused,
+        Self::AuthenticationFailed,
         Self::CredentialsInvalid,
         Self::CertificateNotTrusted,
         Self::HostKeyUnknown,
-        Self::AddressRefused,
+        Self::AddressNotAllowed,
         Self::BranchNotFound,
         Self::RepositoryTooLarge,
         Self::PathNotFound,
         Self::CloneFailed,
         Self::OutputTooLarge,
-        Self::PushRefused,
+        Self::PushRejected,
         Self::BranchMoved,
         Self::PublishFailed,
     ];
@@ -65,17 +65,17 @@ impl Reason {
         match self {
             Self::RepositoryUnreachable => "RepositoryUnreachable",
             Self::RepositoryNotFound => "RepositoryNotFound",
-            Self::CredentialsRefused => "CredentialsRefused",
+            Self::AuthenticationFailed => "AuthenticationFailed",
             Self::CredentialsInvalid => "CredentialsInvalid",
             Self::CertificateNotTrusted => "CertificateNotTrusted",
             Self::HostKeyUnknown => "HostKeyUnknown",
-            Self::AddressRefused => "AddressRefused",
+            Self::AddressNotAllowed => "AddressNotAllowed",
             Self::BranchNotFound => "BranchNotFound",
             Self::RepositoryTooLarge => "RepositoryTooLarge",
             Self::PathNotFound => "PathNotFound",
             Self::CloneFailed => "CloneFailed",
             Self::OutputTooLarge => "OutputTooLarge",
-            Self::PushRefused => "PushRefused",
+            Self::PushRejected => "PushRejected",
             Self::BranchMoved => "BranchMoved",
             Self::PublishFailed => "PublishFailed",
         }

@@ -217,7 +217,7 @@ mod tests {
                 skipped: changed.clone(),
             },
             Report::NoChanges { skipped: changed },
-            Report::failed(Reason::PushRefused, "the server said \"no\""),
+            Report::failed(Reason::PushRejected, "the server said \"no\""),
         ] {
             assert_eq!(Report::read(&report.write()), Some(report));
         }

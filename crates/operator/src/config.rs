@@ -16,7 +16,7 @@ use api::{
     tasks::{Amount, Resources},
     tenants::{OWNER_ROLE, PROBE_CLASS},
 };
-use engine::leader::Durations;
+use engine::leader::LeaseTimings;
 use serde::Deserialize;
 use tasks::run::docs::Settings;
 
@@ -280,7 +280,7 @@ impl Default for Tasks {
 #[serde(try_from = "Election")]
 pub struct LeaderElection {
     /// The times of an election.
-    pub durations: Durations,
+    pub durations: LeaseTimings,
 }
 
 #[derive(Deserialize)]
@@ -305,7 +305,7 @@ impl TryFrom<Election> for LeaderElection {
     fn try_from(election: Election) -> Result<Self, String> {
         let seconds = |count: u32| Duration::from_secs(count.into());
         let lease = seconds(election.lease_duration_seconds);
-        Durations::new(lease, seconds(election.renew_seconds))
+        LeaseTimings::new(lease, seconds(election.renew_seconds))
             .map(|durations| Self { durations })
             .map_err(|why| format!("leaderElection: {why}"))
     }

@@ -11,9 +11,9 @@ use anyhow::{Context as _, Result, bail};
 use engine::{
     Context, Scope, client,
     clock::Clock,
-    controller::PASS,
+    controller::RECONCILE_TIMEOUT,
     health::Health,
-    leader::{Candidacy, Leader},
+    leader::{ElectionConfig, Leader},
     metrics::Metrics,
     supervise::{Shutdown, Supervisor, TaskEnded, Trigger},
 };
@@ -42,7 +42,7 @@ const SERVICES: Duration = Duration::from_secs(2);
 /// When it cannot start, when a task ends unexpectedly, when a task does not stop properly, and at a second
 /// signal.
 pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
-    let orders = Orders::new()?;
+    let orders = ShutdownSignals::new()?;
     let (metrics, health, clock) = (Metrics::default(), Health::default(), Clock::system());
     let server = client::config(arguments.kubeconfig.as_deref()).await?;
     let namespace = arguments
@@ -50,7 +50,7 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
         .unwrap_or_else(|| server.default_namespace.clone());
     let client = client::build(server, &metrics, &health)?;
     let identity = identity();
-    let candidacy = Candidacy {
+    let candidacy = ElectionConfig {
         namespace: namespace.clone(),
         name: arguments.family.lease().to_owned(),
         identity: identity.clone(),
@@ -75,7 +75,7 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
         leading: leader.status(),
         identity: identity.clone(),
         concurrency: config.concurrency,
-        limit: PASS,
+        limit: RECONCILE_TIMEOUT,
         seed: random(),
     };
     controllers(arguments.family, &namespace, &mut workers, context, &config);
@@ -174,12 +174,12 @@ async fn until_stopped(
 }
 
 /// Signals that ask this process to stop.
-struct Orders {
+struct ShutdownSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl Orders {
+impl ShutdownSignals {
     fn new() -> Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen for signals");
         Ok(Self {

@@ -27,7 +27,7 @@ pub(crate) fn find(url: &Url, networks: &Networks, deadline: Instant) -> Result<
     let addresses = resolve(url, deadline)?;
     check(&addresses, networks).map_err(|refused| {
         Failure::new(
-            Reason::AddressRefused,
+            Reason::AddressNotAllowed,
             format!("cannot use {url}: {refused}"),
         )
     })?;
@@ -154,7 +154,7 @@ mod tests {
             (
                 "https://localhost/a".to_owned(),
                 Networks::default(),
-                Reason::AddressRefused,
+                Reason::AddressNotAllowed,
             ),
         ] {
             let failure = find(&url(&text), &networks, soon()).unwrap_err();

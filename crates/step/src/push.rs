@@ -1,7 +1,7 @@
 //! Pushes a commit, and determines the outcome.
 //!
 //! After a push began, only the server's response about our branch makes certain that nothing was pushed.
-//! This is the meaning of [`Reason::PushRefused`] and [`Reason::BranchMoved`]. An uncertain outcome is
+//! This is the meaning of [`Reason::PushRejected`] and [`Reason::BranchMoved`]. An uncertain outcome is
 //! [`Reason::PublishFailed`]. After that point, this module returns no other reason.
 
 use git::{Commit, Files, Reason, Report};
@@ -198,7 +198,7 @@ impl Push<'_> {
         let words = said::shown(words, &self.git.credentials);
         let branch = &self.settings.output_branch;
         Failure::new(
-            Reason::PushRefused,
+            Reason::PushRejected,
             format!("the server refused the push to '{branch}' ({words}){said}{advice}"),
         )
     }

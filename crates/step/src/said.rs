@@ -28,17 +28,17 @@ const MEANINGS: &[(&str, Reason)] = &[
     ("error setting certificate", Reason::CredentialsInvalid),
     ("error reading ca cert", Reason::CredentialsInvalid),
     ("load key \"", Reason::CredentialsInvalid),
-    ("authentication failed", Reason::CredentialsRefused),
-    ("could not read username", Reason::CredentialsRefused),
-    ("could not read password", Reason::CredentialsRefused),
-    ("permission denied (", Reason::CredentialsRefused),
-    ("access denied", Reason::CredentialsRefused),
+    ("authentication failed", Reason::AuthenticationFailed),
+    ("could not read username", Reason::AuthenticationFailed),
+    ("could not read password", Reason::AuthenticationFailed),
+    ("permission denied (", Reason::AuthenticationFailed),
+    ("access denied", Reason::AuthenticationFailed),
     (
         "too many authentication failures",
-        Reason::CredentialsRefused,
+        Reason::AuthenticationFailed,
     ),
-    ("returned error: 401", Reason::CredentialsRefused),
-    ("returned error: 403", Reason::CredentialsRefused),
+    ("returned error: 401", Reason::AuthenticationFailed),
+    ("returned error: 403", Reason::AuthenticationFailed),
     ("returned error: 404", Reason::RepositoryNotFound),
     ("returned error: 410", Reason::RepositoryNotFound),
     ("repository not found", Reason::RepositoryNotFound),
@@ -109,7 +109,7 @@ pub(crate) fn reason(stderr: &str) -> Option<Reason> {
 /// Returns advice for the user.
 pub(crate) fn advice(reason: Reason) -> &'static str {
     match reason {
-        Reason::CredentialsRefused => "; check the Secret's content and what it may do there",
+        Reason::AuthenticationFailed => "; check the Secret's content and what it may do there",
         Reason::RepositoryNotFound => "; check the URL, and that the credentials may see it",
         Reason::CertificateNotTrusted => {
             "; put the authority's certificate into the Secret as 'ca.crt'"
@@ -118,12 +118,12 @@ pub(crate) fn advice(reason: Reason) -> &'static str {
         Reason::RepositoryTooLarge => "; the limit is in the operator's configuration",
         Reason::RepositoryUnreachable
         | Reason::CredentialsInvalid
-        | Reason::AddressRefused
+        | Reason::AddressNotAllowed
         | Reason::BranchNotFound
         | Reason::PathNotFound
         | Reason::CloneFailed
         | Reason::OutputTooLarge
-        | Reason::PushRefused
+        | Reason::PushRejected
         | Reason::BranchMoved
         | Reason::PublishFailed => "",
     }
@@ -314,29 +314,29 @@ mod tests {
     #[test]
     fn real_messages() {
         use Reason::{
-            BranchNotFound, CertificateNotTrusted, CredentialsInvalid, CredentialsRefused,
+            AuthenticationFailed, BranchNotFound, CertificateNotTrusted, CredentialsInvalid,
             HostKeyUnknown, RepositoryNotFound, RepositoryTooLarge, RepositoryUnreachable,
         };
         let changed = "@@@@@@@@@@@\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\n@@@@@@@@@@@\nIT IS POSSIBLE THAT SOMEONE IS DOING SOMETHING NASTY!\nHost key verification failed.\nfatal: Could not read from remote repository.\n";
         let cases = [
             (
                 "fatal: Authentication failed for 'https://h/p.git/'",
-                Some(CredentialsRefused),
+                Some(AuthenticationFailed),
                 "Authentication failed for 'https://h/p.git/'",
             ),
             (
                 "fatal: could not read Username for 'https://h': terminal prompts disabled",
-                Some(CredentialsRefused),
+                Some(AuthenticationFailed),
                 "the server wants a username and a password, and the run has none",
             ),
             (
                 "remote: HTTP Basic: Access denied\nfatal: Authentication failed for 'https://h/p.git/'",
-                Some(CredentialsRefused),
+                Some(AuthenticationFailed),
                 "Authentication failed for 'https://h/p.git/' (the server said: HTTP Basic: Access denied)",
             ),
             (
                 "fatal: unable to access 'https://h/p.git/': The requested URL returned error: 403",
-                Some(CredentialsRefused),
+                Some(AuthenticationFailed),
                 "The requested URL returned error: 403",
             ),
             (
@@ -401,7 +401,7 @@ mod tests {
             ),
             (
                 "git@h: Permission denied (publickey).\r\nfatal: Could not read from remote repository.",
-                Some(CredentialsRefused),
+                Some(AuthenticationFailed),
                 "git@h: Permission denied (publickey)",
             ),
             (

@@ -65,7 +65,7 @@ impl Settings {
         let networks = read.networks()?;
         networks
             .permits_name(url.host())
-            .map_err(|refused| Failure::new(Reason::AddressRefused, refused.to_string()))?;
+            .map_err(|refused| Failure::new(Reason::AddressNotAllowed, refused.to_string()))?;
         let timeout = Duration::from_secs(read.number("STEP_TIMEOUT_SECONDS", 1, LONGEST)?);
         Ok(Settings {
             step,
@@ -346,7 +346,7 @@ mod tests {
             "https://127.0.0.1/a",
         ] {
             let failure = read(&[("STEP_URL", url)]).unwrap_err();
-            assert_eq!(failure.reason, Reason::AddressRefused, "{url}");
+            assert_eq!(failure.reason, Reason::AddressNotAllowed, "{url}");
         }
     }
 

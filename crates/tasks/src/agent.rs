@@ -39,7 +39,7 @@ pub fn decide(input: &Input<'_, Agent, AgentWorld>) -> Decision<AgentStatus, NoE
     }
     let decision = if missing.is_empty() {
         let verdict = Verdict::ready("everything that the Agent names exists");
-        Decision::say(status, AgentPhase::Ready, verdict)
+        Decision::status_only(status, AgentPhase::Ready, verdict)
     } else {
         let namespace = input.object.metadata.namespace.as_deref().unwrap_or("");
         let message = format!(
@@ -47,9 +47,9 @@ pub fn decide(input: &Input<'_, Agent, AgentWorld>) -> Decision<AgentStatus, NoE
             missing.join(", ")
         );
         let verdict = Verdict::working(Reason::DependencyNotReady, message);
-        Decision::say(status, AgentPhase::Pending, verdict)
+        Decision::status_only(status, AgentPhase::Pending, verdict)
     };
-    decision.release()
+    decision.remove_finalizer()
 }
 
 /// Returns kind and name of every referenced object that does not exist.
@@ -91,7 +91,7 @@ fn missing(agent: &Agent, world: &AgentWorld) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use api::{State, Timestamp, decide::Hold};
+    use api::{State, Timestamp, decide::FinalizerAction};
     use serde_json::json;
 
     use super::*;
@@ -188,7 +188,7 @@ mod tests {
             let decision = decided(json!({"image": "a"}), world);
             assert!(decision.effects.is_empty());
             assert!(
-                matches!(decision.hold, Hold::Release { annotations } if annotations.is_empty())
+                matches!(decision.finalizer, FinalizerAction::Remove { annotations } if annotations.is_empty())
             );
         }
     }

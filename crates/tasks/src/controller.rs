@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use api::{
     Status, Timestamp,
-    decide::{Decision, Fault, Input, NoExternal, ResourceType},
+    decide::{Decision, Input, NoExternal, ReconcileError, ResourceType},
     names,
     tasks::{Agent, AgentStatus, DocsRun, DocsRunStatus, TaskRun, TaskRunStatus},
     warning::Warning,
 };
 use engine::{
-    Cache, Context, Controller, Hub, Key, Kind, Packing, Scope, Watch,
+    Cache, Context, Controller, Key, Kind, Packing, Scope, Watch, WatchManager,
     children::{Child, owned_by, with_uid},
     proven::Proven,
     supervise::Supervisor,
@@ -28,7 +28,7 @@ use mutant::Mutant;
 use crate::{
     agent::{self, AgentWorld},
     contents::Contents,
-    lookup::{self, Lookups},
+    lookup::{self, GitLookups},
     run::{
         self, Defaults, RunWorld,
         docs::{self, DocsWorld, Settings},
@@ -56,20 +56,20 @@ pub fn start(
         context.metrics.clone(),
         context.health.clone(),
     );
-    let mut hub = Hub::new(client, metrics, health, scope);
-    let agents = hub.namespaced((GROUP, "agents"), all(|agent: Agent| agent, agent_words));
+    let mut watches = WatchManager::new(client, metrics, health, scope);
+    let agents = watches.namespaced((GROUP, "agents"), all(|agent: Agent| agent, agent_words));
     let contents = Contents::default();
     let (of_runs, of_docs) = (contents.clone(), contents.clone());
     let watch = Watch {
-        thin: Arc::new(move |run, source| of_runs.without(run, source)),
+        transform: Arc::new(move |run, source| of_runs.without(run, source)),
         ..all(|run: TaskRun| run, run_words)
     };
-    let runs = hub.namespaced((GROUP, "taskruns"), watch);
+    let runs = watches.namespaced((GROUP, "taskruns"), watch);
     let watch = Watch {
-        thin: Arc::new(move |run, source| of_docs.without_instructions(run, source)),
+        transform: Arc::new(move |run, source| of_docs.without_instructions(run, source)),
         ..all(|run: DocsRun| run, docs_words)
     };
-    let docs_runs = hub.namespaced((GROUP, "docsruns"), watch);
+    let docs_runs = watches.namespaced((GROUP, "docsruns"), watch);
     runs.pack(Packing::of(|run| {
         run.status.as_ref().is_some_and(Status::is_over)
     }));
@@ -78,19 +78,19 @@ pub fn start(
     }));
     forget_files(&runs, &contents);
     forget_files(&docs_runs, &contents);
-    let classes = Classes::watch(&mut hub);
-    let children = Children::watch(&mut hub);
-    let proven = hub.proven();
+    let classes = Classes::watch(&mut watches);
+    let children = Children::watch(&mut watches);
+    let proven = watches.proven();
 
     let agent_kind = AgentKind(classes.clone());
-    let surroundings = Surroundings {
+    let surroundings = RunCaches {
         agents: agents.clone(),
         children: children.clone(),
         proven,
         contents,
         defaults,
     };
-    let (lookups, desk) = lookup::open(
+    let (lookups, worker) = lookup::new(
         context.client.clone(),
         context.clock.clone(),
         context.metrics.clone(),
@@ -115,7 +115,7 @@ pub fn start(
     wake_runs_of_agents(&agents, &runs, &run_controller.handle());
     wake_runs_of_agents(&agents, &docs_runs, &docs_controller.handle());
 
-    let caches = hub.start(supervisor);
+    let caches = watches.start(supervisor);
     let shutdown = supervisor.shutdown();
     supervisor.spawn(
         "Agents",
@@ -127,16 +127,16 @@ pub fn start(
     );
     supervisor.spawn(
         "Git servers",
-        desk.run(docs_controller.handle(), shutdown.clone()),
+        worker.run(docs_controller.handle(), shutdown.clone()),
     );
     supervisor.spawn("DocsRuns", docs_controller.run(caches, shutdown));
 }
 
-fn all<K: 'static, T: 'static>(thin: fn(K) -> T, index: fn(&T) -> Vec<String>) -> Watch<K, T> {
+fn all<K: 'static, T: 'static>(transform: fn(K) -> T, index: fn(&T) -> Vec<String>) -> Watch<K, T> {
     Watch {
         labels: None,
         fields: None,
-        thin: Arc::new(move |object, _| thin(object)),
+        transform: Arc::new(move |object, _| transform(object)),
         index,
     }
 }
@@ -210,7 +210,7 @@ fn wake_runs_of_agents<R: Send + Sync + 'static>(
             return;
         }
         for key in runs.active_keys_of(&word) {
-            handle.touch(&key);
+            handle.enqueue(&key);
         }
     });
 }
@@ -225,25 +225,25 @@ struct Classes {
 }
 
 impl Classes {
-    fn watch(hub: &mut Hub) -> Self {
+    fn watch(watches: &mut WatchManager) -> Self {
         fn nothing<K>(_object: K) {}
         fn none(_nothing: &()) -> Vec<String> {
             Vec::new()
         }
         Self {
-            service_accounts: hub.namespaced(
+            service_accounts: watches.namespaced(
                 ("", "serviceaccounts"),
                 all(nothing::<ServiceAccount>, none),
             ),
-            runtime_classes: hub.cluster(
+            runtime_classes: watches.cluster(
                 ("node.k8s.io", "runtimeclasses"),
                 all(nothing::<RuntimeClass>, none),
             ),
-            priority_classes: hub.cluster(
+            priority_classes: watches.cluster(
                 ("scheduling.k8s.io", "priorityclasses"),
                 all(nothing::<PriorityClass>, none),
             ),
-            storage_classes: hub.cluster(
+            storage_classes: watches.cluster(
                 ("storage.k8s.io", "storageclasses"),
                 all(nothing::<StorageClass>, none),
             ),
@@ -270,7 +270,7 @@ impl Classes {
                 }
                 let word = word(kind, change.key.namespace.as_deref(), &change.key.name);
                 for key in agents.keys_of(&word) {
-                    handle.touch(&key);
+                    handle.enqueue(&key);
                 }
             });
         }
@@ -289,25 +289,25 @@ struct Children {
 }
 
 impl Children {
-    fn watch(hub: &mut Hub) -> Self {
+    fn watch(watches: &mut WatchManager) -> Self {
         fn ours<K: 'static, T: 'static>(
-            thin: fn(K) -> T,
+            transform: fn(K) -> T,
             index: fn(&T) -> Vec<String>,
         ) -> Watch<K, T> {
             Watch {
                 labels: Some([names::KIND, " in (TaskRun,DocsRun)"].concat()),
-                ..all(thin, index)
+                ..all(transform, index)
             }
         }
         Self {
-            jobs: hub.namespaced(
+            jobs: watches.namespaced(
                 ("batch", "jobs"),
                 ours(
                     |job: Job| Child::new(&job, JobView::from(&job)),
                     Child::words,
                 ),
             ),
-            pods: hub.namespaced(
+            pods: watches.namespaced(
                 ("", "pods"),
                 ours(
                     |pod: Pod| Child::new(&pod, PodView::from(&pod)),
@@ -316,7 +316,7 @@ impl Children {
             ),
             // Any user with permission to create ConfigMaps can put our labels on large ones, so we watch metadata
             // only.
-            config_maps: hub.namespaced(
+            config_maps: watches.namespaced(
                 ("", "configmaps"),
                 ours(
                     |map: PartialObjectMeta<ConfigMap>| {
@@ -325,8 +325,8 @@ impl Children {
                     Child::words,
                 ),
             ),
-            job_warnings: hub.warnings("Job"),
-            pod_warnings: hub.warnings("Pod"),
+            job_warnings: watches.warnings("Job"),
+            pod_warnings: watches.warnings("Pod"),
         }
     }
 
@@ -339,7 +339,8 @@ impl Children {
     }
 
     fn warnings(&self, namespace: &str, jobs: &[JobView], pods: &[PodView]) -> Vec<Warning> {
-        let about = |warnings: &Cache<Warning>, uid: &str| warnings.find(&with_uid(namespace, uid));
+        let about =
+            |warnings: &Cache<Warning>, uid: &str| warnings.by_index(&with_uid(namespace, uid));
         let of_jobs = jobs
             .iter()
             .flat_map(|job| about(&self.job_warnings, &job.uid));
@@ -376,7 +377,7 @@ fn wake_by_warning<V: Send + Sync + 'static, R: Send + Sync + 'static>(
     warnings.on_change(move |change| {
         // An expired Event carries no new information.
         let Some(warning) = change.new else { return };
-        for child in children.find(&with_uid(&warning.namespace, &warning.object_uid)) {
+        for child in children.by_index(&with_uid(&warning.namespace, &warning.object_uid)) {
             wake_run(&runs, &handle, &child.owner());
         }
     });
@@ -384,7 +385,7 @@ fn wake_by_warning<V: Send + Sync + 'static, R: Send + Sync + 'static>(
 
 fn wake_run<R: Send + Sync + 'static>(runs: &Cache<R>, handle: &engine::Handle, owner: &str) {
     for key in runs.keys_of(owner) {
-        handle.touch(&key);
+        handle.enqueue(&key);
     }
 }
 
@@ -403,7 +404,11 @@ impl Kind for AgentKind {
         object.status.as_ref()
     }
 
-    async fn observe(&self, agent: &Arc<Agent>, _now: Timestamp) -> Result<AgentWorld, Fault> {
+    async fn observe(
+        &self,
+        agent: &Arc<Agent>,
+        _now: Timestamp,
+    ) -> Result<AgentWorld, ReconcileError> {
         let spec = &agent.spec;
         let Classes {
             service_accounts,
@@ -437,14 +442,14 @@ impl Kind for AgentKind {
         agent::decide(input)
     }
 
-    async fn perform(&self, _object: &Agent, effect: &NoExternal) -> Result<(), Fault> {
+    async fn perform(&self, _object: &Agent, effect: &NoExternal) -> Result<(), ReconcileError> {
         match *effect {}
     }
 }
 
 /// Shared inputs of decisions about TaskRuns and DocsRuns.
 #[derive(Debug, Clone)]
-struct Surroundings {
+struct RunCaches {
     agents: Cache<Agent>,
     children: Children,
     proven: Proven,
@@ -452,7 +457,7 @@ struct Surroundings {
     defaults: Defaults,
 }
 
-impl Surroundings {
+impl RunCaches {
     fn of(&self, kind: &str, run: &impl Resource, agent: &str) -> RunWorld {
         let Children {
             jobs,
@@ -495,7 +500,7 @@ fn views<V: Clone>(children: Vec<Arc<Child<V>>>) -> Vec<V> {
 }
 
 /// Reconciler of TaskRuns.
-struct RunKind(Surroundings);
+struct RunKind(RunCaches);
 
 impl Kind for RunKind {
     type Object = TaskRun;
@@ -509,7 +514,11 @@ impl Kind for RunKind {
         object.status.as_ref()
     }
 
-    async fn observe(&self, run: &Arc<TaskRun>, _now: Timestamp) -> Result<RunWorld, Fault> {
+    async fn observe(
+        &self,
+        run: &Arc<TaskRun>,
+        _now: Timestamp,
+    ) -> Result<RunWorld, ReconcileError> {
         let kind = Self::RESOURCE.kind;
         Ok(self.0.of(kind, run.as_ref(), &run.spec.agent_name))
     }
@@ -518,15 +527,15 @@ impl Kind for RunKind {
         run::decide(input)
     }
 
-    async fn perform(&self, _object: &TaskRun, effect: &NoExternal) -> Result<(), Fault> {
+    async fn perform(&self, _object: &TaskRun, effect: &NoExternal) -> Result<(), ReconcileError> {
         match *effect {}
     }
 }
 
 /// Reconciler of DocsRuns.
 struct DocsKind {
-    surroundings: Surroundings,
-    lookups: Lookups,
+    surroundings: RunCaches,
+    lookups: GitLookups,
 }
 
 impl Kind for DocsKind {
@@ -541,7 +550,11 @@ impl Kind for DocsKind {
         object.status.as_ref()
     }
 
-    async fn observe(&self, run: &Arc<DocsRun>, now: Timestamp) -> Result<DocsWorld, Fault> {
+    async fn observe(
+        &self,
+        run: &Arc<DocsRun>,
+        now: Timestamp,
+    ) -> Result<DocsWorld, ReconcileError> {
         let question = docs::question(run);
         Ok(DocsWorld {
             run: self
@@ -556,7 +569,7 @@ impl Kind for DocsKind {
         docs::decide(input)
     }
 
-    async fn perform(&self, _object: &DocsRun, effect: &NoExternal) -> Result<(), Fault> {
+    async fn perform(&self, _object: &DocsRun, effect: &NoExternal) -> Result<(), ReconcileError> {
         match *effect {}
     }
 }

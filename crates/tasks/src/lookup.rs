@@ -13,7 +13,7 @@ use std::{
 
 use api::{
     Reason, Timestamp,
-    decide::Class,
+    decide::ErrorClass,
     tasks::{DocsRun, NamedRef},
 };
 use engine::{
@@ -33,7 +33,7 @@ use tokio::{
 };
 
 use crate::{
-    run::docs::{Answer, Heads, Purpose, Question, RESOURCE, Settings},
+    run::docs::{Heads, LsRemoteRequest, LsRemoteResponse, Purpose, RESOURCE, Settings},
     time,
 };
 
@@ -49,12 +49,12 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Timeout for reading the Secret from the API server.
 const SECRET_LIMIT: Duration = Duration::from_secs(10);
 /// Delay before a failed query is repeated. It doubles with each failure, up to `AGAIN_MAX`.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_INITIAL: Duration = Duration::from_secs(5);
 const AGAIN_MAX: Duration = Duration::from_secs(60);
 
 /// Handle through which reconciliations enqueue queries and read responses.
 #[derive(Debug, Clone)]
-pub(crate) struct Lookups {
+pub(crate) struct GitLookups {
     known: Known,
     wanted: mpsc::Sender<Wanted>,
     settings: Arc<Settings>,
@@ -64,9 +64,9 @@ type Known = Arc<Mutex<HashMap<String, Entry>>>;
 
 #[derive(Debug)]
 struct Entry {
-    question: Question,
+    question: LsRemoteRequest,
     is_asked: bool,
-    answer: Option<Answer>,
+    answer: Option<LsRemoteResponse>,
     failures: u32,
 }
 
@@ -77,42 +77,42 @@ struct Wanted {
     uid: String,
     url: String,
     secret: Option<NamedRef>,
-    question: Question,
+    question: LsRemoteRequest,
 }
 
 /// Worker that executes the queries.
-pub(crate) struct Desk {
+pub(crate) struct GitLookupWorker {
     client: Client,
     clock: Clock,
     metrics: Metrics,
-    lookups: Lookups,
+    lookups: GitLookups,
     incoming: mpsc::Receiver<Wanted>,
 }
 
 /// Creates the handle for queries, and the worker that executes them.
-pub(crate) fn open(
+pub(crate) fn new(
     client: Client,
     clock: Clock,
     metrics: Metrics,
     settings: Settings,
-) -> (Lookups, Desk) {
+) -> (GitLookups, GitLookupWorker) {
     let (wanted, incoming) = mpsc::channel(WAITING);
-    let lookups = Lookups {
+    let lookups = GitLookups {
         known: Known::default(),
         wanted,
         settings: Arc::new(settings),
     };
-    let desk = Desk {
+    let worker = GitLookupWorker {
         client,
         clock,
         metrics,
         lookups: lookups.clone(),
         incoming,
     };
-    (lookups, desk)
+    (lookups, worker)
 }
 
-impl Lookups {
+impl GitLookups {
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -122,9 +122,9 @@ impl Lookups {
     pub(crate) fn ask(
         &self,
         run: &DocsRun,
-        question: Option<Question>,
+        question: Option<LsRemoteRequest>,
         now: Timestamp,
-    ) -> Option<Answer> {
+    ) -> Option<LsRemoteResponse> {
         let uid = run.uid().unwrap_or_default();
         let mut known = lock(&self.known);
         let Some(question) = question else {
@@ -183,12 +183,12 @@ impl Lookups {
             Err(_) => entry.failures.saturating_add(1),
         };
         let doublings = entry.failures.saturating_sub(1).min(8);
-        let wait = AGAIN
+        let wait = RETRY_INITIAL
             .saturating_mul(2_u32.saturating_pow(doublings))
             .min(AGAIN_MAX);
         entry.is_asked = false;
         let since = entry.answer.as_ref().map_or(now, |first| first.since);
-        entry.answer = Some(Answer {
+        entry.answer = Some(LsRemoteResponse {
             heads,
             since,
             next_at: time::after(now, wait),
@@ -198,7 +198,7 @@ impl Lookups {
 }
 
 impl Entry {
-    fn new(question: Question) -> Self {
+    fn new(question: LsRemoteRequest) -> Self {
         Self {
             question,
             is_asked: false,
@@ -215,12 +215,12 @@ fn lock(known: &Known) -> MutexGuard<'_, HashMap<String, Entry>> {
 
 /// The worker's queries: those in the queue and those in progress.
 #[derive(Debug, Default)]
-struct Line {
+struct LookupQueue {
     waiting: VecDeque<Wanted>,
     under_way: HashMap<Id, Wanted>,
 }
 
-impl Line {
+impl LookupQueue {
     /// Removes the next query from the queue for which host and namespace are below their limits.
     fn next(&mut self) -> Option<Wanted> {
         if self.under_way.len() >= AT_ONCE {
@@ -248,14 +248,14 @@ fn host(url: &str) -> String {
     place.rsplit('@').next().unwrap_or(place).to_lowercase()
 }
 
-impl Desk {
+impl GitLookupWorker {
     /// Executes queries until shutdown.
     pub(crate) async fn run(
         mut self,
         handle: Handle,
         shutdown: Shutdown,
     ) -> Result<(), Infallible> {
-        let mut line = Line::default();
+        let mut line = LookupQueue::default();
         let mut tasks = JoinSet::new();
         loop {
             while let Some(wanted) = line.next() {
@@ -283,7 +283,7 @@ impl Desk {
                     if let Some(wanted) = line.under_way.remove(&id) {
                         self.tell(&wanted, &heads);
                         self.lookups.store(&wanted, heads, self.clock.now());
-                        handle.touch(&wanted.key);
+                        handle.enqueue(&wanted.key);
                     }
                 }
             }
@@ -300,9 +300,9 @@ impl Desk {
             Ok(heads) => tracing::info!(object, purpose, ?heads, "the Git server answered"),
             Err((reason, message)) => {
                 let class = if *reason == Reason::InternalError {
-                    Class::Bug
+                    ErrorClass::Bug
                 } else {
-                    Class::Transient
+                    ErrorClass::Transient
                 };
                 self.metrics.error(RESOURCE.kind, class.name());
                 tracing::warn!(object, purpose, %reason, "the Git server was not read: {message}");
@@ -355,7 +355,7 @@ async fn data(
             Reason::ApiUnavailable,
             format!(
                 "{what} could not be read within {}",
-                time::words(SECRET_LIMIT)
+                time::format_duration(SECRET_LIMIT)
             ),
         )),
     }
@@ -367,7 +367,7 @@ async fn heads(
     data: &SecretData,
     branches: Vec<String>,
 ) -> Result<Heads, (Reason, String)> {
-    let refused = |error: &dyn std::fmt::Display| (Reason::AddressRefused, error.to_string());
+    let refused = |error: &dyn std::fmt::Display| (Reason::AddressNotAllowed, error.to_string());
     let url = Url::parse(url, settings.plain_http).map_err(|error| refused(&error))?;
     let networks = Networks::parse(&settings.allowed_networks).map_err(|error| refused(&error))?;
     let credentials = credentials(url.scheme(), data)?;

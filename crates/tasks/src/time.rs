@@ -36,7 +36,7 @@ pub(crate) fn millis(wait: Duration) -> u64 {
 }
 
 /// Formats `wait` as users write it: `1h30m`, `10s`, `500ms`.
-pub(crate) fn words(wait: Duration) -> String {
+pub(crate) fn format_duration(wait: Duration) -> String {
     if wait < Duration::from_secs(1) {
         return format!("{}ms", wait.as_millis());
     }
@@ -67,7 +67,7 @@ mod tests {
             (Duration::from_secs(3605), "1h5s"),
             (Duration::from_secs(7 * 24 * 3600), "168h"),
         ] {
-            assert_eq!(words(wait), expected);
+            assert_eq!(format_duration(wait), expected);
         }
     }
 

@@ -8,7 +8,7 @@ use api::{
     Timestamp,
     decide::ResourceType,
     names,
-    status::{MESSAGE, bounded},
+    status::{MAX_MESSAGE_CHARS, bounded},
 };
 use k8s_openapi::{
     api::{
@@ -21,7 +21,7 @@ use k8s_openapi::{
 use mutant::Mutant;
 use serde::Serialize;
 
-use crate::run::{self, contract, docs, terms::Terms};
+use crate::run::{self, attempt_spec::AttemptSpec, contract, docs};
 
 /// Reduced view of a Job.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,8 +54,8 @@ pub struct JobView {
     pub counted: bool,
     /// End of the Job, from its conditions.
     pub end: Option<JobEnd>,
-    /// Terms by which the attempt is judged.
-    pub terms: Option<Terms>,
+    /// Settings by which the attempt is evaluated.
+    pub terms: Option<AttemptSpec>,
     /// Hash of the content that the Job's Pods run.
     pub content: Option<u128>,
     /// Whether this process created the Job, or compared it with the Job that it would create.
@@ -126,8 +126,8 @@ impl From<&Job> for JobView {
             end: job_end(job),
             terms: template
                 .and_then(|metadata| metadata.annotations.as_ref())
-                .and_then(|annotations| annotations.get(names::TERMS))
-                .and_then(|text| Terms::read(text)),
+                .and_then(|annotations| annotations.get(names::ATTEMPT_SPEC))
+                .and_then(|text| AttemptSpec::read(text)),
             content: content("Job", job),
             proven: false,
         }
@@ -633,5 +633,6 @@ fn instant(time: &Time) -> Timestamp {
 
 /// Truncates texts of other components before they are cached.
 fn short(text: Option<&String>) -> String {
-    text.map(|text| bounded(text, MESSAGE)).unwrap_or_default()
+    text.map(|text| bounded(text, MAX_MESSAGE_CHARS))
+        .unwrap_or_default()
 }

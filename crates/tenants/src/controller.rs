@@ -10,11 +10,11 @@ use std::{
 
 use api::{
     GROUP, Reason, Timestamp,
-    decide::{Class, Decision, Fault, Input, NoExternal, ResourceType},
+    decide::{Decision, ErrorClass, Input, NoExternal, ReconcileError, ResourceType},
     tenants::{Tenant, TenantStatus, namespace_of},
 };
 use engine::{
-    Cache, Context, Controller, Hub, Key, Kind, Scope,
+    Cache, Context, Controller, Key, Kind, Scope, WatchManager,
     children::{Child, in_namespace, with_uid},
     fault::{Request, from_kube},
     supervise::Supervisor,
@@ -37,9 +37,9 @@ pub fn start(context: Context, settings: Settings, supervisor: &mut Supervisor) 
         context.metrics.clone(),
         context.health.clone(),
     );
-    let mut hub = Hub::new(client, metrics, health, Scope::All);
-    let tenants = hub.cluster((GROUP, "tenants"), all(|tenant: Tenant| tenant, words));
-    let caches = Caches::watch(&mut hub);
+    let mut watches = WatchManager::new(client, metrics, health, Scope::All);
+    let tenants = watches.cluster((GROUP, "tenants"), all(|tenant: Tenant| tenant, words));
+    let caches = Caches::watch(&mut watches);
     let names: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     {
         let names = Arc::clone(&names);
@@ -63,7 +63,7 @@ pub fn start(context: Context, settings: Settings, supervisor: &mut Supervisor) 
     };
     let controller = Controller::new(kind, tenants.clone(), context);
     caches.wake(&probe_namespace, &tenants, &controller.handle());
-    let started = hub.start(supervisor);
+    let started = watches.start(supervisor);
     let shutdown = supervisor.shutdown();
     supervisor.spawn("Tenants", controller.run(started, shutdown));
 }
@@ -86,7 +86,7 @@ impl TenantKind {
     ///
     /// Several Tenants are reconciled at the same time, before any of their probe Pods is observed.
     fn turn(&self, uid: &str, now: Timestamp) -> usize {
-        let trying = self.caches.pods.find(PROBE);
+        let trying = self.caches.pods.by_index(PROBE);
         // Count only the probe Pods in the operator's namespace. An owner can label Pods in the Tenant's
         // namespace at will.
         let mut owners: BTreeSet<String> = trying
@@ -104,7 +104,7 @@ impl TenantKind {
         turns.retain(|_, until| *until > now);
         owners.extend(turns.keys().cloned());
         owners.remove(uid);
-        if owners.len() < decide::AT_ONCE {
+        if owners.len() < decide::MAX_CONCURRENT_CHECKS {
             let until = now.saturating_add(TURN).unwrap_or(Timestamp::MAX);
             turns.insert(uid.to_owned(), until);
         }
@@ -135,7 +135,7 @@ impl TenantKind {
             if tenant.metadata.deletion_timestamp.is_some() || namespace.owner_uid != tenant.uid() {
                 return None;
             }
-            let pods = self.caches.pods.find(&in_namespace(&place));
+            let pods = self.caches.pods.by_index(&in_namespace(&place));
             let addresses = Address::all(&tenant.spec, pods.iter().map(|pod| &pod.view));
             (!addresses.is_empty()).then(|| Neighbour {
                 name: key.name,
@@ -147,7 +147,7 @@ impl TenantKind {
 
     /// Returns whether the CRD of Tenants is being deleted. Reads the API server directly, because a cache
     /// may lag: the CRD's deletion starts before the deletion of any Tenant.
-    async fn is_definition_going(&self) -> Result<bool, Fault> {
+    async fn is_definition_going(&self) -> Result<bool, ReconcileError> {
         let known: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         let request = Request {
             verb: "get",
@@ -157,7 +157,7 @@ impl TenantKind {
         let found = tokio::time::timeout(ANSWER, known.get_metadata_opt(DEFINITION));
         let found = found.await.map_err(|_elapsed| {
             let message = "no answer to 'get customresourcedefinitions' within 10 s";
-            Fault::new(Class::Transient, Reason::ApiUnavailable, message)
+            ReconcileError::new(ErrorClass::Transient, Reason::ApiUnavailable, message)
         })?;
         let found = found.map_err(|error| from_kube(request, &error))?;
         Ok(found.is_none_or(|crd| crd.metadata.deletion_timestamp.is_some()))
@@ -187,15 +187,19 @@ impl Kind for TenantKind {
         object.status.as_ref()
     }
 
-    async fn observe(&self, tenant: &Arc<Tenant>, now: Timestamp) -> Result<TenantWorld, Fault> {
+    async fn observe(
+        &self,
+        tenant: &Arc<Tenant>,
+        now: Timestamp,
+    ) -> Result<TenantWorld, ReconcileError> {
         let caches = &self.caches;
         let uid = tenant.uid().unwrap_or_default();
         let name = namespace_of(&tenant.name_any(), &tenant.spec);
         let children = caches.of(&uid, &name);
-        let (foreign_policies, left_policies) = caches.others(&uid, &tenant.name_any(), &name);
+        let (foreign_policies, retained_policies) = caches.others(&uid, &tenant.name_any(), &name);
         // Probe Pods are found by the Tenant's UID in both namespaces. The other Pods are found by
         // namespace.
-        let mut found = caches.pods.find(&in_namespace(&name));
+        let mut found = caches.pods.by_index(&in_namespace(&name));
         found.retain(|pod| pod.view.component != PROBE);
         let outside = &self.settings.probe_namespace;
         let mut probes = caches.pods.children(TENANT, &name, &uid);
@@ -216,7 +220,7 @@ impl Kind for TenantKind {
             .map(|uid| with_uid(&name, uid))
             .flat_map(|word| {
                 let all = caches.warnings.iter();
-                all.flat_map(move |cache| cache.find(&word))
+                all.flat_map(move |cache| cache.by_index(&word))
             })
             .map(|warning| (*warning).clone())
             .collect();
@@ -257,7 +261,7 @@ impl Kind for TenantKind {
             claims,
             warnings,
             foreign_policies,
-            left_policies,
+            retained_policies,
             outside_policies: Vec::new(),
             probes,
             probing: 0,
@@ -283,15 +287,16 @@ impl Kind for TenantKind {
         decide::decide(input)
     }
 
-    async fn perform(&self, _object: &Tenant, effect: &NoExternal) -> Result<(), Fault> {
+    async fn perform(&self, _object: &Tenant, effect: &NoExternal) -> Result<(), ReconcileError> {
         match *effect {}
     }
 }
 
 /// Generates a random password of 32 hexadecimal digits.
-fn password() -> Result<String, Fault> {
+fn password() -> Result<String, ReconcileError> {
     let mut bytes = [0_u8; 16];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| Fault::bug(format!("the system gives no random numbers: {error}")))?;
+    getrandom::fill(&mut bytes).map_err(|error| {
+        ReconcileError::bug(format!("the system gives no random numbers: {error}"))
+    })?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

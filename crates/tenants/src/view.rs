@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::{
     Timestamp, names,
-    status::{MESSAGE, bounded},
+    status::{MAX_MESSAGE_CHARS, bounded},
 };
 use k8s_openapi::{
     api::{
@@ -82,7 +82,7 @@ impl From<&Namespace> for NamespaceView {
             remaining: conditions
                 .filter(|condition| condition.status == "True")
                 .filter_map(|condition| condition.message.as_deref())
-                .map(|message| bounded(message, MESSAGE / 2))
+                .map(|message| bounded(message, MAX_MESSAGE_CHARS / 2))
                 .collect(),
         }
     }
@@ -140,7 +140,7 @@ impl ChildView {
             is_deleting: meta.deletion_timestamp.is_some(),
             generation: meta.generation.unwrap_or(0),
             retained_from: annotation(meta, names::RETAINED_FROM),
-            intent: annotation(meta, names::INTENT),
+            intent: annotation(meta, names::SPEC_HASH),
             live: Live::of(&drift::kept(object)),
         }
     }
@@ -289,7 +289,8 @@ impl From<&Pod> for PodView {
             state.and_then(|state| state.terminated.clone())
         };
         let terminated = over(state).or_else(|| over(last));
-        let short = |text: Option<&String>| bounded(text.map_or("", String::as_str), MESSAGE / 2);
+        let short =
+            |text: Option<&String>| bounded(text.map_or("", String::as_str), MAX_MESSAGE_CHARS / 2);
         Self {
             name: pod.metadata.name.clone().unwrap_or_default(),
             uid: pod.metadata.uid.clone().unwrap_or_default(),

@@ -43,7 +43,7 @@ pub struct TenantWorld {
     /// Names of policies in the namespace that the Tenant does not manage.
     pub foreign_policies: Vec<String>,
     /// Policies in the namespace that were retained from a Tenant of the same name.
-    pub left_policies: Vec<ChildView>,
+    pub retained_policies: Vec<ChildView>,
     /// Policies that restrict the probe Pods in the operator's namespace. With such a policy, a blocked
     /// connection verifies nothing.
     pub outside_policies: Vec<String>,

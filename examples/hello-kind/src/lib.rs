@@ -4,8 +4,8 @@
 // ANCHOR: types
 use std::sync::Arc;
 
-use api::decide::{Decision, Effect, Fault, Input, ResourceType};
-use api::{Progress, Reason, Status, Timestamp, Verdict};
+use api::decide::{Decision, Effect, Input, ReconcileError, ResourceType};
+use api::{CommonStatus, Reason, Status, Timestamp, Verdict};
 use engine::{Cache, Key, Kind};
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{CustomResource, ResourceExt, core::Duration};
@@ -42,7 +42,7 @@ pub struct GreetingStatus {
     pub intent: Option<String>,
     /// Fields that every kind has.
     #[serde(flatten)]
-    pub progress: Progress,
+    pub progress: CommonStatus,
 }
 // ANCHOR_END: types
 
@@ -58,7 +58,7 @@ api::phases! {
 }
 
 impl Status for GreetingStatus {
-    api::common_status!(GreetingPhase, Run);
+    api::common_status!(GreetingPhase, RunToCompletion);
     fn has_intent(&self, intent: &str) -> bool {
         self.intent.as_deref() == Some(intent)
     }
@@ -98,45 +98,47 @@ pub fn decide(input: &Input<'_, Greeting, World>) -> Decision<GreetingStatus, Li
     let deadline = status.deadline_at.get_or_insert(Time(end)).0;
     match status.phase.unwrap_or(Waiting) {
         // The engine keeps a terminal status unchanged.
-        Succeeded => Decision::say(status, Succeeded, Verdict::succeeded("")).release(),
-        Failed => Decision::say(
+        Succeeded => {
+            Decision::status_only(status, Succeeded, Verdict::succeeded("")).remove_finalizer()
+        }
+        Failed => Decision::status_only(
             status,
             Failed,
             Verdict::failed(Reason::DeadlineExceeded, ""),
         )
-        .release(),
+        .remove_finalizer(),
         Waiting if object.metadata.deletion_timestamp.is_some() => {
             let verdict = Verdict::working(Reason::Deleting, "Nothing was written.");
-            Decision::say(status, Waiting, verdict).release()
+            Decision::status_only(status, Waiting, verdict).remove_finalizer()
         }
         Waiting if world.is_open => {
             status.intent = Some(uid);
             let verdict = Verdict::working(Reason::Progressing, "The door is open.");
-            Decision::say(status, Writing, verdict)
+            Decision::status_only(status, Writing, verdict)
         }
         Waiting if now >= deadline => {
             let message = format!("ConfigMap '{door}' did not appear within {patience:?}.");
             let verdict = Verdict::failed(Reason::DeadlineExceeded, message);
-            Decision::say(status, Failed, verdict).release()
+            Decision::status_only(status, Failed, verdict).remove_finalizer()
         }
         Waiting => {
             let message = format!("Waiting for ConfigMap '{door}'; create it.");
             let verdict = Verdict::working(Reason::DependencyNotReady, message);
-            Decision::say(status, Waiting, verdict).wake_at(deadline)
+            Decision::status_only(status, Waiting, verdict).requeue_at(deadline)
         }
         Writing if world.is_written => {
             let verdict = Verdict::succeeded("The line is in the book.");
-            Decision::say(status, Succeeded, verdict).release()
+            Decision::status_only(status, Succeeded, verdict).remove_finalizer()
         }
         Writing => {
             let effect = Effect::External {
                 effect: Line(uid.clone(), line),
-                irreversible: Some(uid),
+                requires_intent: Some(uid),
             };
             let verdict = Verdict::working(Reason::Progressing, "The door is open.");
-            Decision::say(status, Writing, verdict)
+            Decision::status_only(status, Writing, verdict)
                 .with(effect)
-                .wake_at(now)
+                .requeue_at(now)
         }
     }
 }
@@ -149,7 +151,7 @@ pub trait Book: Send + Sync + 'static {
     #[expect(missing_docs, reason = "see the trait")]
     fn has(&self, uid: &str) -> bool;
     #[expect(missing_docs, reason = "see the trait")]
-    fn write(&self, line: &Line) -> Result<(), Fault>;
+    fn write(&self, line: &Line) -> Result<(), ReconcileError>;
 }
 
 /// The kind, with its sources of observation: the cluster's ConfigMaps and the book.
@@ -168,7 +170,11 @@ impl Kind for Hello {
     fn status(object: &Greeting) -> Option<&GreetingStatus> {
         object.status.as_ref()
     }
-    async fn observe(&self, object: &Arc<Greeting>, _now: Timestamp) -> Result<World, Fault> {
+    async fn observe(
+        &self,
+        object: &Arc<Greeting>,
+        _now: Timestamp,
+    ) -> Result<World, ReconcileError> {
         let door = Key {
             namespace: object.namespace(),
             name: object.spec.door.clone(),
@@ -182,7 +188,7 @@ impl Kind for Hello {
     fn decide(input: &Input<'_, Greeting, World>) -> Decision<GreetingStatus, Line> {
         decide(input)
     }
-    async fn perform(&self, _object: &Greeting, effect: &Line) -> Result<(), Fault> {
+    async fn perform(&self, _object: &Greeting, effect: &Line) -> Result<(), ReconcileError> {
         self.1.write(effect)
     }
 }

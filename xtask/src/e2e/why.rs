@@ -29,7 +29,7 @@ const RECORD: &str = "ORCHESTRATOR_RECORD_WORLDS";
 /// Which object is the deepest, for each reason of a run that waits or failed, and of a Tenant that is not
 /// ready or not isolated.
 const DEEPEST: &[(&str, &[&str])] = &[
-    ("AddressRefused", &["Configuration"]),
+    ("AddressNotAllowed", &["Configuration"]),
     (
         "AdmissionDenied",
         &[
@@ -53,12 +53,12 @@ const DEEPEST: &[(&str, &[&str])] = &[
     ("ContextTooLarge", &["TaskRun"]),
     ("CrashLoop", &["Pod"]),
     ("CredentialsInvalid", &["Secret"]),
-    ("CredentialsRefused", &["Secret", "Repository"]),
+    ("AuthenticationFailed", &["Secret", "Repository"]),
     ("DeadlineExceeded", &["Pod"]),
     ("Deleting", &["Job", "Pod", "TaskRun", "DocsRun"]),
     ("Disrupted", &["Node", "Pod"]),
     ("EvidenceLost", &["Job", "Pod"]),
-    ("ForeignPolicy", &["NetworkPolicy"]),
+    ("UnmanagedPolicy", &["NetworkPolicy"]),
     ("HostKeyUnknown", &["Secret", "Repository"]),
     ("ImageNeedsRoot", &["Pod"]),
     ("ImagePullFailed", &["Configuration", "Pod"]),
@@ -82,14 +82,14 @@ const DEEPEST: &[(&str, &[&str])] = &[
     ),
     ("NotVerified", &["Repository"]),
     ("OutputTooLarge", &["Agent", "Pod"]),
-    ("PathBlocked", &["Connection"]),
+    ("DNSUnreachable", &["Connection"]),
     ("PathNotFound", &["DocsRun", "Repository"]),
     ("PoliciesDisabled", &["Tenant"]),
     ("PolicyNotEnforced", &["Connection"]),
     ("ProbeFailed", &["Pod"]),
-    ("ProbesOff", &["Tenant"]),
+    ("ProbesDisabled", &["Tenant"]),
     (
-        "ProofFailed",
+        "IsolationCheckFailed",
         &[
             "Configuration",
             "NetworkPolicy",
@@ -98,10 +98,10 @@ const DEEPEST: &[(&str, &[&str])] = &[
             "ResourceQuota",
         ],
     ),
-    ("ProofPending", &["Pod", "Tenant"]),
+    ("IsolationCheckPending", &["Pod", "Tenant"]),
     ("PublishFailed", &["Repository", "Pod"]),
     ("Publishing", &["Pod", "Repository"]),
-    ("PushRefused", &["Repository"]),
+    ("PushRejected", &["Repository"]),
     ("QuotaExceeded", &["ResourceQuota"]),
     ("Ready", &["Tenant"]),
     ("RepositoryNotFound", &["Repository"]),
@@ -111,7 +111,7 @@ const DEEPEST: &[(&str, &[&str])] = &[
     ("ResultMissing", &["Pod"]),
     ("ResultTooLarge", &["Pod"]),
     ("SecretNotFound", &["Secret"]),
-    ("StepOOM", &["Pod"]),
+    ("OOMKilled", &["Pod"]),
     ("Suspended", &["TaskRun", "DocsRun", "Tenant"]),
     ("TooManyDisruptions", &["Pod", "TaskRun", "DocsRun"]),
     ("Unschedulable", &["Node", "Pod"]),

@@ -110,7 +110,7 @@ fn text(agent: &AgentSpec) -> String {
         "Logs",
         &[
             "What the program writes to its output and error output is its log: `kubectl logs job/NAME`, with `status.jobName` of the \
-             run. **Logs live as long as the Pod**: it goes some time after the end (`keepChildren` of the run, or the operator's \
+             run. **Logs live as long as the Pod**: it goes some time after the end (`childTTL` of the run, or the operator's \
              `cleanup`), and at once when the run is deleted, when the next version of the context takes its place, or when the agent is \
              started again elsewhere. What must stay belongs into the results.".to_owned(),
         ],

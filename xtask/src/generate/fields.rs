@@ -43,7 +43,7 @@ fn kind(
         .and_then(|schema| schema.open_api_v3_schema.as_ref())
         .context("it has no schema")?;
     let root = Node::read("", schema)?;
-    let Shape::Object(fields) = root.shape else {
+    let Lifecycle::Object(fields) = root.shape else {
         bail!("its schema is not that of an object");
     };
     let mut sections = Vec::new();
@@ -87,7 +87,7 @@ fn kind(
 
 /// What a part of a schema says.
 struct Node<'a> {
-    shape: Shape<'a>,
+    shape: Lifecycle<'a>,
     description: &'a str,
     default: Option<&'a JSON>,
     required: &'a [String],
@@ -96,7 +96,7 @@ struct Node<'a> {
 }
 
 /// What kind of value it describes.
-enum Shape<'a> {
+enum Lifecycle<'a> {
     Object(&'a BTreeMap<String, JSONSchemaProps>),
     List(&'a JSONSchemaProps),
     Map(&'a JSONSchemaProps),
@@ -227,19 +227,19 @@ impl<'a> Node<'a> {
             items,
             x_kubernetes_int_or_string,
         ) {
-            (Some("object"), Some(properties), None, None, None) => Shape::Object(properties),
+            (Some("object"), Some(properties), None, None, None) => Lifecycle::Object(properties),
             (
                 Some("object"),
                 None,
                 Some(JSONSchemaPropsOrBool::Schema(values)),
                 None,
                 None,
-            ) => Shape::Map(values),
+            ) => Lifecycle::Map(values),
             (Some("array"), None, None, Some(JSONSchemaPropsOrArray::Schema(items)), None) => {
-                Shape::List(items)
+                Lifecycle::List(items)
             }
-            (None, None, None, None, Some(true)) => Shape::Scalar("integer or string"),
-            (Some(name), None, None, None, None) => Shape::Scalar(scalar(name, format.as_deref())
+            (None, None, None, None, Some(true)) => Lifecycle::Scalar("integer or string"),
+            (Some(name), None, None, None, None) => Lifecycle::Scalar(scalar(name, format.as_deref())
                 .with_context(|| format!("'{path}' has the type '{name}' with the format {format:?}, which this generator cannot describe yet"))?),
             (name, ..) => bail!("'{path}' has the type {name:?} in a form that this generator cannot describe yet"),
         };
@@ -255,10 +255,10 @@ impl<'a> Node<'a> {
     /// The type in a table, and the object that it leads to.
     fn kind(&self, path: &str) -> Result<(String, Option<(String, &'a JSONSchemaProps)>)> {
         Ok(match &self.shape {
-            Shape::Object(_) => (link("object", path), None),
-            Shape::Scalar(name) => ((*name).to_owned(), None),
-            Shape::List(items) => contained("list of", &format!("{path}[]"), items)?,
-            Shape::Map(values) => contained("map of", &format!("{path}.*"), values)?,
+            Lifecycle::Object(_) => (link("object", path), None),
+            Lifecycle::Scalar(name) => ((*name).to_owned(), None),
+            Lifecycle::List(items) => contained("list of", &format!("{path}[]"), items)?,
+            Lifecycle::Map(values) => contained("map of", &format!("{path}.*"), values)?,
         })
     }
 }
@@ -275,12 +275,12 @@ fn contained<'a>(
         "'{path}' has a default, which this generator cannot describe yet"
     );
     Ok(match node.shape {
-        Shape::Object(_) => (
+        Lifecycle::Object(_) => (
             format!("{word} {}", link("object", path)),
             Some((path.to_owned(), schema)),
         ),
-        Shape::Scalar(name) => (format!("{word} {name}"), None),
-        Shape::List(_) | Shape::Map(_) => {
+        Lifecycle::Scalar(name) => (format!("{word} {name}"), None),
+        Lifecycle::List(_) | Lifecycle::Map(_) => {
             bail!("'{path}' nests lists or maps, which this generator cannot describe yet")
         }
     })
@@ -351,7 +351,7 @@ impl Section {
     /// An object and all objects in it.
     fn all(path: &str, schema: &JSONSchemaProps) -> Result<Vec<Self>> {
         let node = Node::read(path, schema)?;
-        let Shape::Object(fields) = node.shape else {
+        let Lifecycle::Object(fields) = node.shape else {
             bail!("'{path}' is not an object");
         };
         let (mut rows, mut below) = (Vec::new(), Vec::new());
@@ -372,9 +372,9 @@ impl Section {
                 cell(inner.description),
             ]);
             match (&inner.shape, content) {
-                (Shape::Object(_), _) => below.extend(Self::all(&path, field)?),
+                (Lifecycle::Object(_), _) => below.extend(Self::all(&path, field)?),
                 (_, Some((path, content))) => below.extend(Self::all(&path, content)?),
-                (Shape::List(_) | Shape::Map(_) | Shape::Scalar(_), None) => {}
+                (Lifecycle::List(_) | Lifecycle::Map(_) | Lifecycle::Scalar(_), None) => {}
             }
         }
         let mut all = vec![Self {
@@ -412,13 +412,13 @@ impl Section {
 /// The rules of a field, and of what it holds where that has no section of its own.
 fn field_rules(path: &str, node: &Node<'_>) -> Result<Vec<String>> {
     let content = match &node.shape {
-        Shape::Object(_) => return Ok(Vec::new()),
-        Shape::Scalar(_) => return Ok(node.rules.clone()),
-        Shape::List(content) | Shape::Map(content) => content,
+        Lifecycle::Object(_) => return Ok(Vec::new()),
+        Lifecycle::Scalar(_) => return Ok(node.rules.clone()),
+        Lifecycle::List(content) | Lifecycle::Map(content) => content,
     };
     let mut rules = node.rules.clone();
     let inner = Node::read(path, content)?;
-    if let Shape::Scalar(_) = inner.shape {
+    if let Lifecycle::Scalar(_) = inner.shape {
         rules.extend(inner.rules.iter().map(|rule| format!("each: {rule}")));
     }
     Ok(rules)

@@ -1,7 +1,7 @@
 //! The reference of reasons, and of phases and conditions.
 
 use api::{
-    Phase, PhaseRow, Progress, Reason, Shape, State, Status, Timestamp, Verdict,
+    CommonStatus, Lifecycle, Phase, PhaseRow, Reason, State, Status, Timestamp, Verdict,
     tasks::{AgentStatus, DocsRunStatus, TaskRunStatus},
     tenants::TenantStatus,
 };
@@ -88,7 +88,7 @@ fn kind<S: Status>(name: &str, states: &[State], own: &[(&str, &str)]) -> String
     text.push_str("\nThe conditions when it is\n\n");
     let rows: Vec<_> = states
         .iter()
-        .map(|state| [format!("{state:?}"), conditions(S::SHAPE, *state)])
+        .map(|state| [format!("{state:?}"), conditions(S::LIFECYCLE, *state)])
         .collect();
     text.push_str(&table(["state", "conditions"], &rows));
     if !own.is_empty() {
@@ -152,15 +152,15 @@ fn arrows<S: Status>(phases: &[PhaseRow<S::Phase>]) -> String {
     text
 }
 
-/// What [`Progress::stand`] makes of a state; asked, not repeated.
-fn conditions(shape: Shape, state: State) -> String {
+/// What [`CommonStatus::apply_verdict`] makes of a state; asked, not repeated.
+fn conditions(shape: Lifecycle, state: State) -> String {
     let verdict = Verdict {
         state,
         reason: Reason::Progressing,
         message: String::new(),
     };
-    let mut progress = Progress::default();
-    progress.stand(shape, &verdict, 1, Timestamp::UNIX_EPOCH);
+    let mut progress = CommonStatus::default();
+    progress.apply_verdict(shape, &verdict, 1, Timestamp::UNIX_EPOCH);
     let said: Vec<String> = progress
         .conditions
         .iter()
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_failed_run_is_finished_and_stalled() {
         assert_eq!(
-            conditions(Shape::Run, State::Failed),
+            conditions(Lifecycle::RunToCompletion, State::Failed),
             "`Succeeded=False`, `Stalled=True`, `Finished=True`"
         );
     }

@@ -256,7 +256,7 @@ pub fn by_user(user: &str) -> MatchCondition {
 /// someone removed the label, by the operator's annotations.
 fn is_tenants(namespace: &str) -> String {
     let key = names::UID;
-    let noted = annotated(namespace, &[names::UID, names::INTENT]);
+    let noted = annotated(namespace, &[names::UID, names::SPEC_HASH]);
     format!(
         "((has({namespace}.metadata.labels) && '{key}' in {namespace}.metadata.labels) || {noted})"
     )

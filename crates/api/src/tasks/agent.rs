@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::run::File;
 use crate::{
-    Progress, Status,
+    CommonStatus, Status,
     pod::{Amount, EnvVar, NamedRef, Resources},
     rules,
 };
@@ -351,7 +351,7 @@ pub struct AgentStatus {
     pub phase: Option<AgentPhase>,
     /// Fields that every kind has.
     #[serde(flatten)]
-    pub progress: Progress,
+    pub progress: CommonStatus,
 }
 
 crate::phases! {

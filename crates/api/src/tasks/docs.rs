@@ -5,8 +5,8 @@ use kube::{CustomResource, KubeSchema, core::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::run::{Evidence, File, KeepChildren, RunPhase, RunPod};
-use crate::{Progress, Status, pod::NamedRef, rules};
+use super::run::{ChildTtl, Evidence, File, RunPhase, RunPod};
+use crate::{CommonStatus, Status, pod::NamedRef, rules};
 
 /// Documentation for a repository, written by an agent without credentials, then pushed and
 /// verified.
@@ -138,8 +138,8 @@ pub struct DocsRunSpec {
 
     /// How long the Job and the ConfigMap are kept after the run has ended. Overrides the
     /// operator's configuration, even if that disables the cleanup.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keep_children: Option<KeepChildren>,
+    #[serde(rename = "childTTL", default, skip_serializing_if = "Option::is_none")]
+    pub child_ttl: Option<ChildTtl>,
 }
 
 fn root() -> String {
@@ -273,7 +273,7 @@ pub struct DocsRunStatus {
     pub result: Option<Evidence>,
     /// Fields that every kind has.
     #[serde(flatten)]
-    pub progress: Progress,
+    pub progress: CommonStatus,
 }
 
 /// Number of files, with some of their names.
@@ -288,7 +288,7 @@ pub struct ChangedFiles {
 }
 
 impl Status for DocsRunStatus {
-    crate::common_status!(RunPhase, Run);
+    crate::common_status!(RunPhase, RunToCompletion);
 
     fn attempt(&self) -> u32 {
         self.attempts

@@ -28,7 +28,7 @@ pub use docs::{
     ChangedFiles, DocsRun, DocsRunSpec, DocsRunStatus, Output, names as docs_names, push_intent,
 };
 pub use run::{
-    Evidence, File, KeepChildren, RunPhase, RunPod, TaskRun, TaskRunSpec, TaskRunStatus, Version,
+    ChildTtl, Evidence, File, RunPhase, RunPod, TaskRun, TaskRunSpec, TaskRunStatus, Version,
     condition, names,
 };
 

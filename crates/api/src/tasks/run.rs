@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::agent::Retry;
-use crate::{Progress, Status, rules};
+use crate::{CommonStatus, Status, rules};
 
 /// One task, run by an agent on versioned files, as a Job.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -128,8 +128,8 @@ pub struct TaskRunSpec {
 
     /// How long Jobs and ConfigMaps are kept after the run has ended. Overrides the operator's
     /// configuration, even if that disables the cleanup.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keep_children: Option<KeepChildren>,
+    #[serde(rename = "childTTL", default, skip_serializing_if = "Option::is_none")]
+    pub child_ttl: Option<ChildTtl>,
 }
 
 /// How long Jobs and ConfigMaps are kept after a run has ended.
@@ -139,7 +139,7 @@ pub struct TaskRunSpec {
     validation = Rule::new("has(self.succeeded) || has(self.failed)")
         .message("must name 'succeeded', 'failed' or both")
 )]
-pub struct KeepChildren {
+pub struct ChildTtl {
     /// Time to keep them after a success, from `0s` to `8760h`. Default: the operator's
     /// configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -248,7 +248,7 @@ pub struct TaskRunStatus {
     pub history: Vec<Version>,
     /// Fields that every kind has.
     #[serde(flatten)]
-    pub progress: Progress,
+    pub progress: CommonStatus,
 }
 
 /// Pod of an attempt.
@@ -347,7 +347,7 @@ crate::phases! {
 }
 
 impl Status for TaskRunStatus {
-    crate::common_status!(RunPhase, Run);
+    crate::common_status!(RunPhase, RunToCompletion);
 
     const EPOCH: Option<&'static str> = Some("spec.contextVersion");
 

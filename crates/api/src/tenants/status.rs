@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Progress, Status, decide::Class};
+use crate::{CommonStatus, Status, decide::ErrorClass};
 
 /// Observed state of a Tenant.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -43,7 +43,7 @@ pub struct TenantStatus {
     pub deadline_at: Option<Time>,
     /// Fields that every kind has.
     #[serde(flatten)]
-    pub progress: Progress,
+    pub progress: CommonStatus,
 }
 
 /// State of a server or a Redis.
@@ -118,11 +118,11 @@ pub struct Used {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Isolated {
-    /// Time of the last completed check. A check with the result `ProofFailed` does not change it,
+    /// Time of the last completed check. A check with the result `IsolationCheckFailed` does not change it,
     /// even if one probe Pod reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_proved_at: Option<Time>,
-    /// Time of the next check, present if the last check could not be completed (`ProofFailed`).
+    /// Time of the next check, present if the last check could not be completed (`IsolationCheckFailed`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Time>,
     /// Result of the check: the reason of the condition `NetworkIsolated` at that time.
@@ -234,7 +234,7 @@ crate::phases! {
 impl Status for TenantStatus {
     crate::common_status!(TenantPhase, LongLived);
 
-    const APART: &'static [&'static str] = &[condition::NETWORK_ISOLATED];
+    const INDEPENDENT_CONDITIONS: &'static [&'static str] = &[condition::NETWORK_ISOLATED];
 
     fn has_intent(&self, intent: &str) -> bool {
         self.intent.as_deref() == Some(intent)
@@ -254,13 +254,13 @@ impl Status for TenantStatus {
 
     /// Returns `Failed` or `Degraded`, unless the Tenant is `Terminating`. While its spec cannot be
     /// applied, or nobody knows whether it was applied, the Tenant is not running.
-    fn phase_in_fault(&self, class: Class) -> Option<TenantPhase> {
+    fn phase_in_fault(&self, class: ErrorClass) -> Option<TenantPhase> {
         let going = self
             .phase
             .filter(|phase| *phase == TenantPhase::Terminating);
         Some(going.unwrap_or(match class {
-            Class::Invalid | Class::Failed => TenantPhase::Failed,
-            Class::Transient | Class::Conflict | Class::Denied | Class::Bug => {
+            ErrorClass::Invalid | ErrorClass::Failed => TenantPhase::Failed,
+            ErrorClass::Transient | ErrorClass::Conflict | ErrorClass::Denied | ErrorClass::Bug => {
                 TenantPhase::Degraded
             }
         }))
@@ -278,16 +278,16 @@ mod tests {
             ..TenantStatus::default()
         };
         for (class, phase) in [
-            (Class::Invalid, TenantPhase::Failed),
-            (Class::Denied, TenantPhase::Degraded),
-            (Class::Transient, TenantPhase::Degraded),
-            (Class::Bug, TenantPhase::Degraded),
+            (ErrorClass::Invalid, TenantPhase::Failed),
+            (ErrorClass::Denied, TenantPhase::Degraded),
+            (ErrorClass::Transient, TenantPhase::Degraded),
+            (ErrorClass::Bug, TenantPhase::Degraded),
         ] {
             assert_eq!(status.phase_in_fault(class), Some(phase), "{class:?}");
         }
         status.phase = Some(TenantPhase::Terminating);
         assert_eq!(
-            status.phase_in_fault(Class::Invalid),
+            status.phase_in_fault(ErrorClass::Invalid),
             Some(TenantPhase::Terminating)
         );
     }

@@ -6,13 +6,13 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Result;
 use api::{
-    Progress, Timestamp,
+    CommonStatus, Timestamp,
     status::{Retry as Waiting, Step},
     tasks::{
-        AgentPhase, AgentSpec, AgentStatus, Amount, Backoff, ChangedFiles, DocsRunSpec,
-        DocsRunStatus, EnvFrom, EnvSource, EnvVar, Evidence, File, KeepChildren, KeyRef, NamedRef,
-        Output, Resources, ResultSpec, Retry, RunPhase, RunPod, TaskRunSpec, TaskRunStatus,
-        Version, Workspace,
+        AgentPhase, AgentSpec, AgentStatus, Amount, Backoff, ChangedFiles, ChildTtl, DocsRunSpec,
+        DocsRunStatus, EnvFrom, EnvSource, EnvVar, Evidence, File, KeyRef, NamedRef, Output,
+        Resources, ResultSpec, Retry, RunPhase, RunPod, TaskRunSpec, TaskRunStatus, Version,
+        Workspace,
     },
 };
 
@@ -164,7 +164,7 @@ pub(crate) fn run_spec() -> TaskRunSpec {
         retry: Some(retry()),
         suspend: true,
         cancel: true,
-        keep_children: Some(KeepChildren {
+        child_ttl: Some(ChildTtl {
             succeeded: Some(Duration::from_secs(60).into()),
             failed: Some(Duration::from_secs(90_000).into()),
         }),
@@ -190,15 +190,15 @@ pub(crate) fn docs_spec() -> DocsRunSpec {
         timeout: Some(Duration::from_secs(1800).into()),
         suspend: true,
         cancel: true,
-        keep_children: Some(KeepChildren {
+        child_ttl: Some(ChildTtl {
             succeeded: Some(Duration::from_secs(60).into()),
             failed: Some(Duration::from_secs(90_000).into()),
         }),
     }
 }
 
-fn progress() -> Result<Progress> {
-    Ok(Progress {
+fn progress() -> Result<CommonStatus> {
+    Ok(CommonStatus {
         observed_generation: 5,
         message: Some("It waits for the ServiceAccount 'writer'.".to_owned()),
         last_updated: Some(time(9)?),
@@ -239,7 +239,7 @@ fn evidence() -> Result<Evidence> {
     Ok(Evidence {
         exit_code: Some(137),
         signal: Some(9),
-        reason: Some("StepOOM".to_owned()),
+        reason: Some("OOMKilled".to_owned()),
         message: Some("It used more than 1Gi.".to_owned()),
         results: map([("commit", "0123abc".to_owned())]),
         image_id: Some("registry.example/agent@sha256:0123".to_owned()),

@@ -293,10 +293,10 @@ async fn valid_specs_are_accepted_and_understood() -> Result<()> {
             ("suspend", json!(true)),
             ("suspend", json!(null)),
             ("cancel", json!(true)),
-            ("keepChildren", json!({ "succeeded": "0s" })),
-            ("keepChildren", json!({ "failed": "8760h" })),
-            ("keepChildren", json!({ "succeeded": "90s", "failed": null })),
-            ("keepChildren", json!(null)),
+            ("childTTL", json!({ "succeeded": "0s" })),
+            ("childTTL", json!({ "failed": "8760h" })),
+            ("childTTL", json!({ "succeeded": "90s", "failed": null })),
+            ("childTTL", json!(null)),
         ] {
             let spec = changed(Kind::TaskRun.least(), &[(field, value)]);
             let made = taken(would_create(&env, Kind::TaskRun, &spec).await?)?;
@@ -332,7 +332,7 @@ async fn valid_changes_are_accepted() -> Result<()> {
             vec![("suspend", json!(true))],
             vec![("cancel", json!(true))],
             vec![("cancel", json!(true)), ("suspend", json!(true))],
-            vec![("keepChildren", json!({ "succeeded": "1h" }))],
+            vec![("childTTL", json!({ "succeeded": "1h" }))],
         ] {
             let spec = changed(second_version(), &changes);
             taken(would_update(&env, run, &stored, &spec).await?)?;
@@ -341,7 +341,7 @@ async fn valid_changes_are_accepted() -> Result<()> {
         let cancelled = taken(create(&env, run, &cancelled).await?)?;
         for changes in [
             vec![],
-            vec![("keepChildren", json!({ "failed": "0s" }))],
+            vec![("childTTL", json!({ "failed": "0s" }))],
             vec![("suspend", json!(true))],
         ] {
             let spec = changed(wrong::cancelled(), &changes);
@@ -359,7 +359,7 @@ async fn valid_changes_are_accepted() -> Result<()> {
             vec![("suspend", json!(true))],
             vec![("cancel", json!(true))],
             vec![("cancel", json!(true)), ("suspend", json!(true))],
-            vec![("keepChildren", json!({ "succeeded": "1h" }))],
+            vec![("childTTL", json!({ "succeeded": "1h" }))],
         ] {
             let spec = changed(docs::whole(), &changes);
             taken(would_update(&env, run, &stored, &spec).await?)?;
@@ -367,7 +367,7 @@ async fn valid_changes_are_accepted() -> Result<()> {
         let cancelled = run.object("cancelled", &docs::cancelled());
         let cancelled = taken(create(&env, run, &cancelled).await?)?;
         for changes in [
-            vec![("keepChildren", json!({ "failed": "0s" }))],
+            vec![("childTTL", json!({ "failed": "0s" }))],
             vec![("suspend", json!(true))],
             vec![("timeout", json!("5m"))],
         ] {

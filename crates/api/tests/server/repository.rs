@@ -149,10 +149,7 @@ fn valid() -> Vec<(&'static str, Value)> {
         ("timeout", json!(null)),
         ("suspend", json!(true)),
         ("cancel", json!(true)),
-        (
-            "keepChildren",
-            json!({ "succeeded": "0s", "failed": "8760h" }),
-        ),
+        ("childTTL", json!({ "succeeded": "0s", "failed": "8760h" })),
     ]);
     all
 }

@@ -35,7 +35,7 @@ const TASK_RUN: &[(&str, &str)] = &[
 /// Fields of a TaskRun that the seed does not have. Fields below them are not listed.
 const TASK_RUN_ADDED: &[&str] = &[
     "spec.cancel",
-    "spec.keepChildren",
+    "spec.childTTL",
     "spec.retry",
     "spec.suspend",
     "spec.timeout",

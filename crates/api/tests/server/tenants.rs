@@ -523,9 +523,9 @@ async fn the_operator_writes_where_tenants_are_and_nowhere_else() -> Result<()> 
         let mark = json!({ names::UID: "u", names::KIND: "Tenant" });
         let places = [
             place(&env, "ours", mark.clone(), json!({})).await?,
-            place(&env, "stripped", json!({}), json!({ names::INTENT: "0123" })).await?,
+            place(&env, "stripped", json!({}), json!({ names::SPEC_HASH: "0123" })).await?,
             place(&env, "offered", json!({}), json!({ names::ADOPT: "shop" })).await?,
-            place(&env, "left", json!({}), json!({ names::RETAINED_FROM: "shop", names::INTENT: "0123" })).await?,
+            place(&env, "left", json!({}), json!({ names::RETAINED_FROM: "shop", names::SPEC_HASH: "0123" })).await?,
             place(&env, "else", json!({ names::NAME: "shop" }), json!({})).await?,
         ];
         let [ours, stripped, offered, left, other] = &places;

@@ -209,11 +209,11 @@ pub(crate) fn runs() -> Vec<Wrong> {
 
         "suspend as text": suspend = "yes" => "spec.suspend", "must be of type boolean";
         "cancel as a number": cancel = 1 => "spec.cancel", "must be of type boolean";
-        "children kept for nothing": keepChildren = {} => "spec.keepChildren", "must name 'succeeded', 'failed' or both";
-        "children kept for nulls": keepChildren = { "succeeded": null } => "spec.keepChildren", "must name 'succeeded', 'failed' or both";
-        "children kept for a negative time": keepChildren = { "failed": "-1s" } => "spec.keepChildren.failed", YEAR;
-        "children kept for more than a year": keepChildren = { "succeeded": "8761h" } => "spec.keepChildren.succeeded", YEAR;
-        "children kept for days": keepChildren = { "failed": "7d" } => "spec.keepChildren.failed", YEAR;
+        "children kept for nothing": childTTL = {} => "spec.childTTL", "must name 'succeeded', 'failed' or both";
+        "children kept for nulls": childTTL = { "succeeded": null } => "spec.childTTL", "must name 'succeeded', 'failed' or both";
+        "children kept for a negative time": childTTL = { "failed": "-1s" } => "spec.childTTL.failed", YEAR;
+        "children kept for more than a year": childTTL = { "succeeded": "8761h" } => "spec.childTTL.succeeded", YEAR;
+        "children kept for days": childTTL = { "failed": "7d" } => "spec.childTTL.failed", YEAR;
     }
 }
 
@@ -270,8 +270,8 @@ pub(crate) fn unknown_fields() -> Vec<(Kind, Value, &'static str)> {
         (Kind::TaskRun, run("agent", json!("writer")), "spec.agent"),
         (
             Kind::TaskRun,
-            run("keepChildren", json!({ "succeded": "1h" })),
-            "spec.keepChildren.succeded",
+            run("childTTL", json!({ "succeded": "1h" })),
+            "spec.childTTL.succeded",
         ),
         (Kind::DocsRun, docs("branch", json!("main")), "spec.branch"),
         (

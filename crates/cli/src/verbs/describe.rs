@@ -3,7 +3,7 @@
 use actions::Request;
 use api::{
     Timestamp,
-    status::Progress,
+    status::CommonStatus,
     tasks::Agent,
     tenants::{Tenant, TenantStatus},
 };
@@ -366,7 +366,7 @@ impl Page {
         fields
     }
 
-    fn timeline(self, progress: &Progress) -> String {
+    fn timeline(self, progress: &CommonStatus) -> String {
         if progress.steps.is_empty() {
             return String::new();
         }
@@ -409,7 +409,7 @@ impl Page {
         self.table("Earlier versions", &table)
     }
 
-    fn conditions(self, progress: &Progress) -> String {
+    fn conditions(self, progress: &CommonStatus) -> String {
         let mut table = Table::new(vec!["TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"]);
         for condition in &progress.conditions {
             let since = Some(condition.last_transition_time.0);
@@ -454,7 +454,7 @@ impl Page {
 }
 
 /// Returns a reference instead of the main message, which is already at the top of the page.
-fn repeated<'a>(message: &'a str, progress: &Progress) -> &'a str {
+fn repeated<'a>(message: &'a str, progress: &CommonStatus) -> &'a str {
     if progress.message.as_deref() == Some(message) {
         "(as above)"
     } else {

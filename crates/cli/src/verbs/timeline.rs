@@ -2,7 +2,7 @@
 
 use api::{
     Timestamp,
-    status::{Progress, Step},
+    status::{CommonStatus, Step},
     tenants::Tenant,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -29,7 +29,7 @@ pub(crate) struct Shown<'a> {
     name: String,
     version: Option<i64>,
     standing: Standing,
-    progress: Option<&'a Progress>,
+    progress: Option<&'a CommonStatus>,
     /// The deadline of an unfinished object.
     deadline: Option<&'a Time>,
 }

@@ -554,7 +554,7 @@ mod tests {
             ),
             (vec![Event::InitApply(done("Succeeded"))], 0),
             (
-                vec![Event::InitApply(going()), Event::Apply(done("StepOOM"))],
+                vec![Event::InitApply(going()), Event::Apply(done("OOMKilled"))],
                 1,
             ),
             (vec![Event::Apply(done("Cancelled"))], 4),

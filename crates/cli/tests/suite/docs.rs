@@ -78,12 +78,12 @@ async fn documentation_is_submitted_once_and_read() -> Result<()> {
         record(
             &env,
             "guide",
-            going("CredentialsRefused", "the server answered 401"),
+            going("AuthenticationFailed", "the server answered 401"),
         )
         .await?;
         orc.run("get docs")
             .await?
-            .expect(0, &["BRANCH", "guide   Pending   CredentialsRefused"]);
+            .expect(0, &["BRANCH", "guide   Pending   AuthenticationFailed"]);
         let name = orc.run("get odr -o name").await?.expect(0, &[]);
         assert_eq!(name.out, "docsrun.orchestrator.io/guide\n");
         orc.run("get docsruns guide -o yaml")
@@ -93,7 +93,7 @@ async fn documentation_is_submitted_once_and_read() -> Result<()> {
             0,
             &[
                 "BLOCKED",
-                "Secret git [CredentialsRefused]",
+                "Secret git [AuthenticationFailed]",
                 "kubectl describe secret git",
             ],
         );

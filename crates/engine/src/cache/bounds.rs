@@ -16,29 +16,29 @@ impl Bounds {
     /// Returns the keys to remove after an object with these index keys was stored.
     pub(super) fn exceeding<T>(&self, state: &State<T>, words: &[String]) -> Vec<Key> {
         let mut gone = Vec::new();
-        for word in words {
-            let slots: Vec<(u64, &Key)> = state
-                .slots_of(word)
-                .map(|(key, slot)| (slot.version, key))
+        for index_key in words {
+            let entries: Vec<(u64, &Key)> = state
+                .entries_of(index_key)
+                .map(|(key, entry)| (entry.version, key))
                 .collect();
-            let excess = slots.len().saturating_sub(self.per_word);
-            gone.extend(oldest(slots, excess));
+            let excess = entries.len().saturating_sub(self.per_word);
+            gone.extend(oldest(entries, excess));
         }
-        if gone.is_empty() && state.slots.len() > self.total {
-            let slots = state.slots.iter();
-            let slots = slots.map(|(key, slot)| (slot.version, key)).collect();
+        if gone.is_empty() && state.entries.len() > self.total {
+            let entries = state.entries.iter();
+            let entries = entries.map(|(key, entry)| (entry.version, key)).collect();
             // Remove several at once, because each removal visits all objects.
-            gone = oldest(slots, (self.total / 10).max(1));
+            gone = oldest(entries, (self.total / 10).max(1));
         }
         gone
     }
 }
 
-fn oldest(mut slots: Vec<(u64, &Key)>, count: usize) -> Vec<Key> {
+fn oldest(mut entries: Vec<(u64, &Key)>, count: usize) -> Vec<Key> {
     if count == 0 {
         return Vec::new();
     }
-    slots.sort_unstable();
-    let keys = slots.into_iter().take(count);
+    entries.sort_unstable();
+    let keys = entries.into_iter().take(count);
     keys.map(|(_, key)| key.clone()).collect()
 }

@@ -1,4 +1,4 @@
-//! Index keys (`word` in the code) by which objects are found.
+//! The index: keys by which objects are found.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -18,8 +18,8 @@ enum Keys {
 
 impl Index {
     /// Returns the object keys under an index key, in order.
-    pub(super) fn keys(&self, word: &str) -> impl Iterator<Item = &Key> {
-        let (one, several) = match self.0.get(word) {
+    pub(super) fn keys(&self, index_key: &str) -> impl Iterator<Item = &Key> {
+        let (one, several) = match self.0.get(index_key) {
             Some(Keys::One(key)) => (Some(key), None),
             Some(Keys::Several(keys)) => (None, Some(keys)),
             None => (None, None),
@@ -29,10 +29,11 @@ impl Index {
     }
 
     pub(super) fn add(&mut self, words: &[String], key: &Key) {
-        for word in words {
-            match self.0.get_mut(word.as_str()) {
+        for index_key in words {
+            match self.0.get_mut(index_key.as_str()) {
                 None => {
-                    self.0.insert(word.as_str().into(), Keys::One(key.clone()));
+                    self.0
+                        .insert(index_key.as_str().into(), Keys::One(key.clone()));
                 }
                 Some(Keys::Several(keys)) => {
                     keys.insert(key.clone());
@@ -44,8 +45,8 @@ impl Index {
     }
 
     pub(super) fn remove(&mut self, words: &[String], key: &Key) {
-        for word in words {
-            let is_empty = match self.0.get_mut(word.as_str()) {
+        for index_key in words {
+            let is_empty = match self.0.get_mut(index_key.as_str()) {
                 Some(Keys::One(known)) => known == key,
                 Some(Keys::Several(keys)) => {
                     keys.remove(key);
@@ -54,7 +55,7 @@ impl Index {
                 None => false,
             };
             if is_empty {
-                self.0.remove(word.as_str());
+                self.0.remove(index_key.as_str());
             }
         }
     }

@@ -19,12 +19,12 @@ fn get(cache: &Cache<String>, name: &str) -> Option<String> {
 #[test]
 fn an_older_event_does_not_undo_an_own_write() {
     let cache = cache();
-    cache.seen(identity("a", "1", 5), "five".into(), 1);
-    cache.written(identity("a", "1", 8), "eight".into());
-    cache.seen(identity("a", "1", 7), "seven".into(), 1);
+    cache.on_applied(identity("a", "1", 5), "five".into(), 1);
+    cache.on_own_write(identity("a", "1", 8), "eight".into());
+    cache.on_applied(identity("a", "1", 7), "seven".into(), 1);
     assert_eq!(get(&cache, "a").as_deref(), Some("eight"));
-    assert!(cache.find("five").is_empty());
-    assert_eq!(cache.find("eight").len(), 1);
+    assert!(cache.by_index("five").is_empty());
+    assert_eq!(cache.by_index("eight").len(), 1);
 }
 
 /// `retained/watch-statefulsets=stale-2500`: a Tenant released an object, and its successor adopted it.
@@ -32,43 +32,43 @@ fn an_older_event_does_not_undo_an_own_write() {
 #[test]
 fn a_label_that_was_lost_before_our_write_gave_it_back_takes_nothing() {
     let cache = cache();
-    cache.seen(identity("a", "1", 5), "ours".into(), 1);
-    cache.written(identity("a", "1", 6), "left".into());
-    cache.written(identity("a", "1", 8), "taken back".into());
-    cache.gone(&identity("a", "1", 6));
+    cache.on_applied(identity("a", "1", 5), "ours".into(), 1);
+    cache.on_own_write(identity("a", "1", 6), "left".into());
+    cache.on_own_write(identity("a", "1", 8), "taken back".into());
+    cache.on_deleted(&identity("a", "1", 6));
     assert_eq!(get(&cache, "a").as_deref(), Some("taken back"));
-    cache.seen(identity("a", "1", 8), "taken back".into(), 1);
-    cache.gone(&identity("a", "1", 9));
+    cache.on_applied(identity("a", "1", 8), "taken back".into(), 1);
+    cache.on_deleted(&identity("a", "1", 9));
     assert_eq!(get(&cache, "a"), None, "this one is later");
 }
 
 #[test]
 fn a_label_that_our_last_write_took_away_takes_the_object() {
     let cache = cache();
-    cache.seen(identity("a", "1", 5), "ours".into(), 1);
-    cache.written(identity("a", "1", 6), "left".into());
-    cache.gone(&identity("a", "1", 6));
+    cache.on_applied(identity("a", "1", 5), "ours".into(), 1);
+    cache.on_own_write(identity("a", "1", 6), "left".into());
+    cache.on_deleted(&identity("a", "1", 6));
     assert_eq!(get(&cache, "a"), None);
 }
 
 #[test]
 fn an_answer_that_comes_after_the_deletion_brings_nothing_back() {
     let cache = cache();
-    cache.seen(identity("a", "1", 5), "five".into(), 1);
-    cache.gone(&identity("a", "1", 9));
-    cache.written(identity("a", "1", 6), "six".into());
+    cache.on_applied(identity("a", "1", 5), "five".into(), 1);
+    cache.on_deleted(&identity("a", "1", 9));
+    cache.on_own_write(identity("a", "1", 6), "six".into());
     assert_eq!(get(&cache, "a"), None);
 }
 
 #[test]
 fn an_answer_that_comes_after_another_of_the_name_brings_nothing_back() {
     let cache = cache();
-    cache.seen(identity("a", "1", 5), "one".into(), 1);
-    cache.gone(&identity("a", "1", 9));
-    cache.seen(identity("a", "2", 12), "two".into(), 1);
-    cache.written(identity("a", "1", 9), "one, let go".into());
+    cache.on_applied(identity("a", "1", 5), "one".into(), 1);
+    cache.on_deleted(&identity("a", "1", 9));
+    cache.on_applied(identity("a", "2", 12), "two".into(), 1);
+    cache.on_own_write(identity("a", "1", 9), "one, let go".into());
     assert_eq!(get(&cache, "a").as_deref(), Some("two"));
-    cache.written(identity("a", "3", 20), "three".into());
+    cache.on_own_write(identity("a", "3", 20), "three".into());
     assert_eq!(get(&cache, "a").as_deref(), Some("three"), "newer is newer");
 }
 
@@ -80,12 +80,12 @@ fn a_newer_event_of_another_namespace_does_not_hide_our_write() {
         uid: "9".into(),
         version: 50,
     };
-    cache.seen(elsewhere, "x".into(), 1);
-    cache.written(identity("a", "1", 40), "forty".into());
+    cache.on_applied(elsewhere, "x".into(), 1);
+    cache.on_own_write(identity("a", "1", 40), "forty".into());
     assert_eq!(get(&cache, "a").as_deref(), Some("forty"));
     cache.removed(&Key::new("n", "a"), "1");
-    cache.listed(Some("m"), 2, &HashSet::new());
-    cache.seen(identity("a", "1", 41), "late".into(), 1);
+    cache.finish_relist(Some("m"), 2, &HashSet::new());
+    cache.on_applied(identity("a", "1", 41), "late".into(), 1);
     assert_eq!(
         get(&cache, "a"),
         None,
@@ -96,9 +96,9 @@ fn a_newer_event_of_another_namespace_does_not_hide_our_write() {
 #[test]
 fn a_name_that_is_used_again_is_another_object() {
     let cache = cache();
-    cache.seen(identity("a", "1", 5), "one".into(), 1);
-    cache.seen(identity("a", "2", 9), "two".into(), 1);
-    cache.gone(&identity("a", "1", 8));
+    cache.on_applied(identity("a", "1", 5), "one".into(), 1);
+    cache.on_applied(identity("a", "2", 9), "two".into(), 1);
+    cache.on_deleted(&identity("a", "1", 8));
     assert_eq!(
         get(&cache, "a").as_deref(),
         Some("two"),
@@ -109,50 +109,50 @@ fn a_name_that_is_used_again_is_another_object() {
 #[test]
 fn what_we_deleted_does_not_come_back_by_an_older_event() {
     let cache = cache();
-    cache.seen(identity("a", "1", 5), "five".into(), 1);
+    cache.on_applied(identity("a", "1", 5), "five".into(), 1);
     cache.removed(&Key::new("n", "a"), "1");
-    cache.seen(identity("a", "1", 6), "six".into(), 1);
+    cache.on_applied(identity("a", "1", 6), "six".into(), 1);
     assert_eq!(get(&cache, "a"), None);
-    cache.gone(&identity("a", "1", 7));
-    cache.seen(identity("a", "2", 8), "new".into(), 1);
+    cache.on_deleted(&identity("a", "1", 7));
+    cache.on_applied(identity("a", "2", 8), "new".into(), 1);
     assert_eq!(get(&cache, "a").as_deref(), Some("new"));
 }
 
 #[test]
 fn a_listing_removes_what_it_did_not_see_but_not_what_was_written_meanwhile() {
     let cache = cache();
-    cache.seen(identity("a", "1", 5), "a".into(), 1);
-    cache.seen(identity("b", "2", 6), "b".into(), 1);
-    cache.listing(2);
-    cache.written(identity("c", "3", 20), "c".into());
-    cache.seen(identity("a", "1", 5), "a".into(), 2);
-    cache.listed(Some("n"), 2, &HashSet::new());
+    cache.on_applied(identity("a", "1", 5), "a".into(), 1);
+    cache.on_applied(identity("b", "2", 6), "b".into(), 1);
+    cache.begin_relist(2);
+    cache.on_own_write(identity("c", "3", 20), "c".into());
+    cache.on_applied(identity("a", "1", 5), "a".into(), 2);
+    cache.finish_relist(Some("n"), 2, &HashSet::new());
     assert_eq!(get(&cache, "a").as_deref(), Some("a"));
     assert_eq!(get(&cache, "b"), None);
     assert_eq!(get(&cache, "c").as_deref(), Some("c"));
-    cache.listed(Some("other"), 3, &HashSet::new());
+    cache.finish_relist(Some("other"), 3, &HashSet::new());
     assert_eq!(
         cache.len(),
         2,
         "another namespace's listing says nothing about this one"
     );
-    cache.listed(None, 4, &HashSet::new());
+    cache.finish_relist(None, 4, &HashSet::new());
     assert!(cache.is_empty());
 }
 
 #[test]
 fn what_we_wrote_is_no_ghost_after_it_was_listed_or_overtaken() {
     let cache = cache();
-    cache.written(identity("c", "3", 20), "c".into());
-    cache.seen(identity("c", "3", 20), "c".into(), 1);
-    cache.seen(identity("d", "4", 30), "d".into(), 2);
-    cache.listed(None, 2, &HashSet::new());
+    cache.on_own_write(identity("c", "3", 20), "c".into());
+    cache.on_applied(identity("c", "3", 20), "c".into(), 1);
+    cache.on_applied(identity("d", "4", 30), "d".into(), 2);
+    cache.finish_relist(None, 2, &HashSet::new());
     assert_eq!(get(&cache, "c"), None, "listed once, then missing");
 
-    cache.listing(3);
-    cache.written(identity("e", "5", 40), "e".into());
-    cache.seen(identity("d", "4", 50), "d".into(), 3);
-    cache.listed(None, 3, &HashSet::new());
+    cache.begin_relist(3);
+    cache.on_own_write(identity("e", "5", 40), "e".into());
+    cache.on_applied(identity("d", "4", 50), "d".into(), 3);
+    cache.finish_relist(None, 3, &HashSet::new());
     assert_eq!(
         get(&cache, "e"),
         None,
@@ -166,13 +166,13 @@ fn what_we_wrote_is_no_ghost_after_it_was_listed_or_overtaken() {
 #[test]
 fn what_we_wrote_before_a_listing_and_it_does_not_show_is_gone() {
     let cache = cache();
-    cache.listing(1);
-    cache.seen(identity("a", "1", 5), "a".into(), 1);
-    cache.written(identity("c", "3", 20), "c".into());
-    cache.written(identity("c", "3", 30), "c, in deletion".into());
-    cache.listing(2);
-    cache.seen(identity("a", "1", 5), "a".into(), 2);
-    cache.listed(None, 2, &HashSet::new());
+    cache.begin_relist(1);
+    cache.on_applied(identity("a", "1", 5), "a".into(), 1);
+    cache.on_own_write(identity("c", "3", 20), "c".into());
+    cache.on_own_write(identity("c", "3", 30), "c, in deletion".into());
+    cache.begin_relist(2);
+    cache.on_applied(identity("a", "1", 5), "a".into(), 2);
+    cache.finish_relist(None, 2, &HashSet::new());
     assert_eq!(get(&cache, "c"), None);
 }
 
@@ -180,14 +180,14 @@ fn what_we_wrote_before_a_listing_and_it_does_not_show_is_gone() {
 fn what_we_made_again_during_a_listing_is_not_taken_for_the_old_one() {
     for is_seen in [true, false] {
         let cache = cache();
-        cache.listing(1);
-        cache.written(identity("c", "3", 20), "c".into());
+        cache.begin_relist(1);
+        cache.on_own_write(identity("c", "3", 20), "c".into());
         if is_seen {
-            cache.seen(identity("c", "3", 20), "c".into(), 1);
+            cache.on_applied(identity("c", "3", 20), "c".into(), 1);
         }
-        cache.listing(2);
-        cache.written(identity("c", "4", 40), "again".into());
-        cache.listed(None, 2, &HashSet::new());
+        cache.begin_relist(2);
+        cache.on_own_write(identity("c", "4", 40), "again".into());
+        cache.finish_relist(None, 2, &HashSet::new());
         assert_eq!(get(&cache, "c").as_deref(), Some("again"), "{is_seen}");
     }
 }
@@ -203,11 +203,11 @@ fn listeners_hear_each_change_once() {
             change.new.map(|text| (**text).clone()),
         ));
     });
-    cache.seen(identity("a", "1", 5), "five".into(), 1);
-    cache.seen(identity("a", "1", 5), "five".into(), 2);
-    cache.seen(identity("a", "1", 6), "six".into(), 2);
-    cache.gone(&identity("a", "1", 7));
-    cache.gone(&identity("a", "1", 7));
+    cache.on_applied(identity("a", "1", 5), "five".into(), 1);
+    cache.on_applied(identity("a", "1", 5), "five".into(), 2);
+    cache.on_applied(identity("a", "1", 6), "six".into(), 2);
+    cache.on_deleted(&identity("a", "1", 7));
+    cache.on_deleted(&identity("a", "1", 7));
     let five = || Some("five".to_owned());
     let six = || Some("six".to_owned());
     assert_eq!(
@@ -219,18 +219,18 @@ fn listeners_hear_each_change_once() {
 #[test]
 fn an_object_that_cannot_be_read_replaces_what_was_known() {
     let cache = cache();
-    cache.seen(identity("a", "1", 5), "five".into(), 1);
-    let poison = Poison {
+    cache.on_applied(identity("a", "1", 5), "five".into(), 1);
+    let invalid = InvalidObject {
         uid: "1".into(),
         version: "6".into(),
         generation: 2,
         error: "no".into(),
     };
-    cache.poisoned_by(&Key::new("n", "a"), poison.clone());
+    cache.on_invalid(&Key::new("n", "a"), invalid.clone());
     assert_eq!(get(&cache, "a"), None);
-    assert_eq!(cache.poison(&Key::new("n", "a")), Some(poison));
-    cache.seen(identity("a", "1", 7), "seven".into(), 1);
-    assert_eq!(cache.poison(&Key::new("n", "a")), None);
+    assert_eq!(cache.invalid(&Key::new("n", "a")), Some(invalid));
+    cache.on_applied(identity("a", "1", 7), "seven".into(), 1);
+    assert_eq!(cache.invalid(&Key::new("n", "a")), None);
 }
 
 #[test]
@@ -245,20 +245,20 @@ fn an_object_at_rest_is_packed_and_read_back() {
             change.new.map(|text| (**text).clone()),
         ));
     });
-    cache.seen(identity("a", "1", 5), "works".into(), 1);
-    cache.seen(identity("b", "2", 6), "works".into(), 1);
-    cache.seen(identity("a", "1", 7), "over".into(), 1);
+    cache.on_applied(identity("a", "1", 5), "works".into(), 1);
+    cache.on_applied(identity("b", "2", 6), "works".into(), 1);
+    cache.on_applied(identity("a", "1", 7), "over".into(), 1);
     assert_eq!(get(&cache, "a").as_deref(), Some("over"));
-    assert_eq!(cache.find("over").len(), 1);
+    assert_eq!(cache.by_index("over").len(), 1);
     assert_eq!(cache.keys_of("over"), [Key::new("n", "a")]);
     assert!(cache.active_keys_of("over").is_empty());
     assert_eq!(cache.active_keys_of("works"), [Key::new("n", "b")]);
     assert_eq!(cache.fold_active(0, |count, _| count + 1), 1);
     assert_eq!(cache.len(), 2);
     // For the index, and for listeners of the next change, it is the same object.
-    cache.seen(identity("a", "1", 9), "over, labelled".into(), 1);
+    cache.on_applied(identity("a", "1", 9), "over, labelled".into(), 1);
     assert!(cache.keys_of("over").is_empty());
-    cache.gone(&identity("a", "1", 10));
+    cache.on_deleted(&identity("a", "1", 10));
     assert!(cache.keys_of("over, labelled").is_empty());
     let text = |text: &str| Some(text.to_owned());
     let expected = [
@@ -278,7 +278,7 @@ fn a_bounded_cache_keeps_the_newest_objects() {
     });
     for version in 1..=100 {
         let name = format!("one-{version}");
-        cache.seen(identity(&name, &name, version), "same".into(), 1);
+        cache.on_applied(identity(&name, &name, version), "same".into(), 1);
     }
     let kept: Vec<String> = cache
         .keys_of("same")
@@ -288,7 +288,7 @@ fn a_bounded_cache_keeps_the_newest_objects() {
     assert_eq!(kept, ["one-100", "one-98", "one-99"]);
     for version in 101..=1000 {
         let name = format!("one-{version}");
-        cache.seen(identity(&name, &name, version), name.clone(), 1);
+        cache.on_applied(identity(&name, &name, version), name.clone(), 1);
         assert!(cache.len() <= 20);
     }
     assert!(cache.keys_of("same").is_empty(), "these were the oldest");

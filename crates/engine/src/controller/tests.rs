@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use api::{
     Reason, Status, Timestamp, Verdict,
-    decide::{Decision, Effect, Fault, Input, Manifest, ResourceType, Target},
+    decide::{Decision, Effect, Input, Manifest, ReconcileError, ResourceType, Target},
 };
 use http::{Request, Response};
 use kube::{Client, CustomResource, client::Body};
@@ -29,7 +29,7 @@ use super::*;
 use crate::{
     cache::Identity,
     health::Health,
-    watch::{Hub, Scope, Watch},
+    watch::{Scope, Watch, WatchManager},
 };
 
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -51,7 +51,7 @@ struct ToyStatus {
     #[serde(default)]
     phase: Option<ToyPhase>,
     #[serde(flatten)]
-    progress: api::Progress,
+    progress: api::CommonStatus,
 }
 
 api::phases! {
@@ -63,7 +63,7 @@ api::phases! {
 }
 
 impl Status for ToyStatus {
-    api::common_status!(ToyPhase, Run);
+    api::common_status!(ToyPhase, RunToCompletion);
 }
 
 /// A kind that records its reconciliations, with their times.
@@ -87,7 +87,7 @@ impl Kind for Arc<ToyKind> {
         object.status.as_ref()
     }
 
-    async fn observe(&self, object: &Arc<Toy>, _now: Timestamp) -> Result<(), Fault> {
+    async fn observe(&self, object: &Arc<Toy>, _now: Timestamp) -> Result<(), ReconcileError> {
         self.looks
             .lock()
             .unwrap()
@@ -101,12 +101,28 @@ impl Kind for Arc<ToyKind> {
                 self.crowd.fetch_sub(1, Ordering::SeqCst);
                 Ok(())
             }
-            "transient" => Err(Fault::new(Class::Transient, Reason::ApiUnavailable, "away")),
-            "conflict" => Err(Fault::new(Class::Conflict, Reason::Progressing, "met")),
-            "invalid" => Err(Fault::new(Class::Invalid, Reason::InvalidChild, "wrong")),
-            "failed" => Err(Fault::new(Class::Failed, Reason::NotReady, "broke")),
-            "denied" => Err(Fault::new(
-                Class::Denied,
+            "transient" => Err(ReconcileError::new(
+                ErrorClass::Transient,
+                Reason::ApiUnavailable,
+                "away",
+            )),
+            "conflict" => Err(ReconcileError::new(
+                ErrorClass::Conflict,
+                Reason::Progressing,
+                "met",
+            )),
+            "invalid" => Err(ReconcileError::new(
+                ErrorClass::Invalid,
+                Reason::InvalidChild,
+                "wrong",
+            )),
+            "failed" => Err(ReconcileError::new(
+                ErrorClass::Failed,
+                Reason::NotReady,
+                "broke",
+            )),
+            "denied" => Err(ReconcileError::new(
+                ErrorClass::Denied,
                 Reason::QuotaExceeded,
                 "quota 'q' is full",
             )),
@@ -120,35 +136,35 @@ impl Kind for Arc<ToyKind> {
         match input.object.spec.act.as_str() {
             "panic" => panic!("a toy broke"),
             "irreversible" => {
-                Decision::say(status, ToyPhase::Playing, verdict).with(Effect::External {
+                Decision::status_only(status, ToyPhase::Playing, verdict).with(Effect::External {
                     effect: "push",
-                    irreversible: Some("intent".to_owned()),
+                    requires_intent: Some("intent".to_owned()),
                 })
             }
-            "unannounced" => Decision::say(status, ToyPhase::Playing, verdict).with(
-                Effect::Delete(target("data").irreversible("delete data".to_owned())),
+            "unannounced" => Decision::status_only(status, ToyPhase::Playing, verdict).with(
+                Effect::Delete(target("data").requires_intent("delete data".to_owned())),
             ),
-            "refused" => Decision::say(status, ToyPhase::Playing, verdict).with(Effect::Ensure(
-                Box::new(child(ResourceType::CONFIG_MAP, "forbidden")),
-            )),
+            "refused" => Decision::status_only(status, ToyPhase::Playing, verdict).with(
+                Effect::Ensure(Box::new(child(ResourceType::CONFIG_MAP, "forbidden"))),
+            ),
             "effects" => {
-                let mut decision = Decision::say(status, ToyPhase::Playing, verdict);
+                let mut decision = Decision::status_only(status, ToyPhase::Playing, verdict);
                 decision.effects = logs::effects();
                 decision
             }
             "bounds" => {
-                let mut decision = Decision::say(status, ToyPhase::Playing, verdict);
+                let mut decision = Decision::status_only(status, ToyPhase::Playing, verdict);
                 decision.effects = records::bounds();
                 decision
             }
-            "over" => Decision::say(
+            "over" => Decision::status_only(
                 status,
                 ToyPhase::Broken,
                 Verdict::failed(Reason::NonZeroExit, "broken"),
             )
-            .release()
+            .remove_finalizer()
             .with(Effect::Delete(target("forbidden"))),
-            "illegal" => Decision::say(
+            "illegal" => Decision::status_only(
                 status,
                 ToyPhase::Playing,
                 Verdict::working(Reason::Progressing, ""),
@@ -156,21 +172,21 @@ impl Kind for Arc<ToyKind> {
             "absent" | "endless" => {
                 let is_asking = !input.confirmed || input.object.spec.act == "endless";
                 let verdict = Verdict::working(Reason::Progressing, "it is really absent");
-                let mut decision = Decision::say(status, ToyPhase::Playing, verdict);
+                let mut decision = Decision::status_only(status, ToyPhase::Playing, verdict);
                 decision.confirm = confirming::reads().filter(|_| is_asking).collect();
                 decision
             }
-            "contradiction" => Decision::say(status, ToyPhase::Broken, verdict),
+            "contradiction" => Decision::status_only(status, ToyPhase::Broken, verdict),
             "unhurried" => {
-                let mut decision = Decision::say(status, ToyPhase::Playing, verdict);
-                decision.record_at = Some("2030-01-01T00:00:10Z".parse().unwrap());
+                let mut decision = Decision::status_only(status, ToyPhase::Playing, verdict);
+                decision.defer_status_until = Some("2030-01-01T00:00:10Z".parse().unwrap());
                 decision
             }
-            _ => Decision::say(status, ToyPhase::Playing, verdict),
+            _ => Decision::status_only(status, ToyPhase::Playing, verdict),
         }
     }
 
-    async fn perform(&self, _object: &Toy, _effect: &&'static str) -> Result<(), Fault> {
+    async fn perform(&self, _object: &Toy, _effect: &&'static str) -> Result<(), ReconcileError> {
         panic!("must not be performed")
     }
 }
@@ -190,7 +206,7 @@ fn target(name: &str) -> Target {
         name: name.to_owned(),
         uid: "uid".to_owned(),
         version: None,
-        irreversible: None,
+        requires_intent: None,
     }
 }
 
@@ -313,16 +329,17 @@ fn room_with(toys: &[&str], change: impl FnOnce(&mut Context)) -> Room {
     let server = Server::default();
     let client = server.client();
     let (metrics, health) = (Metrics::default(), Health::default());
-    let mut hub = Hub::new(client.clone(), metrics.clone(), health.clone(), Scope::All);
+    let mut watches =
+        WatchManager::new(client.clone(), metrics.clone(), health.clone(), Scope::All);
     let watch = Watch::<Toy, Toy> {
         labels: None,
         fields: None,
-        thin: Arc::new(|toy, _| toy),
+        transform: Arc::new(|toy, _| toy),
         index: |_| vec![],
     };
-    let objects = hub.namespaced(("test", "toys"), watch);
-    confirming::watch(&mut hub);
-    let caches = hub.without_watches();
+    let objects = watches.namespaced(("test", "toys"), watch);
+    confirming::watch(&mut watches);
+    let caches = watches.without_watches();
     for name in toys {
         put(&objects, name, 1, 1, None);
     }
@@ -334,10 +351,10 @@ fn room_with(toys: &[&str], change: impl FnOnce(&mut Context)) -> Room {
         metrics: metrics.clone(),
         health: health.clone(),
         clock: Clock::fake("2030-01-01T00:00:00Z".parse().unwrap()),
-        leading: Leading::new(until),
+        leading: Leadership::new(until),
         identity: "test".to_owned(),
         concurrency: 4,
-        limit: PASS,
+        limit: RECONCILE_TIMEOUT,
         seed: 7,
     };
     change(&mut context);
@@ -373,7 +390,7 @@ fn put(objects: &Cache<Toy>, name: &str, version: u64, generation: i64, status: 
     toy.metadata.generation = Some(generation);
     toy.metadata.resource_version = Some(version.to_string());
     toy.status = status;
-    objects.seen(Identity::of(&toy.metadata), toy, 1);
+    objects.on_applied(Identity::of(&toy.metadata), toy, 1);
 }
 
 impl Room {
@@ -412,7 +429,7 @@ fn later(time: Duration) -> Option<Instant> {
 #[tokio::test(start_paused = true)]
 async fn a_hanging_pass_is_cut_and_reported_while_others_go_on() {
     let room = room(&["hang", "play"]);
-    pass(PASS - SECOND).await;
+    pass(RECONCILE_TIMEOUT - SECOND).await;
     put(&room.objects, "play", 5, 2, None);
     pass(SECOND / 2).await;
     assert_eq!(room.looks("play").len(), 2, "the other one goes on");
@@ -429,7 +446,7 @@ async fn a_hanging_pass_is_cut_and_reported_while_others_go_on() {
             .text()
             .contains(r#"reconcile_errors_total{kind="Toy",class="Bug"} 1"#)
     );
-    pass(PASS + 20 * SECOND).await;
+    pass(RECONCILE_TIMEOUT + 20 * SECOND).await;
     assert!(room.looks("hang").len() > 1, "it is tried again");
     room.end().await;
 }
@@ -511,7 +528,7 @@ async fn a_transient_fault_is_shown_after_half_a_minute_and_not_before() {
 #[tokio::test(start_paused = true)]
 async fn r02_no_result_of_a_look_is_dropped() {
     let room = room(&["play", "panic", "transient", "denied", "hang"]);
-    pass(PASS + SECOND).await;
+    pass(RECONCILE_TIMEOUT + SECOND).await;
     let text = room.metrics.text();
     let count = |series: &str| -> usize {
         let lines = text
@@ -555,7 +572,7 @@ async fn nothing_is_decided_from_a_cache_that_nobody_feeds() {
     let room = room(&["play"]);
     pass(SECOND).await;
     let before = room.looks("play").len();
-    room.health.feeds().interrupted(0, "forbidden");
+    room.health.watch_health().interrupted(0, "forbidden");
     pass(3 * SECOND).await;
     put(&room.objects, "play", 5, 2, None);
     pass(60 * SECOND).await;
@@ -563,7 +580,7 @@ async fn nothing_is_decided_from_a_cache_that_nobody_feeds() {
     let status = room.server.statuses("play").pop().expect("it is said");
     let message = status["message"].as_str().unwrap();
     assert_eq!(message, "the watch of toys: forbidden");
-    room.health.feeds().came(0);
+    room.health.watch_health().came(0);
     pass(40 * SECOND).await;
     assert!(room.looks("play").len() > before, "and goes on");
     room.end().await;
@@ -590,7 +607,7 @@ async fn one_key_is_never_looked_at_twice_at_once() {
             i64::try_from(version).unwrap(),
             None,
         );
-        room.handle.urgent(&Room::key("crowd"));
+        room.handle.enqueue_now(&Room::key("crowd"));
         pass(SECOND / 10).await;
     }
     assert!(room.looks("crowd").len() >= 4);

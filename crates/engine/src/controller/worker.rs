@@ -10,7 +10,7 @@ use std::{
 
 use api::{
     Phase, Reason, Status, Timestamp,
-    decide::{Class, Fault},
+    decide::{ErrorClass, ReconcileError},
     names,
     status::{Retry, condition},
 };
@@ -22,37 +22,37 @@ use tokio::time::Instant;
 
 use super::{Context, Handle};
 use crate::{
-    act::Place,
+    apply::ResourcePath,
     backoff,
     cache::Cache,
-    feeds::Blocker,
     key::Key,
     kind::Kind,
-    pass::{Eyes, Looked},
-    queue::{Backoff, Next},
-    record::Seen,
-    watch::Started,
+    queue::{Backoff, Requeue},
+    reconcile::{Outcome, Reconciler},
+    status_update::Observed,
+    watch::RunningWatches,
+    watch_health::CacheNotReady,
 };
 
 /// Duration after which a transient fault is shown on the object.
-const SHOWN_AFTER: Duration = Duration::from_secs(30);
+const REPORT_TRANSIENT_AFTER: Duration = Duration::from_secs(30);
 
 /// Number of repeated conflicts that a lagging watch does not explain.
-const STUCK: u32 = 3;
+const CONFLICTS_BEFORE_REFRESH: u32 = 3;
 
 /// Time after a fault in which ordinary events do not advance the next reconciliation of a
 /// long-lived object.
-const DEAF: Duration = Duration::from_secs(2);
+const IGNORE_EVENTS_FOR: Duration = Duration::from_secs(2);
 
 /// Shortest delay of a reconciliation that a decision requests. Without it, a decision that always requests
 /// one more would spin.
-const SOON: Duration = Duration::from_millis(50);
+const MIN_REQUEUE_DELAY: Duration = Duration::from_millis(50);
 
 /// Retry state of a key that failed.
 #[derive(Debug, Clone)]
-pub(super) struct Memory {
+pub(super) struct RetryState {
     pub(super) uid: String,
-    pub(super) class: Class,
+    pub(super) class: ErrorClass,
     pub(super) attempt: u32,
     pub(super) generation: i64,
     pub(super) since: Timestamp,
@@ -62,93 +62,98 @@ pub(super) struct Memory {
 
 /// A worker that reconciles the keys of a kind.
 pub(super) struct Worker<K: Kind> {
-    pub(super) eyes: Eyes<K>,
+    pub(super) reconciler: Reconciler<K>,
     pub(super) objects: Cache<K::Object>,
-    pub(super) caches: Started,
-    pub(super) memory: Mutex<HashMap<Key, Memory>>,
+    pub(super) caches: RunningWatches,
+    pub(super) retries: Mutex<HashMap<Key, RetryState>>,
     pub(super) seed: u64,
     pub(super) limit: Duration,
 }
 
 impl<K: Kind> Worker<K> {
     /// Reconciles one key. After any failure it still returns when to reconcile the key again.
-    pub(super) async fn turn(&self, key: &Key) -> Next {
+    pub(super) async fn process_key(&self, key: &Key) -> Requeue {
         let begin = Instant::now();
-        let (outcome, next) = self.look(key).await;
-        self.eyes
+        let (outcome, next) = self.reconcile_key(key).await;
+        self.reconciler
             .metrics
             .reconciled(K::RESOURCE.kind, outcome, begin.elapsed());
         tracing::debug!(kind = K::RESOURCE.kind, object = %key, outcome, requeue = %next, "reconciled");
         next
     }
 
-    async fn look(&self, key: &Key) -> (&'static str, Next) {
+    async fn reconcile_key(&self, key: &Key) -> (&'static str, Requeue) {
         let Some(object) = self.objects.get(key) else {
-            return self.absent(key).await;
+            return self.reconcile_missing(key).await;
         };
         if let Some((class, at)) = self.stored_retry(key, &object) {
             return ("Waiting", backoff_until::<K>(class, at));
         }
-        match self.caches.blocker(key.namespace.as_deref()) {
+        match self.caches.not_ready(key.namespace.as_deref()) {
             None => {}
             // `/readyz` names the watch. A decision from an incomplete cache would be a guess.
-            Some(Blocker::Unsynced(_)) => {
-                return ("Waiting", Next::At(Instant::now() + Duration::from_secs(1)));
+            Some(CacheNotReady::Unsynced(_)) => {
+                return (
+                    "Waiting",
+                    Requeue::At(Instant::now() + Duration::from_secs(1)),
+                );
             }
-            Some(Blocker::Interrupted(why)) => {
-                let fault = Fault::new(Class::Transient, Reason::ApiUnavailable, why);
+            Some(CacheNotReady::Interrupted(why)) => {
+                let fault = ReconcileError::new(ErrorClass::Transient, Reason::ApiUnavailable, why);
                 return ("Failed", self.failed(key, &object, &fault, None).await);
             }
         }
-        let looking = AssertUnwindSafe(self.eyes.look(&object)).catch_unwind();
-        let (fault, seen) = match tokio::time::timeout(self.limit, looking).await {
-            Ok(Ok(Ok(looked))) => return self.looked(key, looked),
+        let reconciling = AssertUnwindSafe(self.reconciler.reconcile(&object)).catch_unwind();
+        let (fault, seen) = match tokio::time::timeout(self.limit, reconciling).await {
+            Ok(Ok(Ok(outcome))) => return self.finished(key, outcome),
             Ok(Ok(Err(failed))) => failed,
-            Ok(Err(panic)) => (Fault::bug(panic_words(&*panic)), None),
+            Ok(Err(panic)) => (ReconcileError::bug(panic_message(&*panic)), None),
             Err(_elapsed) => {
                 let seconds = self.limit.as_secs();
                 let words = format!("the pass did not end within {seconds} s and was cut off");
-                (Fault::bug(words), None)
+                (ReconcileError::bug(words), None)
             }
         };
         let seen = seen.as_ref();
         ("Failed", self.failed(key, &object, &fault, seen).await)
     }
 
-    fn looked(&self, key: &Key, looked: Looked) -> (&'static str, Next) {
-        match looked {
-            Looked::Completed(wake) => {
-                self.memory().remove(key);
-                match wake {
-                    Some(_) if mutant::on(Mutant::WakeForgotten) => ("Waiting", Next::Idle),
-                    Some(at) => ("Waiting", Next::At(self.instant(at))),
-                    None => ("Completed", Next::Idle),
+    fn finished(&self, key: &Key, outcome: Outcome) -> (&'static str, Requeue) {
+        match outcome {
+            Outcome::Completed(requeue_at) => {
+                self.retries().remove(key);
+                match requeue_at {
+                    Some(_) if mutant::on(Mutant::WakeForgotten) => {
+                        ("Waiting", Requeue::AwaitChange)
+                    }
+                    Some(at) => ("Waiting", Requeue::At(self.instant(at))),
+                    None => ("Completed", Requeue::AwaitChange),
                 }
             }
-            Looked::Skipped => {
-                self.memory().remove(key);
-                ("Skipped", Next::Idle)
+            Outcome::Skipped => {
+                self.retries().remove(key);
+                ("Skipped", Requeue::AwaitChange)
             }
             // The next leader reconciles everything. If this process leads next, the key is still due.
-            Looked::Abandoned => ("Abandoned", Next::At(Instant::now())),
+            Outcome::Abandoned => ("Abandoned", Requeue::At(Instant::now())),
         }
     }
 
     /// Handles a key without a readable object: the object was deleted, or it is undecodable.
-    async fn absent(&self, key: &Key) -> (&'static str, Next) {
-        let Some(poison) = self.objects.poison(key) else {
-            self.memory().remove(key);
-            return ("Skipped", Next::Idle);
+    async fn reconcile_missing(&self, key: &Key) -> (&'static str, Requeue) {
+        let Some(invalid) = self.objects.invalid(key) else {
+            self.retries().remove(key);
+            return ("Skipped", Requeue::AwaitChange);
         };
-        match self.eyes.report_poison(key, &poison).await {
-            Ok(Looked::Abandoned) => ("Abandoned", Next::At(Instant::now())),
-            Ok(Looked::Completed(_) | Looked::Skipped) => {
-                tracing::error!(kind = K::RESOURCE.kind, object = %key, "undecodable: {}", poison.error);
-                ("Failed", Next::Idle)
+        match self.reconciler.report_invalid_object(key, &invalid).await {
+            Ok(Outcome::Abandoned) => ("Abandoned", Requeue::At(Instant::now())),
+            Ok(Outcome::Completed(_) | Outcome::Skipped) => {
+                tracing::error!(kind = K::RESOURCE.kind, object = %key, "undecodable: {}", invalid.error);
+                ("Failed", Requeue::AwaitChange)
             }
             Err(fault) => {
                 let (memory, delay) =
-                    self.remember(key, &poison.uid, poison.generation, fault.class);
+                    self.record_failure(key, &invalid.uid, invalid.generation, fault.class);
                 self.log(key, &fault, memory.attempt, delay);
                 (
                     "Failed",
@@ -163,14 +168,14 @@ impl<K: Kind> Worker<K> {
         &self,
         key: &Key,
         object: &K::Object,
-        fault: &Fault,
-        seen: Option<&Seen<K::Status>>,
-    ) -> Next {
+        fault: &ReconcileError,
+        seen: Option<&Observed<K::Status>>,
+    ) -> Requeue {
         let meta = object.meta();
         let generation = meta.generation.unwrap_or(0);
         let uid = meta.uid.clone().unwrap_or_default();
-        let (memory, delay) = self.remember(key, &uid, generation, fault.class);
-        if fault.class == Class::Conflict && memory.attempt >= STUCK {
+        let (retry, delay) = self.record_failure(key, &uid, generation, fault.class);
+        if fault.class == ErrorClass::Conflict && retry.attempt >= CONFLICTS_BEFORE_REFRESH {
             self.refresh(key, &uid).await;
         }
         // The failed reconciliation may have written before. A status for the old version is rejected.
@@ -178,67 +183,71 @@ impl<K: Kind> Worker<K> {
             newer.meta().uid == meta.uid && newer.meta().generation == meta.generation
         });
         let object = newer.as_deref().unwrap_or(object);
-        let way_out = with_way_out::<K>(object, fault);
-        let fault = &way_out;
-        self.log(key, fault, memory.attempt, delay);
+        let fault = with_force_delete_hint::<K>(object, fault);
+        self.log(key, &fault, retry.attempt, delay);
         let until = Instant::now() + delay;
-        let now = self.eyes.clock.now();
-        let lasts = Duration::try_from(now.duration_since(memory.since)).unwrap_or_default();
-        let is_shown = match fault.class {
-            Class::Transient | Class::Conflict => {
-                lasts > SHOWN_AFTER && fault.reason != Reason::NamespaceTerminating
-            }
-            Class::Denied if mutant::on(Mutant::DenialUnshown) => false,
-            Class::Invalid | Class::Denied | Class::Failed | Class::Bug => true,
-        };
-        if is_shown {
-            let retry = retry_to_store(K::status(object), fault, &memory, delay, now);
-            let recording = self.eyes.record_fault(object, fault, seen, retry);
-            let recorded = tokio::time::timeout(self.limit / 2, recording).await;
-            let failed = match recorded {
-                Ok(Ok(())) => None,
-                Ok(Err(fault)) => Some(fault.to_string()),
-                Err(_elapsed) => Some("it took too long".to_owned()),
-            };
-            // The next reconciliation writes the status again (R14).
-            if let Some(why) = failed {
-                self.eyes
-                    .metrics
-                    .error(K::RESOURCE.kind, Class::Transient.name());
-                tracing::warn!(kind = K::RESOURCE.kind, object = %key, "the fault could not be recorded: {why}");
-            }
+        let now = self.reconciler.clock.now();
+        let lasts = Duration::try_from(now.duration_since(retry.since)).unwrap_or_default();
+        if should_report(&fault, lasts) {
+            let retry = retry_to_store(K::status(object), &fault, &retry, delay, now);
+            self.report(key, object, &fault, seen, retry).await;
         }
         backoff_until::<K>(fault.class, until)
     }
 
+    /// Writes a fault to the status of the object. If that fails, the next reconciliation writes it
+    /// again (R14).
+    async fn report(
+        &self,
+        key: &Key,
+        object: &K::Object,
+        fault: &ReconcileError,
+        seen: Option<&Observed<K::Status>>,
+        retry: Option<Retry>,
+    ) {
+        let recording = self.reconciler.record_fault(object, fault, seen, retry);
+        let recorded = tokio::time::timeout(self.limit / 2, recording).await;
+        let why = match recorded {
+            Ok(Ok(())) => return,
+            Ok(Err(fault)) => fault.to_string(),
+            Err(_elapsed) => "it took too long".to_owned(),
+        };
+        self.reconciler
+            .metrics
+            .error(K::RESOURCE.kind, ErrorClass::Transient.name());
+        tracing::warn!(kind = K::RESOURCE.kind, object = %key, "the status update failed: {why}");
+    }
+
     /// Reads the object from the API server once, because the cache does not catch up.
     async fn refresh(&self, key: &Key, uid: &str) {
-        let place = Place {
+        let place = ResourcePath {
             resource: K::RESOURCE,
             namespace: key.namespace.as_deref(),
             name: &key.name,
             subresource: None,
         };
-        if let Err(fault) = self.eyes.hands.refresh(place, uid).await {
-            self.eyes
+        if let Err(fault) = self.reconciler.applier.refresh(place, uid).await {
+            self.reconciler
                 .metrics
                 .error(K::RESOURCE.kind, fault.class.name());
             tracing::warn!(kind = K::RESOURCE.kind, object = %key, "{fault}");
         }
     }
 
-    fn log(&self, key: &Key, fault: &Fault, attempt: u32, delay: Duration) {
-        let Fault {
+    fn log(&self, key: &Key, fault: &ReconcileError, attempt: u32, delay: Duration) {
+        let ReconcileError {
             class,
             reason,
             message,
         } = fault;
-        self.eyes.metrics.error(K::RESOURCE.kind, class.name());
+        self.reconciler
+            .metrics
+            .error(K::RESOURCE.kind, class.name());
         let (kind, class, reason) = (K::RESOURCE.kind, class.name(), reason.name());
         let retry_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-        if class == Class::Conflict.name() && attempt < STUCK {
+        if class == ErrorClass::Conflict.name() && attempt < CONFLICTS_BEFORE_REFRESH {
             tracing::debug!(kind, object = %key, class, reason, attempt, retry_ms, "{message}");
-        } else if class == Class::Bug.name() {
+        } else if class == ErrorClass::Bug.name() {
             tracing::error!(kind, object = %key, class, reason, attempt, retry_ms, "{message}");
         } else {
             tracing::warn!(kind, object = %key, class, reason, attempt, retry_ms, "{message}");
@@ -246,9 +255,15 @@ impl<K: Kind> Worker<K> {
     }
 
     /// Counts a fault of a key. Returns its retry state and the delay until the next reconciliation.
-    fn remember(&self, key: &Key, uid: &str, generation: i64, class: Class) -> (Memory, Duration) {
-        let (now, instant) = (self.eyes.clock.now(), Instant::now());
-        let mut memory = self.memory();
+    fn record_failure(
+        &self,
+        key: &Key,
+        uid: &str,
+        generation: i64,
+        class: ErrorClass,
+    ) -> (RetryState, Duration) {
+        let (now, instant) = (self.reconciler.clock.now(), Instant::now());
+        let mut memory = self.retries();
         let known = memory
             .get(key)
             .filter(|known| known.generation == generation && known.uid == uid);
@@ -258,7 +273,7 @@ impl<K: Kind> Worker<K> {
         {
             return (known.clone(), known.until - instant);
         }
-        let mut entry = Memory {
+        let mut entry = RetryState {
             uid: uid.to_owned(),
             class,
             attempt: known
@@ -278,23 +293,23 @@ impl<K: Kind> Worker<K> {
     }
 
     /// Returns class and time of a retry that an earlier process stored, if it is in the future.
-    fn stored_retry(&self, key: &Key, object: &K::Object) -> Option<(Class, Instant)> {
+    fn stored_retry(&self, key: &Key, object: &K::Object) -> Option<(ErrorClass, Instant)> {
         let progress = K::status(object)?.progress();
         let retry = progress.retry.as_ref()?;
         let generation = object.meta().generation.unwrap_or(0);
         let uid = object.meta().uid.clone().unwrap_or_default();
-        let mut memory = self.memory();
+        let mut memory = self.retries();
         if memory.get(key).is_some_and(|known| known.uid == uid)
             || progress.observed_generation != generation
             || object.meta().deletion_timestamp.is_some()
         {
             return None;
         }
-        let class = Class::ALL
+        let class = ErrorClass::ALL
             .iter()
             .find(|class| class.name() == retry.class)?;
-        let now = self.eyes.clock.now();
-        let entry = Memory {
+        let now = self.reconciler.clock.now();
+        let entry = RetryState {
             uid,
             class: *class,
             attempt: retry.attempt,
@@ -319,8 +334,11 @@ impl<K: Kind> Worker<K> {
 
     /// Converts a time of day to an instant of the timers.
     fn instant(&self, at: Timestamp) -> Instant {
-        let wait = at.duration_since(self.eyes.clock.now());
-        Instant::now() + Duration::try_from(wait).unwrap_or_default().max(SOON)
+        let wait = at.duration_since(self.reconciler.clock.now());
+        Instant::now()
+            + Duration::try_from(wait)
+                .unwrap_or_default()
+                .max(MIN_REQUEUE_DELAY)
     }
 
     pub(super) fn gauge(&self, handle: &Handle, is_leading: bool, context: &Context) {
@@ -331,14 +349,16 @@ impl<K: Kind> Worker<K> {
             // Without the Lease nothing is reconciled, so keys of deleted objects would stay queued.
             sweep(handle, || self.objects.keys());
             // Another process leads now, and has newer counts of the failures.
-            self.memory().clear();
+            self.retries().clear();
             (0, Duration::ZERO)
         };
         context.metrics.queue(kind, depth, oldest);
         context.health.queue_depth(kind, depth);
-        context.metrics.undecodable(kind, self.objects.poisoned());
-        if <K::Status as Status>::SHAPE == api::Shape::LongLived {
-            self.gauge_standing(context);
+        context
+            .metrics
+            .undecodable(kind, self.objects.invalid_count());
+        if <K::Status as Status>::LIFECYCLE == api::Lifecycle::LongLived {
+            self.export_status_gauges(context);
             return;
         }
         let table = <<K::Status as Status>::Phase as Phase>::TABLE;
@@ -368,11 +388,15 @@ impl<K: Kind> Worker<K> {
 
     /// Sets the gauges of long-lived objects. They never finish, so alerts need the number of objects per
     /// phase and per condition status.
-    fn gauge_standing(&self, context: &Context) {
+    fn export_status_gauges(&self, context: &Context) {
         let kind = K::RESOURCE.kind;
         let table = <<K::Status as Status>::Phase as Phase>::TABLE;
         let phases = self.phases();
-        let types = || [condition::READY].iter().chain(K::Status::APART);
+        let types = || {
+            [condition::READY]
+                .iter()
+                .chain(K::Status::INDEPENDENT_CONDITIONS)
+        };
         let mut said = HashMap::<(&str, &str), usize>::new();
         self.objects.fold_active((), |(), object| {
             let status = K::status(object);
@@ -399,23 +423,34 @@ impl<K: Kind> Worker<K> {
         }
     }
 
-    fn memory(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn retries(&self) -> MutexGuard<'_, HashMap<Key, RetryState>> {
+        self.retries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns whether a fault is shown on its object, `lasts` after its first occurrence.
+fn should_report(fault: &ReconcileError, lasts: Duration) -> bool {
+    match fault.class {
+        ErrorClass::Transient | ErrorClass::Conflict => {
+            lasts > REPORT_TRANSIENT_AFTER && fault.reason != Reason::NamespaceTerminating
+        }
+        ErrorClass::Denied if mutant::on(Mutant::DenialUnshown) => false,
+        ErrorClass::Invalid | ErrorClass::Denied | ErrorClass::Failed | ErrorClass::Bug => true,
     }
 }
 
 /// Returns the backoff after an error. A long-lived object is repaired when others change it, and only a
 /// part of it may have been rejected. So ordinary events count again after a moment.
-fn backoff_until<K: Kind>(class: Class, until: Instant) -> Next {
+fn backoff_until<K: Kind>(class: ErrorClass, until: Instant) -> Requeue {
     // More frequent reconciliations help neither a control plane in trouble nor a bug of ours.
-    let is_refusal = matches!(class, Class::Denied | Class::Invalid);
-    let is_stay = <K::Status as Status>::SHAPE == api::Shape::LongLived;
+    let is_refusal = matches!(class, ErrorClass::Denied | ErrorClass::Invalid);
+    let is_stay = <K::Status as Status>::LIFECYCLE == api::Lifecycle::LongLived;
     let is_listening = is_stay && is_refusal && !mutant::on(Mutant::BackoffDeaf);
     if !is_listening {
-        return Next::Backoff(Backoff::deaf(until));
+        return Requeue::Backoff(Backoff::deaf(until));
     }
-    let deaf_until = until.min(Instant::now() + DEAF);
-    Next::Backoff(Backoff { until, deaf_until })
+    let deaf_until = until.min(Instant::now() + IGNORE_EVENTS_FOR);
+    Requeue::Backoff(Backoff { until, deaf_until })
 }
 
 /// Drops the keys of deleted objects.
@@ -430,8 +465,8 @@ pub(super) fn sweep(handle: &Handle, known: impl FnOnce() -> Vec<Key>) {
 }
 
 /// Adds the force-delete annotation to the message of a fault that blocks the deletion of an object.
-fn with_way_out<K: Kind>(object: &K::Object, fault: &Fault) -> Fault {
-    let is_short = matches!(fault.class, Class::Transient | Class::Conflict);
+fn with_force_delete_hint<K: Kind>(object: &K::Object, fault: &ReconcileError) -> ReconcileError {
+    let is_short = matches!(fault.class, ErrorClass::Transient | ErrorClass::Conflict);
     if object.meta().deletion_timestamp.is_none() || is_short {
         return fault.clone();
     }
@@ -441,21 +476,21 @@ fn with_way_out<K: Kind>(object: &K::Object, fault: &Fault) -> Fault {
         fault.message,
         names::FORCE_DELETE
     );
-    Fault::new(fault.class, fault.reason, message)
+    ReconcileError::new(fault.class, fault.reason, message)
 }
 
 /// Returns the retry to store in the status, if its delay is long enough. Once the delay no longer grows,
 /// only its length is stored. A time would need a write at each retry, or would soon be in the past.
 pub(super) fn retry_to_store<S: Status>(
     stored: Option<&S>,
-    fault: &Fault,
-    memory: &Memory,
+    fault: &ReconcileError,
+    memory: &RetryState,
     delay: Duration,
     now: Timestamp,
 ) -> Option<Retry> {
-    let Memory { class, attempt, .. } = *memory;
+    let RetryState { class, attempt, .. } = *memory;
     let longest = backoff::ceiling(class, attempt);
-    if longest < backoff::STORED || mutant::on(Mutant::BackoffUnstored) {
+    if longest < backoff::PERSIST_RETRY_FROM || mutant::on(Mutant::BackoffUnstored) {
         return None;
     }
     let class_name = class.name().to_owned();
@@ -467,7 +502,7 @@ pub(super) fn retry_to_store<S: Status>(
     }
     if longest < backoff::ceiling(class, attempt.saturating_add(1)) {
         let next_at = Time(now.checked_add(delay).unwrap_or(now));
-        return (delay >= backoff::STORED).then_some(Retry {
+        return (delay >= backoff::PERSIST_RETRY_FROM).then_some(Retry {
             attempt,
             class: class_name,
             next_at: Some(next_at),
@@ -484,7 +519,7 @@ pub(super) fn retry_to_store<S: Status>(
 }
 
 /// Returns the message for a panic. It quotes only a literal: formatted text may contain a user's data.
-fn panic_words(panic: &(dyn Any + Send)) -> String {
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     match panic.downcast_ref::<&'static str>() {
         Some(words) => format!("a decision or its execution panicked: {words}"),
         None => "a decision or its execution panicked; the operator's log has the place".to_owned(),

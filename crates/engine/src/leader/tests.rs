@@ -39,41 +39,51 @@ fn lease(holder: &str, renewed: i64, version: &str) -> Lease {
 }
 
 /// Returns a candidate that observed this Lease at `zero`.
-fn standing(found: Option<Lease>, zero: Instant) -> Standing {
-    let mut standing = Standing::new(ME.to_owned(), Durations::default(), zero);
-    standing.looked(found, zero);
-    standing
+fn state(found: Option<Lease>, zero: Instant) -> ElectionState {
+    let mut state = ElectionState::new(ME.to_owned(), LeaseTimings::default(), zero);
+    state.on_read(found, zero);
+    state
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_candidate_takes_what_is_free_and_waits_for_what_is_not() {
     let zero = Instant::now();
-    let wait = |after| Act::Wait(zero + seconds(after));
+    let wait = |after| ElectionAction::Wait(zero + seconds(after));
     let other = || Some(lease(OTHER, 1000, "7"));
     // A renewal by a clock that is a year ahead or behind makes no difference.
     let table = [
-        ("no Lease", None, 0, Act::Create),
-        ("released", Some(lease("", 1000, "7")), 0, Act::Take),
+        ("no Lease", None, 0, ElectionAction::Create),
+        (
+            "released",
+            Some(lease("", 1000, "7")),
+            0,
+            ElectionAction::Take,
+        ),
         (
             "ours, from before",
             Some(lease(ME, 1000, "7")),
             0,
-            Act::Take,
+            ElectionAction::Take,
         ),
         ("another's", other(), 0, wait(15)),
         ("another's, almost expired", other(), 14, wait(15)),
-        ("another's, expired", other(), 15, Act::Take),
+        ("another's, expired", other(), 15, ElectionAction::Take),
         (
             "of the far future",
             Some(lease(OTHER, 9_000_000_000, "7")),
             15,
-            Act::Take,
+            ElectionAction::Take,
         ),
         ("of the far past", Some(lease(OTHER, 0, "7")), 14, wait(15)),
-        ("without a spec", Some(Lease::default()), 0, Act::Take),
+        (
+            "without a spec",
+            Some(Lease::default()),
+            0,
+            ElectionAction::Take,
+        ),
     ];
     for (case, found, after, wanted) in table {
-        let next = standing(found, zero).next(zero + seconds(after));
+        let next = state(found, zero).next(zero + seconds(after));
         assert_eq!(next, wanted, "{case}");
     }
 }
@@ -90,40 +100,44 @@ async fn the_holders_own_duration_counts() {
     ] {
         let mut lease = lease(OTHER, 1000, "7");
         lease.spec.get_or_insert_default().lease_duration_seconds = promised;
-        let next = standing(Some(lease), zero).next(zero);
-        assert_eq!(next, Act::Wait(zero + seconds(wanted)), "{promised:?}");
+        let next = state(Some(lease), zero).next(zero);
+        assert_eq!(
+            next,
+            ElectionAction::Wait(zero + seconds(wanted)),
+            "{promised:?}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_a_change_of_the_record_starts_the_expiry_again() {
     let zero = Instant::now();
-    let mut standing = standing(Some(lease(OTHER, 1000, "7")), zero);
+    let mut state = state(Some(lease(OTHER, 1000, "7")), zero);
     // Someone added a label: another version, the same record.
-    standing.heard(Some(lease(OTHER, 1000, "8")), zero + seconds(10));
-    assert_eq!(standing.next(zero + seconds(15)), Act::Take);
-    let claim = standing.claim(time(2000));
+    state.on_event(Some(lease(OTHER, 1000, "8")), zero + seconds(10));
+    assert_eq!(state.next(zero + seconds(15)), ElectionAction::Take);
+    let claim = state.claim(time(2000));
     assert_eq!(
         claim.metadata.resource_version.as_deref(),
         Some("8"),
         "or the write would fail"
     );
-    standing.heard(Some(lease(OTHER, 1005, "9")), zero + seconds(10));
+    state.on_event(Some(lease(OTHER, 1005, "9")), zero + seconds(10));
     assert_eq!(
-        standing.next(zero + seconds(15)),
-        Act::Wait(zero + seconds(25))
+        state.next(zero + seconds(15)),
+        ElectionAction::Wait(zero + seconds(25))
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_holder_renews_in_time_and_gives_up_in_time() {
     let zero = Instant::now();
-    let wait = |after| Act::Wait(zero + seconds(after));
-    let given_up = || Act::StepDown("it could not be renewed for 10s".to_owned());
+    let wait = |after| ElectionAction::Wait(zero + seconds(after));
+    let given_up = || ElectionAction::StepDown("it could not be renewed for 10s".to_owned());
     let mine = || Some(lease(ME, 1000, "7"));
     let table = [
         ("fresh", mine(), 0, 0, wait(5)),
-        ("due", mine(), 5, 0, Act::Renew),
+        ("due", mine(), 5, 0, ElectionAction::Renew),
         ("due, after a failure", mine(), 8, 9, wait(9)),
         (
             "a pause never outlasts the giving up",
@@ -139,40 +153,40 @@ async fn a_holder_renews_in_time_and_gives_up_in_time() {
             Some(lease(OTHER, 1000, "8")),
             1,
             0,
-            Act::StepDown(format!("it was taken by '{OTHER}'")),
+            ElectionAction::StepDown(format!("it was taken by '{OTHER}'")),
         ),
         (
             "released by hand",
             Some(lease("", 1000, "8")),
             1,
             0,
-            Act::StepDown("its holder was removed".to_owned()),
+            ElectionAction::StepDown("its holder was removed".to_owned()),
         ),
         (
             "deleted",
             None,
             1,
             0,
-            Act::StepDown("it was deleted".to_owned()),
+            ElectionAction::StepDown("it was deleted".to_owned()),
         ),
     ];
     for (case, found, after, pause, wanted) in table {
-        let mut standing = standing(found, zero);
-        standing.held = Some(zero);
-        standing.not_before = zero + seconds(pause);
-        assert_eq!(standing.next(zero + seconds(after)), wanted, "{case}");
+        let mut state = state(found, zero);
+        state.held = Some(zero);
+        state.not_before = zero + seconds(pause);
+        assert_eq!(state.next(zero + seconds(after)), wanted, "{case}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_holder_does_not_believe_the_watch_but_looks() {
     let zero = Instant::now();
-    let mut standing = standing(Some(lease(ME, 1000, "7")), zero);
-    standing.held = Some(zero);
+    let mut state = state(Some(lease(ME, 1000, "7")), zero);
+    state.held = Some(zero);
     // The watch event of our own write, older than our knowledge.
-    standing.heard(Some(lease(ME, 990, "6")), zero);
+    state.on_event(Some(lease(ME, 990, "6")), zero);
     assert_eq!(
-        standing.claim(time(0)).metadata.resource_version.as_deref(),
+        state.claim(time(0)).metadata.resource_version.as_deref(),
         Some("7")
     );
     for news in [
@@ -180,10 +194,10 @@ async fn a_holder_does_not_believe_the_watch_but_looks() {
         Some(lease("", 980, "5")),
         None,
     ] {
-        standing.heard(news, zero);
-        assert_eq!(standing.next(zero), Act::Look);
-        standing.looked(Some(lease(ME, 1000, "7")), zero);
-        assert_eq!(standing.next(zero), Act::Wait(zero + seconds(5)));
+        state.on_event(news, zero);
+        assert_eq!(state.next(zero), ElectionAction::Read);
+        state.on_read(Some(lease(ME, 1000, "7")), zero);
+        assert_eq!(state.next(zero), ElectionAction::Wait(zero + seconds(5)));
     }
 }
 
@@ -192,7 +206,7 @@ async fn a_claim_counts_transitions_and_keeps_what_others_wrote() {
     let zero = Instant::now();
     let spec = |lease: Lease| lease.spec.unwrap_or_default();
 
-    let first = spec(standing(None, zero).claim(time(7)));
+    let first = spec(state(None, zero).claim(time(7)));
     assert_eq!(first.holder_identity.as_deref(), Some(ME));
     assert_eq!(
         (first.lease_transitions, first.lease_duration_seconds),
@@ -206,7 +220,7 @@ async fn a_claim_counts_transitions_and_keeps_what_others_wrote() {
     for holder in [OTHER, ""] {
         let mut found = lease(holder, 1, "7");
         found.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
-        let claim = standing(Some(found.clone()), zero).claim(time(7));
+        let claim = state(Some(found.clone()), zero).claim(time(7));
         assert_eq!(claim.metadata, found.metadata);
         let taken = spec(claim);
         assert_eq!(
@@ -215,7 +229,7 @@ async fn a_claim_counts_transitions_and_keeps_what_others_wrote() {
         );
     }
 
-    let renewed = spec(standing(Some(lease(ME, 1, "7")), zero).claim(time(7)));
+    let renewed = spec(state(Some(lease(ME, 1, "7")), zero).claim(time(7)));
     assert_eq!(
         (renewed.lease_transitions, renewed.acquire_time),
         (Some(4), Some(time(1)))
@@ -227,9 +241,9 @@ async fn a_claim_counts_transitions_and_keeps_what_others_wrote() {
 async fn only_what_is_ours_is_surrendered() {
     let zero = Instant::now();
     for found in [None, Some(lease(OTHER, 1, "7")), Some(lease("", 1, "7"))] {
-        assert_eq!(standing(found, zero).surrender(time(9)), None);
+        assert_eq!(state(found, zero).surrender(time(9)), None);
     }
-    let given = standing(Some(lease(ME, 1, "7")), zero)
+    let given = state(Some(lease(ME, 1, "7")), zero)
         .surrender(time(9))
         .unwrap();
     assert_eq!(given.metadata.resource_version.as_deref(), Some("7"));
@@ -242,10 +256,11 @@ async fn only_what_is_ours_is_surrendered() {
 
 #[test]
 fn times_keep_two_from_leading_at_once() {
-    let of =
-        |lease, renew| Durations::new(Duration::from_millis(lease), Duration::from_millis(renew));
-    assert_eq!(of(15_000, 5_000).unwrap(), Durations::default());
-    let default = Durations::default();
+    let of = |lease, renew| {
+        LeaseTimings::new(Duration::from_millis(lease), Duration::from_millis(renew))
+    };
+    assert_eq!(of(15_000, 5_000).unwrap(), LeaseTimings::default());
+    let default = LeaseTimings::default();
     assert_eq!(
         (default.give_up, default.request),
         (seconds(10), seconds(3))
@@ -308,11 +323,11 @@ fn server(takes: Duration) -> Client {
 #[tokio::test(start_paused = true)]
 async fn a_frozen_leader_does_not_lead_before_its_timers_run() {
     let takes = Duration::from_millis(400);
-    let candidacy = Candidacy {
+    let candidacy = ElectionConfig {
         namespace: "n".to_owned(),
         name: "tasks".to_owned(),
         identity: ME.to_owned(),
-        durations: Durations::default(),
+        durations: LeaseTimings::default(),
     };
     let leader = Leader::new(
         server(takes),
@@ -336,7 +351,7 @@ async fn a_frozen_leader_does_not_lead_before_its_timers_run() {
         };
     }
     let begin = Instant::now();
-    assert!(run_for!(seconds(10)) && status.is_on());
+    assert!(run_for!(seconds(10)) && status.is_leader());
     let until = begin + takes + seconds(10);
     assert_eq!(
         *status.0.borrow(),
@@ -346,21 +361,24 @@ async fn a_frozen_leader_does_not_lead_before_its_timers_run() {
     // 62 s is not a multiple of 5 s. Otherwise a renewal would be in flight at the freeze, and the
     // leader would find its response.
     assert!(!run_for!(seconds(62)), "a renewal is no news");
-    assert!(status.is_on());
+    assert!(status.is_leader());
 
     let until = status.0.borrow().unwrap();
     assert!(until > Instant::now() + seconds(4), "it was renewed");
     let moment = Duration::from_millis(1);
     tokio::time::advance(until - Instant::now() - moment).await;
-    assert!(status.is_on());
+    assert!(status.is_leader());
     tokio::time::advance(moment).await;
-    assert!(!status.is_on(), "its time is over");
+    assert!(!status.is_leader(), "its time is over");
     assert!(!status.0.has_changed().unwrap(), "it was not told");
 
-    assert!(run_for!(seconds(1)) && !status.is_on(), "it has noticed");
+    assert!(
+        run_for!(seconds(1)) && !status.is_leader(),
+        "it has noticed"
+    );
     assert_eq!(*status.0.borrow(), None);
-    assert!(run_for!(seconds(1)) && status.is_on(), "nobody took it");
+    assert!(run_for!(seconds(1)) && status.is_leader(), "nobody took it");
     stop.pull();
     running.await.unwrap();
-    assert!(!status.is_on());
+    assert!(!status.is_leader());
 }

@@ -20,7 +20,7 @@ impl Asking<'_> {
     /// a trap.
     pub(super) async fn addresses(&self) -> Result<Vec<SocketAddr>, RemoteError> {
         let (url, networks) = (&self.question.url, &self.question.networks);
-        let refused = |why: crate::Refused| self.error(Reason::AddressRefused, &why.to_string());
+        let refused = |why: crate::Refused| self.error(Reason::AddressNotAllowed, &why.to_string());
         networks.permits_name(url.host()).map_err(refused)?;
         let addresses: Vec<SocketAddr> = match lookup_host((url.host(), url.port())).await {
             Ok(addresses) => addresses.take(ADDRESSES + 1).collect(),

@@ -184,7 +184,7 @@ impl Server<'_> {
                     }
                 };
                 return Err(asking.error(
-                    Reason::CredentialsRefused,
+                    Reason::AuthenticationFailed,
                     &format!("the server answered {status}: it {found}"),
                 ));
             }
@@ -356,7 +356,7 @@ fn reason_in(words: &str) -> Reason {
         "unauthorized",
         "forbidden",
     ]) {
-        Reason::CredentialsRefused
+        Reason::AuthenticationFailed
     } else {
         Reason::RepositoryUnreachable
     }
@@ -421,10 +421,10 @@ mod tests {
                 "sh: 1: git-upload-pack: not found",
                 Reason::RepositoryUnreachable,
             ),
-            ("Permission denied", Reason::CredentialsRefused),
+            ("Permission denied", Reason::AuthenticationFailed),
             (
                 "access denied or repository not exported",
-                Reason::CredentialsRefused,
+                Reason::AuthenticationFailed,
             ),
             ("fatal: out of memory", Reason::RepositoryUnreachable),
             ("", Reason::RepositoryUnreachable),

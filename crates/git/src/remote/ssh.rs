@@ -194,7 +194,7 @@ impl Asking<'_> {
                 Err(self.unreachable("the server ended the connection instead of a login"))
             }
             Ok(AuthResult::Failure { .. }) => Err(self.error(
-                Reason::CredentialsRefused,
+                Reason::AuthenticationFailed,
                 &format!("the server does not accept the identity {fingerprint} for user '{user}'; check the user in the URL, and that the server knows the public key"),
             )),
             Err(error) => Err(self.ssh_error(&error)),

@@ -79,7 +79,7 @@ async fn other_answers_are_refused() {
     let repository = server.create("docs", "main", &[("a", "b")]).unwrap();
     let https = question(&server.https_url("docs"), &server.credentials_https());
     for (code, reason) in [
-        (403, Reason::CredentialsRefused),
+        (403, Reason::AuthenticationFailed),
         (404, Reason::RepositoryNotFound),
         (429, Reason::RepositoryUnreachable),
         (500, Reason::RepositoryUnreachable),
@@ -143,7 +143,7 @@ async fn other_answers_are_refused() {
         (
             "http",
             &refused,
-            Reason::CredentialsRefused,
+            Reason::AuthenticationFailed,
             "'access denied [31m, you sent ***!'",
         ),
         (

@@ -81,7 +81,7 @@ async fn refused_credentials_are_named() {
     let wrong = question(&https, &with(&data, "password", "canary-2718"));
     expect(
         &wrong,
-        Reason::CredentialsRefused,
+        Reason::AuthenticationFailed,
         "does not accept the username and password",
     )
     .await;
@@ -90,7 +90,7 @@ async fn refused_credentials_are_named() {
     none.retain(|key, _| key == "ca.crt");
     expect(
         &question(&https, &none),
-        Reason::CredentialsRefused,
+        Reason::AuthenticationFailed,
         "none were given",
     )
     .await;
@@ -101,7 +101,7 @@ async fn refused_credentials_are_named() {
         let wrong = question(&ssh, &with(&data, "identity", identity.clone()));
         expect(
             &wrong,
-            Reason::CredentialsRefused,
+            Reason::AuthenticationFailed,
             "does not accept the identity SHA256:",
         )
         .await;
@@ -172,7 +172,7 @@ async fn addresses_and_names_are_refused() {
         ] {
             let mut question = question(&url.replace("127.0.0.1", host), &data);
             question.networks = Networks::parse(networks).unwrap();
-            expect(&question, Reason::AddressRefused, words).await;
+            expect(&question, Reason::AddressNotAllowed, words).await;
         }
     }
     let activity = server.repository("docs").unwrap().activity().unwrap();

@@ -18,7 +18,7 @@ fn an_empty_file_is_the_defaults() {
     assert!(watch_namespaces.is_empty());
     assert_eq!(concurrency, 32);
     assert_eq!(log.filter, logging::DEFAULT);
-    assert_eq!(leader_election.durations, Durations::default());
+    assert_eq!(leader_election.durations, LeaseTimings::default());
     assert_eq!(
         tasks::run::Cleanup::from(tasks.cleanup),
         tasks::run::Cleanup::default()
@@ -175,7 +175,7 @@ leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
         config.tasks.delete_finished_runs_after,
         Some(Duration::from_mins(36 * 60 + 30))
     );
-    let wanted = Durations::new(Duration::from_mins(1), Duration::from_secs(10)).unwrap();
+    let wanted = LeaseTimings::new(Duration::from_mins(1), Duration::from_secs(10)).unwrap();
     assert_eq!(config.leader_election.durations, wanted);
 }
 

@@ -300,7 +300,7 @@ fn refusing_hook_is_quoted() {
             .set_hook(&Hook::Refuse("only on Fridays".to_owned()))
             .unwrap();
         let done = run.step("publish");
-        done.failed(Reason::PushRefused, "only on Fridays");
+        done.failed(Reason::PushRejected, "only on Fridays");
         assert_eq!(run.repository.head(BRANCH).unwrap(), None);
         assert_eq!(
             run.repository.activity().unwrap().pushes,
@@ -318,7 +318,7 @@ fn secret_in_the_servers_words_is_masked() {
     let words = format!("you said {}", String::from_utf8(password).unwrap());
     run.repository.set_hook(&Hook::Refuse(words)).unwrap();
     run.step("publish")
-        .failed(Reason::PushRefused, "you said ***");
+        .failed(Reason::PushRejected, "you said ***");
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn credentials_that_may_only_read() {
         .set_config("http.receivepack", "false")
         .unwrap();
     run.step("publish")
-        .failed(Reason::CredentialsRefused, "403");
+        .failed(Reason::AuthenticationFailed, "403");
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn branch_that_keeps_ours_away_is_named() {
             run.repository.set_branch(beside, run.base()).unwrap();
         }
         run.step("publish").failed(
-            Reason::PushRefused,
+            Reason::PushRejected,
             &format!(
                 "a branch named '{other}' keeps 'docs/run' away; set output.branch to another name"
             ),

@@ -36,7 +36,7 @@ fn wrong_password() {
     let mut run = Run::new(Scheme::Https);
     let good = run.server.credentials_https();
     run.set_credentials(&with(&good, "password", b"wrong-canary-password"));
-    both_fail(&run, Reason::CredentialsRefused, "check the Secret");
+    both_fail(&run, Reason::AuthenticationFailed, "check the Secret");
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn no_password() {
     credentials.remove("username");
     credentials.remove("password");
     run.set_credentials(&credentials);
-    both_fail(&run, Reason::CredentialsRefused, "and the run has none");
+    both_fail(&run, Reason::AuthenticationFailed, "and the run has none");
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn wrong_identity() {
     let good = run.server.credentials_ssh();
     let other = Server::on_loopback().unwrap().credentials_ssh();
     run.set_credentials(&with(&good, "identity", &other["identity"]));
-    both_fail(&run, Reason::CredentialsRefused, "Permission denied");
+    both_fail(&run, Reason::AuthenticationFailed, "Permission denied");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn no_such_repository() {
 fn refused_address_and_plain_http() {
     let mut run = Run::new(Scheme::Https);
     run.set("STEP_ALLOWED_NETWORKS", "");
-    both_fail(&run, Reason::AddressRefused, "127.0.0.1");
+    both_fail(&run, Reason::AddressNotAllowed, "127.0.0.1");
     let url = run.server.http_url("project");
     run.set("STEP_ALLOWED_NETWORKS", "127.0.0.0/8");
     run.set("STEP_URL", &url);
@@ -220,7 +220,7 @@ fn broken_server() {
     for (status, reason, words) in [
         (500, Reason::RepositoryUnreachable, "500"),
         (503, Reason::RepositoryUnreachable, "503"),
-        (403, Reason::CredentialsRefused, "403"),
+        (403, Reason::AuthenticationFailed, "403"),
         (404, Reason::RepositoryNotFound, "not found"),
     ] {
         run.repository

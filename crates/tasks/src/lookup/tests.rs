@@ -16,15 +16,15 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_900_000_000 + seconds).unwrap()
 }
 
-fn resolve() -> Question {
-    Question {
+fn resolve() -> LsRemoteRequest {
+    LsRemoteRequest {
         branches: vec!["main".to_owned()],
         purpose: Purpose::Resolve,
     }
 }
 
-fn verify(commit: &str) -> Question {
-    Question {
+fn verify(commit: &str) -> LsRemoteRequest {
+    LsRemoteRequest {
         purpose: Purpose::Verify(commit.to_owned()),
         ..resolve()
     }
@@ -38,9 +38,9 @@ fn refused() -> Result<Heads, (Reason, String)> {
     Err((Reason::RepositoryUnreachable, "no answer".to_owned()))
 }
 
-fn place(room: usize) -> (Lookups, mpsc::Receiver<Wanted>) {
+fn place(room: usize) -> (GitLookups, mpsc::Receiver<Wanted>) {
     let (wanted, incoming) = mpsc::channel(room);
-    let lookups = Lookups {
+    let lookups = GitLookups {
         known: Known::default(),
         wanted,
         settings: Arc::new(Settings::default()),
@@ -151,7 +151,7 @@ fn a_full_line_is_asked_again_and_nothing_is_kept_of_who_is_gone() {
 }
 
 /// Starts all queries that may start, as the worker does.
-fn start(line: &mut Line, tasks: &mut JoinSet<()>) -> Vec<String> {
+fn start(line: &mut LookupQueue, tasks: &mut JoinSet<()>) -> Vec<String> {
     let mut started = Vec::new();
     while let Some(wanted) = line.next() {
         started.push(wanted.url.clone());
@@ -173,7 +173,7 @@ async fn one_host_leaves_room_for_the_others() {
         secret: None,
         question: resolve(),
     };
-    let (mut line, mut tasks) = (Line::default(), JoinSet::new());
+    let (mut line, mut tasks) = (LookupQueue::default(), JoinSet::new());
     for number in 0..1000 {
         // The same host in upper and lower case.
         let host = ["slow.example.com", "Slow.Example.com"][number % 2];

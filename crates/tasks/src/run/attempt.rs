@@ -10,10 +10,9 @@ use api::{Reason, Timestamp};
 
 use super::{
     STOP_WAIT,
+    attempt_result::{self, AttemptResult},
     cause::{self, Cause},
-    disruption,
-    judge::{self, Judgement},
-    suspend,
+    disruption, suspend,
     world::{Run, may_run},
 };
 use crate::{
@@ -43,14 +42,14 @@ pub(super) enum Attempt<'a> {
         since: Option<Timestamp>,
     },
     /// The container ended, but the Job does not report it yet.
-    Settling {
+    AwaitingJobStatus {
         pod: &'a PodView,
         exit: Option<&'a Exit>,
     },
     /// The Job ended, but its Pod does not report the result yet.
-    Late { until: Timestamp },
+    AwaitingPodStatus { until: Timestamp },
     /// The attempt ended.
-    Ended(Box<Judgement>),
+    Ended(Box<AttemptResult>),
 }
 
 /// Reads the state of the attempt with this Job.
@@ -70,20 +69,20 @@ fn ended<'a>(
 ) -> Attempt<'a> {
     let terms = run.terms(job);
     let is_known = pod.is_some_and(|pod| disruption::is_known(run, pod));
-    if let Some(judgement) = judge::judge(end, pod, is_known, terms.as_ref()) {
-        return Attempt::Ended(Box::new(judgement));
+    if let Some(attempt_result) = attempt_result::evaluate(end, pod, is_known, terms.as_ref()) {
+        return Attempt::Ended(Box::new(attempt_result));
     }
-    if let Some(judgement) = disruption::remembered(run, end, pod) {
-        return Attempt::Ended(Box::new(judgement));
+    if let Some(attempt_result) = disruption::remembered(run, end, pod) {
+        return Attempt::Ended(Box::new(attempt_result));
     }
     // Deleting a Job also deletes its Pods. So the Job is lost, not only its evidence.
     let deleting = job.deleting;
     if let Some(until) = deleting.and_then(|since| recent(run.now, since, STOP_WAIT)) {
-        return Attempt::Late { until };
+        return Attempt::AwaitingPodStatus { until };
     }
     match end.at().and_then(|at| recent(run.now, at, LATE)) {
-        Some(until) => Attempt::Late { until },
-        None => Attempt::Ended(Box::new(judge::unread(job, end, pod))),
+        Some(until) => Attempt::AwaitingPodStatus { until },
+        None => Attempt::Ended(Box::new(attempt_result::result_missing(job, end, pod))),
     }
 }
 
@@ -103,8 +102,10 @@ fn unsettled<'a>(run: &Run<'a>, job: &'a JobView, pod: Option<&'a PodView>) -> A
     };
     match &pod.container {
         // The Job controller replaces this Pod, or fails the Job.
-        Container::Ended(exit) if judge::was_asked_to_stop(pod, exit) => waiting(Some(pod)),
-        Container::Ended(exit) => Attempt::Settling {
+        Container::Ended(exit) if attempt_result::was_asked_to_stop(pod, exit) => {
+            waiting(Some(pod))
+        }
+        Container::Ended(exit) => Attempt::AwaitingJobStatus {
             pod,
             exit: Some(exit),
         },
@@ -113,7 +114,7 @@ fn unsettled<'a>(run: &Run<'a>, job: &'a JobView, pod: Option<&'a PodView>) -> A
             if may_run(pod) || disruption::is_stopped(pod) {
                 waiting(Some(pod))
             } else {
-                Attempt::Settling { pod, exit: None }
+                Attempt::AwaitingJobStatus { pod, exit: None }
             }
         }
     }

@@ -12,7 +12,7 @@ use api::{
 
 use mutant::Mutant;
 
-use super::{disruption, world::pod_words};
+use super::{disruption, world::describe_pod};
 use crate::view::{CLONING, Container, JobView, PodView};
 
 /// Cause that keeps a container from starting.
@@ -55,14 +55,15 @@ pub(super) fn find(
 /// Returns the cause for a Pod that was asked to stop before its container started, or that is
 /// being replaced.
 fn stopped(pod: &PodView, now: Timestamp) -> Option<Cause> {
-    disruption::is_stopped(pod).then(|| Cause::new(Reason::Disrupted, disruption::words(pod, now)))
+    disruption::is_stopped(pod)
+        .then(|| Cause::new(Reason::Disrupted, disruption::describe(pod, now)))
 }
 
 fn container(pod: &PodView, user: Option<i64>) -> Option<Cause> {
     let Container::Waiting(said) = &pod.container else {
         return None;
     };
-    let pod = pod_words(pod);
+    let pod = describe_pod(pod);
     let message = said.message.as_str();
     match said.reason.as_str() {
         CLONING => Some(Cause::new(
@@ -137,7 +138,7 @@ fn unschedulable(pod: &PodView) -> Option<Cause> {
     };
     Some(Cause::new(
         reason,
-        format!("{} has no node{}", pod_words(pod), after_colon(message)),
+        format!("{} has no node{}", describe_pod(pod), after_colon(message)),
     ))
 }
 
@@ -190,7 +191,7 @@ fn from_pod_warning(pod: &PodView, warning: &Warning) -> Option<Cause> {
     if is_late && warning.reason == "Failed" {
         return Some(Cause::new(
             Reason::ContainerNotStartable,
-            format!("{}: {}", pod_words(pod), warning.message),
+            format!("{}: {}", describe_pod(pod), warning.message),
         ));
     }
     if !matches!(
@@ -208,7 +209,7 @@ fn from_pod_warning(pod: &PodView, warning: &Warning) -> Option<Cause> {
     };
     Some(Cause::new(
         reason,
-        format!("{}: {}", pod_words(pod), warning.message),
+        format!("{}: {}", describe_pod(pod), warning.message),
     ))
 }
 

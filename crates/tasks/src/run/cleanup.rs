@@ -28,7 +28,7 @@ pub(super) fn add(run: &Run<'_>, decision: &mut RunDecision) {
             decision.effects.push(itself(run));
             return;
         }
-        decision.wake = Some(due);
+        decision.requeue_at = Some(due);
     }
     let Some((wait, with_files)) = rule(run) else {
         return;
@@ -41,7 +41,7 @@ pub(super) fn add(run: &Run<'_>, decision: &mut RunDecision) {
     if run.now >= due {
         decision.effects.extend(children);
     } else {
-        decision.wake = Some(decision.wake.map_or(due, |other| other.min(due)));
+        decision.requeue_at = Some(decision.requeue_at.map_or(due, |other| other.min(due)));
     }
 }
 
@@ -49,7 +49,7 @@ pub(super) fn add(run: &Run<'_>, decision: &mut RunDecision) {
 /// creation counts.
 fn end(run: &Run<'_>) -> Option<Timestamp> {
     let finished = run.status.finished_at.as_ref();
-    let created = run.order.metadata.creation_timestamp.as_ref();
+    let created = run.run_spec.metadata.creation_timestamp.as_ref();
     finished.or(created).map(|time| time.0)
 }
 
@@ -70,7 +70,7 @@ fn rule(run: &Run<'_>) -> Option<(Duration, bool)> {
 
 /// Returns how long the run's own spec keeps the children.
 fn own(run: &Run<'_>) -> Option<Duration> {
-    let keep = run.order.keep_children?;
+    let keep = run.run_spec.child_ttl?;
     let own = if run.phase() == RunPhase::Succeeded {
         keep.succeeded
     } else {
@@ -95,11 +95,11 @@ fn children(run: &Run<'_>, with_files: bool) -> Vec<Effect<NoExternal>> {
 /// Returns the deletion of the run in the version that we know. If a user just gave it another
 /// version, the run must stay.
 fn itself(run: &Run<'_>) -> Effect<NoExternal> {
-    let metadata = run.order.metadata;
+    let metadata = run.run_spec.metadata;
     Effect::Delete(Target {
         version: metadata.resource_version.clone(),
         ..run.target(
-            run.order.resource(),
+            run.run_spec.resource(),
             metadata.name.as_deref().unwrap_or_default(),
             run.uid,
         )

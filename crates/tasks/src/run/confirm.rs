@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use api::{
     Reason, Status, Verdict,
-    decide::{Decision, Effect, Hold, LiveRead, ResourceType},
+    decide::{Decision, Effect, FinalizerAction, LiveRead, ResourceType},
     names,
     status::condition,
     tasks::RunPhase,
@@ -25,7 +25,7 @@ const FILES_WAIT: Duration = Duration::from_secs(1);
 /// A reconciliation reads only once. So a decision that needs the files also requests all other reads: the decision
 /// that follows may be final.
 pub(super) fn first(run: &Run<'_>, decision: RunDecision) -> RunDecision {
-    let lacks_files = run.order.files.is_none() && needs_files(run, &decision);
+    let lacks_files = run.run_spec.files.is_none() && needs_files(run, &decision);
     let confirm = match (run.confirmed, lacks_files) {
         (true, true) => return waits_for_files(run),
         (true, false) => return decision,
@@ -57,24 +57,26 @@ fn needs_files(run: &Run<'_>, decision: &RunDecision) -> bool {
 /// Waits for the files. They were dropped immediately, because the files of many other runs were read at the same time.
 fn waits_for_files(run: &Run<'_>) -> RunDecision {
     let verdict = Verdict::working(Reason::Progressing, "its files are being read");
-    Decision::say(run.next(), run.phase(), verdict).wake_at(run.after(FILES_WAIT))
+    Decision::status_only(run.next(), run.phase(), verdict).requeue_at(run.after(FILES_WAIT))
 }
 
 fn own(run: &Run<'_>) -> LiveRead {
     LiveRead::Object {
-        resource: run.order.resource(),
+        resource: run.run_spec.resource(),
         namespace: Some(run.namespace.to_owned()),
-        name: run.order.name().to_owned(),
+        name: run.run_spec.name().to_owned(),
     }
 }
 
 /// Returns whether a decision ends an attempt, a version or the run without a success, or releases a run that did not
 /// end.
 fn is_final(run: &Run<'_>, decision: &RunDecision) -> bool {
-    let is_deleting = run.order.metadata.deletion_timestamp.is_some();
+    let is_deleting = run.run_spec.metadata.deletion_timestamp.is_some();
     if is_deleting {
         let is_forced = run.annotation(names::FORCE_DELETE) == Some("true");
-        return matches!(decision.hold, Hold::Release { .. }) && !run.has_ended() && !is_forced;
+        return matches!(decision.finalizer, FinalizerAction::Remove { .. })
+            && !run.has_ended()
+            && !is_forced;
     }
     // All Jobs of an earlier version must be known before a later one starts anything.
     let is_another_version =
@@ -89,13 +91,13 @@ fn reads(run: &Run<'_>) -> Vec<LiveRead> {
     let children = |resource: ResourceType| LiveRead::Children {
         resource,
         namespace: run.namespace.to_owned(),
-        owner_kind: run.order.resource().kind,
+        owner_kind: run.run_spec.resource().kind,
         owner_uid: run.uid.to_owned(),
     };
     let agent = LiveRead::Object {
         resource: agent::RESOURCE,
         namespace: Some(run.namespace.to_owned()),
-        name: run.order.agent_name.to_owned(),
+        name: run.run_spec.agent_name.to_owned(),
     };
     vec![
         children(ResourceType::JOB),

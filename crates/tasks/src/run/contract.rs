@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{
     docs::pod::source_dir,
-    order::{Docs, Work},
+    run_spec::{Docs, Workload},
 };
 
 /// Inputs for the value of a variable.
@@ -14,8 +14,8 @@ use super::{
 pub struct Facts<'a> {
     /// Name and identity of the run.
     pub metadata: &'a ObjectMeta,
-    /// Work of the run: a TaskRun or a DocsRun.
-    pub work: Work<'a>,
+    /// The work of the run: a TaskRun or a DocsRun.
+    pub work: Workload<'a>,
     /// Spec of the Agent that the run uses.
     pub agent: &'a AgentSpec,
     /// Number of the attempt, from 1.
@@ -53,15 +53,15 @@ pub struct Variable {
 
 fn task<'a>(facts: &Facts<'a>) -> Option<&'a TaskRun> {
     match facts.work {
-        Work::Task(run) => Some(run),
-        Work::Docs(_) => None,
+        Workload::Task(run) => Some(run),
+        Workload::Docs(_) => None,
     }
 }
 
 fn docs<'a>(facts: &Facts<'a>) -> Option<Docs<'a>> {
     match facts.work {
-        Work::Docs(docs) => Some(docs),
-        Work::Task(_) => None,
+        Workload::Docs(docs) => Some(docs),
+        Workload::Task(_) => None,
     }
 }
 
@@ -225,7 +225,7 @@ pub const EXIT_CODES: &[Rule] = &[
     },
     Rule {
         when: "any, after the container used more memory than its limit",
-        then: "The attempt failed: `StepOOM`.",
+        then: "The attempt failed: `OOMKilled`.",
     },
 ];
 

@@ -2,12 +2,12 @@
 
 use api::{
     Reason,
-    decide::{Fact, Fault, Input},
+    decide::{ConditionUpdate, Input, ReconcileError},
     tasks::{TaskRun, TaskRunStatus, condition},
 };
 
 use super::{
-    RunDecision, RunWorld, conclude, confirm, delete, going, outcome, proof, start, version,
+    RunDecision, RunWorld, confirm, delete, finish, in_progress, outcome, proof, start, version,
     world::{Run, Stage},
 };
 
@@ -32,38 +32,38 @@ pub fn decide(input: &Input<'_, TaskRun, RunWorld>) -> RunDecision {
     if let Some(ended) = outcome::ended(&run).or_else(|| outcome::restored(&run)) {
         return ended;
     }
-    course(&run)
+    advance(&run)
 }
 
 /// Decides about a run that is neither being deleted nor over.
-pub(super) fn course(run: &Run<'_>) -> RunDecision {
+pub(super) fn advance(run: &Run<'_>) -> RunDecision {
     let decision = if version::is_superseded(run) {
         version::supersede(run)
     } else if let Some(fault) = run.fault {
         faulted(run, fault)
     } else {
         match run.stage() {
-            Stage::Before => start::start(run),
-            Stage::Going { job } => going::decide(run, job),
-            Stage::Stopping { result } => conclude::stop(run, result),
-            Stage::Between { result } => conclude::between(run, result),
+            Stage::NotStarted => start::start(run),
+            Stage::InProgress { job } => in_progress::decide(run, job),
+            Stage::Stopping { result } => finish::stop_job(run, result),
+            Stage::RetryBackoff { result } => finish::retry_or_wait(run, result),
         }
     };
     confirm::first(run, with_facts(proof::first(run, decision)))
 }
 
 /// Decides after an effect of this reconciliation failed permanently.
-fn faulted(run: &Run<'_>, fault: &Fault) -> RunDecision {
+fn faulted(run: &Run<'_>, fault: &ReconcileError) -> RunDecision {
     match run.stage() {
-        Stage::Before | Stage::Between { .. } => match start::unrecorded(run) {
-            Some((begun, job)) => conclude::give_up(&begun, job, fault.reason, &fault.message),
-            None => conclude::fail(run, fault.reason, &fault.message),
+        Stage::NotStarted | Stage::RetryBackoff { .. } => match start::find_unrecorded_job(run) {
+            Some((begun, job)) => finish::abort_attempt(&begun, job, fault.reason, &fault.message),
+            None => finish::fail_run(run, fault.reason, &fault.message),
         },
-        Stage::Going { job } => match run.job(job) {
-            Some(job) => conclude::give_up(run, job, fault.reason, &fault.message),
-            None => conclude::fail(run, fault.reason, &fault.message),
+        Stage::InProgress { job } => match run.job(job) {
+            Some(job) => finish::abort_attempt(run, job, fault.reason, &fault.message),
+            None => finish::fail_run(run, fault.reason, &fault.message),
         },
-        Stage::Stopping { result } => conclude::unstopped(run, result, &fault.message),
+        Stage::Stopping { result } => finish::stop_timed_out(run, result, &fault.message),
     }
 }
 
@@ -75,13 +75,13 @@ pub(super) fn with_facts(mut decision: RunDecision) -> RunDecision {
         ..
     } = &decision.status;
     let fact = |kind: &'static str, what: &str, name: &Option<String>| match name {
-        Some(name) => Fact {
+        Some(name) => ConditionUpdate {
             kind,
             value: Some(true),
             reason: Reason::Created,
             message: format!("{what} '{name}' was created"),
         },
-        None => Fact {
+        None => ConditionUpdate {
             kind,
             value: Some(false),
             reason: decision.verdict.reason,

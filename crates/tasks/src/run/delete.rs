@@ -5,7 +5,7 @@ use mutant::Mutant;
 
 use super::{
     RunDecision, STOP_WAIT, outcome,
-    world::{Run, pod_words, some_of},
+    world::{Run, describe_pod, some_of},
 };
 use crate::{time, view::JobView};
 
@@ -16,20 +16,20 @@ pub(super) fn decide(run: &Run<'_>, since: Timestamp) -> RunDecision {
         return outcome::as_it_is(run);
     }
     let left = left(run);
-    let say = |verdict| Decision::say(run.status.clone(), run.phase(), verdict);
+    let say = |verdict| Decision::status_only(run.status.clone(), run.phase(), verdict);
     if run.annotation(names::FORCE_DELETE) == Some("true") {
         let message = "let go without waiting, as the annotation asks";
-        return say(Verdict::working(Reason::Deleting, message)).release();
+        return say(Verdict::working(Reason::Deleting, message)).remove_finalizer();
     }
     let is_asked = || run.jobs().all(|job| job.deleting.is_some());
     if left.is_empty() || (mutant::on(Mutant::FinalizerEarly) && is_asked()) {
         let message = "nothing is left of the run";
-        return say(Verdict::working(Reason::Deleting, message)).release();
+        return say(Verdict::working(Reason::Deleting, message)).remove_finalizer();
     }
     let deadline = time::after(since, STOP_WAIT);
     let mut decision = if run.now < deadline {
         let message = format!("waiting for {} to stop", some_of(&left));
-        say(Verdict::working(Reason::Deleting, message)).wake_at(deadline)
+        say(Verdict::working(Reason::Deleting, message)).requeue_at(deadline)
     } else {
         say(blocked(&left))
     };
@@ -45,7 +45,7 @@ fn blocked(left: &[String]) -> Verdict {
     let message = format!(
         "{} did not stop within {}; still waiting. To let the run go without it, set the annotation {}: \"true\"",
         some_of(left),
-        time::words(STOP_WAIT),
+        time::format_duration(STOP_WAIT),
         names::FORCE_DELETE
     );
     Verdict::stalled(Reason::DeletionBlocked, message)
@@ -60,6 +60,6 @@ fn left(run: &Run<'_>) -> Vec<String> {
         .pods
         .iter()
         .filter(|pod| run.jobs().any(|job| pod.job_uid.as_ref() == Some(&job.uid)));
-    jobs.chain(of_jobs.chain(run.stray_pods()).map(pod_words))
+    jobs.chain(of_jobs.chain(run.orphaned_pods()).map(describe_pod))
         .collect()
 }

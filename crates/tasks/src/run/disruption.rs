@@ -10,10 +10,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mutant::Mutant;
 
 use super::{
+    attempt_result::AttemptResult,
     cause::after_colon,
-    conclude::reason_of,
-    judge::Judgement,
-    world::{Run, may_run, pod_words},
+    finish::reason_of,
+    world::{Run, describe_pod, may_run},
 };
 use crate::{
     time,
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Number of disruptions that ends the run: something stops it again and again.
-pub(super) const LIMIT: u32 = 6;
+pub(super) const MAX_DISRUPTIONS: u32 = 6;
 /// Maximum time from the request to stop a Pod to the reported end of its Job: 30 seconds of grace, and the time of
 /// kubelet and Job controller.
 const ITS_END: Duration = Duration::from_secs(60);
@@ -29,13 +29,13 @@ const ITS_END: Duration = Duration::from_secs(60);
 const OVERDUE: Duration = Duration::from_secs(30);
 
 /// Returns whether an attempt that ended for this reason is started again without using another attempt.
-pub(super) fn is_one(reason: Reason) -> bool {
+pub(super) fn is_disruption(reason: Reason) -> bool {
     matches!(reason, Reason::Disrupted | Reason::JobLost)
 }
 
 /// Returns whether the stored result of the last attempt is a disruption.
 pub(super) fn was_disrupted(result: &Evidence) -> bool {
-    is_one(reason_of(result))
+    is_disruption(reason_of(result))
 }
 
 /// Returns whether something asked the Pod to stop.
@@ -44,7 +44,7 @@ pub(super) fn is_stopped(pod: &PodView) -> bool {
 }
 
 /// Returns the cause of the stop in parentheses, if a component of the cluster reports it.
-pub(super) fn by(pod: &PodView) -> String {
+pub(super) fn source(pod: &PodView) -> String {
     match &pod.disruption {
         Some(said) if !said.reason.is_empty() => {
             format!(" ({}{})", said.reason, after_colon(&said.message))
@@ -59,8 +59,8 @@ pub(super) fn given_up_at(pod: &PodView) -> Option<Timestamp> {
 }
 
 /// Describes the state of a Pod that was asked to stop.
-pub(super) fn words(pod: &PodView, now: Timestamp) -> String {
-    let (name, by) = (pod_words(pod), by(pod));
+pub(super) fn describe(pod: &PodView, now: Timestamp) -> String {
+    let (name, by) = (describe_pod(pod), source(pod));
     if !may_run(pod) {
         return format!(
             "{name} was stopped from outside{by}; waiting for another to take its place"
@@ -75,7 +75,7 @@ pub(super) fn words(pod: &PodView, now: Timestamp) -> String {
 }
 
 /// Returns a Pod in its stored form.
-pub(super) fn named(pod: &PodView, disrupted_at: Option<Timestamp>) -> RunPod {
+pub(super) fn to_status(pod: &PodView, disrupted_at: Option<Timestamp>) -> RunPod {
     RunPod {
         name: pod.name.clone(),
         uid: pod.uid.clone(),
@@ -88,7 +88,7 @@ pub(super) fn named(pod: &PodView, disrupted_at: Option<Timestamp>) -> RunPod {
 /// replaced the Pod that ran.
 ///
 /// A Pod that no longer exists counts only when another one exists. A Pod that is only not seen yet is no loss.
-pub(super) fn counted<'a>(run: &Run<'a>, job: &JobView) -> Run<'a> {
+pub(super) fn with_new_disruptions<'a>(run: &Run<'a>, job: &JobView) -> Run<'a> {
     let mut run = run.clone();
     // Deleting the Job also stops its Pods. That counts once the Job no longer exists.
     let newest = run.newest_pod(job).filter(|_| job.deleting.is_none());
@@ -105,14 +105,18 @@ pub(super) fn counted<'a>(run: &Run<'a>, job: &JobView) -> Run<'a> {
     let mut count = u32::from(is_another && !was_counted && !was_suspended);
     if is_stopped(pod) && (is_another || !was_counted) {
         count = count.saturating_add(1);
-        run.status.pod = Some(named(pod, Some(run.now)));
+        run.status.pod = Some(to_status(pod, Some(run.now)));
     } else if is_another {
         run.status.pod = None;
     }
     if mutant::on(Mutant::EvictionCounted) {
         run.status.attempts = run.status.attempts.saturating_add(count);
     }
-    run.status.disruptions = run.status.disruptions.saturating_add(count).min(LIMIT);
+    run.status.disruptions = run
+        .status
+        .disruptions
+        .saturating_add(count)
+        .min(MAX_DISRUPTIONS);
     run
 }
 
@@ -134,19 +138,23 @@ pub(super) fn is_known(run: &Run<'_>, pod: &PodView) -> bool {
 }
 
 /// Returns whether the count already includes the disruption that ended an attempt.
-pub(super) fn is_counted(run: &Run<'_>, judgement: &Judgement) -> bool {
+pub(super) fn is_counted(run: &Run<'_>, attempt_result: &AttemptResult) -> bool {
     let known = run.status.pod.as_ref();
     known.is_some_and(|known| {
         // Deleting a Job also stops its Pod, and we may see that first.
-        let is_its_pod = judgement.reason == Reason::JobLost
-            || judgement.evidence.pod_uid.as_ref() == Some(&known.uid);
-        known.disrupted_at.is_some() && is_one(judgement.reason) && is_its_pod
+        let is_its_pod = attempt_result.reason == Reason::JobLost
+            || attempt_result.evidence.pod_uid.as_ref() == Some(&known.uid);
+        known.disrupted_at.is_some() && is_disruption(attempt_result.reason) && is_its_pod
     })
 }
 
 /// Returns a disruption if the Pod of a finished Job no longer exists, but we saw shortly before that it was being
 /// stopped. A later end belongs to another Pod, and nobody knows how that one ended.
-pub(super) fn remembered(run: &Run<'_>, end: &JobEnd, pod: Option<&PodView>) -> Option<Judgement> {
+pub(super) fn remembered(
+    run: &Run<'_>,
+    end: &JobEnd,
+    pod: Option<&PodView>,
+) -> Option<AttemptResult> {
     let known = run.status.pod.as_ref()?;
     let stopped = known.disrupted_at.as_ref()?;
     let is_its_end = end.at().is_some_and(|at| is_end_of(stopped, at));
@@ -168,7 +176,7 @@ pub(super) fn remembered(run: &Run<'_>, end: &JobEnd, pod: Option<&PodView>) -> 
         started_at: run.status.started_at.clone(),
         ..Evidence::default()
     };
-    Some(Judgement::new(Reason::Disrupted, message, evidence))
+    Some(AttemptResult::new(Reason::Disrupted, message, evidence))
 }
 
 /// Returns whether a Pod that ends now is the one that we saw being stopped.

@@ -1,4 +1,4 @@
-//! A run executes an agent as a Job. [`order`] describes the run for both kinds: a TaskRun works on versioned files, a
+//! A run executes an agent as a Job. [`run_spec`] describes the run for both kinds: a TaskRun works on versioned files, a
 //! DocsRun on a repository. [`docs`] has the additional steps of a DocsRun.
 //!
 //! [`decide()`] is an ordered chain. Each step is a module:
@@ -7,32 +7,32 @@
 //! - `outcome`: keeps a finished run unchanged.
 //! - `version`: moves the status to a newer version of the context.
 //! - `start`: starts an attempt.
-//! - `going`: handles an attempt in progress, which `attempt`, `cause` and `judge` read. `suspend` suspends it, and
+//! - `in_progress`: handles an attempt in progress, which `attempt`, `cause` and `attempt_result` read. `suspend` suspends it, and
 //!   `disruption` counts its disruptions.
-//! - `conclude`: handles the end of an attempt, the stop before it, and the next attempt.
+//! - `finish`: handles the end of an attempt, the stop before it, and the next attempt.
 //! - `cleanup`: deletes children after the end.
 //!
 //! Before a final conclusion, the engine reads the objects that `confirm` lists from the API server.
 
 mod attempt;
+mod attempt_result;
+pub mod attempt_spec;
+mod build;
 mod cause;
-mod children;
 mod cleanup;
-mod conclude;
 mod confirm;
 pub mod contract;
 mod decide;
 mod delete;
 mod disruption;
 pub mod docs;
-mod going;
-mod judge;
-pub mod order;
+mod finish;
+mod in_progress;
 mod outcome;
 mod proof;
+pub mod run_spec;
 mod start;
 mod suspend;
-pub mod terms;
 mod version;
 mod world;
 

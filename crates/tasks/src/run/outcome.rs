@@ -3,7 +3,7 @@
 
 use api::{
     Phase, Reason, Verdict,
-    decide::{Decision, Hold},
+    decide::{Decision, FinalizerAction},
     names,
     tasks::{RunPhase, TaskRunStatus},
 };
@@ -47,8 +47,8 @@ pub(super) fn as_it_is(run: &Run<'_>) -> RunDecision {
     };
     let status = run.next();
     let hold = release(run, &status, phase, verdict.reason);
-    let mut decision = Decision::say(status, phase, verdict);
-    decision.hold = hold;
+    let mut decision = Decision::status_only(status, phase, verdict);
+    decision.finalizer = hold;
     decision
 }
 
@@ -58,7 +58,7 @@ pub(super) fn release(
     status: &TaskRunStatus,
     phase: RunPhase,
     reason: Reason,
-) -> Hold {
+) -> FinalizerAction {
     let outcome = Outcome {
         version: status.context_version.unwrap_or_else(|| run.version()),
         outcome: phase.name().to_owned(),
@@ -70,7 +70,7 @@ pub(super) fn release(
         Ok(text) => [(names::OUTCOME.to_owned(), text)].into(),
         Err(_) => std::collections::BTreeMap::new(),
     };
-    Hold::Release { annotations }
+    FinalizerAction::Remove { annotations }
 }
 
 /// Decides about an object without status, if its annotation reports that this version has already
@@ -100,7 +100,7 @@ pub(super) fn restored(run: &Run<'_>) -> Option<RunDecision> {
         outcome.outcome,
         outcome.reason,
         names::OUTCOME,
-        run.order.run_again()
+        run.run_spec.run_again()
     );
     let verdict = match (phase, Reason::from_name(&outcome.reason)) {
         (RunPhase::Succeeded, _) => Verdict::succeeded(message),
@@ -110,7 +110,7 @@ pub(super) fn restored(run: &Run<'_>) -> Option<RunDecision> {
     let mut status = run.status.clone();
     status.context_version = status.context_version.max(Some(outcome.version));
     let hold = release(run, &status, phase, verdict.reason);
-    let mut decision = Decision::say(status, phase, verdict);
-    decision.hold = hold;
+    let mut decision = Decision::status_only(status, phase, verdict);
+    decision.finalizer = hold;
     Some(decision)
 }

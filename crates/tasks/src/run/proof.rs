@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use api::{
     Reason, Verdict,
-    decide::{Decision, Effect, Hold, NoExternal},
+    decide::{Decision, Effect, FinalizerAction, NoExternal},
     tasks::RunPhase,
 };
 use mutant::Mutant;
 
-use super::{RunDecision, children::Making, start, world::Run};
+use super::{RunDecision, build::BuildContext, start, world::Run};
 
 /// Delay between a comparison and the next decision. It is not zero: an object that a silent watch still shows may no
 /// longer exist.
@@ -27,8 +27,12 @@ pub(super) fn first(run: &Run<'_>, decision: RunDecision) -> RunDecision {
     };
     let is_success = decision.phase == RunPhase::Succeeded;
     // A decision that only writes the status is repeated at once.
-    let is_record = decision.wake.is_some_and(|wake| wake <= run.now);
-    if !is_success && (decision.is_end() || decision.hold != Hold::Keep || is_record) {
+    let is_record = decision
+        .requeue_at
+        .is_some_and(|requeue_at| requeue_at <= run.now);
+    if !is_success
+        && (decision.is_end() || decision.finalizer != FinalizerAction::Keep || is_record)
+    {
         return decision;
     }
     match (comparison(run, &decision, &name), is_success) {
@@ -44,12 +48,12 @@ pub(super) fn first(run: &Run<'_>, decision: RunDecision) -> RunDecision {
             let message = format!("comparing Job '{name}' with what this run asks for");
             let verdict = Verdict::working(Reason::Progressing, message);
             let mut decision =
-                Decision::say(run.next(), run.phase(), verdict).wake_at(run.after(WAIT));
+                Decision::status_only(run.next(), run.phase(), verdict).requeue_at(run.after(WAIT));
             decision.effects = effects;
             decision
         }
         (Err(_), false) => decision,
-        (Err(verdict), true) => Decision::say(run.next(), run.phase(), verdict),
+        (Err(verdict), true) => Decision::status_only(run.next(), run.phase(), verdict),
     }
 }
 
@@ -83,18 +87,18 @@ fn comparison(
     let Some(agent) = run.world.agent.as_deref() else {
         let message = format!(
             "Job '{name}' cannot be compared with what this run asks for, because Agent '{}' does not exist: nothing proves that it is this run's. Create the Agent again",
-            run.order.agent_name
+            run.run_spec.agent_name
         );
         return Err(Verdict::stalled(Reason::AgentNotFound, message));
     };
-    let making = Making {
-        order: run.order,
+    let context = BuildContext {
+        run_spec: run.run_spec,
         agent,
         resources: run.resources(agent),
         attempt: decision.status.attempts,
         job: name,
     };
-    let effects = start::missing(run, &making).map_err(|error| start::unwritable(&error))?;
+    let effects = start::missing(run, &context).map_err(|error| start::unwritable(&error))?;
     Ok(effects.into_iter().map(compared).collect())
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::{
     Reason, Timestamp, Verdict,
     decide::{Decision, Effect, Manifest, NoExternal},
-    status::{MESSAGE, bounded, condition},
+    status::{MAX_MESSAGE_CHARS, bounded, condition},
     tasks::{Agent, CONTEXT_LIMIT, RunPhase, TaskRunStatus},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -13,9 +13,9 @@ use mutant::Mutant;
 
 use super::{
     RunDecision, START_WAIT, STOP_WAIT, attempt,
-    children::{self, Making},
-    conclude, going, suspend,
-    world::{Run, Stage, may_run, pod_words, some_of},
+    build::{self, BuildContext},
+    finish, in_progress, suspend,
+    world::{Run, Stage, describe_pod, may_run, some_of},
 };
 use crate::{
     time,
@@ -24,13 +24,13 @@ use crate::{
 
 /// In the first seconds of a run, a missing Agent is no warning. A run and its Agent are often
 /// created together, and the cache of Agents may be a moment behind.
-const SETTLE: Duration = Duration::from_secs(3);
+const AGENT_GRACE: Duration = Duration::from_secs(3);
 
 /// Starts the next attempt, or waits for its prerequisites.
 pub(super) fn start(run: &Run<'_>) -> RunDecision {
     let (attempt, name) = run.next_attempt();
     match ready(run, &name) {
-        Ok(agent) => begin(run, agent, attempt, name),
+        Ok(agent) => create_attempt(run, agent, attempt, name),
         Err(wait) => *wait,
     }
 }
@@ -38,16 +38,16 @@ pub(super) fn start(run: &Run<'_>) -> RunDecision {
 /// Returns the Agent, if nothing blocks a Job of this name. Otherwise returns the decision that
 /// comes first.
 pub(super) fn ready<'a>(run: &Run<'a>, name: &str) -> Result<&'a Agent, Box<RunDecision>> {
-    if let Some(wait) = leftovers(run, name) {
+    if let Some(wait) = wait_for_previous(run, name) {
         return Err(Box::new(wait));
     }
-    if let Some((begun, job)) = unrecorded(run) {
+    if let Some((begun, job)) = find_unrecorded_job(run) {
         return Err(Box::new(adopt(run, &begun, job)));
     }
-    if run.order.cancel && !mutant::on(Mutant::CancelUnheard) {
-        return Err(Box::new(conclude::cancelled(run)));
+    if run.run_spec.cancel && !mutant::on(Mutant::CancelUnheard) {
+        return Err(Box::new(finish::cancelled(run)));
     }
-    if run.order.suspend {
+    if run.run_spec.suspend {
         return Err(Box::new(suspend::before(run)));
     }
     if let Some(stalled) = too_large(run) {
@@ -62,18 +62,18 @@ pub(super) fn ready<'a>(run: &Run<'a>, name: &str) -> Result<&'a Agent, Box<RunD
 }
 
 fn without_agent(run: &Run<'_>, reason: Reason, message: &str) -> RunDecision {
-    let decision = hold_back(run, reason, message, None);
-    let created = run.order.metadata.creation_timestamp.as_ref();
-    let settled = created.and_then(|created| attempt::recent(run.now, created.0, SETTLE));
+    let decision = wait(run, reason, message, None);
+    let created = run.run_spec.metadata.creation_timestamp.as_ref();
+    let settled = created.and_then(|created| attempt::recent(run.now, created.0, AGENT_GRACE));
     match settled {
         Some(settled) if !decision.is_end() => {
             let verdict = Verdict::working(Reason::Progressing, decision.verdict.message.clone());
             Decision {
                 verdict,
-                record_at: is_unrecorded(run).then_some(settled),
+                defer_status_until: is_unrecorded(run).then_some(settled),
                 ..decision
             }
-            .wake_at(settled)
+            .requeue_at(settled)
         }
         Some(_) | None => decision,
     }
@@ -82,14 +82,14 @@ fn without_agent(run: &Run<'_>, reason: Reason, message: &str) -> RunDecision {
 /// Returns the next attempt's Job if it already exists, and the run with that attempt started. A
 /// reconciliation created the Job, and its status write is delayed or was lost. The Agent may have
 /// changed since.
-pub(super) fn unrecorded<'a>(run: &Run<'a>) -> Option<(Run<'a>, &'a JobView)> {
+pub(super) fn find_unrecorded_job<'a>(run: &Run<'a>) -> Option<(Run<'a>, &'a JobView)> {
     let (attempt, name) = run.next_attempt();
     // Any user with permission to create Jobs can set our run as the owner. Our own Jobs have
     // fields that only we set.
     let is_ours = |job: &&JobView| {
         job.deleting.is_none() && job.version == Some(run.version()) && job.terms.is_some()
     };
-    if !run.order.is_announced() {
+    if !run.run_spec.is_announced() {
         return None;
     }
     let job = run.job(&name).filter(is_ours)?;
@@ -107,28 +107,28 @@ fn made(run: &Run<'_>, job: &JobView) -> Timestamp {
 
 /// Adopts the existing Job as it is.
 fn adopt(run: &Run<'_>, begun: &Run<'_>, job: &JobView) -> RunDecision {
-    let mut decision = going::decide(begun, &job.name);
+    let mut decision = in_progress::decide(begun, &job.name);
     let is_calm = decision.effects.is_empty()
         && decision.phase == RunPhase::Pending
         && decision.verdict.reason == Reason::Progressing;
     if is_calm {
-        decision.record_at = first_record(run, made(run, job));
+        decision.defer_status_until = first_record(run, made(run, job));
     }
     decision
 }
 
 /// How long the first status write may wait. A container that starts within this time is first
 /// recorded as running. A problem is recorded at once.
-pub(super) const CALM: Duration = Duration::from_secs(10);
+pub(super) const FIRST_RECORD_DELAY: Duration = Duration::from_secs(10);
 
 fn first_record(run: &Run<'_>, made: Timestamp) -> Option<Timestamp> {
-    attempt::recent(run.now, made, CALM).filter(|_| is_unrecorded(run))
+    attempt::recent(run.now, made, FIRST_RECORD_DELAY).filter(|_| is_unrecorded(run))
 }
 
 pub(super) fn is_unrecorded(run: &Run<'_>) -> bool {
     let status = &run.status;
     let is_empty = status.context_version.is_none() && status.progress.conditions.is_empty();
-    is_empty && matches!(run.stage(), Stage::Before)
+    is_empty && matches!(run.stage(), Stage::NotStarted)
 }
 
 fn begun_status(run: &Run<'_>, attempt: u32, job: String, deadline: Timestamp) -> TaskRunStatus {
@@ -136,7 +136,7 @@ fn begun_status(run: &Run<'_>, attempt: u32, job: String, deadline: Timestamp) -
     status.attempts = attempt;
     status.job_name = Some(job);
     status.job_uid = None;
-    status.config_map_name = Some(run.order.config_map_name());
+    status.config_map_name = Some(run.run_spec.config_map_name());
     status.deadline_at = Some(Time(deadline));
     status.started_at = None;
     status.pod = None;
@@ -148,26 +148,27 @@ fn begun_status(run: &Run<'_>, attempt: u32, job: String, deadline: Timestamp) -
 ///
 /// A version keeps the files that it was started with. If a ConfigMap of ours exists, an earlier
 /// attempt created it, perhaps from an Agent that changed since.
-fn begin(run: &Run<'_>, agent: &Agent, attempt: u32, name: String) -> RunDecision {
-    let making = Making {
-        order: run.order,
+fn create_attempt(run: &Run<'_>, agent: &Agent, attempt: u32, name: String) -> RunDecision {
+    let context = BuildContext {
+        run_spec: run.run_spec,
         agent,
         resources: run.resources(agent),
         attempt,
         job: &name,
     };
-    let effects = match missing(run, &making) {
+    let effects = match missing(run, &context) {
         Ok(effects) => effects,
         Err(error) => {
-            return Decision::say(run.next(), RunPhase::Pending, unwritable(&error));
+            return Decision::status_only(run.next(), RunPhase::Pending, unwritable(&error));
         }
     };
     let deadline = run.after(agent.spec.start_timeout.into());
-    let verdict = going::created(&name);
+    let verdict = in_progress::created(&name);
     let status = begun_status(run, attempt, name, deadline);
-    let mut decision = Decision::say(status, RunPhase::Pending, verdict).wake_at(deadline);
+    let mut decision =
+        Decision::status_only(status, RunPhase::Pending, verdict).requeue_at(deadline);
     decision.effects = effects;
-    decision.record_at = first_record(run, run.now);
+    decision.defer_status_until = first_record(run, run.now);
     decision
 }
 
@@ -175,16 +176,16 @@ fn begin(run: &Run<'_>, agent: &Agent, attempt: u32, name: String) -> RunDecisio
 /// waits for them.
 pub(super) fn missing(
     run: &Run<'_>,
-    making: &Making<'_>,
+    context: &BuildContext<'_>,
 ) -> Result<Vec<Effect<NoExternal>>, serde_json::Error> {
     let mut effects = Vec::new();
-    if mutant::on(Mutant::PartialWriteBelieved) && run.files().is_some() && making.attempt == 1 {
+    if mutant::on(Mutant::PartialWriteBelieved) && run.files().is_some() && context.attempt == 1 {
         return Ok(effects);
     }
     if run.files().is_none() {
-        effects.push(Effect::Ensure(Box::new(children::config_map(making)?)));
+        effects.push(Effect::Ensure(Box::new(build::config_map(context)?)));
     }
-    effects.push(Effect::Ensure(Box::new(children::job(making)?)));
+    effects.push(Effect::Ensure(Box::new(build::job(context)?)));
     Ok(effects)
 }
 
@@ -195,37 +196,37 @@ pub(super) fn unwritable(error: &serde_json::Error) -> Verdict {
 }
 
 /// Returns the files of an attempt again, if they were deleted before its container started.
-pub(super) fn files_again(run: &Run<'_>) -> Result<Option<Manifest>, serde_json::Error> {
+pub(super) fn recreate_config_map(run: &Run<'_>) -> Result<Option<Manifest>, serde_json::Error> {
     let Some(agent) = &run.world.agent else {
         return Ok(None);
     };
     if run.files().is_some() || too_large(run).is_some() {
         return Ok(None);
     }
-    let making = Making {
-        order: run.order,
+    let context = BuildContext {
+        run_spec: run.run_spec,
         agent,
         resources: run.resources(agent),
         attempt: run.status.attempts,
         job: run.status.job_name.as_deref().unwrap_or_default(),
     };
-    children::config_map(&making).map(Some)
+    build::config_map(&context).map(Some)
 }
 
 /// Waits for Jobs and Pods that must be deleted before another may start: those of other versions,
 /// and any that may still run.
-fn leftovers(run: &Run<'_>, next: &str) -> Option<RunDecision> {
+fn wait_for_previous(run: &Run<'_>, next: &str) -> Option<RunDecision> {
     let old = |job: &&JobView| {
         let other_version = job.version.is_some_and(|version| version != run.version());
         // If no record announces a Job, its effect is unknown.
-        let is_unknown = other_version || !run.order.is_announced();
+        let is_unknown = other_version || !run.run_spec.is_announced();
         is_unknown || (job.end.is_none() && job.name != next)
     };
     let jobs: Vec<&JobView> = run.jobs().filter(old).collect();
     let mut blockers: Vec<String> = jobs
         .iter()
         .map(|job| match job.version {
-            Some(version) if run.order.is_announced() => {
+            Some(version) if run.run_spec.is_announced() => {
                 format!("Job '{}' of version {version}", job.name)
             }
             Some(_) | None => format!("Job '{}'", job.name),
@@ -240,7 +241,7 @@ fn leftovers(run: &Run<'_>, next: &str) -> Option<RunDecision> {
         of_old || (may_run(pod) && !of_next)
     };
     let pods: Vec<&PodView> = run.pods().filter(in_the_way).collect();
-    blockers.extend(pods.iter().map(|pod| pod_words(pod)));
+    blockers.extend(pods.iter().map(|pod| describe_pod(pod)));
     if blockers.is_empty() {
         return None;
     }
@@ -250,11 +251,11 @@ fn leftovers(run: &Run<'_>, next: &str) -> Option<RunDecision> {
     let pods_asked = pods.iter().filter_map(|pod| pod.stop_asked);
     let asked = jobs_asked.chain(pods_asked).max();
     let at_least = asked.map(|asked| time::after(asked, STOP_WAIT));
-    let mut decision = hold_back(run, Reason::Progressing, &message, at_least);
-    if decision.is_end() && run.order.cancel {
-        return Some(conclude::cancelled(run));
+    let mut decision = wait(run, Reason::Progressing, &message, at_least);
+    if decision.is_end() && run.run_spec.cancel {
+        return Some(finish::cancelled(run));
     }
-    if decision.is_end() && run.order.suspend {
+    if decision.is_end() && run.run_spec.suspend {
         decision = suspend::before(run);
     }
     if !decision.is_end() {
@@ -270,25 +271,25 @@ fn too_large(run: &Run<'_>) -> Option<RunDecision> {
         return None;
     }
     let agent = run.world.agent.as_ref().map(|agent| &agent.spec);
-    let (own, instructions) = children::sizes(run.order.files.unwrap_or_default(), agent);
+    let (own, instructions) = build::sizes(run.run_spec.files.unwrap_or_default(), agent);
     if run.files().is_some() || own.saturating_add(instructions) <= CONTEXT_LIMIT {
         return None;
     }
     let message = format!(
         "the run's files have {own} bytes and the Agent's instructions {instructions}, together more than the {CONTEXT_LIMIT} that fit; {}, or shorten the instructions",
-        run.order.fewer_files()
+        run.run_spec.fewer_files()
     );
     let mut status = run.next();
-    if matches!(run.stage(), Stage::Before) {
+    if matches!(run.stage(), Stage::NotStarted) {
         status.deadline_at = None;
     }
     let verdict = Verdict::stalled(Reason::ContextTooLarge, message);
-    Some(Decision::say(status, RunPhase::Pending, verdict))
+    Some(Decision::status_only(status, RunPhase::Pending, verdict))
 }
 
 /// Returns the Agent, if it can be used.
 fn usable<'a>(run: &Run<'a>) -> Result<&'a Agent, (Reason, String)> {
-    let name = run.order.agent_name;
+    let name = run.run_spec.agent_name;
     let Some(agent) = run.world.agent.as_deref() else {
         return Err((
             Reason::AgentNotFound,
@@ -333,7 +334,7 @@ fn still_deleting(run: &Run<'_>, job: &str) -> Option<RunDecision> {
     } else {
         return None;
     };
-    Some(hold_back(
+    Some(wait(
         run,
         Reason::Progressing,
         &format!("{what} of the same name is still being deleted"),
@@ -342,21 +343,16 @@ fn still_deleting(run: &Run<'_>, job: &str) -> Option<RunDecision> {
 }
 
 /// Waits for the prerequisites of a start, up to a stored time and at least up to `at_least`.
-fn hold_back(
-    run: &Run<'_>,
-    reason: Reason,
-    message: &str,
-    at_least: Option<Timestamp>,
-) -> RunDecision {
+fn wait(run: &Run<'_>, reason: Reason, message: &str, at_least: Option<Timestamp>) -> RunDecision {
     let mut status = run.next();
     let until = match run.stage() {
         // The stored deadline is the time at which this attempt was due.
-        Stage::Between { .. } => {
+        Stage::RetryBackoff { .. } => {
             let due = run.deadline().unwrap_or_else(|| run.after(Duration::ZERO));
             status.deadline_at = Some(Time(due));
             time::after(due, START_WAIT)
         }
-        Stage::Before | Stage::Going { .. } | Stage::Stopping { .. } => {
+        Stage::NotStarted | Stage::InProgress { .. } | Stage::Stopping { .. } => {
             let until = run.deadline().unwrap_or_else(|| run.after(START_WAIT));
             status.deadline_at = Some(Time(until));
             until
@@ -364,7 +360,7 @@ fn hold_back(
     };
     let until = at_least.map_or(until, |time| until.max(time));
     if run.now >= until {
-        return conclude::fail(
+        return finish::fail_run(
             run,
             final_reason(reason),
             &format!("not started: {message}"),
@@ -373,11 +369,14 @@ fn hold_back(
     // The message contains only stored times. A time that is read from a stopping Job may differ by
     // a second from the expected one, and would cause a write.
     let message = match at_least {
-        None => format!("{}; waiting until {until}", bounded(message, MESSAGE - 100)),
+        None => format!(
+            "{}; waiting until {until}",
+            bounded(message, MAX_MESSAGE_CHARS - 100)
+        ),
         Some(_) => message.to_owned(),
     };
     let verdict = Verdict::working(reason, message);
-    Decision::say(status, RunPhase::Pending, verdict).wake_at(until)
+    Decision::status_only(status, RunPhase::Pending, verdict).requeue_at(until)
 }
 
 fn final_reason(reason: Reason) -> Reason {

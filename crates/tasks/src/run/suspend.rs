@@ -4,7 +4,7 @@ use api::{
     Reason, Timestamp, Verdict,
     decide::{Decision, Effect, NoExternal, ResourceType},
     names,
-    status::{MESSAGE, bounded},
+    status::{MAX_MESSAGE_CHARS, bounded},
     tasks::RunPhase,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use super::{
     RunDecision,
     cause::Cause,
-    conclude::message_of,
-    going,
-    world::{Run, Stage, is_of_before, may_run, pod_words, some_of},
+    finish::message_of,
+    in_progress,
+    world::{Run, Stage, describe_pod, may_run, predates_suspension, some_of},
 };
 use crate::{time, view::JobView};
 
@@ -26,12 +26,12 @@ const STOPPED: usize = 8;
 /// Suspends a run before an attempt, or between two. Nothing is started, and no time counts.
 pub(super) fn before(run: &Run<'_>) -> RunDecision {
     let message = match run.stage() {
-        Stage::Between { result } => format!(
+        Stage::RetryBackoff { result } => format!(
             "suspended after attempt {}: {}",
             run.status.attempts,
-            bounded(message_of(result), MESSAGE - 100)
+            bounded(message_of(result), MAX_MESSAGE_CHARS - 100)
         ),
-        Stage::Before | Stage::Going { .. } | Stage::Stopping { .. } => {
+        Stage::NotStarted | Stage::InProgress { .. } | Stage::Stopping { .. } => {
             "suspended before it was started".to_owned()
         }
     };
@@ -43,7 +43,7 @@ pub(super) fn during(run: &Run<'_>, job: &JobView) -> RunDecision {
     let left: Vec<String> = run
         .pods_of(job)
         .filter(|pod| may_run(pod))
-        .map(pod_words)
+        .map(describe_pod)
         .collect();
     let message = if left.is_empty() {
         format!("suspended: Job '{}' runs nothing", job.name)
@@ -73,12 +73,12 @@ pub(super) fn by_others(job: &JobView) -> Option<Cause> {
 /// Pod.
 pub(super) fn still_stopping(run: &Run<'_>, job: &JobView) -> Option<Cause> {
     let mut pods = run.pods_of(job);
-    let pod = pods.find(|pod| is_of_before(job, pod) && may_run(pod))?;
+    let pod = pods.find(|pod| predates_suspension(job, pod) && may_run(pod))?;
     Some(Cause {
         reason: Reason::Progressing,
         message: format!(
             "waiting for {}, which was suspended, to stop",
-            pod_words(pod)
+            describe_pod(pod)
         ),
     })
 }
@@ -97,7 +97,7 @@ pub(super) fn resume(run: &Run<'_>, job: &JobView) -> RunDecision {
                 job.name
             ),
         };
-        return going::waiting(run, job, Some(cause), None);
+        return in_progress::waiting(run, job, Some(cause), None);
     }
     let deadline = run.after(run.start_timeout(job));
     let mut status = run.next();
@@ -106,16 +106,17 @@ pub(super) fn resume(run: &Run<'_>, job: &JobView) -> RunDecision {
     status.deadline_at = Some(Time(deadline));
     if mutant::on(Mutant::ResumeStartsAnother) {
         status.job_name = None;
-        return Decision::say(status, RunPhase::Pending, going::created("")).wake_at(run.now);
+        return Decision::status_only(status, RunPhase::Pending, in_progress::created(""))
+            .requeue_at(run.now);
     }
     // Not every release of Kubernetes restarts the Job's own limit.
     let mut spec = json!({ "suspend": false });
-    if let Some(limit) = going::limit(job, time::after(deadline, run.pod_time(job))) {
+    if let Some(limit) = in_progress::limit(job, time::after(deadline, run.pod_time(job))) {
         spec["activeDeadlineSeconds"] = json!(limit);
     }
-    Decision::say(status, RunPhase::Pending, going::created(&job.name))
+    Decision::status_only(status, RunPhase::Pending, in_progress::created(&job.name))
         .with(set(run, job, spec))
-        .wake_at(deadline)
+        .requeue_at(deadline)
 }
 
 fn held(run: &Run<'_>, message: String) -> RunDecision {
@@ -125,7 +126,7 @@ fn held(run: &Run<'_>, message: String) -> RunDecision {
     // We stop the Pod ourselves, so this is no disruption.
     status.pod = None;
     let verdict = Verdict::working(Reason::Suspended, message);
-    Decision::say(status, RunPhase::Pending, verdict)
+    Decision::status_only(status, RunPhase::Pending, verdict)
 }
 
 /// Patches the spec of the Job. The annotation in the same write marks the suspension as ours.

@@ -12,7 +12,7 @@ use mutant::Mutant;
 use super::{
     RunDecision, START_WAIT,
     attempt::{self, Attempt},
-    judge,
+    attempt_result,
     world::{Run, Stage},
 };
 use crate::view::JobView;
@@ -30,10 +30,10 @@ pub(super) fn is_superseded(run: &Run<'_>) -> bool {
 fn known(run: &Run<'_>) -> Option<i64> {
     run.status
         .context_version
-        .or_else(|| unrecorded(run).and_then(|job| job.version))
+        .or_else(|| find_unrecorded_job(run).and_then(|job| job.version))
 }
 
-fn unrecorded<'a>(run: &Run<'a>) -> Option<&'a JobView> {
+fn find_unrecorded_job<'a>(run: &Run<'a>) -> Option<&'a JobView> {
     if run.has_ended() {
         return None;
     }
@@ -76,7 +76,7 @@ pub(super) fn supersede(run: &Run<'_>) -> RunDecision {
         known(run).unwrap_or_default()
     );
     let verdict = Verdict::working(Reason::Progressing, message);
-    Decision::say(status, RunPhase::Pending, verdict).wake_at(run.now)
+    Decision::status_only(status, RunPhase::Pending, verdict).requeue_at(run.now)
 }
 
 /// Returns the history entry for the version of the status.
@@ -88,12 +88,12 @@ fn past(run: &Run<'_>) -> Version {
             let reason = condition.map_or(run.phase().name(), |known| known.reason.as_str());
             (run.phase(), reason.to_owned(), status.result.clone())
         }
-        (false, Stage::Going { job }) => unread(run, job),
-        (false, Stage::Before) if status.context_version.is_none() => {
-            let job = unrecorded(run).map_or("", |job| job.name.as_str());
+        (false, Stage::InProgress { job }) => unread(run, job),
+        (false, Stage::NotStarted) if status.context_version.is_none() => {
+            let job = find_unrecorded_job(run).map_or("", |job| job.name.as_str());
             unread(run, job)
         }
-        (false, Stage::Before | Stage::Stopping { .. } | Stage::Between { .. }) => (
+        (false, Stage::NotStarted | Stage::Stopping { .. } | Stage::RetryBackoff { .. }) => (
             run.phase(),
             Reason::Superseded.name().to_owned(),
             status.result.clone(),
@@ -121,23 +121,25 @@ fn unread(run: &Run<'_>, job: &str) -> (RunPhase, String, Option<Evidence>) {
         return (run.phase(), superseded, None);
     };
     match attempt::read(run, job) {
-        Attempt::Ended(judgement) => {
-            let phase = if judgement.reason == Reason::Succeeded {
+        Attempt::Ended(attempt_result) => {
+            let phase = if attempt_result.reason == Reason::Succeeded {
                 RunPhase::Succeeded
             } else {
                 run.phase()
             };
             (
                 phase,
-                judgement.reason.name().to_owned(),
-                Some(judgement.evidence),
+                attempt_result.reason.name().to_owned(),
+                Some(attempt_result.evidence),
             )
         }
         Attempt::Waiting { .. }
         | Attempt::Running { .. }
-        | Attempt::Settling { .. }
-        | Attempt::Late { .. } => {
-            let evidence = run.newest_pod(job).map(|pod| judge::evidence(Some(pod)));
+        | Attempt::AwaitingJobStatus { .. }
+        | Attempt::AwaitingPodStatus { .. } => {
+            let evidence = run
+                .newest_pod(job)
+                .map(|pod| attempt_result::evidence(Some(pod)));
             (run.phase(), superseded, evidence)
         }
     }

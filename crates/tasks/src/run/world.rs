@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::{
     Phase, Reason, Timestamp,
-    decide::{Effect, Fault, Input, NoExternal, ResourceType, Target},
+    decide::{Effect, Input, NoExternal, ReconcileError, ResourceType, Target},
     status::condition,
     tasks::{Agent, Evidence, File, Resources, Retry, RunPhase, TaskRun, TaskRunStatus},
     warning::Warning,
@@ -12,7 +12,7 @@ use api::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mutant::Mutant;
 
-use super::{disruption, order::Order, terms::Terms};
+use super::{attempt_spec::AttemptSpec, disruption, run_spec::RunSpec};
 use crate::{
     time,
     view::{ConfigMapView, Container, JobView, PodPhase, PodView},
@@ -77,10 +77,10 @@ impl Default for Cleanup {
 /// A run with its observed state, the input of each step of the decision.
 #[derive(Debug, Clone)]
 pub(super) struct Run<'a> {
-    pub(super) order: Order<'a>,
+    pub(super) run_spec: RunSpec<'a>,
     pub(super) world: &'a RunWorld,
     pub(super) now: Timestamp,
-    pub(super) fault: Option<&'a Fault>,
+    pub(super) fault: Option<&'a ReconcileError>,
     /// Whether this reconciliation read the world from the API server.
     pub(super) confirmed: bool,
     /// Stored status, or an empty one before the first write.
@@ -94,41 +94,41 @@ pub(super) struct Run<'a> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Stage<'a> {
     /// No attempt was started.
-    Before,
+    NotStarted,
     /// The attempt with this Job is in progress.
-    Going { job: &'a str },
+    InProgress { job: &'a str },
     /// An attempt was given up, and its Job is being stopped.
     Stopping { result: &'a Evidence },
     /// An attempt failed, and the next one waits for its start time.
-    Between { result: &'a Evidence },
+    RetryBackoff { result: &'a Evidence },
 }
 
 impl<'a> Run<'a> {
     pub(super) fn of_task(input: &Input<'a, TaskRun, RunWorld>) -> Self {
-        let order = Order::of_task(input.object, input.world.files.as_deref());
+        let run_spec = RunSpec::of_task(input.object, input.world.files.as_deref());
         let status = input.object.status.clone().unwrap_or_default();
         Self {
             fault: input.fault,
             confirmed: input.confirmed,
-            ..Self::new(order, status, input.world, input.now)
+            ..Self::new(run_spec, status, input.world, input.now)
         }
     }
 
     pub(super) fn new(
-        order: Order<'a>,
+        run_spec: RunSpec<'a>,
         status: TaskRunStatus,
         world: &'a RunWorld,
         now: Timestamp,
     ) -> Self {
         Self {
-            order,
+            run_spec,
             world,
             now,
             fault: None,
             confirmed: false,
             status,
-            uid: order.metadata.uid.as_deref().unwrap_or_default(),
-            namespace: order.metadata.namespace.as_deref().unwrap_or_default(),
+            uid: run_spec.metadata.uid.as_deref().unwrap_or_default(),
+            namespace: run_spec.metadata.namespace.as_deref().unwrap_or_default(),
         }
     }
 
@@ -149,20 +149,20 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn annotation(&self, key: &str) -> Option<&str> {
-        let annotations = self.order.metadata.annotations.as_ref()?;
+        let annotations = self.run_spec.metadata.annotations.as_ref()?;
         annotations.get(key).map(String::as_str)
     }
 
     pub(super) fn version(&self) -> i64 {
-        self.order.version
+        self.run_spec.version
     }
 
     pub(super) fn stage(&self) -> Stage<'_> {
         match (&self.status.result, &self.status.job_name) {
             (Some(result), _) if result.finished_at.is_none() => Stage::Stopping { result },
-            (Some(result), _) => Stage::Between { result },
-            (None, Some(job)) => Stage::Going { job },
-            (None, None) => Stage::Before,
+            (Some(result), _) => Stage::RetryBackoff { result },
+            (None, Some(job)) => Stage::InProgress { job },
+            (None, None) => Stage::NotStarted,
         }
     }
 
@@ -205,12 +205,12 @@ impl<'a> Run<'a> {
     /// Job are ignored.
     pub(super) fn newest_pod(&self, job: &JobView) -> Option<&'a PodView> {
         self.pods_of(job)
-            .filter(|pod| !is_of_before(job, pod))
+            .filter(|pod| !predates_suspension(job, pod))
             .max_by(|one, other| (one.created, &one.uid).cmp(&(other.created, &other.uid)))
     }
 
     /// Returns Pods that may still run although their Job no longer exists.
-    pub(super) fn stray_pods(&self) -> impl Iterator<Item = &'a PodView> {
+    pub(super) fn orphaned_pods(&self) -> impl Iterator<Item = &'a PodView> {
         self.pods().filter(|pod| {
             may_run(pod)
                 && !self
@@ -230,7 +230,7 @@ impl<'a> Run<'a> {
 
     /// Returns the ConfigMap with this version's files, if it is verified to be ours.
     pub(super) fn files(&self) -> Option<&'a ConfigMapView> {
-        let name = self.order.config_map_name();
+        let name = self.run_spec.config_map_name();
         let recorded = self.status.config_map_uid.as_ref();
         self.config_maps().find(|map| {
             let is_ours = map.proven
@@ -244,25 +244,25 @@ impl<'a> Run<'a> {
     /// another name.
     pub(super) fn next_attempt(&self) -> (u32, String) {
         let begun = self.status.attempts;
-        if let Stage::Between { result } = self.stage()
+        if let Stage::RetryBackoff { result } = self.stage()
             && disruption::was_disrupted(result)
         {
             // Attempts that ended as disrupted before disruptions were counted have a count of 0.
             let name = self
-                .order
+                .run_spec
                 .job_name(begun, Some(self.status.disruptions.max(1)));
             return (begun, name);
         }
         let next = begun.saturating_add(1);
-        (next, self.order.job_name(next, None))
+        (next, self.run_spec.job_name(next, None))
     }
 
     /// Returns the terms by which the attempt with this Job is judged. Returns `None` if neither the Job nor an Agent
     /// has them.
-    pub(super) fn terms(&self, job: &JobView) -> Option<Terms> {
+    pub(super) fn terms(&self, job: &JobView) -> Option<AttemptSpec> {
         let live = || {
             let agent = self.world.agent.as_ref()?;
-            Some(Terms::of(&agent.spec, self.resources(agent)))
+            Some(AttemptSpec::of(&agent.spec, self.resources(agent)))
         };
         job.terms.clone().or_else(live)
     }
@@ -276,13 +276,14 @@ impl<'a> Run<'a> {
     /// Returns how long the container of this Job may run: the run's timeout, or else the Agent's.
     pub(super) fn timeout(&self, job: &JobView) -> Duration {
         let agents = || self.terms(job).map(|terms| terms.timeout());
-        let own = self.order.timeout;
+        let own = self.run_spec.timeout;
         own.or_else(agents).unwrap_or(super::RUN_TIME)
     }
 
     /// Returns how long the Pod of this Job may run, counted from the start of its agent.
     pub(super) fn pod_time(&self, job: &JobView) -> Duration {
-        self.timeout(job).saturating_add(self.order.after_agent())
+        self.timeout(job)
+            .saturating_add(self.run_spec.after_agent())
     }
 
     pub(super) fn resources<'s>(&'s self, agent: &'s Agent) -> &'s Resources {
@@ -297,7 +298,7 @@ impl<'a> Run<'a> {
     /// not exist.
     pub(super) fn retry(&self) -> Option<&'a Retry> {
         let agent = || self.world.agent.as_ref().map(|agent| &agent.spec.retry);
-        self.order.retry.or_else(agent)
+        self.run_spec.retry.or_else(agent)
     }
 
     pub(super) fn deadline(&self) -> Option<Timestamp> {
@@ -333,7 +334,7 @@ impl<'a> Run<'a> {
             name: name.to_owned(),
             uid: uid.to_owned(),
             version: None,
-            irreversible: None,
+            requires_intent: None,
         }
     }
 }
@@ -343,7 +344,7 @@ impl<'a> Run<'a> {
 /// The Job lists the Pods that we knew when we suspended it. Our view of them may be old: a listed Pod that seems to
 /// run does not. For other Pods, the creation time alone proves nothing: the Job controller creates a Pod *before* the
 /// Job reports that it was resumed.
-pub(super) fn is_of_before(job: &JobView, pod: &PodView) -> bool {
+pub(super) fn predates_suspension(job: &JobView, pod: &PodView) -> bool {
     let made_before = |at: Timestamp| pod.created.is_some_and(|made| made < at);
     let is_stopped = !job.suspended && job.stopped_pods.contains(&pod.uid) && may_run(pod);
     is_stopped || (pod.stop_asked.is_some() && job.resumed.is_some_and(made_before))
@@ -361,7 +362,7 @@ pub(super) fn may_run(pod: &PodView) -> bool {
 }
 
 /// Describes a Pod in messages.
-pub(super) fn pod_words(pod: &PodView) -> String {
+pub(super) fn describe_pod(pod: &PodView) -> String {
     match &pod.node {
         Some(node) => format!("Pod '{}' on node '{node}'", pod.name),
         None => format!("Pod '{}'", pod.name),

@@ -1,9 +1,9 @@
 //! Builds the manifests of a Tenant from its spec alone, so that the same spec gives the same bytes.
 
-mod bounds;
+mod namespace;
 mod network;
-mod place;
 pub mod probe;
+mod quota;
 mod redis;
 mod server;
 #[cfg(test)]
@@ -19,11 +19,11 @@ use api::{
 use mutant::Mutant;
 use serde_json::{Value, json};
 
-pub use bounds::{MOST_OBJECTS, OBJECT_LIMITS};
+pub use namespace::{NOTES, description_annotations, namespace, namespace_labels};
 pub(crate) use network::DENY;
 pub use network::{fingerprint, may_enter, may_leave};
-pub use place::{NOTES, namespace, namespace_labels, notes};
 pub use probe::{Connection, Side};
+pub use quota::{MOST_OBJECTS, OBJECT_LIMITS};
 pub use redis::{PORT as REDIS_PORT, SECRET};
 
 /// The name of all objects of the Redis.
@@ -112,7 +112,7 @@ impl Default for Settings {
 
 /// The Tenant that a manifest is built for.
 #[derive(Debug, Clone, Copy)]
-pub struct For<'a> {
+pub struct BuildContext<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its UID.
@@ -123,7 +123,7 @@ pub struct For<'a> {
     pub settings: &'a Settings,
 }
 
-impl<'a> For<'a> {
+impl<'a> BuildContext<'a> {
     /// Creates the context for this Tenant.
     #[must_use]
     pub fn new(tenant: &'a Tenant, settings: &'a Settings) -> Self {
@@ -163,7 +163,7 @@ impl<'a> For<'a> {
 
 /// Returns the labels of the Tenant's Pods. They do not include its UID: a Tenant that adopts a retained
 /// namespace has another UID, and the workloads must keep running.
-fn pod_labels(of: For<'_>, component: &str) -> BTreeMap<String, String> {
+fn pod_labels(of: BuildContext<'_>, component: &str) -> BTreeMap<String, String> {
     let mut labels = names::child_labels("Tenant", of.name, of.uid);
     labels.remove(names::UID);
     labels.insert(COMPONENT.to_owned(), component.to_owned());
@@ -205,9 +205,9 @@ fn container_security() -> Value {
 /// `secret_uid` is the UID of the Redis Secret. The workloads that use the Secret restart when the UID
 /// changes.
 #[must_use]
-pub fn children(of: For<'_>, secret_uid: Option<&str>) -> Vec<Manifest> {
-    let mut all = bounds::all(of);
-    all.extend(place::role_binding(of));
+pub fn children(of: BuildContext<'_>, secret_uid: Option<&str>) -> Vec<Manifest> {
+    let mut all = quota::all(of);
+    all.extend(namespace::role_binding(of));
     all.extend(network::all(of));
     all.extend(redis::all(of, secret_uid));
     all.extend(server::all(of, secret_uid));
@@ -216,6 +216,6 @@ pub fn children(of: For<'_>, secret_uid: Option<&str>) -> Vec<Manifest> {
 
 /// Returns the Secret of the Redis, if the spec has a Redis. It is created once and never changed.
 #[must_use]
-pub fn secret(of: For<'_>, password: &str) -> Option<Manifest> {
+pub fn secret(of: BuildContext<'_>, password: &str) -> Option<Manifest> {
     of.spec.redis.as_ref().map(|_| redis::secret(of, password))
 }

@@ -8,7 +8,7 @@ use api::{
 use mutant::Mutant;
 use serde_json::{Value, json};
 
-use super::{COMPONENT, For, SERVER, types};
+use super::{BuildContext, COMPONENT, SERVER, types};
 
 /// The label that every namespace has, with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
@@ -20,7 +20,7 @@ pub(crate) const DENY: &str = "default-deny";
 ///
 /// Each policy lists ingress and egress in full, even if empty. Otherwise someone else could add a missing
 /// field unnoticed.
-pub(super) fn all(of: For<'_>) -> Vec<Manifest> {
+pub(super) fn all(of: BuildContext<'_>) -> Vec<Manifest> {
     let NetworkPolicy {
         enabled,
         allowed_namespaces,
@@ -73,7 +73,7 @@ pub(super) fn all(of: For<'_>) -> Vec<Manifest> {
 }
 
 fn policy(
-    of: For<'_>,
+    of: BuildContext<'_>,
     name: &str,
     pods: &Value,
     ingress: Option<Value>,
@@ -97,7 +97,7 @@ fn policy(
     of.manifest(types::NETWORK_POLICY, name, "", body)
 }
 
-fn dns(of: For<'_>) -> Value {
+fn dns(of: BuildContext<'_>) -> Value {
     json!([{
         "to": [namespace_peer(&of.settings.dns_namespace)],
         "ports": [
@@ -111,7 +111,7 @@ fn namespace_peer(name: &str) -> Value {
     json!({ "namespaceSelector": { "matchLabels": { NAMESPACE_NAME: name } } })
 }
 
-fn peers(of: For<'_>, peers: &[Peer]) -> Vec<Value> {
+fn peers(of: BuildContext<'_>, peers: &[Peer]) -> Vec<Value> {
     let one = |peer: &Peer| {
         let Peer {
             namespace,
@@ -159,7 +159,7 @@ const NOT_PUBLIC_6: &[&str] = &[
 ];
 
 /// Returns the public addresses: all addresses, except private networks and networks of the cluster.
-fn internet(of: For<'_>) -> Vec<Value> {
+fn internet(of: BuildContext<'_>) -> Vec<Value> {
     let own = of.settings.cluster_networks.iter().map(String::as_str);
     let (own_6, own_4): (Vec<&str>, Vec<&str>) = own.partition(|network| network.contains(':'));
     let block = |all: &str, private: &[&str], own: Vec<&str>| {
@@ -224,7 +224,7 @@ pub fn may_leave(spec: &TenantSpec, to: &str) -> bool {
 /// `live` are the existing policies, by name, UID and generation. So a policy that was changed and repaired
 /// counts as changed.
 #[must_use]
-pub fn fingerprint(of: For<'_>, live: &[(&str, &str, i64)]) -> String {
+pub fn fingerprint(of: BuildContext<'_>, live: &[(&str, &str, i64)]) -> String {
     let all: Vec<Value> = all(of).into_iter().map(|policy| policy.body).collect();
     // A new Redis or server must be checked, too.
     let server = of.spec.server.as_ref().map(|server| server.port);

@@ -8,12 +8,12 @@ use api::{
 };
 use serde_json::{Value, json};
 
-use super::{COMPONENT, For, USER, container_security};
+use super::{BuildContext, COMPONENT, USER, container_security};
 
 /// Value of the component label of probe Pods.
 pub const PROBE: &str = "probe";
 /// Annotation of a probe Pod with its connections, in the order of its report.
-pub const PLAN: &str = "orchestrator.io/plan";
+pub const PLAN: &str = "orchestrator.io/probe-plan";
 
 /// Side from which a connection is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,7 +79,7 @@ pub fn written(plan: &[Connection]) -> String {
 
 /// Returns the namespace of the probe Pod of a side.
 #[must_use]
-pub fn place(of: For<'_>, side: Side) -> String {
+pub fn place(of: BuildContext<'_>, side: Side) -> String {
     match side {
         Side::Inside => of.namespace(),
         Side::Outside => of.settings.probe_namespace.clone(),
@@ -88,7 +88,7 @@ pub fn place(of: For<'_>, side: Side) -> String {
 
 /// Returns the name of the probe Pod of this round.
 #[must_use]
-pub fn name(of: For<'_>, side: Side, round: &str) -> String {
+pub fn name(of: BuildContext<'_>, side: Side, round: &str) -> String {
     let word = names::hash(&[of.uid, round].join("/"));
     names::child(
         &["probe-", of.name].concat(),
@@ -98,7 +98,7 @@ pub fn name(of: For<'_>, side: Side, round: &str) -> String {
 
 /// Returns the manifest of a probe Pod with this plan.
 #[must_use]
-pub fn pod(of: For<'_>, side: Side, round: &str, plan: &[Connection]) -> Manifest {
+pub fn pod(of: BuildContext<'_>, side: Side, round: &str, plan: &[Connection]) -> Manifest {
     let mut labels: BTreeMap<String, String> = names::child_labels("Tenant", of.name, of.uid);
     labels.insert(COMPONENT.to_owned(), PROBE.to_owned());
     let namespace = place(of, side);

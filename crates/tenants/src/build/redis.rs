@@ -9,7 +9,9 @@ use api::{
 };
 use serde_json::{Value, json};
 
-use super::{COMPONENT, For, REDIS, container_security, pod_labels, pod_security, scaled, types};
+use super::{
+    BuildContext, COMPONENT, REDIS, container_security, pod_labels, pod_security, scaled, types,
+};
 
 /// Maximum number of seconds that Redis may take to read its data file.
 const STARTS_FOR: i32 = 86_400;
@@ -34,7 +36,7 @@ pub(super) fn template_annotations(secret_uid: Option<&str>) -> Value {
     }
 }
 
-pub(super) fn secret(of: For<'_>, password: &str) -> Manifest {
+pub(super) fn secret(of: BuildContext<'_>, password: &str) -> Manifest {
     let mut manifest = of.manifest(
         types::SECRET,
         SECRET,
@@ -50,7 +52,7 @@ pub(super) fn secret(of: For<'_>, password: &str) -> Manifest {
     manifest
 }
 
-pub(super) fn all(of: For<'_>, secret_uid: Option<&str>) -> Vec<Manifest> {
+pub(super) fn all(of: BuildContext<'_>, secret_uid: Option<&str>) -> Vec<Manifest> {
     let Some(redis) = &of.spec.redis else {
         return Vec::new();
     };
@@ -100,7 +102,12 @@ fn line(text: &mut String, name: &str, value: &str) {
     }
 }
 
-fn stateful_set(of: For<'_>, redis: &Redis, text: &str, secret_uid: Option<&str>) -> Value {
+fn stateful_set(
+    of: BuildContext<'_>,
+    redis: &Redis,
+    text: &str,
+    secret_uid: Option<&str>,
+) -> Value {
     let labels = pod_labels(of, REDIS);
     let resources = redis
         .resources

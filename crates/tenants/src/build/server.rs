@@ -8,11 +8,11 @@ use api::{
 use serde_json::{Value, json};
 
 use super::{
-    COMPONENT, For, REDIS, REDIS_PORT, SERVER, container_security, pod_labels, pod_security, redis,
-    scaled, types,
+    BuildContext, COMPONENT, REDIS, REDIS_PORT, SERVER, container_security, pod_labels,
+    pod_security, redis, scaled, types,
 };
 
-pub(super) fn all(of: For<'_>, secret_uid: Option<&str>) -> Vec<Manifest> {
+pub(super) fn all(of: BuildContext<'_>, secret_uid: Option<&str>) -> Vec<Manifest> {
     let Some(server) = &of.spec.server else {
         return Vec::new();
     };
@@ -36,7 +36,7 @@ pub(super) fn all(of: For<'_>, secret_uid: Option<&str>) -> Vec<Manifest> {
     ]
 }
 
-fn deployment(of: For<'_>, server: &Server, secret_uid: Option<&str>) -> Value {
+fn deployment(of: BuildContext<'_>, server: &Server, secret_uid: Option<&str>) -> Value {
     let labels = pod_labels(of, SERVER);
     let resources = server
         .resources

@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 use api::tenants::TenantSpec;
 use serde_json::{Value, json};
 
-use super::{For, OBJECT_LIMITS, Settings, children, may_leave};
+use super::{BuildContext, OBJECT_LIMITS, Settings, children, may_leave};
 
 /// Returns the spec of a Tenant with only these fields.
 fn spec(fields: Value) -> TenantSpec {
@@ -16,7 +16,7 @@ fn spec(fields: Value) -> TenantSpec {
 
 /// Returns the body of a child, by kind and name.
 fn child(spec: &TenantSpec, settings: &Settings, kind: &str, name: &str) -> Value {
-    let of = For {
+    let of = BuildContext {
         name: "shop",
         uid: "uid",
         spec,

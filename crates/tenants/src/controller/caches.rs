@@ -9,7 +9,7 @@ use api::{
     warning::Warning,
 };
 use engine::{
-    Cache, Hub, Watch,
+    Cache, Watch, WatchManager,
     children::{Child, in_namespace, with_uid},
 };
 use k8s_openapi::api::{
@@ -45,21 +45,24 @@ fn child<K: Resource + Serialize>(object: &K) -> ChildView {
 }
 
 pub(super) fn all<K: 'static, T: 'static>(
-    thin: fn(K) -> T,
+    transform: fn(K) -> T,
     index: fn(&T) -> Vec<String>,
 ) -> Watch<K, T> {
     Watch {
         labels: None,
         fields: None,
-        thin: Arc::new(move |object, _| thin(object)),
+        transform: Arc::new(move |object, _| transform(object)),
         index,
     }
 }
 
-fn ours<K: 'static, T: 'static>(thin: fn(K) -> T, index: fn(&T) -> Vec<String>) -> Watch<K, T> {
+fn ours<K: 'static, T: 'static>(
+    transform: fn(K) -> T,
+    index: fn(&T) -> Vec<String>,
+) -> Watch<K, T> {
     Watch {
         labels: Some([names::KIND, "=Tenant"].concat()),
-        ..all(thin, index)
+        ..all(transform, index)
     }
 }
 
@@ -99,77 +102,77 @@ pub(super) struct Caches {
 }
 
 impl Caches {
-    pub(super) fn watch(hub: &mut Hub) -> Self {
+    pub(super) fn watch(watches: &mut WatchManager) -> Self {
         Self {
-            namespaces: hub.cluster(
+            namespaces: watches.cluster(
                 ("", "namespaces"),
                 all(
                     |one: Namespace| NamespaceView::from(&one),
                     |view| vec![in_namespace(&view.name)],
                 ),
             ),
-            quotas: hub.namespaced(
+            quotas: watches.namespaced(
                 ("", "resourcequotas"),
                 ours(
                     |one: ResourceQuota| Child::new(&one, (child(&one), QuotaView::from(&one))),
                     Child::words,
                 ),
             ),
-            limits: hub.namespaced(
+            limits: watches.namespaced(
                 ("", "limitranges"),
                 ours(
                     |one: LimitRange| Child::new(&one, child(&one)),
                     Child::words,
                 ),
             ),
-            bindings: hub.namespaced(
+            bindings: watches.namespaced(
                 ("rbac.authorization.k8s.io", "rolebindings"),
                 ours(
                     |one: RoleBinding| Child::new(&one, child(&one)),
                     Child::words,
                 ),
             ),
-            policies: hub.namespaced(
+            policies: watches.namespaced(
                 ("networking.k8s.io", "networkpolicies"),
                 all(
                     |one: NetworkPolicy| Child::new(&one, child(&one)),
                     Child::words,
                 ),
             ),
-            config_maps: hub.namespaced(
+            config_maps: watches.namespaced(
                 ("", "configmaps"),
                 ours(|one: ConfigMap| Child::new(&one, child(&one)), Child::words),
             ),
-            services: hub.namespaced(
+            services: watches.namespaced(
                 ("", "services"),
                 ours(|one: Service| Child::new(&one, child(&one)), Child::words),
             ),
-            deployments: hub.namespaced(
+            deployments: watches.namespaced(
                 ("apps", "deployments"),
                 ours(
                     |one: Deployment| Child::new(&one, (child(&one), WorkloadView::from(&one))),
                     Child::words,
                 ),
             ),
-            stateful_sets: hub.namespaced(
+            stateful_sets: watches.namespaced(
                 ("apps", "statefulsets"),
                 ours(
                     |one: StatefulSet| Child::new(&one, (child(&one), WorkloadView::from(&one))),
                     Child::words,
                 ),
             ),
-            secrets: hub.namespaced(
+            secrets: watches.namespaced(
                 ("", "secrets"),
                 Watch {
                     labels: None,
                     fields: Some(["metadata.name=", SECRET].concat()),
-                    thin: Arc::new(|one: Secret, _| {
+                    transform: Arc::new(|one: Secret, _| {
                         Child::new(&one, SecretView::from(&one.metadata))
                     }),
                     index: Child::words,
                 },
             ),
-            pods: hub.namespaced(
+            pods: watches.namespaced(
                 ("", "pods"),
                 ours(
                     |one: Pod| Child::new(&one, PodView::from(&one)),
@@ -180,14 +183,14 @@ impl Caches {
                     },
                 ),
             ),
-            claims: hub.namespaced(
+            claims: watches.namespaced(
                 ("", "persistentvolumeclaims"),
                 ours(
                     |one: PersistentVolumeClaim| Child::new(&one, ClaimView::from(&one)),
                     Child::words,
                 ),
             ),
-            endpoints: hub.namespaced(
+            endpoints: watches.namespaced(
                 ("discovery.k8s.io", "endpointslices"),
                 ours(
                     |one: EndpointSlice| Child::new(&one, EndpointsView::from(&one)),
@@ -195,9 +198,9 @@ impl Caches {
                 ),
             ),
             warnings: [
-                hub.warnings("Pod"),
-                hub.warnings("StatefulSet"),
-                hub.warnings("PersistentVolumeClaim"),
+                watches.warnings("Pod"),
+                watches.warnings("StatefulSet"),
+                watches.warnings("PersistentVolumeClaim"),
             ],
         }
     }
@@ -228,7 +231,7 @@ impl Caches {
             let (tenants, handle) = (tenants.clone(), handle.clone());
             namespaces.on_change(move |change| {
                 if !mutant::on(Mutant::NamespaceUnheard) {
-                    touch(&tenants, &handle, &in_namespace(&change.key.name));
+                    enqueue_all(&tenants, &handle, &in_namespace(&change.key.name));
                 }
             });
         }
@@ -292,7 +295,7 @@ impl Caches {
         name: &str,
         namespace: &str,
     ) -> (Vec<String>, Vec<ChildView>) {
-        let all = self.policies.find(&in_namespace(namespace));
+        let all = self.policies.by_index(&in_namespace(namespace));
         let (left, foreign): (Vec<_>, Vec<_>) = all
             .iter()
             .filter(|policy| !policy.belongs_to(TENANT, uid))
@@ -306,7 +309,9 @@ impl Caches {
 
     /// Returns the names of policies that restrict the probe Pods in the operator's namespace.
     pub(super) fn outside(&self, settings: &Settings) -> Vec<String> {
-        let all = self.policies.find(&in_namespace(&settings.probe_namespace));
+        let all = self
+            .policies
+            .by_index(&in_namespace(&settings.probe_namespace));
         let mut names: Vec<String> = all
             .iter()
             .filter(|policy| probe::is_bounded_by(&policy.view.live.value()))
@@ -324,9 +329,9 @@ pub(super) const TENANT: &str = "Tenant";
 /// Maximum number of policy names in a message.
 const NAMED: usize = 5;
 
-fn touch(tenants: &Cache<Tenant>, handle: &engine::Handle, word: &str) {
+fn enqueue_all(tenants: &Cache<Tenant>, handle: &engine::Handle, word: &str) {
     for key in tenants.keys_of(word) {
-        handle.touch(&key);
+        handle.enqueue(&key);
     }
 }
 
@@ -339,7 +344,7 @@ fn wake_owner<V: Send + Sync + 'static>(
     let (tenants, handle) = (tenants.clone(), handle.clone());
     cache.on_change(move |change| {
         for one in change.old.into_iter().chain(change.new) {
-            touch(&tenants, &handle, &in_namespace(&one.namespace));
+            enqueue_all(&tenants, &handle, &in_namespace(&one.namespace));
         }
     });
 }
@@ -357,7 +362,7 @@ fn wake_by_probe(
     pods.on_change(move |change| {
         for pod in change.old.into_iter().chain(change.new) {
             if pod.namespace == namespace {
-                touch(&tenants, &handle, &tried_for(&pod.owner_uid));
+                enqueue_all(&tenants, &handle, &tried_for(&pod.owner_uid));
             }
         }
     });
@@ -373,8 +378,8 @@ fn wake_by_warning<V: Send + Sync + 'static>(
     warnings.on_change(move |change| {
         // The expiry of an Event changes nothing.
         let Some(warning) = change.new else { return };
-        for object in objects.find(&with_uid(&warning.namespace, &warning.object_uid)) {
-            touch(&tenants, &handle, &in_namespace(&object.namespace));
+        for object in objects.by_index(&with_uid(&warning.namespace, &warning.object_uid)) {
+            enqueue_all(&tenants, &handle, &in_namespace(&object.namespace));
         }
     });
 }
@@ -384,7 +389,7 @@ pub(super) fn views<V: Clone + Send + Sync + 'static>(
     word: &str,
 ) -> Vec<V> {
     cache
-        .find(word)
+        .by_index(word)
         .iter()
         .map(|one| one.view.clone())
         .collect()

@@ -12,7 +12,7 @@ use api::{
     warning::Warning,
 };
 
-use super::View;
+use super::TenantState;
 use crate::{
     build::{REDIS, SERVER, types},
     view::{PodView, WorkloadView},
@@ -39,7 +39,7 @@ fn cause(reason: Reason, message: impl Into<String>) -> Cause {
 }
 
 /// Returns the cause if an existing volume is smaller than the requested size.
-pub(super) fn mismatch(view: View<'_>, component: &str) -> Option<Cause> {
+pub(super) fn mismatch(view: TenantState<'_>, component: &str) -> Option<Cause> {
     let wanted = view.of.spec.redis.as_ref().filter(|_| component == REDIS)?;
     let Amount(wanted) = &wanted.storage.size;
     let claim = view
@@ -60,7 +60,7 @@ pub(super) fn mismatch(view: View<'_>, component: &str) -> Option<Cause> {
 }
 
 /// Returns the cause that is visible now. The newest Pods are checked first.
-pub(super) fn find(view: View<'_>, component: &str) -> Option<Cause> {
+pub(super) fn find(view: TenantState<'_>, component: &str) -> Option<Cause> {
     let mut pods: Vec<&PodView> = view
         .world
         .pods
@@ -76,7 +76,7 @@ pub(super) fn find(view: View<'_>, component: &str) -> Option<Cause> {
         .or_else(|| of_workload(view, component))
 }
 
-fn of_pod(view: View<'_>, component: &str, pod: &PodView) -> Option<Cause> {
+fn of_pod(view: TenantState<'_>, component: &str, pod: &PodView) -> Option<Cause> {
     container(pod)
         .or_else(|| unschedulable(view, component, pod))
         .or_else(|| unanswered(view, component, pod))
@@ -167,7 +167,7 @@ fn pulled(message: &str) -> String {
 }
 
 /// Reports a Pod without a node. If its volume is missing, the volume is the cause.
-fn unschedulable(view: View<'_>, component: &str, pod: &PodView) -> Option<Cause> {
+fn unschedulable(view: TenantState<'_>, component: &str, pod: &PodView) -> Option<Cause> {
     let message = pod.unschedulable.as_ref()?;
     // Creating a volume and scheduling a Pod take a moment.
     let is_new = view.now < later(pod.created, STARTING);
@@ -196,7 +196,7 @@ fn unschedulable(view: View<'_>, component: &str, pod: &PodView) -> Option<Cause
 }
 
 /// Returns when the next Pod stops counting as starting. No watch event arrives at that time.
-pub(super) fn wake(view: View<'_>) -> Option<Timestamp> {
+pub(super) fn requeue_at(view: TenantState<'_>) -> Option<Timestamp> {
     let pods = view
         .world
         .pods
@@ -209,7 +209,7 @@ pub(super) fn wake(view: View<'_>) -> Option<Timestamp> {
 
 /// Returns when a Pod that fails its probe stops counting as starting. A server that needs the Redis starts
 /// when the Redis is reachable.
-fn patience(view: View<'_>, pod: &PodView) -> Timestamp {
+fn patience(view: TenantState<'_>, pod: &PodView) -> Timestamp {
     let own = later(pod.running_since.or(pod.created), STARTING);
     let is_redis = |other: &&PodView| other.component == REDIS && other.is_ready;
     let redis = view.world.pods.iter().find(is_redis);
@@ -224,14 +224,14 @@ fn later(since: Option<Timestamp>, time: Duration) -> Timestamp {
 }
 
 /// Returns whether a server waits for its Redis. Then the server is not the cause.
-fn waits_for_redis(view: View<'_>, component: &str) -> bool {
+fn waits_for_redis(view: TenantState<'_>, component: &str) -> bool {
     let is_ready = |redis: &WorkloadView| redis.ready >= 1;
     component == SERVER
         && view.of.spec.redis.is_some()
         && !view.world.redis.as_ref().is_some_and(is_ready)
 }
 
-fn unanswered(view: View<'_>, component: &str, pod: &PodView) -> Option<Cause> {
+fn unanswered(view: TenantState<'_>, component: &str, pod: &PodView) -> Option<Cause> {
     pod.running_since?;
     if view.now < patience(view, pod) || waits_for_redis(view, component) {
         return None;
@@ -249,7 +249,7 @@ fn unanswered(view: View<'_>, component: &str, pod: &PodView) -> Option<Cause> {
 }
 
 /// Returns a cause from the workload if no Pod has one: its controller may have failed to create a Pod.
-fn of_workload(view: View<'_>, component: &str) -> Option<Cause> {
+fn of_workload(view: TenantState<'_>, component: &str) -> Option<Cause> {
     let (workload, resource) = if component == REDIS {
         (view.world.redis.as_ref()?, types::STATEFUL_SET)
     } else {

@@ -2,14 +2,14 @@
 
 use api::{
     Reason,
-    decide::{Effect, Fact, Manifest, NoExternal, ResourceType, Target},
+    decide::{ConditionUpdate, Effect, Manifest, NoExternal, ResourceType, Target},
     names,
     tenants::{Counted, Usage, Used, condition},
 };
 use mutant::Mutant;
 use serde_json::json;
 
-use super::View;
+use super::TenantState;
 use crate::{
     build::{self, types},
     drift,
@@ -29,7 +29,7 @@ const WORK: &[ResourceType] = &[
 ];
 
 /// A manifest of the spec, with the existing object.
-pub(super) struct Wanted<'a> {
+pub(super) struct Desired<'a> {
     pub(super) manifest: Manifest,
     child: Option<&'a ChildView>,
     /// Whether the object matches the manifest, and the last applied manifest is the current one.
@@ -38,11 +38,11 @@ pub(super) struct Wanted<'a> {
 
 /// Returns all manifests of the spec. Called once per decision, because it builds and compares many
 /// objects.
-pub(super) fn wanted(view: View<'_>) -> Vec<Wanted<'_>> {
+pub(super) fn desired(view: TenantState<'_>) -> Vec<Desired<'_>> {
     let all = build::children(view.of, view.secret_uid()).into_iter();
     all.map(|manifest| {
         let child = view.world.child(&manifest);
-        Wanted {
+        Desired {
             is_intact: child.is_some_and(|child| is_intact(child, &manifest)),
             child,
             manifest,
@@ -52,12 +52,12 @@ pub(super) fn wanted(view: View<'_>) -> Vec<Wanted<'_>> {
 }
 
 /// Returns the effects that create, repair and delete children. Restrictions come first.
-pub(super) fn effects(view: View<'_>, wanted: &[Wanted<'_>]) -> Vec<Effect<NoExternal>> {
-    let (work, bounds): (Vec<&Wanted<'_>>, Vec<&Wanted<'_>>) = wanted
+pub(super) fn effects(view: TenantState<'_>, wanted: &[Desired<'_>]) -> Vec<Effect<NoExternal>> {
+    let (work, bounds): (Vec<&Desired<'_>>, Vec<&Desired<'_>>) = wanted
         .iter()
         .partition(|one| WORK.contains(&one.manifest.resource));
     // Owners get their permissions after all restrictions exist.
-    let (rights, bounds): (Vec<&Wanted<'_>>, Vec<&Wanted<'_>>) = bounds
+    let (rights, bounds): (Vec<&Desired<'_>>, Vec<&Desired<'_>>) = bounds
         .into_iter()
         .partition(|one| one.manifest.resource == types::ROLE_BINDING);
     // Restrictions are independent of other objects, which the API server may reject for a long time.
@@ -66,10 +66,10 @@ pub(super) fn effects(view: View<'_>, wanted: &[Wanted<'_>]) -> Vec<Effect<NoExt
     // Delete obsolete objects that allow access before anything else is created. A rejected creation ends
     // the reconciliation, and owners would keep revoked permissions.
     let (mut opening, other): (Vec<_>, Vec<_>) =
-        unwanted(view, wanted).partition(|(resource, _)| EXACT.contains(resource));
+        to_prune(view, wanted).partition(|(resource, _)| EXACT.contains(resource));
     opening.sort_by_key(|(resource, child)| !closes(*resource, child));
-    effects.extend(pruned(&opening));
-    for child in left_policies(view, wanted) {
+    effects.extend(prune_effects(&opening));
+    for child in retained_policies(view, wanted) {
         effects.push(Effect::Delete(target(types::NETWORK_POLICY, child)));
     }
     for one in rights {
@@ -88,10 +88,10 @@ pub(super) fn effects(view: View<'_>, wanted: &[Wanted<'_>]) -> Vec<Effect<NoExt
     // out twice.
     let is_keyed = view.of.spec.redis.is_none() || view.secret_uid().is_some();
     let needs_key = [types::DEPLOYMENT, types::STATEFUL_SET];
-    let is_time = |one: &&&Wanted<'_>| is_keyed || !needs_key.contains(&one.manifest.resource);
+    let is_time = |one: &&&Desired<'_>| is_keyed || !needs_key.contains(&one.manifest.resource);
     let work = work.iter().filter(is_time);
-    effects.extend(work.filter_map(|one| applied(view, one)));
-    effects.extend(pruned(&other));
+    effects.extend(work.filter_map(|one| apply_effect(view, one)));
+    effects.extend(prune_effects(&other));
     effects
 }
 
@@ -101,7 +101,7 @@ fn closes(resource: ResourceType, child: &ChildView) -> bool {
     resource == types::NETWORK_POLICY && child.name == build::DENY
 }
 
-fn pruned(all: &[(ResourceType, &ChildView)]) -> impl Iterator<Item = Effect<NoExternal>> {
+fn prune_effects(all: &[(ResourceType, &ChildView)]) -> impl Iterator<Item = Effect<NoExternal>> {
     let going = all.iter().filter(|(_, child)| !child.is_deleting);
     going.map(|(resource, child)| Effect::Delete(target(*resource, child)))
 }
@@ -120,7 +120,7 @@ fn takes_away(child: &ChildView, wanted: &Manifest) -> bool {
 }
 
 /// Returns the effect that applies the manifest, if the object is missing or changed.
-fn applied(view: View<'_>, wanted: &Wanted<'_>) -> Option<Effect<NoExternal>> {
+fn apply_effect(view: TenantState<'_>, wanted: &Desired<'_>) -> Option<Effect<NoExternal>> {
     wanting(view, wanted).map(apply)
 }
 
@@ -129,33 +129,33 @@ fn apply(manifest: Manifest) -> Effect<NoExternal> {
 }
 
 /// Returns the manifest if the object is missing or changed.
-fn wanting(view: View<'_>, wanted: &Wanted<'_>) -> Option<Manifest> {
+fn wanting(view: TenantState<'_>, wanted: &Desired<'_>) -> Option<Manifest> {
     let manifest = match wanted.child {
         Some(child) if child.is_deleting || wanted.is_intact => return None,
-        Some(child) => wanted.manifest.clone().over(&child.uid),
-        None => wanted.manifest.clone().taking_back(view.of.name),
+        Some(child) => wanted.manifest.clone().expected_uid(&child.uid),
+        None => wanted.manifest.clone().adopt_from(view.of.name),
     };
     Some(manifest)
 }
 
-fn is_wanted(wanted: &[Wanted<'_>], resource: ResourceType, child: &ChildView) -> bool {
+fn is_wanted(wanted: &[Desired<'_>], resource: ResourceType, child: &ChildView) -> bool {
     let mut all = wanted.iter().map(|one| &one.manifest);
     all.any(|one| one.resource == resource && one.name == child.name)
 }
 
 /// Returns the obsolete policies that were retained from an earlier Tenant of this name.
-pub(super) fn left_policies<'a>(
-    view: View<'a>,
-    wanted: &'a [Wanted<'_>],
+pub(super) fn retained_policies<'a>(
+    view: TenantState<'a>,
+    wanted: &'a [Desired<'_>],
 ) -> impl Iterator<Item = &'a ChildView> {
-    let left = view.world.left_policies.iter();
+    let left = view.world.retained_policies.iter();
     left.filter(|child| !is_wanted(wanted, types::NETWORK_POLICY, child))
 }
 
 /// Returns the obsolete children of the Tenant.
-pub(super) fn unwanted<'a>(
-    view: View<'a>,
-    wanted: &'a [Wanted<'_>],
+pub(super) fn to_prune<'a>(
+    view: TenantState<'a>,
+    wanted: &'a [Desired<'_>],
 ) -> impl Iterator<Item = (ResourceType, &'a ChildView)> {
     let is_ours = |resource: ResourceType, child: &ChildView| {
         let is_known = [build::REDIS, build::SERVER].contains(&child.name.as_str());
@@ -170,7 +170,7 @@ pub(super) fn unwanted<'a>(
 }
 
 /// Creates the Redis Secret once and never changes it. To get another password, a user deletes the Secret.
-fn secret(view: View<'_>) -> Option<Effect<NoExternal>> {
+fn secret(view: TenantState<'_>) -> Option<Effect<NoExternal>> {
     let world = view.world;
     let target = |uid: &str| Target {
         resource: types::SECRET,
@@ -178,7 +178,7 @@ fn secret(view: View<'_>) -> Option<Effect<NoExternal>> {
         name: build::SECRET.to_owned(),
         uid: uid.to_owned(),
         version: None,
-        irreversible: None,
+        requires_intent: None,
     };
     if view.of.spec.redis.is_none() {
         return view.secret_uid().map(|uid| Effect::Delete(target(uid)));
@@ -220,7 +220,7 @@ fn secret(view: View<'_>) -> Option<Effect<NoExternal>> {
 }
 
 /// Returns whether an earlier Tenant of the same name retained or created the Secret.
-fn is_left(view: View<'_>, secret: &SecretView) -> bool {
+fn is_left(view: TenantState<'_>, secret: &SecretView) -> bool {
     let name = names::label_value(view.of.name);
     secret.retained_from.as_deref() == Some(view.of.name)
         || view.secret_uid().is_none() && secret.owner_name.as_ref() == Some(&name)
@@ -228,7 +228,7 @@ fn is_left(view: View<'_>, secret: &SecretView) -> bool {
 
 /// Returns a message about a missing or blocking object. Such an object may need no effect: one that is
 /// being deleted blocks, but can only be waited for.
-pub(super) fn missing(view: View<'_>, wanted: &[Wanted<'_>]) -> Option<String> {
+pub(super) fn missing(view: TenantState<'_>, wanted: &[Desired<'_>]) -> Option<String> {
     let going =
         "is being deleted, and another is made when it is gone; is there a finalizer on it?";
     for one in wanted {
@@ -249,7 +249,7 @@ pub(super) fn missing(view: View<'_>, wanted: &[Wanted<'_>]) -> Option<String> {
         (None, Some(_)) => return Some(format!("Secret '{}' is being deleted", build::SECRET)),
         (Some(_), Some(_)) | (None, None) => {}
     }
-    let (resource, child) = unwanted(view, wanted).next()?;
+    let (resource, child) = to_prune(view, wanted).next()?;
     let Target { resource, name, .. } = target(resource, child);
     Some(format!(
         "{} '{name}' is no longer wanted, and still there; is there a finalizer on it?",
@@ -281,12 +281,12 @@ pub(super) fn target(resource: ResourceType, child: &ChildView) -> Target {
         name: child.name.clone(),
         uid: child.uid.clone(),
         version: None,
-        irreversible: None,
+        requires_intent: None,
     }
 }
 
 /// Returns the usage of the quotas.
-pub(super) fn usage(view: View<'_>) -> Option<Usage> {
+pub(super) fn usage(view: TenantState<'_>) -> Option<Usage> {
     let quotas = &view.world.quotas;
     let used = |name: &str| {
         quotas
@@ -313,13 +313,13 @@ pub(super) fn usage(view: View<'_>) -> Option<Usage> {
 }
 
 /// Returns the condition of the quotas: whether they exist as requested, and the cluster enforces them.
-pub(super) fn quota_fact(view: View<'_>, wanted: &[Wanted<'_>]) -> Fact {
+pub(super) fn quota_fact(view: TenantState<'_>, wanted: &[Desired<'_>]) -> ConditionUpdate {
     let is_bound =
-        |one: &&Wanted<'_>| [types::QUOTA, types::LIMITS].contains(&one.manifest.resource);
+        |one: &&Desired<'_>| [types::QUOTA, types::LIMITS].contains(&one.manifest.resource);
     let mut bounds = wanted.iter().filter(is_bound);
     let missing = bounds.clone().find(|one| !one.is_intact);
     // A quota limits nothing until the cluster has counted its usage.
-    let uncounted = bounds.find(|Wanted { manifest, .. }| {
+    let uncounted = bounds.find(|Desired { manifest, .. }| {
         let counted = view
             .world
             .quotas
@@ -341,7 +341,7 @@ pub(super) fn quota_fact(view: View<'_>, wanted: &[Wanted<'_>]) -> Fact {
             Reason::Created,
             "what may be used is bounded as the spec says".to_owned(),
         ),
-        (Some(Wanted { manifest, .. }), _) => (
+        (Some(Desired { manifest, .. }), _) => (
             false,
             Reason::Progressing,
             format!(
@@ -349,7 +349,7 @@ pub(super) fn quota_fact(view: View<'_>, wanted: &[Wanted<'_>]) -> Fact {
                 manifest.resource.kind, manifest.name
             ),
         ),
-        (None, Some(Wanted { manifest, .. })) => (
+        (None, Some(Desired { manifest, .. })) => (
             false,
             Reason::Progressing,
             format!(
@@ -358,7 +358,7 @@ pub(super) fn quota_fact(view: View<'_>, wanted: &[Wanted<'_>]) -> Fact {
             ),
         ),
     };
-    Fact {
+    ConditionUpdate {
         kind: condition::QUOTA_READY,
         value: Some(value),
         reason,

@@ -2,29 +2,29 @@
 
 use api::{
     Reason,
-    decide::{Fact, ResourceType},
+    decide::{ConditionUpdate, ResourceType},
     tenants::{Component, ComponentPhase, TenantStatus, condition},
 };
 
 use mutant::Mutant;
 
 use super::{
-    View,
+    TenantState,
     cause::{self, Cause},
-    children::Wanted,
+    children::Desired,
 };
 use crate::{
     build::{REDIS, SERVER, types},
     view::{PodView, WorkloadView},
 };
 
-pub(super) fn redis(view: View<'_>, wanted: &[Wanted<'_>]) -> Option<Component> {
+pub(super) fn redis(view: TenantState<'_>, wanted: &[Desired<'_>]) -> Option<Component> {
     view.of.spec.redis.as_ref()?;
     let workload = applied(wanted, types::STATEFUL_SET, view.world.redis.as_ref());
     Some(judge(view, REDIS, &workload, 1))
 }
 
-pub(super) fn server(view: View<'_>, wanted: &[Wanted<'_>]) -> Option<Component> {
+pub(super) fn server(view: TenantState<'_>, wanted: &[Desired<'_>]) -> Option<Component> {
     let replicas = i32::try_from(view.of.spec.server.as_ref()?.replicas).unwrap_or(i32::MAX);
     let workload = applied(wanted, types::DEPLOYMENT, view.world.server.as_ref());
     Some(judge(view, SERVER, &workload, replicas))
@@ -37,7 +37,7 @@ struct Workload<'a> {
 }
 
 fn applied<'a>(
-    wanted: &[Wanted<'_>],
+    wanted: &[Desired<'_>],
     resource: ResourceType,
     view: Option<&'a WorkloadView>,
 ) -> Workload<'a> {
@@ -51,7 +51,7 @@ fn applied<'a>(
 /// The phase is `Running` only with evidence. The workload's controller has observed the spec. All desired
 /// replicas exist with the current template and are ready. No other replica remains, and the Service has a
 /// ready endpoint.
-fn judge(view: View<'_>, name: &str, workload: &Workload<'_>, replicas: i32) -> Component {
+fn judge(view: TenantState<'_>, name: &str, workload: &Workload<'_>, replicas: i32) -> Component {
     let is_suspended = view.of.spec.suspend;
     let wanted = if is_suspended { 0 } else { replicas };
     let Workload {
@@ -120,7 +120,7 @@ fn judge(view: View<'_>, name: &str, workload: &Workload<'_>, replicas: i32) -> 
 }
 
 /// Returns the cause that keeps a component from being ready.
-pub(super) fn blocker(view: View<'_>, name: &str) -> Option<Cause> {
+pub(super) fn blocker(view: TenantState<'_>, name: &str) -> Option<Cause> {
     cause::find(view, name)
 }
 
@@ -134,7 +134,7 @@ fn component(phase: ComponentPhase, message: String, ready: i32, wanted: i32) ->
 }
 
 /// Returns the conditions of the components that the spec requests. The others have no condition.
-pub(super) fn facts(view: View<'_>, status: &TenantStatus) -> Vec<Fact> {
+pub(super) fn facts(view: TenantState<'_>, status: &TenantStatus) -> Vec<ConditionUpdate> {
     let parts = [
         (condition::REDIS_READY, REDIS, &status.redis_status),
         (condition::SERVER_READY, SERVER, &status.server_status),
@@ -151,7 +151,7 @@ pub(super) fn facts(view: View<'_>, status: &TenantStatus) -> Vec<Fact> {
                 (false, cause.map_or(Reason::NotReady, |cause| cause.reason))
             }
         };
-        Some(Fact {
+        Some(ConditionUpdate {
             kind,
             value: Some(value),
             reason,

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mutant::Mutant;
 use serde_json::json;
 
-use super::{TenantDecision, View, children::target, isolation, place};
+use super::{TenantDecision, TenantState, children::target, isolation, namespace};
 use crate::{
     build::{self, types},
     view::NamespaceView,
@@ -34,22 +34,22 @@ const CHILDREN: &[ResourceType] = &[
     types::STATEFUL_SET,
 ];
 
-pub(super) fn decide(view: View<'_>) -> TenantDecision {
+pub(super) fn decide(view: TenantState<'_>) -> TenantDecision {
     let mut status = view.status();
     let message = "nothing is said of what is being taken away";
-    let conditions = super::unknown(&mut status, Reason::Deleting, message);
+    let conditions = super::clear_observations(&mut status, Reason::Deleting, message);
     let mut decision = gone(view, status);
     decision.conditions = conditions;
     decision
 }
 
-fn gone(view: View<'_>, mut status: TenantStatus) -> TenantDecision {
+fn gone(view: TenantState<'_>, mut status: TenantStatus) -> TenantDecision {
     let is_forced = super::is_forced(view.tenant);
     let own = view
         .world
         .namespace
         .as_ref()
-        .filter(|namespace| place::is_own(view, namespace));
+        .filter(|namespace| namespace::is_own(view, namespace));
     let deadline = status
         .deadline_at
         .clone()
@@ -62,14 +62,15 @@ fn gone(view: View<'_>, mut status: TenantStatus) -> TenantDecision {
     if !outside.is_empty() && !is_forced {
         let message = "the Pods that tried its connections are taken away";
         let verdict = Verdict::working(Reason::Deleting, message);
-        let mut decision = Decision::say(status, TenantPhase::Terminating, verdict);
+        let mut decision = Decision::status_only(status, TenantPhase::Terminating, verdict);
         decision.effects = outside;
-        return decision.wake_at(view.now);
+        return decision.requeue_at(view.now);
     }
     // The namespace does not exist or belongs to another owner, so there is nothing to delete.
     let Some(namespace) = own.filter(|_| !is_forced) else {
         let verdict = Verdict::working(Reason::Deleting, "nothing is left to be taken away");
-        let mut decision = Decision::say(status, TenantPhase::Terminating, verdict).release();
+        let mut decision =
+            Decision::status_only(status, TenantPhase::Terminating, verdict).remove_finalizer();
         if !view.confirmed && !is_forced {
             decision.confirm = absent(view);
         }
@@ -91,7 +92,7 @@ fn gone(view: View<'_>, mut status: TenantStatus) -> TenantDecision {
 
 /// Returns the reads that verify the absence of the Tenant's objects, which the caches do not have. Without
 /// these reads, the Tenant could be released too early, and nobody would delete the objects afterwards.
-fn absent(view: View<'_>) -> Vec<LiveRead> {
+fn absent(view: TenantState<'_>) -> Vec<LiveRead> {
     let namespace = LiveRead::Object {
         resource: types::NAMESPACE,
         namespace: None,
@@ -104,14 +105,14 @@ fn absent(view: View<'_>) -> Vec<LiveRead> {
     reads
 }
 
-fn all_children(view: View<'_>) -> impl Iterator<Item = LiveRead> {
+fn all_children(view: TenantState<'_>) -> impl Iterator<Item = LiveRead> {
     let namespace = view.of.namespace();
     CHILDREN
         .iter()
         .map(move |one| children_in(view, *one, &namespace))
 }
 
-fn children_in(view: View<'_>, resource: ResourceType, namespace: &str) -> LiveRead {
+fn children_in(view: TenantState<'_>, resource: ResourceType, namespace: &str) -> LiveRead {
     LiveRead::Children {
         resource,
         namespace: namespace.to_owned(),
@@ -121,7 +122,7 @@ fn children_in(view: View<'_>, resource: ResourceType, namespace: &str) -> LiveR
 }
 
 /// Returns the deadline, counted from the deletion and not from the first reconciliation after it.
-fn begun(view: View<'_>) -> Time {
+fn begun(view: TenantState<'_>) -> Time {
     let since = view.tenant.metadata.deletion_timestamp.as_ref();
     let since = since.map_or(view.now, |time| time.0);
     let length = std::time::Duration::from(view.of.spec.deletion.deadline);
@@ -130,7 +131,7 @@ fn begun(view: View<'_>) -> Time {
 
 /// Announces the deletion of the namespace, then deletes the namespace, then waits for it.
 fn remove(
-    view: View<'_>,
+    view: TenantState<'_>,
     mut status: TenantStatus,
     namespace: &NamespaceView,
     deadline: &Time,
@@ -142,20 +143,21 @@ fn remove(
     if !is_announced && !mutant::on(Mutant::NamespaceUnannounced) {
         let message = format!("namespace '{name}' will be deleted with everything in it");
         let verdict = Verdict::working(Reason::Deleting, message);
-        return Decision::say(status, TenantPhase::Terminating, verdict).wake_at(view.now);
+        return Decision::status_only(status, TenantPhase::Terminating, verdict)
+            .requeue_at(view.now);
     }
     if namespace.deleting.is_none() {
         let message = format!("namespace '{name}' is told to go");
         let verdict = Verdict::working(Reason::Deleting, message);
-        return Decision::say(status, TenantPhase::Terminating, verdict).with(Effect::Delete(
-            place::target(namespace).irreversible(intent),
-        ));
+        return Decision::status_only(status, TenantPhase::Terminating, verdict).with(
+            Effect::Delete(namespace::target(namespace).requires_intent(intent)),
+        );
     }
     if mutant::on(Mutant::TenantReleasedEarly) {
         let verdict = Verdict::working(Reason::Deleting, "the namespace was told to go");
-        return Decision::say(status, TenantPhase::Terminating, verdict).release();
+        return Decision::status_only(status, TenantPhase::Terminating, verdict).remove_finalizer();
     }
-    let what = place::remaining(namespace);
+    let what = namespace::remaining(namespace);
     if view.now >= deadline.0 {
         let blocker = if what.is_empty() {
             "the cluster does not say what remains in it. It goes on by itself when the namespace is gone"
@@ -169,21 +171,21 @@ fn remove(
             names::FORCE_DELETE
         );
         let verdict = Verdict::stalled(Reason::DeletionBlocked, message);
-        return Decision::say(status, TenantPhase::Terminating, verdict);
+        return Decision::status_only(status, TenantPhase::Terminating, verdict);
     }
     let message = format!("namespace '{name}' is being deleted{what}");
     let verdict = Verdict::working(Reason::Deleting, message);
-    Decision::say(status, TenantPhase::Terminating, verdict).wake_at(deadline.0)
+    Decision::status_only(status, TenantPhase::Terminating, verdict).requeue_at(deadline.0)
 }
 
-fn duration(view: View<'_>) -> String {
+fn duration(view: TenantState<'_>) -> String {
     view.of.spec.deletion.deadline.to_string()
 }
 
 /// Deletes the children of these types and releases the others. Releases the namespace last: until then,
 /// the next reconciliation finds the unfinished work.
 fn retain(
-    view: View<'_>,
+    view: TenantState<'_>,
     mut status: TenantStatus,
     namespace: &NamespaceView,
     taken: &[ResourceType],
@@ -203,9 +205,9 @@ fn retain(
         )
     };
     let verdict = Verdict::working(Reason::Deleting, message);
-    let mut decision = Decision::say(status, TenantPhase::Terminating, verdict);
+    let mut decision = Decision::status_only(status, TenantPhase::Terminating, verdict);
     if !is_announced {
-        return decision.wake_at(view.now);
+        return decision.requeue_at(view.now);
     }
     if !view.confirmed {
         // An object that is not found now would keep the labels of a Tenant that does not exist.
@@ -227,15 +229,15 @@ fn retain(
             name: build::SECRET.to_owned(),
             uid: uid.to_owned(),
             version: None,
-            irreversible: None,
+            requires_intent: None,
         };
         decision.effects.push(left(view, secret));
     }
-    decision.effects.push(place::leave(view, namespace));
+    decision.effects.push(namespace::release(view, namespace));
     decision
 }
 
-fn left(view: View<'_>, target: Target) -> Effect<NoExternal> {
+fn left(view: TenantState<'_>, target: Target) -> Effect<NoExternal> {
     Effect::Patch {
         target,
         subresource: None,

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use api::{
     Reason, Timestamp,
-    decide::{Effect, Fact, Fault, NoExternal, ResourceType, Target},
+    decide::{ConditionUpdate, Effect, NoExternal, ReconcileError, ResourceType, Target},
     names,
-    status::{MESSAGE, bounded},
+    status::{MAX_MESSAGE_CHARS, bounded},
     tenants::{Attempted, Isolated, TenantStatus, condition, namespace_of},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mutant::Mutant;
 
 use super::{
-    View,
-    children::{self, Wanted},
+    TenantState,
+    children::{self, Desired},
 };
 use crate::{
     build::{self, Connection, Side, probe, types},
@@ -27,15 +27,15 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Maximum offset between the checks of Tenants, in seconds.
 const SPREAD: u64 = 3600;
 /// Maximum number of Tenants that are checked at the same time.
-pub const AT_ONCE: usize = 5;
+pub const MAX_CONCURRENT_CHECKS: usize = 5;
 /// Delay before a check that did not complete is repeated.
-const AGAIN: Duration = Duration::from_secs(60);
+const RETRY_AFTER_ERROR: Duration = Duration::from_secs(60);
 /// Delay before a check is repeated that found a violation, or nothing to probe.
-const MENDED: Duration = Duration::from_secs(600);
+const RETRY_AFTER_VIOLATION: Duration = Duration::from_secs(600);
 /// Tolerated difference between clocks.
 const SKEW: Duration = Duration::from_secs(60);
 /// Minimum delay before the next attempt to get a slot. The maximum is twice that.
-const TURN: Duration = Duration::from_secs(10);
+const SLOT_TTL: Duration = Duration::from_secs(10);
 /// Time after which an unfinished probe Pod counts as failed, whatever it waits for.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -48,8 +48,8 @@ const OUTSIDE: &str = "a Pod outside";
 const DETAIL: usize = 200;
 
 /// Returns the condition of the policies: whether those of the spec exist, and no others.
-pub(super) fn policies_fact(view: View<'_>, wanted: &[Wanted<'_>]) -> Fact {
-    let fact = |value: bool, reason: Reason, message: String| Fact {
+pub(super) fn policies_fact(view: TenantState<'_>, wanted: &[Desired<'_>]) -> ConditionUpdate {
+    let fact = |value: bool, reason: Reason, message: String| ConditionUpdate {
         kind: condition::NETWORK_POLICIES_READY,
         value: Some(value),
         reason,
@@ -60,7 +60,7 @@ pub(super) fn policies_fact(view: View<'_>, wanted: &[Wanted<'_>]) -> Fact {
             "there are none: 'networkPolicy.enabled' is false, and everybody may reach everything";
         return fact(false, Reason::PoliciesDisabled, message.to_owned());
     }
-    let is_policy = |one: &&Wanted<'_>| one.manifest.resource == types::NETWORK_POLICY;
+    let is_policy = |one: &&Desired<'_>| one.manifest.resource == types::NETWORK_POLICY;
     let mut policies = wanted.iter().filter(is_policy);
     let count = policies.clone().count();
     if let Some(one) = policies.find(|one| !one.is_intact) {
@@ -68,13 +68,13 @@ pub(super) fn policies_fact(view: View<'_>, wanted: &[Wanted<'_>]) -> Fact {
         return fact(false, Reason::Progressing, message);
     }
     if !view.world.foreign_policies.is_empty() {
-        return fact(false, Reason::ForeignPolicy, foreign(view));
+        return fact(false, Reason::UnmanagedPolicy, foreign(view));
     }
-    let unwanted = children::unwanted(view, wanted);
+    let unwanted = children::to_prune(view, wanted);
     let unwanted = unwanted.filter(|(resource, _)| *resource == types::NETWORK_POLICY);
     let mut going = unwanted
         .map(|(_, child)| child)
-        .chain(children::left_policies(view, wanted));
+        .chain(children::retained_policies(view, wanted));
     if let Some(other) = going.next() {
         return fact(false, Reason::Progressing, leaving(other));
     }
@@ -89,7 +89,7 @@ fn leaving(policy: &ChildView) -> String {
     )
 }
 
-fn foreign(view: View<'_>) -> String {
+fn foreign(view: TenantState<'_>) -> String {
     format!(
         "NetworkPolicy '{}' in namespace '{}' is not this Tenant's, and may open it; delete it, or say what it is for in 'networkPolicy'",
         view.world.foreign_policies.join("', '"),
@@ -98,15 +98,15 @@ fn foreign(view: View<'_>) -> String {
 }
 
 /// Effects, result and condition of an isolation check.
-pub(super) struct Proof {
+pub(super) struct IsolationCheck {
     pub(super) effects: Vec<Effect<NoExternal>>,
     pub(super) isolation: Option<Isolated>,
-    pub(super) fact: Fact,
-    pub(super) wake: Option<Timestamp>,
+    pub(super) fact: ConditionUpdate,
+    pub(super) requeue_at: Option<Timestamp>,
 }
 
-fn known(value: Option<bool>, reason: Reason, message: impl Into<String>) -> Fact {
-    Fact {
+fn known(value: Option<bool>, reason: Reason, message: impl Into<String>) -> ConditionUpdate {
+    ConditionUpdate {
         kind: condition::NETWORK_ISOLATED,
         value,
         reason,
@@ -116,7 +116,7 @@ fn known(value: Option<bool>, reason: Reason, message: impl Into<String>) -> Fac
 
 /// Returns whether the last result is invalid or old. Only then another Tenant to probe is needed.
 #[must_use]
-pub(super) fn is_due(view: View<'_>) -> bool {
+pub(super) fn is_due(view: TenantState<'_>) -> bool {
     let spec = view.of.spec;
     let status = view.tenant.status.as_ref();
     let stored = status.and_then(|status| status.isolation.as_ref());
@@ -126,11 +126,11 @@ pub(super) fn is_due(view: View<'_>) -> bool {
 }
 
 /// Returns whether the stored result belongs to the existing policies.
-fn is_current(view: View<'_>, stored: Option<&Isolated>) -> bool {
+fn is_current(view: TenantState<'_>, stored: Option<&Isolated>) -> bool {
     stored.is_some_and(|known| known.policies.as_ref() == Some(&fingerprint(view)))
 }
 
-fn fingerprint(view: View<'_>) -> String {
+fn fingerprint(view: TenantState<'_>) -> String {
     let is_policy = |(resource, _): &&(_, _)| *resource == types::NETWORK_POLICY;
     let mut live: Vec<(&str, &str, i64)> = view
         .world
@@ -144,27 +144,27 @@ fn fingerprint(view: View<'_>) -> String {
 }
 
 /// Decides about the isolation check. `is_set` means that all objects of the spec exist and are ready.
-pub(super) fn prove(
-    view: View<'_>,
-    wanted: &[Wanted<'_>],
+pub(super) fn check_isolation(
+    view: TenantState<'_>,
+    wanted: &[Desired<'_>],
     status: &TenantStatus,
     is_set: bool,
-    fault: Option<&Fault>,
-) -> Proof {
+    fault: Option<&ReconcileError>,
+) -> IsolationCheck {
     let spec = view.of.spec;
     let stored = status.isolation.clone();
-    let rest = |fact: Fact, wake: Option<Timestamp>| Proof {
+    let rest = |fact: ConditionUpdate, requeue_at: Option<Timestamp>| IsolationCheck {
         effects: all_leftovers(view),
         isolation: stored.clone(),
         fact,
-        wake,
+        requeue_at,
     };
     if !spec.network_policy.enabled {
         let message = "there are no policies: 'networkPolicy.enabled' is false";
         return rest(known(Some(false), Reason::PoliciesDisabled, message), None);
     }
     // A result from before the namespace was open is invalid afterwards.
-    let worthless = |proof: Proof| Proof {
+    let worthless = |proof: IsolationCheck| IsolationCheck {
         isolation: proof.isolation.map(|known| Isolated {
             policies: known.policies.filter(|_| mutant::on(Mutant::ProofOutlived)),
             ..known
@@ -172,15 +172,18 @@ pub(super) fn prove(
         ..proof
     };
     if !view.world.foreign_policies.is_empty() {
-        let fact = known(Some(false), Reason::ForeignPolicy, foreign(view));
+        let fact = known(Some(false), Reason::UnmanagedPolicy, foreign(view));
         return worthless(rest(fact, None));
     }
-    if let Some(left) = children::left_policies(view, wanted).next() {
-        return worthless(rest(known(None, Reason::ProofPending, leaving(left)), None));
+    if let Some(left) = children::retained_policies(view, wanted).next() {
+        return worthless(rest(
+            known(None, Reason::IsolationCheckPending, leaving(left)),
+            None,
+        ));
     }
     if !spec.isolation.probe {
         let message = "nobody tries: 'isolation.probe' is false";
-        return rest(known(None, Reason::ProbesOff, message), None);
+        return rest(known(None, Reason::ProbesDisabled, message), None);
     }
     if mutant::on(Mutant::IsolationAssumed) {
         let message = "the policies are there";
@@ -191,11 +194,11 @@ pub(super) fn prove(
     // A change of the policies invalidates the last result. Age alone does not.
     let meanwhile = match &stored {
         Some(known) if is_current && view.now < expiry(known) && !is_ahead(view, known) => {
-            concluded(known)
+            condition_from(known)
         }
         Some(_) | None => known(
             None,
-            Reason::ProofPending,
+            Reason::IsolationCheckPending,
             "not known yet: the connections are tried once everything is ready",
         ),
     };
@@ -208,12 +211,12 @@ pub(super) fn prove(
         let end = end.filter(|at| *at > view.now && *at < Timestamp::MAX);
         return rest(meanwhile, end);
     }
-    let plans = plans(view);
+    let plans = probe_plans(view);
     let is_refused = |one: &Connection| !one.wanted;
     if !plans.iter().any(|(_, plan)| plan.iter().any(is_refused)) {
         let message = "there is nothing that could be tried: neither this Tenant nor one of the next hundred has a server or a Redis that must not be reached";
         let fact = known(None, Reason::NothingToProbe, message);
-        return rest(fact, Some(after(view, MENDED)));
+        return rest(fact, Some(after(view, RETRY_AFTER_VIOLATION)));
     }
     if !view.world.outside_policies.is_empty() {
         let message = format!(
@@ -221,34 +224,38 @@ pub(super) fn prove(
             view.world.outside_policies.join("', '"),
             view.of.settings.probe_namespace
         );
-        return untried(view, stored, message);
+        return check_not_possible(view, stored, message);
     }
     if let Some(fault) = fault {
         let message = format!(
             "the Pods that try the connections cannot be made: {}",
             fault.message
         );
-        return untried(view, stored, message);
+        return check_not_possible(view, stored, message);
     }
-    carry_out(view, &plans, stored, meanwhile)
+    run_probes(view, &plans, stored, meanwhile)
 }
 
 /// Reports that the check is not possible now, and schedules a retry.
-fn untried(view: View<'_>, stored: Option<Isolated>, why: String) -> Proof {
-    let at = after(view, AGAIN);
+fn check_not_possible(
+    view: TenantState<'_>,
+    stored: Option<Isolated>,
+    why: String,
+) -> IsolationCheck {
+    let at = after(view, RETRY_AFTER_ERROR);
     let isolation = Isolated {
         last_proved_at: stored.and_then(|known| known.last_proved_at),
         retry_at: Some(Time(at)),
-        result: Reason::ProofFailed.name().to_owned(),
+        result: Reason::IsolationCheckFailed.name().to_owned(),
         policies: Some(fingerprint(view)),
         tried: Vec::new(),
-        message: Some(bounded(&why, MESSAGE)),
+        message: Some(bounded(&why, MAX_MESSAGE_CHARS)),
     };
-    Proof {
+    IsolationCheck {
         effects: all_leftovers(view),
-        fact: concluded(&isolation),
+        fact: condition_from(&isolation),
         isolation: Some(isolation),
-        wake: Some(at),
+        requeue_at: Some(at),
     }
 }
 
@@ -261,20 +268,20 @@ fn expiry(known: &Isolated) -> Timestamp {
 }
 
 /// Returns whether the last check is in the future by our clock. Then its age is unknown.
-fn is_ahead(view: View<'_>, known: &Isolated) -> bool {
+fn is_ahead(view: TenantState<'_>, known: &Isolated) -> bool {
     let last = known.last_proved_at.as_ref();
     last.is_some_and(|time| time.0 > after(view, SKEW))
 }
 
 /// Returns the time of the next check.
-fn next(view: View<'_>, stored: Option<&Isolated>) -> Timestamp {
+fn next(view: TenantState<'_>, stored: Option<&Isolated>) -> Timestamp {
     let Some(stored) = stored else {
         return Timestamp::MIN;
     };
     // A time too far in the future comes from a wrong clock.
     if let Some(retry) = &stored.retry_at {
         return Some(retry.0)
-            .filter(|at| *at <= after(view, AGAIN + SKEW))
+            .filter(|at| *at <= after(view, RETRY_AFTER_ERROR + SKEW))
             .unwrap_or(Timestamp::MIN);
     }
     let Some(last) = stored
@@ -287,24 +294,24 @@ fn next(view: View<'_>, stored: Option<&Isolated>) -> Timestamp {
     let spread = number(view) % SPREAD;
     let wait = match Reason::from_name(&stored.result) {
         Some(Reason::Isolated) => DAY.saturating_add(Duration::from_secs(spread)),
-        Some(Reason::ProofFailed) | None => AGAIN,
-        Some(_) => MENDED,
+        Some(Reason::IsolationCheckFailed) | None => RETRY_AFTER_ERROR,
+        Some(_) => RETRY_AFTER_VIOLATION,
     };
     last.0.saturating_add(wait).unwrap_or(Timestamp::MAX)
 }
 
-fn after(view: View<'_>, time: Duration) -> Timestamp {
+fn after(view: TenantState<'_>, time: Duration) -> Timestamp {
     view.now.saturating_add(time).unwrap_or(Timestamp::MAX)
 }
 
 /// Returns a number derived from the Tenant's UID, to spread periodic work.
-fn number(view: View<'_>) -> u64 {
+fn number(view: TenantState<'_>) -> u64 {
     u64::from_str_radix(&names::hash(view.of.uid), 16).unwrap_or(0)
 }
 
 /// Returns the condition from the last check.
-pub(super) fn concluded(isolation: &Isolated) -> Fact {
-    let reason = Reason::from_name(&isolation.result).unwrap_or(Reason::ProofFailed);
+pub(super) fn condition_from(isolation: &Isolated) -> ConditionUpdate {
+    let reason = Reason::from_name(&isolation.result).unwrap_or(Reason::IsolationCheckFailed);
     let find = |is_it: fn(&Attempted) -> bool| isolation.tried.iter().find(|one| is_it(one));
     let said = |one: &Attempted| format!("from {} to {}: {}", one.from, one.to, one.detail);
     let is_right = find(|one| one.passed != Some(one.wanted)).is_none();
@@ -345,7 +352,7 @@ pub(super) fn concluded(isolation: &Isolated) -> Fact {
         );
         return known(Some(false), reason, message);
     }
-    if reason == Reason::PathBlocked {
+    if reason == Reason::DNSUnreachable {
         let said = find(is_blocked).map_or_else(String::new, said);
         return known(
             Some(false),
@@ -357,11 +364,11 @@ pub(super) fn concluded(isolation: &Isolated) -> Fact {
     let said = unknown.map(said).or_else(|| isolation.message.clone());
     let said = said.unwrap_or_else(|| "nothing was told".to_owned());
     let message = format!("it could not be tried: {said}; it is tried again in a minute");
-    known(None, Reason::ProofFailed, message)
+    known(None, Reason::IsolationCheckFailed, message)
 }
 
 /// Returns the connections of both sides.
-fn plans(view: View<'_>) -> Vec<(Side, Vec<Connection>)> {
+fn probe_plans(view: TenantState<'_>) -> Vec<(Side, Vec<Connection>)> {
     let connection = |to: String, how: String, wanted: bool| Connection { to, how, wanted };
     let dns = connection(
         DNS.to_owned(),
@@ -399,7 +406,9 @@ fn plans(view: View<'_>) -> Vec<(Side, Vec<Connection>)> {
 }
 
 /// Returns the effects that delete probe Pods: outside, and in the Tenant's namespace.
-pub(super) fn leftovers(view: View<'_>) -> (Vec<Effect<NoExternal>>, Vec<Effect<NoExternal>>) {
+pub(super) fn leftovers(
+    view: TenantState<'_>,
+) -> (Vec<Effect<NoExternal>>, Vec<Effect<NoExternal>>) {
     let outside = probe::place(view.of, Side::Outside);
     let all = view.world.probes.iter().filter(|(_, pod)| !pod.is_deleting);
     let (outside, inside): (Vec<_>, Vec<_>) = all.partition(|(place, _)| *place == outside);
@@ -410,7 +419,7 @@ pub(super) fn leftovers(view: View<'_>) -> (Vec<Effect<NoExternal>>, Vec<Effect<
     (effects(outside), effects(inside))
 }
 
-fn all_leftovers(view: View<'_>) -> Vec<Effect<NoExternal>> {
+fn all_leftovers(view: TenantState<'_>) -> Vec<Effect<NoExternal>> {
     let (mut outside, inside) = leftovers(view);
     outside.extend(inside);
     outside
@@ -423,7 +432,7 @@ fn gone(namespace: &str, pod: &PodView) -> Effect<NoExternal> {
         name: pod.name.clone(),
         uid: pod.uid.clone(),
         version: None,
-        irreversible: None,
+        requires_intent: None,
     })
 }
 
@@ -434,12 +443,12 @@ fn limit(pod: &PodView) -> Timestamp {
 }
 
 /// Creates the probe Pods, waits for them and reads their results. They are deleted only after that.
-fn carry_out(
-    view: View<'_>,
+fn run_probes(
+    view: TenantState<'_>,
     plans: &[(Side, Vec<Connection>)],
     stored: Option<Isolated>,
-    meanwhile: Fact,
-) -> Proof {
+    meanwhile: ConditionUpdate,
+) -> IsolationCheck {
     let last = stored.clone();
     let said = |time: Option<&Time>| time.map_or_else(String::new, |time| time.0.to_string());
     let (proved, retried) = last.map_or((None, None), |last| (last.last_proved_at, last.retry_at));
@@ -456,11 +465,11 @@ fn carry_out(
         .iter()
         .map(|(side, _)| probe::name(view.of, *side, &round))
         .collect();
-    let mut proof = Proof {
+    let mut proof = IsolationCheck {
         effects: Vec::new(),
         isolation: stored,
         fact: meanwhile,
-        wake: None,
+        requeue_at: None,
     };
     // A Pod of another round, or with an outdated plan, verifies nothing.
     let is_of_use =
@@ -486,10 +495,10 @@ fn carry_out(
             proof.effects.push(gone(namespace, pod));
         }
     }
-    if found.iter().all(Option::is_none) && view.world.probing >= AT_ONCE {
-        let spread = Duration::from_secs(number(view) % TURN.as_secs());
-        proof.wake = Some(after(view, TURN + spread));
-        if proof.fact.reason == Reason::ProofPending {
+    if found.iter().all(Option::is_none) && view.world.probing >= MAX_CONCURRENT_CHECKS {
+        let spread = Duration::from_secs(number(view) % SLOT_TTL.as_secs());
+        proof.requeue_at = Some(after(view, SLOT_TTL + spread));
+        if proof.fact.reason == Reason::IsolationCheckPending {
             proof.fact.message = format!(
                 "not known yet: it waits for its turn, the connections of {} other Tenants are being tried",
                 view.world.probing
@@ -501,7 +510,7 @@ fn carry_out(
     let mut is_over = true;
     for ((side, plan), pod) in plans.iter().zip(found) {
         let Some(pod) = pod else {
-            let pod = probe::pod(view.of, *side, &round, plan).aside();
+            let pod = probe::pod(view.of, *side, &round, plan).optional();
             proof.effects.push(Effect::Ensure(Box::new(pod)));
             is_over = false;
             continue;
@@ -511,14 +520,16 @@ fn carry_out(
             is_over = false;
         } else if !is_done && view.now < limit(pod) {
             is_over = false;
-            let earlier = proof.wake.map_or(limit(pod), |known| known.min(limit(pod)));
-            proof.wake = Some(earlier);
+            let earlier = proof
+                .requeue_at
+                .map_or(limit(pod), |known| known.min(limit(pod)));
+            proof.requeue_at = Some(earlier);
         } else {
             tried.extend(results(*side, plan, pod));
         }
     }
     if !is_over {
-        if proof.fact.reason == Reason::ProofPending {
+        if proof.fact.reason == Reason::IsolationCheckPending {
             proof.fact.message = format!(
                 "not known yet: Pods '{}' in namespace '{}' and '{}' in '{}' are trying the connections",
                 names.first().map_or("", String::as_str),
@@ -530,23 +541,23 @@ fn carry_out(
         return proof;
     }
     let result = judged(&tried);
-    let is_told = result != Reason::ProofFailed;
+    let is_told = result != Reason::IsolationCheckFailed;
     let isolation = Isolated {
         last_proved_at: if is_told {
             Some(Time(view.now))
         } else {
             proved
         },
-        retry_at: (!is_told).then(|| Time(after(view, AGAIN))),
+        retry_at: (!is_told).then(|| Time(after(view, RETRY_AFTER_ERROR))),
         message: None,
         result: result.name().to_owned(),
         policies: Some(fingerprint),
         tried,
     };
     // The result is recorded first. The next reconciliation deletes the Pods.
-    proof.fact = concluded(&isolation);
+    proof.fact = condition_from(&isolation);
     proof.isolation = Some(isolation);
-    proof.wake = Some(view.now);
+    proof.requeue_at = Some(view.now);
     proof
 }
 
@@ -600,11 +611,11 @@ fn judged(tried: &[Attempted]) -> Reason {
     if tried.iter().any(is_open) {
         Reason::PolicyNotEnforced
     } else if tried.iter().any(|one| one.passed.is_none()) {
-        Reason::ProofFailed
+        Reason::IsolationCheckFailed
     } else if tried.iter().any(|one| is_blocked(one) && one.to != DNS) {
         Reason::PolicyNotEnforced
     } else if tried.iter().any(is_blocked) {
-        Reason::PathBlocked
+        Reason::DNSUnreachable
     } else {
         Reason::Isolated
     }

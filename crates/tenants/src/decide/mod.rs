@@ -5,24 +5,24 @@ mod children;
 mod component;
 mod delete;
 mod isolation;
-mod place;
+mod namespace;
 #[cfg(test)]
 mod tests;
 
 use api::{
     Reason, Timestamp, Verdict,
-    decide::{Decision, Effect, Fact, Fault, Input, NoExternal, ResourceType},
+    decide::{ConditionUpdate, Decision, Effect, Input, NoExternal, ReconcileError, ResourceType},
     names,
     tenants::{Component, ComponentPhase, Tenant, TenantPhase, TenantStatus, condition},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
-    build::{For, REDIS, SERVER},
+    build::{BuildContext, REDIS, SERVER},
     world::TenantWorld,
 };
-pub use isolation::AT_ONCE;
-use place::Standing;
+pub use isolation::MAX_CONCURRENT_CHECKS;
+use namespace::NamespaceOwnership;
 
 /// A decision about a Tenant.
 pub type TenantDecision = Decision<TenantStatus, NoExternal>;
@@ -32,8 +32,8 @@ const PROVISION: std::time::Duration = std::time::Duration::from_secs(120);
 
 /// A Tenant with the inputs of a decision.
 #[derive(Debug, Clone, Copy)]
-struct View<'a> {
-    of: For<'a>,
+struct TenantState<'a> {
+    of: BuildContext<'a>,
     tenant: &'a Tenant,
     world: &'a TenantWorld,
     now: Timestamp,
@@ -41,7 +41,7 @@ struct View<'a> {
     confirmed: bool,
 }
 
-impl View<'_> {
+impl TenantState<'_> {
     fn status(&self) -> TenantStatus {
         self.tenant.status.clone().unwrap_or_default()
     }
@@ -65,8 +65,8 @@ pub fn is_forced(tenant: &Tenant) -> bool {
 /// Returns whether the isolation of a Tenant must be checked again.
 #[must_use]
 pub fn is_proof_due(tenant: &Tenant, world: &TenantWorld, now: Timestamp) -> bool {
-    let of = For::new(tenant, &world.settings);
-    isolation::is_due(View {
+    let of = BuildContext::new(tenant, &world.settings);
+    isolation::is_due(TenantState {
         of,
         tenant,
         world,
@@ -92,8 +92,8 @@ pub fn is_waiting_for_a_turn(tenant: &Tenant, world: &TenantWorld, now: Timestam
 /// Decides the next effects and the status.
 #[must_use]
 pub fn decide(input: &Input<'_, Tenant, TenantWorld>) -> TenantDecision {
-    let view = View {
-        of: For::new(input.object, &input.world.settings),
+    let view = TenantState {
+        of: BuildContext::new(input.object, &input.world.settings),
         tenant: input.object,
         world: input.world,
         now: input.now,
@@ -102,19 +102,23 @@ pub fn decide(input: &Input<'_, Tenant, TenantWorld>) -> TenantDecision {
     if view.tenant.metadata.deletion_timestamp.is_some() {
         return delete::decide(view);
     }
-    match place::standing(view) {
-        Standing::Taken(why) => pending(view, Verdict::stalled(Reason::NamespaceTaken, why)),
-        Standing::Dying(why) => pending(view, Verdict::working(Reason::NamespaceTerminating, why)),
-        Standing::Ours(effects) => provided(view, effects, input.fault),
+    match namespace::ownership(view) {
+        NamespaceOwnership::NotOwned(why) => {
+            wait_for_namespace(view, Verdict::stalled(Reason::NamespaceTaken, why))
+        }
+        NamespaceOwnership::Terminating(why) => {
+            wait_for_namespace(view, Verdict::working(Reason::NamespaceTerminating, why))
+        }
+        NamespaceOwnership::Owned(effects) => reconcile_owned(view, effects, input.fault),
     }
 }
 
 /// Reports a Tenant without a usable namespace.
-fn pending(view: View<'_>, verdict: Verdict) -> TenantDecision {
+fn wait_for_namespace(view: TenantState<'_>, verdict: Verdict) -> TenantDecision {
     let mut status = view.status();
     status.namespace = None;
     status.namespace_uid = None;
-    let fact = Fact {
+    let fact = ConditionUpdate {
         kind: condition::NAMESPACE_READY,
         value: Some(false),
         reason: verdict.reason,
@@ -122,14 +126,18 @@ fn pending(view: View<'_>, verdict: Verdict) -> TenantDecision {
     };
     let mut conditions = vec![fact];
     let message = "nothing is known of it without the namespace";
-    conditions.extend(unknown(&mut status, verdict.reason, message));
-    let mut decision = Decision::say(status, TenantPhase::Pending, verdict);
+    conditions.extend(clear_observations(&mut status, verdict.reason, message));
+    let mut decision = Decision::status_only(status, TenantPhase::Pending, verdict);
     decision.conditions = conditions;
     decision
 }
 
 /// Clears the observations of objects in the namespace, and sets their conditions to `Unknown`.
-fn unknown(status: &mut TenantStatus, reason: Reason, message: &str) -> Vec<Fact> {
+fn clear_observations(
+    status: &mut TenantStatus,
+    reason: Reason,
+    message: &str,
+) -> Vec<ConditionUpdate> {
     (status.server_status, status.redis_status, status.usage) = (None, None, None);
     let parts = [
         condition::QUOTA_READY,
@@ -141,7 +149,7 @@ fn unknown(status: &mut TenantStatus, reason: Reason, message: &str) -> Vec<Fact
     let said = parts
         .into_iter()
         .filter(|kind| status.progress.condition(kind).is_some());
-    said.map(|kind| Fact {
+    said.map(|kind| ConditionUpdate {
         kind,
         value: None,
         reason,
@@ -154,12 +162,12 @@ fn unknown(status: &mut TenantStatus, reason: Reason, message: &str) -> Vec<Fact
 /// `effects`.
 ///
 /// `fault` is the reason why the API server rejected the probe Pods.
-fn provided(
-    view: View<'_>,
+fn reconcile_owned(
+    view: TenantState<'_>,
     mut effects: Vec<Effect<NoExternal>>,
-    fault: Option<&Fault>,
+    fault: Option<&ReconcileError>,
 ) -> TenantDecision {
-    let wanted = children::wanted(view);
+    let wanted = children::desired(view);
     effects.extend(children::effects(view, &wanted));
     let mut status = view.status();
     // Conditions of components that the spec no longer requests are removed.
@@ -178,7 +186,7 @@ fn provided(
     status.usage = children::usage(view);
     status.redis_status = component::redis(view, &wanted);
     status.server_status = component::server(view, &wanted);
-    let place = [place::fact(view), children::quota_fact(view, &wanted)];
+    let place = [namespace::fact(view), children::quota_fact(view, &wanted)];
     let unset = if effects.is_empty() {
         let untrue = place.iter().find(|fact| fact.value != Some(true));
         let untrue = untrue.map(|fact| fact.message.clone());
@@ -189,22 +197,22 @@ fn provided(
     let mut conditions = place.to_vec();
     conditions.extend(component::facts(view, &status));
     conditions.push(isolation::policies_fact(view, &wanted));
-    let (phase, verdict) = sum(view, &mut status, unset);
+    let (phase, verdict) = aggregate_phase(view, &mut status, unset);
     let is_ready = phase == TenantPhase::Running;
-    let proof = isolation::prove(view, &wanted, &status, is_ready, fault);
+    let proof = isolation::check_isolation(view, &wanted, &status, is_ready, fault);
     status.isolation = proof.isolation;
     conditions.push(proof.fact);
     effects.extend(proof.effects);
-    let mut decision = Decision::say(status, phase, verdict);
+    let mut decision = Decision::status_only(status, phase, verdict);
     decision.effects = effects;
     decision.conditions = conditions;
-    for at in proof.wake.into_iter().chain(cause::wake(view)) {
-        decision = decision.wake_at(at);
+    for at in proof.requeue_at.into_iter().chain(cause::requeue_at(view)) {
+        decision = decision.requeue_at(at);
     }
     match &decision.status.deadline_at {
         Some(deadline) if deadline.0 > view.now => {
             let at = deadline.0;
-            decision.wake_at(at)
+            decision.requeue_at(at)
         }
         Some(_) | None => decision,
     }
@@ -213,7 +221,11 @@ fn provided(
 /// Aggregates the phase of the Tenant from its components.
 ///
 /// `unset` is the message about another object that is not as desired.
-fn sum(view: View<'_>, status: &mut TenantStatus, unset: Option<String>) -> (TenantPhase, Verdict) {
+fn aggregate_phase(
+    view: TenantState<'_>,
+    status: &mut TenantStatus,
+    unset: Option<String>,
+) -> (TenantPhase, Verdict) {
     let is_set = unset.is_none();
     let parts: Vec<(&str, Component)> = [
         (REDIS, status.redis_status.clone()),
@@ -277,7 +289,7 @@ fn sum(view: View<'_>, status: &mut TenantStatus, unset: Option<String>) -> (Ten
     )
 }
 
-fn running(view: View<'_>, parts: &[(&str, Component)]) -> String {
+fn running(view: TenantState<'_>, parts: &[(&str, Component)]) -> String {
     let namespace = view.of.namespace();
     if parts.is_empty() {
         return format!("namespace '{namespace}' with its quota, roles and policies is there");

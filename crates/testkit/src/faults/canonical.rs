@@ -302,7 +302,7 @@ fn metadata(words: &Words, metadata: &Value) -> Value {
     let names = ["annotations", "finalizers", "labels", "ownerReferences"];
     let mut metadata_kept = words.value("metadata", &kept(metadata, &names));
     // A hash of all that was wanted, the owner's UID included.
-    if let Some(intent) = metadata_kept.pointer_mut(&pointer("annotations", names::INTENT)) {
+    if let Some(intent) = metadata_kept.pointer_mut(&pointer("annotations", names::SPEC_HASH)) {
         *intent = json!("a hash");
     }
     if !metadata["deletionTimestamp"].is_null() {

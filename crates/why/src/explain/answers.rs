@@ -1,6 +1,6 @@
 //! Responses of the API server to any request of the operator.
 
-use api::{Reason, status::Progress};
+use api::{Reason, status::CommonStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{Finding, commands, operator};
@@ -28,7 +28,7 @@ pub(super) struct Asker<'a> {
     pub(super) word: &'static str,
     /// The namespace of its children.
     pub(super) namespace: &'a str,
-    pub(super) progress: &'a Progress,
+    pub(super) progress: &'a CommonStatus,
 }
 
 impl Asker<'_> {

@@ -38,7 +38,7 @@ pub(super) fn blame(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option
     if let Some(blame) = of_secret(scene, docs, reason) {
         return Some(blame);
     }
-    if reason == Reason::AddressRefused {
+    if reason == Reason::AddressNotAllowed {
         let link = Link::new(
             setting("tasks.docs.allowedNetworks"),
             Health::Wrong,
@@ -62,7 +62,7 @@ pub(super) fn blame(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option
 fn of_secret(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option<Blame> {
     let all = [
         (
-            Reason::CredentialsRefused,
+            Reason::AuthenticationFailed,
             "the Git server refuses what is in it",
             "correct the values",
         ),
@@ -252,7 +252,7 @@ fn of_repository(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option<Bl
             "If the name is wrong, submit another DocsRun ('workingDirectory' cannot be changed); otherwise make the folder".to_owned(),
         ),
         (
-            Reason::PushRefused,
+            Reason::PushRejected,
             output,
             format!("refused the push to branch '{output}'"),
             "The words are the server's: a hook, a protected branch, or missing rights. Submit another DocsRun with another '--output-branch', or have the rule or the rights changed".to_owned(),

@@ -154,7 +154,7 @@ fn with_logs(scene: Scene<'_>, result: &RunResult, finding: Finding) -> Finding 
         None if result.pod_name.is_some() && result.started_at.is_some() => {
             let why = match scene.phase() {
                 RunPhase::Succeeded | RunPhase::Failed => format!(
-                    "; some minutes after the end Jobs are cleaned up, unless the run's 'keepChildren' or the annotation {}=\"true\" keeps them",
+                    "; some minutes after the end Jobs are cleaned up, unless the run's 'childTTL' or the annotation {}=\"true\" keeps them",
                     names::PRESERVE
                 ),
                 RunPhase::Pending | RunPhase::Running => String::new(),

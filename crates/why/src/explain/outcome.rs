@@ -25,7 +25,7 @@ pub(super) fn tell(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Told
     if reason == Reason::NonZeroExit {
         return exited(scene, result);
     }
-    if reason == Reason::StepOOM {
+    if reason == Reason::OOMKilled {
         let limit = agent.and_then(|agent| agent.limits.get("memory"));
         let limit = limit.map_or_else(
             || "its limit".to_owned(),

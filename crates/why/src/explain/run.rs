@@ -379,11 +379,11 @@ const CAUSES: &[Reason] = &[
     Reason::VolumeNotReady,
     Reason::RepositoryUnreachable,
     Reason::RepositoryNotFound,
-    Reason::CredentialsRefused,
+    Reason::AuthenticationFailed,
     Reason::CredentialsInvalid,
     Reason::CertificateNotTrusted,
     Reason::HostKeyUnknown,
-    Reason::AddressRefused,
+    Reason::AddressNotAllowed,
     Reason::BranchNotFound,
 ];
 

@@ -241,7 +241,7 @@ fn refused() -> Vec<Case> {
         )
     };
     let mut refused_and_no_agent =
-        plain(said("CredentialsRefused", refused)).known("Agent", "writer", false);
+        plain(said("AuthenticationFailed", refused)).known("Agent", "writer", false);
     refused_and_no_agent.0.agent = None;
     vec![
         repository(
@@ -259,7 +259,7 @@ fn refused() -> Vec<Case> {
             "BranchNotFound",
             "'https://git.example/team/shop' has no branch 'main'",
         ),
-        secret("docs-credentials-refused", "CredentialsRefused", refused),
+        secret("docs-credentials-refused", "AuthenticationFailed", refused),
         secret(
             "docs-credentials-invalid",
             "CredentialsInvalid",
@@ -293,25 +293,28 @@ fn refused() -> Vec<Case> {
             "docs-no-credentials",
             scene(
                 said(
-                    "CredentialsRefused",
+                    "AuthenticationFailed",
                     "'https://git.example/team/shop' asks for credentials, and 'credentialsSecretRef' is not set",
                 ),
                 json!({ "credentialsSecretRef": null }),
             ),
             Blocked,
-            Some(("Repository", URL, "CredentialsRefused")),
+            Some(("Repository", URL, "AuthenticationFailed")),
         ),
         case(
             "docs-address-refused",
             scene(
-                said("AddressRefused", "'git.team.svc' is a name of the cluster"),
+                said(
+                    "AddressNotAllowed",
+                    "'git.team.svc' is a name of the cluster",
+                ),
                 json!({ "repositoryUrl": "https://git.team.svc/shop" }),
             ),
             Blocked,
             Some((
                 "Configuration",
                 "tasks.docs.allowedNetworks",
-                "AddressRefused",
+                "AddressNotAllowed",
             )),
         ),
         // The status contains one cause. Other problems are explained later.
@@ -319,7 +322,7 @@ fn refused() -> Vec<Case> {
             "docs-credentials-refused-and-no-agent",
             refused_and_no_agent,
             Blocked,
-            Some(("Secret", "git", "CredentialsRefused")),
+            Some(("Secret", "git", "AuthenticationFailed")),
         ),
     ]
 }

@@ -78,18 +78,18 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         never(
             "docs-never-let-in",
-            "CredentialsRefused",
+            "AuthenticationFailed",
             "not started: 'https://git.example/team/shop' answered 401 to the credentials of Secret 'git'",
-            Some(("Secret", "git", "CredentialsRefused")),
+            Some(("Secret", "git", "AuthenticationFailed")),
         ),
         never(
             "docs-never-allowed",
-            "AddressRefused",
+            "AddressNotAllowed",
             "not started: 'https://git.example/team/shop' has the address 10.0.0.7, which is not allowed",
             Some((
                 "Configuration",
                 "tasks.docs.allowedNetworks",
-                "AddressRefused",
+                "AddressNotAllowed",
             )),
         ),
         in_clone(
@@ -126,10 +126,10 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         in_publish(
             "docs-push-refused",
-            "PushRefused",
+            "PushRejected",
             "the server refused branch 'docs/guide': pre-receive hook declined",
             json!({}),
-            repository("PushRefused"),
+            repository("PushRejected"),
         ),
         in_publish(
             "docs-branch-moved",
@@ -147,10 +147,10 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         in_publish(
             "docs-push-credentials-refused",
-            "CredentialsRefused",
+            "AuthenticationFailed",
             "the server answered 403 to the push",
             json!({}),
-            Some(("Secret", "git", "CredentialsRefused")),
+            Some(("Secret", "git", "AuthenticationFailed")),
         ),
         case(
             "docs-not-verified",
@@ -170,7 +170,7 @@ pub(crate) fn cases() -> Vec<Case> {
             scene(
                 {
                     let mut status = asking(
-                        "CredentialsRefused",
+                        "AuthenticationFailed",
                         "not started: 'https://git.example/team/shop' asks for credentials",
                     );
                     merge(
@@ -182,7 +182,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 json!({ "credentialsSecretRef": null }),
             ),
             Failed,
-            repository("CredentialsRefused"),
+            repository("AuthenticationFailed"),
         ),
         never(
             "docs-never-answered",

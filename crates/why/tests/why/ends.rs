@@ -105,7 +105,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         ended(
             "out-of-memory",
-            "StepOOM",
+            "OOMKilled",
             "Pod 'shop-7-v1-x2k9p' on node 'node-1': the container used more memory than its limit of 512Mi and was killed",
             json!({ "exitCode": 137, "signal": 9 }),
             exit(137, "OOMKilled"),

@@ -75,7 +75,7 @@ pub(crate) fn status(
 
 pub(crate) const UNKNOWN: (&str, &str, &str) = (
     "Unknown",
-    "ProofPending",
+    "IsolationCheckPending",
     "not known yet: the connections are tried once everything is ready",
 );
 const PROVEN: (&str, &str, &str) = (

@@ -34,14 +34,14 @@ fn isolated() -> Vec<Case> {
             (4, Some(true), passed), (5, Some(true), "connected to 10.0.0.8:3030")]) }),
     );
     let blocked = with_isolation(
-        running(("False", "PathBlocked", shut)),
-        json!({ "result": "PathBlocked", "tried": tried(&[(0, Some(false), "no answer within 5 s")]) }),
+        running(("False", "DNSUnreachable", shut)),
+        json!({ "result": "DNSUnreachable", "tried": tried(&[(0, Some(false), "no answer within 5 s")]) }),
     );
     let not_taken_over = with_isolation(
         running(("False", "PolicyNotEnforced", stale)),
         json!({ "result": "PolicyNotEnforced", "tried": tried(&[(1, Some(false), "no answer from 10.0.0.7:6379 within 3 s")]) }),
     );
-    let foreign = running(("False", "ForeignPolicy", by_hand));
+    let foreign = running(("False", "UnmanagedPolicy", by_hand));
     vec![
         case("tenant-ready", Site::proven(), Ready, None),
         case(
@@ -62,7 +62,7 @@ fn isolated() -> Vec<Case> {
             "tenant-foreign-policy",
             Site::ready(foreign.clone()).by_hand("by-hand", "10:02:00"),
             NotIsolated,
-            Some(("NetworkPolicy", "by-hand", "ForeignPolicy")),
+            Some(("NetworkPolicy", "by-hand", "UnmanagedPolicy")),
         ),
         case(
             "tenant-foreign-policies-not-said-yet",
@@ -70,7 +70,7 @@ fn isolated() -> Vec<Case> {
                 .by_hand("by-hand", "10:05:10")
                 .by_hand("wide-open", "10:05:10"),
             NotIsolated,
-            Some(("NetworkPolicy", "by-hand", "ForeignPolicy")),
+            Some(("NetworkPolicy", "by-hand", "UnmanagedPolicy")),
         ),
         case(
             "tenant-foreign-policy-gone",
@@ -111,14 +111,14 @@ fn isolated() -> Vec<Case> {
             Some((
                 "Connection",
                 "from a Pod of the Tenant to the cluster's DNS",
-                "PathBlocked",
+                "DNSUnreachable",
             )),
         ),
     ]
 }
 
 fn unproven() -> Vec<Case> {
-    let failed = |message: &str| running(("Unknown", "ProofFailed", message));
+    let failed = |message: &str| running(("Unknown", "IsolationCheckFailed", message));
     let told = format!(
         "Pod '{PROBE}': ImagePullBackOff Back-off pulling image \"registry.example/orchestrator-toolbox:0.3\": not found"
     );
@@ -126,14 +126,14 @@ fn unproven() -> Vec<Case> {
         failed(&format!(
             "it could not be tried: from a Pod of the Tenant to the cluster's DNS: {told}; it is tried again in a minute"
         )),
-        json!({ "result": "ProofFailed", "tried": tried(&[(0, None, &told), (1, None, &told), (2, None, &told)]) }),
+        json!({ "result": "IsolationCheckFailed", "tried": tried(&[(0, None, &told), (1, None, &told), (2, None, &told)]) }),
     );
     let unmade = |message: &str| {
         with_isolation(
             failed(&format!(
                 "it could not be tried: {message}; it is tried again in a minute"
             )),
-            json!({ "result": "ProofFailed", "message": message, "retryAt": at("10:06:00") }),
+            json!({ "result": "IsolationCheckFailed", "message": message, "retryAt": at("10:06:00") }),
         )
     };
     let bounds = "NetworkPolicy 'strict' in namespace 'orchestrator' bounds the Pods that try from there: that they are refused would prove nothing";
@@ -152,7 +152,7 @@ fn unproven() -> Vec<Case> {
     );
     let off = (
         "Unknown",
-        "ProbesOff",
+        "ProbesDisabled",
         "nobody tries: 'isolation.probe' is false",
     );
     let pulls = json!({ "waiting": { "reason": "ImagePullBackOff", "message":
@@ -170,7 +170,7 @@ fn unproven() -> Vec<Case> {
             "tenant-proof-failed",
             Site::ready(untold.clone()),
             NotProven,
-            Some(("Pod", PROBE, "ProofFailed")),
+            Some(("Pod", PROBE, "IsolationCheckFailed")),
         ),
         case(
             "tenant-proof-failed-by-its-image",
@@ -182,7 +182,7 @@ fn unproven() -> Vec<Case> {
             "tenant-proof-bounded",
             Site::ready(unmade(bounds)),
             NotProven,
-            Some(("NetworkPolicy", "strict", "ProofFailed")),
+            Some(("NetworkPolicy", "strict", "IsolationCheckFailed")),
         ),
         case(
             "tenant-proof-quota",
@@ -208,7 +208,7 @@ fn unproven() -> Vec<Case> {
             "tenant-proof-denied",
             Site::ready(unmade(denied)),
             NotProven,
-            Some(("Pod", "probe-acme-outside-1", "ProofFailed")),
+            Some(("Pod", "probe-acme-outside-1", "IsolationCheckFailed")),
         ),
         case(
             "tenant-proof-pending",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::{
     Timestamp,
-    decide::{Effect, Hold, Input},
+    decide::{Effect, FinalizerAction, Input},
 };
 use hello_kind::{Greeting, GreetingPhase, GreetingSpec, GreetingStatus, World, decide};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -59,14 +59,14 @@ fn decided(stored: Option<GreetingPhase>, world: World, now: u64) -> String {
         Some(Time(at(100))),
         "not counted anew"
     );
-    let moves = Some(decision.phase) != stored || decision.wake.is_some();
+    let moves = Some(decision.phase) != stored || decision.requeue_at.is_some();
     assert!(moves || decision.is_end(), "something wakes it");
     let writes = if decision.effects.is_empty() {
         ""
     } else {
         ", writes"
     };
-    let lets_go = if decision.hold == Hold::Keep {
+    let lets_go = if decision.finalizer == FinalizerAction::Keep {
         ""
     } else {
         ", lets go"
@@ -114,7 +114,7 @@ fn the_line_is_written_under_the_intent_that_is_stored() {
     };
     let effects = decide(&input).effects;
     assert!(
-        matches!(&effects[..], [Effect::External { irreversible: Some(intent), .. }] if intent == UID),
+        matches!(&effects[..], [Effect::External { requires_intent: Some(intent), .. }] if intent == UID),
         "{effects:?}"
     );
 }

@@ -7,12 +7,12 @@ use std::{
 };
 
 use anyhow::Result;
-use api::decide::{Class, Fault};
+use api::decide::{ErrorClass, ReconcileError};
 use engine::{
-    Context, Controller, Hub, Kind, Scope, Watch,
+    Context, Controller, Kind, Scope, Watch, WatchManager,
     clock::Clock,
     health::Health,
-    leader::Leading,
+    leader::Leadership,
     metrics::Metrics,
     supervise::{Supervisor, TaskEnded},
 };
@@ -36,7 +36,7 @@ impl Book for Memory {
         self.lines.lock().unwrap().contains_key(uid)
     }
 
-    fn write(&self, Line(uid, line): &Line) -> Result<(), Fault> {
+    fn write(&self, Line(uid, line): &Line) -> Result<(), ReconcileError> {
         self.lines
             .lock()
             .unwrap()
@@ -45,8 +45,8 @@ impl Book for Memory {
             .push(line.clone());
         if std::mem::take(&mut *self.lose_first_answer.lock().unwrap()) {
             let reason = api::Reason::ApiUnavailable;
-            return Err(Fault::new(
-                Class::Transient,
+            return Err(ReconcileError::new(
+                ErrorClass::Transient,
                 reason,
                 "the book did not answer",
             ));
@@ -76,22 +76,22 @@ impl Running {
         let (metrics, health) = (Metrics::default(), Health::default());
         let client = engine::client::build(config.clone(), &metrics, &health)?;
         let scope = Scope::Namespaces(vec![namespace.to_owned()]);
-        let mut hub = Hub::new(client.clone(), metrics.clone(), health.clone(), scope);
-        let greetings = hub.namespaced(
+        let mut watches = WatchManager::new(client.clone(), metrics.clone(), health.clone(), scope);
+        let greetings = watches.namespaced(
             ("hello.orchestrator.io", "greetings"),
             Watch {
                 labels: None,
                 fields: None,
-                thin: Arc::new(|object, _| object),
+                transform: Arc::new(|object, _| object),
                 index: |object: &Greeting| vec![object.spec.door.clone()],
             },
         );
-        let doors = hub.namespaced(
+        let doors = watches.namespaced(
             ("", "configmaps"),
             Watch {
                 labels: None,
                 fields: None,
-                thin: Arc::new(|object: ConfigMap, _| object),
+                transform: Arc::new(|object: ConfigMap, _| object),
                 index: |_| vec![],
             },
         );
@@ -105,7 +105,7 @@ impl Running {
             metrics: metrics.clone(),
             health: health.clone(),
             clock: Clock::system(),
-            leading: Leading::new(leading),
+            leading: Leadership::new(leading),
             identity: "hello".to_owned(),
             concurrency: 8,
             limit,
@@ -117,13 +117,13 @@ impl Running {
         doors.on_change(move |change| {
             for key in greetings.keys_of(&change.key.name) {
                 if key.namespace == change.key.namespace {
-                    handle.touch(&key);
+                    handle.enqueue(&key);
                 }
             }
         });
         let mut supervisor = Supervisor::new(health.clone(), Duration::from_secs(2));
         supervisor.spawn("tick", health.clone().tick(supervisor.shutdown()));
-        let caches = hub.start(&mut supervisor);
+        let caches = watches.start(&mut supervisor);
         supervisor.spawn("greetings", controller.run(caches, supervisor.shutdown()));
         // ANCHOR_END: controller
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

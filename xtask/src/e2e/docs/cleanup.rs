@@ -94,7 +94,7 @@ pub(super) async fn others(env: Env) -> Result<String> {
     let before = children_of(&bench, &second.run).await?;
     ensure!(before.len() == 3, "{before:?}");
     // Cleaned up, and deleted, while the other one is at work.
-    let keep = json!({ "keepChildren": { "succeeded": "1s" } });
+    let keep = json!({ "childTTL": { "succeeded": "1s" } });
     let cleaned = held_with(&bench, "cleaned", Step::Writing(1), keep).await?;
     let done = bench
         .until("cleaned", LIMIT, "finished", |status| {
@@ -147,7 +147,7 @@ pub(super) async fn kept(env: Env) -> Result<String> {
     bench.agent("good", &writer(1), json!({})).await?;
     bench.agent("bad", "exit 3", json!({})).await?;
     // Long enough to be seen.
-    let mut keep = json!({ "keepChildren": { "succeeded": "8s", "failed": "8s" } });
+    let mut keep = json!({ "childTTL": { "succeeded": "8s", "failed": "8s" } });
     bench.submit("good", keep.clone()).await?;
     let good = bench
         .pushed("good", &repository, &Expect::default())
@@ -171,7 +171,7 @@ pub(super) async fn kept(env: Env) -> Result<String> {
     bench.agent("dear", &writer(1), json!({})).await?;
     let mark =
         |value: Option<&str>| json!({ "metadata": { "annotations": { names::PRESERVE: value } } });
-    let keep = json!({ "keepChildren": { "succeeded": "1s" } });
+    let keep = json!({ "childTTL": { "succeeded": "1s" } });
     bench.submit("dear", keep).await?;
     bench.patch("dear", mark(Some("true"))).await?;
     let dear = bench

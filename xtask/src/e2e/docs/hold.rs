@@ -253,7 +253,7 @@ pub(super) async fn cancelled_at_push(env: Env) -> Result<String> {
 
 pub(super) async fn cancelled_at_verification(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    let keep = json!({ "keepChildren": { "failed": "8s" } });
+    let keep = json!({ "childTTL": { "failed": "8s" } });
     let held = held_with(&bench, "unread", Step::Verifying, keep).await?;
     let commit = held.run.status.clone().unwrap_or_default().commit;
     let commit = commit.context("no commit")?;

@@ -133,7 +133,7 @@ impl Expect<'_> {
             phase: "Failed",
             reason,
             events: match reason {
-                "AddressRefused" => &["AddressRefused"],
+                "AddressNotAllowed" => &["AddressNotAllowed"],
                 _ => &[],
             },
             ..Expect::default()

@@ -150,7 +150,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case!(
             "cancel-verify",
-            "cancelled before the server confirmed; keepChildren",
+            "cancelled before the server confirmed; childTTL",
             hold::cancelled_at_verification
         ),
         case!(
@@ -195,7 +195,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case!(
             "kept",
-            "keepChildren and preserve: children go, evidence stays",
+            "childTTL and preserve: children go, evidence stays",
             cleanup::kept
         ),
         case!(
@@ -211,7 +211,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case!(
             "wrong-login",
-            "CredentialsRefused, password and key, then corrected",
+            "AuthenticationFailed, password and key, then corrected",
             remote::wrong_credentials
         ),
         case!("no-secret", "SecretNotFound, then made", remote::no_secret),
@@ -243,7 +243,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!("path-missing", "PathNotFound", remote::path_missing),
         case!(
             "addresses",
-            "AddressRefused: no connection to anything inside",
+            "AddressNotAllowed: no connection to anything inside",
             refused::addresses
         ),
         case!(
@@ -263,7 +263,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case!(
             "push-refused",
-            "PushRefused with the server's words",
+            "PushRejected with the server's words",
             push::push_refused
         ),
         case!(

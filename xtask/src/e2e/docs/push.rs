@@ -224,7 +224,7 @@ pub(super) async fn push_refused(env: Env) -> Result<String> {
     bench.submit("frozen", json!({})).await?;
     let expect = Expect {
         says: &["documentation is frozen, ask Ann", "docs/frozen"],
-        ..Expect::failure("PushRefused")
+        ..Expect::failure("PushRejected")
     };
     let run = bench.ended("frozen", &expect).await?;
     untouched(&repository, base.as_ref())?;
@@ -241,7 +241,7 @@ pub(super) async fn push_refused(env: Env) -> Result<String> {
         .submit("reader", on(&bench, "frozen", json!({})))
         .await?;
     bench
-        .ended("reader", &Expect::failure("CredentialsRefused"))
+        .ended("reader", &Expect::failure("AuthenticationFailed"))
         .await?;
     untouched(&repository, base.as_ref())?;
     let said = run.status.and_then(|status| status.progress.message);

@@ -173,7 +173,7 @@ async fn task_runs(bench: &Bench) -> Result<usize> {
         .await?;
     let nowhere = json!({ "nodeSelector": { "disk": "golden" } });
     bench.agent("task-waits", "true", nowhere).await?;
-    let keep = json!({ "keepChildren": { "succeeded": "1s" } });
+    let keep = json!({ "childTTL": { "succeeded": "1s" } });
     submit_task(bench, "task-done", keep).await?;
     for name in ["task-runs", "task-waits", "task-agentless"] {
         submit_task(bench, name, json!({})).await?;

@@ -102,7 +102,7 @@ pub(super) async fn addresses(env: Env) -> Result<String> {
         let start = Instant::now();
         let expect = Expect {
             within: ONE_LOOK,
-            ..not_started("AddressRefused")
+            ..not_started("AddressNotAllowed")
         };
         bench
             .ended(name, &expect)

@@ -231,14 +231,14 @@ pub(super) async fn wrong_credentials(env: Env) -> Result<String> {
     bench.submit("keyed", more).await?;
     let words = ["401", "username and password"];
     bench
-        .waits_for("guarded", "CredentialsRefused", &words)
+        .waits_for("guarded", "AuthenticationFailed", &words)
         .await?;
     bench
-        .waits_for("keyed", "CredentialsRefused", &["ssh://"])
+        .waits_for("keyed", "AuthenticationFailed", &["ssh://"])
         .await?;
     bench.secret(SECRET, &https).await?;
     bench.secret("keys", &ssh).await?;
-    let expect = after(&["CredentialsRefused", "Succeeded"]);
+    let expect = after(&["AuthenticationFailed", "Succeeded"]);
     for name in ["guarded", "keyed"] {
         bench.pushed(name, &repository, &expect).await?;
     }

@@ -35,9 +35,9 @@ pub(super) async fn oom_exit_zero(env: Env) -> Result<String> {
     bench.submit("hungry", json!({})).await?;
     let expect = Expect {
         phase: "Failed",
-        reason: "StepOOM",
+        reason: "OOMKilled",
         says: &["exit code 0", "64Mi"],
-        events: &["Running", "StepOOM"],
+        events: &["Running", "OOMKilled"],
         ..Expect::default()
     };
     let said = tried(bench.ends("hungry", expect).await)?;
@@ -258,7 +258,7 @@ echo "{\"said\": \"$said\"}" > /dev/termination-log; sleep 3"#;
     }))?;
     let mut metadata = planted_metadata(&victim, "victim-7-v1-files");
     let intent = names::hash(&serde_json::to_value(&rightful)?.to_string());
-    metadata["annotations"] = json!({ names::INTENT: intent });
+    metadata["annotations"] = json!({ names::SPEC_HASH: intent });
     let planted = serde_json::from_value(json!({
         "metadata": metadata, "immutable": true, "data": { "task.md": "stolen" },
     }))?;
@@ -338,7 +338,7 @@ pub(super) async fn planted_job(env: Env) -> Result<String> {
         "spec": { "template": {
             "metadata": {
                 "labels": metadata["labels"],
-                "annotations": { names::TERMS: terms.to_string() },
+                "annotations": { names::ATTEMPT_SPEC: terms.to_string() },
             },
             "spec": {
                 "restartPolicy": "Never",

@@ -40,7 +40,7 @@ pub(super) async fn kept_for_seconds(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     bench.agent("short", ANSWERS, json!({})).await?;
     bench.agent("wrong", "sleep 3; exit 3", json!({})).await?;
-    let keep = json!({ "keepChildren": { "succeeded": "12s", "failed": "12s" } });
+    let keep = json!({ "childTTL": { "succeeded": "12s", "failed": "12s" } });
     bench.submit("short", keep.clone()).await?;
     let good = bench.ended("short", &Expect::default()).await?;
     let expect = Expect {
@@ -69,7 +69,7 @@ pub(super) async fn kept_for_seconds(env: Env) -> Result<String> {
 pub(super) async fn restarted(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     bench.agent("patient", ANSWERS, json!({})).await?;
-    let keep = json!({ "keepChildren": { "succeeded": "8s" } });
+    let keep = json!({ "childTTL": { "succeeded": "8s" } });
     bench.submit("patient", keep).await?;
     let run = bench.ended("patient", &Expect::default()).await?;
     let end = Instant::now();
@@ -118,7 +118,7 @@ pub(super) async fn reconfigured(env: Env) -> Result<String> {
 pub(super) async fn preserved(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     bench.agent("dear", ANSWERS, json!({})).await?;
-    let keep = json!({ "keepChildren": { "succeeded": "2s" } });
+    let keep = json!({ "childTTL": { "succeeded": "2s" } });
     bench.submit("dear", keep).await?;
     let mark =
         |value: Option<&str>| json!({ "metadata": { "annotations": { names::PRESERVE: value } } });

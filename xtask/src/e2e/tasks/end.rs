@@ -175,9 +175,9 @@ pub(super) async fn out_of_memory(env: Env) -> Result<String> {
     bench.submit("hungry", json!({})).await?;
     let expect = Expect {
         phase: "Failed",
-        reason: "StepOOM",
+        reason: "OOMKilled",
         says: &["64Mi"],
-        events: &["Running", "StepOOM"],
+        events: &["Running", "OOMKilled"],
         ..Expect::default()
     };
     let said = bench.ends("hungry", expect).await?;

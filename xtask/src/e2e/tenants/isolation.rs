@@ -83,18 +83,17 @@ pub(super) async fn proven(env: Env) -> Result<String> {
     }))?;
     policies.create(&PostParams::default(), &open).await?;
     let begin = std::time::Instant::now();
-    let seen = is(&bench, &a, "False", "ForeignPolicy").await?;
+    let seen = is(&bench, &a, "False", "UnmanagedPolicy").await?;
     let took = begin.elapsed();
     ensure!(took < SAID, "found after {took:?}");
-    bench.explained(&a, "ForeignPolicy").await?;
+    bench.explained(&a, "UnmanagedPolicy").await?;
     let status = seen.status.context("no status")?;
     let said = status.progress.condition(condition::NETWORK_ISOLATED);
     ensure!(
         said.is_some_and(|one| one.message.contains("'by-hand'")),
         "{said:?}"
     );
-    let series =
-        r#"orchestrator_conditions{kind="Tenant",condition="NetworkIsolated",status="False"}"#;
+    let series = r#"orchestrator_resource_status_condition{kind="Tenant",condition="NetworkIsolated",status="False"}"#;
     until("the metric", SAID, async || {
         let count = bench.metric(series).await?;
         Ok(if count > 0.5 {

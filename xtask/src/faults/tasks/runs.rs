@@ -141,7 +141,7 @@ async fn success(stage: &Stage) -> Result<()> {
         json!({ "results": [{ "name": "answer", "required": true }] }),
     )
     .await?;
-    submit(stage, json!({ "keepChildren": { "succeeded": "1s" } })).await?;
+    submit(stage, json!({ "childTTL": { "succeeded": "1s" } })).await?;
     stands(stage, RUNS, "Succeeded", "Succeeded").await
 }
 

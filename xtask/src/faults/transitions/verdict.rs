@@ -1,6 +1,6 @@
 //! Whether a status is sane, and what of it must come back.
 
-use api::{Reason, status::MESSAGE};
+use api::{Reason, status::MAX_MESSAGE_CHARS};
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
@@ -124,7 +124,7 @@ pub(super) fn faults(kind: &str, object: &DynamicObject) -> Vec<String> {
 fn wording(whose: &str, message: &Value) -> Option<String> {
     let message = message.as_str().unwrap_or_default();
     let letters = message.chars().count();
-    (letters == 0 || letters > MESSAGE)
+    (letters == 0 || letters > MAX_MESSAGE_CHARS)
         .then(|| format!("{whose} has a message of {letters} letters"))
 }
 
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_status_is_said() {
         let good = condition("Succeeded", "Unknown", "Progressing", "it goes on");
-        let long = "x".repeat(MESSAGE + 1);
+        let long = "x".repeat(MAX_MESSAGE_CHARS + 1);
         let cases: [(Vec<Value>, i64, &str, &[&str]); 8] = [
             (vec![good.clone()], 2, "it goes on", &[]),
             (vec![], 2, "so", &["its main conditions are []"]),

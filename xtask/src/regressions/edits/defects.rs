@@ -70,7 +70,7 @@ pub(super) const EDITS: &[Regression] = &[
         id: "each_child_is_logged_at_info_and_each_cache_at_debug",
         bug: "created children are not logged (S0.8, S2.11)",
         edits: &[Edit {
-            file: "crates/engine/src/pass/effects.rs",
+            file: "crates/engine/src/reconcile/effects.rs",
             old: r"    tracing::info!(
         kind,
         %object,
@@ -88,8 +88,8 @@ pub(super) const EDITS: &[Regression] = &[
         id: "a_clean_up_that_is_denied_is_shown_for_each_kind_of_run",
         bug: "a denied clean-up of a finished run has no Event (S0.5)",
         edits: &[Edit {
-            file: "crates/engine/src/pass.rs",
-            old: r"                self.tell(&transition, now).await;
+            file: "crates/engine/src/reconcile.rs",
+            old: r"                self.publish(&transition, now).await;
             }
             return Ok(());",
             new: r"                drop(transition);

@@ -12,7 +12,7 @@ pub(super) const EDITS: &[Regression] = &[
             file: "crates/engine/src/controller/worker.rs",
             old: r#"        ("Failed", self.failed(key, &object, &fault, seen).await)"#,
             new: r#"        drop((fault, seen));
-        ("Failed", Next::Idle)"#,
+        ("Failed", Requeue::AwaitChange)"#,
         }],
         suite: SUITE,
     },
@@ -22,7 +22,7 @@ pub(super) const EDITS: &[Regression] = &[
         edits: &[Edit {
             file: "crates/engine/src/controller/worker.rs",
             old: "        backoff_until::<K>(fault.class, until)\n",
-            new: "        let _ = until;\n        Next::Idle\n",
+            new: "        let _ = until;\n        Requeue::AwaitChange\n",
         }],
         suite: SUITE,
     },
@@ -30,9 +30,9 @@ pub(super) const EDITS: &[Regression] = &[
         id: "R14",
         bug: "an error of a status update is swallowed",
         edits: &[Edit {
-            file: "crates/engine/src/pass.rs",
+            file: "crates/engine/src/reconcile.rs",
             old: "            answer => answer?,",
-            new: "            Err(Stop::Fault(_)) => return Ok(None),\n            answer => answer?,",
+            new: "            Err(Abort::Error(_)) => return Ok(None),\n            answer => answer?,",
         }],
         suite: SUITE,
     },
@@ -70,9 +70,9 @@ pub(super) const EDITS: &[Regression] = &[
         id: "R20",
         bug: "a 409 on create means that our object exists",
         edits: &[Edit {
-            file: "crates/engine/src/act.rs",
+            file: "crates/engine/src/apply.rs",
             old: "let verdict = ours(manifest, &found);",
-            new: "let verdict: Result<(), Fault> = Ok(());",
+            new: "let verdict: Result<(), ReconcileError> = Ok(());",
         }],
         suite: SUITE,
     },

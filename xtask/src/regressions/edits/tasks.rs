@@ -23,9 +23,9 @@ pub(super) const EDITS: &[Regression] = &[
             old: ".filter(move |job| !uid.is_empty() && job.owner_uid.as_deref() == Some(uid))",
             new: r"
             .filter({
-                let raw = match self.order.work {
-                    super::order::Work::Task(run) => run.spec.service_name.as_str(),
-                    super::order::Work::Docs(_) => self.order.name(),
+                let raw = match self.run_spec.work {
+                    super::run_spec::Workload::Task(run) => run.spec.service_name.as_str(),
+                    super::run_spec::Workload::Docs(_) => self.run_spec.name(),
                 };
                 move |job| job.owner_uid.as_deref() == Some(uid) && job.name.starts_with(raw)
             })",
@@ -40,7 +40,7 @@ pub(super) const EDITS: &[Regression] = &[
             old: "    confirm::first(run, with_facts(proof::first(run, decision)))\n",
             new: r#"    let mut decision = with_facts(decision);
     decision.effects.push(api::decide::Effect::Patch {
-        target: run.target(run.order.resource(), run.order.name(), run.uid),
+        target: run.target(run.run_spec.resource(), run.run_spec.name(), run.uid),
         subresource: None,
         patch: serde_json::json!({ "spec": { "contextVersion": run.version() + 1 } }),
     });
@@ -53,13 +53,14 @@ pub(super) const EDITS: &[Regression] = &[
         id: "R08",
         bug: "the Job's name is computed a second time, without the limit of its length",
         edits: &[Edit {
-            file: "crates/tasks/src/run/children.rs",
-            old: "    let manifest = manifest(ResourceType::JOB, &order, name,",
-            new: r#"    let again = match order.work {
-        Work::Task(run) => format!("{}-{}-v{}", run.spec.service_name, run.spec.task_id, run.spec.context_version),
-        Work::Docs(_) => name.to_owned(),
-    };
-    let manifest = manifest(ResourceType::JOB, &order, &again,"#,
+            file: "crates/tasks/src/run/build.rs",
+            old: "        ResourceType::JOB,\n        &run_spec,\n        name,",
+            new: r#"        ResourceType::JOB,
+        &run_spec,
+        &match run_spec.work {
+            Workload::Task(run) => format!("{}-{}-v{}", run.spec.service_name, run.spec.task_id, run.spec.context_version),
+            Workload::Docs(_) => name.to_owned(),
+        },"#,
         }],
         suite: SUITE,
     },

@@ -49,7 +49,7 @@ pub(super) const EDITS: &[Regression] = &[
         id: "R55",
         bug: "an existing namespace without an owner is adopted",
         edits: &[Edit {
-            file: "crates/tenants/src/decide/place.rs",
+            file: "crates/tenants/src/decide/namespace.rs",
             old: "    if is_offered || mutant::on(Mutant::NamespaceUnoffered) {",
             new: "    if is_offered || namespace.owner_uid.is_none() {",
         }],
@@ -79,7 +79,7 @@ pub(super) const EDITS: &[Regression] = &[
         id: "R57",
         bug: "`spec.resources` is not used",
         edits: &[Edit {
-            file: "crates/tenants/src/build/bounds.rs",
+            file: "crates/tenants/src/build/quota.rs",
             old: "                hard.insert([word, \".\", name].concat(), json!(amount));\n",
             new: "                drop(amount);\n",
         }],

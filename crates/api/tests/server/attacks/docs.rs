@@ -224,7 +224,7 @@ pub(super) fn accepted() -> Vec<(&'static str, Who, Act)> {
         ("a label on a DocsRun with a Secret", Who::Author, Act::Merge(KIND, "with-secret", label())),
         ("to cancel it", Who::Author, merge("with-secret", &json!({ "cancel": true }))),
         ("to hold it", Who::Author, merge("with-secret", &json!({ "suspend": true }))),
-        ("to keep its children", Who::Author, merge("with-secret", &json!({ "keepChildren": { "failed": "1h" } }))),
+        ("to keep its children", Who::Author, merge("with-secret", &json!({ "childTTL": { "failed": "1h" } }))),
         ("a DocsRun with a Secret, unchanged", Who::Author, Act::Replace(KIND, "with-secret", json!({}))),
         ("a held one, unchanged", Who::Author, Act::Replace(KIND, "held-with-secret", json!({}))),
         ("one that ended, unchanged", Who::Author, Act::Replace(KIND, "ended", json!({}))),

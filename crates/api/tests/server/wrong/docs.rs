@@ -356,8 +356,8 @@ pub(crate) fn runs() -> Vec<Wrong> {
         "too long": timeout = "169h" => "spec.timeout", DURATION;
         "suspend as text": suspend = "yes" => "spec.suspend", "must be of type boolean";
         "cancel as a number": cancel = 1 => "spec.cancel", "must be of type boolean";
-        "children kept for nothing": keepChildren = {} => "spec.keepChildren", "must name 'succeeded', 'failed' or both";
-        "children kept for days": keepChildren = { "failed": "7d" } => "spec.keepChildren.failed", YEAR;
+        "children kept for nothing": childTTL = {} => "spec.childTTL", "must name 'succeeded', 'failed' or both";
+        "children kept for days": childTTL = { "failed": "7d" } => "spec.childTTL.failed", YEAR;
     });
     all
 }

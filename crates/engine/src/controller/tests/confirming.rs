@@ -21,17 +21,17 @@ pub(super) fn reads() -> impl Iterator<Item = LiveRead> {
 }
 
 /// Adds the caches that receive the reads.
-pub(super) fn watch(hub: &mut Hub) {
+pub(super) fn watch(watches: &mut WatchManager) {
     fn nothing<K>() -> Watch<K, ()> {
         Watch {
             labels: None,
             fields: None,
-            thin: Arc::new(|_, _| ()),
+            transform: Arc::new(|_, _| ()),
             index: |()| Vec::new(),
         }
     }
-    hub.namespaced(("", "configmaps"), nothing::<ConfigMap>());
-    hub.namespaced(("", "pods"), nothing::<Pod>());
+    watches.namespaced(("", "configmaps"), nothing::<ConfigMap>());
+    watches.namespaced(("", "pods"), nothing::<Pod>());
 }
 
 fn paths(room: &Room) -> Vec<(String, String)> {

@@ -4,7 +4,7 @@ use api::status::Retry;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
-    super::worker::{Memory, retry_to_store},
+    super::worker::{RetryState, retry_to_store},
     *,
 };
 
@@ -30,7 +30,7 @@ async fn delays_are_exact_also_under_a_burst_of_events() {
         for step in 0..6000_u64 {
             pass(SECOND / 10).await;
             if burst {
-                room.handle.touch(&Room::key("denied"));
+                room.handle.enqueue(&Room::key("denied"));
                 // The watch delivers our own status write as an event of the object.
                 put(&room.objects, "denied", 2 + step, 1, None);
             }
@@ -72,19 +72,19 @@ async fn a_new_generation_is_looked_at_at_once_and_begins_to_count_again() {
 #[test]
 fn a_fault_that_lasts_is_quiet_once_its_delay_does_not_grow() {
     let now: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
-    let fault = Fault::new(Class::Denied, Reason::QuotaExceeded, "full");
+    let fault = ReconcileError::new(ErrorClass::Denied, Reason::QuotaExceeded, "full");
     let mut status = ToyStatus::default();
     let mut writes = Vec::new();
     for attempt in 1..40 {
-        let memory = Memory {
+        let memory = RetryState {
             uid: String::new(),
-            class: Class::Denied,
+            class: ErrorClass::Denied,
             attempt,
             generation: 1,
             since: now,
             until: Instant::now(),
         };
-        let delay = backoff::ceiling(Class::Denied, attempt);
+        let delay = backoff::ceiling(ErrorClass::Denied, attempt);
         let later = now.checked_add(delay).unwrap();
         let retry = retry_to_store(Some(&status), &fault, &memory, delay, later);
         if retry != status.progress.retry {

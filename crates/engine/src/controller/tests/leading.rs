@@ -65,17 +65,17 @@ async fn a_pass_whose_lease_ends_during_a_request_begins_no_other() {
 #[test]
 fn nothing_can_appear_between_the_list_and_the_sweep() {
     let handle = Handle::default();
-    handle.0.is_open.store(true, Ordering::SeqCst);
+    handle.0.is_started.store(true, Ordering::SeqCst);
     for name in ["kept", "gone"] {
-        handle.touch(&Key::new("n", name));
+        handle.enqueue(&Key::new("n", name));
     }
     super::super::worker::sweep(&handle, || {
         assert!(handle.0.queue.try_lock().is_err(), "it may be added to now");
         vec![Key::new("n", "kept")]
     });
     let now = Instant::now();
-    assert_eq!(handle.queue().start(now), Some(Key::new("n", "kept")));
-    assert_eq!(handle.queue().start(now), None);
+    assert_eq!(handle.queue().pop(now), Some(Key::new("n", "kept")));
+    assert_eq!(handle.queue().pop(now), None);
 }
 
 /// A write without a response at the end of the Lease is dropped, so that the next leader need not wait

@@ -45,7 +45,7 @@ pub(super) fn logs(filter: &str) -> (Log, DefaultGuard) {
 /// Returns one effect of each kind.
 pub(super) fn effects() -> Vec<Effect<&'static str>> {
     let files = child(ResourceType::CONFIG_MAP, "files");
-    let applied = child(ResourceType::CONFIG_MAP, "applied").over("uid");
+    let applied = child(ResourceType::CONFIG_MAP, "applied").expected_uid("uid");
     vec![
         Effect::Ensure(Box::new(files)),
         Effect::Ensure(Box::new(child(ResourceType::JOB, "job"))),
@@ -141,18 +141,18 @@ async fn caches_are_logged_at_debug_as_they_become_complete() {
         let (log, _guard) = logs(filter);
         let client = Client::new(tower::service_fn(list), "default");
         let (metrics, health) = (Metrics::default(), Health::default());
-        let mut hub = Hub::new(client, metrics, health.clone(), Scope::All);
+        let mut watches = WatchManager::new(client, metrics, health.clone(), Scope::All);
         let watch = Watch::<Toy, Toy> {
             labels: None,
             fields: None,
-            thin: Arc::new(|toy, _| toy),
+            transform: Arc::new(|toy, _| toy),
             index: |_| vec![],
         };
-        let _objects = hub.namespaced(("test", "toys"), watch);
+        let _objects = watches.namespaced(("test", "toys"), watch);
         let mut supervisor = Supervisor::new(health, SECOND);
-        let caches = hub.start(&mut supervisor);
+        let caches = watches.start(&mut supervisor);
         pass(SECOND).await;
-        assert!(caches.is_settled() && caches.blocker(None).is_none());
+        assert!(caches.is_settled() && caches.not_ready(None).is_none());
         for message in ["listing", "cache synced"] {
             let lines = log.lines();
             let lines = lines.iter().filter(|line| line["message"] == message);

@@ -65,7 +65,7 @@ async fn a_conflict_that_stays_is_resolved_by_one_live_read() {
 async fn a_record_that_may_wait_is_written_at_its_time_and_not_before() {
     let room = room(&["unhurried"]);
     pass(9 * SECOND).await;
-    room.handle.touch(&Room::key("unhurried"));
+    room.handle.enqueue(&Room::key("unhurried"));
     pass(SECOND / 2).await;
     assert!(room.looks("unhurried").len() >= 2);
     assert!(room.server.requests.lock().unwrap().is_empty());
@@ -76,7 +76,7 @@ async fn a_record_that_may_wait_is_written_at_its_time_and_not_before() {
 
 /// Returns two objects that are rejected, then effects that do not need them, then effects that do.
 pub(super) fn bounds() -> Vec<Effect<&'static str>> {
-    let apply = |resource: ResourceType, name: &str| child(resource, name).over("uid");
+    let apply = |resource: ResourceType, name: &str| child(resource, name).expected_uid("uid");
     let independent = |resource: ResourceType, name: &str| {
         Effect::Apply(Box::new(apply(resource, name).independent()))
     };

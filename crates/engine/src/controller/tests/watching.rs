@@ -45,18 +45,18 @@ async fn a_healthy_watch_without_bookmarks_is_not_interrupted() {
         };
         let client = Client::new(tower::service_fn(answer), "default");
         let (metrics, health) = (Metrics::default(), Health::default());
-        let mut hub = Hub::new(client, metrics.clone(), health.clone(), Scope::All);
+        let mut watches = WatchManager::new(client, metrics.clone(), health.clone(), Scope::All);
         let watch = Watch::<Toy, Toy> {
             labels: None,
             fields: None,
-            thin: Arc::new(|toy, _| toy),
+            transform: Arc::new(|toy, _| toy),
             index: |_| vec![],
         };
-        let _objects = hub.namespaced(("test", resource), watch);
+        let _objects = watches.namespaced(("test", resource), watch);
         let mut supervisor = Supervisor::new(health, SECOND);
-        let caches = hub.start(&mut supervisor);
+        let caches = watches.start(&mut supervisor);
         pass(600 * SECOND).await;
-        assert!(caches.blocker(None).is_none(), "{resource}");
+        assert!(caches.not_ready(None).is_none(), "{resource}");
         let text = metrics.text();
         assert!(!text.contains("watch_errors_total{"), "{resource}: {text}");
         let opened = opened.load(Ordering::SeqCst);

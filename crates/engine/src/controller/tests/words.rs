@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    act::Hands,
-    pass::{Eyes, Looked},
+    apply::Applier,
+    reconcile::{Outcome, Reconciler},
 };
 
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -25,7 +25,7 @@ struct LampStatus {
     #[serde(default)]
     phase: Option<LampPhase>,
     #[serde(flatten)]
-    progress: api::Progress,
+    progress: api::CommonStatus,
 }
 
 api::phases! {
@@ -56,21 +56,25 @@ impl Kind for LampKind {
         object.status.as_ref()
     }
 
-    async fn observe(&self, _object: &Arc<Lamp>, _now: Timestamp) -> Result<&'static str, Fault> {
+    async fn observe(
+        &self,
+        _object: &Arc<Lamp>,
+        _now: Timestamp,
+    ) -> Result<&'static str, ReconcileError> {
         Ok(*self.0.lock().unwrap())
     }
 
     fn decide(input: &Input<'_, Lamp, &'static str>) -> Decision<LampStatus, ()> {
         let status = input.object.status.clone().unwrap_or_default();
         let verdict = Verdict::working(Reason::Progressing, *input.world);
-        let decision = Decision::say(status, LampPhase::Dark, verdict);
+        let decision = Decision::status_only(status, LampPhase::Dark, verdict);
         match input.object.spec.is_free {
-            true => decision.release(),
+            true => decision.remove_finalizer(),
             false => decision,
         }
     }
 
-    async fn perform(&self, _object: &Lamp, _effect: &()) -> Result<(), Fault> {
+    async fn perform(&self, _object: &Lamp, _effect: &()) -> Result<(), ReconcileError> {
         panic!("must not be performed")
     }
 }
@@ -81,17 +85,17 @@ async fn other_words_are_written_at_their_time_and_the_last_of_them() {
         let server = Server::default();
         let client = server.client();
         let (metrics, health) = (Metrics::default(), Health::default());
-        let hub = Hub::new(client.clone(), metrics.clone(), health, Scope::All);
+        let watches = WatchManager::new(client.clone(), metrics.clone(), health, Scope::All);
         let (_leading, until) = watch::channel(later(DAY));
-        let eyes = Eyes {
+        let reconciler = Reconciler {
             kind: Arc::new(LampKind::default()),
-            hands: Hands::new(client, hub.without_watches()),
+            applier: Applier::new(client, watches.without_watches()),
             clock: Clock::fake("2030-01-01T00:00:00Z".parse().unwrap()),
             metrics,
-            leading: Leading::new(until),
+            leading: Leadership::new(until),
             identity: "test".to_owned(),
         };
-        let say = |words| *eyes.kind.0.lock().unwrap() = words;
+        let say = |words| *reconciler.kind.0.lock().unwrap() = words;
         let written = || {
             let requests = server.requests.lock().unwrap();
             let all = requests.iter();
@@ -99,10 +103,11 @@ async fn other_words_are_written_at_their_time_and_the_last_of_them() {
                 .map(|(_, _, body)| body["status"].clone())
                 .collect::<Vec<_>>()
         };
-        let look = async |lamp: &Lamp| match eyes.look(&Arc::new(lamp.clone())).await {
-            Ok(looked) => looked,
-            Err((fault, _)) => panic!("{fault}"),
-        };
+        let reconcile =
+            async |lamp: &Lamp| match reconciler.reconcile(&Arc::new(lamp.clone())).await {
+                Ok(outcome) => outcome,
+                Err((fault, _)) => panic!("{fault}"),
+            };
         let mut lamp = Lamp::new("lamp", LampSpec { is_free });
         lamp.metadata.namespace = Some("n".to_owned());
         lamp.metadata.generation = Some(1);
@@ -110,7 +115,7 @@ async fn other_words_are_written_at_their_time_and_the_last_of_them() {
         // Sending the Event takes two seconds. The interval counts from the status write.
         *server.delay.lock().unwrap() = 2 * SECOND;
         say("waits for a");
-        assert_eq!(look(&lamp).await, Looked::Completed(None));
+        assert_eq!(reconcile(&lamp).await, Outcome::Completed(None));
         *server.delay.lock().unwrap() = Duration::ZERO;
         let first = written().pop().unwrap();
         assert_eq!(first["lastUpdated"], "2030-01-01T00:00:02Z");
@@ -118,12 +123,12 @@ async fn other_words_are_written_at_their_time_and_the_last_of_them() {
 
         let at: Timestamp = "2030-01-01T00:00:05Z".parse().unwrap();
         say("waits for b");
-        assert_eq!(look(&lamp).await, Looked::Completed(Some(at)));
+        assert_eq!(reconcile(&lamp).await, Outcome::Completed(Some(at)));
         say("waits for c");
-        assert_eq!(look(&lamp).await, Looked::Completed(Some(at)));
+        assert_eq!(reconcile(&lamp).await, Outcome::Completed(Some(at)));
         assert_eq!(written().len(), 1);
         pass(SECOND).await; // the answer took two
-        assert_eq!(look(&lamp).await, Looked::Completed(None));
+        assert_eq!(reconcile(&lamp).await, Outcome::Completed(None));
         let all = written();
         assert_eq!(all.len(), 2);
         assert_eq!(all[1]["message"], "waits for c");

@@ -6,13 +6,13 @@ use api::{
 };
 use mutant::Mutant;
 
-use super::{DocsDecision, DocsWorld, doubt, resolve, status, verify};
+use super::{DocsDecision, DocsWorld, push_outcome, resolve, status, verify};
 use crate::run::{
     confirm,
-    decide::{course, with_facts},
-    delete,
-    order::{Docs, Order},
-    outcome, start,
+    decide::{advance, with_facts},
+    delete, outcome,
+    run_spec::{Docs, RunSpec},
+    start,
     world::{Run, Stage},
 };
 
@@ -37,8 +37,8 @@ pub fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> DocsDecision {
         fault: input.fault,
         confirmed: input.confirmed,
         ..Run::new(
-            Order::of_docs(docs, input.world.run.files.as_deref()),
-            status::course(&stored),
+            RunSpec::of_docs(docs, input.world.run.files.as_deref()),
+            status::attempt_status(&stored),
             &input.world.run,
             input.now,
         )
@@ -54,7 +54,7 @@ pub fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> DocsDecision {
     if let Some(commit) = &stored.commit {
         return verify::decide(&run, &docs, commit, answer);
     }
-    let is_new = matches!(run.stage(), Stage::Before) && stored.base_commit.is_none();
+    let is_new = matches!(run.stage(), Stage::NotStarted) && stored.base_commit.is_none();
     if is_new && run.fault.is_none() {
         let (_, name) = run.next_attempt();
         return match start::ready(&run, &name) {
@@ -71,7 +71,7 @@ pub fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> DocsDecision {
             Err(wait) => status::of_docs(confirm::first(&run, with_facts(*wait)), &stored),
         };
     }
-    let decision = course(&run);
+    let decision = advance(&run);
     if !decision.confirm.is_empty() {
         return status::of_docs(decision, &stored);
     }
@@ -79,7 +79,7 @@ pub fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> DocsDecision {
         RunPhase::Succeeded => verify::begin(&run, &docs, decision),
         RunPhase::Failed => verify::after_failure(&run, &docs, decision),
         RunPhase::Pending | RunPhase::Running => {
-            status::of_docs(decision, &doubt::noted(&run, &docs))
+            status::of_docs(decision, &push_outcome::noted(&run, &docs))
         }
     }
 }

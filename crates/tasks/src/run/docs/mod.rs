@@ -13,8 +13,8 @@
 //! proves nothing.
 
 mod decide;
-mod doubt;
 pub mod pod;
+mod push_outcome;
 mod resolve;
 mod status;
 mod verify;
@@ -28,7 +28,7 @@ use api::{
 };
 
 pub use decide::decide;
-pub use world::{Answer, DocsWorld, Heads, Purpose, Question, Settings, question};
+pub use world::{DocsWorld, Heads, LsRemoteRequest, LsRemoteResponse, Purpose, Settings, question};
 
 /// API resource type of a DocsRun.
 pub const RESOURCE: ResourceType = ResourceType::new(api::GROUP, "v1alpha1", "DocsRun", "docsruns");

@@ -7,7 +7,7 @@
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::api::resource::Quantity};
 
 use super::STEP_TIME;
-use crate::run::{contract, order::Docs};
+use crate::run::{contract, run_spec::Docs};
 
 /// Name of the container that clones the repository.
 pub const CLONE: &str = "clone";

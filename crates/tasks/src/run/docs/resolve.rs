@@ -6,19 +6,20 @@ use std::time::Duration;
 use api::{
     Reason, Timestamp, Verdict,
     decide::Decision,
-    status::{MESSAGE, bounded},
+    status::{MAX_MESSAGE_CHARS, bounded},
     tasks::{Agent, DocsRunStatus, RunPhase},
 };
 use git::{Networks, Url};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{Answer, DocsDecision, Heads, Settings, status};
+use super::{DocsDecision, Heads, LsRemoteResponse, Settings, status};
 use crate::{
     run::{
-        attempt, conclude,
+        attempt,
         decide::with_facts,
-        order::Docs,
-        start::{CALM, is_unrecorded},
+        finish,
+        run_spec::Docs,
+        start::{FIRST_RECORD_DELAY, is_unrecorded},
         world::Run,
     },
     time,
@@ -36,11 +37,11 @@ pub(super) fn decide(
     run: &Run<'_>,
     docs: &Docs<'_>,
     agent: &Agent,
-    answer: Option<&Answer>,
+    answer: Option<&LsRemoteResponse>,
 ) -> DocsDecision {
     let fail = |reason, message: &str| {
         status::of_docs(
-            with_facts(conclude::fail(run, reason, message)),
+            with_facts(finish::fail_run(run, reason, message)),
             docs.status,
         )
     };
@@ -63,19 +64,19 @@ pub(super) fn decide(
 /// Checks whether the repository may be queried at all.
 fn address(url: &str, settings: &Settings) -> Result<(), (Reason, String)> {
     let url = Url::parse(url, settings.plain_http)
-        .map_err(|error| (Reason::AddressRefused, error.to_string()))?;
+        .map_err(|error| (Reason::AddressNotAllowed, error.to_string()))?;
     let networks = Networks::parse(&settings.allowed_networks)
         .map_err(|error| (Reason::InternalError, error.to_string()))?;
     networks
         .permits_name(url.host())
-        .map_err(|refused| (Reason::AddressRefused, refused.to_string()))
+        .map_err(|refused| (Reason::AddressNotAllowed, refused.to_string()))
 }
 
 /// Returns whether waiting cannot change this failure. A starting server may not know its
 /// repositories for a moment, so a missing repository counts only at the second response.
-fn is_final(run: &Run<'_>, answer: &Answer, reason: Reason) -> bool {
+fn is_final(run: &Run<'_>, answer: &LsRemoteResponse, reason: Reason) -> bool {
     let is_believed = run.now >= time::after(answer.since, NOT_FOUND);
-    matches!(reason, Reason::AddressRefused | Reason::BranchNotFound)
+    matches!(reason, Reason::AddressNotAllowed | Reason::BranchNotFound)
         || (reason == Reason::RepositoryNotFound && is_believed)
 }
 
@@ -110,22 +111,28 @@ fn record(run: &Run<'_>, docs: &Docs<'_>, resolved: DocsRunStatus) -> DocsDecisi
     let verdict = Verdict::working(Reason::Progressing, message);
     let mut next = run.next();
     next.deadline_at = None;
-    let decision = with_facts(Decision::say(next, RunPhase::Pending, verdict).wake_at(run.now));
+    let decision =
+        with_facts(Decision::status_only(next, RunPhase::Pending, verdict).requeue_at(run.now));
     status::of_docs(decision, &resolved)
 }
 
-/// Returns when to reconcile again: at `wake`, or at the deadline `until` if that is earlier. A
+/// Returns when to reconcile again: at `requeue_at`, or at the deadline `until` if that is earlier. A
 /// deadline that has passed does not count, because only a response is missing.
-pub(super) fn soon(run: &Run<'_>, wake: Timestamp, until: Timestamp) -> Timestamp {
+pub(super) fn soon(run: &Run<'_>, requeue_at: Timestamp, until: Timestamp) -> Timestamp {
     if run.now < until {
-        wake.min(until)
+        requeue_at.min(until)
     } else {
-        wake
+        requeue_at
     }
 }
 
 /// Waits for the response up to a stored time.
-fn wait(run: &Run<'_>, docs: &Docs<'_>, limit: Duration, answer: Option<&Answer>) -> DocsDecision {
+fn wait(
+    run: &Run<'_>,
+    docs: &Docs<'_>,
+    limit: Duration,
+    answer: Option<&LsRemoteResponse>,
+) -> DocsDecision {
     let url = &docs.run.spec.repository_url;
     // An earlier wait for the Agent had a deadline of its own. A deadline that passed before any
     // query proves nothing about the server.
@@ -144,7 +151,7 @@ fn wait(run: &Run<'_>, docs: &Docs<'_>, limit: Duration, answer: Option<&Answer>
     // An expired successful response is being queried again.
     let refused = answer.and_then(|answer| answer.heads.as_ref().err());
     let (reason, what) = match refused {
-        Some((reason, message)) => (*reason, bounded(message, MESSAGE - 100)),
+        Some((reason, message)) => (*reason, bounded(message, MAX_MESSAGE_CHARS - 100)),
         None => (
             Reason::Progressing,
             format!("asking {url} for its branches"),
@@ -152,21 +159,23 @@ fn wait(run: &Run<'_>, docs: &Docs<'_>, limit: Duration, answer: Option<&Answer>
     };
     if run.now >= until && is_fresh {
         let message = format!("not started: {what}");
-        let failed = conclude::fail(run, reason, &message);
+        let failed = finish::fail_run(run, reason, &message);
         return status::of_docs(with_facts(failed), docs.status);
     }
     // Not `run.next()`: the commit to work on is not known yet.
     let mut next = run.status.clone();
     next.deadline_at = Some(Time(until));
     let message = format!("{what}; waiting until {until}");
-    let wake = answer.map_or_else(|| run.after(UNASKED), |answer| answer.next_at);
-    let mut decision = Decision::say(next, RunPhase::Pending, Verdict::working(reason, message))
-        .wake_at(soon(run, wake, until));
-    let created = run.order.metadata.creation_timestamp.as_ref();
+    let requeue_at = answer.map_or_else(|| run.after(UNASKED), |answer| answer.next_at);
+    let mut decision =
+        Decision::status_only(next, RunPhase::Pending, Verdict::working(reason, message))
+            .requeue_at(soon(run, requeue_at, until));
+    let created = run.run_spec.metadata.creation_timestamp.as_ref();
     if refused.is_none() && is_unrecorded(run) {
         // A response is expected at once, and will be a better record.
-        decision.record_at = created.and_then(|at| attempt::recent(run.now, at.0, CALM));
-        decision.wake = decision.record_at.or(decision.wake);
+        decision.defer_status_until =
+            created.and_then(|at| attempt::recent(run.now, at.0, FIRST_RECORD_DELAY));
+        decision.requeue_at = decision.defer_status_until.or(decision.requeue_at);
     }
     status::of_docs(with_facts(decision), docs.status)
 }

@@ -10,7 +10,7 @@ use super::DocsDecision;
 use crate::run::RunDecision;
 
 /// Returns the part of a DocsRun's status that all runs have.
-pub(super) fn course(status: &DocsRunStatus) -> TaskRunStatus {
+pub(super) fn attempt_status(status: &DocsRunStatus) -> TaskRunStatus {
     let DocsRunStatus {
         phase,
         base_commit,
@@ -62,9 +62,9 @@ pub(super) fn of_docs(decision: RunDecision, kept: &DocsRunStatus) -> DocsDecisi
         phase,
         verdict,
         conditions,
-        hold,
-        wake,
-        record_at,
+        finalizer,
+        requeue_at,
+        defer_status_until,
         confirm,
     } = decision;
     let TaskRunStatus {
@@ -106,9 +106,9 @@ pub(super) fn of_docs(decision: RunDecision, kept: &DocsRunStatus) -> DocsDecisi
         phase,
         verdict,
         conditions,
-        hold,
-        wake,
-        record_at,
+        finalizer,
+        requeue_at,
+        defer_status_until,
         confirm,
     }
 }

@@ -4,7 +4,7 @@
 use api::{
     Reason, Verdict,
     decide::Decision,
-    status::{MESSAGE, bounded},
+    status::{MAX_MESSAGE_CHARS, bounded},
     tasks::{ChangedFiles, DocsRunStatus, RunPhase, TaskRunStatus},
 };
 use git::{Files, Report};
@@ -12,16 +12,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mutant::Mutant;
 
 use super::{
-    Answer, DocsDecision, VERIFY_LAG, VERIFY_WAIT,
-    doubt::{self, Left},
+    DocsDecision, LsRemoteResponse, VERIFY_LAG, VERIFY_WAIT,
+    push_outcome::{self, PushOutcome},
     resolve::{UNASKED, soon},
     status,
 };
 use crate::{
     run::{
-        RunDecision, conclude,
+        RunDecision,
         decide::with_facts,
-        order::Docs,
+        finish,
+        run_spec::Docs,
         world::{Run, some_of},
     },
     time,
@@ -44,9 +45,9 @@ pub(super) fn begin(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision) -> DocsD
         Some(Report::Cloned { .. } | Report::Failed { .. }) | None => {
             let message = format!(
                 "the container 'publish' ended with exit code 0 without a report that can be read{}",
-                doubt::words(docs)
+                push_outcome::words(docs)
             );
-            let kept = doubt::noted(run, docs);
+            let kept = push_outcome::noted(run, docs);
             return fail(run, &kept, ended.status, Reason::PublishFailed, &message);
         }
     };
@@ -57,9 +58,9 @@ pub(super) fn begin(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision) -> DocsD
     if is_old {
         let message = format!(
             "the container 'publish' reports commit {commit} as pushed, which was there before{}",
-            doubt::words(docs)
+            push_outcome::words(docs)
         );
-        let kept = doubt::noted(run, docs);
+        let kept = push_outcome::noted(run, docs);
         return fail(run, &kept, ended.status, Reason::PublishFailed, &message);
     }
     let message = format!(
@@ -77,7 +78,7 @@ pub(super) fn begin(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision) -> DocsD
     next.finished_at = None;
     next.deadline_at = Some(Time(run.after(VERIFY_WAIT)));
     let verdict = Verdict::working(Reason::Verifying, message);
-    let decision = Decision::say(next, RunPhase::Running, verdict).wake_at(run.now);
+    let decision = Decision::status_only(next, RunPhase::Running, verdict).requeue_at(run.now);
     status::of_docs(with_facts(decision), &kept)
 }
 
@@ -87,10 +88,10 @@ pub(super) fn after_failure(
     docs: &Docs<'_>,
     mut ended: RunDecision,
 ) -> DocsDecision {
-    let (kept, more) = match doubt::left(run, docs, &ended) {
-        Left::Nothing => (doubt::noted(run, docs), String::new()),
-        Left::Unknown => (doubt::noted(run, docs), doubt::words(docs)),
-        Left::Commit(commit, changed) => {
+    let (kept, more) = match push_outcome::left(run, docs, &ended) {
+        PushOutcome::Nothing => (push_outcome::noted(run, docs), String::new()),
+        PushOutcome::Unknown => (push_outcome::noted(run, docs), push_outcome::words(docs)),
+        PushOutcome::Commit(commit, changed) => {
             let branch = docs.run.output_branch();
             let more = format!(
                 "; commit {commit} was pushed to '{branch}' all the same, as 'publish' reports"
@@ -98,8 +99,9 @@ pub(super) fn after_failure(
             (with_commit(run, docs, commit.to_string(), changed), more)
         }
     };
-    let room = MESSAGE.saturating_sub(more.chars().count());
-    ended.verdict.message = bounded(&ended.verdict.message, room) + &bounded(&more, MESSAGE);
+    let room = MAX_MESSAGE_CHARS.saturating_sub(more.chars().count());
+    ended.verdict.message =
+        bounded(&ended.verdict.message, room) + &bounded(&more, MAX_MESSAGE_CHARS);
     status::of_docs(ended, &kept)
 }
 
@@ -107,7 +109,7 @@ fn with_commit(run: &Run<'_>, docs: &Docs<'_>, commit: String, changed: Files) -
     DocsRunStatus {
         commit: Some(commit),
         changed_files: Some(counted(changed)),
-        ..doubt::noted(run, docs)
+        ..push_outcome::noted(run, docs)
     }
 }
 
@@ -127,11 +129,11 @@ pub(super) fn decide(
     run: &Run<'_>,
     docs: &Docs<'_>,
     commit: &str,
-    answer: Option<&Answer>,
+    answer: Option<&LsRemoteResponse>,
 ) -> DocsDecision {
     let branch = docs.run.output_branch();
     let end = |decision| status::of_docs(with_facts(decision), docs.status);
-    if run.order.cancel {
+    if run.run_spec.cancel {
         let message = format!(
             "cancelled by 'spec.cancel' before the server confirmed commit {commit} on '{branch}'; it was reported as pushed"
         );
@@ -156,7 +158,12 @@ pub(super) fn decide(
                 left_out(docs.status.left_out.as_ref())
             );
             let verdict = Verdict::succeeded(message);
-            return end(conclude::end(run, run.next(), RunPhase::Succeeded, verdict));
+            return end(finish::finish_run(
+                run,
+                run.next(),
+                RunPhase::Succeeded,
+                verdict,
+            ));
         }
         Some(Ok(head)) => {
             let found = head.map_or_else(|| "not there".to_owned(), |head| format!("at {head}"));
@@ -169,7 +176,7 @@ pub(super) fn decide(
         Some(Err((reason, message))) => (
             format!(
                 "commit {commit} was reported as pushed to '{branch}', but the server does not confirm it ({reason}): {}",
-                bounded(message, MESSAGE - 400)
+                bounded(message, MAX_MESSAGE_CHARS - 400)
             ),
             deadline,
         ),
@@ -182,7 +189,7 @@ pub(super) fn decide(
     if run.now >= until && is_fresh {
         return fail(run, docs.status, run.next(), Reason::NotVerified, &what);
     }
-    let wake = answer.map_or_else(|| run.after(UNASKED), |answer| answer.next_at);
+    let requeue_at = answer.map_or_else(|| run.after(UNASKED), |answer| answer.next_at);
     let verdict = match run.said() {
         // Nothing is new: the recorded message stays.
         Some((Reason::Verifying, said)) if answer.is_none() => {
@@ -192,19 +199,20 @@ pub(super) fn decide(
     };
     let mut next = run.next();
     next.deadline_at = Some(Time(deadline));
-    end(Decision::say(next, RunPhase::Running, verdict).wake_at(soon(run, wake, until)))
+    end(Decision::status_only(next, RunPhase::Running, verdict)
+        .requeue_at(soon(run, requeue_at, until)))
 }
 
 /// Returns the report of a successful `publish`.
 fn report(run: &Run<'_>, job: Option<&str>) -> Option<Report> {
     let pod = run.newest_pod(run.job(job?)?)?;
-    Report::read(&doubt::ended(pod)?.message)
+    Report::read(&push_outcome::ended(pod)?.message)
 }
 
 fn unchanged(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision, skipped: &Files) -> DocsDecision {
     let kept = DocsRunStatus {
         left_out: some(skipped.clone()),
-        ..doubt::noted(run, docs)
+        ..push_outcome::noted(run, docs)
     };
     let message = format!(
         "the agent ended with exit code 0, but below '{}' nothing differs from what is there{}",
@@ -215,7 +223,7 @@ fn unchanged(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision, skipped: &Files
         return fail(run, &kept, ended.status, Reason::NoChanges, &message);
     }
     let verdict = Verdict::succeeded(format!("{message}; nothing was pushed"));
-    let decision = conclude::end(run, ended.status, RunPhase::Succeeded, verdict);
+    let decision = finish::finish_run(run, ended.status, RunPhase::Succeeded, verdict);
     status::of_docs(with_facts(decision), &kept)
 }
 
@@ -227,13 +235,13 @@ fn fail(
     reason: Reason,
     message: &str,
 ) -> DocsDecision {
-    let message = bounded(message, MESSAGE);
+    let message = bounded(message, MAX_MESSAGE_CHARS);
     if let Some(result) = &mut next.result {
         result.reason = Some(reason.name().to_owned());
         result.message = Some(message.clone());
     }
     let verdict = Verdict::failed(reason, message);
-    let decision = conclude::end(run, next, RunPhase::Failed, verdict);
+    let decision = finish::finish_run(run, next, RunPhase::Failed, verdict);
     status::of_docs(with_facts(decision), kept)
 }
 

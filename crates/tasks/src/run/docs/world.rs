@@ -15,7 +15,7 @@ pub struct DocsWorld {
     /// Observed state that every run has.
     pub run: RunWorld,
     /// Response of the Git server to the run's current query, or `None` before the first response.
-    pub answer: Option<Answer>,
+    pub answer: Option<LsRemoteResponse>,
     /// The operator's configuration.
     pub settings: Settings,
 }
@@ -47,7 +47,7 @@ impl Default for Settings {
 
 /// Response of a Git server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct LsRemoteResponse {
     /// Heads of the queried branches, or the failure: a reason, and a message without any secret.
     pub heads: Result<Heads, (Reason, String)>,
     /// Time of the first response to this query.
@@ -64,7 +64,7 @@ pub type Heads = BTreeMap<String, Option<String>>;
 
 /// Query to a Git server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct LsRemoteRequest {
     /// Branches to read the heads of.
     pub branches: Vec<String>,
     /// Purpose of the query. A response for one purpose is not valid for the other: it may be older
@@ -83,7 +83,7 @@ pub enum Purpose {
 
 /// Returns the query that this run needs now, if any.
 #[must_use]
-pub fn question(run: &DocsRun) -> Option<Question> {
+pub fn question(run: &DocsRun) -> Option<LsRemoteRequest> {
     let ended = |status: &DocsRunStatus| status.phase.is_some_and(Phase::is_terminal);
     let status = run.status.as_ref();
     if run.metadata.deletion_timestamp.is_some() || status.is_some_and(ended) {
@@ -91,7 +91,7 @@ pub fn question(run: &DocsRun) -> Option<Question> {
     }
     let output = run.output_branch();
     if let Some(commit) = status.and_then(|status| status.commit.clone()) {
-        return Some(Question {
+        return Some(LsRemoteRequest {
             branches: vec![output],
             purpose: Purpose::Verify(commit),
         });
@@ -101,7 +101,7 @@ pub fn question(run: &DocsRun) -> Option<Question> {
     waits.then(|| {
         let mut branches = vec![run.spec.source_branch.clone(), output];
         branches.dedup();
-        Question {
+        LsRemoteRequest {
             branches,
             purpose: Purpose::Resolve,
         }

@@ -112,7 +112,7 @@ fn a_waiting_container_names_its_cause() {
             );
         }
         assert_eq!(
-            decision.wake,
+            decision.requeue_at,
             Some(at(600)),
             "the wait ends with startTimeout"
         );

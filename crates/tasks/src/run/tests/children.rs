@@ -269,7 +269,7 @@ fn the_terms_of_an_attempt_are_read_back_as_they_were() {
     let terms = scene.world.jobs[0].terms.clone().unwrap();
     assert_eq!(
         terms,
-        crate::run::terms::Terms {
+        crate::run::attempt_spec::AttemptSpec {
             start_timeout_ms: 1500,
             timeout_ms: 90_000,
             required: vec!["a".to_owned()],
@@ -306,7 +306,8 @@ fn the_same_input_makes_the_same_intent() {
     let (same_map, same_job) = made(json!({}), json!({}));
     assert_eq!((&map, &job), (&same_map, &same_job));
     let (other_map, other_job) = made(json!({"taskId": 8}), json!({"image": "other:1"}));
-    let intent = |body: &Value| body["metadata"]["annotations"]["orchestrator.io/intent"].clone();
+    let intent =
+        |body: &Value| body["metadata"]["annotations"]["orchestrator.io/spec-hash"].clone();
     assert_eq!(intent(&map), intent(&other_map), "the files are the same");
     assert_ne!(intent(&job), intent(&other_job));
 }

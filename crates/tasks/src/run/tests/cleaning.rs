@@ -2,7 +2,7 @@
 
 use api::{
     Reason, State,
-    tasks::{KeepChildren, RunPhase},
+    tasks::{ChildTtl, RunPhase},
 };
 
 use super::*;
@@ -23,9 +23,9 @@ fn over(code: i32) -> Scene {
 
 const BOTH: [&str; 2] = ["shop-7-v1", "shop-7-v1-files"];
 
-fn keep(succeeded: Option<u64>, failed: Option<u64>) -> Option<KeepChildren> {
+fn keep(succeeded: Option<u64>, failed: Option<u64>) -> Option<ChildTtl> {
     let wait = |seconds: u64| Duration::from_secs(seconds).into();
-    Some(KeepChildren {
+    Some(ChildTtl {
         succeeded: succeeded.map(wait),
         failed: failed.map(wait),
     })
@@ -59,25 +59,25 @@ fn children_go_when_the_run_or_the_configuration_says() {
         (
             "the run's word",
             0,
-            |scene| scene.run.spec.keep_children = keep(Some(7), Some(9)),
+            |scene| scene.run.spec.child_ttl = keep(Some(7), Some(9)),
             Some((67, &BOTH)),
         ),
         (
             "the run's word",
             3,
-            |scene| scene.run.spec.keep_children = keep(Some(7), Some(9)),
+            |scene| scene.run.spec.child_ttl = keep(Some(7), Some(9)),
             Some((69, &BOTH)),
         ),
         (
             "at once",
             0,
-            |scene| scene.run.spec.keep_children = keep(Some(0), None),
+            |scene| scene.run.spec.child_ttl = keep(Some(0), None),
             Some((60, &BOTH)),
         ),
         (
             "a word about another end",
             3,
-            |scene| scene.run.spec.keep_children = keep(Some(7), None),
+            |scene| scene.run.spec.child_ttl = keep(Some(7), None),
             Some((3660, &BOTH)),
         ),
         (
@@ -85,7 +85,7 @@ fn children_go_when_the_run_or_the_configuration_says() {
             0,
             |scene| {
                 scene.world.defaults.cleanup.enabled = false;
-                scene.run.spec.keep_children = keep(Some(7), None);
+                scene.run.spec.child_ttl = keep(Some(7), None);
             },
             Some((67, &BOTH)),
         ),
@@ -94,7 +94,7 @@ fn children_go_when_the_run_or_the_configuration_says() {
             0,
             |scene| {
                 scene.world.defaults.cleanup.delete_config_map = false;
-                scene.run.spec.keep_children = keep(Some(7), None);
+                scene.run.spec.child_ttl = keep(Some(7), None);
             },
             Some((67, &BOTH)),
         ),
@@ -103,7 +103,7 @@ fn children_go_when_the_run_or_the_configuration_says() {
             0,
             |scene| {
                 scene.annotate(names::PRESERVE, "true");
-                scene.run.spec.keep_children = keep(Some(0), Some(0));
+                scene.run.spec.child_ttl = keep(Some(0), Some(0));
                 scene.world.defaults.delete_finished_runs_after = Some(Duration::ZERO);
             },
             None,
@@ -123,14 +123,14 @@ fn children_go_when_the_run_or_the_configuration_says() {
             for second in [60, 361, 4000, 400_000_000] {
                 let decision = scene.at(second).pass();
                 assert!(decision.effects.is_empty(), "{name}");
-                assert_eq!(decision.wake, None, "{name}");
+                assert_eq!(decision.requeue_at, None, "{name}");
             }
             continue;
         };
         if due > 60 {
             let decision = scene.at(due - 1).pass();
             assert!(decision.effects.is_empty(), "{name}: too early");
-            assert_eq!(decision.wake, Some(at(due)), "{name}");
+            assert_eq!(decision.requeue_at, Some(at(due)), "{name}");
         }
         let decision = scene.at(due).pass();
         assert_eq!(deletes(&decision), what, "{name}");
@@ -140,7 +140,7 @@ fn children_go_when_the_run_or_the_configuration_says() {
         for _ in 0..2 {
             let decision = scene.pass();
             assert!(decision.effects.is_empty(), "{name}: twice");
-            assert_eq!(decision.wake, None, "{name}");
+            assert_eq!(decision.requeue_at, None, "{name}");
             scene.at(due + 30).world.jobs.clear();
         }
         assert_eq!(scene.status(), &status, "{name}");
@@ -162,16 +162,16 @@ fn r13_the_cleanup_is_computed_from_stored_times_by_whichever_process_looks() {
 
     // Another configuration counts from the same stored time, in both directions.
     let mut scene = over(0);
-    assert_eq!(scene.at(100).decide().wake, Some(at(360)));
+    assert_eq!(scene.at(100).decide().requeue_at, Some(at(360)));
     scene.world.defaults.cleanup.after_success = Duration::from_secs(1000);
-    assert_eq!(scene.at(500).decide().wake, Some(at(1060)));
+    assert_eq!(scene.at(500).decide().requeue_at, Some(at(1060)));
     scene.world.defaults.cleanup.after_success = Duration::from_secs(30);
     assert_eq!(deletes(&scene.at(500).decide()), BOTH);
     scene.world.defaults.cleanup.enabled = false;
     assert!(scene.decide().effects.is_empty());
     // The author changes the spec.
-    scene.edit(|spec| spec.keep_children = keep(Some(600), None));
-    assert_eq!(scene.decide().wake, Some(at(660)));
+    scene.edit(|spec| spec.child_ttl = keep(Some(600), None));
+    assert_eq!(scene.decide().requeue_at, Some(at(660)));
     scene.annotate(names::PRESERVE, "true");
     assert_eq!(scene.at(700).decide().effects, []);
 
@@ -180,7 +180,7 @@ fn r13_the_cleanup_is_computed_from_stored_times_by_whichever_process_looks() {
     restored.run.status.as_mut().unwrap().finished_at = None;
     assert_eq!(restored.at(9000).decide().effects, []);
     restored.run.metadata.creation_timestamp = Some(Time(at(8000)));
-    assert_eq!(restored.at(8299).decide().wake, Some(at(8300)));
+    assert_eq!(restored.at(8299).decide().requeue_at, Some(at(8300)));
     assert_eq!(deletes(&restored.at(8300).decide()), BOTH);
 }
 
@@ -226,7 +226,7 @@ fn r11_the_cleanup_touches_only_what_this_run_owns_and_no_longer_needs() {
 
     // A run that has not ended needs its children, no matter how old it is.
     for mut scene in [Scene::started(), Scene::running()] {
-        scene.run.spec.keep_children = keep(Some(0), Some(0));
+        scene.run.spec.child_ttl = keep(Some(0), Some(0));
         scene.run.metadata.creation_timestamp = Some(Time(at(-900_000)));
         scene.world.defaults.delete_finished_runs_after = Some(Duration::ZERO);
         assert_eq!(scene.decide().effects, []);
@@ -261,7 +261,7 @@ fn r09_the_cleanup_of_a_job_starts_nothing() {
         for second in [3661, 4000, 900_000] {
             let decision = scene.at(second).pass();
             assert_eq!(decision.effects, []);
-            assert_eq!((decision.wake, scene.status()), (None, &status));
+            assert_eq!((decision.requeue_at, scene.status()), (None, &status));
         }
     }
 }
@@ -310,11 +310,14 @@ fn a_finished_run_is_deleted_itself_only_as_we_know_it() {
     let mut scene = over(3);
     scene.world.defaults.delete_finished_runs_after = Some(Duration::from_secs(7200));
     let decision = scene.at(100).decide();
-    assert_eq!(decision.wake, Some(at(3660)), "the children go first");
+    assert_eq!(decision.requeue_at, Some(at(3660)), "the children go first");
     scene.at(3660).pass();
     scene.world.jobs.clear();
     let decision = scene.at(7259).decide();
-    assert_eq!((decision.effects.len(), decision.wake), (0, Some(at(7260))));
+    assert_eq!(
+        (decision.effects.len(), decision.requeue_at),
+        (0, Some(at(7260)))
+    );
     let decision = scene.at(7260).pass();
     let [Effect::Delete(target)] = decision.effects.as_slice() else {
         panic!("{:?}", decision.effects)
@@ -352,12 +355,12 @@ fn a_finished_run_is_deleted_itself_only_as_we_know_it() {
 fn a_run_stays_as_long_as_its_author_keeps_its_children() {
     let mut scene = over(3);
     scene.world.defaults.delete_finished_runs_after = Some(Duration::from_secs(600));
-    scene.run.spec.keep_children = keep(Some(60), Some(1000));
+    scene.run.spec.child_ttl = keep(Some(60), Some(1000));
     let decision = scene.at(1059).pass();
     assert!(decision.effects.is_empty());
-    assert_eq!(decision.wake, Some(at(1060)));
+    assert_eq!(decision.requeue_at, Some(at(1060)));
     assert_eq!(deletes(&scene.at(1060).decide()), ["run-7"]);
-    scene.run.spec.keep_children = keep(Some(60), Some(100));
+    scene.run.spec.child_ttl = keep(Some(60), Some(100));
     assert_eq!(deletes(&scene.at(659).decide()), BOTH);
     assert_eq!(deletes(&scene.at(660).decide()), ["run-7"]);
 }

@@ -3,7 +3,7 @@
 
 use api::{
     Reason, State,
-    tasks::{KeepChildren, RunPhase},
+    tasks::{ChildTtl, RunPhase},
 };
 
 use super::{
@@ -192,7 +192,7 @@ impl Cluster {
             Keeping::OwnWord => {
                 world.defaults.cleanup.enabled = false;
                 let wait = Duration::from_secs(10);
-                run.spec.keep_children = Some(KeepChildren {
+                run.spec.child_ttl = Some(ChildTtl {
                     succeeded: Some(wait.into()),
                     failed: Some(wait.into()),
                 });
@@ -242,7 +242,7 @@ impl Cluster {
                 Script::Ends { code: 0 } => (Reason::Succeeded, true),
                 Script::Ends { .. } => (Reason::NonZeroExit, false),
                 Script::Forgets => (Reason::ResultMissing, false),
-                Script::Oom => (Reason::StepOOM, false),
+                Script::Oom => (Reason::OOMKilled, false),
                 Script::NoImage | Script::NoPod => (Reason::StartTimeout, false),
                 Script::Hangs => (Reason::DeadlineExceeded, false),
                 Script::PodLost => (Reason::EvidenceLost, true),
@@ -355,8 +355,10 @@ impl Cluster {
             return Carried::Killed;
         }
         // As the engine does.
-        if let Some(at) = decision.record_at.filter(|at| self.scene.now < *at)
-            && decision.hold == Hold::Keep
+        if let Some(at) = decision
+            .defer_status_until
+            .filter(|at| self.scene.now < *at)
+            && decision.finalizer == FinalizerAction::Keep
         {
             return Carried::Waits(at);
         }
@@ -415,15 +417,19 @@ impl Cluster {
             Carried::Waits(at) => Some(at),
             Carried::Killed | Carried::Unchanged | Carried::Recorded => None,
         };
-        let wake = record.map_or(decision.wake, |at| {
-            Some(decision.wake.map_or(at, |wake| wake.min(at)))
+        let requeue_at = record.map_or(decision.requeue_at, |at| {
+            Some(
+                decision
+                    .requeue_at
+                    .map_or(at, |requeue_at| requeue_at.min(at)),
+            )
         });
-        let wake = wake.filter(|wake| *wake > now && !is_short);
+        let requeue_at = requeue_at.filter(|requeue_at| *requeue_at > now && !is_short);
         let little = 1 + i64::try_from(self.rng.below(if is_short { 2 } else { 30 })).unwrap();
         let next = Timestamp::from_second(now.as_second() + little).unwrap();
-        let until = match wake {
-            Some(wake) if self.rng.one_in(4) => wake,
-            Some(wake) => next.min(wake),
+        let until = match requeue_at {
+            Some(requeue_at) if self.rng.one_in(4) => requeue_at,
+            Some(requeue_at) => next.min(requeue_at),
             None => next,
         };
         self.pass_time(until.as_second(), is_killed && !is_short);
@@ -465,7 +471,7 @@ impl Cluster {
     /// Returns whether nothing will happen any more. Checks that another reconciliation changes nothing.
     fn is_at_rest(&mut self, decision: &RunDecision) -> bool {
         let is_deleting = self.scene.run.metadata.deletion_timestamp.is_some();
-        let is_released = decision.hold != Hold::Keep;
+        let is_released = decision.finalizer != FinalizerAction::Keep;
         if is_deleting && is_released {
             return true;
         }
@@ -512,14 +518,16 @@ impl Cluster {
                 );
                 return;
             }
-            let is_quiet = decision.effects.is_empty() && decision.wake.is_none();
+            let is_quiet = decision.effects.is_empty() && decision.requeue_at.is_none();
             quiet = if is_quiet { quiet + 1 } else { 0 };
             if quiet == 3 {
                 return self.check_cleaned();
             }
-            let wake = decision.wake.map(|wake| wake.as_second());
+            let requeue_at = decision.requeue_at.map(|requeue_at| requeue_at.as_second());
             let later = self.scene.now.as_second() + if is_quiet { 5000 } else { 40 };
-            let until = wake.map_or(later, |wake| wake.max(self.scene.now.as_second() + 1));
+            let until = requeue_at.map_or(later, |requeue_at| {
+                requeue_at.max(self.scene.now.as_second() + 1)
+            });
             while self.scene.now.as_second() < until {
                 self.pass_time(until, true);
             }
@@ -558,20 +566,20 @@ impl Cluster {
     /// reconciliation that reads the objects that a start adopted.
     fn check_quiet(&self, decision: &RunDecision) {
         let mut later = self.scene.clone();
-        let mut wake = decision.wake;
+        let mut requeue_at = decision.requeue_at;
         for _ in 0..2 {
             let next = later.now.as_nanosecond() + 300_000_000;
             later.now = Timestamp::from_nanosecond(next).unwrap();
-            if wake.is_some_and(|wake| wake <= later.now) {
+            if requeue_at.is_some_and(|requeue_at| requeue_at <= later.now) {
                 return;
             }
             let again = later.decide();
             let stored = later.status();
-            let status = again.settled(stored, later.generation(), later.now);
+            let status = again.next_status(stored, later.generation(), later.now);
             if !again.effects.is_empty() || status == *stored {
                 return;
             }
-            wake = again.wake;
+            requeue_at = again.requeue_at;
             later.record(&again);
         }
         panic!("writes without a reason: {:?}", later.status());
@@ -601,7 +609,7 @@ impl Cluster {
             5 | 6 => self.scene.edit(|spec| spec.suspend = !spec.suspend),
             7 => self.scene.edit(|spec| spec.cancel = true),
             8 => self.scene.edit(|spec| {
-                spec.keep_children = Some(KeepChildren {
+                spec.child_ttl = Some(ChildTtl {
                     succeeded: Some(Duration::from_secs(3).into()),
                     failed: None,
                 });

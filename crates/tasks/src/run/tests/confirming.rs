@@ -115,7 +115,10 @@ fn a_run_in_deletion_is_let_go_after_a_live_read() {
     scene.world.jobs.clear();
     scene.world.pods.clear();
     assert_eq!(reads(&unconfirmed(&scene)), ["Job", "Pod", "Agent"]);
-    assert!(matches!(scene.decide().hold, Hold::Release { .. }));
+    assert!(matches!(
+        scene.decide().finalizer,
+        FinalizerAction::Remove { .. }
+    ));
     scene.annotate(names::FORCE_DELETE, "true");
     assert_eq!(unconfirmed(&scene).confirm, [], "by force");
 }
@@ -161,7 +164,7 @@ fn files_that_were_dropped_are_read_before_they_are_stored() {
     // The files were dropped again before the decision.
     let decision = scene.decide();
     assert_eq!(stores(&decision), None, "a ConfigMap without the files");
-    assert!(decision.effects.is_empty() && decision.wake.is_some());
+    assert!(decision.effects.is_empty() && decision.requeue_at.is_some());
     scene.world.files = Some(files.clone());
     let data = stores(&unconfirmed(&scene)).unwrap();
     for file in files.iter() {

@@ -25,8 +25,8 @@ fn what_runs_is_stopped_and_named_and_then_the_run_goes() {
         "waiting for Job 'shop-7-v1', Pod 'shop-7-v1-x' on node 'node-1' to stop"
     );
     assert_eq!(
-        (decision.hold.clone(), decision.wake),
-        (Hold::Keep, Some(at(700)))
+        (decision.finalizer.clone(), decision.requeue_at),
+        (FinalizerAction::Keep, Some(at(700)))
     );
     assert_eq!(scene.status().started_at, before.started_at);
 
@@ -40,10 +40,14 @@ fn what_runs_is_stopped_and_named_and_then_the_run_goes() {
     for part in ["Job 'shop-7-v1'", "node 'node-1'", names::FORCE_DELETE] {
         assert!(decision.verdict.message.contains(part));
     }
-    assert_eq!(decision.hold, Hold::Keep);
+    assert_eq!(decision.finalizer, FinalizerAction::Keep);
 
     scene.world.jobs.clear();
-    assert_eq!(scene.decide().hold, Hold::Keep, "its Pod may still run");
+    assert_eq!(
+        scene.decide().finalizer,
+        FinalizerAction::Keep,
+        "its Pod may still run"
+    );
     scene.world.pods.clear();
     let decision = scene.decide();
     assert_eq!(released(&decision), Some(None));
@@ -94,11 +98,11 @@ fn force_delete_lets_go_whatever_is_there() {
     };
     assert_eq!(released(&force("true")), Some(None));
     assert!(force("true").effects.is_empty());
-    assert_eq!(force("yes").hold, Hold::Keep);
+    assert_eq!(force("yes").finalizer, FinalizerAction::Keep);
 
     // Without a deletion, the annotation has no effect.
     let mut scene = Scene::running();
     let annotations = [(names::FORCE_DELETE.to_owned(), "true".to_owned())];
     scene.run.metadata.annotations = Some(annotations.into());
-    assert_eq!(scene.decide().hold, Hold::Keep);
+    assert_eq!(scene.decide().finalizer, FinalizerAction::Keep);
 }

@@ -347,7 +347,11 @@ fn a_lost_node_is_named_with_the_ways_out_when_the_grace_is_long_over() {
         let decision = scene.pass();
         assert_eq!(said(&decision), (phase, State::Working, Reason::Disrupted));
         assert!(!decision.verdict.message.contains("does not answer"));
-        assert_eq!(decision.wake, Some(at(160)), "grace and 30 seconds more");
+        assert_eq!(
+            decision.requeue_at,
+            Some(at(160)),
+            "grace and 30 seconds more"
+        );
         assert!(
             !scene
                 .at(159)
@@ -366,7 +370,7 @@ fn a_lost_node_is_named_with_the_ways_out_when_the_grace_is_long_over() {
             assert!(message.contains(part), "{message}");
         }
         assert!(decision.effects.is_empty(), "no second Pod");
-        assert!(decision.wake > Some(at(160)));
+        assert!(decision.requeue_at > Some(at(160)));
         let status = scene.status().clone();
         assert_eq!(status.disruptions, 1);
         scene.at(400).pass();

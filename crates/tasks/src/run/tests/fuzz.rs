@@ -306,7 +306,7 @@ pub(in crate::run) fn has_time(
 }
 
 /// Returns whether all waits are whole seconds, as the rules of the cleanup require.
-fn has_whole_seconds(keep: Option<api::tasks::KeepChildren>) -> bool {
+fn has_whole_seconds(keep: Option<api::tasks::ChildTtl>) -> bool {
     let waits = keep.map(|keep| [keep.succeeded, keep.failed]);
     let mut waits = waits
         .iter()
@@ -359,7 +359,7 @@ fn whatever_a_run_asks_for_is_decided() {
         };
         let agent = any_agent(rng);
         let is_lawful = has_time(&agent, run.spec.timeout, run.spec.retry.as_ref())
-            && has_whole_seconds(run.spec.keep_children)
+            && has_whole_seconds(run.spec.child_ttl)
             && run.spec.context_version >= 1;
         if rng.one_in(2) {
             return live(Scene::new(run, Some(agent)), is_lawful, rng, &tally);
@@ -382,7 +382,7 @@ fn whatever_a_run_asks_for_is_decided() {
         tally.check_built(&decision.effects);
         assert_eq!(scene.decide_with(fault.as_ref()), decision);
         let stored = scene.run.status.clone().unwrap_or_default();
-        let status = decision.settled(&stored, 2, scene.now);
+        let status = decision.next_status(&stored, 2, scene.now);
         assert_eq!(status.progress.observed_generation, 2);
     });
     tally.print("TaskRun", cases(45), true);
@@ -415,10 +415,10 @@ fn whatever_an_agent_is_it_is_decided() {
         assert_eq!(crate::agent::decide(&input), decision);
         assert!(decision.effects.is_empty());
         let message = &decision.verdict.message;
-        assert!(!message.is_empty() && message.chars().count() <= api::status::MESSAGE);
+        assert!(!message.is_empty() && message.chars().count() <= api::status::MAX_MESSAGE_CHARS);
         assert!(!message.chars().any(char::is_control), "{message:?}");
         let stored = agent.status.clone().unwrap_or_default();
-        let status = decision.settled(&stored, 2, start());
+        let status = decision.next_status(&stored, 2, start());
         assert_eq!(status.progress.observed_generation, 2);
         let spec = &agent.spec;
         let misses = [

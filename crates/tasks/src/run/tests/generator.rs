@@ -5,15 +5,15 @@ use std::{collections::BTreeSet, sync::OnceLock};
 
 use api::{
     Verdict,
-    decide::Class,
-    tasks::{Evidence, KeepChildren, RunPod, Version},
+    decide::ErrorClass,
+    tasks::{ChildTtl, Evidence, RunPod, Version},
 };
 
 use super::*;
 use crate::run::{
     Cleanup,
-    order::Order,
-    terms::Terms,
+    attempt_spec::AttemptSpec,
+    run_spec::RunSpec,
     world::{Run, Stage},
 };
 
@@ -108,7 +108,7 @@ fn agents() -> &'static [Arc<Agent>] {
         let mut unready = agent(json!({}));
         let verdict = Verdict::working(Reason::DependencyNotReady, "missing: it");
         let progress = &mut unready.status.as_mut().unwrap().progress;
-        progress.stand(api::Shape::LongLived, &verdict, 1, start());
+        progress.apply_verdict(api::Lifecycle::LongLived, &verdict, 1, start());
         let mut stale = agent(json!({}));
         stale.metadata.generation = Some(9);
         let mut unseen = agent(json!({}));
@@ -245,7 +245,9 @@ fn status(rng: &mut Rng, run: &TaskRun) -> TaskRunStatus {
             _ if rng.one_in(3) => Verdict::stalled(reason, message),
             _ => Verdict::working(reason, message),
         };
-        status.progress.stand(api::Shape::Run, &verdict, 1, start());
+        status
+            .progress
+            .apply_verdict(api::Lifecycle::RunToCompletion, &verdict, 1, start());
     }
     status
 }
@@ -293,7 +295,7 @@ fn job(rng: &mut Rng, run: &TaskRun, index: u64) -> JobView {
             }),
             _ => None,
         },
-        terms: rng.maybe(|rng| Terms {
+        terms: rng.maybe(|rng| AttemptSpec {
             start_timeout_ms: *rng.pick(&[0, 1, 600_000, u64::MAX]),
             timeout_ms: *rng.pick(&[0, 1, 3_600_000, u64::MAX]),
             required: if rng.one_in(4) {
@@ -387,18 +389,18 @@ fn keep(rng: &mut Rng) -> Duration {
 }
 
 /// Returns any scene, and sometimes the fault that an effect ended with.
-pub(in crate::run) fn anything(seed: u64) -> (Scene, Option<Fault>) {
+pub(in crate::run) fn anything(seed: u64) -> (Scene, Option<ReconcileError>) {
     let mut rng = Rng::new(seed);
     let run = rng.pick(runs()).clone();
     around(&mut rng, run)
 }
 
 /// Returns any scene around this run.
-pub(in crate::run) fn around(rng: &mut Rng, mut run: TaskRun) -> (Scene, Option<Fault>) {
+pub(in crate::run) fn around(rng: &mut Rng, mut run: TaskRun) -> (Scene, Option<ReconcileError>) {
     run.status = rng.maybe(|rng| status(rng, &run));
     run.spec.suspend = rng.one_in(5);
     run.spec.cancel = rng.one_in(6);
-    run.spec.keep_children = rng.one_in(5).then(|| KeepChildren {
+    run.spec.child_ttl = rng.one_in(5).then(|| ChildTtl {
         succeeded: rng.maybe(|rng| keep(rng).into()),
         failed: rng.maybe(|rng| keep(rng).into()),
     });
@@ -468,7 +470,7 @@ pub(in crate::run) fn around(rng: &mut Rng, mut run: TaskRun) -> (Scene, Option<
     scene.now = if rng.one_in(20) { rng.time() } else { start() };
     let fault = rng
         .one_in(10)
-        .then(|| Fault::new(Class::Failed, any_reason(rng), text(rng)));
+        .then(|| ReconcileError::new(ErrorClass::Failed, any_reason(rng), text(rng)));
     forget_next(&mut scene);
     (scene, fault)
 }
@@ -481,12 +483,12 @@ fn forget_next(scene: &mut Scene) {
         return;
     };
     let run = Run::new(
-        Order::of_task(&scene.run, None),
+        RunSpec::of_task(&scene.run, None),
         stored,
         &scene.world,
         scene.now,
     );
-    let is_between = matches!(run.stage(), Stage::Between { .. });
+    let is_between = matches!(run.stage(), Stage::RetryBackoff { .. });
     let is_next = run.status.job_name == Some(run.next_attempt().1);
     if is_between && is_next {
         scene.run.status.as_mut().unwrap().job_uid = None;

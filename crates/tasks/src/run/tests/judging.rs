@@ -188,7 +188,7 @@ fn a_job_that_ended_without_its_pod_proves_nothing() {
         RunPhase::Running,
         "the Pod may only be late"
     );
-    assert_eq!(decision.wake, Some(at(70)));
+    assert_eq!(decision.requeue_at, Some(at(70)));
     scene.at(70);
     let (phase, reason, words) = verdict(&scene);
     assert_eq!((phase, reason), (RunPhase::Failed, Reason::EvidenceLost));
@@ -290,7 +290,7 @@ fn each_failure_has_its_name() {
     let cases = [
         (
             exit_for(137, "OOMKilled", ""),
-            StepOOM,
+            OOMKilled,
             "more memory than its limit of 256Mi",
         ),
         (
@@ -360,7 +360,7 @@ fn a_termination_that_contradicts_exit_code_0_is_no_success() {
         (exit(|exit| exit.signal = Some(0)), None, "exit code 0"),
         (
             exit(|exit| exit.reason = "OOMKilled".to_owned()),
-            Some(StepOOM),
+            Some(OOMKilled),
             "exit code 0, but a process of it used more memory than its limit of 256Mi",
         ),
         (

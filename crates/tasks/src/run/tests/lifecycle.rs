@@ -2,7 +2,7 @@
 
 use api::{
     Reason, State,
-    decide::Class,
+    decide::ErrorClass,
     status::condition,
     tasks::{RunPhase, condition as own, names},
 };
@@ -33,8 +33,8 @@ fn the_first_pass_starts_the_first_attempt() {
     assert_eq!(status.job_name.as_deref(), Some("shop-7-v1"));
     assert_eq!(status.config_map_name.as_deref(), Some("shop-7-v1-files"));
     assert_eq!(status.deadline_at, Some(Time(at(600))));
-    assert_eq!(decision.wake, Some(at(600)));
-    assert_eq!(decision.hold, Hold::Keep);
+    assert_eq!(decision.requeue_at, Some(at(600)));
+    assert_eq!(decision.finalizer, FinalizerAction::Keep);
     scene.pass();
     assert!(scene.status().progress.is_true(own::CONTEXT_READY));
     assert!(scene.status().progress.is_true(own::JOB_CREATED));
@@ -47,7 +47,7 @@ fn a_run_that_was_just_made_does_not_warn_of_its_agent() {
     scene.run.metadata.creation_timestamp = Some(Time(at(0)));
     let decision = scene.at(2).decide();
     assert_eq!(
-        (decision.verdict.reason, decision.wake),
+        (decision.verdict.reason, decision.requeue_at),
         (Reason::Progressing, Some(at(3)))
     );
     let decision = scene.at(3).decide();
@@ -74,7 +74,7 @@ fn the_ordinary_way_is_three_records() {
         decision.verdict.message,
         "Pod 'shop-7-v1-x' on node 'node-1' runs; it has until 2030-01-01T01:00:10Z"
     );
-    assert_eq!(decision.wake, Some(at(3610)));
+    assert_eq!(decision.requeue_at, Some(at(3610)));
     assert_eq!(scene.status().started_at, Some(Time(at(10))));
     assert_eq!(scene.status().deadline_at, Some(Time(at(3610))));
     let running = scene.status().clone();
@@ -82,7 +82,7 @@ fn the_ordinary_way_is_three_records() {
     scene.at(51).pod(ended(0, 50, ""));
     let decision = scene.pass();
     assert_eq!(scene.status(), &running, "the Job says so in a second");
-    assert_eq!(decision.wake, Some(at(80)));
+    assert_eq!(decision.requeue_at, Some(at(80)));
     scene.at(52).complete();
     assert_eq!(scene.pass().phase, RunPhase::Succeeded);
     assert!(scene.status().progress.is_true(condition::FINISHED));
@@ -115,7 +115,7 @@ fn a_run_waits_for_its_agent_until_a_stored_time() {
         decision.verdict.message,
         "Agent 'writer' does not exist in namespace 'team'; waiting until 2030-01-01T00:10:00Z"
     );
-    assert_eq!(decision.wake, Some(at(600)));
+    assert_eq!(decision.requeue_at, Some(at(600)));
     assert!(decision.effects.is_empty());
     assert!(!scene.status().progress.is_true(own::JOB_CREATED));
     let first = scene.status().clone();
@@ -145,7 +145,7 @@ fn an_agent_that_is_not_ready_repeats_its_own_words() {
     let verdict =
         api::Verdict::working(Reason::DependencyNotReady, "missing: ServiceAccount 'bot'");
     let progress = &mut unready.status.as_mut().unwrap().progress;
-    progress.stand(api::Shape::LongLived, &verdict, 1, start());
+    progress.apply_verdict(api::Lifecycle::LongLived, &verdict, 1, start());
     let mut scene = Scene::new(run(json!({})), Some(unready));
     let decision = scene.pass();
     assert_eq!(decision.verdict.reason, Reason::AgentNotReady);
@@ -240,7 +240,7 @@ fn a_run_that_takes_too_long_is_stopped_after_its_evidence_is_stored() {
     assert_eq!(deletes(&decision), ["shop-7-v1"]);
     let decision = scene.at(3615).pass();
     assert!(decision.effects.is_empty(), "it is on its way");
-    assert_eq!(decision.wake, Some(at(4210)));
+    assert_eq!(decision.requeue_at, Some(at(4210)));
     scene.at(3640).world.pods.clear();
     scene.world.jobs.clear();
     let decision = scene.pass();
@@ -319,7 +319,7 @@ fn a_failed_attempt_is_repeated_at_a_stored_time() {
         decision.verdict.message,
         "attempt 1 of 2 failed: Pod 'shop-7-v1-x' on node 'node-1': the agent ended with exit code 3: \"sorry\"; the next one starts at 2030-01-01T00:01:10Z"
     );
-    assert_eq!(decision.wake, Some(at(70)));
+    assert_eq!(decision.requeue_at, Some(at(70)));
     let waiting = scene.status().clone();
     scene.at(65).pass();
     assert_eq!(scene.status(), &waiting, "the same words at each pass");
@@ -375,7 +375,7 @@ fn an_agent_that_vanishes_between_attempts_is_waited_for() {
         said(&decision),
         (RunPhase::Pending, State::Working, Reason::AgentNotFound)
     );
-    assert_eq!(decision.wake, Some(at(670)));
+    assert_eq!(decision.requeue_at, Some(at(670)));
     let mut late = scene.clone();
     late.at(670);
     assert_eq!(late.decide().verdict.reason, Reason::AgentNotFound);
@@ -469,14 +469,14 @@ fn a_job_controller_that_is_silent_is_not_waited_for_without_end() {
             .message
             .contains("is the Job controller running")
     );
-    assert_eq!(decision.wake, Some(at(650)));
+    assert_eq!(decision.requeue_at, Some(at(650)));
     scene.at(650);
     assert_eq!(scene.pass().verdict.reason, Reason::JobFailed);
 }
 
 #[test]
 fn what_fails_for_good_ends_the_run() {
-    let fault = Fault::new(Class::Failed, Reason::InvalidChild, "no");
+    let fault = ReconcileError::new(ErrorClass::Failed, Reason::InvalidChild, "no");
     let scene = Scene::plain();
     let decision = scene.decide_with(Some(&fault));
     assert_eq!(
@@ -518,7 +518,7 @@ fn a_child_of_that_name_that_is_going_is_waited_for() {
     let decision = scene.pass();
     assert!(decision.effects.is_empty());
     assert!(decision.verdict.message.starts_with("ConfigMap"));
-    assert_eq!(decision.wake, Some(at(600)));
+    assert_eq!(decision.requeue_at, Some(at(600)));
 }
 
 #[test]

@@ -24,7 +24,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::{
     Phase, Reason, State, Status, Timestamp,
-    decide::{Decision, Effect, Fault, Hold, Input, NoExternal, Target},
+    decide::{Decision, Effect, FinalizerAction, Input, NoExternal, ReconcileError, Target},
     names,
     tasks::{Agent, AgentPhase, Resources, RunPhase, TaskRun, TaskRunSpec, TaskRunStatus},
     warning::Warning,
@@ -87,7 +87,7 @@ pub(super) fn agent(spec: Value) -> Agent {
     let verdict = api::Verdict::ready("all there");
     status
         .progress
-        .stand(api::Shape::LongLived, &verdict, 1, start());
+        .apply_verdict(api::Lifecycle::LongLived, &verdict, 1, start());
     agent.status = Some(status);
     agent
 }
@@ -176,7 +176,7 @@ impl Scene {
         self.decide_with(None)
     }
 
-    pub(super) fn decide_with(&self, fault: Option<&Fault>) -> RunDecision {
+    pub(super) fn decide_with(&self, fault: Option<&ReconcileError>) -> RunDecision {
         decide(&Input {
             object: &self.run,
             world: &self.world,
@@ -216,14 +216,14 @@ impl Scene {
     /// Writes the decision into the object, through JSON as the API server would.
     pub(super) fn record(&mut self, decision: &RunDecision) {
         let stored = self.run.status.clone().unwrap_or_default();
-        let status = decision.settled(&stored, self.generation(), self.now);
+        let status = decision.next_status(&stored, self.generation(), self.now);
         if self.run.status.is_none() || status != stored {
             self.run.status = Some(
                 serde_json::from_value(serde_json::to_value(&status).unwrap())
                     .expect("the status can be read back"),
             );
         }
-        if let Hold::Release { annotations } = &decision.hold {
+        if let FinalizerAction::Remove { annotations } = &decision.finalizer {
             let known = self.run.metadata.annotations.get_or_insert_default();
             known.extend(annotations.clone());
         }
@@ -536,9 +536,9 @@ pub(super) fn stop(pod: &mut PodView, asked: i64) {
 }
 
 pub(super) fn released<S: Status>(decision: &Decision<S, NoExternal>) -> Option<Option<Value>> {
-    match &decision.hold {
-        Hold::Keep => None,
-        Hold::Release { annotations } => Some(
+    match &decision.finalizer {
+        FinalizerAction::Keep => None,
+        FinalizerAction::Remove { annotations } => Some(
             annotations
                 .get(names::OUTCOME)
                 .map(|text| serde_json::from_str(text).unwrap()),

@@ -19,7 +19,7 @@
 //! - Pods from before a resume count; a suspended Job is not resumed; the known Pod or the deadline outlives a suspend;
 //!   a suspend or cancel is ignored during or between attempts; a failure is repeated after a cancel [suspending];
 //! - `preserve` is not read; the time after the end counts from now; ConfigMaps of others are ours; the run is deleted
-//!   in any version; `keepChildren` is read for the other end [cleaning];
+//!   in any version; `childTTL` is read for the other end [cleaning];
 //! - the first record waits although a cause is visible; later ones also wait; the wait for the start begins again at
 //!   each reconciliation until it is recorded [recording].
 
@@ -84,24 +84,31 @@ pub(super) fn check(scene: &Scene, decision: &RunDecision) {
         assert!(runs(scene, decision), "Running, and no container runs");
     }
     if decision.is_end() {
-        assert!(matches!(&decision.hold, Hold::Release { .. }));
+        assert!(matches!(
+            &decision.finalizer,
+            FinalizerAction::Remove { .. }
+        ));
         if is_over(&stored) {
             check_cleaning(scene, decision, &stored);
         } else {
-            assert!(decision.effects.is_empty() && decision.wake.is_none());
+            assert!(decision.effects.is_empty() && decision.requeue_at.is_none());
         }
     }
     // Every wait has a requeue time, or waits for a change by a user.
     let is_last_instant = scene.now.as_second() == Timestamp::MAX.as_second();
     let is_held = scene.run.spec.suspend && decision.verdict.reason == Reason::Suspended;
-    if state == State::Working && decision.hold == Hold::Keep && !is_last_instant && !is_held {
-        let wake = decision.wake.expect("a wait without a wake");
+    if state == State::Working
+        && decision.finalizer == FinalizerAction::Keep
+        && !is_last_instant
+        && !is_held
+    {
+        let requeue_at = decision.requeue_at.expect("a wait without a wake");
         let is_record = decision.effects.is_empty() && decision.status != stored;
         // Resumed with no time to start in.
-        let is_resumed = wake == scene.now && !suspends(decision).is_empty();
+        let is_resumed = requeue_at == scene.now && !suspends(decision).is_empty();
         assert!(
-            wake > scene.now || is_record || is_resumed,
-            "woken at {wake}, in the past"
+            requeue_at > scene.now || is_record || is_resumed,
+            "woken at {requeue_at}, in the past"
         );
     }
 }
@@ -161,11 +168,11 @@ fn check_counts(scene: &Scene, decision: &RunDecision, stored: &TaskRunStatus) {
 
 /// Checks that the first record waits only a moment, and only if nobody waits for its content.
 fn check_first_record(scene: &Scene, decision: &RunDecision, stored: &TaskRunStatus) {
-    let Some(at) = decision.record_at else {
+    let Some(at) = decision.defer_status_until else {
         return;
     };
     assert!(stored.context_version.is_none() && stored.progress.conditions.is_empty());
-    assert!(decision.hold == Hold::Keep && !decision.is_end());
+    assert!(decision.finalizer == FinalizerAction::Keep && !decision.is_end());
     let (phase, state, reason) = said(decision);
     assert_eq!(
         (phase, state, reason),
@@ -193,7 +200,7 @@ fn check_words(scene: &Scene, decision: &RunDecision) {
     let said = new_result.and_then(|result| result.message.as_ref());
     for message in facts.chain(said).chain([&decision.verdict.message]) {
         assert!(
-            message.chars().count() <= api::status::MESSAGE,
+            message.chars().count() <= api::status::MAX_MESSAGE_CHARS,
             "{message:.60}…"
         );
         assert!(!message.chars().any(char::is_control), "{message:?}");
@@ -325,7 +332,8 @@ fn check_cleaning(scene: &Scene, decision: &RunDecision, stored: &TaskRunStatus)
         .any(|(key, value)| key == names::PRESERVE && value == "true");
     let finished = stored.finished_at.as_ref();
     let end = finished.or(metadata.creation_timestamp.as_ref());
-    let nothing = |decision: &RunDecision| decision.effects.is_empty() && decision.wake.is_none();
+    let nothing =
+        |decision: &RunDecision| decision.effects.is_empty() && decision.requeue_at.is_none();
     let is_deleting = metadata.deletion_timestamp.is_some();
     let Some(end) = end.filter(|_| !is_preserved && !is_deleting) else {
         assert!(nothing(decision));
@@ -337,7 +345,7 @@ fn check_cleaning(scene: &Scene, decision: &RunDecision, stored: &TaskRunStatus)
     };
     let defaults = &scene.world.defaults;
     let is_success = stored.phase == Some(RunPhase::Succeeded);
-    let own = scene.run.spec.keep_children.and_then(|keep| {
+    let own = scene.run.spec.child_ttl.and_then(|keep| {
         if is_success {
             keep.succeeded
         } else {
@@ -401,12 +409,14 @@ fn check_cleaning(scene: &Scene, decision: &RunDecision, stored: &TaskRunStatus)
             .filter_map(|left| left.filter(|left| *left > 0))
             .min();
         let is_gone = due(itself);
-        let wake = next.filter(|_| !is_gone).map(|left| {
+        let requeue_at = next.filter(|_| !is_gone).map(|left| {
             let at = i128::from(scene.now.as_second()) + left;
             at.min(i128::from(last))
         });
-        let woken = decision.wake.map(|wake| i128::from(wake.as_second()));
-        assert_eq!(woken, wake);
+        let woken = decision
+            .requeue_at
+            .map(|requeue_at| i128::from(requeue_at.as_second()));
+        assert_eq!(woken, requeue_at);
     }
 }
 
@@ -538,7 +548,7 @@ fn every_decision_keeps_the_rules_in_any_world() {
         );
 
         let stored = scene.run.status.clone().unwrap_or_default();
-        let status = decision.settled(&stored, 1, scene.now);
+        let status = decision.next_status(&stored, 1, scene.now);
         let progress = &status.progress;
         assert!(
             !(progress.is_true(condition::RECONCILING) && progress.is_true(condition::STALLED))
@@ -560,7 +570,7 @@ fn every_decision_keeps_the_rules_in_any_world() {
             check(&scene, &again);
             assert_eq!(said(&again), said(&decision));
             assert_eq!(again.status, status);
-            assert_eq!(again.settled(&status, 1, scene.now), status);
+            assert_eq!(again.next_status(&status, 1, scene.now), status);
         }
     });
 }

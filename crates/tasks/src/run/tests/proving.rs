@@ -1,6 +1,6 @@
 //! Jobs, ConfigMaps and Pods that others created with the labels of a run's objects.
 
-use api::{State, decide::Class};
+use api::{State, decide::ErrorClass};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::*;
@@ -33,14 +33,22 @@ fn a_job_succeeds_only_after_it_was_compared() {
     assert_eq!(decision.phase, RunPhase::Pending);
     assert_eq!(compares(&decision), ["shop-7-v1"]);
     assert!(decision.verdict.message.contains("comparing Job"));
-    assert!(decision.wake.is_some_and(|wake| wake > scene.now));
+    assert!(
+        decision
+            .requeue_at
+            .is_some_and(|requeue_at| requeue_at > scene.now)
+    );
     // The engine found the Job to be the one that the run asks for.
     scene.perform(&decision.effects[0]);
     assert_eq!(scene.decide().phase, RunPhase::Succeeded);
 
     // A fault reports that it is not.
     let scene = complete();
-    let fault = Fault::new(Class::Invalid, Reason::ChildNameTaken, "someone else's");
+    let fault = ReconcileError::new(
+        ErrorClass::Invalid,
+        Reason::ChildNameTaken,
+        "someone else's",
+    );
     assert_ne!(scene.decide_with(Some(&fault)).phase, RunPhase::Succeeded);
 
     // Without its Agent, the expected Job is unknown.

@@ -1,6 +1,6 @@
 //! A Job with a record that waits, or was lost.
 
-use api::{Reason, State, decide::Class, tasks::RunPhase};
+use api::{Reason, State, decide::ErrorClass, tasks::RunPhase};
 
 use super::*;
 
@@ -28,12 +28,12 @@ fn the_first_record_waits_for_something_worth_it() {
     // The container starts at once: its start is the first record.
     let mut scene = Scene::plain();
     let decision = scene.decide();
-    assert_eq!(decision.record_at, Some(at(10)));
+    assert_eq!(decision.defer_status_until, Some(at(10)));
     for effect in &decision.effects {
         scene.perform(effect);
     }
     let again = scene.at(1).decide();
-    assert_eq!(again.record_at, Some(at(10)));
+    assert_eq!(again.defer_status_until, Some(at(10)));
     let with_children = TaskRunStatus {
         job_uid: Some("uid-2".to_owned()),
         config_map_uid: Some("uid-1".to_owned()),
@@ -43,18 +43,18 @@ fn the_first_record_waits_for_something_worth_it() {
     scene.at(3).pod(running(2));
     let decision = scene.decide();
     assert_eq!(
-        (decision.phase, decision.record_at),
+        (decision.phase, decision.defer_status_until),
         (RunPhase::Running, None)
     );
     assert_eq!(decision.status.attempts, 1);
 
     // A container that has ended by then waits for its Job, and is recorded with its end.
     scene.pod(ended(0, 4, ""));
-    assert_eq!(scene.at(5).decide().record_at, Some(at(10)));
+    assert_eq!(scene.at(5).decide().defer_status_until, Some(at(10)));
     scene.at(6).complete();
     let decision = scene.decide();
     assert_eq!(
-        (decision.phase, decision.record_at),
+        (decision.phase, decision.defer_status_until),
         (RunPhase::Succeeded, None)
     );
 
@@ -65,11 +65,11 @@ fn the_first_record_waits_for_something_worth_it() {
     }
     let mut slow = scene.clone();
     slow.at(9);
-    assert_eq!(slow.decide().record_at, Some(at(10)));
+    assert_eq!(slow.decide().defer_status_until, Some(at(10)));
     slow.at(10);
-    assert_eq!(slow.decide().record_at, None);
+    assert_eq!(slow.decide().defer_status_until, None);
     scene.at(2).pod(waiting("ErrImagePull", "no"));
-    assert_eq!(scene.decide().record_at, None);
+    assert_eq!(scene.decide().defer_status_until, None);
     assert_eq!(scene.decide().verdict.reason, Reason::ImagePullFailed);
 
     // An earlier record must not become outdated.
@@ -77,7 +77,7 @@ fn the_first_record_waits_for_something_worth_it() {
     scene.pass();
     scene.world.agent = Some(Arc::new(agent(json!({}))));
     assert_eq!(creates(&scene.decide()).len(), 2);
-    assert_eq!(scene.decide().record_at, None);
+    assert_eq!(scene.decide().defer_status_until, None);
 
     // The CRD's default status is not a record of ours.
     let mut scene = Scene::plain();
@@ -86,7 +86,7 @@ fn the_first_record_waits_for_something_worth_it() {
         "message": "waiting for the operator to look at it",
     });
     scene.run.status = serde_json::from_value(progress).unwrap();
-    assert_eq!(scene.decide().record_at, Some(at(10)));
+    assert_eq!(scene.decide().defer_status_until, Some(at(10)));
 }
 
 #[test]
@@ -95,9 +95,9 @@ fn a_fault_is_not_left_unsaid_because_the_first_record_waits() {
     for effect in &scene.decide().effects {
         scene.perform(effect);
     }
-    let fault = Fault::new(Class::Failed, Reason::InvalidChild, "no");
+    let fault = ReconcileError::new(ErrorClass::Failed, Reason::InvalidChild, "no");
     let decision = scene.at(1).decide_with(Some(&fault));
-    assert_eq!(decision.record_at, None);
+    assert_eq!(decision.defer_status_until, None);
     assert_eq!(
         said(&decision),
         (RunPhase::Pending, State::Working, Reason::InvalidChild)

@@ -252,7 +252,11 @@ fn r04_children_of_a_deleted_run_are_found_whatever_the_service_is_called() {
         scene.run.metadata.deletion_timestamp = Some(Time(at(100)));
         let decision = scene.at(100).pass();
         assert_eq!(deletes(&decision), [job], "{service}");
-        assert_eq!(decision.hold, Hold::Keep, "{service}: released too early");
+        assert_eq!(
+            decision.finalizer,
+            FinalizerAction::Keep,
+            "{service}: released too early"
+        );
         scene.world.jobs.clear();
         scene.world.pods.clear();
         assert!(released(&scene.decide()).is_some(), "{service}: hangs");
@@ -288,7 +292,7 @@ fn r09_a_job_that_vanishes_after_the_end_starts_nothing() {
             let decision = scene.at(second).pass();
             assert!(decision.effects.is_empty());
             assert_eq!(decision.verdict, ended.verdict);
-            assert_eq!(decision.wake, None);
+            assert_eq!(decision.requeue_at, None);
             assert_eq!(decision.status, status);
             assert_eq!(scene.status(), &status);
         }
@@ -310,10 +314,12 @@ fn r12_every_wait_ends_at_a_stored_time() {
             match decision.verdict.state {
                 // Until the user resumes the run.
                 State::Working if decision.verdict.reason == Reason::Suspended => {}
-                State::Working if decision.hold == Hold::Keep => {
-                    let wake = decision.wake.unwrap_or_else(|| panic!("{name}: no wake"));
-                    let is_record = decision.effects.is_empty() && wake == scene.now;
-                    assert!(wake > scene.now || is_record, "{name}: {wake}");
+                State::Working if decision.finalizer == FinalizerAction::Keep => {
+                    let requeue_at = decision
+                        .requeue_at
+                        .unwrap_or_else(|| panic!("{name}: no wake"));
+                    let is_record = decision.effects.is_empty() && requeue_at == scene.now;
+                    assert!(requeue_at > scene.now || is_record, "{name}: {requeue_at}");
                     assert!(
                         is_deleting || decision.status.deadline_at.is_some(),
                         "{name}: the deadline is not stored"
@@ -353,7 +359,7 @@ fn r18_the_waits_between_attempts_double_up_to_their_limit() {
 
 #[test]
 fn r18_a_wait_can_be_set_and_never_overflows() {
-    use crate::run::conclude::backoff;
+    use crate::run::finish::backoff;
     let backoffs = |initial: u64, max: u64| api::tasks::Backoff {
         initial: Duration::from_secs(initial).into(),
         max: Duration::from_secs(max).into(),
@@ -434,7 +440,7 @@ fn r22_a_missing_secret_is_named_at_once_and_ends_the_wait() {
             .message
             .contains("secret \"token\" not found")
     );
-    assert_eq!(decision.wake, Some(at(600)));
+    assert_eq!(decision.requeue_at, Some(at(600)));
     scene.at(600).pass();
     scene.pass();
     scene.world.jobs.clear();
@@ -466,7 +472,7 @@ fn r23_an_object_in_deletion_is_only_cleared_away() {
                 decision.effects.len(),
                 "{name}: only deletes"
             );
-            if decision.hold != Hold::Keep {
+            if decision.finalizer != FinalizerAction::Keep {
                 assert!(decision.effects.is_empty(), "{name}");
             }
         }

@@ -28,7 +28,10 @@ fn a_run_that_is_held_before_its_start_starts_nothing_and_no_time_counts() {
     assert_eq!(said(&decision), HELD);
     assert_eq!(decision.verdict.message, "suspended before it was started");
     assert!(decision.effects.is_empty());
-    assert_eq!((decision.wake, decision.record_at), (None, None));
+    assert_eq!(
+        (decision.requeue_at, decision.defer_status_until),
+        (None, None)
+    );
     let held = scene.status().clone();
     assert_eq!((&held.deadline_at, held.attempts), (&None, 0));
     // For any length of time, and also without an Agent, which no message mentions.
@@ -39,7 +42,11 @@ fn a_run_that_is_held_before_its_start_starts_nothing_and_no_time_counts() {
     resume(&mut scene, 900_001);
     let decision = scene.pass();
     assert_eq!(decision.verdict.reason, Reason::AgentNotFound);
-    assert_eq!(decision.wake, Some(at(900_601)), "its wait begins now");
+    assert_eq!(
+        decision.requeue_at,
+        Some(at(900_601)),
+        "its wait begins now"
+    );
     scene.world.agent = Some(Arc::new(agent(json!({}))));
     assert_eq!(creates(&scene.pass()).len(), 2);
 }
@@ -72,7 +79,7 @@ fn a_job_that_goes_on_is_suspended_once_and_resumed_once() {
         decision.verdict.message,
         "suspended: Job 'shop-7-v1' runs nothing"
     );
-    assert_eq!((decision.wake, scene.status().disruptions), (None, 0));
+    assert_eq!((decision.requeue_at, scene.status().disruptions), (None, 0));
     assert!(scene.at(400_000).pass().effects.is_empty());
 
     resume(&mut scene, 400_100);
@@ -82,7 +89,11 @@ fn a_job_that_goes_on_is_suspended_once_and_resumed_once() {
         said(&decision),
         (RunPhase::Pending, State::Working, Reason::Progressing)
     );
-    assert_eq!(decision.wake, Some(at(400_700)), "a start as any other");
+    assert_eq!(
+        decision.requeue_at,
+        Some(at(400_700)),
+        "a start as any other"
+    );
     assert!(scene.pass().effects.is_empty());
 
     scene.job().resumed = Some(at(400_101));
@@ -211,7 +222,7 @@ fn a_job_whose_record_waits_or_was_lost_is_held_all_the_same() {
     suspend(&mut scene, 2);
     let decision = scene.pass();
     assert_eq!(said(&decision), HELD);
-    assert_eq!(decision.record_at, None);
+    assert_eq!(decision.defer_status_until, None);
     assert_eq!(suspends(&decision), [("shop-7-v1".to_owned(), true)]);
     assert_eq!(scene.status().job_name.as_deref(), Some("shop-7-v1"));
     assert_eq!(scene.status().attempts, 1);
@@ -308,7 +319,7 @@ fn a_cancel_during_an_attempt_stops_it_after_its_evidence_is_stored() {
         assert_eq!(decision.verdict.reason, Reason::Cancelled, "{name}");
         assert_eq!(decision.verdict.state, State::Working, "{name}");
         assert!(decision.effects.is_empty(), "{name}");
-        assert_eq!(decision.record_at, None, "{name}");
+        assert_eq!(decision.defer_status_until, None, "{name}");
         let result = scene.status().result.clone().unwrap();
         assert_eq!(result.reason.as_deref(), Some("Cancelled"), "{name}");
         assert_eq!(deletes(&scene.pass()), ["shop-7-v1"], "{name}");
@@ -469,7 +480,7 @@ fn a_job_is_resumed_once_its_controller_has_stopped_it_and_the_wait_ends() {
     let decision = scene.at(21).pass();
     assert!(suspends(&decision).is_empty(), "its Pod would go on");
     assert!(decision.verdict.message.contains("'shop-7-v1'"));
-    assert_eq!(decision.wake, Some(at(621)));
+    assert_eq!(decision.requeue_at, Some(at(621)));
     scene.job().resumed = Some(Timestamp::MAX);
     let decision = scene.at(22).pass();
     assert_eq!(suspends(&decision), [("shop-7-v1".to_owned(), false)]);

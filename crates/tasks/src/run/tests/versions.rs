@@ -14,7 +14,7 @@ fn a_newer_version_takes_the_place_of_a_running_one_step_by_step() {
     scene.at(100).supersede();
     let decision = scene.pass();
     assert!(decision.effects.is_empty(), "first only the record");
-    assert_eq!(decision.wake, Some(at(100)));
+    assert_eq!(decision.requeue_at, Some(at(100)));
     let status = scene.status();
     assert_eq!(status.context_version, Some(2));
     assert_eq!((status.attempts, &status.job_name), (0, &None));
@@ -122,7 +122,7 @@ fn an_old_version_that_does_not_stop_ends_the_wait_of_the_new_one() {
     scene.pass();
     scene.pass();
     let decision = scene.at(699).pass();
-    assert_eq!(decision.wake, Some(at(700)));
+    assert_eq!(decision.requeue_at, Some(at(700)));
     let decision = scene.at(700).pass();
     assert_eq!(
         said(&decision),

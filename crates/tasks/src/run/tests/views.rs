@@ -181,7 +181,7 @@ fn what_others_wrote_is_bounded() {
     let Container::Waiting(said) = view.container else {
         panic!("waits")
     };
-    assert_eq!(said.message.chars().count(), api::status::MESSAGE);
+    assert_eq!(said.message.chars().count(), api::status::MAX_MESSAGE_CHARS);
 }
 
 /// The creator of an object writes its owner references.

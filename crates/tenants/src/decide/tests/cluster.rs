@@ -2,7 +2,7 @@
 
 use api::{
     Timestamp,
-    decide::{Effect, Hold, Input, Manifest, NoExternal, ResourceType},
+    decide::{Effect, FinalizerAction, Input, Manifest, NoExternal, ResourceType},
     names,
     tenants::{Tenant, TenantStatus},
 };
@@ -81,7 +81,7 @@ impl Cluster {
             quotas: Vec::new(),
             warnings: Vec::new(),
             foreign_policies: Vec::new(),
-            left_policies: Vec::new(),
+            retained_policies: Vec::new(),
             outside_policies: Vec::new(),
             probes: Vec::new(),
             probing: 0,
@@ -146,7 +146,7 @@ impl Cluster {
             }
             let before = self.tenant.status.clone();
             self.record(&decision);
-            if matches!(decision.hold, Hold::Release { .. }) {
+            if matches!(decision.finalizer, FinalizerAction::Remove { .. }) {
                 self.is_released = true;
                 return decision;
             }
@@ -160,7 +160,7 @@ impl Cluster {
     pub(super) fn record(&mut self, decision: &TenantDecision) {
         let stored = self.tenant.status.clone().unwrap_or_default();
         let generation = self.tenant.metadata.generation.unwrap();
-        self.tenant.status = Some(decision.settled(&stored, generation, self.now));
+        self.tenant.status = Some(decision.next_status(&stored, generation, self.now));
     }
 
     /// Makes all replicas of a workload exist and be ready.
@@ -275,7 +275,7 @@ impl Cluster {
 
     fn apply(&mut self, manifest: &Manifest) {
         let found = self.world.child(manifest).map(|child| child.uid.clone());
-        assert_eq!(found, manifest.over, "{}", manifest.name);
+        assert_eq!(found, manifest.expected_uid, "{}", manifest.name);
         let uid = match found {
             Some(uid) => uid,
             None => self.uid(),

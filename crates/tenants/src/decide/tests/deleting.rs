@@ -1,6 +1,6 @@
 use api::{
     Reason, State,
-    decide::{Hold, LiveRead},
+    decide::{FinalizerAction, LiveRead},
     names,
     tenants::TenantPhase,
 };
@@ -29,7 +29,7 @@ fn r56_a_namespace_is_told_to_go_and_waited_for() {
     let waiting = cluster.settle();
     assert_eq!(waiting.verdict.reason, Reason::Deleting);
     assert!(!cluster.is_released);
-    assert!(waiting.wake.is_some());
+    assert!(waiting.requeue_at.is_some());
     // After its deadline, the message names the blocking resources. The deletion continues.
     let namespace = cluster.world.namespace.as_mut().unwrap();
     namespace.remaining = vec![
@@ -63,7 +63,7 @@ fn r56_the_deadline_of_the_spec_ends_the_wait() {
         cluster.pass(seconds - 1);
         let waiting = cluster.settle();
         assert_eq!(waiting.verdict.reason, Reason::Deleting, "{deadline}");
-        assert_eq!(waiting.wake, Some(end), "{deadline}");
+        assert_eq!(waiting.requeue_at, Some(end), "{deadline}");
         cluster.pass(1);
         let stuck = cluster.settle();
         assert_eq!(stuck.verdict.reason, Reason::DeletionBlocked, "{deadline}");
@@ -167,7 +167,7 @@ fn when_the_definition_goes_every_namespace_stays_as_it_is() {
 #[test]
 fn a_namespace_without_its_label_is_still_taken_away() {
     let mut cluster = Cluster::full();
-    let namespace = crate::build::namespace(crate::build::For::new(
+    let namespace = crate::build::namespace(crate::build::BuildContext::new(
         &cluster.tenant,
         &cluster.world.settings,
     ));
@@ -243,10 +243,17 @@ fn a_tenant_is_let_go_only_after_a_live_read() {
         let decision = cluster.decide_unconfirmed();
         let wanted: Vec<&str> = ["Namespace", "Pod"].into_iter().chain(CHILDREN).collect();
         assert_eq!(reads(&decision), wanted, "{policy}");
-        assert!(matches!(cluster.decide().hold, Hold::Release { .. }));
+        assert!(matches!(
+            cluster.decide().finalizer,
+            FinalizerAction::Remove { .. }
+        ));
         // The namespace existed after all.
         cluster.world.namespace = namespace;
-        assert_eq!(cluster.decide().hold, Hold::Keep, "{policy}");
+        assert_eq!(
+            cluster.decide().finalizer,
+            FinalizerAction::Keep,
+            "{policy}"
+        );
     }
     // Retained objects are marked after all of them were found.
     let mut cluster = Cluster::new(json!({ "deletion": { "policy": "Retain" } }));

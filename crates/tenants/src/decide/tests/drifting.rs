@@ -333,7 +333,7 @@ fn a_policy_of_someone_else_is_said_at_once() {
     for kind in ["NetworkIsolated", "NetworkPoliciesReady"] {
         let condition = cluster.status().progress.condition(kind).unwrap();
         assert_eq!(condition.status, "False", "{kind}");
-        assert_eq!(condition.reason, Reason::ForeignPolicy.name());
+        assert_eq!(condition.reason, Reason::UnmanagedPolicy.name());
         assert!(condition.message.contains("'open-all'"));
     }
 }

@@ -7,7 +7,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
-use crate::build::{For, Settings, children, namespace, secret};
+use crate::build::{BuildContext, Settings, children, namespace, secret};
 
 /// Returns a spec with all fields.
 fn whole() -> Value {
@@ -74,7 +74,7 @@ const SOURCES: &[&str] = &[include_str!("deleting.rs"), include_str!("fields.rs"
 fn made(spec: &Value) -> Value {
     let spec: TenantSpec = serde_json::from_value(spec.clone()).unwrap();
     let settings = Settings::default();
-    let of = For {
+    let of = BuildContext {
         name: "shop",
         uid: "uid",
         spec: &spec,
@@ -194,7 +194,10 @@ fn nobody_tries_what_nobody_asks_for() {
     cluster.settle();
     let known = cluster.status().progress.clone();
     let known = known.condition("NetworkIsolated").unwrap();
-    assert_eq!((&*known.status, &*known.reason), ("Unknown", "ProbesOff"));
+    assert_eq!(
+        (&*known.status, &*known.reason),
+        ("Unknown", "ProbesDisabled")
+    );
 }
 
 #[test]

@@ -214,7 +214,7 @@ fn what_starts_is_not_blocked() {
     let decision = cluster.settle();
     assert_eq!(decision.phase, TenantPhase::Provisioning);
     let soon = cluster.now + std::time::Duration::from_secs(1);
-    assert_eq!(decision.wake, Some(soon), "nobody else wakes us");
+    assert_eq!(decision.requeue_at, Some(soon), "nobody else wakes us");
     cluster.pass(2);
     // The server waits for its Redis, which is starting.
     assert_eq!(cluster.settle().phase, TenantPhase::Provisioning);
@@ -226,7 +226,7 @@ fn what_starts_is_not_blocked() {
 fn nobody_says_why_but_it_takes_too_long() {
     let mut cluster = Cluster::full();
     let decision = cluster.settle();
-    assert!(decision.wake.is_some());
+    assert!(decision.requeue_at.is_some());
     cluster.pass(119);
     assert_eq!(cluster.settle().phase, TenantPhase::Provisioning);
     cluster.pass(2);

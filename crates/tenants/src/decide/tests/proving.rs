@@ -1,6 +1,6 @@
 use api::{
     Reason,
-    decide::{Class, Effect, Fault, Input, ResourceType},
+    decide::{Effect, ErrorClass, Input, ReconcileError, ResourceType},
     tenants::{TenantPhase, condition},
 };
 use serde_json::json;
@@ -112,12 +112,15 @@ fn what_is_refused_and_what_passes_proves_it() {
             "+ tcp 10.0.0.5:6379",
             is("False", Reason::PolicyNotEnforced),
         ),
-        ("+ dns", is("False", Reason::PathBlocked)),
+        ("+ dns", is("False", Reason::DNSUnreachable)),
     ] {
         let mut cluster = running(&json!({}));
         let first = cluster.decide();
         cluster.record(&first);
-        assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofPending));
+        assert_eq!(
+            isolated(&cluster),
+            is("Unknown", Reason::IsolationCheckPending)
+        );
         let plans = made(&mut cluster, &first);
         assert_eq!(plans.len(), 2);
         assert_eq!(
@@ -165,12 +168,15 @@ fn a_pod_that_tells_nothing_proves_nothing() {
     pod.words = None;
     pod.unschedulable = Some("0/1 nodes are available".to_owned());
     let waiting = cluster.decide();
-    assert!(waiting.wake.is_some());
+    assert!(waiting.requeue_at.is_some());
     assert!(waiting.status.isolation.is_none());
     cluster.pass(121);
     let end = cluster.decide();
     cluster.record(&end);
-    assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofFailed));
+    assert_eq!(
+        isolated(&cluster),
+        is("Unknown", Reason::IsolationCheckFailed)
+    );
     let known = cluster.status().progress.clone();
     let said = &known
         .condition(condition::NETWORK_ISOLATED)
@@ -189,10 +195,10 @@ fn a_pod_that_tells_nothing_proves_nothing() {
 fn pods_that_are_refused_prove_nothing_and_stop_nothing() {
     let mut cluster = running(&json!({}));
     let first = cluster.decide();
-    let is_aside = |effect: &Effect<_>| matches!(effect, Effect::Ensure(one) if one.aside);
-    assert!(first.effects.iter().all(is_aside));
-    let fault = Fault::new(
-        Class::Denied,
+    let is_optional = |effect: &Effect<_>| matches!(effect, Effect::Ensure(one) if one.optional);
+    assert!(first.effects.iter().all(is_optional));
+    let fault = ReconcileError::new(
+        ErrorClass::Denied,
         Reason::QuotaExceeded,
         "exceeded quota: tenant-probes",
     );
@@ -206,7 +212,10 @@ fn pods_that_are_refused_prove_nothing_and_stop_nothing() {
     assert_eq!(effects_of(&refused), Vec::<String>::new());
     assert_eq!(refused.phase, TenantPhase::Running);
     cluster.record(&refused);
-    assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofFailed));
+    assert_eq!(
+        isolated(&cluster),
+        is("Unknown", Reason::IsolationCheckFailed)
+    );
     let status = cluster.status().clone();
     // isolated/create-pods:#1=403x2
     let fact = status.progress.condition(condition::NETWORK_ISOLATED);
@@ -229,7 +238,10 @@ fn what_is_refused_where_everything_is_refused_proves_nothing() {
     let decision = cluster.decide();
     assert_eq!(effects_of(&decision), Vec::<String>::new());
     cluster.record(&decision);
-    assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofFailed));
+    assert_eq!(
+        isolated(&cluster),
+        is("Unknown", Reason::IsolationCheckFailed)
+    );
     let policy = |labels: serde_json::Value, types: &[&str]| json!({ "spec": { "podSelector": { "matchLabels": labels }, "policyTypes": types } });
     assert!(is_bounded_by(&policy(json!({}), &["Egress"])));
     assert!(is_bounded_by(&policy(
@@ -308,7 +320,10 @@ fn a_proof_holds_for_a_day_and_for_these_policies() {
     policy.unwrap().1.generation += 2;
     let changed = cluster.decide();
     cluster.record(&changed);
-    assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofPending));
+    assert_eq!(
+        isolated(&cluster),
+        is("Unknown", Reason::IsolationCheckPending)
+    );
     assert_eq!(effects_of(&changed).len(), 2);
 
     // With an unmanaged policy, no check helps.
@@ -316,13 +331,16 @@ fn a_proof_holds_for_a_day_and_for_these_policies() {
     cluster.world.foreign_policies = vec!["by-hand".to_owned()];
     let opened = cluster.decide();
     cluster.record(&opened);
-    assert_eq!(isolated(&cluster), is("False", Reason::ForeignPolicy));
+    assert_eq!(isolated(&cluster), is("False", Reason::UnmanagedPolicy));
 
     // The policy was deleted. A result from before the policy existed is invalid now.
     cluster.world.foreign_policies.clear();
     let again = cluster.decide();
     cluster.record(&again);
-    assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofPending));
+    assert_eq!(
+        isolated(&cluster),
+        is("Unknown", Reason::IsolationCheckPending)
+    );
     assert_eq!(effects_of(&again).len(), 2, "it is tried again");
     let status = cluster.tenant.status.as_ref().unwrap();
     let said = status.progress.condition("NetworkIsolated").unwrap();
@@ -341,10 +359,13 @@ fn a_policy_that_an_earlier_tenant_left_is_not_overlooked() {
         .unwrap();
     left.name = "rule-of-old".to_owned();
     left.is_deleting = true;
-    cluster.world.left_policies.push(left);
+    cluster.world.retained_policies.push(left);
     let held = cluster.decide();
     cluster.record(&held);
-    assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofPending));
+    assert_eq!(
+        isolated(&cluster),
+        is("Unknown", Reason::IsolationCheckPending)
+    );
     let status = cluster.tenant.status.as_ref().unwrap();
     let said = status.progress.condition("NetworkPoliciesReady").unwrap();
     assert_eq!(
@@ -374,11 +395,18 @@ fn a_proof_that_cannot_be_renewed_ends() {
     let end = last
         .saturating_add(std::time::Duration::from_secs(48 * 3600))
         .unwrap();
-    assert_eq!(later.wake, Some(end), "somebody looks when they are over");
+    assert_eq!(
+        later.requeue_at,
+        Some(end),
+        "somebody looks when they are over"
+    );
     cluster.pass(23 * 3600);
     let over = cluster.decide();
     cluster.record(&over);
-    assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofPending));
+    assert_eq!(
+        isolated(&cluster),
+        is("Unknown", Reason::IsolationCheckPending)
+    );
 }
 
 #[test]
@@ -386,8 +414,9 @@ fn a_proof_of_one_side_says_so() {
     let cluster = proven();
     let status = cluster.tenant.status.as_ref().unwrap();
     let mut isolation = status.isolation.clone().unwrap();
-    let said =
-        |isolation: &api::tenants::Isolated| super::super::isolation::concluded(isolation).message;
+    let said = |isolation: &api::tenants::Isolated| {
+        super::super::isolation::condition_from(isolation).message
+    };
     assert!(
         !said(&isolation).contains("could be tried"),
         "{}",
@@ -432,7 +461,7 @@ fn nothing_to_try_is_not_isolated() {
     let mut cluster = Cluster::new(json!({ "deletion": { "policy": "Delete" } }));
     let end = cluster.settle();
     assert_eq!(isolated(&cluster), is("Unknown", Reason::NothingToProbe));
-    assert!(end.wake.is_some(), "another Tenant may come");
+    assert!(end.requeue_at.is_some(), "another Tenant may come");
 }
 
 #[test]
@@ -446,7 +475,7 @@ fn five_at_a_time_try() {
     cluster.world.probing = 5;
     let waiting = cluster.decide();
     assert_eq!(effects_of(&waiting), Vec::<String>::new());
-    assert!(waiting.wake.is_some());
+    assert!(waiting.requeue_at.is_some());
     cluster.record(&waiting);
     let isolated = cluster.status().progress.condition("NetworkIsolated");
     let words = &isolated.unwrap().message;
@@ -504,7 +533,10 @@ fn a_proof_of_a_clock_that_is_ahead_is_none() {
     let decision = cluster.decide();
     assert_eq!(effects_of(&decision).len(), 2, "it is tried again");
     cluster.record(&decision);
-    assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofPending));
+    assert_eq!(
+        isolated(&cluster),
+        is("Unknown", Reason::IsolationCheckPending)
+    );
 
     // The same is true for the time of a retry.
     let mut cluster = running(&json!({}));
@@ -530,7 +562,10 @@ fn a_pod_that_tells_nothing_is_no_proof() {
     cluster.pass(121);
     let end = cluster.decide();
     cluster.record(&end);
-    assert_eq!(isolated(&cluster), is("Unknown", Reason::ProofFailed));
+    assert_eq!(
+        isolated(&cluster),
+        is("Unknown", Reason::IsolationCheckFailed)
+    );
     let isolation = cluster.status().isolation.clone().unwrap();
     assert_eq!(isolation.last_proved_at, proved, "it was not proven then");
     cluster.world.probes.clear();

@@ -69,7 +69,7 @@ fn play(salt: u64) -> Vec<Seen> {
                 "apiVersion": "batch/v1",
                 "metadata": {
                     "namespace": namespace,
-                    "annotations": { "orchestrator.io/intent": format!("{salt:x}") },
+                    "annotations": { "orchestrator.io/spec-hash": format!("{salt:x}") },
                     "labels": { "orchestrator.io/uid": run },
                     "ownerReferences": [{ "name": "a", "uid": run }],
                 },

@@ -40,7 +40,7 @@ pub(super) fn bases() -> Vec<(&'static str, &'static str, Value)> {
                 AGENT,
                 &[
                     ("timeout", json!("30m")),
-                    ("keepChildren", keep.clone()),
+                    ("childTTL", keep.clone()),
                     (
                         "retry",
                         json!({"maxAttempts": 2, "backoff": {"initial": "10s", "max": "1m"}}),
@@ -59,7 +59,7 @@ pub(super) fn bases() -> Vec<(&'static str, &'static str, Value)> {
                     ("model", json!("large")),
                     ("instructions", files.clone()),
                     ("credentialsSecretRef", json!({"name": "git-key"})),
-                    ("keepChildren", keep),
+                    ("childTTL", keep),
                     (
                         "output",
                         json!({"branch": "docs/api", "path": "docs/", "commitMessage": "docs: api"}),

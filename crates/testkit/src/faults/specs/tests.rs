@@ -133,8 +133,8 @@ fn a_change_is_made_where_its_name_says() {
             Expect::Maybe,
         ),
         (
-            "TaskRun/waits:keepChildren.failed=sample-1s",
-            "/keepChildren/failed",
+            "TaskRun/waits:childTTL.failed=sample-1s",
+            "/childTTL/failed",
             Some(json!("1s")),
             Expect::Maybe,
         ),

@@ -36,20 +36,20 @@ pub(super) fn find(site: Site<'_>) -> Finding {
     let reason = known.and_then(|known| Reason::from_name(&known.reason));
     match reason {
         Some(Reason::Isolated) => proven(site),
-        Some(reason @ (Reason::PolicyNotEnforced | Reason::PathBlocked)) => {
+        Some(reason @ (Reason::PolicyNotEnforced | Reason::DNSUnreachable)) => {
             connection(site, reason)
         }
-        Some(Reason::ProofFailed) => failed(site),
-        Some(Reason::ForeignPolicy) => foreign_said(site),
+        Some(Reason::IsolationCheckFailed) => failed(site),
+        Some(Reason::UnmanagedPolicy) => foreign_said(site),
         Some(Reason::NothingToProbe) => untried(
             site,
             Reason::NothingToProbe,
             "has nothing that could be tried: neither it nor another Tenant has a server or a Redis that must not be reached",
             "Nothing: it is tried within ten minutes after there is something to try. Until then its policies are there, but nobody has seen them refuse anything.",
         ),
-        Some(Reason::ProbesOff) => untried(
+        Some(Reason::ProbesDisabled) => untried(
             site,
-            Reason::ProbesOff,
+            Reason::ProbesDisabled,
             "has 'isolation.probe: false': its policies are there, and nobody tries whether they are enforced",
             "Set 'isolation.probe' to true to have the isolation proven, unless that is what you want.",
         ),
@@ -153,7 +153,7 @@ fn foreign(site: Site<'_>) -> Option<Finding> {
     let link = Link::new(
         object.clone(),
         Health::Wrong,
-        Reason::ForeignPolicy,
+        Reason::UnmanagedPolicy,
         format!(
             "is not the Tenant's, and policies add up: it may open what the others close{more}"
         ),
@@ -164,7 +164,7 @@ fn foreign(site: Site<'_>) -> Option<Finding> {
         first.run_uid.as_deref().unwrap_or("none"),
         first.created.as_ref(),
     );
-    let says_so = said(site) == Some(Reason::ForeignPolicy);
+    let says_so = said(site) == Some(Reason::UnmanagedPolicy);
     let mut finding = not_isolated(format!(
         "Look what NetworkPolicy '{}' is for. Delete it, or say the same in 'networkPolicy' of Tenant '{}' and delete it then; it is tried again by itself.",
         first.name,
@@ -206,11 +206,11 @@ fn foreign_said(site: Site<'_>) -> Finding {
     let link = Link::new(
         object.clone(),
         Health::Wrong,
-        Reason::ForeignPolicy,
+        Reason::UnmanagedPolicy,
         "is not the Tenant's, and policies add up: it may open what the others close",
     )
     .seen(
-        "condition NetworkIsolated=False (ForeignPolicy)",
+        "condition NetworkIsolated=False (UnmanagedPolicy)",
         message,
         known.map(|known| &known.last_transition_time),
     );
@@ -301,7 +301,7 @@ fn connection(site: Site<'_>, reason: Reason) -> Finding {
         "It is tried again by itself every 10 minutes, and after each change of 'networkPolicy'.";
     let advice = if is_open {
         "The policies are there and are not enforced: check whether the cluster's network plugin enforces NetworkPolicies at all, and whether its Pods run on every node. Until then treat the Tenant as open."
-    } else if reason == Reason::PathBlocked {
+    } else if reason == Reason::DNSUnreachable {
         "Names are not resolved, though the policies allow it: check the cluster's DNS, and that it is in the namespace that 'tenants.dnsNamespace' of the operator's configuration names."
     } else {
         "The policies allow this connection, and it does not come about: the network plugin has not taken over the policies as they are now, or other policies (of the cluster, of its plugin) refuse it."
@@ -320,7 +320,7 @@ fn connection(site: Site<'_>, reason: Reason) -> Finding {
             .seen("metadata.creationTimestamp", "", deny.created.as_ref()),
         );
     }
-    let purpose = if reason == Reason::PathBlocked {
+    let purpose = if reason == Reason::DNSUnreachable {
         "does the cluster's DNS run?"
     } else {
         "does the network plugin run on every node?"
@@ -380,7 +380,7 @@ fn failed(site: Site<'_>) -> Finding {
     let link = Link::new(
         object,
         Health::Wrong,
-        Reason::ProofFailed,
+        Reason::IsolationCheckFailed,
         format!("was to try the connections, and told nothing: {words}"),
     )
     .since(known.map(|known| &known.last_transition_time))
@@ -424,7 +424,7 @@ fn unmade(
         let link = Link::new(
             object.clone(),
             Health::Wrong,
-            Reason::ProofFailed,
+            Reason::IsolationCheckFailed,
             "bounds the Pods that try from outside: that they are refused would prove nothing",
         )
         .seen("status.isolation.message", message, at);
@@ -452,7 +452,7 @@ fn unmade(
             name: name.to_owned(),
         },
         Health::Wrong,
-        Reason::ProofFailed,
+        Reason::IsolationCheckFailed,
         "was to try the connections, and cannot be made",
     )
     .seen("status.isolation.message", message, at);
@@ -536,7 +536,7 @@ fn pending(site: Site<'_>) -> Finding {
         Some(pod) => Link::new(
             pod.object(),
             Health::Waiting,
-            Reason::ProofPending,
+            Reason::IsolationCheckPending,
             "tries the connections; it has a minute and a half for it",
         )
         .since(pod.meta.created.as_ref())
@@ -544,7 +544,7 @@ fn pending(site: Site<'_>) -> Finding {
         None => Link::new(
             site.object(),
             Health::Waiting,
-            Reason::ProofPending,
+            Reason::IsolationCheckPending,
             "is ready; the connections are tried when it is its turn (5 Tenants at a time)",
         )
         .since(since)

@@ -206,7 +206,7 @@ fn has_proven(pod: &Seen) -> bool {
     let status = &pod.object["status"];
     let end = &status["containerStatuses"][0]["state"]["terminated"];
     let told = end["message"].as_str().unwrap_or_default().lines();
-    let plan = pod.object["metadata"]["annotations"]["orchestrator.io/plan"].as_str();
+    let plan = pod.object["metadata"]["annotations"]["orchestrator.io/probe-plan"].as_str();
     let plan: Vec<&str> = plan.unwrap_or_default().lines().collect();
     let told: Vec<&str> = told.collect();
     let is_as_planned = |(wanted, found): (&&str, &&str)| {

@@ -515,7 +515,7 @@ fn isolation_needs_pods_that_told() {
             "metadata": {
                 "namespace": namespace,
                 "labels": { names::UID: UID, "orchestrator.io/component": "probe" },
-                "annotations": { "orchestrator.io/plan": "+ dns x\n- tcp y" },
+                "annotations": { "orchestrator.io/probe-plan": "+ dns x\n- tcp y" },
             },
             "status": { "phase": "Succeeded", "containerStatuses": [
                 { "state": { "terminated": { "message": told } } },

@@ -1,6 +1,6 @@
 //! Deletion at each step, and cleanup of the children after the end.
 
-use api::{names, tasks::KeepChildren};
+use api::{names, tasks::ChildTtl};
 
 use super::*;
 
@@ -37,8 +37,8 @@ fn a_deletion_at_each_step_stops_what_runs_and_then_lets_go() {
         assert!(creates(&decision).is_empty(), "{name}");
         if had_job {
             assert_eq!(deletes(&decision), [JOB], "{name}");
-            assert_eq!(decision.hold, Hold::Keep, "{name}");
-            assert_eq!(decision.wake, Some(at(4600)), "{name}");
+            assert_eq!(decision.finalizer, FinalizerAction::Keep, "{name}");
+            assert_eq!(decision.requeue_at, Some(at(4600)), "{name}");
             let decision = scene.at(4001).pass();
             assert!(decision.effects.is_empty(), "{name}: once");
             // The deletion cannot hang silently.
@@ -98,7 +98,7 @@ type Case = (
 );
 
 fn keep(scene: &mut Scene, succeeded: u64, failed: u64) {
-    scene.run.spec.keep_children = Some(KeepChildren {
+    scene.run.spec.child_ttl = Some(ChildTtl {
         succeeded: Some(Duration::from_secs(succeeded).into()),
         failed: Some(Duration::from_secs(failed).into()),
     });
@@ -159,14 +159,14 @@ fn children_go_when_the_run_or_the_configuration_says() {
         let Some((second, names)) = expected else {
             let decision = scene.at(900_000).pass();
             assert!(
-                decision.effects.is_empty() && decision.wake.is_none(),
+                decision.effects.is_empty() && decision.requeue_at.is_none(),
                 "{name}"
             );
             continue;
         };
         let decision = scene.at(second - 1).pass();
         assert!(decision.effects.is_empty(), "{name}");
-        assert_eq!(decision.wake, Some(at(*second)), "{name}");
+        assert_eq!(decision.requeue_at, Some(at(*second)), "{name}");
         let decision = scene.at(*second).pass();
         assert_eq!(deletes(&decision), *names, "{name}");
         scene.around.world.jobs.clear();
@@ -215,7 +215,7 @@ fn a_finished_run_goes_itself_when_the_configuration_says() {
     let mut scene = over(true);
     scene.around.world.defaults.delete_finished_runs_after = Some(Duration::from_secs(3600));
     scene.around.world.defaults.cleanup.enabled = false;
-    assert_eq!(scene.at(3660).pass().wake, Some(at(3661)));
+    assert_eq!(scene.at(3660).pass().requeue_at, Some(at(3661)));
     let decision = scene.at(3661).pass();
     assert_eq!(deletes(&decision), ["shop"]);
     assert!(scene.is_gone);

@@ -108,7 +108,7 @@ fn a_job_that_ended_with_a_deleted_pod_is_made_again_with_the_same_intent() {
         let Effect::Ensure(manifest) = &decision.effects[0] else {
             panic!("{decision:?}")
         };
-        assert_eq!(manifest.irreversible, intent, "{name}");
+        assert_eq!(manifest.requires_intent, intent, "{name}");
         assert_eq!(
             (scene.status().disruptions, scene.status().attempts),
             (1, 1),

@@ -159,7 +159,7 @@ fn containers(rng: &mut Rng, pod: &mut PodView) {
     }
 }
 
-fn answer(rng: &mut Rng, asked: &Question, now: Timestamp) -> Answer {
+fn answer(rng: &mut Rng, asked: &LsRemoteRequest, now: Timestamp) -> LsRemoteResponse {
     let heads = if rng.one_in(3) {
         Err((any_reason(rng), text(rng)))
     } else {
@@ -170,7 +170,7 @@ fn answer(rng: &mut Rng, asked: &Question, now: Timestamp) -> Answer {
             .map(|branch| (branch.clone(), head(rng)))
             .collect())
     };
-    Answer {
+    LsRemoteResponse {
         heads,
         since: rng.time(),
         is_fresh: !rng.one_in(3),
@@ -179,21 +179,21 @@ fn answer(rng: &mut Rng, asked: &Question, now: Timestamp) -> Answer {
 }
 
 /// Returns any scene, and sometimes the fault that an effect ended with.
-pub(super) fn anything(seed: u64) -> (Scene, Option<Fault>) {
+pub(super) fn anything(seed: u64) -> (Scene, Option<ReconcileError>) {
     let mut rng = Rng::new(seed ^ 0xd0c5);
     let run = rng.pick(runs()).clone();
     about(seed, &mut rng, run)
 }
 
 /// Returns any scene around this run.
-pub(super) fn about(seed: u64, rng: &mut Rng, mut run: DocsRun) -> (Scene, Option<Fault>) {
+pub(super) fn about(seed: u64, rng: &mut Rng, mut run: DocsRun) -> (Scene, Option<ReconcileError>) {
     let (around, fault) = generator::anything(seed);
     run.metadata.deletion_timestamp = around.run.metadata.deletion_timestamp.clone();
     run.metadata.creation_timestamp = around.run.metadata.creation_timestamp.clone();
     run.metadata.annotations = around.run.metadata.annotations.clone();
     run.spec.suspend = around.run.spec.suspend;
     run.spec.cancel = around.run.spec.cancel;
-    run.spec.keep_children = around.run.spec.keep_children;
+    run.spec.child_ttl = around.run.spec.child_ttl;
     let course = around.run.status.clone();
     run.status = course.map(|course| status(rng, &run, course));
     let mut scene = Scene {
@@ -204,7 +204,7 @@ pub(super) fn about(seed: u64, rng: &mut Rng, mut run: DocsRun) -> (Scene, Optio
             heads: BTreeMap::new(),
             refusal: None,
         },
-        desk: None,
+        worker: None,
         records: 0,
         is_gone: false,
     };
@@ -232,7 +232,7 @@ pub(super) fn about(seed: u64, rng: &mut Rng, mut run: DocsRun) -> (Scene, Optio
     }
     if let Some(asked) = question(&scene.run) {
         let answered = rng.maybe(|rng| answer(rng, &asked, scene.now()));
-        scene.desk = Some((asked, answered));
+        scene.worker = Some((asked, answered));
     }
     (scene, fault)
 }

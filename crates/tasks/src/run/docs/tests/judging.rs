@@ -78,7 +78,7 @@ const CASES: &[Case] = &[
             scene.clone_container(kubelets(137, "OOMKilled", ""));
             scene.around.fail();
         },
-        reason: Reason::StepOOM,
+        reason: Reason::OOMKilled,
         parts: &["'clone'", "memory"],
         is_in_doubt: false,
     },
@@ -115,7 +115,7 @@ const CASES: &[Case] = &[
     Case {
         name: "the agent fails and claims a reason",
         end: |scene| {
-            scene.agent_container(ended(3, 50, &said_no(git::Reason::PushRefused)));
+            scene.agent_container(ended(3, 50, &said_no(git::Reason::PushRejected)));
             scene.around.fail();
         },
         reason: Reason::NonZeroExit,
@@ -128,7 +128,7 @@ const CASES: &[Case] = &[
             scene.agent_container(kubelets(137, "OOMKilled", ""));
             scene.around.fail();
         },
-        reason: Reason::StepOOM,
+        reason: Reason::OOMKilled,
         parts: &["256Mi"],
         is_in_doubt: false,
     },
@@ -154,8 +154,8 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "publish says why",
-        end: |scene| scene.publish_ends(1, &said_no(git::Reason::PushRefused)),
-        reason: Reason::PushRefused,
+        end: |scene| scene.publish_ends(1, &said_no(git::Reason::PushRejected)),
+        reason: Reason::PushRejected,
         parts: &["what Git said"],
         is_in_doubt: false,
     },
@@ -181,7 +181,7 @@ const CASES: &[Case] = &[
                 .publish_container(kubelets(137, "OOMKilled", ""), "");
             scene.around.fail();
         },
-        reason: Reason::StepOOM,
+        reason: Reason::OOMKilled,
         parts: &["'publish'"],
         is_in_doubt: true,
     },
@@ -213,7 +213,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "publish succeeds with the report of a failure",
-        end: |scene| scene.publish_ends(0, &said_no(git::Reason::PushRefused)),
+        end: |scene| scene.publish_ends(0, &said_no(git::Reason::PushRejected)),
         reason: Reason::PublishFailed,
         parts: &["exit code 0 without a report"],
         is_in_doubt: true,
@@ -290,7 +290,7 @@ const CONTRADICTED: &[Case] = &[
     Case {
         name: "a process of the agent was killed for memory, and the agent returned 0",
         end: |scene| contradicted(scene, Step::Agent, "OOMKilled"),
-        reason: Reason::StepOOM,
+        reason: Reason::OOMKilled,
         parts: &[
             "the agent ended with exit code 0, but a process of it used more memory than its limit of",
         ],
@@ -299,7 +299,7 @@ const CONTRADICTED: &[Case] = &[
     Case {
         name: "a process of clone was killed for memory, and clone returned 0",
         end: |scene| contradicted(scene, Step::Clone, "OOMKilled"),
-        reason: Reason::StepOOM,
+        reason: Reason::OOMKilled,
         parts: &[
             "the container 'clone' ended with exit code 0",
             "more memory than its limit",
@@ -319,7 +319,7 @@ const CONTRADICTED: &[Case] = &[
             scene.publish_container(kubelets(0, "OOMKilled", &pushed().write()), "{}");
             scene.job_ends(0);
         },
-        reason: Reason::StepOOM,
+        reason: Reason::OOMKilled,
         parts: &[
             "the container 'publish' ended with exit code 0",
             "more memory than its limit",
@@ -522,7 +522,7 @@ fn only_what_another_attempt_may_change_is_repeated() {
         if decision.is_end() {
             return None;
         }
-        assert_eq!(decision.wake, Some(at(71)), "the Agent's backoff");
+        assert_eq!(decision.requeue_at, Some(at(71)), "the Agent's backoff");
         assert_settled(&scene);
         scene.at(71);
         let decision = scene.pass();
@@ -531,7 +531,7 @@ fn only_what_another_attempt_may_change_is_repeated() {
             panic!("{decision:?}")
         };
         let wanted = api::tasks::push_intent(scene.status());
-        assert_eq!(manifest.irreversible, wanted, "each Job is announced");
+        assert_eq!(manifest.requires_intent, wanted, "each Job is announced");
         Some(scene.status().attempts)
     };
     assert_eq!(
@@ -543,14 +543,14 @@ fn only_what_another_attempt_may_change_is_repeated() {
     );
     for (reason, is_repeated) in [
         (git::Reason::RepositoryUnreachable, true),
-        (git::Reason::CredentialsRefused, true),
+        (git::Reason::AuthenticationFailed, true),
         (git::Reason::CloneFailed, true),
         (git::Reason::PublishFailed, true),
         (git::Reason::OutputTooLarge, false),
         (git::Reason::PathNotFound, false),
         (git::Reason::RepositoryTooLarge, false),
-        (git::Reason::AddressRefused, false),
-        (git::Reason::PushRefused, false),
+        (git::Reason::AddressNotAllowed, false),
+        (git::Reason::PushRejected, false),
         (git::Reason::BranchMoved, false),
     ] {
         let again = repeated(&|scene| scene.publish_ends(1, &said_no(reason)));

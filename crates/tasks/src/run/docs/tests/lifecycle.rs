@@ -17,12 +17,12 @@ fn the_first_look_asks_and_records_nothing_for_a_while() {
     );
     assert_has(&decision, &["asking", URL]);
     assert!(decision.effects.is_empty());
-    assert_eq!(decision.record_at, Some(at(10)));
-    assert_eq!(decision.wake, Some(at(10)));
+    assert_eq!(decision.defer_status_until, Some(at(10)));
+    assert_eq!(decision.requeue_at, Some(at(10)));
     assert_eq!((scene.run.status.clone(), scene.records), (None, 0));
     assert_eq!(
-        scene.desk.clone().unwrap().0,
-        Question {
+        scene.worker.clone().unwrap().0,
+        LsRemoteRequest {
             branches: vec!["main".to_owned(), BRANCH.to_owned()],
             purpose: Purpose::Resolve,
         }
@@ -31,7 +31,7 @@ fn the_first_look_asks_and_records_nothing_for_a_while() {
     let decision = scene.at(10).pass();
     assert_eq!(scene.records, 1);
     assert_eq!(scene.status().deadline_at, Some(Time(at(610))));
-    assert!(decision.wake > Some(at(10)) && decision.wake <= Some(at(40)));
+    assert!(decision.requeue_at > Some(at(10)) && decision.requeue_at <= Some(at(40)));
     assert_eq!(scene.status().base_commit, None);
     assert!(!scene.status().progress.is_true(own::JOB_CREATED));
     assert_settled(&scene);
@@ -51,7 +51,10 @@ fn what_is_pushed_is_recorded_before_anything_is_made() {
     );
     assert_has(&decision, &["'main'", BASE]);
     assert!(decision.effects.is_empty(), "only a record");
-    assert_eq!((decision.wake, decision.record_at), (Some(at(2)), None));
+    assert_eq!(
+        (decision.requeue_at, decision.defer_status_until),
+        (Some(at(2)), None)
+    );
     let status = scene.status().clone();
     assert_eq!(status.base_commit.as_deref(), Some(BASE));
     assert_eq!(status.branch.as_deref(), Some(BRANCH));
@@ -68,7 +71,7 @@ fn what_is_pushed_is_recorded_before_anything_is_made() {
         .effects
         .iter()
         .map(|effect| match effect {
-            Effect::Ensure(manifest) => manifest.irreversible.clone(),
+            Effect::Ensure(manifest) => manifest.requires_intent.clone(),
             Effect::Apply(_)
             | Effect::Delete(_)
             | Effect::Patch { .. }
@@ -80,7 +83,7 @@ fn what_is_pushed_is_recorded_before_anything_is_made() {
         intents[1].as_deref(),
         Some(format!("push {BASE} to '{BRANCH}' at {HEAD}").as_str())
     );
-    assert_eq!(decision.record_at, None);
+    assert_eq!(decision.defer_status_until, None);
     assert_eq!(scene.status().attempts, 1);
     assert_eq!(scene.status().deadline_at, Some(Time(at(602))));
     assert_eq!(question(&scene.run), None, "nothing more is asked");
@@ -162,7 +165,7 @@ fn the_ordinary_way_is_seven_records_and_two_creations() {
         (RunPhase::Running, State::Working, Reason::Verifying),
     );
     assert!(decision.effects.is_empty());
-    assert_eq!(decision.wake, Some(at(61)));
+    assert_eq!(decision.requeue_at, Some(at(61)));
     let status = scene.status().clone();
     assert_eq!(status.commit.as_deref(), Some(PUSHED));
     let files = status.changed_files.clone().unwrap();
@@ -176,7 +179,7 @@ fn the_ordinary_way_is_seven_records_and_two_creations() {
     step(&mut scene, 6);
     assert_eq!(
         question(&scene.run),
-        Some(Question {
+        Some(LsRemoteRequest {
             branches: vec![BRANCH.to_owned()],
             purpose: Purpose::Verify(PUSHED.to_owned()),
         })
@@ -252,7 +255,7 @@ fn only_half_of_the_children_were_made() {
 
 #[test]
 fn what_fails_for_good_ends_the_run() {
-    let fault = Fault::new(api::decide::Class::Failed, Reason::InvalidChild, "no");
+    let fault = ReconcileError::new(api::decide::ErrorClass::Failed, Reason::InvalidChild, "no");
     for scene in [Scene::plain(), Scene::resolved(json!({}), json!({}))] {
         let decision = scene.decide_with(Some(&fault));
         assert_said(&decision, failed(Reason::InvalidChild));

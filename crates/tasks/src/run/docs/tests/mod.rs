@@ -20,14 +20,16 @@ use std::{collections::BTreeMap, time::Duration};
 
 use api::{
     Reason, State, Status, Timestamp,
-    decide::{Effect, Fault, Hold, Input},
+    decide::{Effect, FinalizerAction, Input, ReconcileError},
     tasks::{Agent, DocsRun, DocsRunSpec, DocsRunStatus, RunPhase},
 };
 use git::{Commit, Files, Report};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use super::{Answer, DocsDecision, DocsWorld, Purpose, Question, Settings, decide, question};
+use super::{
+    DocsDecision, DocsWorld, LsRemoteRequest, LsRemoteResponse, Purpose, Settings, decide, question,
+};
 use crate::{
     run::tests::{
         CANARY, Scene as Around, agent, at, creates, deletes, ended, merge, released, run as task,
@@ -112,7 +114,7 @@ struct Scene {
     settings: Settings,
     server: Server,
     /// The enqueued query and its response, as the operator's worker keeps them.
-    desk: Option<(Question, Option<Answer>)>,
+    worker: Option<(LsRemoteRequest, Option<LsRemoteResponse>)>,
     /// Number of status writes.
     records: u32,
     is_gone: bool,
@@ -132,7 +134,7 @@ impl Scene {
                     .into(),
                 refusal: None,
             },
-            desk: None,
+            worker: None,
             records: 0,
             is_gone: false,
         }
@@ -240,13 +242,13 @@ impl Scene {
 
     /// Drops the operator's memory of queries.
     fn restart(&mut self) {
-        self.desk = None;
+        self.worker = None;
     }
 
     /// Lets the server respond to the enqueued query.
     fn reply(&mut self) {
         let now = self.now();
-        let (question, answer) = self.desk.as_mut().expect("nothing was asked");
+        let (question, answer) = self.worker.as_mut().expect("nothing was asked");
         let heads = match &self.server.refusal {
             Some(refusal) => Err(refusal.clone()),
             None => Ok(question
@@ -256,7 +258,7 @@ impl Scene {
                 .collect()),
         };
         let since = answer.as_ref().map_or(now, |first| first.since);
-        *answer = Some(Answer {
+        *answer = Some(LsRemoteResponse {
             heads,
             since,
             is_fresh: true,
@@ -271,13 +273,13 @@ impl Scene {
     /// Observes like the operator: a response counts only for the query that it belongs to.
     fn world(&self) -> DocsWorld {
         let asked = question(&self.run);
-        let answer = match (&asked, &self.desk) {
+        let answer = match (&asked, &self.worker) {
             (Some(asked), Some((known, answer))) if known == asked => answer.clone().map(|old| {
                 // The query is repeated when the response has expired. The old response stays until
                 // there is a new one.
                 let later = crate::time::after(self.now(), Duration::from_secs(40));
                 let is_due = self.now() >= old.next_at;
-                Answer {
+                LsRemoteResponse {
                     next_at: if is_due { later } else { old.next_at },
                     is_fresh: !is_due,
                     ..old
@@ -296,7 +298,7 @@ impl Scene {
         self.decide_with(None)
     }
 
-    fn decide_with(&self, fault: Option<&Fault>) -> DocsDecision {
+    fn decide_with(&self, fault: Option<&ReconcileError>) -> DocsDecision {
         decide(&Input {
             object: &self.run,
             world: &self.world(),
@@ -320,8 +322,8 @@ impl Scene {
     /// Enqueues the query that the run needs now.
     fn ask(&mut self) {
         let asked = question(&self.run);
-        if self.desk.as_ref().map(|(known, _)| known) != asked.as_ref() {
-            self.desk = asked.map(|question| (question, None));
+        if self.worker.as_ref().map(|(known, _)| known) != asked.as_ref() {
+            self.worker = asked.map(|question| (question, None));
         }
     }
 
@@ -341,7 +343,7 @@ impl Scene {
         match effect {
             Effect::Ensure(manifest) => {
                 assert_eq!(manifest.owner_uid, self.run.metadata.uid.clone().unwrap());
-                if let Some(intent) = &manifest.irreversible {
+                if let Some(intent) = &manifest.requires_intent {
                     assert!(stored.has_intent(intent), "the engine refuses: {intent}");
                 }
                 self.around.perform(effect);
@@ -359,19 +361,21 @@ impl Scene {
     }
 
     fn record(&mut self, decision: &DocsDecision) {
-        let waits = decision.record_at.is_some_and(|at| self.now() < at);
-        if waits && decision.hold == Hold::Keep {
+        let waits = decision
+            .defer_status_until
+            .is_some_and(|at| self.now() < at);
+        if waits && decision.finalizer == FinalizerAction::Keep {
             return;
         }
         let stored = self.run.status.clone().unwrap_or_default();
         let generation = self.run.metadata.generation.unwrap_or(0);
-        let status = decision.settled(&stored, generation, self.now());
+        let status = decision.next_status(&stored, generation, self.now());
         if self.run.status.is_none() || status != stored {
             let json = serde_json::to_value(&status).unwrap();
             self.run.status = Some(serde_json::from_value(json).unwrap());
             self.records += 1;
         }
-        if let Hold::Release { annotations } = &decision.hold {
+        if let FinalizerAction::Remove { annotations } = &decision.finalizer {
             let known = self.run.metadata.annotations.get_or_insert_default();
             known.extend(annotations.clone());
         }

@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 
 use api::{
     Phase,
-    status::{MESSAGE, condition},
+    status::{MAX_MESSAGE_CHARS, condition},
     tasks::{docs_names, push_intent},
 };
 use testkit::seed::scaled;
@@ -74,19 +74,26 @@ pub(super) fn check(scene: &Scene, decision: &DocsDecision) {
         assert!(is_restored || is_proven, "Succeeded without evidence");
     }
     if decision.is_end() {
-        assert!(matches!(&decision.hold, Hold::Release { .. }));
+        assert!(matches!(
+            &decision.finalizer,
+            FinalizerAction::Remove { .. }
+        ));
         if !is_over(&stored) {
-            assert!(decision.effects.is_empty() && decision.wake.is_none());
+            assert!(decision.effects.is_empty() && decision.requeue_at.is_none());
         }
     }
     let is_held = scene.run.spec.suspend && decision.verdict.reason == Reason::Suspended;
     let is_last = scene.now().as_second() == Timestamp::MAX.as_second();
-    if state == State::Working && decision.hold == Hold::Keep && !is_held && !is_last {
-        let wake = decision.wake.expect("a wait without a wake");
+    if state == State::Working
+        && decision.finalizer == FinalizerAction::Keep
+        && !is_held
+        && !is_last
+    {
+        let requeue_at = decision.requeue_at.expect("a wait without a wake");
         let is_record = decision.effects.is_empty() && decision.status != stored;
-        let is_resumed = wake == scene.now() && !suspends(decision).is_empty();
+        let is_resumed = requeue_at == scene.now() && !suspends(decision).is_empty();
         assert!(
-            wake > scene.now() || is_record || is_resumed,
+            requeue_at > scene.now() || is_record || is_resumed,
             "woken in the past"
         );
     }
@@ -100,7 +107,7 @@ fn check_words(decision: &DocsDecision, stored: &DocsRunStatus) {
     };
     let new = message(&decision.status).filter(|new| message(stored).as_ref() != Some(new));
     for text in facts.chain(new.as_ref()).chain([&decision.verdict.message]) {
-        assert!(text.chars().count() <= MESSAGE, "{text:.60}…");
+        assert!(text.chars().count() <= MAX_MESSAGE_CHARS, "{text:.60}…");
         assert!(!text.chars().any(char::is_control), "{text:?}");
         assert!(!text.contains(CANARY));
     }
@@ -128,7 +135,7 @@ fn check_effects(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus)
                     continue;
                 }
                 assert_eq!(manifest.resource.kind, "Job");
-                let intent = manifest.irreversible.as_deref().expect("it pushes");
+                let intent = manifest.requires_intent.as_deref().expect("it pushes");
                 assert!(stored.has_intent(intent), "no Job before the stored intent");
                 assert_eq!(decision.status.job_name.as_ref(), Some(&manifest.name));
                 for job in world.jobs.iter().filter(|job| is_ours(job)) {
@@ -190,7 +197,7 @@ fn check_intent(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus) 
         assert_eq!(push_intent(status), push_intent(stored), "another intent");
     } else if status.base_commit.is_some() {
         assert!(decision.effects.is_empty(), "not only a record");
-        let (asked, answer) = scene.desk.clone().unwrap();
+        let (asked, answer) = scene.worker.clone().unwrap();
         assert_eq!(asked.purpose, Purpose::Resolve);
         let heads = answer.unwrap().heads.unwrap();
         assert_eq!(status.base_commit, heads[&scene.run.spec.source_branch]);
@@ -219,7 +226,7 @@ fn check_intent(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus) 
 
 /// Checks that the first record waits only a moment, and only if nobody waits for its content.
 fn check_record(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus) {
-    let Some(at) = decision.record_at else {
+    let Some(at) = decision.defer_status_until else {
         return;
     };
     assert!(stored.base_commit.is_none() && stored.progress.conditions.is_empty());
@@ -291,7 +298,7 @@ fn is_unchanged(scene: &Scene, decision: &DocsDecision) -> bool {
 
 /// Returns whether the server, queried for this very commit, has the branch there.
 fn is_verified(scene: &Scene, stored: &DocsRunStatus) -> bool {
-    let Some((asked, Some(answer))) = &scene.desk else {
+    let Some((asked, Some(answer))) = &scene.worker else {
         return false;
     };
     let Some(commit) = &stored.commit else {
@@ -317,7 +324,7 @@ fn every_decision_keeps_the_rules_in_any_world() {
             "the same again"
         );
         let stored = scene.run.status.clone().unwrap_or_default();
-        let status = decision.settled(&stored, 1, scene.now());
+        let status = decision.next_status(&stored, 1, scene.now());
         let progress = &status.progress;
         assert!(
             !(progress.is_true(condition::RECONCILING) && progress.is_true(condition::STALLED))
@@ -330,11 +337,11 @@ fn every_decision_keeps_the_rules_in_any_world() {
         let (other, _) = anything(seed ^ 0xdead_beef);
         scene.around.world = other.around.world;
         scene.around.now = other.around.now;
-        scene.desk = other.desk;
+        scene.worker = other.worker;
         let again = scene.decide();
         check(&scene, &again);
         assert_eq!(said(&again), said(&decision));
-        assert_eq!(again.settled(&status, 1, scene.now()), status);
+        assert_eq!(again.next_status(&status, 1, scene.now()), status);
         assert_eq!(question(&scene.run), None);
     });
 }
@@ -348,7 +355,7 @@ fn check_rest(mut scene: Scene) {
         scene.ask();
         let stored = scene.run.status.clone().unwrap_or_default();
         // Not through JSON, which cannot hold the times of some of these worlds.
-        let status = decision.settled(&stored, 1, scene.now());
+        let status = decision.next_status(&stored, 1, scene.now());
         if !decision.effects.is_empty() || status == stored {
             return;
         }
@@ -381,7 +388,7 @@ fn the_worlds_hold_every_end_and_every_step() {
         Reason::NoChanges,
         Reason::PublishFailed,
         Reason::CloneFailed,
-        Reason::AddressRefused,
+        Reason::AddressNotAllowed,
         Reason::BranchNotFound,
         Reason::Disrupted,
         Reason::Suspended,

@@ -7,7 +7,7 @@ use super::*;
 /// Reasons that waiting may change.
 const WAITED_FOR: &[Reason] = &[
     Reason::RepositoryUnreachable,
-    Reason::CredentialsRefused,
+    Reason::AuthenticationFailed,
     Reason::CredentialsInvalid,
     Reason::CertificateNotTrusted,
     Reason::HostKeyUnknown,
@@ -31,8 +31,11 @@ fn a_failure_is_named_and_waited_for_until_a_stored_time_and_is_then_the_end() {
             &["the words", "waiting until 2030-01-01T00:05:02Z"],
         );
         assert!(decision.effects.is_empty());
-        assert_eq!(decision.record_at, None, "what is wrong is said at once");
-        assert_eq!(decision.wake, Some(at(7)), "when it is asked again");
+        assert_eq!(
+            decision.defer_status_until, None,
+            "what is wrong is said at once"
+        );
+        assert_eq!(decision.requeue_at, Some(at(7)), "when it is asked again");
         assert_eq!(scene.status().deadline_at, Some(Time(at(302))));
         assert_settled(&scene);
 
@@ -80,7 +83,7 @@ fn a_server_that_was_never_asked_is_asked_however_late_it_is() {
     // The response from before the deadline has expired by now, so the query is repeated.
     let decision = scene.at(9600).pass();
     assert_eq!(said(&decision).0, RunPhase::Pending);
-    assert!(decision.wake > Some(at(9600)), "no hot loop");
+    assert!(decision.requeue_at > Some(at(9600)), "no hot loop");
     scene.reply();
     assert_said(&scene.pass(), failed(Reason::RepositoryUnreachable));
 }
@@ -91,7 +94,7 @@ fn an_old_answer_decides_nothing() {
     for refusal in [
         None,
         Some(Reason::BranchNotFound),
-        Some(Reason::AddressRefused),
+        Some(Reason::AddressNotAllowed),
     ] {
         let mut scene = Scene::plain();
         let agent = scene.around.world.agent.take();
@@ -115,7 +118,7 @@ fn an_old_answer_decides_nothing() {
 
 #[test]
 fn some_answers_no_wait_can_change() {
-    for reason in [Reason::AddressRefused, Reason::BranchNotFound] {
+    for reason in [Reason::AddressNotAllowed, Reason::BranchNotFound] {
         let mut scene = Scene::plain();
         scene.pass();
         scene.refuse(reason, "the words");
@@ -167,7 +170,7 @@ fn an_address_that_must_not_be_asked_is_refused_without_asking() {
     for url in refused {
         let mut scene = Scene::with(json!({"repositoryUrl": url}), json!({}));
         let decision = scene.pass();
-        assert_said(&decision, failed(Reason::AddressRefused));
+        assert_said(&decision, failed(Reason::AddressNotAllowed));
         assert!(!decision.verdict.message.contains("password@"), "{url}");
         assert_eq!(question(&scene.run), None, "{url}");
     }
@@ -202,7 +205,10 @@ fn a_run_that_is_held_asks_nothing_and_no_time_counts() {
     let decision = scene.pass();
     let held = (RunPhase::Pending, State::Working, Reason::Suspended);
     assert_said(&decision, held);
-    assert_eq!((decision.wake, decision.record_at), (None, None));
+    assert_eq!(
+        (decision.requeue_at, decision.defer_status_until),
+        (None, None)
+    );
     assert_eq!(question(&scene.run), None);
     assert_settled(&scene);
     scene.at(900_000).edit(|spec| spec.suspend = false);
@@ -269,7 +275,7 @@ fn the_agent_is_waited_for_first() {
     let mut unready = agent(json!({}));
     let verdict = api::Verdict::working(Reason::DependencyNotReady, "missing: it");
     let progress = &mut unready.status.as_mut().unwrap().progress;
-    progress.stand(api::Shape::LongLived, &verdict, 1, start());
+    progress.apply_verdict(api::Lifecycle::LongLived, &verdict, 1, start());
     let mut scene = Scene::new(docs_run(json!({})), Some(unready));
     let decision = scene.at(5).pass();
     assert_eq!(decision.verdict.reason, Reason::AgentNotReady);

@@ -46,7 +46,7 @@ fn a_server_that_is_elsewhere_has_a_moment_to_catch_up() {
         let decision = answered(&mut scene, 62, head);
         assert_said(&decision, VERIFYING);
         assert_has(&decision, &[PUSHED, "was reported as pushed", &found]);
-        assert_eq!(decision.wake, Some(at(67)), "when it is asked again");
+        assert_eq!(decision.requeue_at, Some(at(67)), "when it is asked again");
         assert_settled(&scene);
         let mut late = scene.clone();
         assert_said(&answered(&mut late, 91, head), VERIFYING);
@@ -71,7 +71,7 @@ fn a_server_that_is_elsewhere_has_a_moment_to_catch_up() {
 fn a_server_that_does_not_answer_has_until_the_stored_time() {
     for reason in [
         Reason::RepositoryUnreachable,
-        Reason::CredentialsRefused,
+        Reason::AuthenticationFailed,
         Reason::RepositoryNotFound,
         Reason::SecretNotFound,
     ] {
@@ -99,13 +99,13 @@ fn an_answer_from_before_the_push_is_not_used() {
     scene.pass();
     let resolve = question(&scene.run).unwrap();
     scene.reply();
-    let mut old = scene.desk.clone().unwrap().1;
+    let mut old = scene.worker.clone().unwrap().1;
     scene.pass();
     scene.pass();
     scene.publish_ends(0, &pushed().write());
     // Also if it still exists in the reconciliation that reads the report, and contains this
     // commit.
-    if let Some(Answer {
+    if let Some(LsRemoteResponse {
         heads: Ok(heads), ..
     }) = &mut old
     {
@@ -127,16 +127,16 @@ fn an_answer_from_before_the_push_is_not_used() {
     assert_ne!(resolve, verify);
     assert_eq!(verify.purpose, Purpose::Verify(PUSHED.to_owned()));
     // The same branches do not make it the same query.
-    let same = Question {
+    let same = LsRemoteRequest {
         branches: verify.branches.clone(),
         purpose: Purpose::Resolve,
     };
     assert_ne!(same, verify);
-    scene.desk = Some((same, old));
+    scene.worker = Some((same, old));
     assert_eq!(scene.world().answer, None);
     assert_said(&scene.pass(), VERIFYING);
     assert_eq!(
-        scene.desk.clone().unwrap(),
+        scene.worker.clone().unwrap(),
         (verify, None),
         "it is asked anew"
     );

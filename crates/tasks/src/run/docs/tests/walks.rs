@@ -159,7 +159,7 @@ impl Walk {
                 }
             } else {
                 self.scene.record(&decision);
-                let is_released = decision.hold != Hold::Keep;
+                let is_released = decision.finalizer != FinalizerAction::Keep;
                 if is_released && (decision.is_end() || self.is_deleting()) {
                     return;
                 }
@@ -228,11 +228,11 @@ impl Walk {
     fn pass_time(&mut self, decision: &DocsDecision) {
         let now = self.second();
         let little = now + 1 + i64::try_from(self.rng.below(4)).unwrap();
-        let wake = decision.wake.map(|wake| wake.as_second());
+        let requeue_at = decision.requeue_at.map(|requeue_at| requeue_at.as_second());
         let is_idle = self.workers.iter().all(|worker| !worker.is_busy(now));
-        let until = match wake {
-            Some(wake) if is_idle && self.rng.one_in(2) => wake.clamp(now, now + 1000),
-            Some(wake) if wake <= now => now,
+        let until = match requeue_at {
+            Some(requeue_at) if is_idle && self.rng.one_in(2) => requeue_at.clamp(now, now + 1000),
+            Some(requeue_at) if requeue_at <= now => now,
             _ => little,
         };
         for second in now + 1..=until {
@@ -246,7 +246,7 @@ impl Walk {
             assert!(at_work.count() <= 1, "two programs at once");
         }
         let is_late = until > now + 5;
-        if self.scene.desk.is_some() && (is_late || !self.rng.one_in(3)) {
+        if self.scene.worker.is_some() && (is_late || !self.rng.one_in(3)) {
             let refuses = self.is_rough && self.refusals > 0 && self.rng.one_in(3);
             self.refusals -= u32::from(refuses);
             self.scene.server.refusal =
@@ -496,7 +496,7 @@ impl Life {
                 (_, Some(PUSHED)) => Some(found()),
                 // `publish` reads the branch before it compares files.
                 (Fate::NothingChanges, Some(HEAD)) => Some(unchanged()),
-                (Fate::Refused, Some(HEAD)) => said_no(git::Reason::PushRefused),
+                (Fate::Refused, Some(HEAD)) => said_no(git::Reason::PushRejected),
                 (_, Some(HEAD)) => {
                     has_pushed = true;
                     server.heads.insert(BRANCH.to_owned(), PUSHED.to_owned());

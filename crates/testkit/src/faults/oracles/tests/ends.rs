@@ -76,8 +76,11 @@ fn o2_a_try_that_was_called_off_is_made_again_and_no_other() {
             .map(|violation| violation.to_string())
             .collect::<Vec<_>>()
     };
-    says(&said("ProofFailed", 1), &[]);
-    says(&said("ProofFailed", 2), &["2 creates of pods, wanted 0"]);
+    says(&said("IsolationCheckFailed", 1), &[]);
+    says(
+        &said("IsolationCheckFailed", 2),
+        &["2 creates of pods, wanted 0"],
+    );
     says(&said("Isolated", 1), &["1 creates of pods, wanted 0"]);
 }
 

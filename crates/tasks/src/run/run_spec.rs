@@ -6,8 +6,8 @@ use api::{
     decide::ResourceType,
     names::{LABEL_LIMIT, cut},
     tasks::{
-        DocsRun, DocsRunStatus, Evidence, File, KeepChildren, Retry, TaskRun, TaskRunSpec,
-        docs_names, names, push_intent,
+        ChildTtl, DocsRun, DocsRunStatus, Evidence, File, Retry, TaskRun, TaskRunSpec, docs_names,
+        names, push_intent,
     },
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -20,7 +20,7 @@ const ONLY: i64 = 1;
 
 /// Spec of a run of either kind.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Order<'a> {
+pub(super) struct RunSpec<'a> {
     pub(super) metadata: &'a ObjectMeta,
     pub(super) version: i64,
     pub(super) agent_name: &'a str,
@@ -28,15 +28,15 @@ pub(super) struct Order<'a> {
     pub(super) retry: Option<&'a Retry>,
     pub(super) suspend: bool,
     pub(super) cancel: bool,
-    pub(super) keep_children: Option<KeepChildren>,
+    pub(super) child_ttl: Option<ChildTtl>,
     /// Files of the run, or `None` if they were left out of the cached run.
     pub(super) files: Option<&'a [File]>,
-    pub(super) work: Work<'a>,
+    pub(super) work: Workload<'a>,
 }
 
-/// Work of the run's Pod.
+/// The work of the run's Pod.
 #[derive(Debug, Clone, Copy)]
-pub enum Work<'a> {
+pub enum Workload<'a> {
     /// One container that works on files.
     Task(&'a TaskRun),
     /// Three containers, one after the other, that work on a repository.
@@ -63,7 +63,7 @@ fn files<'a>(own: &'a [File], kept: Option<&'a [File]>) -> Option<&'a [File]> {
     }
 }
 
-impl<'a> Order<'a> {
+impl<'a> RunSpec<'a> {
     /// Describes a TaskRun. `kept` has its files if they are not in the run itself.
     pub(super) fn of_task(run: &'a TaskRun, kept: Option<&'a [File]>) -> Self {
         let spec = &run.spec;
@@ -75,9 +75,9 @@ impl<'a> Order<'a> {
             retry: spec.retry.as_ref(),
             suspend: spec.suspend,
             cancel: spec.cancel,
-            keep_children: spec.keep_children,
+            child_ttl: spec.child_ttl,
             files: files(&spec.markdown_files, kept),
-            work: Work::Task(run),
+            work: Workload::Task(run),
         }
     }
 
@@ -92,9 +92,9 @@ impl<'a> Order<'a> {
             retry: None,
             suspend: spec.suspend,
             cancel: spec.cancel,
-            keep_children: spec.keep_children,
+            child_ttl: spec.child_ttl,
             files: files(&spec.instructions, kept),
-            work: Work::Docs(docs),
+            work: Workload::Docs(docs),
         }
     }
 
@@ -104,63 +104,63 @@ impl<'a> Order<'a> {
 
     pub(super) fn resource(&self) -> ResourceType {
         match self.work {
-            Work::Task(_) => super::RESOURCE,
-            Work::Docs(_) => docs::RESOURCE,
+            Workload::Task(_) => super::RESOURCE,
+            Workload::Docs(_) => docs::RESOURCE,
         }
     }
 
     pub(super) fn config_map_name(&self) -> String {
         match self.work {
-            Work::Task(run) => names::config_map(&run.spec),
-            Work::Docs(_) => docs_names::config_map(self.name()),
+            Workload::Task(run) => names::config_map(&run.spec),
+            Workload::Docs(_) => docs_names::config_map(self.name()),
         }
     }
 
     pub(super) fn job_name(&self, attempt: u32, replaced_after: Option<u32>) -> String {
         match self.work {
-            Work::Task(run) if mutant::on(Mutant::NameCut) => {
+            Workload::Task(run) if mutant::on(Mutant::NameCut) => {
                 let TaskRunSpec { service_name, .. } = &run.spec;
                 let mut plain = run.spec.clone();
                 plain.service_name = "x".to_owned();
                 let name = names::job(&plain, attempt, replaced_after);
                 cut(&name.replacen('x', service_name, 1), LABEL_LIMIT).to_owned()
             }
-            Work::Task(run) => names::job(&run.spec, attempt, replaced_after),
-            Work::Docs(_) => docs_names::job(self.name(), attempt, replaced_after),
+            Workload::Task(run) => names::job(&run.spec, attempt, replaced_after),
+            Workload::Docs(_) => docs_names::job(self.name(), attempt, replaced_after),
         }
     }
 
     /// Returns the intent of the effect that cannot be undone once this run's Job exists, as the
     /// stored status announces it.
-    pub(super) fn irreversible(&self) -> Option<String> {
+    pub(super) fn requires_intent(&self) -> Option<String> {
         match self.work {
-            Work::Task(_) => None,
+            Workload::Task(_) => None,
             // Without a record, no intent can match, so the engine rejects the Job.
-            Work::Docs(docs) => Some(push_intent(docs.status).unwrap_or_default()),
+            Workload::Docs(docs) => Some(push_intent(docs.status).unwrap_or_default()),
         }
     }
 
     /// Returns how much longer than the agent its Pod may run.
     pub(super) fn after_agent(&self) -> Duration {
         match self.work {
-            Work::Task(_) => Duration::ZERO,
-            Work::Docs(_) => docs::PUBLISH_TIME,
+            Workload::Task(_) => Duration::ZERO,
+            Workload::Docs(_) => docs::PUBLISH_TIME,
         }
     }
 
     /// Returns advice for a run with too many files.
     pub(super) fn fewer_files(&self) -> &'static str {
         match self.work {
-            Work::Task(_) => "make them smaller with a higher 'contextVersion'",
-            Work::Docs(_) => "submit another DocsRun with smaller ones",
+            Workload::Task(_) => "make them smaller with a higher 'contextVersion'",
+            Workload::Docs(_) => "submit another DocsRun with smaller ones",
         }
     }
 
     /// Returns advice for repeating a run that ended.
     pub(super) fn run_again(&self) -> &'static str {
         match self.work {
-            Work::Task(_) => "Raise 'contextVersion' to run it again",
-            Work::Docs(_) => "Submit another DocsRun to run it again",
+            Workload::Task(_) => "Raise 'contextVersion' to run it again",
+            Workload::Docs(_) => "Submit another DocsRun to run it again",
         }
     }
 
@@ -168,8 +168,8 @@ impl<'a> Order<'a> {
     /// was not created by us for this record.
     pub(super) fn is_announced(&self) -> bool {
         match self.work {
-            Work::Task(_) => true,
-            Work::Docs(docs) => docs.status.base_commit.is_some(),
+            Workload::Task(_) => true,
+            Workload::Docs(docs) => docs.status.base_commit.is_some(),
         }
     }
 
@@ -177,8 +177,8 @@ impl<'a> Order<'a> {
     /// write pushed files once more.
     pub(super) fn is_done(&self, result: &Evidence) -> bool {
         match self.work {
-            Work::Task(_) => false,
-            Work::Docs(_) => result.exit_code == Some(0),
+            Workload::Task(_) => false,
+            Workload::Docs(_) => result.exit_code == Some(0),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! The status after a fault, and the patch that writes a status. The status after a decision is
-//! [`api::decide::Decision::settled`].
+//! [`api::decide::Decision::next_status`].
 
 use std::time::Duration;
 
 use api::{
-    Phase, Shape, Status, Timestamp, Verdict,
-    decide::{Class, Fact, Fault},
+    Lifecycle, Phase, Status, Timestamp, Verdict,
+    decide::{ConditionUpdate, ErrorClass, ReconcileError},
     status::Retry,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -13,9 +13,9 @@ use mutant::Mutant;
 use serde_json::{Map, Value};
 
 /// The state that a decision observed before its effects or its status write failed.
-pub(crate) struct Seen<S> {
+pub(crate) struct Observed<S> {
     pub(crate) status: S,
-    pub(crate) facts: Vec<Fact>,
+    pub(crate) facts: Vec<ConditionUpdate>,
 }
 
 /// Returns the status after a fault: the stored one, with the error, the step and the retry. Returns `None`
@@ -23,10 +23,10 @@ pub(crate) struct Seen<S> {
 ///
 /// A long-lived object must not keep reporting stale observations while reconciliation fails. That
 /// can last for days.
-pub(crate) fn failed<S: Status>(
+pub(crate) fn status_after_error<S: Status>(
     stored: &S,
-    fault: &Fault,
-    seen: Option<&Seen<S>>,
+    fault: &ReconcileError,
+    seen: Option<&Observed<S>>,
     retry: Option<Retry>,
     generation: i64,
     now: Timestamp,
@@ -39,48 +39,48 @@ pub(crate) fn failed<S: Status>(
     let phase = stored.phase_in_fault(fault.class)?;
     status.set_phase(phase);
     let attempt = status.attempt();
-    if S::SHAPE == Shape::LongLived {
+    if S::LIFECYCLE == Lifecycle::LongLived {
         status.observed(seen.map(|seen| &seen.status));
     }
     let progress = status.progress_mut();
-    progress.stand(S::SHAPE, &verdict, generation, now);
-    match (S::SHAPE, seen) {
-        (Shape::Run, _) => {}
-        (Shape::LongLived, Some(seen)) => {
+    progress.apply_verdict(S::LIFECYCLE, &verdict, generation, now);
+    match (S::LIFECYCLE, seen) {
+        (Lifecycle::RunToCompletion, _) => {}
+        (Lifecycle::LongLived, Some(seen)) => {
             for fact in &seen.facts {
-                progress.learn(fact, generation, now);
+                progress.apply_condition(fact, generation, now);
             }
         }
-        (Shape::LongLived, None) => {
+        (Lifecycle::LongLived, None) => {
             let message = format!("not known: {}", fault.message);
-            progress.doubt(fault.reason, &message, generation, now);
+            progress.mark_unknown(fault.reason, &message, generation, now);
         }
     }
-    progress.step(phase.name(), false, attempt, &verdict, now);
+    progress.advance_phase_history(phase.name(), false, attempt, &verdict, now);
     progress.retry = retry;
     Some(status)
 }
 
 /// Converts a fault to the verdict that users read.
-pub(crate) fn verdict_of(fault: &Fault) -> Verdict {
+pub(crate) fn verdict_of(fault: &ReconcileError) -> Verdict {
     match fault.class {
-        Class::Transient | Class::Conflict | Class::Denied => {
+        ErrorClass::Transient | ErrorClass::Conflict | ErrorClass::Denied => {
             Verdict::working(fault.reason, &fault.message)
         }
-        Class::Invalid | Class::Failed | Class::Bug => {
+        ErrorClass::Invalid | ErrorClass::Failed | ErrorClass::Bug => {
             Verdict::stalled(fault.reason, &fault.message)
         }
     }
 }
 
 /// Returns whether the status has to be written.
-pub(crate) fn differs<S: Status>(old: &S, new: &S) -> bool {
+pub(crate) fn has_changed<S: Status>(old: &S, new: &S) -> bool {
     old != new || mutant::on(Mutant::HotLoop)
 }
 
 /// Returns the merge patch that changes `old` to `new`, with `now` as the time of the write. Fields that
 /// our types do not know stay unchanged.
-pub(crate) fn difference<S: Status>(
+pub(crate) fn status_patch<S: Status>(
     old: &S,
     new: &S,
     now: Timestamp,
@@ -93,26 +93,30 @@ pub(crate) fn difference<S: Status>(
 
 /// Minimum interval between status writes that change only messages or counters, with a precision of one
 /// second. Transitions are written immediately.
-const WORDS_EVERY: Duration = Duration::from_secs(3);
+const MESSAGE_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Returns when a message-only change may be written, or `None` to write it now.
 ///
 /// The observations in the status of a long-lived object change as often as others change their objects.
 /// Without a bound, one of them could flood the API server with our status writes.
-pub(crate) fn may_wait<S: Status>(stored: &S, status: &S, now: Timestamp) -> Option<Timestamp> {
-    if S::SHAPE != Shape::LongLived || stored == status {
+pub(crate) fn throttled_until<S: Status>(
+    stored: &S,
+    status: &S,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    if S::LIFECYCLE != Lifecycle::LongLived || stored == status {
         return None;
     }
     let written = stored.progress().last_updated.as_ref()?.0;
     let at = written
-        .saturating_add(WORDS_EVERY)
+        .saturating_add(MESSAGE_INTERVAL)
         .unwrap_or(Timestamp::MAX);
     // Another clock wrote a time in the future.
     let is_recent = written <= now && now < at;
-    (is_recent && is_same_but_for_words(stored, status)).then_some(at)
+    (is_recent && differs_only_in_messages(stored, status)).then_some(at)
 }
 
-fn is_same_but_for_words<S: Status>(stored: &S, status: &S) -> bool {
+fn differs_only_in_messages<S: Status>(stored: &S, status: &S) -> bool {
     let mut plain = status.clone();
     plain.observed(Some(stored));
     let (old, new) = (stored.progress(), plain.progress_mut());
@@ -162,7 +166,7 @@ mod tests {
     #[test]
     fn r50_a_fault_leaves_no_condition_as_it_was() {
         let now = Timestamp::UNIX_EPOCH;
-        let fact = |kind: &'static str, value: bool| Fact {
+        let fact = |kind: &'static str, value: bool| ConditionUpdate {
             kind,
             value: Some(value),
             reason: Reason::Isolated,
@@ -171,13 +175,13 @@ mod tests {
         let mut stored = TenantStatus::default();
         stored
             .progress
-            .stand(Shape::LongLived, &Verdict::ready("runs"), 1, now);
+            .apply_verdict(Lifecycle::LongLived, &Verdict::ready("runs"), 1, now);
         stored
             .progress
-            .learn(&fact(tenants::condition::NETWORK_ISOLATED, true), 1, now);
+            .apply_condition(&fact(tenants::condition::NETWORK_ISOLATED, true), 1, now);
         stored
             .progress
-            .learn(&fact(tenants::condition::QUOTA_READY, false), 1, now);
+            .apply_condition(&fact(tenants::condition::QUOTA_READY, false), 1, now);
         let component = Component {
             phase: ComponentPhase::Running,
             message: String::new(),
@@ -185,12 +189,12 @@ mod tests {
             total_replicas: 1,
         };
         stored.server_status = Some(component.clone());
-        let fault = Fault::new(Class::Denied, Reason::Denied, "it may not");
+        let fault = ReconcileError::new(ErrorClass::Denied, Reason::Denied, "it may not");
         let said = |status: &TenantStatus, kind: &str| {
             status.progress.condition(kind).unwrap().status.clone()
         };
 
-        let status = failed(&stored, &fault, None, None, 1, now).unwrap();
+        let status = status_after_error(&stored, &fault, None, None, 1, now).unwrap();
         assert_eq!(said(&status, "Ready"), "False");
         assert_eq!(
             said(&status, tenants::condition::NETWORK_ISOLATED),
@@ -199,7 +203,7 @@ mod tests {
         assert_eq!(said(&status, tenants::condition::QUOTA_READY), "False");
         assert_eq!(status.server_status, None);
 
-        let seen = Seen {
+        let seen = Observed {
             status: TenantStatus {
                 server_status: Some(Component {
                     ready_replicas: 0,
@@ -209,7 +213,7 @@ mod tests {
             },
             facts: vec![fact(tenants::condition::NETWORK_ISOLATED, false)],
         };
-        let status = failed(&stored, &fault, Some(&seen), None, 1, now).unwrap();
+        let status = status_after_error(&stored, &fault, Some(&seen), None, 1, now).unwrap();
         assert_eq!(said(&status, tenants::condition::NETWORK_ISOLATED), "False");
         assert_eq!(status.server_status, seen.status.server_status);
     }
@@ -220,8 +224,8 @@ mod tests {
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
         let mut stored = TenantStatus::default();
         let progress = &mut stored.progress;
-        progress.stand(
-            Shape::LongLived,
+        progress.apply_verdict(
+            Lifecycle::LongLived,
             &Verdict::working(Reason::Progressing, "waits for a"),
             1,
             at(100),
@@ -240,12 +244,12 @@ mod tests {
             let mut status = stored.clone();
             status
                 .progress
-                .stand(Shape::LongLived, verdict, generation, at(101));
+                .apply_verdict(Lifecycle::LongLived, verdict, generation, at(101));
             status.server_status = component(ready);
             status
         };
         let words = with(&Verdict::working(Reason::Progressing, "waits for b"), 1, 2);
-        let wait = |status: &TenantStatus, now| may_wait(&stored, status, at(now));
+        let wait = |status: &TenantStatus, now| throttled_until(&stored, status, at(now));
 
         assert_eq!(wait(&words, 101), Some(at(103)));
         assert_eq!(wait(&words, 103), None);
@@ -257,13 +261,15 @@ mod tests {
             status
         };
         let apart = |status: &mut TenantStatus| {
-            let fact = Fact {
+            let fact = ConditionUpdate {
                 kind: tenants::condition::NETWORK_ISOLATED,
                 value: Some(false),
                 reason: Reason::PolicyNotEnforced,
                 message: String::new(),
             };
-            status.progress.learn(&fact, 1, Timestamp::UNIX_EPOCH);
+            status
+                .progress
+                .apply_condition(&fact, 1, Timestamp::UNIX_EPOCH);
         };
         let turns = [
             with(&Verdict::working(Reason::NotReady, "waits for b"), 1, 2),

@@ -6,7 +6,7 @@ use std::{collections::HashSet, time::Duration};
 
 use api::{
     MANAGER, Reason,
-    decide::{Class, Fault, LiveRead, Manifest, ResourceType, Target},
+    decide::{ErrorClass, LiveRead, Manifest, ReconcileError, ResourceType, Target},
     names,
 };
 use http::Method;
@@ -19,28 +19,28 @@ use crate::{
     children::owned_by,
     fault::{Request, from_kube},
     key::Key,
-    watch::{Started, Written},
+    watch::{RunningWatches, Written},
 };
 
 /// Timeout of one request. A reconciliation has 60 s for all of its requests.
-const LIMIT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of children of one object in a live list. More would be copies by someone else.
-const CHILDREN: usize = 500;
+const MAX_LISTED_CHILDREN: usize = 500;
 
 /// Timeout of an Event. It is only a hint, so the change that it reports must not wait for it.
-const HINT: Duration = Duration::from_secs(3);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A client that sends writes and puts their responses into the caches.
 #[derive(Clone)]
-pub(crate) struct Hands {
+pub(crate) struct Applier {
     client: Client,
-    caches: Started,
+    caches: RunningWatches,
 }
 
-/// Outcome of an effect for its object.
+/// The outcome of an effect for its object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum EffectOutcome {
     Created,
     AlreadyExists,
     Applied,
@@ -49,7 +49,7 @@ pub(crate) enum Outcome {
     AlreadyDeleted,
 }
 
-impl Outcome {
+impl EffectOutcome {
     /// Returns the name for logs.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -65,14 +65,14 @@ impl Outcome {
 
 /// Path of a request: resource type, namespace, name and subresource.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct ResourcePath<'a> {
     pub(crate) resource: ResourceType,
     pub(crate) namespace: Option<&'a str>,
     pub(crate) name: &'a str,
     pub(crate) subresource: Option<&'static str>,
 }
 
-impl Place<'_> {
+impl ResourcePath<'_> {
     fn collection(&self) -> String {
         let ResourceType {
             group,
@@ -114,7 +114,7 @@ impl Place<'_> {
     }
 }
 
-impl<'a> From<&'a Target> for Place<'a> {
+impl<'a> From<&'a Target> for ResourcePath<'a> {
     fn from(target: &'a Target) -> Self {
         Self {
             resource: target.resource,
@@ -125,7 +125,7 @@ impl<'a> From<&'a Target> for Place<'a> {
     }
 }
 
-impl<'a> From<&'a Manifest> for Place<'a> {
+impl<'a> From<&'a Manifest> for ResourcePath<'a> {
     fn from(manifest: &'a Manifest) -> Self {
         Self {
             resource: manifest.resource,
@@ -136,15 +136,18 @@ impl<'a> From<&'a Manifest> for Place<'a> {
     }
 }
 
-impl Hands {
-    pub(crate) fn new(client: Client, caches: Started) -> Self {
+impl Applier {
+    pub(crate) fn new(client: Client, caches: RunningWatches) -> Self {
         Self { client, caches }
     }
 
     /// Creates an object. An existing object is a success only if it is ours and as we
     /// wanted it (R20).
-    pub(crate) async fn ensure(&self, manifest: &Manifest) -> Result<Outcome, Fault> {
-        let place = Place::from(manifest);
+    pub(crate) async fn ensure(
+        &self,
+        manifest: &Manifest,
+    ) -> Result<EffectOutcome, ReconcileError> {
+        let place = ResourcePath::from(manifest);
         let uri = format!(
             "{}?fieldManager={MANAGER}&fieldValidation=Strict",
             place.collection()
@@ -156,7 +159,7 @@ impl Hands {
             return match self.send(Method::GET, place.object(), None).await {
                 Ok(found) => self.compare(manifest, found),
                 // The watch delivers the deletion to the cache in a moment.
-                Err(Failed::Api(error)) if is(&error, 404) => Ok(Outcome::AlreadyDeleted),
+                Err(Failed::Api(error)) if is(&error, 404) => Ok(EffectOutcome::AlreadyDeleted),
                 Err(failed) => Err(failed.fault("get", place)),
             };
         }
@@ -165,7 +168,7 @@ impl Hands {
             Ok(object) => {
                 self.prove(&object);
                 self.keep(place, object);
-                Ok(Outcome::Created)
+                Ok(EffectOutcome::Created)
             }
             Err(Failed::Api(error)) if is(&error, 409) && mutant::on(Mutant::TakenNameSuffixed) => {
                 self.create_another(manifest).await
@@ -176,7 +179,7 @@ impl Hands {
             }
             Err(failed) => {
                 let fault = failed.fault("create", place);
-                if mutant::on(Mutant::LostAnswerRepeated) && fault.class == Class::Transient {
+                if mutant::on(Mutant::LostAnswerRepeated) && fault.class == ErrorClass::Transient {
                     return self.create_another(manifest).await;
                 }
                 Err(fault)
@@ -185,19 +188,19 @@ impl Hands {
     }
 
     /// Compares an existing object with the manifest.
-    fn compare(&self, manifest: &Manifest, found: Value) -> Result<Outcome, Fault> {
+    fn compare(&self, manifest: &Manifest, found: Value) -> Result<EffectOutcome, ReconcileError> {
         let verdict = ours(manifest, &found);
         if verdict.is_ok() {
             self.prove(&found);
         }
         if verdict.is_ok() || manifest.observed_by_name {
-            self.keep(Place::from(manifest), found);
+            self.keep(ResourcePath::from(manifest), found);
         }
         match verdict {
-            Ok(()) => Ok(Outcome::AlreadyExists),
+            Ok(()) => Ok(EffectOutcome::AlreadyExists),
             // The next decision sees the object, and knows whether it may be adopted.
-            Err(fault) if manifest.observed_by_name => Err(Fault {
-                class: Class::Conflict,
+            Err(fault) if manifest.observed_by_name => Err(ReconcileError {
+                class: ErrorClass::Conflict,
                 ..fault
             }),
             Err(fault) => Err(fault),
@@ -205,8 +208,8 @@ impl Hands {
     }
 
     /// Creates the same object under a generated name. Only mutants use it.
-    async fn create_another(&self, manifest: &Manifest) -> Result<Outcome, Fault> {
-        let place = Place::from(manifest);
+    async fn create_another(&self, manifest: &Manifest) -> Result<EffectOutcome, ReconcileError> {
+        let place = ResourcePath::from(manifest);
         let mut body = manifest.body.clone();
         body["metadata"]["generateName"] = json!([place.name, "-"].concat());
         body["metadata"]["name"] = Value::Null;
@@ -214,7 +217,7 @@ impl Hands {
         let another = created.await;
         another.map_or_else(
             |failed| Err(failed.fault("create", place)),
-            |_| Ok(Outcome::Created),
+            |_| Ok(EffectOutcome::Created),
         )
     }
 
@@ -224,11 +227,11 @@ impl Hands {
     /// Server-side apply cannot be limited to creation. If no existing object is known, a GET
     /// checks for one first. An object that someone creates between the GET and the apply is
     /// detected only afterwards, by its unknown UID. Names that matter to others (a Namespace) are
-    /// created by [`Hands::ensure`].
-    pub(crate) async fn apply(&self, manifest: &Manifest) -> Result<(), Fault> {
-        let place = Place::from(manifest);
+    /// created by [`Applier::ensure`].
+    pub(crate) async fn apply(&self, manifest: &Manifest) -> Result<(), ReconcileError> {
+        let place = ResourcePath::from(manifest);
         let mut body = manifest.body.clone();
-        let over = match &manifest.over {
+        let over = match &manifest.expected_uid {
             Some(uid) => Some(uid.clone()),
             None => self.found(manifest).await?,
         };
@@ -250,8 +253,8 @@ impl Hands {
     }
 
     /// Returns the UID of the object that exists under a manifest's name, if we may apply to it.
-    async fn found(&self, manifest: &Manifest) -> Result<Option<String>, Fault> {
-        let place = Place::from(manifest);
+    async fn found(&self, manifest: &Manifest) -> Result<Option<String>, ReconcileError> {
+        let place = ResourcePath::from(manifest);
         let found = match self.send(Method::GET, place.object(), None).await {
             Ok(found) => found,
             Err(Failed::Api(error)) if is(&error, 404) => return Ok(None),
@@ -263,8 +266,8 @@ impl Hands {
     }
 
     /// Deletes exactly this object, after its dependents. An already deleted object is a success.
-    pub(crate) async fn delete(&self, target: &Target) -> Result<Outcome, Fault> {
-        let place = Place::from(target);
+    pub(crate) async fn delete(&self, target: &Target) -> Result<EffectOutcome, ReconcileError> {
+        let place = ResourcePath::from(target);
         let mut preconditions = json!({ "uid": target.uid });
         if let Some(version) = &target.version {
             preconditions["resourceVersion"] = json!(version);
@@ -287,11 +290,11 @@ impl Hands {
                 } else {
                     self.forget(place, &target.uid);
                 }
-                Ok(Outcome::Deleted)
+                Ok(EffectOutcome::Deleted)
             }
             Err(Failed::Api(error)) if is(&error, 404) => {
                 self.forget(place, &target.uid);
-                Ok(Outcome::AlreadyDeleted)
+                Ok(EffectOutcome::AlreadyDeleted)
             }
             // Another object has the name by now, or two writes collided. The response
             // does not show which.
@@ -307,7 +310,7 @@ impl Hands {
                     return Err(Failed::Api(error).fault("delete", place));
                 }
                 self.forget(place, &target.uid);
-                Ok(Outcome::AlreadyDeleted)
+                Ok(EffectOutcome::AlreadyDeleted)
             }
             Err(failed) => Err(failed.fault("delete", place)),
         }
@@ -316,11 +319,11 @@ impl Hands {
     /// Merge-patches fields. The object must still have this `uid` and, if given, this `version`.
     pub(crate) async fn patch(
         &self,
-        place: Place<'_>,
+        place: ResourcePath<'_>,
         uid: &str,
         version: Option<&str>,
         mut patch: Value,
-    ) -> Result<Value, Fault> {
+    ) -> Result<Value, ReconcileError> {
         patch["metadata"]["uid"] = json!(uid);
         if let Some(version) = version {
             patch["metadata"]["resourceVersion"] = json!(version);
@@ -342,7 +345,7 @@ impl Hands {
     }
 
     /// Reads the current state of an object that no cache can have.
-    pub(crate) async fn get(&self, place: Place<'_>) -> Result<Value, Fault> {
+    pub(crate) async fn get(&self, place: ResourcePath<'_>) -> Result<Value, ReconcileError> {
         self.send(Method::GET, place.object(), None)
             .await
             .map_err(|failed| failed.fault("get", place))
@@ -350,13 +353,17 @@ impl Hands {
 
     /// Creates an object with a name that identifies it, so that an existing object
     /// is the same one.
-    pub(crate) async fn create_once(&self, place: Place<'_>, body: &Value) -> Result<(), Fault> {
+    pub(crate) async fn create_once(
+        &self,
+        place: ResourcePath<'_>,
+        body: &Value,
+    ) -> Result<(), ReconcileError> {
         let uri = format!(
             "{}?fieldManager={MANAGER}&fieldValidation=Strict",
             place.collection()
         );
         let created = self.send(Method::POST, uri, Some(body));
-        match tokio::time::timeout(HINT, created).await {
+        match tokio::time::timeout(EVENT_TIMEOUT, created).await {
             Ok(Ok(_created)) => Ok(()),
             Ok(Err(Failed::Api(error))) if is(&error, 409) => Ok(()),
             Ok(Err(failed)) => Err(failed.fault("create", place)),
@@ -365,7 +372,11 @@ impl Hands {
     }
 
     /// Reads the current state of an object into the cache, because the watch is behind.
-    pub(crate) async fn refresh(&self, place: Place<'_>, uid: &str) -> Result<(), Fault> {
+    pub(crate) async fn refresh(
+        &self,
+        place: ResourcePath<'_>,
+        uid: &str,
+    ) -> Result<(), ReconcileError> {
         match self.send(Method::GET, place.object(), None).await {
             Ok(object) => {
                 self.keep(place, object);
@@ -382,14 +393,14 @@ impl Hands {
     /// Puts existing objects into the cache, and removes deleted ones.
     ///
     /// Both use a list. The version of a list shows how new it is, also if it is empty.
-    pub(crate) async fn confirm(&self, read: &LiveRead) -> Result<(), Fault> {
+    pub(crate) async fn confirm(&self, read: &LiveRead) -> Result<(), ReconcileError> {
         match read {
             LiveRead::Object {
                 resource,
                 namespace,
                 name,
             } => {
-                let place = Place {
+                let place = ResourcePath {
                     resource: *resource,
                     namespace: namespace.as_deref(),
                     name,
@@ -405,7 +416,7 @@ impl Hands {
                 owner_kind,
                 owner_uid,
             } => {
-                let place = Place {
+                let place = ResourcePath {
                     resource: *resource,
                     namespace: Some(namespace),
                     name: "",
@@ -422,22 +433,25 @@ impl Hands {
     /// Lists the objects that a selector selects. `known` returns those of them that the cache has.
     async fn list(
         &self,
-        place: Place<'_>,
+        place: ResourcePath<'_>,
         selector: &str,
         known: impl Fn(&dyn Written) -> Vec<(Key, String)>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ReconcileError> {
         let ResourceType { group, plural, .. } = place.resource;
         let Some(cache) = self.caches.writer(group, plural) else {
-            return Err(Fault::bug(format!("{plural} are not watched")));
+            return Err(ReconcileError::bug(format!("{plural} are not watched")));
         };
         // Read the cache before the list: an object that is created after it has another UID.
         let before = known(cache.as_ref());
-        let uri = format!("{}?{selector}&limit={CHILDREN}", place.collection());
+        let uri = format!(
+            "{}?{selector}&limit={MAX_LISTED_CHILDREN}",
+            place.collection()
+        );
         let list = self.send(Method::GET, uri, None).await;
         let mut list = list.map_err(|failed| failed.fault("list", place))?;
         let incomplete = |why: &str| {
             let what = format!("the list of {plural} cannot be used: {why}");
-            Fault::new(Class::Transient, Reason::ApiUnavailable, what)
+            ReconcileError::new(ErrorClass::Transient, Reason::ApiUnavailable, what)
         };
         let text = |pointer: &str| list.pointer(pointer).and_then(Value::as_str);
         if text("/metadata/continue").is_some_and(|more| !more.is_empty()) {
@@ -485,7 +499,7 @@ impl Hands {
         request: Result<http::Request<Vec<u8>>, http::Error>,
     ) -> Result<Value, Failed> {
         let request = request.map_err(|error| Failed::Build(error.to_string()))?;
-        match tokio::time::timeout(LIMIT, self.client.request::<Value>(request)).await {
+        match tokio::time::timeout(REQUEST_TIMEOUT, self.client.request::<Value>(request)).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(Failed::Api(error)),
             Err(_elapsed) => Err(Failed::Silence),
@@ -498,12 +512,12 @@ impl Hands {
         self.caches.remember(uid.unwrap_or_default());
     }
 
-    fn keep(&self, place: Place<'_>, object: Value) {
+    fn keep(&self, place: ResourcePath<'_>, object: Value) {
         self.caches
             .written(place.resource.group, place.resource.plural, object);
     }
 
-    fn forget(&self, place: Place<'_>, uid: &str) {
+    fn forget(&self, place: ResourcePath<'_>, uid: &str) {
         self.caches.removed(
             place.resource.group,
             place.resource.plural,
@@ -521,7 +535,7 @@ enum Failed {
 }
 
 impl Failed {
-    fn fault(&self, verb: &str, place: Place<'_>) -> Fault {
+    fn fault(&self, verb: &str, place: ResourcePath<'_>) -> ReconcileError {
         let resource = place.resource_path();
         match self {
             Self::Api(error) => from_kube(
@@ -532,15 +546,15 @@ impl Failed {
                 },
                 error,
             ),
-            Self::Silence => Fault::new(
-                Class::Transient,
+            Self::Silence => ReconcileError::new(
+                ErrorClass::Transient,
                 Reason::ApiUnavailable,
                 format!(
                     "no answer in time to '{verb} {resource}' of '{}'",
                     place.name
                 ),
             ),
-            Self::Build(error) => Fault::bug(format!(
+            Self::Build(error) => ReconcileError::bug(format!(
                 "cannot build '{verb} {resource}' of '{}': {error}",
                 place.name
             )),

@@ -8,7 +8,7 @@ use api::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{For, types};
+use super::{BuildContext, types};
 
 /// Default maximum numbers of objects of a Tenant, by their names in a ResourceQuota. The spec and the
 /// operator's configuration override them.
@@ -44,7 +44,7 @@ pub const MOST_OBJECTS: u32 = 100_000;
 const REQUEST: [(&str, &str); 2] = [("cpu", "50m"), ("memory", "64Mi")];
 const LIMIT: [(&str, &str); 2] = [("cpu", "500m"), ("memory", "256Mi")];
 
-pub(super) fn all(of: For<'_>) -> Vec<Manifest> {
+pub(super) fn all(of: BuildContext<'_>) -> Vec<Manifest> {
     let TenantResources {
         cpu,
         memory,
@@ -96,13 +96,13 @@ pub(super) fn all(of: For<'_>) -> Vec<Manifest> {
 }
 
 /// Returns the configured number of objects of this name.
-fn object_limit(of: For<'_>, name: &str) -> u32 {
+fn object_limit(of: BuildContext<'_>, name: &str) -> u32 {
     let configured = of.settings.object_limits.get(name).copied();
     let usual = OBJECT_LIMITS.iter().find(|(known, _)| *known == name);
     configured.unwrap_or_else(|| usual.map_or(0, |(_, limit)| *limit))
 }
 
-fn by_class(of: For<'_>, operator: &str) -> Value {
+fn by_class(of: BuildContext<'_>, operator: &str) -> Value {
     json!({
         "matchExpressions": [{
             "scopeName": "PriorityClass",
@@ -114,7 +114,7 @@ fn by_class(of: For<'_>, operator: &str) -> Value {
 
 /// Returns the LimitRange with the defaults for containers without requests or limits. Only resources with
 /// a quota have a default: the quota would reject the container otherwise.
-fn limits(of: For<'_>) -> Option<Manifest> {
+fn limits(of: BuildContext<'_>) -> Option<Manifest> {
     let TenantResources {
         cpu,
         memory,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use api::{
     Reason, Timestamp,
     kubelet::is_permission,
-    status::{MESSAGE, bounded},
+    status::{MAX_MESSAGE_CHARS, bounded},
     tasks::Evidence,
 };
 use git::Report;
@@ -14,11 +14,11 @@ use mutant::Mutant;
 use serde_json::Value;
 
 use super::{
+    attempt_spec::AttemptSpec,
     cause::{after_colon, not_executable},
     contract::RESULT_LIMIT,
     disruption,
-    terms::Terms,
-    world::pod_words,
+    world::describe_pod,
 };
 use crate::{
     time,
@@ -32,16 +32,16 @@ const QUOTE: usize = 200;
 
 /// Result of an attempt, with the evidence for it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Judgement {
+pub(super) struct AttemptResult {
     /// [`Reason::Succeeded`], or the reason of the failure.
     pub(super) reason: Reason,
     pub(super) message: String,
     pub(super) evidence: Evidence,
 }
 
-impl Judgement {
+impl AttemptResult {
     pub(super) fn new(reason: Reason, message: impl Into<String>, evidence: Evidence) -> Self {
-        let message = bounded(&message.into(), MESSAGE);
+        let message = bounded(&message.into(), MAX_MESSAGE_CHARS);
         let evidence = Evidence {
             reason: Some(reason.name().to_owned()),
             message: Some(message.clone()),
@@ -60,12 +60,12 @@ impl Judgement {
 ///
 /// `was_seen_stopping` means that we saw the stop ourselves before the container ended. The
 /// kubelet's clock cannot contradict this, even if the Pod seems to have ended before it was asked.
-pub(super) fn judge(
+pub(super) fn evaluate(
     end: &JobEnd,
     pod: Option<&PodView>,
     was_seen_stopping: bool,
-    terms: Option<&Terms>,
-) -> Option<Judgement> {
+    terms: Option<&AttemptSpec>,
+) -> Option<AttemptResult> {
     if let JobEnd::Failed {
         reason, message, ..
     } = end
@@ -73,7 +73,7 @@ pub(super) fn judge(
     {
         // Check this before the container's exit: the Job controller killed the container for this
         // reason.
-        return Some(Judgement::new(
+        return Some(AttemptResult::new(
             Reason::DeadlineExceeded,
             format!("the Job's own limit was reached{}", after_colon(message)),
             evidence(pod),
@@ -95,11 +95,11 @@ pub(super) fn judge(
         Container::Ended(_) if is_complete && !is_over(pod) => None,
         Container::Ended(exit) => Some(match end {
             JobEnd::Complete { .. } => match contradicted(pod, exit, terms) {
-                Some(judgement) => judgement,
-                None => ended_well(pod, exit, terms),
+                Some(attempt_result) => attempt_result,
+                None => succeeded(pod, exit, terms),
             },
             JobEnd::Failed { .. } if mutant::on(Mutant::ExitCodeIgnored) => {
-                ended_well(pod, exit, terms)
+                succeeded(pod, exit, terms)
             }
             JobEnd::Failed { message, .. } => failed(pod, exit, message, terms),
         }),
@@ -111,15 +111,15 @@ pub(super) fn judge(
 }
 
 /// Judges a Job that ended, if its Pod no longer exists or never reported a result.
-pub(super) fn unread(job: &JobView, end: &JobEnd, pod: Option<&PodView>) -> Judgement {
+pub(super) fn result_missing(job: &JobView, end: &JobEnd, pod: Option<&PodView>) -> AttemptResult {
     let what = pod.map_or_else(
         || "its Pod is gone".to_owned(),
-        |pod| format!("{} does not say how its container ended", pod_words(pod)),
+        |pod| format!("{} does not say how its container ended", describe_pod(pod)),
     );
     match end {
         JobEnd::Failed {
             reason, message, ..
-        } if !matches!(reason.as_str(), "" | "BackoffLimitExceeded") => Judgement::new(
+        } if !matches!(reason.as_str(), "" | "BackoffLimitExceeded") => AttemptResult::new(
             Reason::JobFailed,
             format!(
                 "Job '{}' failed ({reason}){}; {what}",
@@ -128,15 +128,15 @@ pub(super) fn unread(job: &JobView, end: &JobEnd, pod: Option<&PodView>) -> Judg
             ),
             evidence(pod),
         ),
-        JobEnd::Failed { .. } => Judgement::new(
+        JobEnd::Failed { .. } => AttemptResult::new(
             Reason::EvidenceLost,
             format!("Job '{}' failed, but {what}", job.name),
             evidence(pod),
         ),
         JobEnd::Complete { .. } if mutant::on(Mutant::CompleteIsEnough) => {
-            Judgement::new(Reason::Succeeded, "the Job is complete", evidence(pod))
+            AttemptResult::new(Reason::Succeeded, "the Job is complete", evidence(pod))
         }
-        JobEnd::Complete { .. } => Judgement::new(
+        JobEnd::Complete { .. } => AttemptResult::new(
             Reason::EvidenceLost,
             format!("Job '{}' is complete, but {what}", job.name),
             evidence(pod),
@@ -164,13 +164,13 @@ fn is_over(pod: &PodView) -> bool {
 }
 
 /// Returns a failure if something contradicts exit code 0 of the Pod's last container.
-fn contradicted(pod: &PodView, exit: &Exit, terms: Option<&Terms>) -> Option<Judgement> {
-    let name = pod_words(pod);
+fn contradicted(pod: &PodView, exit: &Exit, terms: Option<&AttemptSpec>) -> Option<AttemptResult> {
+    let name = describe_pod(pod);
     if pod.foreign {
         let message = format!(
             "{name} does not run what its Job says: its image, command, variables, mounts or rights are others. Someone else created it, or an admission webhook changed it; if webhooks change Pods here on purpose, set 'tasks.acceptChangedPods' in the operator's configuration"
         );
-        return Some(Judgement::new(
+        return Some(AttemptResult::new(
             Reason::ExitContradicted,
             message,
             evidence(Some(pod)),
@@ -189,7 +189,7 @@ fn contradicted(pod: &PodView, exit: &Exit, terms: Option<&Terms>) -> Option<Jud
             let message = format!(
                 "{name}: {container} ended with exit code 0, but a process of it used more memory {limit} and was killed"
             );
-            (Reason::StepOOM, message)
+            (Reason::OOMKilled, message)
         }
         Some(what) => (
             Reason::ExitContradicted,
@@ -205,11 +205,11 @@ fn contradicted(pod: &PodView, exit: &Exit, terms: Option<&Terms>) -> Option<Jud
         }
         None => return None,
     };
-    Some(Judgement::new(reason, message, evidence(Some(pod))))
+    Some(AttemptResult::new(reason, message, evidence(Some(pod))))
 }
 
 /// Describes how much memory the container of a step was allowed.
-fn memory_limit(step: Step, terms: Option<&Terms>) -> String {
+fn memory_limit(step: Step, terms: Option<&AttemptSpec>) -> String {
     let limit = terms.and_then(|terms| terms.memory.as_deref());
     match (step, limit) {
         (Step::Agent, Some(limit)) => format!("than its limit of {limit}"),
@@ -218,10 +218,10 @@ fn memory_limit(step: Step, terms: Option<&Terms>) -> String {
     }
 }
 
-fn ended_well(pod: &PodView, exit: &Exit, terms: Option<&Terms>) -> Judgement {
+fn succeeded(pod: &PodView, exit: &Exit, terms: Option<&AttemptSpec>) -> AttemptResult {
     let evidence = evidence(Some(pod));
     let Some(terms) = terms else {
-        return Judgement::new(
+        return AttemptResult::new(
             Reason::AgentNotFound,
             "the agent ended with exit code 0, but its Agent is gone, so nothing says which results it must have",
             evidence,
@@ -232,7 +232,7 @@ fn ended_well(pod: &PodView, exit: &Exit, terms: Option<&Terms>) -> Judgement {
     let agent = pod.agent.as_ref().unwrap_or(exit);
     let results = match results(&agent.message) {
         Ok(results) => results,
-        Err((reason, message)) => return Judgement::new(reason, message, evidence),
+        Err((reason, message)) => return AttemptResult::new(reason, message, evidence),
     };
     let missing: Vec<&str> = terms
         .required
@@ -245,7 +245,7 @@ fn ended_well(pod: &PodView, exit: &Exit, terms: Option<&Terms>) -> Judgement {
             "the agent ended with exit code 0 without the required results: {}",
             missing.join(", ")
         );
-        return Judgement::new(
+        return AttemptResult::new(
             Reason::ResultMissing,
             message,
             Evidence {
@@ -254,8 +254,8 @@ fn ended_well(pod: &PodView, exit: &Exit, terms: Option<&Terms>) -> Judgement {
             },
         );
     }
-    let message = format!("the agent ended with exit code 0; {}", pod_words(pod));
-    Judgement::new(
+    let message = format!("the agent ended with exit code 0; {}", describe_pod(pod));
+    AttemptResult::new(
         Reason::Succeeded,
         message,
         Evidence {
@@ -304,20 +304,20 @@ fn results(message: &str) -> Result<BTreeMap<String, String>, (Reason, String)> 
     }
 }
 
-fn disrupted(pod: &PodView) -> Judgement {
-    Judgement::new(
+fn disrupted(pod: &PodView) -> AttemptResult {
+    AttemptResult::new(
         Reason::Disrupted,
         format!(
             "{} was stopped from outside{}; what it returned is no result",
-            pod_words(pod),
-            disruption::by(pod)
+            describe_pod(pod),
+            disruption::source(pod)
         ),
         evidence(Some(pod)),
     )
 }
 
 /// Judges a Pod that the kubelet rejected or gave up without starting its container.
-fn refused(pod: &PodView, end: &JobEnd) -> Judgement {
+fn refused(pod: &PodView, end: &JobEnd) -> AttemptResult {
     if disruption::is_stopped(pod) {
         return disrupted(pod);
     }
@@ -326,18 +326,23 @@ fn refused(pod: &PodView, end: &JobEnd) -> Judgement {
         (None, JobEnd::Failed { message, .. }) => after_colon(message),
         (None, JobEnd::Complete { .. }) => String::new(),
     };
-    Judgement::new(
+    AttemptResult::new(
         Reason::JobFailed,
         format!(
             "{} failed before its container started{said}",
-            pod_words(pod)
+            describe_pod(pod)
         ),
         evidence(Some(pod)),
     )
 }
 
-fn failed(pod: &PodView, exit: &Exit, job_message: &str, terms: Option<&Terms>) -> Judgement {
-    let name = pod_words(pod);
+fn failed(
+    pod: &PodView,
+    exit: &Exit,
+    job_message: &str,
+    terms: Option<&AttemptSpec>,
+) -> AttemptResult {
+    let name = describe_pod(pod);
     let ours = match pod.step {
         Step::Agent => None,
         Step::Clone => Some(("clone", Reason::CloneFailed)),
@@ -345,13 +350,13 @@ fn failed(pod: &PodView, exit: &Exit, job_message: &str, terms: Option<&Terms>) 
     };
     if let Some((container, otherwise)) = ours.filter(|_| exit.code != 0) {
         let (reason, message) = step_failed(&name, container, otherwise, exit);
-        return Judgement::new(reason, message, evidence(Some(pod)));
+        return AttemptResult::new(reason, message, evidence(Some(pod)));
     }
     let (reason, message) = match exit.reason.as_str() {
         OUT_OF_MEMORY => {
             let limit = memory_limit(Step::Agent, terms);
             let message = format!("{name}: the container used more memory {limit} and was killed");
-            (Reason::StepOOM, message)
+            (Reason::OOMKilled, message)
         }
         "StartError" | "ContainerCannotRun" if is_permission(&exit.message) => {
             let cause = not_executable(&name, &exit.message, terms.map(|terms| terms.user));
@@ -364,7 +369,7 @@ fn failed(pod: &PodView, exit: &Exit, job_message: &str, terms: Option<&Terms>) 
                 after_colon(&exit.message)
             ),
         ),
-        _ if exit.code != 0 => (Reason::NonZeroExit, exit_words(&name, exit)),
+        _ if exit.code != 0 => (Reason::NonZeroExit, exit_message(&name, exit)),
         _ => (
             Reason::JobFailed,
             format!(
@@ -375,7 +380,7 @@ fn failed(pod: &PodView, exit: &Exit, job_message: &str, terms: Option<&Terms>) 
     };
     let agent = pod.agent.as_ref().unwrap_or(exit);
     let results = results(&agent.message).unwrap_or_default();
-    Judgement::new(
+    AttemptResult::new(
         reason,
         message,
         Evidence {
@@ -392,7 +397,7 @@ fn step_failed(pod: &str, container: &str, otherwise: Reason, exit: &Exit) -> (R
         let message = format!(
             "{pod}: the container '{container}' used more memory than its limit and was killed"
         );
-        return (Reason::StepOOM, message);
+        return (Reason::OOMKilled, message);
     }
     match Report::read(&exit.message) {
         Some(Report::Failed { reason, message }) => {
@@ -417,7 +422,7 @@ fn step_failed(pod: &str, container: &str, otherwise: Reason, exit: &Exit) -> (R
     }
 }
 
-fn exit_words(pod: &str, exit: &Exit) -> String {
+fn exit_message(pod: &str, exit: &Exit) -> String {
     let signal = signal(exit).map_or_else(String::new, |signal| format!(" (signal {signal})"));
     let quote = plain(&exit.message).map_or_else(String::new, |text| format!(": \"{text}\""));
     format!(

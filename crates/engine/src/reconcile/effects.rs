@@ -1,79 +1,83 @@
 //! Carries out the effects of a decision, and logs each one.
 
-use api::decide::{Class, Effect, Fault, Manifest};
+use api::decide::{Effect, ErrorClass, Manifest, ReconcileError};
 use kube::Resource;
 
-use super::{Eyes, Stop};
+use super::{Abort, Reconciler};
 use crate::{
-    act::{Outcome, Place},
+    apply::{EffectOutcome, ResourcePath},
     key::Key,
     kind::Kind,
 };
 
-impl<K: Kind> Eyes<K> {
+impl<K: Kind> Reconciler<K> {
     /// Carries out effects in order. The first failure ends the reconciliation, with one exception:
     /// after an independent object was rejected, deletions and other independent objects follow.
-    pub(super) async fn act(
+    pub(super) async fn apply_effects(
         &self,
         object: &K::Object,
         effects: &[Effect<K::External>],
-    ) -> Result<(), Stop> {
-        let mut refused: Option<Fault> = None;
+    ) -> Result<(), Abort> {
+        let mut refused: Option<ReconcileError> = None;
         for effect in effects {
             if refused.is_some() && !is_independent(effect) {
                 continue;
             }
-            self.must_lead()?;
-            match self.carry_out(object, effect).await {
+            self.ensure_leading()?;
+            match self.apply_effect(object, effect).await {
                 Ok(()) => {}
-                Err(Stop::Fault(fault)) if is_independent_apply(effect) && is_refusal(&fault) => {
+                Err(Abort::Error(fault)) if is_independent_apply(effect) && is_refusal(&fault) => {
                     refused.get_or_insert(fault);
                 }
-                Err(Stop::NotLeading) => return Err(Stop::NotLeading),
+                Err(Abort::LeadershipLost) => return Err(Abort::LeadershipLost),
                 // Report the rejection, because someone has to fix it. The rest is retried with it.
-                Err(stop) => return Err(refused.map_or(stop, Stop::from)),
+                Err(stop) => return Err(refused.map_or(stop, Abort::from)),
             }
         }
         refused.map_or(Ok(()), |fault| Err(fault.into()))
     }
 
-    async fn carry_out(
+    async fn apply_effect(
         &self,
         object: &K::Object,
         effect: &Effect<K::External>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Abort> {
         match effect {
             Effect::Ensure(manifest) => {
-                let created = self.led(self.hands.ensure(manifest)).await;
-                let outcome = created.map_err(|stop| aside(manifest, stop))?;
-                log::<K>(object, Place::from(&**manifest), outcome);
+                let created = self.while_leading(self.applier.ensure(manifest)).await;
+                let outcome = created.map_err(|stop| non_fatal(manifest, stop))?;
+                log::<K>(object, ResourcePath::from(&**manifest), outcome);
             }
             Effect::Apply(manifest) => {
-                self.led(self.hands.apply(manifest)).await?;
-                log::<K>(object, Place::from(&**manifest), Outcome::Applied);
+                self.while_leading(self.applier.apply(manifest)).await?;
+                log::<K>(
+                    object,
+                    ResourcePath::from(&**manifest),
+                    EffectOutcome::Applied,
+                );
             }
             Effect::Delete(target) => {
-                let outcome = self.led(self.hands.delete(target)).await?;
-                log::<K>(object, Place::from(target), outcome);
+                let outcome = self.while_leading(self.applier.delete(target)).await?;
+                log::<K>(object, ResourcePath::from(target), outcome);
             }
             Effect::Patch {
                 target,
                 subresource,
                 patch,
             } => {
-                let place = Place {
+                let place = ResourcePath {
                     subresource: *subresource,
-                    ..Place::from(target)
+                    ..ResourcePath::from(target)
                 };
                 let version = target.version.as_deref();
                 let patch = patch.clone();
-                self.led(self.hands.patch(place, &target.uid, version, patch))
+                self.while_leading(self.applier.patch(place, &target.uid, version, patch))
                     .await?;
-                log::<K>(object, place, Outcome::Patched);
+                log::<K>(object, place, EffectOutcome::Patched);
             }
             Effect::External {
                 effect,
-                irreversible: _,
+                requires_intent: _,
             } => {
                 self.kind.perform(object, effect).await?;
                 let (kind, object) = (K::RESOURCE.kind, Key::of(object.meta()));
@@ -97,14 +101,14 @@ fn is_independent<X>(effect: &Effect<X>) -> bool {
 }
 
 /// Returns whether the API server understood a write and rejected it.
-fn is_refusal(fault: &Fault) -> bool {
-    matches!(fault.class, Class::Denied | Class::Invalid)
+fn is_refusal(fault: &ReconcileError) -> bool {
+    matches!(fault.class, ErrorClass::Denied | ErrorClass::Invalid)
 }
 
 /// Logs an effect with its object and the owner that was reconciled.
 ///
 /// It logs names only, because a body may contain secrets.
-fn log<K: Kind>(owner: &K::Object, place: Place<'_>, outcome: Outcome) {
+fn log<K: Kind>(owner: &K::Object, place: ResourcePath<'_>, outcome: EffectOutcome) {
     let (kind, object) = (K::RESOURCE.kind, Key::of(owner.meta()));
     let (target_kind, target_object) = (place.resource.kind, place.key());
     let effect = outcome.name();
@@ -119,10 +123,10 @@ fn log<K: Kind>(owner: &K::Object, place: Place<'_>, outcome: Outcome) {
     );
 }
 
-/// Converts the rejection of an object that nothing else needs to `Stop::Aside`: no reason to stop.
-fn aside(manifest: &Manifest, stop: Stop) -> Stop {
+/// Converts the rejection of an object that nothing else needs to `Abort::NonFatal`: no reason to stop.
+fn non_fatal(manifest: &Manifest, stop: Abort) -> Abort {
     match stop {
-        Stop::Fault(fault) if manifest.aside && is_refusal(&fault) => Stop::Aside(fault),
-        other @ (Stop::Fault(_) | Stop::Aside(_) | Stop::NotLeading) => other,
+        Abort::Error(fault) if manifest.optional && is_refusal(&fault) => Abort::NonFatal(fault),
+        other @ (Abort::Error(_) | Abort::NonFatal(_) | Abort::LeadershipLost) => other,
     }
 }

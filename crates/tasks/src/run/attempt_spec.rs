@@ -1,4 +1,4 @@
-//! Terms by which an attempt is judged, frozen when it starts. If an Agent changes or is deleted
+//! The settings by which an attempt is evaluated, frozen when it starts. If an Agent changes or is deleted
 //! while its container runs, the conditions of success and the time limits must not change.
 
 use std::time::Duration;
@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::time;
 
-/// Terms of one attempt. They are stored in an annotation of the Job's Pod template, which is
+/// Settings of one attempt. They are stored in an annotation of the Job's Pod template, which is
 /// immutable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Terms {
+pub struct AttemptSpec {
     /// The Agent's `startTimeout`, in milliseconds.
     pub start_timeout_ms: u64,
     /// The Agent's `timeout`, in milliseconds. The run's own timeout is not frozen: its author may
@@ -28,7 +28,7 @@ pub struct Terms {
     pub user: i64,
 }
 
-impl Terms {
+impl AttemptSpec {
     /// Returns the terms of an attempt that starts now.
     #[must_use]
     pub fn of(agent: &AgentSpec, resources: &Resources) -> Self {

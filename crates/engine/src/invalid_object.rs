@@ -1,20 +1,20 @@
 //! Reports undecodable objects on the objects themselves.
 
-use api::{Reason, Shape, Status, Timestamp, Verdict, names, status::condition};
+use api::{Lifecycle, Reason, Status, Timestamp, Verdict, names, status::condition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::ObjectMeta;
 use serde_json::{Value, json};
 
 use crate::{
-    act::Place,
-    cache::Poison,
+    apply::ResourcePath,
+    cache::InvalidObject,
     events::Transition,
     key::Key,
     kind::Kind,
-    pass::{Eyes, Looked},
+    reconcile::{Outcome, Reconciler},
 };
 
-impl<K: Kind> Eyes<K> {
+impl<K: Kind> Reconciler<K> {
     /// Reports an undecodable object on the object itself, after reading its current state.
     ///
     /// # Guarantees
@@ -23,66 +23,69 @@ impl<K: Kind> Eyes<K> {
     ///   the next report.
     /// - An object in deletion is released if its author requests that. Otherwise the message names the
     ///   annotation for it.
-    pub(crate) async fn report_poison(
+    pub(crate) async fn report_invalid_object(
         &self,
         key: &Key,
-        poison: &Poison,
-    ) -> Result<Looked, api::decide::Fault> {
+        invalid: &InvalidObject,
+    ) -> Result<Outcome, api::decide::ReconcileError> {
         let now = self.clock.now();
-        let place = Place {
+        let place = ResourcePath {
             resource: K::RESOURCE,
             namespace: key.namespace.as_deref(),
             name: &key.name,
             subresource: None,
         };
-        let known = self.hands.get(place).await?;
+        let known = self.applier.get(place).await?;
         // Checked after the read, because the read took time.
-        if !self.leading.is_on() {
-            return Ok(Looked::Abandoned);
+        if !self.leading.is_leader() {
+            return Ok(Outcome::Abandoned);
         }
         let text = |pointer: &str| known.pointer(pointer).and_then(Value::as_str);
         // Another object has this name now. The watch will deliver it.
-        if text("/metadata/uid") != Some(poison.uid.as_str()) {
-            return Ok(Looked::Skipped);
+        if text("/metadata/uid") != Some(invalid.uid.as_str()) {
+            return Ok(Outcome::Skipped);
         }
         let version = text("/metadata/resourceVersion");
         let is_deleting = text("/metadata/deletionTimestamp").is_some();
         let finalizers = known
             .pointer("/metadata/finalizers")
             .and_then(Value::as_array);
-        let is_held = finalizers.is_some_and(|names| names.iter().any(|name| name == K::FINALIZER));
+        let has_finalizer =
+            finalizers.is_some_and(|names| names.iter().any(|name| name == K::FINALIZER));
         let wish = known
             .pointer("/metadata/annotations")
             .and_then(|all| all.get(names::FORCE_DELETE));
-        if is_deleting && is_held && wish.and_then(Value::as_str) == Some("true") {
+        if is_deleting && has_finalizer && wish.and_then(Value::as_str) == Some("true") {
             let others: Vec<&Value> = finalizers
                 .into_iter()
                 .flat_map(|names| names.iter())
                 .filter(|name| *name != K::FINALIZER)
                 .collect();
             let patch = json!({ "metadata": { "finalizers": others } });
-            self.hands.patch(place, &poison.uid, version, patch).await?;
-            return Ok(Looked::Completed(None));
+            self.applier
+                .patch(place, &invalid.uid, version, patch)
+                .await?;
+            return Ok(Outcome::Completed(None));
         }
 
         let mut message = format!(
             "this object does not fit the operator's schema, so it is left alone: {}",
-            poison.error
+            invalid.error
         );
-        if is_deleting && is_held {
+        if is_deleting && has_finalizer {
             message.push_str("; to let it go as it is, set the annotation 'orchestrator.io/force-delete: \"true\"'");
         }
         let verdict = Verdict::stalled(Reason::Undecodable, message);
         let is_known = text("/status/message") == Some(verdict.message.as_str())
-            && known.pointer("/status/observedGeneration") == Some(&json!(poison.generation));
+            && known.pointer("/status/observedGeneration") == Some(&json!(invalid.generation));
         if is_known {
-            return Ok(Looked::Completed(None));
+            return Ok(Outcome::Completed(None));
         }
         let meta = ObjectMeta {
             name: Some(key.name.clone()),
             namespace: key.namespace.clone(),
-            uid: Some(poison.uid.clone()),
-            generation: Some(poison.generation),
+            uid: Some(invalid.uid.clone()),
+            generation: Some(invalid.generation),
             ..ObjectMeta::default()
         };
         let transition = Transition {
@@ -93,7 +96,7 @@ impl<K: Kind> Eyes<K> {
             phase: "Unknown",
             verdict: &verdict,
         };
-        self.tell(&transition, now).await;
+        self.publish(&transition, now).await;
 
         let stored = known
             .pointer("/status/conditions")
@@ -101,16 +104,16 @@ impl<K: Kind> Eyes<K> {
         let is_finished =
             |one: &Value| one["type"] == condition::FINISHED && one["status"] == "True";
         if stored.is_some_and(|all| all.iter().any(is_finished)) {
-            return Ok(Looked::Completed(None));
+            return Ok(Outcome::Completed(None));
         }
-        if !self.leading.is_on() {
-            return Ok(Looked::Abandoned);
+        if !self.leading.is_leader() {
+            return Ok(Outcome::Abandoned);
         }
-        let mut progress = api::Progress::default();
-        progress.stand(
-            <K::Status as Status>::SHAPE,
+        let mut progress = api::CommonStatus::default();
+        progress.apply_verdict(
+            <K::Status as Status>::LIFECYCLE,
             &verdict,
-            poison.generation,
+            invalid.generation,
             now,
         );
         // Conditions that we do not derive here stay. `Reconciling` does not: it would
@@ -130,28 +133,30 @@ impl<K: Kind> Eyes<K> {
                 .into_iter()
                 .flat_map(|all| all.iter())
                 .filter(stays)
-                .map(|one| doubted(K::Status::SHAPE, one, now)),
+                .map(|one| unknown(K::Status::LIFECYCLE, one, now)),
         );
         let body = json!({ "status": {
             "conditions": conditions,
             "message": progress.message,
-            "observedGeneration": poison.generation,
+            "observedGeneration": invalid.generation,
         }});
-        let place = Place {
+        let place = ResourcePath {
             subresource: Some("status"),
             ..place
         };
-        self.hands.patch(place, &poison.uid, version, body).await?;
-        Ok(Looked::Completed(None))
+        self.applier
+            .patch(place, &invalid.uid, version, body)
+            .await?;
+        Ok(Outcome::Completed(None))
     }
 }
 
 /// Sets a true condition of a long-lived object to `Unknown`, because nobody checks it any more. It
 /// works on JSON, because the stored status may be the undecodable part. For a decoded status,
-/// [`api::Progress::doubt`] does the same.
-fn doubted(shape: Shape, condition: &Value, now: Timestamp) -> Value {
+/// [`api::CommonStatus::mark_unknown`] does the same.
+fn unknown(lifecycle: Lifecycle, condition: &Value, now: Timestamp) -> Value {
     let mut one = condition.clone();
-    if shape == Shape::LongLived && one["status"] == "True" {
+    if lifecycle == Lifecycle::LongLived && one["status"] == "True" {
         one["status"] = json!("Unknown");
         one["reason"] = json!(Reason::Undecodable.name());
         one["message"] = json!("not known: the object does not fit the operator's schema");
@@ -168,16 +173,19 @@ mod tests {
     fn what_nobody_looks_at_is_not_said_to_be_true() {
         let now = Timestamp::UNIX_EPOCH;
         let stored = |value: &str| json!({ "type": "NetworkIsolated", "status": value, "odd": 1 });
-        let after = doubted(Shape::LongLived, &stored("True"), now);
+        let after = unknown(Lifecycle::LongLived, &stored("True"), now);
         assert_eq!(
             (&after["status"], &after["odd"]),
             (&json!("Unknown"), &json!(1))
         );
         assert_eq!(after["reason"], "Undecodable");
         assert_eq!(
-            doubted(Shape::LongLived, &stored("False"), now),
+            unknown(Lifecycle::LongLived, &stored("False"), now),
             stored("False")
         );
-        assert_eq!(doubted(Shape::Run, &stored("True"), now), stored("True"));
+        assert_eq!(
+            unknown(Lifecycle::RunToCompletion, &stored("True"), now),
+            stored("True")
+        );
     }
 }

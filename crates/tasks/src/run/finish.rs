@@ -13,70 +13,70 @@ use std::time::Duration;
 use api::{
     Reason, Timestamp, Verdict,
     decide::Decision,
-    status::{MESSAGE, bounded},
+    status::{MAX_MESSAGE_CHARS, bounded},
     tasks::{Backoff, Evidence, RunPhase, TaskRunStatus},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mutant::Mutant;
 
 use super::{
-    RunDecision, STOP_WAIT, disruption,
-    judge::{Judgement, evidence},
-    outcome, start,
-    world::{Run, pod_words, some_of},
+    RunDecision, STOP_WAIT,
+    attempt_result::{AttemptResult, evidence},
+    disruption, outcome, start,
+    world::{Run, describe_pod, some_of},
 };
 use crate::{time, view::JobView};
 
 /// Maximum length of a quoted message within one of our own messages, in characters.
-const INNER: usize = MESSAGE - 200;
+const INNER: usize = MAX_MESSAGE_CHARS - 200;
 
 /// Concludes an attempt that ended: ends the run, or schedules the next attempt.
-pub(super) fn conclude(run: &Run<'_>, judgement: Judgement) -> RunDecision {
-    let reason = judgement.reason;
-    if disruption::is_one(reason) && !mutant::on(Mutant::EvictionCounted) {
-        return disrupted(run, judgement);
+pub(super) fn finish_attempt(run: &Run<'_>, attempt_result: AttemptResult) -> RunDecision {
+    let reason = attempt_result.reason;
+    if disruption::is_disruption(reason) && !mutant::on(Mutant::EvictionCounted) {
+        return disrupted(run, attempt_result);
     }
-    let is_done = run.order.is_done(&judgement.evidence);
-    let status = with_result(run, judgement.evidence);
+    let is_done = run.run_spec.is_done(&attempt_result.evidence);
+    let status = with_result(run, attempt_result.evidence);
     if reason == Reason::Succeeded {
-        let verdict = Verdict::succeeded(judgement.message);
-        return end(run, status, RunPhase::Succeeded, verdict);
+        let verdict = Verdict::succeeded(attempt_result.message);
+        return finish_run(run, status, RunPhase::Succeeded, verdict);
     }
     if let Some(retry) = run.retry()
         && may_repeat(reason)
         && !is_done
-        && !run.order.cancel
+        && !run.run_spec.cancel
         && status.attempts < retry.max_attempts
     {
         let due = run.after(backoff(&retry.backoff, status.attempts));
         return wait_for_next(run, status, due);
     }
-    let verdict = Verdict::failed(reason, after_attempts(&status, &judgement.message));
-    end(run, status, RunPhase::Failed, verdict)
+    let verdict = Verdict::failed(reason, after_attempts(&status, &attempt_result.message));
+    finish_run(run, status, RunPhase::Failed, verdict)
 }
 
 /// Starts the same attempt again after it was stopped from outside, up to a limit.
-fn disrupted(run: &Run<'_>, judgement: Judgement) -> RunDecision {
-    let is_counted = disruption::is_counted(run, &judgement);
+fn disrupted(run: &Run<'_>, attempt_result: AttemptResult) -> RunDecision {
+    let is_counted = disruption::is_counted(run, &attempt_result);
     let mut run = run.clone();
     if !is_counted {
         run.status.disruptions = run.status.disruptions.saturating_add(1);
     }
-    let mut status = with_result(&run, judgement.evidence);
-    if status.disruptions >= disruption::LIMIT {
-        let message = disruption::too_many(&run, &judgement.message);
+    let mut status = with_result(&run, attempt_result.evidence);
+    if status.disruptions >= disruption::MAX_DISRUPTIONS {
+        let message = disruption::too_many(&run, &attempt_result.message);
         let verdict = Verdict::failed(Reason::TooManyDisruptions, message);
-        return end(&run, status, RunPhase::Failed, verdict);
+        return finish_run(&run, status, RunPhase::Failed, verdict);
     }
     status.deadline_at = Some(run.stamp());
     let message = format!(
         "{}; it is started again without using an attempt (disruption {} of at most {})",
-        bounded(&judgement.message, INNER),
+        bounded(&attempt_result.message, INNER),
         status.disruptions,
-        disruption::LIMIT - 1
+        disruption::MAX_DISRUPTIONS - 1
     );
-    let verdict = Verdict::working(judgement.reason, message);
-    Decision::say(status, RunPhase::Pending, verdict).wake_at(run.now)
+    let verdict = Verdict::working(attempt_result.reason, message);
+    Decision::status_only(status, RunPhase::Pending, verdict).requeue_at(run.now)
 }
 
 /// Ends a run that was canceled before an attempt, or between two.
@@ -87,7 +87,7 @@ pub(super) fn cancelled(run: &Run<'_>) -> RunDecision {
     };
     let status = run.next();
     let verdict = Verdict::failed(Reason::Cancelled, message);
-    end(run, status, RunPhase::Failed, verdict)
+    finish_run(run, status, RunPhase::Failed, verdict)
 }
 
 /// Returns the status with complete evidence, which means that the attempt is over.
@@ -111,8 +111,8 @@ fn may_repeat(reason: Reason) -> bool {
             | Reason::OutputTooLarge
             | Reason::PathNotFound
             | Reason::RepositoryTooLarge
-            | Reason::AddressRefused
-            | Reason::PushRefused
+            | Reason::AddressNotAllowed
+            | Reason::PushRejected
             | Reason::BranchMoved
     )
 }
@@ -125,7 +125,7 @@ fn after_attempts(status: &TaskRunStatus, message: &str) -> String {
 }
 
 /// Ends the run.
-pub(super) fn end(
+pub(super) fn finish_run(
     run: &Run<'_>,
     mut status: TaskRunStatus,
     phase: RunPhase,
@@ -134,20 +134,20 @@ pub(super) fn end(
     status.finished_at = Some(run.stamp());
     status.deadline_at = None;
     let hold = outcome::release(run, &status, phase, verdict.reason);
-    let mut decision = Decision::say(status, phase, verdict);
-    decision.hold = hold;
+    let mut decision = Decision::status_only(status, phase, verdict);
+    decision.finalizer = hold;
     decision
 }
 
 /// Fails the run before an attempt, or between two. The evidence of the last attempt stays.
-pub(super) fn fail(run: &Run<'_>, reason: Reason, message: &str) -> RunDecision {
+pub(super) fn fail_run(run: &Run<'_>, reason: Reason, message: &str) -> RunDecision {
     let status = run.next();
     let verdict = Verdict::failed(reason, after_attempts(&status, message));
-    end(run, status, RunPhase::Failed, verdict)
+    finish_run(run, status, RunPhase::Failed, verdict)
 }
 
 /// Handles a failed attempt: waits for the start time of the next one, or starts it.
-pub(super) fn between(run: &Run<'_>, result: &Evidence) -> RunDecision {
+pub(super) fn retry_or_wait(run: &Run<'_>, result: &Evidence) -> RunDecision {
     let status = run.next();
     // The author of the run or of the Agent may have lowered the number of attempts since.
     let was_disrupted = disruption::was_disrupted(result);
@@ -158,7 +158,7 @@ pub(super) fn between(run: &Run<'_>, result: &Evidence) -> RunDecision {
     {
         let message = after_attempts(&status, message_of(result));
         let verdict = Verdict::failed(reason_of(result), message);
-        return end(run, status, RunPhase::Failed, verdict);
+        return finish_run(run, status, RunPhase::Failed, verdict);
     }
     match run.deadline() {
         Some(_) if mutant::on(Mutant::RetryWaitForgotten) => start::start(run),
@@ -168,7 +168,7 @@ pub(super) fn between(run: &Run<'_>, result: &Evidence) -> RunDecision {
 }
 
 fn is_held(run: &Run<'_>) -> bool {
-    run.order.cancel || run.order.suspend
+    run.run_spec.cancel || run.run_spec.suspend
 }
 
 /// Waits for the next attempt. The stored result has the reason, and the stored deadline the time,
@@ -185,7 +185,7 @@ fn wait_for_next(run: &Run<'_>, mut status: TaskRunStatus, due: Timestamp) -> Ru
         bounded(message_of(&result), INNER)
     );
     let verdict = Verdict::working(reason_of(&result), message);
-    Decision::say(status, RunPhase::Pending, verdict).wake_at(due)
+    Decision::status_only(status, RunPhase::Pending, verdict).requeue_at(due)
 }
 
 /// Returns the wait after this many attempts: `initial`, doubled each time, up to `max`.
@@ -210,24 +210,29 @@ pub(super) fn message_of(result: &Evidence) -> &str {
 }
 
 /// Gives up an attempt. This only stores the evidence: the stop destroys the objects that carry it.
-pub(super) fn give_up(run: &Run<'_>, job: &JobView, reason: Reason, message: &str) -> RunDecision {
-    let judgement = Judgement::new(reason, message, evidence(run.newest_pod(job)));
+pub(super) fn abort_attempt(
+    run: &Run<'_>,
+    job: &JobView,
+    reason: Reason,
+    message: &str,
+) -> RunDecision {
+    let attempt_result = AttemptResult::new(reason, message, evidence(run.newest_pod(job)));
     let result = Evidence {
         finished_at: None,
-        ..judgement.evidence
+        ..attempt_result.evidence
     };
     let mut status = run.next();
     status.deadline_at = Some(Time(run.after(STOP_WAIT)));
-    let verdict = stopping_words(&result, &job.name);
+    let verdict = stopping_message(&result, &job.name);
     status.result = Some(result);
-    let decision = Decision::say(status, run.phase(), verdict).wake_at(run.now);
+    let decision = Decision::status_only(status, run.phase(), verdict).requeue_at(run.now);
     if mutant::on(Mutant::EvidenceAfterStop) {
         return decision.with(run.delete(job));
     }
     decision
 }
 
-fn stopping_words(result: &Evidence, job: &str) -> Verdict {
+fn stopping_message(result: &Evidence, job: &str) -> Verdict {
     let message = bounded(message_of(result), INNER);
     Verdict::working(
         reason_of(result),
@@ -236,68 +241,68 @@ fn stopping_words(result: &Evidence, job: &str) -> Verdict {
 }
 
 /// Handles an attempt in progress with a Job that does not exist.
-pub(super) fn lost(run: &Run<'_>, job_name: &str) -> RunDecision {
+pub(super) fn job_missing(run: &Run<'_>, job_name: &str) -> RunDecision {
     let message = format!("Job '{job_name}' was deleted from outside before its end was read");
-    let judgement = Judgement::new(Reason::JobLost, message, Evidence::default());
+    let attempt_result = AttemptResult::new(Reason::JobLost, message, Evidence::default());
     if mutant::on(Mutant::JobLossIsSuccess) {
         let reason = Reason::Succeeded;
-        return conclude(
+        return finish_attempt(
             run,
-            Judgement {
+            AttemptResult {
                 reason,
-                ..judgement
+                ..attempt_result
             },
         );
     }
-    conclude(run, judgement)
+    finish_attempt(run, attempt_result)
 }
 
 /// Deletes the Job of an attempt that was given up, and waits for the deletion.
-pub(super) fn stop(run: &Run<'_>, result: &Evidence) -> RunDecision {
+pub(super) fn stop_job(run: &Run<'_>, result: &Evidence) -> RunDecision {
     let stored_name = run.status.job_name.as_deref();
     let job = stored_name.and_then(|name| run.job(name));
     let name = stored_name.unwrap_or_default();
     // The Job ended by itself in the meantime. There is nothing to stop, and its logs stay.
     let is_over = job.is_none_or(|job| job.end.is_some());
-    if is_over && run.stray_pods().next().is_none() {
-        return conclude(run, stored(result));
+    if is_over && run.orphaned_pods().next().is_none() {
+        return finish_attempt(run, stored(result));
     }
-    let say = || Decision::say(run.next(), run.phase(), stopping_words(result, name));
+    let say = || Decision::status_only(run.next(), run.phase(), stopping_message(result, name));
     let asked = match job.filter(|job| job.end.is_none()) {
         // Even after the deadline: a Job that was not asked to stop has not had its time to do so.
         Some(job) if job.deleting.is_none() => {
-            let wake = run.after(STOP_WAIT);
-            return say().with(run.delete(job)).wake_at(wake);
+            let requeue_at = run.after(STOP_WAIT);
+            return say().with(run.delete(job)).requeue_at(requeue_at);
         }
         Some(job) => job.deleting,
-        None => run.stray_pods().filter_map(|pod| pod.stop_asked).max(),
+        None => run.orphaned_pods().filter_map(|pod| pod.stop_asked).max(),
     };
     let deadline = asked
         .map(|asked| time::after(asked, STOP_WAIT))
         .or(run.deadline())
         .unwrap_or(run.now);
     if run.now >= deadline {
-        return unstopped(run, result, &still_there(run, job));
+        return stop_timed_out(run, result, &still_there(run, job));
     }
-    say().wake_at(deadline)
+    say().requeue_at(deadline)
 }
 
 /// Fails the run because the stop did not finish in time. A Pod may still run, so no other may
 /// start.
-pub(super) fn unstopped(run: &Run<'_>, result: &Evidence, what: &str) -> RunDecision {
+pub(super) fn stop_timed_out(run: &Run<'_>, result: &Evidence, what: &str) -> RunDecision {
     let message = format!(
         "{}; it could not be stopped within {}: {what}",
         bounded(message_of(result), INNER),
-        time::words(STOP_WAIT)
+        time::format_duration(STOP_WAIT)
     );
-    let Judgement {
+    let AttemptResult {
         reason,
         message,
         evidence,
-    } = Judgement::new(reason_of(result), message, result.clone());
+    } = AttemptResult::new(reason_of(result), message, result.clone());
     let status = with_result(run, evidence);
     let verdict = Verdict::failed(reason, message);
-    end(run, status, RunPhase::Failed, verdict)
+    finish_run(run, status, RunPhase::Failed, verdict)
 }
 
 fn still_there(run: &Run<'_>, job: Option<&JobView>) -> String {
@@ -305,13 +310,13 @@ fn still_there(run: &Run<'_>, job: Option<&JobView>) -> String {
     let things: Vec<String> = job
         .iter()
         .map(|job| format!("Job '{}'", job.name))
-        .chain(of_job.chain(run.stray_pods()).map(pod_words))
+        .chain(of_job.chain(run.orphaned_pods()).map(describe_pod))
         .collect();
     format!("{} is still there", some_of(&things))
 }
 
-fn stored(result: &Evidence) -> Judgement {
-    Judgement {
+fn stored(result: &Evidence) -> AttemptResult {
+    AttemptResult {
         reason: reason_of(result),
         message: message_of(result).to_owned(),
         evidence: result.clone(),

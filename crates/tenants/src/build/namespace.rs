@@ -9,11 +9,11 @@ use api::{
 };
 use serde_json::{Value, json};
 
-use super::{For, types};
+use super::{BuildContext, types};
 
 /// Returns the labels of a Tenant's namespace: its owner, and the `restricted` Pod Security level.
 #[must_use]
-pub fn namespace_labels(of: For<'_>) -> BTreeMap<String, String> {
+pub fn namespace_labels(of: BuildContext<'_>) -> BTreeMap<String, String> {
     let mut labels = names::child_labels("Tenant", of.name, of.uid);
     labels.insert(
         "pod-security.kubernetes.io/enforce".to_owned(),
@@ -30,7 +30,7 @@ pub const NOTES: &[&str] = &[
 
 /// Returns the annotations for people: the customer's name, and the purpose of the namespace.
 #[must_use]
-pub fn notes(of: For<'_>) -> BTreeMap<String, String> {
+pub fn description_annotations(of: BuildContext<'_>) -> BTreeMap<String, String> {
     let said = [&of.spec.display_name, &of.spec.description];
     let pairs = NOTES.iter().zip(said);
     pairs
@@ -40,7 +40,7 @@ pub fn notes(of: For<'_>) -> BTreeMap<String, String> {
 
 /// Returns the manifest of the namespace.
 #[must_use]
-pub fn namespace(of: For<'_>) -> Manifest {
+pub fn namespace(of: BuildContext<'_>) -> Manifest {
     let name = of.namespace();
     let labels = namespace_labels(of);
     let body = json!({});
@@ -48,14 +48,14 @@ pub fn namespace(of: For<'_>) -> Manifest {
         Manifest::new(types::NAMESPACE, None, &name, of.uid, labels, body).observed_by_name();
     // Identifies the owner even if someone removes the labels.
     manifest.body["metadata"]["annotations"][names::UID] = json!(of.uid);
-    for (name, text) in notes(of) {
+    for (name, text) in description_annotations(of) {
         manifest.body["metadata"]["annotations"][name] = json!(text);
     }
     manifest
 }
 
 /// Returns the RoleBinding of the owners, or `None` without owners.
-pub(super) fn role_binding(of: For<'_>) -> Option<Manifest> {
+pub(super) fn role_binding(of: BuildContext<'_>) -> Option<Manifest> {
     if of.spec.owners.is_empty() {
         return None;
     }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// The durations of an election, in a proportion that keeps two processes from leading at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Durations {
+pub struct LeaseTimings {
     /// Time without a renewal after which another candidate may take the Lease.
     pub(super) lease: Duration,
     /// Interval of the leader's renewals.
@@ -26,14 +26,14 @@ pub struct Durations {
 /// Longest timeout of a request, however long the Lease is.
 const REQUEST: Duration = Duration::from_secs(4);
 
-impl Default for Durations {
+impl Default for LeaseTimings {
     /// Returns 15 s for the Lease, with a renewal every 5 s.
     fn default() -> Self {
         Self::of(Duration::from_secs(15), Duration::from_secs(5))
     }
 }
 
-impl Durations {
+impl LeaseTimings {
     /// Returns the durations that follow from the two configurable ones. A leader gives up
     /// after two thirds of the Lease. So at least two requests fit between the time of a
     /// renewal and that moment.
@@ -88,7 +88,7 @@ pub(super) struct Seen {
 
 /// The known state of the Lease.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Sight {
+pub(super) enum LeaseView {
     /// Nothing is known, or nothing certain.
     Unknown,
     /// The Lease does not exist.
@@ -99,9 +99,9 @@ pub(super) enum Sight {
 
 /// The next action.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum ElectionAction {
     /// Read the Lease.
-    Look,
+    Read,
     /// Create the Lease.
     Create,
     /// Write our identity into a Lease that is free, expired or ours.
@@ -116,22 +116,22 @@ pub(super) enum Act {
 
 /// The state of a candidate.
 #[derive(Debug, Clone)]
-pub(super) struct Standing {
+pub(super) struct ElectionState {
     pub(super) identity: String,
-    pub(super) durations: Durations,
-    pub(super) sight: Sight,
+    pub(super) durations: LeaseTimings,
+    pub(super) view: LeaseView,
     /// While holding the Lease: the moment before the last successful write was sent.
     pub(super) held: Option<Instant>,
     /// End of the pause after a failed request.
     pub(super) not_before: Instant,
 }
 
-impl Standing {
-    pub(super) fn new(identity: String, durations: Durations, now: Instant) -> Self {
+impl ElectionState {
+    pub(super) fn new(identity: String, durations: LeaseTimings, now: Instant) -> Self {
         Self {
             identity,
             durations,
-            sight: Sight::Unknown,
+            view: LeaseView::Unknown,
             held: None,
             not_before: now,
         }
@@ -143,37 +143,50 @@ impl Standing {
     }
 
     /// Returns the next action.
-    pub(super) fn next(&self, now: Instant) -> Act {
+    pub(super) fn next(&self, now: Instant) -> ElectionAction {
         let (act, due) = match self.held {
             Some(renewed) => {
                 let until = renewed + self.durations.give_up;
                 if now >= until {
                     let limit = self.durations.give_up;
-                    return Act::StepDown(format!("it could not be renewed for {limit:?}"));
+                    return ElectionAction::StepDown(format!(
+                        "it could not be renewed for {limit:?}"
+                    ));
                 }
-                let (act, due) = match &self.sight {
-                    Sight::Unknown => (Act::Look, self.not_before),
-                    Sight::Absent => return Act::StepDown("it was deleted".to_owned()),
-                    Sight::Present(seen) => match &seen.record.holder {
+                let (act, due) = match &self.view {
+                    LeaseView::Unknown => (ElectionAction::Read, self.not_before),
+                    LeaseView::Absent => {
+                        return ElectionAction::StepDown("it was deleted".to_owned());
+                    }
+                    LeaseView::Present(seen) => match &seen.record.holder {
                         Some(holder) if *holder == self.identity => {
                             let due = renewed + self.durations.renew;
-                            (Act::Renew, due.max(self.not_before))
+                            (ElectionAction::Renew, due.max(self.not_before))
                         }
                         Some(holder) => {
-                            return Act::StepDown(format!("it was taken by '{holder}'"));
+                            return ElectionAction::StepDown(format!("it was taken by '{holder}'"));
                         }
-                        None => return Act::StepDown("its holder was removed".to_owned()),
+                        None => {
+                            return ElectionAction::StepDown("its holder was removed".to_owned());
+                        }
                     },
                 };
                 (act, due.min(until))
             }
-            None => match &self.sight {
-                Sight::Unknown => (Act::Look, self.not_before),
-                Sight::Absent => (Act::Create, self.not_before),
-                Sight::Present(seen) => (Act::Take, self.not_before.max(self.free_at(seen))),
+            None => match &self.view {
+                LeaseView::Unknown => (ElectionAction::Read, self.not_before),
+                LeaseView::Absent => (ElectionAction::Create, self.not_before),
+                LeaseView::Present(seen) => (
+                    ElectionAction::Take,
+                    self.not_before.max(self.free_at(seen)),
+                ),
             },
         };
-        if now >= due { act } else { Act::Wait(due) }
+        if now >= due {
+            act
+        } else {
+            ElectionAction::Wait(due)
+        }
     }
 
     /// Returns when we may take this Lease.
@@ -195,16 +208,16 @@ impl Standing {
 
     /// Records the result of a read or of our own write. It is certain, because the server
     /// responded after our request.
-    pub(super) fn looked(&mut self, found: Option<Lease>, now: Instant) {
-        self.sight = match found {
-            None => Sight::Absent,
+    pub(super) fn on_read(&mut self, found: Option<Lease>, now: Instant) {
+        self.view = match found {
+            None => LeaseView::Absent,
             Some(lease) => {
                 let record = record(&lease);
-                let since = match &self.sight {
-                    Sight::Present(seen) if seen.record == record => seen.since,
-                    Sight::Present(_) | Sight::Absent | Sight::Unknown => now,
+                let since = match &self.view {
+                    LeaseView::Present(seen) if seen.record == record => seen.since,
+                    LeaseView::Present(_) | LeaseView::Absent | LeaseView::Unknown => now,
                 };
-                Sight::Present(Box::new(Seen {
+                LeaseView::Present(Box::new(Seen {
                     lease,
                     record,
                     since,
@@ -215,22 +228,22 @@ impl Standing {
 
     /// Records an event of the watch. The event may be older than our knowledge. While we hold the
     /// Lease, an event with another holder only triggers a read.
-    pub(super) fn heard(&mut self, found: Option<Lease>, now: Instant) {
+    pub(super) fn on_event(&mut self, found: Option<Lease>, now: Instant) {
         if self.held.is_none() {
-            return self.looked(found, now);
+            return self.on_read(found, now);
         }
         let holder = found.and_then(|lease| record(&lease).holder);
         if holder.as_deref() != Some(self.identity.as_str()) {
-            self.sight = Sight::Unknown;
+            self.view = LeaseView::Unknown;
         }
     }
 
     /// Returns the Lease to write in order to hold it from `time` on. The resourceVersion of the
     /// observed Lease makes the write fail if another process wrote since.
     pub(super) fn claim(&self, time: MicroTime) -> Lease {
-        let mut lease = match &self.sight {
-            Sight::Present(seen) => seen.lease.clone(),
-            Sight::Absent | Sight::Unknown => Lease::default(),
+        let mut lease = match &self.view {
+            LeaseView::Present(seen) => seen.lease.clone(),
+            LeaseView::Absent | LeaseView::Unknown => Lease::default(),
         };
         let is_new = lease.metadata.resource_version.is_none();
         let before = record(&lease);
@@ -248,7 +261,7 @@ impl Standing {
 
     /// Returns the Lease to write in order to release it, or `None` if it is not ours.
     pub(super) fn surrender(&self, time: MicroTime) -> Option<Lease> {
-        let Sight::Present(seen) = &self.sight else {
+        let LeaseView::Present(seen) = &self.view else {
             return None;
         };
         if seen.record.holder.as_deref() != Some(self.identity.as_str()) {

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::{
     Phase, Reason, State, Status, Timestamp, Verdict,
-    decide::{Class, Decision, Effect, Fault, Hold, Input, LiveRead},
+    decide::{Decision, Effect, ErrorClass, FinalizerAction, Input, LiveRead, ReconcileError},
     status::{Retry, condition},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -15,33 +15,33 @@ use mutant::Mutant;
 use serde_json::{Value, json};
 
 use crate::{
-    act::{Hands, Place},
+    apply::{Applier, ResourcePath},
     clock::Clock,
     events::Transition,
     key::Key,
     kind::Kind,
-    leader::Leading,
+    leader::Leadership,
     metrics::Metrics,
-    record::{self, Seen},
+    status_update::{self, Observed},
 };
 
 /// A reconciliation that failed: the fault, and the state that was observed by then.
-pub(crate) type Failed<S> = (Fault, Option<Seen<S>>);
+pub(crate) type ReconcileFailure<S> = (ReconcileError, Option<Observed<S>>);
 
 /// The reconciler of one kind: observes, decides, carries out effects and writes the status.
-pub(crate) struct Eyes<K: Kind> {
+pub(crate) struct Reconciler<K: Kind> {
     pub(crate) kind: Arc<K>,
-    pub(crate) hands: Hands,
+    pub(crate) applier: Applier,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
-    pub(crate) leading: Leading,
+    pub(crate) leading: Leadership,
     /// Identity of this process in Events.
     pub(crate) identity: String,
 }
 
 /// Outcome of a reconciliation that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Looked {
+pub(crate) enum Outcome {
     /// The status is written, or may be written later. Reconcile again at this time at the latest.
     Completed(Option<Timestamp>),
     /// There was nothing to do: the object is in deletion and does not have our finalizer.
@@ -51,53 +51,56 @@ pub(crate) enum Looked {
 }
 
 /// Reason for an early end of a reconciliation.
-enum Stop {
-    Fault(Fault),
+enum Abort {
+    Error(ReconcileError),
     /// The API server rejected an object that the rest of the decision does not need.
-    Aside(Fault),
-    NotLeading,
+    NonFatal(ReconcileError),
+    LeadershipLost,
 }
 
-impl From<Fault> for Stop {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
+impl From<ReconcileError> for Abort {
+    fn from(fault: ReconcileError) -> Self {
+        Self::Error(fault)
     }
 }
 
-impl<K: Kind> Eyes<K> {
+impl<K: Kind> Reconciler<K> {
     /// Observes, decides, carries out effects and writes the status.
-    pub(crate) async fn look(&self, object: &Arc<K::Object>) -> Result<Looked, Failed<K::Status>> {
+    pub(crate) async fn reconcile(
+        &self,
+        object: &Arc<K::Object>,
+    ) -> Result<Outcome, ReconcileFailure<K::Status>> {
         let mut seen = None;
-        match self.pass(object, &mut seen).await {
-            Ok(looked) => Ok(looked),
-            Err(Stop::NotLeading) => Ok(Looked::Abandoned),
-            Err(Stop::Fault(fault) | Stop::Aside(fault)) => Err((fault, seen)),
+        match self.reconcile_inner(object, &mut seen).await {
+            Ok(outcome) => Ok(outcome),
+            Err(Abort::LeadershipLost) => Ok(Outcome::Abandoned),
+            Err(Abort::Error(fault) | Abort::NonFatal(fault)) => Err((fault, seen)),
         }
     }
 
-    async fn pass(
+    async fn reconcile_inner(
         &self,
         object: &Arc<K::Object>,
-        seen: &mut Option<Seen<K::Status>>,
-    ) -> Result<Looked, Stop> {
+        seen: &mut Option<Observed<K::Status>>,
+    ) -> Result<Outcome, Abort> {
         let meta = object.meta();
         let is_deleting = meta.deletion_timestamp.is_some();
-        let is_held = is_held::<K>(meta);
-        if is_deleting && !is_held {
-            return Ok(Looked::Skipped);
+        let has_finalizer = has_finalizer::<K>(meta);
+        if is_deleting && !has_finalizer {
+            return Ok(Outcome::Skipped);
         }
         let now = self.clock.now();
         let stored = K::status(object).cloned().unwrap_or_default();
         let mut world = self.kind.observe(object, now).await?;
         let mut is_confirmed = mutant::on(Mutant::AbsenceFromCache);
 
-        let mut fault: Option<Fault> = None;
+        let mut fault: Option<ReconcileError> = None;
         let mut version = meta.resource_version.clone().unwrap_or_default();
         if mutant::on(Mutant::GenerationAcknowledged) {
             let mut claimed = stored.clone();
             claimed.progress_mut().observed_generation = meta.generation.unwrap_or(0);
             let said = Verdict::working(Reason::Progressing, "acknowledged");
-            let record = self.record(object, &version, &stored, &claimed, &said, now);
+            let record = self.update_status(object, &version, &stored, &claimed, &said, now);
             version = record.await?.unwrap_or(version);
         }
         let decision = loop {
@@ -111,7 +114,9 @@ impl<K: Kind> Eyes<K> {
             let decision = K::decide(&input);
             if !decision.confirm.is_empty() {
                 if is_confirmed {
-                    return Err(Fault::bug("a decision asked twice for a live read").into());
+                    return Err(
+                        ReconcileError::bug("a decision asked twice for a live read").into(),
+                    );
                 }
                 self.confirm(meta, &decision.confirm).await?;
                 is_confirmed = true;
@@ -119,29 +124,31 @@ impl<K: Kind> Eyes<K> {
                 continue;
             }
             check::<K>(&stored, &decision, is_deleting)?;
-            if K::Status::SHAPE == api::Shape::LongLived {
-                *seen = Some(Seen {
+            if K::Status::LIFECYCLE == api::Lifecycle::LongLived {
+                *seen = Some(Observed {
                     status: decision.status.clone(),
                     facts: decision.conditions.clone(),
                 });
             }
-            if !is_held && !is_deleting && must_hold::<K>(&decision) {
-                version = self.hold(object, &version).await?;
+            if !has_finalizer && !is_deleting && needs_finalizer::<K>(&decision) {
+                version = self.add_finalizer(object, &version).await?;
             }
             if mutant::on(Mutant::StatusFirst) && !decision.effects.is_empty() {
-                let status = decision.settled(&stored, meta.generation.unwrap_or(0), now);
+                let status = decision.next_status(&stored, meta.generation.unwrap_or(0), now);
                 let said = &decision.verdict;
-                let record = self.record(object, &version, &stored, &status, said, now);
+                let record = self.update_status(object, &version, &stored, &status, said, now);
                 version = record.await?.unwrap_or(version);
             }
-            match self.act(object, &decision.effects).await {
+            match self.apply_effects(object, &decision.effects).await {
                 Ok(()) => break decision,
-                Err(Stop::Fault(failed)) if failed.class == Class::Failed && fault.is_none() => {
+                Err(Abort::Error(failed))
+                    if failed.class == ErrorClass::Failed && fault.is_none() =>
+                {
                     tracing::warn!(kind = K::RESOURCE.kind, object = %Key::of(meta), "{failed}");
                     self.metrics.error(K::RESOURCE.kind, failed.class.name());
                     fault = Some(failed);
                 }
-                Err(Stop::Aside(refused)) if fault.is_none() => {
+                Err(Abort::NonFatal(refused)) if fault.is_none() => {
                     tracing::warn!(kind = K::RESOURCE.kind, object = %Key::of(meta), "{refused}");
                     self.metrics.error(K::RESOURCE.kind, refused.class.name());
                     fault = Some(refused);
@@ -151,47 +158,49 @@ impl<K: Kind> Eyes<K> {
         };
 
         // Removing the finalizer of a deleted object must not depend on a final status write.
-        if is_deleting && let Hold::Release { annotations } = &decision.hold {
-            self.release(object, &version, annotations).await?;
-            return Ok(Looked::Completed(None));
+        if is_deleting && let FinalizerAction::Remove { annotations } = &decision.finalizer {
+            self.remove_finalizer(object, &version, annotations).await?;
+            return Ok(Outcome::Completed(None));
         }
         let generation = meta.generation.unwrap_or(0);
-        let status = decision.settled(&stored, generation, now);
-        let later = decision.record_at.filter(|at| now < *at);
-        let later = later.or_else(|| record::may_wait(&stored, &status, now));
-        let has_to_let_go = match &decision.hold {
-            Hold::Keep => false,
-            Hold::Release { annotations } => is_held || !annotations.is_empty(),
+        let status = decision.next_status(&stored, generation, now);
+        let later = decision.defer_status_until.filter(|at| now < *at);
+        let later = later.or_else(|| status_update::throttled_until(&stored, &status, now));
+        let must_remove = match &decision.finalizer {
+            FinalizerAction::Keep => false,
+            FinalizerAction::Remove { annotations } => has_finalizer || !annotations.is_empty(),
         };
         if let Some(at) = later
-            && !has_to_let_go
+            && !must_remove
         {
-            let wake = decision.wake.map_or(at, |wake| wake.min(at));
-            return Ok(Looked::Completed(Some(wake)));
+            let requeue_at = decision
+                .requeue_at
+                .map_or(at, |requeue_at| requeue_at.min(at));
+            return Ok(Outcome::Completed(Some(requeue_at)));
         }
         if let Some(written) = self
-            .record(object, &version, &stored, &status, &decision.verdict, now)
+            .update_status(object, &version, &stored, &status, &decision.verdict, now)
             .await?
         {
             version = written;
         }
-        if let Hold::Release { annotations } = &decision.hold
+        if let FinalizerAction::Remove { annotations } = &decision.finalizer
             && !mutant::on(Mutant::FinalizerKept)
         {
-            let released = self.release(object, &version, annotations).await;
+            let released = self.remove_finalizer(object, &version, annotations).await;
             if !mutant::on(Mutant::ReleaseFaultSwallowed) {
                 released?;
             }
         }
         if mutant::on(Mutant::HotLoop) {
-            return Ok(Looked::Completed(Some(now + Duration::from_secs(1))));
+            return Ok(Outcome::Completed(Some(now + Duration::from_secs(1))));
         }
-        Ok(Looked::Completed(decision.wake))
+        Ok(Outcome::Completed(decision.requeue_at))
     }
 
     /// Writes a status if it changed, with the version that it was decided from. Emits the Event first:
     /// after a crash between the two, the Event is sent again under the same name and not lost.
-    async fn record(
+    async fn update_status(
         &self,
         object: &K::Object,
         version: &str,
@@ -199,19 +208,19 @@ impl<K: Kind> Eyes<K> {
         status: &K::Status,
         verdict: &Verdict,
         now: Timestamp,
-    ) -> Result<Option<String>, Stop> {
-        if !record::differs(stored, status) {
+    ) -> Result<Option<String>, Abort> {
+        if !status_update::has_changed(stored, status) {
             return Ok(None);
         }
-        self.must_lead()?;
+        self.ensure_leading()?;
         let meta = object.meta();
-        if has_turned(stored, status) {
+        if has_transitioned(stored, status) {
             let (object, phase) = (Key::of(meta), phase_name(status));
             let (kind, reason) = (K::RESOURCE.kind, verdict.reason.name());
             let attempt = status.attempt();
             tracing::info!(kind, %object, phase, reason, attempt, "{}", verdict.message);
             let since = since(stored);
-            self.tell(
+            self.publish(
                 &Transition {
                     meta,
                     since,
@@ -224,9 +233,9 @@ impl<K: Kind> Eyes<K> {
             )
             .await;
             // Sending the Event took time, so the Lease may be lost by now.
-            self.must_lead()?;
+            self.ensure_leading()?;
         }
-        for (condition, since, verdict) in turned_apart(stored, status, verdict) {
+        for (condition, since, verdict) in changed_conditions(stored, status, verdict) {
             let (object, kind) = (Key::of(meta), K::RESOURCE.kind);
             let reason = verdict.reason.name();
             tracing::info!(kind, %object, condition, reason, "{}", verdict.message);
@@ -238,24 +247,25 @@ impl<K: Kind> Eyes<K> {
                 phase: condition,
                 verdict: &verdict,
             };
-            self.tell(&transition, now).await;
-            self.must_lead()?;
+            self.publish(&transition, now).await;
+            self.ensure_leading()?;
         }
-        let place = Place {
+        let place = ResourcePath {
             subresource: Some("status"),
             ..self.place(meta)
         };
         // The effects and the Events took time, so read the clock again.
-        let patch = record::difference(stored, status, self.clock.now()).map_err(|error| {
-            Fault::bug(format!("the status cannot be written as JSON: {error}"))
-        })?;
+        let patch =
+            status_update::status_patch(stored, status, self.clock.now()).map_err(|error| {
+                ReconcileError::bug(format!("the status cannot be written as JSON: {error}"))
+            })?;
         let body = json!({ "status": patch });
         let uid = meta.uid.clone().unwrap_or_default();
-        let patch = self.hands.patch(place, &uid, Some(version), body);
-        let written = self.led(patch).await;
+        let patch = self.applier.patch(place, &uid, Some(version), body);
+        let written = self.while_leading(patch).await;
         let written = match written {
-            Err(Stop::Fault(fault))
-                if fault.class == Class::Conflict && mutant::on(Mutant::ConflictSwallowed) =>
+            Err(Abort::Error(fault))
+                if fault.class == ErrorClass::Conflict && mutant::on(Mutant::ConflictSwallowed) =>
             {
                 return Ok(None);
             }
@@ -274,17 +284,19 @@ impl<K: Kind> Eyes<K> {
     pub(crate) async fn record_fault(
         &self,
         object: &K::Object,
-        fault: &Fault,
-        seen: Option<&Seen<K::Status>>,
+        fault: &ReconcileError,
+        seen: Option<&Observed<K::Status>>,
         retry: Option<Retry>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ReconcileError> {
         let now = self.clock.now();
         let stored = K::status(object).cloned().unwrap_or_default();
         let generation = object.meta().generation.unwrap_or(0);
-        let verdict = record::verdict_of(fault);
-        let Some(status) = record::failed(&stored, fault, seen, retry, generation, now) else {
+        let verdict = status_update::verdict_of(fault);
+        let Some(status) =
+            status_update::status_after_error(&stored, fault, seen, retry, generation, now)
+        else {
             // The object is finished, so its status does not change. Only an Event can report the fault.
-            if self.leading.is_on() {
+            if self.leading.is_leader() {
                 let transition = Transition {
                     meta: object.meta(),
                     since: since(&stored),
@@ -293,34 +305,34 @@ impl<K: Kind> Eyes<K> {
                     phase: phase_name(&stored),
                     verdict: &verdict,
                 };
-                self.tell(&transition, now).await;
+                self.publish(&transition, now).await;
             }
             return Ok(());
         };
         let version = object.meta().resource_version.clone().unwrap_or_default();
         match self
-            .record(object, &version, &stored, &status, &verdict, now)
+            .update_status(object, &version, &stored, &status, &verdict, now)
             .await
         {
-            Ok(_) | Err(Stop::NotLeading) => Ok(()),
-            Err(Stop::Fault(fault) | Stop::Aside(fault)) => Err(fault),
+            Ok(_) | Err(Abort::LeadershipLost) => Ok(()),
+            Err(Abort::Error(fault) | Abort::NonFatal(fault)) => Err(fault),
         }
     }
 
     /// Reads objects from the API server into the caches, because a decision assumes that
     /// they are absent.
-    async fn confirm(&self, meta: &ObjectMeta, reads: &[LiveRead]) -> Result<(), Fault> {
+    async fn confirm(&self, meta: &ObjectMeta, reads: &[LiveRead]) -> Result<(), ReconcileError> {
         let (kind, object) = (K::RESOURCE.kind, Key::of(meta));
         for read in reads {
             tracing::debug!(kind, %object, ?read, "reads from the API server");
-            self.hands.confirm(read).await?;
+            self.applier.confirm(read).await?;
         }
         Ok(())
     }
 
     /// Adds the finalizer. Returns the new version.
-    async fn hold(&self, object: &K::Object, version: &str) -> Result<String, Stop> {
-        self.must_lead()?;
+    async fn add_finalizer(&self, object: &K::Object, version: &str) -> Result<String, Abort> {
+        self.ensure_leading()?;
         let mut finalizers = object.finalizers().to_vec();
         finalizers.push(K::FINALIZER.to_owned());
         let version = self
@@ -332,22 +344,22 @@ impl<K: Kind> Eyes<K> {
     }
 
     /// Removes the finalizer and sets annotations, in one write. Writes nothing if both are already done.
-    async fn release(
+    async fn remove_finalizer(
         &self,
         object: &K::Object,
         version: &str,
         annotations: &std::collections::BTreeMap<String, String>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Abort> {
         let meta = object.meta();
         let has_all = annotations
             .iter()
             .all(|(name, value)| object.annotations().get(name) == Some(value));
         // `object` may lack the finalizer that this same reconciliation added. Such a reconciliation does
         // not release the object, because it had effects to wait for.
-        if !is_held::<K>(meta) && (has_all || meta.deletion_timestamp.is_some()) {
+        if !has_finalizer::<K>(meta) && (has_all || meta.deletion_timestamp.is_some()) {
             return Ok(());
         }
-        self.must_lead()?;
+        self.ensure_leading()?;
         let finalizers: Vec<&String> = object
             .finalizers()
             .iter()
@@ -369,13 +381,13 @@ impl<K: Kind> Eyes<K> {
         object: &K::Object,
         version: &str,
         metadata: Value,
-    ) -> Result<String, Stop> {
+    ) -> Result<String, Abort> {
         let meta = object.meta();
         let uid = meta.uid.clone().unwrap_or_default();
         let patch = json!({ "metadata": metadata });
         let place = self.place(meta);
         let written = self
-            .led(self.hands.patch(place, &uid, Some(version), patch))
+            .while_leading(self.applier.patch(place, &uid, Some(version), patch))
             .await?;
         let version = written
             .pointer("/metadata/resourceVersion")
@@ -383,8 +395,8 @@ impl<K: Kind> Eyes<K> {
         Ok(version.unwrap_or_default().to_owned())
     }
 
-    fn place<'a>(&self, meta: &'a ObjectMeta) -> Place<'a> {
-        Place {
+    fn place<'a>(&self, meta: &'a ObjectMeta) -> ResourcePath<'a> {
+        ResourcePath {
             resource: K::RESOURCE,
             namespace: meta.namespace.as_deref(),
             name: meta.name.as_deref().unwrap_or_default(),
@@ -393,23 +405,26 @@ impl<K: Kind> Eyes<K> {
     }
 
     /// Returns an error if the Lease is lost. Then no write may begin; writes in flight are harmless.
-    fn must_lead(&self) -> Result<(), Stop> {
-        if self.leading.is_on() || mutant::on(Mutant::LeaseLossIgnored) {
+    fn ensure_leading(&self) -> Result<(), Abort> {
+        if self.leading.is_leader() || mutant::on(Mutant::LeaseLossIgnored) {
             Ok(())
         } else {
-            Err(Stop::NotLeading)
+            Err(Abort::LeadershipLost)
         }
     }
 
     /// Performs a write, but drops it when the Lease ends. So a write that still waits for a connection
     /// never begins then.
-    async fn led<T>(&self, write: impl Future<Output = Result<T, Fault>>) -> Result<T, Stop> {
+    async fn while_leading<T>(
+        &self,
+        write: impl Future<Output = Result<T, ReconcileError>>,
+    ) -> Result<T, Abort> {
         if mutant::on(Mutant::LeaseLossIgnored) {
             return Ok(write.await?);
         }
         tokio::select! {
             biased;
-            () = self.leading.ended() => Err(Stop::NotLeading),
+            () = self.leading.lost() => Err(Abort::LeadershipLost),
             written = write => Ok(written?),
         }
     }
@@ -443,12 +458,12 @@ impl<K: Kind> Eyes<K> {
 
 /// Returns whether the object needs our finalizer: something is about to be created for it, or was.
 /// Someone may have removed the finalizer since, for example with `kubectl replace`.
-fn must_hold<K: Kind>(decision: &Decision<K::Status, K::External>) -> bool {
+fn needs_finalizer<K: Kind>(decision: &Decision<K::Status, K::External>) -> bool {
     let has_children = decision.status.has_children() && !mutant::on(Mutant::FinalizerNotRestored);
-    decision.hold == Hold::Keep && (!decision.effects.is_empty() || has_children)
+    decision.finalizer == FinalizerAction::Keep && (!decision.effects.is_empty() || has_children)
 }
 
-fn is_held<K: Kind>(meta: &ObjectMeta) -> bool {
+fn has_finalizer<K: Kind>(meta: &ObjectMeta) -> bool {
     meta.finalizers
         .iter()
         .flat_map(|names| names.iter())
@@ -471,7 +486,7 @@ fn phase_name<S: Status>(status: &S) -> &'static str {
 }
 
 /// Returns whether the change deserves an Event: another phase, another attempt or another reason.
-fn has_turned<S: Status>(stored: &S, status: &S) -> bool {
+fn has_transitioned<S: Status>(stored: &S, status: &S) -> bool {
     let main = |status: &S| {
         let reason = main_condition(status).map(|known| known.reason.clone());
         let turn = (status.attempt(), status.disruptions(), status.epoch());
@@ -482,12 +497,12 @@ fn has_turned<S: Status>(stored: &S, status: &S) -> bool {
 
 /// Returns the secondary conditions that deserve their own Event: a new warning or a recovery. A
 /// condition is skipped if the main condition reports the same reason.
-fn turned_apart<S: Status>(
+fn changed_conditions<S: Status>(
     stored: &S,
     status: &S,
     main: &Verdict,
 ) -> Vec<(&'static str, Option<Timestamp>, Verdict)> {
-    let turned = S::APART.iter().filter_map(|kind| {
+    let turned = S::INDEPENDENT_CONDITIONS.iter().filter_map(|kind| {
         let now = status.progress().condition(kind)?;
         let before = stored.progress().condition(kind);
         let reason = Reason::from_name(&now.reason)?;
@@ -509,27 +524,27 @@ fn check<K: Kind>(
     stored: &K::Status,
     decision: &Decision<K::Status, K::External>,
     is_deleting: bool,
-) -> Result<(), Fault> {
+) -> Result<(), ReconcileError> {
     let is_another_run = decision.status.epoch() > stored.epoch();
     if let Some(from) = stored.phase()
         && !is_another_run
         && !from.may_become(decision.phase)
     {
-        return Err(Fault::bug(format!(
+        return Err(ReconcileError::bug(format!(
             "a decision to go from {} to {} was refused: no row of the phase table allows it",
             from.name(),
             decision.phase.name()
         )));
     }
     if decision.status.epoch() < stored.epoch() {
-        return Err(Fault::bug(
+        return Err(ReconcileError::bug(
             "a decision to go back to an earlier version was refused",
         ));
     }
     let state = decision.verdict.state;
     let is_end = matches!(state, State::Succeeded | State::Failed);
-    if K::Status::SHAPE == api::Shape::Run && decision.is_end() != is_end {
-        return Err(Fault::bug(format!(
+    if K::Status::LIFECYCLE == api::Lifecycle::RunToCompletion && decision.is_end() != is_end {
+        return Err(ReconcileError::bug(format!(
             "a decision with phase {} and state {state:?} was refused: they contradict each other",
             decision.phase.name()
         )));
@@ -537,14 +552,14 @@ fn check<K: Kind>(
     let is_unchecked =
         mutant::on(Mutant::IntentUnstored) || mutant::on(Mutant::NamespaceUnannounced);
     for effect in &decision.effects {
-        match (effect, irreversible(effect)) {
+        match (effect, required_intent(effect)) {
             (_, Some(intent)) if !stored.has_intent(intent) && !is_unchecked => {
-                return Err(Fault::bug(format!(
+                return Err(ReconcileError::bug(format!(
                     "an irreversible effect was refused: the stored status does not carry its intent '{intent}'"
                 )));
             }
             (Effect::Ensure(manifest), _) if is_deleting && !manifest.existing => {
-                return Err(Fault::bug(format!(
+                return Err(ReconcileError::bug(format!(
                     "the creation of {} '{}' was refused: the object is being deleted",
                     manifest.resource.kind, manifest.name
                 )));
@@ -563,10 +578,12 @@ fn check<K: Kind>(
 }
 
 /// Returns the intent of an irreversible effect, or of the object that the effect creates or changes.
-fn irreversible<X>(effect: &Effect<X>) -> Option<&str> {
+fn required_intent<X>(effect: &Effect<X>) -> Option<&str> {
     match effect {
-        Effect::External { irreversible, .. } => irreversible.as_deref(),
-        Effect::Ensure(manifest) | Effect::Apply(manifest) => manifest.irreversible.as_deref(),
-        Effect::Delete(target) | Effect::Patch { target, .. } => target.irreversible.as_deref(),
+        Effect::External {
+            requires_intent, ..
+        } => requires_intent.as_deref(),
+        Effect::Ensure(manifest) | Effect::Apply(manifest) => manifest.requires_intent.as_deref(),
+        Effect::Delete(target) | Effect::Patch { target, .. } => target.requires_intent.as_deref(),
     }
 }

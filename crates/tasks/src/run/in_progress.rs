@@ -14,10 +14,10 @@ use serde_json::json;
 use super::{
     RunDecision, STOP_WAIT,
     attempt::{self, Attempt, recent},
+    build::BACKSTOP,
     cause::{self, Cause},
-    children::BACKSTOP,
-    conclude, disruption, start, suspend,
-    world::{Run, pod_words},
+    disruption, finish, start, suspend,
+    world::{Run, describe_pod},
 };
 use crate::{
     time,
@@ -32,61 +32,65 @@ const QUIET: Duration = Duration::from_secs(30);
 pub(super) fn decide(run: &Run<'_>, job_name: &str) -> RunDecision {
     let Some(job) = run.job(job_name) else {
         if mutant::on(Mutant::JobLossUnseen) {
-            return Decision::say(run.next(), run.phase(), created(job_name));
+            return Decision::status_only(run.next(), run.phase(), created(job_name));
         }
-        return conclude::lost(run, job_name);
+        return finish::job_missing(run, job_name);
     };
     match attempt::read(run, job) {
         Attempt::Waiting { .. } | Attempt::Running { .. } => {
             let mut decision = unfinished(run, job);
             // A reconciliation that gives up the attempt only stores that.
             if decision.status.result.is_none() {
-                decision.effects.extend(strays(run, job));
+                decision.effects.extend(delete_orphans(run, job));
             }
             decision
         }
-        Attempt::Settling { pod, exit } => settling(run, job, pod, exit),
+        Attempt::AwaitingJobStatus { pod, exit } => settling(run, job, pod, exit),
         // A Pod that is being stopped may be deleted before it reports how it ended.
-        Attempt::Late { until } => unchanged(&disruption::counted(run, job), job).wake_at(until),
-        Attempt::Ended(judgement) => conclude::conclude(run, *judgement),
+        Attempt::AwaitingPodStatus { until } => {
+            unchanged(&disruption::with_new_disruptions(run, job), job).requeue_at(until)
+        }
+        Attempt::Ended(attempt_result) => finish::finish_attempt(run, *attempt_result),
     }
 }
 
 /// Deletes other Jobs of the run that may run a Pod. Such a Job was considered lost, but was not.
-fn strays(run: &Run<'_>, job: &JobView) -> Vec<Effect<NoExternal>> {
-    let is_stray = |other: &&JobView| {
+fn delete_orphans(run: &Run<'_>, job: &JobView) -> Vec<Effect<NoExternal>> {
+    let is_orphan = |other: &&JobView| {
         other.name != job.name && other.end.is_none() && other.deleting.is_none()
     };
     run.jobs()
-        .filter(is_stray)
+        .filter(is_orphan)
         .map(|other| run.delete(other))
         .collect()
 }
 
 /// Decides about a container that did not end. A user may want it to end, or something may have stopped it.
 fn unfinished(run: &Run<'_>, job: &JobView) -> RunDecision {
-    if run.order.cancel {
+    if run.run_spec.cancel {
         let message = format!(
             "cancelled by 'spec.cancel' during attempt {}",
             run.status.attempts
         );
-        return conclude::give_up(run, job, Reason::Cancelled, &message);
+        return finish::abort_attempt(run, job, Reason::Cancelled, &message);
     }
-    if run.order.suspend {
+    if run.run_spec.suspend {
         return suspend::during(run, job);
     }
     if job.suspended && job.suspended_by_us {
         return suspend::resume(run, job);
     }
-    let run = &disruption::counted(run, job);
-    if run.status.disruptions >= disruption::LIMIT {
+    let run = &disruption::with_new_disruptions(run, job);
+    if run.status.disruptions >= disruption::MAX_DISRUPTIONS {
         let message = disruption::too_many(run, "");
-        return conclude::give_up(run, job, Reason::TooManyDisruptions, &message);
+        return finish::abort_attempt(run, job, Reason::TooManyDisruptions, &message);
     }
     match attempt::read(run, job) {
         Attempt::Waiting { cause, replaced } => waiting(run, job, cause, replaced),
         Attempt::Running { pod, since } => running(run, job, pod, since),
-        Attempt::Settling { .. } | Attempt::Late { .. } | Attempt::Ended(_) => unchanged(run, job),
+        Attempt::AwaitingJobStatus { .. }
+        | Attempt::AwaitingPodStatus { .. }
+        | Attempt::Ended(_) => unchanged(run, job),
     }
 }
 
@@ -111,9 +115,9 @@ pub(super) fn waiting(
                 "a Pod of Job '{}' ended, but it was gone before its end was read",
                 job.name
             );
-            return conclude::give_up(run, job, Reason::EvidenceLost, &message);
+            return finish::abort_attempt(run, job, Reason::EvidenceLost, &message);
         }
-        return conclude::give_up(
+        return finish::abort_attempt(
             run,
             job,
             Reason::StartTimeout,
@@ -129,12 +133,13 @@ pub(super) fn waiting(
         .newest_pod(job)
         .and_then(disruption::given_up_at)
         .filter(|at| run.now < *at);
-    let wake = overdue.map_or(deadline, |at| at.min(deadline));
-    let mut decision = Decision::say(status, RunPhase::Pending, verdict).wake_at(wake);
+    let requeue_at = overdue.map_or(deadline, |at| at.min(deadline));
+    let mut decision =
+        Decision::status_only(status, RunPhase::Pending, verdict).requeue_at(requeue_at);
     decision
         .effects
         .extend(raised(run, job, time::after(deadline, run.pod_time(job))));
-    match start::files_again(run) {
+    match start::recreate_config_map(run) {
         Ok(None) => {}
         Ok(Some(files)) => decision = decision.with(Effect::Ensure(Box::new(files))),
         Err(error) => decision.verdict = start::unwritable(&error),
@@ -160,10 +165,10 @@ fn is_unread(run: &Run<'_>, job: &JobView) -> bool {
 }
 
 fn start_timeout_words(run: &Run<'_>, job: &JobView, cause: Option<&Cause>) -> String {
-    let wait = time::words(run.start_timeout(job));
+    let wait = time::format_duration(run.start_timeout(job));
     let why = match (cause, run.newest_pod(job)) {
         (Some(cause), _) => format!("{}: {}", cause.reason, cause.message),
-        (None, Some(pod)) => format!("{} does not say why", pod_words(pod)),
+        (None, Some(pod)) => format!("{} does not say why", describe_pod(pod)),
         (None, None) => format!("Job '{}' has no Pod, and nothing says why", job.name),
     };
     format!("the container did not start within {wait}: {why}")
@@ -179,22 +184,22 @@ fn running(run: &Run<'_>, job: &JobView, pod: &PodView, since: Option<Timestamp>
         Step::Publish => (
             "the container 'publish'",
             agent_ended.unwrap_or(since),
-            run.order.after_agent(),
+            run.run_spec.after_agent(),
         ),
         Step::Clone | Step::Agent => ("the agent", since, run.timeout(job)),
     };
     let deadline = time::after(begun, timeout);
     let last = match pod.step {
         Step::Publish => deadline,
-        Step::Clone | Step::Agent => time::after(deadline, run.order.after_agent()),
+        Step::Clone | Step::Agent => time::after(deadline, run.run_spec.after_agent()),
     };
     if run.now >= deadline {
         let message = format!(
             "{}: {what} did not end within {}",
-            pod_words(pod),
-            time::words(timeout)
+            describe_pod(pod),
+            time::format_duration(timeout)
         );
-        return conclude::give_up(run, job, Reason::DeadlineExceeded, &message);
+        return finish::abort_attempt(run, job, Reason::DeadlineExceeded, &message);
     }
     status.started_at = Some(Time(since));
     status.deadline_at = Some(Time(deadline));
@@ -203,19 +208,20 @@ fn running(run: &Run<'_>, job: &JobView, pod: &PodView, since: Option<Timestamp>
         status.config_map_uid = Some(files.uid.clone());
     }
     if status.pod.as_ref().is_none_or(|known| known.uid != pod.uid) {
-        status.pod = Some(disruption::named(pod, None));
+        status.pod = Some(disruption::to_status(pod, None));
     }
-    let mut wake = deadline;
+    let mut requeue_at = deadline;
     let verdict = match attempt::being_deleted(job) {
         Some(cause) => Verdict::working(cause.reason, cause.message),
         None if disruption::is_stopped(pod) && !mutant::on(Mutant::StoppingUnsaid) => {
             let overdue = disruption::given_up_at(pod).filter(|at| run.now < *at);
-            wake = overdue.map_or(wake, |at| at.min(wake));
-            Verdict::working(Reason::Disrupted, disruption::words(pod, run.now))
+            requeue_at = overdue.map_or(requeue_at, |at| at.min(requeue_at));
+            Verdict::working(Reason::Disrupted, disruption::describe(pod, run.now))
         }
         None => going_on(run, job, pod, deadline),
     };
-    let mut decision = Decision::say(status, RunPhase::Running, verdict).wake_at(wake);
+    let mut decision =
+        Decision::status_only(status, RunPhase::Running, verdict).requeue_at(requeue_at);
     decision.effects.extend(raised(run, job, last));
     decision
 }
@@ -224,15 +230,17 @@ fn going_on(run: &Run<'_>, job: &JobView, pod: &PodView, deadline: Timestamp) ->
     if let Some(cause) = stuck(run, job, pod) {
         return Verdict::working(cause.reason, cause.message);
     }
-    let pod_words = pod_words(pod);
+    let describe_pod = describe_pod(pod);
     match pod.step {
         Step::Publish => Verdict::working(
             Reason::Publishing,
-            format!("{pod_words} commits and pushes what the agent wrote; it has until {deadline}"),
+            format!(
+                "{describe_pod} commits and pushes what the agent wrote; it has until {deadline}"
+            ),
         ),
         Step::Clone | Step::Agent => Verdict::working(
             Reason::Progressing,
-            format!("{pod_words} runs; it has until {deadline}"),
+            format!("{describe_pod} runs; it has until {deadline}"),
         ),
     }
 }
@@ -273,7 +281,7 @@ fn seconds(count: i64) -> Duration {
 fn settling(run: &Run<'_>, job: &JobView, pod: &PodView, exit: Option<&Exit>) -> RunDecision {
     let finished = exit.and_then(|exit| exit.finished);
     if let Some(until) = finished.and_then(|finished| recent(run.now, finished, QUIET)) {
-        return unchanged(run, job).wake_at(until);
+        return unchanged(run, job).requeue_at(until);
     }
     let deadline = finished
         .filter(|finished| *finished <= run.now)
@@ -281,11 +289,11 @@ fn settling(run: &Run<'_>, job: &JobView, pod: &PodView, exit: Option<&Exit>) ->
         .or(run.deadline())
         .unwrap_or_else(|| run.after(STOP_WAIT));
     let ended = exit.map_or_else(
-        || format!("{} ended", pod_words(pod)),
+        || format!("{} ended", describe_pod(pod)),
         |exit| {
             format!(
                 "{}: the container ended with exit code {}",
-                pod_words(pod),
+                describe_pod(pod),
                 exit.code
             )
         },
@@ -295,12 +303,12 @@ fn settling(run: &Run<'_>, job: &JobView, pod: &PodView, exit: Option<&Exit>) ->
         job.name
     );
     if run.now >= deadline {
-        return conclude::give_up(run, job, Reason::JobFailed, &message);
+        return finish::abort_attempt(run, job, Reason::JobFailed, &message);
     }
     let mut status = run.next();
     status.deadline_at = Some(Time(deadline));
     let verdict = Verdict::working(Reason::Progressing, message);
-    Decision::say(status, run.phase(), verdict).wake_at(deadline)
+    Decision::status_only(status, run.phase(), verdict).requeue_at(deadline)
 }
 
 /// Keeps the stored message for a moment.
@@ -317,5 +325,5 @@ fn unchanged(run: &Run<'_>, job: &JobView) -> RunDecision {
             ),
         ),
     };
-    Decision::say(run.next(), run.phase(), verdict)
+    Decision::status_only(run.next(), run.phase(), verdict)
 }

@@ -15,12 +15,12 @@ use tokio::{
 /// - The clock is Linux's `CLOCK_MONOTONIC`. It continues while a process is stopped, but not while
 ///   the whole machine is suspended. After such a suspension the clocks of other machines are ahead. A
 ///   write that begins before the next renewal fails is then harmless only because it can be repeated.
-/// - Time passes between the check and the arrival of the write. [`Leading::ended`] drops a request
+/// - Time passes between the check and the arrival of the write. [`Leadership::lost`] drops a request
 ///   that still waits for a connection. For a request on the wire, no clock on this side can help.
 #[derive(Debug, Clone)]
-pub struct Leading(pub(super) Receiver<Option<Instant>>);
+pub struct Leadership(pub(super) Receiver<Option<Instant>>);
 
-impl Leading {
+impl Leadership {
     /// Returns the leadership until the time in `until`. With `None` this process does not lead.
     #[must_use]
     pub fn new(until: Receiver<Option<Instant>>) -> Self {
@@ -29,7 +29,7 @@ impl Leading {
 
     /// Returns whether this process may begin a write now.
     #[must_use]
-    pub fn is_on(&self) -> bool {
+    pub fn is_leader(&self) -> bool {
         self.0.borrow().is_some_and(|until| Instant::now() < until)
     }
 
@@ -42,7 +42,7 @@ impl Leading {
     }
 
     /// Waits until this process may not write any more. Returns at once if it may not write now.
-    pub async fn ended(&self) {
+    pub async fn lost(&self) {
         let mut news = self.0.clone();
         loop {
             // A renewal does not notify, so the time is read again when it is over.
@@ -76,27 +76,27 @@ mod tests {
     async fn the_end_comes_at_its_time_and_a_renewal_puts_it_off() {
         let in_seconds = |count: u32| Some(Instant::now() + SECOND * count);
         let (sender, receiver) = watch::channel(in_seconds(10));
-        let leading = Leading::new(receiver);
-        assert!(timeout(9 * SECOND, leading.ended()).await.is_err());
+        let leading = Leadership::new(receiver);
+        assert!(timeout(9 * SECOND, leading.lost()).await.is_err());
         // Like a renewal: no receiver is woken.
         sender.send_if_modified(|until| {
             *until = in_seconds(10);
             false
         });
-        assert!(timeout(9 * SECOND, leading.ended()).await.is_err());
-        assert!(timeout(2 * SECOND, leading.ended()).await.is_ok());
-        assert!(timeout(Duration::ZERO, leading.ended()).await.is_ok());
+        assert!(timeout(9 * SECOND, leading.lost()).await.is_err());
+        assert!(timeout(2 * SECOND, leading.lost()).await.is_ok());
+        assert!(timeout(Duration::ZERO, leading.lost()).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_loss_ends_it_at_once() {
         let (sender, receiver) = watch::channel(Some(Instant::now() + 10 * SECOND));
-        let leading = Leading::new(receiver);
+        let leading = Leadership::new(receiver);
         let lose = async {
             tokio::time::sleep(SECOND).await;
             sender.send_replace(None);
         };
-        let (ended, ()) = tokio::join!(timeout(2 * SECOND, leading.ended()), lose);
+        let (ended, ()) = tokio::join!(timeout(2 * SECOND, leading.lost()), lose);
         assert!(ended.is_ok());
     }
 }

@@ -4,44 +4,46 @@ use std::collections::BTreeMap;
 
 use api::{
     Reason,
-    decide::{Effect, Fact, NoExternal, Target},
+    decide::{ConditionUpdate, Effect, NoExternal, Target},
     names,
     tenants::condition,
 };
 use mutant::Mutant;
 use serde_json::{Map, Value, json};
 
-use super::View;
+use super::TenantState;
 use crate::{
     build::{self, types},
     view::NamespaceView,
 };
 
 /// Ownership of the namespace, from the Tenant's view.
-pub(super) enum Standing {
+pub(super) enum NamespaceOwnership {
     /// It belongs to another owner, and is not changed.
-    Taken(String),
+    NotOwned(String),
     /// It is being deleted.
-    Dying(String),
+    Terminating(String),
     /// It belongs to the Tenant, or will after these effects.
-    Ours(Vec<Effect<NoExternal>>),
+    Owned(Vec<Effect<NoExternal>>),
 }
 
-pub(super) fn standing(view: View<'_>) -> Standing {
+pub(super) fn ownership(view: TenantState<'_>) -> NamespaceOwnership {
     let name = view.of.namespace();
     let Some(namespace) = &view.world.namespace else {
-        return Standing::Ours(vec![Effect::Ensure(Box::new(build::namespace(view.of)))]);
+        return NamespaceOwnership::Owned(vec![Effect::Ensure(Box::new(build::namespace(
+            view.of,
+        )))]);
     };
     let is_own = is_own(view, namespace);
     if namespace.deleting.is_some() {
         let whose = if is_own { "" } else { ", which is not ours," };
-        return Standing::Dying(format!(
+        return NamespaceOwnership::Terminating(format!(
             "namespace '{name}'{whose} is being deleted; another one is made when it is gone{}",
             remaining(namespace)
         ));
     }
     if is_own {
-        return Standing::Ours(labels(view, namespace).into_iter().collect());
+        return NamespaceOwnership::Owned(labels(view, namespace).into_iter().collect());
     }
     let offered = [&namespace.retained_from, &namespace.adopt];
     // A former Tenant of the same name may own it: after a restore from a backup, a Tenant has another UID.
@@ -52,13 +54,13 @@ pub(super) fn standing(view: View<'_>) -> Standing {
             .iter()
             .any(|tenant| tenant.as_deref() == Some(view.of.name));
     if is_offered || mutant::on(Mutant::NamespaceUnoffered) {
-        return Standing::Ours(vec![take(view, namespace)]);
+        return NamespaceOwnership::Owned(vec![adopt(view, namespace)]);
     }
-    Standing::Taken(taken(view, namespace))
+    NamespaceOwnership::NotOwned(taken(view, namespace))
 }
 
 /// Returns whether the namespace belongs to this Tenant.
-pub(super) fn is_own(view: View<'_>, namespace: &NamespaceView) -> bool {
+pub(super) fn is_own(view: TenantState<'_>, namespace: &NamespaceView) -> bool {
     let has_its_name = namespace.owner_name.as_deref() == Some(&*names::label_value(view.of.name));
     match namespace.owner_uid.as_deref() {
         Some(_) if mutant::on(Mutant::NamespaceByName) && has_its_name => true,
@@ -80,7 +82,7 @@ pub(super) fn remaining(namespace: &NamespaceView) -> String {
     format!(": {}", namespace.remaining.join(" "))
 }
 
-fn taken(view: View<'_>, namespace: &NamespaceView) -> String {
+fn taken(view: TenantState<'_>, namespace: &NamespaceView) -> String {
     let (name, tenant) = (&namespace.name, view.of.name);
     match &namespace.owner_name {
         Some(other) if namespace.owner_uid.is_some() && other != view.of.name => format!(
@@ -101,13 +103,13 @@ pub(super) fn target(namespace: &NamespaceView) -> Target {
         name: namespace.name.clone(),
         uid: namespace.uid.clone(),
         version: None,
-        irreversible: None,
+        requires_intent: None,
     }
 }
 
 /// Adopts the namespace. The API server rejects the patch if the namespace changed since the offer was
 /// observed.
-fn take(view: View<'_>, namespace: &NamespaceView) -> Effect<NoExternal> {
+fn adopt(view: TenantState<'_>, namespace: &NamespaceView) -> Effect<NoExternal> {
     Effect::Patch {
         target: Target {
             version: Some(namespace.version.clone()),
@@ -126,7 +128,7 @@ fn take(view: View<'_>, namespace: &NamespaceView) -> Effect<NoExternal> {
 }
 
 /// Repairs our labels and annotations on the namespace.
-fn labels(view: View<'_>, namespace: &NamespaceView) -> Option<Effect<NoExternal>> {
+fn labels(view: TenantState<'_>, namespace: &NamespaceView) -> Option<Effect<NoExternal>> {
     let wanted = build::namespace_labels(view.of);
     let wrong: Map<String, Value> = wanted
         .into_iter()
@@ -139,7 +141,7 @@ fn labels(view: View<'_>, namespace: &NamespaceView) -> Option<Effect<NoExternal
         })
         .map(|(name, value)| (name, Value::String(value)))
         .collect();
-    let told = notes(view, namespace);
+    let told = description_annotations(view, namespace);
     if wrong.is_empty() && told.is_empty() {
         return None;
     }
@@ -151,8 +153,8 @@ fn labels(view: View<'_>, namespace: &NamespaceView) -> Option<Effect<NoExternal
 }
 
 /// Returns the annotations for people that changed or are obsolete.
-fn notes(view: View<'_>, namespace: &NamespaceView) -> Map<String, Value> {
-    let wanted = build::notes(view.of);
+fn description_annotations(view: TenantState<'_>, namespace: &NamespaceView) -> Map<String, Value> {
+    let wanted = build::description_annotations(view.of);
     let found: BTreeMap<&String, &String> = namespace
         .notes
         .iter()
@@ -170,7 +172,7 @@ fn notes(view: View<'_>, namespace: &NamespaceView) -> Map<String, Value> {
 }
 
 /// Releases the namespace: removes our labels, and records the former owner in an annotation.
-pub(super) fn leave(view: View<'_>, namespace: &NamespaceView) -> Effect<NoExternal> {
+pub(super) fn release(view: TenantState<'_>, namespace: &NamespaceView) -> Effect<NoExternal> {
     let labels: Map<String, Value> = build::namespace_labels(view.of)
         .into_keys()
         .filter(|name| name != "pod-security.kubernetes.io/enforce")
@@ -188,7 +190,7 @@ pub(super) fn leave(view: View<'_>, namespace: &NamespaceView) -> Effect<NoExter
     }
 }
 
-pub(super) fn fact(view: View<'_>) -> Fact {
+pub(super) fn fact(view: TenantState<'_>) -> ConditionUpdate {
     let name = view.of.namespace();
     let is_there = view
         .world
@@ -202,7 +204,7 @@ pub(super) fn fact(view: View<'_>) -> Fact {
         let message = format!("namespace '{name}' is being made");
         (Reason::Progressing, message)
     };
-    Fact {
+    ConditionUpdate {
         kind: condition::NAMESPACE_READY,
         value: Some(is_there),
         reason,

@@ -24,10 +24,10 @@ use mutant::Mutant;
 use serde_json::Value;
 
 use super::{
+    attempt_spec::AttemptSpec,
     contract::{self, Facts},
     docs::pod as docs,
-    order::{Order, Work},
-    terms::Terms,
+    run_spec::{RunSpec, Workload},
 };
 
 /// Margin of the Job's own limit beyond `startTimeout` and `timeout`. The operator ends an attempt
@@ -36,8 +36,8 @@ pub(super) const BACKSTOP: Duration = Duration::from_secs(60);
 
 /// Inputs for building the children.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Making<'a> {
-    pub(super) order: Order<'a>,
+pub(super) struct BuildContext<'a> {
+    pub(super) run_spec: RunSpec<'a>,
     pub(super) agent: &'a Agent,
     pub(super) resources: &'a Resources,
     pub(super) attempt: u32,
@@ -60,18 +60,20 @@ pub(super) fn sizes(files: &[File], agent: Option<&AgentSpec>) -> (usize, usize)
 }
 
 /// Builds the ConfigMap with the Agent's instructions and the run's files.
-pub(super) fn config_map(making: &Making<'_>) -> Result<Manifest, serde_json::Error> {
-    let Making { order, agent, .. } = *making;
+pub(super) fn config_map(context: &BuildContext<'_>) -> Result<Manifest, serde_json::Error> {
+    let BuildContext {
+        run_spec, agent, ..
+    } = *context;
     let data: BTreeMap<String, String> = agent
         .spec
         .instructions
         .iter()
-        .chain(order.files.unwrap_or_default())
+        .chain(run_spec.files.unwrap_or_default())
         .map(|file| (file.filename.clone(), file.content.clone()))
         .collect();
     let map = core::ConfigMap {
         metadata: ObjectMeta {
-            owner_references: Some(vec![owner(&order)]),
+            owner_references: Some(vec![owner(&run_spec)]),
             ..ObjectMeta::default()
         },
         immutable: Some(true),
@@ -80,29 +82,29 @@ pub(super) fn config_map(making: &Making<'_>) -> Result<Manifest, serde_json::Er
     };
     Ok(manifest(
         ResourceType::CONFIG_MAP,
-        &order,
-        &order.config_map_name(),
+        &run_spec,
+        &run_spec.config_map_name(),
         serde_json::to_value(&map)?,
     ))
 }
 
 /// Builds the Job of an attempt.
-pub(super) fn job(making: &Making<'_>) -> Result<Manifest, serde_json::Error> {
-    let Making {
-        order,
+pub(super) fn job(context: &BuildContext<'_>) -> Result<Manifest, serde_json::Error> {
+    let BuildContext {
+        run_spec,
         agent,
         resources,
         job: name,
         ..
-    } = *making;
-    let terms = serde_json::to_string(&Terms::of(&agent.spec, resources))?;
+    } = *context;
+    let terms = serde_json::to_string(&AttemptSpec::of(&agent.spec, resources))?;
     let job = Job {
         metadata: ObjectMeta {
-            owner_references: Some(vec![owner(&order)]),
+            owner_references: Some(vec![owner(&run_spec)]),
             ..ObjectMeta::default()
         },
         spec: Some(JobSpec {
-            active_deadline_seconds: Some(active_deadline(&order, &agent.spec)),
+            active_deadline_seconds: Some(active_deadline(&run_spec, &agent.spec)),
             backoff_limit: Some(0),
             completions: Some(1),
             parallelism: Some(1),
@@ -111,25 +113,30 @@ pub(super) fn job(making: &Making<'_>) -> Result<Manifest, serde_json::Error> {
             pod_failure_policy: Some(ignore_disruptions()),
             template: core::PodTemplateSpec {
                 metadata: Some(ObjectMeta {
-                    labels: Some(labels(&order)),
-                    annotations: Some([(names::TERMS.to_owned(), terms)].into()),
+                    labels: Some(labels(&run_spec)),
+                    annotations: Some([(names::ATTEMPT_SPEC.to_owned(), terms)].into()),
                     ..ObjectMeta::default()
                 }),
-                spec: Some(pod(making)),
+                spec: Some(pod(context)),
             },
             ..JobSpec::default()
         }),
         status: None,
     };
-    let manifest = manifest(ResourceType::JOB, &order, name, serde_json::to_value(&job)?);
-    Ok(match order.irreversible() {
-        Some(intent) => manifest.irreversible(intent),
+    let manifest = manifest(
+        ResourceType::JOB,
+        &run_spec,
+        name,
+        serde_json::to_value(&job)?,
+    );
+    Ok(match run_spec.requires_intent() {
+        Some(intent) => manifest.requires_intent(intent),
         None => manifest,
     })
 }
 
-fn manifest(resource: ResourceType, order: &Order<'_>, name: &str, body: Value) -> Manifest {
-    let mut namespace = order.metadata.namespace.as_deref();
+fn manifest(resource: ResourceType, run_spec: &RunSpec<'_>, name: &str, body: Value) -> Manifest {
+    let mut namespace = run_spec.metadata.namespace.as_deref();
     if mutant::on(Mutant::CrossNamespaceOwner) {
         namespace = Some("default");
     }
@@ -137,31 +144,31 @@ fn manifest(resource: ResourceType, order: &Order<'_>, name: &str, body: Value) 
         resource,
         namespace,
         name,
-        order.metadata.uid.as_deref().unwrap_or_default(),
-        labels(order),
+        run_spec.metadata.uid.as_deref().unwrap_or_default(),
+        labels(run_spec),
         body,
     )
 }
 
-fn owner(order: &Order<'_>) -> OwnerReference {
-    let resource = order.resource();
+fn owner(run_spec: &RunSpec<'_>) -> OwnerReference {
+    let resource = run_spec.resource();
     OwnerReference {
         api_version: resource.api_version(),
         kind: resource.kind.to_owned(),
-        name: order.name().to_owned(),
-        uid: order.metadata.uid.clone().unwrap_or_default(),
+        name: run_spec.name().to_owned(),
+        uid: run_spec.metadata.uid.clone().unwrap_or_default(),
         controller: Some(true),
         block_owner_deletion: Some(true),
     }
 }
 
-fn labels(order: &Order<'_>) -> BTreeMap<String, String> {
+fn labels(run_spec: &RunSpec<'_>) -> BTreeMap<String, String> {
     let mut labels = names::child_labels(
-        order.resource().kind,
-        order.name(),
-        order.metadata.uid.as_deref().unwrap_or_default(),
+        run_spec.resource().kind,
+        run_spec.name(),
+        run_spec.metadata.uid.as_deref().unwrap_or_default(),
     );
-    let Work::Task(run) = order.work else {
+    let Workload::Task(run) = run_spec.work else {
         return labels;
     };
     for (key, value) in [
@@ -178,11 +185,11 @@ fn labels(order: &Order<'_>) -> BTreeMap<String, String> {
     labels
 }
 
-fn active_deadline(order: &Order<'_>, agent: &AgentSpec) -> i64 {
-    let timeout = order.timeout.unwrap_or(agent.timeout.into());
+fn active_deadline(run_spec: &RunSpec<'_>, agent: &AgentSpec) -> i64 {
+    let timeout = run_spec.timeout.unwrap_or(agent.timeout.into());
     let whole = Duration::from(agent.start_timeout)
         .saturating_add(timeout)
-        .saturating_add(order.after_agent())
+        .saturating_add(run_spec.after_agent())
         .saturating_add(BACKSTOP);
     let seconds = whole
         .as_secs()
@@ -203,11 +210,11 @@ fn ignore_disruptions() -> PodFailurePolicy {
     }
 }
 
-fn pod(making: &Making<'_>) -> core::PodSpec {
-    let agent = &making.agent.spec;
-    let (mut before, mut containers) = (Vec::new(), vec![container(making)]);
-    let mut volumes = volumes(&making.order, agent);
-    if let Work::Docs(run) = &making.order.work {
+fn pod(context: &BuildContext<'_>) -> core::PodSpec {
+    let agent = &context.agent.spec;
+    let (mut before, mut containers) = (Vec::new(), vec![container(context)]);
+    let mut volumes = volumes(&context.run_spec, agent);
+    if let Workload::Docs(run) = &context.run_spec.work {
         before = docs::before(run, containers);
         containers = vec![docs::publish(run)];
         volumes.extend(docs::volumes(run));
@@ -246,17 +253,17 @@ fn pod(making: &Making<'_>) -> core::PodSpec {
     }
 }
 
-fn container(making: &Making<'_>) -> core::Container {
-    let agent = &making.agent.spec;
+fn container(context: &BuildContext<'_>) -> core::Container {
+    let agent = &context.agent.spec;
     core::Container {
         name: contract::CONTAINER.to_owned(),
         image: Some(agent.image.clone()),
         image_pull_policy: agent.image_pull_policy.clone(),
         command: some(agent.command.clone()),
         args: some(agent.args.clone()),
-        env: Some(environment(making)),
+        env: Some(environment(context)),
         env_from: some(agent.env_from.iter().map(env_from).collect()),
-        resources: Some(requirements(making.resources)),
+        resources: Some(requirements(context.resources)),
         working_dir: Some(contract::WORKSPACE.to_owned()),
         termination_message_path: Some(contract::RESULT_FILE.to_owned()),
         termination_message_policy: Some("File".to_owned()),
@@ -274,12 +281,12 @@ fn container(making: &Making<'_>) -> core::Container {
     }
 }
 
-fn environment(making: &Making<'_>) -> Vec<core::EnvVar> {
+fn environment(context: &BuildContext<'_>) -> Vec<core::EnvVar> {
     let facts = Facts {
-        metadata: making.order.metadata,
-        work: making.order.work,
-        agent: &making.agent.spec,
-        attempt: making.attempt,
+        metadata: context.run_spec.metadata,
+        work: context.run_spec.work,
+        agent: &context.agent.spec,
+        attempt: context.attempt,
     };
     let ours = contract::environment(&facts)
         .into_iter()
@@ -288,7 +295,7 @@ fn environment(making: &Making<'_>) -> Vec<core::EnvVar> {
             value: Some(value),
             value_from: None,
         });
-    ours.chain(making.agent.spec.env.iter().map(variable))
+    ours.chain(context.agent.spec.env.iter().map(variable))
         .collect()
 }
 
@@ -392,7 +399,7 @@ fn mounts(agent: &AgentSpec) -> Vec<core::VolumeMount> {
         .collect()
 }
 
-fn volumes(order: &Order<'_>, agent: &AgentSpec) -> Vec<core::Volume> {
+fn volumes(run_spec: &RunSpec<'_>, agent: &AgentSpec) -> Vec<core::Volume> {
     let empty = |name: &str, size: Option<&Amount>| core::Volume {
         name: name.to_owned(),
         empty_dir: Some(core::EmptyDirVolumeSource {
@@ -415,7 +422,7 @@ fn volumes(order: &Order<'_>, agent: &AgentSpec) -> Vec<core::Volume> {
         core::Volume {
             name: contract::CONTEXT_VOLUME.to_owned(),
             config_map: Some(core::ConfigMapVolumeSource {
-                name: order.config_map_name(),
+                name: run_spec.config_map_name(),
                 ..core::ConfigMapVolumeSource::default()
             }),
             ..core::Volume::default()

@@ -4,11 +4,11 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::client::Body;
 
 use super::*;
-use crate::{Hub, Scope, Watch, children::Child, health::Health, metrics::Metrics};
+use crate::{Scope, Watch, WatchManager, children::Child, health::Health, metrics::Metrics};
 
 #[test]
 fn only_what_is_ours_or_was_left_by_us_is_applied_to() {
-    let wanted = wanted().taking_back("shop");
+    let wanted = wanted().adopt_from("shop");
     let with = |labels: Value, annotations: Value| {
         let found = json!({ "metadata": { "labels": labels, "annotations": annotations } });
         may_apply(&wanted, &found)
@@ -41,7 +41,7 @@ fn only_what_is_ours_or_was_left_by_us_is_applied_to() {
     } });
     assert_eq!(
         may_apply(&wanted, &dying).unwrap_err().class,
-        Class::Transient
+        ErrorClass::Transient
     );
 }
 
@@ -67,16 +67,19 @@ fn r20_a_409_is_success_only_for_our_own_object_with_our_intent() {
     foreign["metadata"]["labels"][names::UID] = json!("uid-2");
     assert_eq!(reason(&foreign), Reason::ChildNameTaken);
     let fault = ours(&wanted, &foreign).unwrap_err();
-    assert_eq!(fault.class, Class::Invalid, "nobody removes it");
+    assert_eq!(fault.class, ErrorClass::Invalid, "nobody removes it");
     foreign["metadata"]["ownerReferences"] = json!([{ "uid": "uid-2" }]);
     let fault = ours(&wanted, &foreign).unwrap_err();
     assert_eq!(
         fault.class,
-        Class::Transient,
+        ErrorClass::Transient,
         "its earlier owner of the same name is gone"
     );
     foreign["metadata"]["labels"][names::NAME] = json!("another");
-    assert_eq!(ours(&wanted, &foreign).unwrap_err().class, Class::Invalid);
+    assert_eq!(
+        ours(&wanted, &foreign).unwrap_err().class,
+        ErrorClass::Invalid
+    );
     foreign["metadata"]
         .as_object_mut()
         .unwrap()
@@ -84,20 +87,23 @@ fn r20_a_409_is_success_only_for_our_own_object_with_our_intent() {
     assert_eq!(reason(&foreign), Reason::ChildNameTaken);
 
     let mut other = wanted.body.clone();
-    other["metadata"]["annotations"][names::INTENT] = json!("else");
+    other["metadata"]["annotations"][names::SPEC_HASH] = json!("else");
     assert_eq!(reason(&other), Reason::ChildNameTaken);
 
     let mut dying = wanted.body.clone();
     dying["metadata"]["deletionTimestamp"] = json!("2030-01-01T00:00:00Z");
-    assert_eq!(ours(&wanted, &dying).unwrap_err().class, Class::Transient);
+    assert_eq!(
+        ours(&wanted, &dying).unwrap_err().class,
+        ErrorClass::Transient
+    );
 }
 
 /// Returns a client that writes to [`always_conflict`], without caches.
-fn conflicting(found: Option<Value>) -> Hands {
+fn conflicting(found: Option<Value>) -> Applier {
     let client = always_conflict(found);
     let (metrics, health) = (Metrics::default(), Health::default());
-    let hub = Hub::new(client.clone(), metrics, health, Scope::All);
-    Hands::new(client, hub.without_watches())
+    let watches = WatchManager::new(client.clone(), metrics, health, Scope::All);
+    Applier::new(client, watches.without_watches())
 }
 
 /// Returns an API server that rejects each create and delete with 409. Every name has `found`.
@@ -132,23 +138,23 @@ async fn a_foreign_object_that_the_cache_did_not_have_is_decided_again() {
     } });
     let client = always_conflict(Some(found));
     let (metrics, health) = (Metrics::default(), Health::default());
-    let mut hub = Hub::new(client.clone(), metrics, health, Scope::All);
+    let mut watches = WatchManager::new(client.clone(), metrics, health, Scope::All);
     let watch = Watch {
         labels: None,
         fields: None,
-        thin: Arc::new(|job: Job, _| job),
+        transform: Arc::new(|job: Job, _| job),
         index: |_: &Job| Vec::new(),
     };
-    let jobs = hub.namespaced(("batch", "jobs"), watch);
-    let hands = Hands::new(client, hub.without_watches());
+    let jobs = watches.namespaced(("batch", "jobs"), watch);
+    let applier = Applier::new(client, watches.without_watches());
 
-    let fault = hands.ensure(&wanted()).await.unwrap_err();
-    assert_eq!(fault.class, Class::Invalid, "nobody observes the name");
+    let fault = applier.ensure(&wanted()).await.unwrap_err();
+    assert_eq!(fault.class, ErrorClass::Invalid, "nobody observes the name");
     assert!(jobs.is_empty(), "and it is not ours to watch");
 
-    let fault = hands.ensure(&wanted().observed_by_name()).await;
+    let fault = applier.ensure(&wanted().observed_by_name()).await;
     let fault = fault.unwrap_err();
-    assert_eq!(fault.class, Class::Conflict, "{fault}");
+    assert_eq!(fault.class, ErrorClass::Conflict, "{fault}");
     assert_eq!(fault.reason, Reason::ChildNameTaken, "if it stays");
     assert_eq!(jobs.len(), 1, "the next decision has it");
 }
@@ -157,7 +163,7 @@ async fn a_foreign_object_that_the_cache_did_not_have_is_decided_again() {
 async fn r20_a_create_rejected_with_409_succeeds_only_for_our_own_object() {
     let wanted = wanted();
     let own = conflicting(Some(wanted.body.clone())).ensure(&wanted).await;
-    assert_eq!(own, Ok(Outcome::AlreadyExists));
+    assert_eq!(own, Ok(EffectOutcome::AlreadyExists));
 
     let with = |pointer: &str, value: &str| {
         let mut found = wanted.body.clone();
@@ -171,7 +177,7 @@ async fn r20_a_create_rejected_with_409_succeeds_only_for_our_own_object() {
         ),
         (
             "another intent",
-            with("/metadata/annotations/orchestrator.io~1intent", "else"),
+            with("/metadata/annotations/orchestrator.io~1spec-hash", "else"),
         ),
         (
             "nobody's",
@@ -183,7 +189,7 @@ async fn r20_a_create_rejected_with_409_succeeds_only_for_our_own_object() {
         assert_eq!(fault.reason, Reason::ChildNameTaken, "{case}");
     }
     let fault = conflicting(None).ensure(&wanted).await.unwrap_err();
-    assert_eq!(fault.class, Class::Conflict, "deleted meanwhile");
+    assert_eq!(fault.class, ErrorClass::Conflict, "deleted meanwhile");
 }
 
 /// A user with permission to create Jobs can give one our labels and annotations.
@@ -204,29 +210,36 @@ async fn an_object_with_our_labels_and_another_content_is_not_ours() {
     let existing = wanted.clone().existing();
     let fault = conflicting(Some(planted)).ensure(&existing).await;
     assert_eq!(fault.unwrap_err().reason, Reason::ChildNameTaken);
-    let hands = conflicting(Some(wanted.body.clone()));
-    assert_eq!(hands.ensure(&existing).await, Ok(Outcome::AlreadyExists));
+    let applier = conflicting(Some(wanted.body.clone()));
+    assert_eq!(
+        applier.ensure(&existing).await,
+        Ok(EffectOutcome::AlreadyExists)
+    );
     let gone = conflicting(None).ensure(&existing).await;
-    assert_eq!(gone, Ok(Outcome::AlreadyDeleted), "it is never created");
+    assert_eq!(
+        gone,
+        Ok(EffectOutcome::AlreadyDeleted),
+        "it is never created"
+    );
 }
 
 /// Found by the plans `success/delete-jobs:#1=409x2` and `success/delete-configmaps:#1=409x2`: a
 /// rejected delete counted as done, and the object stayed.
 #[tokio::test]
 async fn a_delete_that_is_refused_with_409_is_done_only_if_the_object_is_another_or_gone() {
-    let hands = |uid: &str| conflicting(Some(json!({ "metadata": { "uid": uid } })));
+    let applier = |uid: &str| conflicting(Some(json!({ "metadata": { "uid": uid } })));
     let target = Target {
         resource: ResourceType::JOB,
         namespace: Some("n".to_owned()),
         name: "shop-7-v1".to_owned(),
         uid: "uid-1".to_owned(),
         version: None,
-        irreversible: None,
+        requires_intent: None,
     };
-    let fault = hands("uid-1").delete(&target).await.unwrap_err();
-    assert_eq!(fault.class, Class::Conflict);
-    let gone = Ok(Outcome::AlreadyDeleted);
-    assert_eq!(hands("uid-2").delete(&target).await, gone);
+    let fault = applier("uid-1").delete(&target).await.unwrap_err();
+    assert_eq!(fault.class, ErrorClass::Conflict);
+    let gone = Ok(EffectOutcome::AlreadyDeleted);
+    assert_eq!(applier("uid-2").delete(&target).await, gone);
     assert_eq!(conflicting(None).delete(&target).await, gone);
 }
 
@@ -268,18 +281,18 @@ async fn a_live_read_brings_what_is_there_and_forgets_what_is_gone() {
     let watched = |list: &Value| {
         let (client, asked) = listing(list);
         let (metrics, health) = (Metrics::default(), Health::default());
-        let mut hub = Hub::new(client.clone(), metrics, health, Scope::All);
+        let mut watches = WatchManager::new(client.clone(), metrics, health, Scope::All);
         let watch = Watch {
             labels: None,
             fields: None,
-            thin: Arc::new(|job: Job, _| Child::new(&job, ())),
+            transform: Arc::new(|job: Job, _| Child::new(&job, ())),
             index: Child::words,
         };
-        let jobs = hub.namespaced(("batch", "jobs"), watch);
+        let jobs = watches.namespaced(("batch", "jobs"), watch);
         let known: Job = serde_json::from_value(job("gone", "0")).unwrap();
         let identity = crate::cache::Identity::of(&known.metadata);
-        jobs.seen(identity, Child::new(&known, ()), 1);
-        (jobs, Hands::new(client, hub.without_watches()), asked)
+        jobs.on_applied(identity, Child::new(&known, ()), 1);
+        (jobs, Applier::new(client, watches.without_watches()), asked)
     };
     let children = LiveRead::Children {
         resource: ResourceType::JOB,
@@ -298,23 +311,23 @@ async fn a_live_read_brings_what_is_there_and_forgets_what_is_gone() {
         found.iter().map(|one| one.uid.clone()).collect()
     };
 
-    let (jobs, hands, asked) = watched(&list("9", json!([job("one", "1"), job("two", "2")])));
-    hands.confirm(&children).await.unwrap();
+    let (jobs, applier, asked) = watched(&list("9", json!([job("one", "1"), job("two", "2")])));
+    applier.confirm(&children).await.unwrap();
     assert_eq!(names(&jobs), ["1", "2"]);
     let wanted = "/apis/batch/v1/namespaces/n/jobs?labelSelector=orchestrator.io%2Fkind%3DTaskRun%2Corchestrator.io%2Fuid%3Duid-1&limit=500";
     assert_eq!(*asked.lock().unwrap(), [wanted]);
 
-    let (jobs, hands, asked) = watched(&list("9", json!([])));
-    hands.confirm(&named("another")).await.unwrap();
+    let (jobs, applier, asked) = watched(&list("9", json!([])));
+    applier.confirm(&named("another")).await.unwrap();
     assert_eq!(names(&jobs), ["0"], "it was not asked for");
-    hands.confirm(&named("gone")).await.unwrap();
+    applier.confirm(&named("gone")).await.unwrap();
     assert_eq!(names(&jobs), [""; 0], "it is gone");
     let wanted = "/apis/batch/v1/namespaces/n/jobs?fieldSelector=metadata.name%3Dgone&limit=500";
     assert_eq!(asked.lock().unwrap()[1], wanted);
 
     // The watch is in the middle of a relist: it has delivered newer objects, but not this one.
-    let (jobs, hands, _) = watched(&list("7", json!([job("one", "1")])));
-    hands.confirm(&children).await.unwrap();
+    let (jobs, applier, _) = watched(&list("7", json!([job("one", "1")])));
+    applier.confirm(&children).await.unwrap();
     assert_eq!(names(&jobs), ["1"]);
 
     let full = json!({ "metadata": { "resourceVersion": "9", "continue": "x" }, "items": [] });
@@ -324,9 +337,9 @@ async fn a_live_read_brings_what_is_there_and_forgets_what_is_gone() {
         ("unreadable", odd),
         ("no list", json!({})),
     ] {
-        let (jobs, hands, _) = watched(&list);
-        let fault = hands.confirm(&children).await.unwrap_err();
-        assert_eq!(fault.class, Class::Transient, "{case}: {fault}");
+        let (jobs, applier, _) = watched(&list);
+        let fault = applier.confirm(&children).await.unwrap_err();
+        assert_eq!(fault.class, ErrorClass::Transient, "{case}: {fault}");
         assert_eq!(names(&jobs), ["0"], "{case}");
     }
 }

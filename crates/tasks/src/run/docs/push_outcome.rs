@@ -2,19 +2,19 @@
 //!
 //! A `publish` that was stopped, or lost its Pod, may have pushed nevertheless. So the next status
 //! write stores the first Pod that reached `publish`. If no report explains the end, the message
-//! states the doubt, with the command that shows the branch.
+//! states that the outcome is unknown, with the command that shows the branch.
 
 use api::{Reason, tasks::DocsRunStatus};
 use git::{Commit, Files, Report};
 
 use crate::{
-    run::{RunDecision, order::Docs, world::Run},
+    run::{RunDecision, run_spec::Docs, world::Run},
     view::{Container, Exit, PodView, Step},
 };
 
 /// Possible effect of a failed run on the server.
 #[derive(Debug)]
-pub(super) enum Left {
+pub(super) enum PushOutcome {
     /// Nothing was pushed.
     Nothing,
     /// This commit was pushed, as `publish` itself reports.
@@ -44,7 +44,7 @@ fn came_so_far(pod: &PodView) -> bool {
 }
 
 /// Returns the possible effect of a run that ends with this decision.
-pub(super) fn left(run: &Run<'_>, docs: &Docs<'_>, ended: &RunDecision) -> Left {
+pub(super) fn left(run: &Run<'_>, docs: &Docs<'_>, ended: &RunDecision) -> PushOutcome {
     let name = ended.status.job_name.as_deref();
     let job = name.and_then(|name| run.job(name));
     let pod = job.and_then(|job| run.newest_pod(job));
@@ -68,18 +68,18 @@ pub(super) fn left(run: &Run<'_>, docs: &Docs<'_>, ended: &RunDecision) -> Left 
             | Report::Found {
                 commit, changed, ..
             },
-        )) => Left::Commit(commit, changed),
+        )) => PushOutcome::Commit(commit, changed),
         // `publish` read the branch, and found it unchanged.
-        Some((0, Report::NoChanges { .. })) => Left::Nothing,
+        Some((0, Report::NoChanges { .. })) => PushOutcome::Nothing,
         Some((1.., Report::Failed { reason, .. })) if is_certain(reason) && !came_before => {
-            Left::Nothing
+            PushOutcome::Nothing
         }
-        Some(_) => Left::Unknown,
+        Some(_) => PushOutcome::Unknown,
         None => match pod {
-            Some(pod) if came_so_far(pod) => Left::Unknown,
-            None if is_lost => Left::Unknown,
-            Some(_) | None if came_before => Left::Unknown,
-            Some(_) | None => Left::Nothing,
+            Some(pod) if came_so_far(pod) => PushOutcome::Unknown,
+            None if is_lost => PushOutcome::Unknown,
+            Some(_) | None if came_before => PushOutcome::Unknown,
+            Some(_) | None => PushOutcome::Nothing,
         },
     }
 }
@@ -119,17 +119,17 @@ fn is_certain(reason: git::Reason) -> bool {
     match reason {
         git::Reason::RepositoryUnreachable | git::Reason::PublishFailed => false,
         git::Reason::RepositoryNotFound
-        | git::Reason::CredentialsRefused
+        | git::Reason::AuthenticationFailed
         | git::Reason::CredentialsInvalid
         | git::Reason::CertificateNotTrusted
         | git::Reason::HostKeyUnknown
-        | git::Reason::AddressRefused
+        | git::Reason::AddressNotAllowed
         | git::Reason::BranchNotFound
         | git::Reason::RepositoryTooLarge
         | git::Reason::PathNotFound
         | git::Reason::CloneFailed
         | git::Reason::OutputTooLarge
-        | git::Reason::PushRefused
+        | git::Reason::PushRejected
         | git::Reason::BranchMoved => true,
     }
 }

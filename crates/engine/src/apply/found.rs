@@ -2,14 +2,14 @@
 
 use api::{
     Reason,
-    decide::{Class, Fault, Manifest},
+    decide::{ErrorClass, Manifest, ReconcileError},
     names,
 };
 use mutant::Mutant;
 use serde_json::Value;
 
 /// Returns an error unless the existing object is the one that we wanted to create.
-pub(super) fn ours(wanted: &Manifest, found: &Value) -> Result<(), Fault> {
+pub(super) fn ours(wanted: &Manifest, found: &Value) -> Result<(), ReconcileError> {
     let what = format!("{} '{}'", wanted.resource.kind, wanted.name);
     not_terminating(found, &what)?;
     if mutant::on(Mutant::ForeignChildAdopted) {
@@ -34,22 +34,22 @@ pub(super) fn ours(wanted: &Manifest, found: &Value) -> Result<(), Fault> {
         let is_earlier =
             of_whom(found).filter(|owner| of_whom(&wanted.body).as_ref() == Some(owner));
         return Err(match is_earlier {
-            Some((kind, name)) if is_collected => Fault::new(
-                Class::Transient,
+            Some((kind, name)) if is_collected => ReconcileError::new(
+                ErrorClass::Transient,
                 Reason::ChildNameTaken,
                 format!(
                     "{what} belongs to an earlier {kind} '{name}' that was deleted; waiting until it is removed, too"
                 ),
             ),
-            Some((kind, name)) => Fault::new(
-                Class::Invalid,
+            Some((kind, name)) => ReconcileError::new(
+                ErrorClass::Invalid,
                 Reason::ChildNameTaken,
                 format!(
                     "{what} belongs to an earlier {kind} '{name}' that was deleted, and nothing removes it; it was not touched. Delete it"
                 ),
             ),
-            None => Fault::new(
-                Class::Invalid,
+            None => ReconcileError::new(
+                ErrorClass::Invalid,
                 Reason::ChildNameTaken,
                 format!(
                     "{what} exists already and belongs to someone else; it was not touched. Delete it, if nobody needs it"
@@ -59,11 +59,11 @@ pub(super) fn ours(wanted: &Manifest, found: &Value) -> Result<(), Fault> {
     }
     let intent = found
         .pointer("/metadata/annotations")
-        .and_then(|annotations| annotations.get(names::INTENT))
+        .and_then(|annotations| annotations.get(names::SPEC_HASH))
         .and_then(Value::as_str);
     if intent != wanted.intent() {
-        return Err(Fault::new(
-            Class::Invalid,
+        return Err(ReconcileError::new(
+            ErrorClass::Invalid,
             Reason::ChildNameTaken,
             format!(
                 "{what} is ours, but was made for another intent; it was not touched. Delete it"
@@ -72,8 +72,8 @@ pub(super) fn ours(wanted: &Manifest, found: &Value) -> Result<(), Fault> {
     }
     let content = |object: &Value| api::content::hash(wanted.resource.kind, object);
     if content(found) != content(&wanted.body) && !mutant::on(Mutant::PlantedFilesBelieved) {
-        return Err(Fault::new(
-            Class::Invalid,
+        return Err(ReconcileError::new(
+            ErrorClass::Invalid,
             Reason::ChildNameTaken,
             format!(
                 "{what} carries our labels, but its content is not what is asked for: someone else made it, or what it was made from has changed since; it was not touched. Delete it, and it is created again"
@@ -84,12 +84,12 @@ pub(super) fn ours(wanted: &Manifest, found: &Value) -> Result<(), Fault> {
 }
 
 /// Returns an error for an object with a deletion timestamp. `what` is its kind and name.
-fn not_terminating(found: &Value, what: &str) -> Result<(), Fault> {
+fn not_terminating(found: &Value, what: &str) -> Result<(), ReconcileError> {
     if found.pointer("/metadata/deletionTimestamp").is_none() {
         return Ok(());
     }
-    Err(Fault::new(
-        Class::Transient,
+    Err(ReconcileError::new(
+        ErrorClass::Transient,
         Reason::Progressing,
         format!("an earlier {what} is still being deleted; waiting until it is gone"),
     ))
@@ -98,7 +98,7 @@ fn not_terminating(found: &Value, what: &str) -> Result<(), Fault> {
 /// Returns an error unless we may apply to an existing object. We may if its UID label is ours or,
 /// where someone removed the label, its UID annotation. We also may if a former owner of the same name
 /// retained or created it. After a restore from a backup, an owner has another UID.
-pub(super) fn may_apply(wanted: &Manifest, found: &Value) -> Result<(), Fault> {
+pub(super) fn may_apply(wanted: &Manifest, found: &Value) -> Result<(), ReconcileError> {
     let what = format!("{} '{}'", wanted.resource.kind, wanted.name);
     not_terminating(found, &what)?;
     let text = |kind: &str, name: &str| {
@@ -111,14 +111,14 @@ pub(super) fn may_apply(wanted: &Manifest, found: &Value) -> Result<(), Fault> {
     let label = |name: &str| wanted.body.pointer("/metadata/labels")?.get(name)?.as_str();
     let is_same =
         |name: &str| text("labels", name).is_some() && text("labels", name) == label(name);
-    let is_left = wanted.taking_back.is_some()
-        && (text("annotations", names::RETAINED_FROM) == wanted.taking_back.as_deref()
+    let is_left = wanted.adopt_from.is_some()
+        && (text("annotations", names::RETAINED_FROM) == wanted.adopt_from.as_deref()
             || is_same(names::KIND) && is_same(names::NAME));
     if is_ours || is_left {
         return Ok(());
     }
-    Err(Fault::new(
-        Class::Invalid,
+    Err(ReconcileError::new(
+        ErrorClass::Invalid,
         Reason::ChildNameTaken,
         format!(
             "{what} exists already and belongs to someone else; it was not touched. Delete it, if nobody needs it"

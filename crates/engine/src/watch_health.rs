@@ -8,13 +8,13 @@ use std::{
 use tokio::time::Instant;
 
 /// Longest interruption that is ignored. Watches are reopened all the time.
-const BLIP: Duration = Duration::from_secs(2);
+const INTERRUPTION_TOLERANCE: Duration = Duration::from_secs(2);
 
 /// Time in which missed events arrive after a watch was reopened.
-const CATCH_UP: Duration = Duration::from_secs(1);
+const CATCH_UP_TIME: Duration = Duration::from_secs(1);
 
 /// Duration of an interruption after which the process is not ready.
-const LONG: Duration = Duration::from_secs(60);
+const NOT_READY_AFTER: Duration = Duration::from_secs(60);
 
 /// All watches of a process. Clones share them.
 ///
@@ -22,19 +22,19 @@ const LONG: Duration = Duration::from_secs(60);
 /// The client reports that a watch was reopened. It must be a client of [`crate::client::build`].
 /// With another client, an interruption lasts until the next event.
 #[derive(Debug, Clone, Default)]
-pub struct Feeds(Arc<Mutex<Vec<Feed>>>);
+pub struct WatchHealth(Arc<Mutex<Vec<WatchState>>>);
 
 #[derive(Debug)]
-struct Feed {
+struct WatchState {
     name: String,
     path: String,
     namespace: Option<String>,
     is_synced: bool,
-    trouble: Option<Trouble>,
+    trouble: Option<Interruption>,
 }
 
 #[derive(Debug)]
-struct Trouble {
+struct Interruption {
     since: Instant,
     words: String,
     opened: Option<Instant>,
@@ -42,25 +42,25 @@ struct Trouble {
 
 /// Reason why an object must not be reconciled now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Blocker {
+pub enum CacheNotReady {
     /// The first list of a cache is not complete.
     Unsynced(String),
     /// The watch of a cache is interrupted.
     Interrupted(String),
 }
 
-impl Feeds {
+impl WatchHealth {
     /// Adds a watch of this path, in this namespace or in all. Returns its number.
     pub(crate) fn add(&self, name: &str, path: &str, namespace: Option<&str>) -> usize {
-        let mut feeds = self.feeds();
-        feeds.push(Feed {
+        let mut watches = self.watches();
+        watches.push(WatchState {
             name: name.to_owned(),
             path: path.to_owned(),
             namespace: namespace.map(str::to_owned),
             is_synced: false,
             trouble: None,
         });
-        feeds.len() - 1
+        watches.len() - 1
     }
 
     /// Records that a list is complete.
@@ -87,7 +87,7 @@ impl Feeds {
                 }
                 None => Instant::now(),
             };
-            feed.trouble = Some(Trouble {
+            feed.trouble = Some(Interruption {
                 since,
                 words: words.to_owned(),
                 opened: None,
@@ -98,7 +98,7 @@ impl Feeds {
 
     /// Records that the API server accepted a watch of this path.
     pub(crate) fn opened(&self, path: &str) {
-        for feed in self.feeds().iter_mut().filter(|feed| feed.path == path) {
+        for feed in self.watches().iter_mut().filter(|feed| feed.path == path) {
             if let Some(trouble) = &mut feed.trouble {
                 trouble.opened = Some(Instant::now());
             }
@@ -107,59 +107,63 @@ impl Feeds {
 
     /// Returns whether each watch has either completed its first list or reported an error.
     pub(crate) fn is_settled(&self) -> bool {
-        self.feeds()
+        self.watches()
             .iter()
             .all(|feed| feed.is_synced || feed.trouble.is_some())
     }
 
     /// Returns the reason why objects of a namespace must not be reconciled, from the
     /// watches that cover it.
-    pub(crate) fn blocker(&self, namespace: Option<&str>) -> Option<Blocker> {
-        let feeds = self.feeds();
-        let mut reach = feeds
+    pub(crate) fn not_ready(&self, namespace: Option<&str>) -> Option<CacheNotReady> {
+        let watches = self.watches();
+        let mut reach = watches
             .iter()
             .filter(|feed| feed.namespace.is_none() || feed.namespace.as_deref() == namespace);
         reach.find_map(|feed| match &feed.trouble {
             None if feed.is_synced => None,
-            None => Some(Blocker::Unsynced(
+            None => Some(CacheNotReady::Unsynced(
                 feed.words("its first listing is not complete"),
             )),
-            Some(trouble) if !feed.is_synced => Some(Blocker::Unsynced(feed.words(&trouble.words))),
+            Some(trouble) if !feed.is_synced => {
+                Some(CacheNotReady::Unsynced(feed.words(&trouble.words)))
+            }
             Some(trouble) => {
                 let is_open = trouble
                     .opened
-                    .is_some_and(|opened| opened.elapsed() >= CATCH_UP);
-                let is_long = trouble.since.elapsed() >= BLIP;
-                (is_long && !is_open).then(|| Blocker::Interrupted(feed.words(&trouble.words)))
+                    .is_some_and(|opened| opened.elapsed() >= CATCH_UP_TIME);
+                let is_long = trouble.since.elapsed() >= INTERRUPTION_TOLERANCE;
+                (is_long && !is_open)
+                    .then(|| CacheNotReady::Interrupted(feed.words(&trouble.words)))
             }
         })
     }
 
     /// Returns a message for each watch that does not work.
-    pub(crate) fn complaints(&self) -> Vec<String> {
-        let complaint = |feed: &Feed| match &feed.trouble {
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let complaint = |feed: &WatchState| match &feed.trouble {
             None if feed.is_synced => None,
             None => Some(feed.words("its first listing is not complete")),
             Some(trouble) => {
-                let is_long = trouble.opened.is_none() && trouble.since.elapsed() >= LONG;
+                let is_long =
+                    trouble.opened.is_none() && trouble.since.elapsed() >= NOT_READY_AFTER;
                 (is_long || !feed.is_synced).then(|| feed.words(&trouble.words))
             }
         };
-        self.feeds().iter().filter_map(complaint).collect()
+        self.watches().iter().filter_map(complaint).collect()
     }
 
-    fn change(&self, number: usize, change: impl FnOnce(&mut Feed)) {
-        if let Some(feed) = self.feeds().get_mut(number) {
+    fn change(&self, number: usize, change: impl FnOnce(&mut WatchState)) {
+        if let Some(feed) = self.watches().get_mut(number) {
             change(feed);
         }
     }
 
-    fn feeds(&self) -> MutexGuard<'_, Vec<Feed>> {
+    fn watches(&self) -> MutexGuard<'_, Vec<WatchState>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Feed {
+impl WatchState {
     fn words(&self, why: &str) -> String {
         format!("the {}: {why}", self.name)
     }
@@ -173,59 +177,59 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_interruption_blocks_its_reach_until_the_watch_has_caught_up() {
-        let feeds = Feeds::default();
-        let pods = feeds.add(
+        let watches = WatchHealth::default();
+        let pods = watches.add(
             "watch of pods in 'a'",
             "/api/v1/namespaces/a/pods",
             Some("a"),
         );
-        let classes = feeds.add("watch of classes", "/classes", None);
-        assert!(!feeds.is_settled());
+        let classes = watches.add("watch of classes", "/classes", None);
+        assert!(!watches.is_settled());
         assert!(matches!(
-            feeds.blocker(Some("a")),
-            Some(Blocker::Unsynced(_))
+            watches.not_ready(Some("a")),
+            Some(CacheNotReady::Unsynced(_))
         ));
-        feeds.synced(classes);
-        assert!(feeds.interrupted(pods, "forbidden"), "new words");
-        assert!(!feeds.interrupted(pods, "forbidden"), "the same words");
+        watches.synced(classes);
+        assert!(watches.interrupted(pods, "forbidden"), "new words");
+        assert!(!watches.interrupted(pods, "forbidden"), "the same words");
         assert!(
-            feeds.is_settled(),
+            watches.is_settled(),
             "one that says why it is not synced does not stop the others"
         );
-        assert_eq!(feeds.blocker(Some("b")), None);
+        assert_eq!(watches.not_ready(Some("b")), None);
         let why = "the watch of pods in 'a': forbidden".to_owned();
         assert_eq!(
-            feeds.blocker(Some("a")),
-            Some(Blocker::Unsynced(why.clone()))
+            watches.not_ready(Some("a")),
+            Some(CacheNotReady::Unsynced(why.clone()))
         );
-        assert_eq!(feeds.complaints(), std::slice::from_ref(&why));
-        feeds.synced(pods);
-        assert_eq!(feeds.blocker(Some("a")), None);
+        assert_eq!(watches.problems(), std::slice::from_ref(&why));
+        watches.synced(pods);
+        assert_eq!(watches.not_ready(Some("a")), None);
 
-        feeds.interrupted(pods, "forbidden");
-        assert_eq!(feeds.blocker(Some("a")), None, "a blip");
-        advance(BLIP).await;
+        watches.interrupted(pods, "forbidden");
+        assert_eq!(watches.not_ready(Some("a")), None, "a blip");
+        advance(INTERRUPTION_TOLERANCE).await;
         assert_eq!(
-            feeds.blocker(Some("a")),
-            Some(Blocker::Interrupted(why.clone()))
+            watches.not_ready(Some("a")),
+            Some(CacheNotReady::Interrupted(why.clone()))
         );
-        assert!(feeds.complaints().is_empty());
-        advance(LONG).await;
-        assert_eq!(feeds.complaints(), std::slice::from_ref(&why));
-        feeds.opened("/elsewhere");
-        assert!(feeds.blocker(Some("a")).is_some());
-        feeds.opened("/api/v1/namespaces/a/pods");
+        assert!(watches.problems().is_empty());
+        advance(NOT_READY_AFTER).await;
+        assert_eq!(watches.problems(), std::slice::from_ref(&why));
+        watches.opened("/elsewhere");
+        assert!(watches.not_ready(Some("a")).is_some());
+        watches.opened("/api/v1/namespaces/a/pods");
         assert!(
-            feeds.blocker(Some("a")).is_some(),
+            watches.not_ready(Some("a")).is_some(),
             "what was missed is on its way"
         );
-        advance(CATCH_UP).await;
-        assert_eq!(feeds.blocker(Some("a")), None);
-        assert!(feeds.complaints().is_empty());
-        feeds.interrupted(pods, "again");
-        advance(BLIP).await;
-        assert!(feeds.blocker(Some("a")).is_some());
-        feeds.came(pods);
-        assert_eq!(feeds.blocker(Some("a")), None);
+        advance(CATCH_UP_TIME).await;
+        assert_eq!(watches.not_ready(Some("a")), None);
+        assert!(watches.problems().is_empty());
+        watches.interrupted(pods, "again");
+        advance(INTERRUPTION_TOLERANCE).await;
+        assert!(watches.not_ready(Some("a")).is_some());
+        watches.came(pods);
+        assert_eq!(watches.not_ready(Some("a")), None);
     }
 }
