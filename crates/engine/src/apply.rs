@@ -537,27 +537,19 @@ enum Failed {
 impl Failed {
     fn fault(&self, verb: &str, place: ResourcePath<'_>) -> ReconcileError {
         let resource = place.resource_path();
+        let request = Request {
+            verb,
+            resource: &resource,
+            name: place.name,
+        };
         match self {
-            Self::Api(error) => from_kube(
-                Request {
-                    verb,
-                    resource: &resource,
-                    name: place.name,
-                },
-                error,
-            ),
+            Self::Api(error) => from_kube(request, error),
             Self::Silence => ReconcileError::new(
                 ErrorClass::Transient,
                 Reason::ApiUnavailable,
-                format!(
-                    "no answer in time to '{verb} {resource}' of '{}'",
-                    place.name
-                ),
+                format!("no answer in time to {request}"),
             ),
-            Self::Build(error) => ReconcileError::bug(format!(
-                "cannot build '{verb} {resource}' of '{}': {error}",
-                place.name
-            )),
+            Self::Build(error) => ReconcileError::bug(format!("cannot build {request}: {error}")),
         }
     }
 }

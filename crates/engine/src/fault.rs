@@ -1,8 +1,11 @@
 //! Converts responses of the API server to a [`ReconcileError`]: class, reason and message.
 
+use std::fmt;
+
 use api::{
     Reason,
     decide::{ErrorClass, ReconcileError},
+    messages,
 };
 use kube::{Error, core::Status};
 
@@ -17,6 +20,18 @@ pub struct Request<'a> {
     pub name: &'a str,
 }
 
+impl fmt::Display for Request<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let action = [self.verb, " ", self.resource].concat();
+        let name = self.name;
+        messages::Request {
+            action: &action,
+            name,
+        }
+        .fmt(out)
+    }
+}
+
 /// Converts an error of the client to a fault.
 ///
 /// # Guarantees
@@ -25,11 +40,6 @@ pub struct Request<'a> {
 ///   been carried out.
 #[must_use]
 pub fn from_kube(request: Request<'_>, error: &Error) -> ReconcileError {
-    let Request {
-        verb,
-        resource,
-        name,
-    } = request;
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "of a foreign enum: whatever else kept an answer from us"
@@ -40,18 +50,15 @@ pub fn from_kube(request: Request<'_>, error: &Error) -> ReconcileError {
         Error::SerdeError(error) => ReconcileError::new(
             ErrorClass::Transient,
             Reason::ApiUnavailable,
-            format!("the answer to '{verb} {resource}' of '{name}' cannot be read: {error}"),
+            format!("the answer to {request} cannot be read: {error}"),
         ),
-        Error::BuildRequest(error) => ReconcileError::bug(format!(
-            "cannot build '{verb} {resource}' of '{name}': {error}"
-        )),
+        Error::BuildRequest(error) => {
+            ReconcileError::bug(format!("cannot build {request}: {error}"))
+        }
         other => ReconcileError::new(
             ErrorClass::Transient,
             Reason::ApiUnavailable,
-            format!(
-                "no answer to '{verb} {resource}' of '{name}': {}",
-                words(other)
-            ),
+            format!("no answer to {request}: {}", words(other)),
         ),
     }
 }
@@ -72,11 +79,6 @@ pub(crate) fn words(error: &dyn std::error::Error) -> String {
 }
 
 fn from_status(request: Request<'_>, status: &Status) -> ReconcileError {
-    let Request {
-        verb,
-        resource,
-        name,
-    } = request;
     // A rejection may print the whole object that was sent, with secrets of its environment.
     let said = status
         .message
@@ -84,7 +86,7 @@ fn from_status(request: Request<'_>, status: &Status) -> ReconcileError {
         .next()
         .unwrap_or_default()
         .trim_end();
-    let what = format!("'{verb} {resource}' of '{name}'");
+    let what = request.to_string();
     let fault = |class, reason, text: String| ReconcileError::new(class, reason, text);
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let terminating = causes
@@ -153,7 +155,7 @@ fn from_status(request: Request<'_>, status: &Status) -> ReconcileError {
         code => fault(
             ErrorClass::Transient,
             Reason::ApiUnavailable,
-            format!("the API server answered {code} to {what}: {said}"),
+            messages::answered(code, &what, said),
         ),
     }
 }

@@ -4,7 +4,7 @@
 use api::{
     Phase, Reason, Verdict,
     decide::{Decision, FinalizerAction},
-    names,
+    messages, names,
     tasks::{RunPhase, TaskRunStatus},
 };
 use mutant::Mutant;
@@ -94,14 +94,14 @@ pub(super) fn restored(run: &Run<'_>) -> Option<RunDecision> {
         "Failed" => RunPhase::Failed,
         _ => return None,
     };
-    let message = format!(
-        "restored: version {} ended as {} ({}) before, as the annotation '{}' says; nothing was started. {}",
+    let message = messages::restored(&format!(
+        "version {} ended as {} ({}) before, as the annotation '{}' says; nothing was started. {}",
         outcome.version,
         outcome.outcome,
         outcome.reason,
         names::OUTCOME,
         run.run_spec.run_again()
-    );
+    ));
     let verdict = match (phase, Reason::from_name(&outcome.reason)) {
         (RunPhase::Succeeded, _) => Verdict::succeeded(message),
         (_, Some(reason)) if reason != Reason::Succeeded => Verdict::failed(reason, message),

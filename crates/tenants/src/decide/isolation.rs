@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::{
     Reason, Timestamp,
     decide::{ConditionUpdate, Effect, NoExternal, ReconcileError, ResourceType, Target},
-    names,
+    messages, names,
     status::{MAX_MESSAGE_CHARS, bounded},
     tenants::{Attempted, Isolated, TenantStatus, condition, namespace_of},
 };
@@ -90,10 +90,9 @@ fn leaving(policy: &ChildView) -> String {
 }
 
 fn foreign(view: TenantState<'_>) -> String {
+    let policies = messages::network_policies(&view.world.foreign_policies, &view.of.namespace());
     format!(
-        "NetworkPolicy '{}' in namespace '{}' is not this Tenant's, and may open it; delete it, or say what it is for in 'networkPolicy'",
-        view.world.foreign_policies.join("', '"),
-        view.of.namespace()
+        "{policies} is not this Tenant's, and may open it; delete it, or say what it is for in 'networkPolicy'"
     )
 }
 
@@ -219,10 +218,12 @@ pub(super) fn check_isolation(
         return rest(fact, Some(after(view, RETRY_AFTER_VIOLATION)));
     }
     if !view.world.outside_policies.is_empty() {
+        let policies = messages::network_policies(
+            &view.world.outside_policies,
+            &view.of.settings.probe_namespace,
+        );
         let message = format!(
-            "NetworkPolicy '{}' in namespace '{}' bounds the Pods that try from there: that they are refused would prove nothing",
-            view.world.outside_policies.join("', '"),
-            view.of.settings.probe_namespace
+            "{policies} bounds the Pods that try from there: that they are refused would prove nothing"
         );
         return check_not_possible(view, stored, message);
     }
@@ -596,7 +597,7 @@ fn untold(pod: &PodView) -> String {
         (None, None, Some((code, reason))) => format!("it ended with exit code {code} ({reason})"),
         (None, None, None) => "it did not come to its end in time".to_owned(),
     };
-    format!("Pod '{}': {why}", pod.name)
+    messages::about_pod(&pod.name, &why)
 }
 
 fn is_open(one: &Attempted) -> bool {
