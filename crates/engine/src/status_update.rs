@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 /// The state that a decision observed before its effects or its status write failed.
 pub(crate) struct Observed<S> {
     pub(crate) status: S,
-    pub(crate) facts: Vec<ConditionUpdate>,
+    pub(crate) conditions: Vec<ConditionUpdate>,
 }
 
 /// Returns the status after a fault: the stored one, with the error, the step and the retry. Returns `None`
@@ -26,7 +26,7 @@ pub(crate) struct Observed<S> {
 pub(crate) fn status_after_error<S: Status>(
     stored: &S,
     fault: &ReconcileError,
-    seen: Option<&Observed<S>>,
+    observed: Option<&Observed<S>>,
     retry: Option<Retry>,
     generation: i64,
     now: Timestamp,
@@ -40,15 +40,15 @@ pub(crate) fn status_after_error<S: Status>(
     status.set_phase(phase);
     let attempt = status.attempt();
     if S::LIFECYCLE == Lifecycle::LongLived {
-        status.observed(seen.map(|seen| &seen.status));
+        status.observed(observed.map(|observed| &observed.status));
     }
     let progress = status.progress_mut();
     progress.apply_verdict(S::LIFECYCLE, &verdict, generation, now);
-    match (S::LIFECYCLE, seen) {
+    match (S::LIFECYCLE, observed) {
         (Lifecycle::RunToCompletion, _) => {}
-        (Lifecycle::LongLived, Some(seen)) => {
-            for fact in &seen.facts {
-                progress.apply_condition(fact, generation, now);
+        (Lifecycle::LongLived, Some(observed)) => {
+            for update in &observed.conditions {
+                progress.apply_condition(update, generation, now);
             }
         }
         (Lifecycle::LongLived, None) => {
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn r50_a_fault_leaves_no_condition_as_it_was() {
         let now = Timestamp::UNIX_EPOCH;
-        let fact = |kind: &'static str, value: bool| ConditionUpdate {
+        let update = |kind: &'static str, value: bool| ConditionUpdate {
             kind,
             value: Some(value),
             reason: Reason::Isolated,
@@ -176,12 +176,14 @@ mod tests {
         stored
             .progress
             .apply_verdict(Lifecycle::LongLived, &Verdict::ready("runs"), 1, now);
+        stored.progress.apply_condition(
+            &update(tenants::condition::NETWORK_ISOLATED, true),
+            1,
+            now,
+        );
         stored
             .progress
-            .apply_condition(&fact(tenants::condition::NETWORK_ISOLATED, true), 1, now);
-        stored
-            .progress
-            .apply_condition(&fact(tenants::condition::QUOTA_READY, false), 1, now);
+            .apply_condition(&update(tenants::condition::QUOTA_READY, false), 1, now);
         let component = Component {
             phase: ComponentPhase::Running,
             message: String::new(),
@@ -203,7 +205,7 @@ mod tests {
         assert_eq!(said(&status, tenants::condition::QUOTA_READY), "False");
         assert_eq!(status.server_status, None);
 
-        let seen = Observed {
+        let observed = Observed {
             status: TenantStatus {
                 server_status: Some(Component {
                     ready_replicas: 0,
@@ -211,11 +213,11 @@ mod tests {
                 }),
                 ..TenantStatus::default()
             },
-            facts: vec![fact(tenants::condition::NETWORK_ISOLATED, false)],
+            conditions: vec![update(tenants::condition::NETWORK_ISOLATED, false)],
         };
-        let status = status_after_error(&stored, &fault, Some(&seen), None, 1, now).unwrap();
+        let status = status_after_error(&stored, &fault, Some(&observed), None, 1, now).unwrap();
         assert_eq!(said(&status, tenants::condition::NETWORK_ISOLATED), "False");
-        assert_eq!(status.server_status, seen.status.server_status);
+        assert_eq!(status.server_status, observed.status.server_status);
     }
 
     /// The write budget: only message-only changes wait for the next interval.
@@ -261,7 +263,7 @@ mod tests {
             status
         };
         let apart = |status: &mut TenantStatus| {
-            let fact = ConditionUpdate {
+            let update = ConditionUpdate {
                 kind: tenants::condition::NETWORK_ISOLATED,
                 value: Some(false),
                 reason: Reason::PolicyNotEnforced,
@@ -269,7 +271,7 @@ mod tests {
             };
             status
                 .progress
-                .apply_condition(&fact, 1, Timestamp::UNIX_EPOCH);
+                .apply_condition(&update, 1, Timestamp::UNIX_EPOCH);
         };
         let turns = [
             with(&Verdict::working(Reason::NotReady, "waits for b"), 1, 2),
