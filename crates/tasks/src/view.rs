@@ -458,7 +458,7 @@ impl Containers {
         };
         let doubt = doubt(&[(Step::Clone, &clone), (Step::Agent, &agent)]);
         let (step, container, agent) = in_turn(clone, agent, publish);
-        // Every container waits with these reasons before its turn, and for a moment after it.
+        // Every container waits with these reasons until the one before it ended, and a moment longer.
         let is_turn = |said: &Said| {
             let is_calm = matches!(
                 said.reason.as_str(),

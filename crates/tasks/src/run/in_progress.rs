@@ -121,7 +121,7 @@ pub(super) fn waiting(
             run,
             job,
             Reason::StartTimeout,
-            &start_timeout_words(run, job, cause.as_ref()),
+            &start_timeout_message(run, job, cause.as_ref()),
         );
     }
     status.deadline_at = Some(Time(deadline));
@@ -164,7 +164,7 @@ fn is_unread(run: &Run<'_>, job: &JobView) -> bool {
     job.counted && run.newest_pod(job).is_none() && !is_explained
 }
 
-fn start_timeout_words(run: &Run<'_>, job: &JobView, cause: Option<&Cause>) -> String {
+fn start_timeout_message(run: &Run<'_>, job: &JobView, cause: Option<&Cause>) -> String {
     let wait = time::format_duration(run.start_timeout(job));
     let why = match (cause, run.newest_pod(job)) {
         (Some(cause), _) => format!("{}: {}", cause.reason, cause.message),
@@ -230,17 +230,15 @@ fn going_on(run: &Run<'_>, job: &JobView, pod: &PodView, deadline: Timestamp) ->
     if let Some(cause) = stuck(run, job, pod) {
         return Verdict::working(cause.reason, cause.message);
     }
-    let describe_pod = describe_pod(pod);
+    let name = describe_pod(pod);
     match pod.step {
         Step::Publish => Verdict::working(
             Reason::Publishing,
-            format!(
-                "{describe_pod} commits and pushes what the agent wrote; it has until {deadline}"
-            ),
+            format!("{name} commits and pushes what the agent wrote; it has until {deadline}"),
         ),
         Step::Clone | Step::Agent => Verdict::working(
             Reason::Progressing,
-            format!("{describe_pod} runs; it has until {deadline}"),
+            format!("{name} runs; it has until {deadline}"),
         ),
     }
 }
@@ -313,7 +311,7 @@ fn settling(run: &Run<'_>, job: &JobView, pod: &PodView, exit: Option<&Exit>) ->
 
 /// Keeps the stored message for a moment.
 fn unchanged(run: &Run<'_>, job: &JobView) -> RunDecision {
-    let verdict = match run.said() {
+    let verdict = match run.stored_message() {
         Some((reason @ (Reason::Progressing | Reason::Cloning | Reason::Publishing), message)) => {
             Verdict::working(reason, message)
         }
