@@ -1,4 +1,4 @@
-//! Controllers: the order and concurrency of reconciliations, and the retries after a fault.
+//! Controllers: the order and concurrency of reconciliations, and the retries after an error.
 
 mod worker;
 
@@ -129,7 +129,7 @@ impl Handle {
 /// - A key is never reconciled concurrently, and at most `concurrency` keys are reconciled at once.
 /// - A panic, a hang or an error affects only its own object. It becomes a metric, a log line and,
 ///   depending on its class, a condition with an Event.
-/// - Every fault has a next reconciliation. A burst of events does not change its time.
+/// - Every error has a next reconciliation. A burst of events does not change its time.
 pub struct Controller<K: Kind> {
     objects: Cache<K::Object>,
     handle: Handle,

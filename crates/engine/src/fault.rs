@@ -6,7 +6,7 @@ use api::{
 };
 use kube::{Error, core::Status};
 
-/// A request, for the message of a fault.
+/// A request, for the message of an error.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// The verb, as in RBAC.
@@ -17,7 +17,7 @@ pub struct Request<'a> {
     pub name: &'a str,
 }
 
-/// Converts an error of the client to a fault.
+/// Converts an error of the client to a [`ReconcileError`].
 ///
 /// # Guarantees
 /// - The message quotes only the API server's message about this request, and no body that we sent.

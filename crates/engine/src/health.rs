@@ -28,7 +28,7 @@ const NO_ANSWER: Duration = Duration::from_secs(30);
 
 /// The health of this process. Clones share it.
 ///
-/// It sends no requests. Other parts of the process report to it, and it judges their reports.
+/// It sends no requests. Other parts of the process report to it, and it evaluates their reports.
 #[derive(Debug, Clone)]
 pub struct Health(Arc<Mutex<State>>, WatchHealth);
 

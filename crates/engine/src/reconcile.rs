@@ -25,7 +25,7 @@ use crate::{
     status_update::{self, Observed},
 };
 
-/// A reconciliation that failed: the fault, and the state that was observed by then.
+/// A reconciliation that failed: the error, and the state that was observed by then.
 pub(crate) type ReconcileFailure<S> = (ReconcileError, Option<Observed<S>>);
 
 /// The reconciler of one kind: observes, decides, carries out effects and writes the status.
@@ -280,7 +280,7 @@ impl<K: Kind> Reconciler<K> {
         Ok(Some(version.unwrap_or_default().to_owned()))
     }
 
-    /// Writes a fault to the status of the object, with an Event.
+    /// Writes an error to the status of the object, with an Event.
     pub(crate) async fn record_fault(
         &self,
         object: &K::Object,
@@ -295,7 +295,8 @@ impl<K: Kind> Reconciler<K> {
         let Some(status) =
             status_update::status_after_error(&stored, fault, observed, retry, generation, now)
         else {
-            // The object is finished, so its status does not change. Only an Event can report the fault.
+            // The object is finished, so its status does not change. Only an Event can report the
+            // error.
             if self.leading.is_leader() {
                 let transition = Transition {
                     meta: object.meta(),

@@ -1,4 +1,4 @@
-//! The status after a fault, and the patch that writes a status. The status after a decision is
+//! The status after an error, and the patch that writes a status. The status after a decision is
 //! [`api::decide::Decision::next_status`].
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) struct Observed<S> {
     pub(crate) conditions: Vec<ConditionUpdate>,
 }
 
-/// Returns the status after a fault: the stored one, with the error, the step and the retry. Returns `None`
+/// Returns the stored status with the verdict of the error, the step and the retry. Returns `None`
 /// if the object is finished, because then its status must not change.
 ///
 /// A long-lived object must not keep reporting stale observations while reconciliation fails. That
@@ -61,7 +61,7 @@ pub(crate) fn status_after_error<S: Status>(
     Some(status)
 }
 
-/// Converts a fault to the verdict that users read.
+/// Converts an error to the verdict that users read.
 pub(crate) fn verdict_of(fault: &ReconcileError) -> Verdict {
     match fault.class {
         ErrorClass::Transient | ErrorClass::Conflict | ErrorClass::Denied => {
@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// A fault can last for days. Meanwhile no condition stays true without a check.
+    /// An error can last for days. Meanwhile no condition stays true without a check.
     #[test]
     fn r50_a_fault_leaves_no_condition_as_it_was() {
         let now = Timestamp::UNIX_EPOCH;

@@ -34,13 +34,13 @@ use crate::{
     watch_health::CacheNotReady,
 };
 
-/// Duration after which a transient fault is shown on the object.
+/// Duration after which a transient error is shown on the object.
 const REPORT_TRANSIENT_AFTER: Duration = Duration::from_secs(30);
 
 /// Number of repeated conflicts that a lagging watch does not explain.
 const CONFLICTS_BEFORE_REFRESH: u32 = 3;
 
-/// Time after a fault in which ordinary events do not advance the next reconciliation of a
+/// Time after an error in which ordinary events do not advance the next reconciliation of a
 /// long-lived object.
 const IGNORE_EVENTS_FOR: Duration = Duration::from_secs(2);
 
@@ -163,7 +163,7 @@ impl<K: Kind> Worker<K> {
         }
     }
 
-    /// Handles a fault: counts it, reports it if its class requires that, and returns the backoff.
+    /// Handles an error: counts it, reports it if its class requires that, and returns the backoff.
     async fn failed(
         &self,
         key: &Key,
@@ -195,8 +195,8 @@ impl<K: Kind> Worker<K> {
         backoff_until::<K>(fault.class, until)
     }
 
-    /// Writes a fault to the status of the object. If that fails, the next reconciliation writes it
-    /// again (R14).
+    /// Writes an error to the status of the object. If that fails, the next reconciliation writes
+    /// it again (R14).
     async fn report(
         &self,
         key: &Key,
@@ -254,7 +254,8 @@ impl<K: Kind> Worker<K> {
         }
     }
 
-    /// Counts a fault of a key. Returns its retry state and the delay until the next reconciliation.
+    /// Counts an error of a key. Returns its retry state and the delay until the next
+    /// reconciliation.
     fn record_failure(
         &self,
         key: &Key,
@@ -428,7 +429,7 @@ impl<K: Kind> Worker<K> {
     }
 }
 
-/// Returns whether a fault is shown on its object, `lasts` after its first occurrence.
+/// Returns whether an error is shown on its object, `lasts` after its first occurrence.
 fn should_report(fault: &ReconcileError, lasts: Duration) -> bool {
     match fault.class {
         ErrorClass::Transient | ErrorClass::Conflict => {
@@ -464,7 +465,8 @@ pub(super) fn sweep(handle: &Handle, known: impl FnOnce() -> Vec<Key>) {
     queue.retain(|key| known.contains(key) && !forgets);
 }
 
-/// Adds the force-delete annotation to the message of a fault that blocks the deletion of an object.
+/// Adds the force-delete annotation to the message of an error that blocks the deletion of an
+/// object.
 fn with_force_delete_hint<K: Kind>(object: &K::Object, fault: &ReconcileError) -> ReconcileError {
     let is_short = matches!(fault.class, ErrorClass::Transient | ErrorClass::Conflict);
     if object.meta().deletion_timestamp.is_none() || is_short {

@@ -210,7 +210,7 @@ fn secret(state: TenantState<'_>) -> Option<Effect<NoExternal>> {
                 patch: json!({ "metadata": { "labels": labels } }),
             })
         }
-        // The API server rejects the creation if an unmanaged Secret has the name, and the fault is
+        // The API server rejects the creation if an unmanaged Secret has the name, and the error is
         // reported.
         Some(_) | None => {
             let secret = build::secret(state.context, &world.fresh_password)?;
