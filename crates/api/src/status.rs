@@ -153,8 +153,8 @@ pub trait Status:
     /// copy a field that a decision reads.
     ///
     /// While an error lasts, `seen` is the status of the decision whose effects failed. Without
-    /// such a decision, `seen` is `None`. A change of these fields alone does not cause an immediate
-    /// status write.
+    /// such a decision, `seen` is `None`. A change of these fields alone does not cause an
+    /// immediate status write.
     fn observed(&mut self, _seen: Option<&Self>) {}
 
     /// Returns whether the phase is terminal.
