@@ -192,17 +192,17 @@ mod tests {
         };
         stored.server_status = Some(component.clone());
         let fault = ReconcileError::new(ErrorClass::Denied, Reason::Denied, "it may not");
-        let said = |status: &TenantStatus, kind: &str| {
+        let status_of = |status: &TenantStatus, kind: &str| {
             status.progress.condition(kind).unwrap().status.clone()
         };
 
         let status = status_after_error(&stored, &fault, None, None, 1, now).unwrap();
-        assert_eq!(said(&status, "Ready"), "False");
+        assert_eq!(status_of(&status, "Ready"), "False");
         assert_eq!(
-            said(&status, tenants::condition::NETWORK_ISOLATED),
+            status_of(&status, tenants::condition::NETWORK_ISOLATED),
             "Unknown"
         );
-        assert_eq!(said(&status, tenants::condition::QUOTA_READY), "False");
+        assert_eq!(status_of(&status, tenants::condition::QUOTA_READY), "False");
         assert_eq!(status.server_status, None);
 
         let observed = Observed {
@@ -216,7 +216,10 @@ mod tests {
             conditions: vec![update(tenants::condition::NETWORK_ISOLATED, false)],
         };
         let status = status_after_error(&stored, &fault, Some(&observed), None, 1, now).unwrap();
-        assert_eq!(said(&status, tenants::condition::NETWORK_ISOLATED), "False");
+        assert_eq!(
+            status_of(&status, tenants::condition::NETWORK_ISOLATED),
+            "False"
+        );
         assert_eq!(status.server_status, observed.status.server_status);
     }
 
@@ -250,15 +253,15 @@ mod tests {
             status.server_status = component(ready);
             status
         };
-        let words = with(&Verdict::working(Reason::Progressing, "waits for b"), 1, 2);
+        let message_only = with(&Verdict::working(Reason::Progressing, "waits for b"), 1, 2);
         let wait = |status: &TenantStatus, now| throttled_until(&stored, status, at(now));
 
-        assert_eq!(wait(&words, 101), Some(at(103)));
-        assert_eq!(wait(&words, 103), None);
-        assert_eq!(wait(&words, 99), None, "another clock");
+        assert_eq!(wait(&message_only, 101), Some(at(103)));
+        assert_eq!(wait(&message_only, 103), None);
+        assert_eq!(wait(&message_only, 99), None, "another clock");
         assert_eq!(wait(&stored, 101), None, "nothing to say");
         let other = |change: fn(&mut TenantStatus)| {
-            let mut status = words.clone();
+            let mut status = message_only.clone();
             change(&mut status);
             status
         };
@@ -273,7 +276,7 @@ mod tests {
                 .progress
                 .apply_condition(&update, 1, Timestamp::UNIX_EPOCH);
         };
-        let turns = [
+        let transitions = [
             with(&Verdict::working(Reason::NotReady, "waits for b"), 1, 2),
             with(&Verdict::ready("runs"), 1, 3),
             with(&Verdict::working(Reason::Progressing, "waits for b"), 2, 2),
@@ -283,7 +286,7 @@ mod tests {
             other(|status| status.intent = Some("delete".to_owned())),
             other(|status| status.deadline_at = Some(Time(Timestamp::UNIX_EPOCH))),
         ];
-        for status in turns {
+        for status in transitions {
             assert_eq!(wait(&status, 101), None, "{status:?}");
         }
     }

@@ -89,10 +89,10 @@ pub fn place(context: BuildContext<'_>, side: Side) -> String {
 /// Returns the name of the probe Pod of this round.
 #[must_use]
 pub fn name(context: BuildContext<'_>, side: Side, round: &str) -> String {
-    let word = names::hash(&[context.uid, round].join("/"));
+    let hash = names::hash(&[context.uid, round].join("/"));
     names::child(
         &["probe-", context.name].concat(),
-        &["-", side.word(), "-", &word].concat(),
+        &["-", side.word(), "-", &hash].concat(),
     )
 }
 
