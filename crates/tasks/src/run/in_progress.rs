@@ -122,7 +122,7 @@ pub(super) fn waiting(
             run,
             job,
             Reason::StartTimeout,
-            &start_timeout_words(run, job, cause.as_ref()),
+            &start_timeout_message(run, job, cause.as_ref()),
         );
     }
     status.deadline_at = Some(Time(deadline));
@@ -162,7 +162,7 @@ fn is_unread(run: &Run<'_>, job: &JobView) -> bool {
     job.counted && run.newest_pod(job).is_none() && !is_explained
 }
 
-fn start_timeout_words(run: &Run<'_>, job: &JobView, cause: Option<&Cause>) -> String {
+fn start_timeout_message(run: &Run<'_>, job: &JobView, cause: Option<&Cause>) -> String {
     let wait = time::format_duration(run.start_timeout(job));
     let why = match (cause, run.newest_pod(job)) {
         (Some(cause), _) => format!("{}: {}", cause.reason, cause.message),
@@ -302,7 +302,7 @@ fn settling(run: &Run<'_>, job: &JobView, pod: &PodView, exit: Option<&Exit>) ->
 
 /// Keeps the stored message for a moment.
 fn unchanged(run: &Run<'_>, job: &JobView) -> RunDecision {
-    let verdict = match run.said() {
+    let verdict = match run.stored_message() {
         Some((reason @ (Reason::Progressing | Reason::Cloning | Reason::Publishing), message)) => {
             Verdict::working(reason, message)
         }

@@ -35,7 +35,7 @@ pub(super) fn ended(run: &Run<'_>) -> Option<RunDecision> {
 /// Returns the decision that changes nothing about a run that ended.
 pub(super) fn as_it_is(run: &Run<'_>) -> RunDecision {
     let phase = run.phase();
-    let (reason, message) = run.said().unwrap_or((
+    let (reason, message) = run.stored_message().unwrap_or((
         Reason::InternalError,
         run.status.progress.message.clone().unwrap_or_default(),
     ));
@@ -46,9 +46,9 @@ pub(super) fn as_it_is(run: &Run<'_>) -> RunDecision {
         }
     };
     let status = run.next();
-    let hold = release(run, &status, phase, verdict.reason);
+    let finalizer = release(run, &status, phase, verdict.reason);
     let mut decision = Decision::status_only(status, phase, verdict);
-    decision.finalizer = hold;
+    decision.finalizer = finalizer;
     decision
 }
 
@@ -109,8 +109,8 @@ pub(super) fn restored(run: &Run<'_>) -> Option<RunDecision> {
     };
     let mut status = run.status.clone();
     status.context_version = status.context_version.max(Some(outcome.version));
-    let hold = release(run, &status, phase, verdict.reason);
+    let finalizer = release(run, &status, phase, verdict.reason);
     let mut decision = Decision::status_only(status, phase, verdict);
-    decision.finalizer = hold;
+    decision.finalizer = finalizer;
     Some(decision)
 }
