@@ -21,9 +21,9 @@ pub struct Input<'a, Object, World> {
     pub world: &'a World,
     /// The current time.
     pub now: Timestamp,
-    /// The fault of an effect of the previous decision in the same reconciliation. It is set if its
+    /// The error of an effect of the previous decision in the same reconciliation. It is set if its
     /// class is [`ErrorClass::Failed`], or if the effect was optional ([`Manifest::optional`]). The
-    /// decision is then repeated, to report the fault.
+    /// decision is then repeated, to report the error.
     pub fault: Option<&'a ReconcileError>,
     /// Whether the objects in [`Decision::confirm`] of an earlier decision in this reconciliation
     /// were read from the API server itself. If true, `world` contains them.
@@ -147,8 +147,8 @@ impl<S: Status, X> Decision<S, X> {
         let attempt = status.attempt();
         let progress = status.progress_mut();
         progress.apply_verdict(S::LIFECYCLE, &self.verdict, generation, now);
-        for fact in &self.conditions {
-            progress.apply_condition(fact, generation, now);
+        for update in &self.conditions {
+            progress.apply_condition(update, generation, now);
         }
         progress.advance_phase_history(
             self.phase.name(),
@@ -336,7 +336,7 @@ pub struct Manifest {
     /// Name of the former owner whose retained objects may be adopted.
     pub adopt_from: Option<String>,
     /// Whether the object is optional. If the API server rejects an optional object, `decide` runs
-    /// again with the fault as input, and everything else continues.
+    /// again with the error as input, and everything else continues.
     pub optional: bool,
     /// Whether the decision observes any object of this name, including unmanaged ones. If the
     /// create then finds an unmanaged object, the cache was outdated, and the engine decides again.
@@ -512,7 +512,7 @@ pub struct ReconcileError {
 }
 
 impl ReconcileError {
-    /// Creates a fault. The message is cut to [`crate::status::MAX_MESSAGE_CHARS`] characters.
+    /// Creates an error. The message is cut to [`crate::status::MAX_MESSAGE_CHARS`] characters.
     #[must_use]
     pub fn new(class: ErrorClass, reason: Reason, message: impl Into<String>) -> Self {
         Self {
@@ -522,7 +522,7 @@ impl ReconcileError {
         }
     }
 
-    /// Creates a fault for an internal error.
+    /// Creates an error of class [`ErrorClass::Bug`].
     #[must_use]
     pub fn bug(message: impl Into<String>) -> Self {
         Self::new(ErrorClass::Bug, Reason::InternalError, message)

@@ -42,7 +42,7 @@ pub fn is_late(message: &str) -> bool {
         "not registered",
     ]
     .iter()
-    .any(|words| lower.contains(words))
+    .any(|part| lower.contains(part))
 }
 
 /// Returns how many times an Event occurred.

@@ -137,10 +137,10 @@ fn use_agent() -> ValidatingAdmissionPolicy {
 }
 
 fn may_use_agent() -> Validation {
-    refusal(
+    denial(
         allowed(GROUP, "agents", Some("object.spec.agentName"), "use"),
         "spec.agentName: the author of a run must be allowed to 'use' its Agent",
-        &words(
+        &permission_message(
             "\"spec.agentName: \"",
             "'use' the Agent '\" + object.spec.agentName + \"'",
         ),
@@ -173,10 +173,10 @@ fn docs_references() -> ValidatingAdmissionPolicy {
         &[],
         vec![
             may_use_agent(),
-            refusal(
+            denial(
                 format!("!{has_secret} || {creates_pods} || {reads}"),
                 "spec.credentialsSecretRef: who names a Secret must be allowed to 'create pods' or to 'get' that Secret",
-                &words(
+                &permission_message(
                     "\"spec.credentialsSecretRef names the Secret '\" + object.spec.credentialsSecretRef.name + \"': \"",
                     "'create pods' or to 'get' that Secret",
                 ),
@@ -188,9 +188,9 @@ fn docs_references() -> ValidatingAdmissionPolicy {
 /// Requires that an author could access every reference of an Agent without it, with a Pod of their
 /// own or by reading the object.
 fn agent_references() -> ValidatingAdmissionPolicy {
-    let named = |list: &str, path: &str, place: &str, kind: &str| {
+    let named = |list: &str, path: &str, field: &str, kind: &str| {
         format!(
-            "variables.{list}.map(one, {}, \"{place} names the {kind} '\" + one.{path}.name + \"'\")",
+            "variables.{list}.map(one, {}, \"{field} names the {kind} '\" + one.{path}.name + \"'\")",
             has_path(path)
         )
     };
@@ -232,12 +232,12 @@ fn agent_references() -> ValidatingAdmissionPolicy {
     );
     let by_list = |list: &str, field: &str, kind: &str, resource: &str| {
         let read = allowed("", resource, None, "get");
-        refusal(
+        denial(
             format!("variables.{list}.size() == 0 || variables.createsPods || {read}"),
             &format!(
                 "{field}: who names a {kind} must be allowed to 'create pods' or to 'get {resource}'"
             ),
-            &words(
+            &permission_message(
                 &format!("variables.{list}[0] + \": \""),
                 &format!("'create pods' or to 'get {resource}'"),
             ),
@@ -255,13 +255,13 @@ fn agent_references() -> ValidatingAdmissionPolicy {
         },
         &variables,
         vec![
-            refusal(
+            denial(
                 format!(
                     "(object.spec.serviceAccountName == 'default' && !object.spec.automountToken) \
                      || variables.createsPods || {account}"
                 ),
                 "spec.serviceAccountName: who names a ServiceAccount must be allowed to 'create pods' or to 'impersonate' it",
-                &words(
+                &permission_message(
                     "(object.spec.automountToken ? \"spec.automountToken mounts the token of\" : \"spec.serviceAccountName names\") \
                      + \" the ServiceAccount '\" + object.spec.serviceAccountName + \"': \"",
                     "'create pods' or to 'impersonate' that ServiceAccount",
@@ -305,14 +305,14 @@ fn outcome() -> ValidatingAdmissionPolicy {
             when: &when,
         },
         &[],
-        vec![refusal(
+        vec![denial(
             format!(
                 "authorizer.group('{GROUP}').resource(request.resource.resource).subresource('status').namespace(request.namespace).check('patch').allowed()"
             ),
             &format!(
                 "metadata.annotations: '{key}' is for who may 'patch' the run's status; leave it out"
             ),
-            &words(
+            &permission_message(
                 &format!(
                     "\"metadata.annotations '{key}' says how a run ended; leave it out. To set it, \""
                 ),
@@ -347,7 +347,7 @@ fn policy(
         name: (*condition).to_owned(),
         expression: (*when).to_owned(),
     };
-    judged(
+    conditional_policy(
         name,
         vec![rule],
         Some(vec![condition]),
@@ -373,7 +373,7 @@ fn requests(
 }
 
 /// Returns a policy for these requests under these conditions.
-fn judged(
+fn conditional_policy(
     name: &str,
     rules: Vec<NamedRuleWithOperations>,
     match_conditions: Option<Vec<MatchCondition>>,
@@ -408,21 +408,21 @@ fn judged(
     }
 }
 
-/// Returns a validation that denies with 403 unless `expression` is true. `said` is an expression
-/// for the message; `message` replaces it if the evaluation of `said` fails.
-fn refusal(expression: String, message: &str, said: &str) -> Validation {
+/// Returns a validation that denies with 403 unless `expression` is true. If the evaluation of
+/// `message_expression` fails, `message` replaces it.
+fn denial(expression: String, message: &str, message_expression: &str) -> Validation {
     Validation {
         expression,
         message: Some(message.to_owned()),
-        message_expression: Some(said.to_owned()),
+        message_expression: Some(message_expression.to_owned()),
         reason: Some("Forbidden".to_owned()),
     }
 }
 
-/// Returns an expression for a message. `start` is an expression, `right` is text.
-fn words(start: &str, right: &str) -> String {
+/// Returns an expression for a message. `start` is an expression, `permission` is text.
+fn permission_message(start: &str, permission: &str) -> String {
     format!(
-        "{start} + \"'\" + request.userInfo.username + \"' must be allowed to {right} in the namespace '\" + request.namespace + \"'\""
+        "{start} + \"'\" + request.userInfo.username + \"' must be allowed to {permission} in the namespace '\" + request.namespace + \"'\""
     )
 }
 
@@ -454,8 +454,8 @@ fn has_path(path: &str) -> String {
     parts.join(" && ")
 }
 
-fn role(name: &str, taken_in_by: &[&str], rules: Vec<PolicyRule>) -> ClusterRole {
-    let labels: BTreeMap<String, String> = taken_in_by
+fn role(name: &str, aggregated_to: &[&str], rules: Vec<PolicyRule>) -> ClusterRole {
+    let labels: BTreeMap<String, String> = aggregated_to
         .iter()
         .map(|role| {
             let key = format!("rbac.authorization.k8s.io/aggregate-to-{role}");
@@ -473,8 +473,8 @@ fn role(name: &str, taken_in_by: &[&str], rules: Vec<PolicyRule>) -> ClusterRole
     }
 }
 
-fn owned(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
+fn owned(items: &[&str]) -> Vec<String> {
+    items.iter().map(|item| (*item).to_owned()).collect()
 }
 
 #[cfg(test)]

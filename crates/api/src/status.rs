@@ -143,7 +143,7 @@ pub trait Status:
     /// Returns the common part for changes.
     fn progress_mut(&mut self) -> &mut CommonStatus;
 
-    /// Returns the phase to report while a fault lasts: the current phase, or the first one.
+    /// Returns the phase to report while an error lasts: the current phase, or the first one.
     fn phase_in_fault(&self, _class: ErrorClass) -> Option<Self::Phase> {
         let first = || Self::Phase::TABLE.first().map(|row| row.phase);
         self.phase().or_else(first)
@@ -152,9 +152,9 @@ pub trait Status:
     /// Copies observational fields (counters, messages) from `seen`, but no conditions. Must not
     /// copy a field that a decision reads.
     ///
-    /// While a fault lasts, `seen` is the status of the decision whose effects failed. Without such
-    /// a decision, `seen` is `None`. A change of these fields alone does not cause an immediate
-    /// status write.
+    /// While an error lasts, `seen` is the status of the decision whose effects failed. Without
+    /// such a decision, `seen` is `None`. A change of these fields alone does not cause an
+    /// immediate status write.
     fn observed(&mut self, _seen: Option<&Self>) {}
 
     /// Returns whether the phase is terminal.
@@ -331,8 +331,8 @@ impl CommonStatus {
     }
 
     /// Sets a condition that only this kind has.
-    pub fn apply_condition(&mut self, fact: &ConditionUpdate, generation: i64, now: Timestamp) {
-        let value = match fact.value {
+    pub fn apply_condition(&mut self, update: &ConditionUpdate, generation: i64, now: Timestamp) {
+        let value = match update.value {
             Some(true) => "True",
             Some(false) => "False",
             None => "Unknown",
@@ -342,7 +342,7 @@ impl CommonStatus {
             reason,
             message,
             ..
-        } = fact;
+        } = update;
         self.set_condition(kind, value, *reason, message, generation, now);
     }
 

@@ -7,67 +7,67 @@ use clap_complete::Shell;
 
 use crate::target::{RunName, RunOrTenant};
 
-/// Runs of agents, and Tenants: submit runs, follow them, ask why something does not move
+/// Submit, watch and diagnose runs of agents, and operate Tenants
 #[derive(Debug, Parser)]
 #[command(name = "orc", version, disable_help_subcommand = true)]
 #[command(
-    after_help = "Exit codes: 0 done · 1 the run failed · 2 usage or client error · 3 timeout, it goes on · 4 cancelled or denied · 5 not found"
+    after_help = "Exit codes: 0 done · 1 the run failed · 2 usage or client error · 3 timed out, the run continues · 4 cancelled or denied · 5 not found"
 )]
 pub struct Arguments {
-    /// What to do
+    /// Command
     #[command(subcommand)]
     pub verb: Verb,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// List runs, agents or tenants, or one of them
+    /// List runs, agents or tenants, or get one of them
     Get(Get),
-    /// Show all about one run, agent or tenant: spec, status, timeline, conditions, children, events
+    /// Describe a run, agent or tenant: spec, status, timeline, conditions, children, Events
     Describe(Describe),
-    /// Show a run with its ConfigMap, Jobs and Pods
+    /// Show a run and its ConfigMap, Jobs and Pods as a tree
     Tree(OfRun),
-    /// Say why something does not move: the deepest blocker, the evidence, the next command
+    /// Explain why a run, agent or tenant is not progressing: root cause, evidence, next command
     Why(Why),
-    /// Print the agent's log, or that of another container, as long as its Pod exists
+    /// Print the logs of the agent or of another container, while its Pod exists
     Logs(Logs),
     /// List the Events of a run and its children, oldest first
     Events(Events),
-    /// Submit a task: create a run from files and folders; 'submit docs' for documentation
+    /// Create a TaskRun from files and folders, or a DocsRun with 'submit docs'
     Submit(Submit),
     /// Change the context of a run
     #[command(subcommand)]
     Context(Context),
-    /// Wait until runs have finished and tenants are ready, and exit by their outcome
+    /// Wait until runs finish and tenants are ready; the exit code is their outcome
     Wait(Wait),
-    /// End a run for good, whatever it does; it cannot be taken back
+    /// Cancel a run; this cannot be undone
     Cancel(OfRun),
-    /// Run a run again: a task's next version, or another DocsRun on the same branch
+    /// Retry a run: the next version of a TaskRun, or another DocsRun on the same branch
     Retry(Retry),
-    /// Hold a run: its container is stopped, no time counts; or a tenant: it is scaled to zero
+    /// Suspend a run (its container is stopped) or a tenant (it is scaled to zero)
     Suspend(Hold),
-    /// Let a suspended run or tenant go on
+    /// Resume a suspended run or tenant
     Resume(Hold),
-    /// Print the version of this program and of the server
+    /// Print the client and server versions
     Version(Version),
-    /// Print the completions for a shell
+    /// Print shell completion
     Completion(Completion),
 }
 
-/// Which cluster, and how it looks.
+/// Cluster connection and colors.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Cluster {
-    /// The namespace; without it, that of the kubeconfig's context
+    /// Namespace [default: the kubeconfig context's]
     #[arg(short, long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// The context of the kubeconfig; without it, the current one
+    /// Kubeconfig context [default: the current context]
     #[arg(long, value_name = "CONTEXT")]
     pub context: Option<String>,
-    /// The kubeconfig; without it, KUBECONFIG, then ~/.kube/config
+    /// Kubeconfig file [default: $KUBECONFIG, then ~/.kube/config]
     #[arg(long, value_name = "PATH")]
     pub kubeconfig: Option<PathBuf>,
-    /// No colors, also on a terminal; as the variable NO_COLOR
+    /// Disable colors, like the variable NO_COLOR
     #[arg(long)]
     pub no_color: bool,
 }
@@ -75,19 +75,19 @@ pub struct Cluster {
 /// `get`
 #[derive(Debug, Args)]
 pub struct Get {
-    /// Nothing (runs), a kind (runs, docs, agents, tenants), a kind and a name, or a run's name
+    /// Kind (runs, docs, agents, tenants), kind and name, or the name of a run [default: runs]
     #[arg(value_name = "KIND NAME", num_args = 0..=2)]
     pub what: Vec<String>,
-    /// Of all namespaces
+    /// List across all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
-    /// Only those with these labels
+    /// Label selector
     #[arg(short = 'l', long, value_name = "LABELS")]
     pub selector: Option<String>,
-    /// How to print; without it, a table
+    /// Output format [default: a table]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<Format>,
-    /// Stay, and print what changes
+    /// Watch for changes
     #[arg(short, long)]
     pub watch: bool,
     #[command(flatten)]
@@ -95,10 +95,10 @@ pub struct Get {
     pub cluster: Cluster,
 }
 
-/// How to print.
+/// Output format of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// The table with messages
+    /// Table with messages
     Wide,
     /// JSON
     Json,
@@ -108,7 +108,7 @@ pub enum Format {
     Name,
 }
 
-/// How to print an object.
+/// Output format of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ObjectFormat {
     /// JSON
@@ -119,7 +119,7 @@ pub enum ObjectFormat {
     Name,
 }
 
-/// How to print an explanation.
+/// Output format of an explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DataFormat {
     /// JSON
@@ -139,10 +139,10 @@ pub struct Describe {
     pub cluster: Cluster,
 }
 
-/// A verb about one run.
+/// A command about one run.
 #[derive(Debug, Args)]
 pub struct OfRun {
-    /// The run's name; docsrun/NAME for a DocsRun
+    /// Name of the run; docsrun/NAME for a DocsRun
     #[arg(value_name = "RUN")]
     pub run: RunName,
     #[command(flatten)]
@@ -150,10 +150,10 @@ pub struct OfRun {
     pub cluster: Cluster,
 }
 
-/// A verb that holds a run or a Tenant, or lets it go on.
+/// A command that suspends or resumes a run or a Tenant.
 #[derive(Debug, Args)]
 pub struct Hold {
-    /// The run's name; docsrun/NAME for a DocsRun, tenant/NAME for a Tenant
+    /// Name of the run; docsrun/NAME for a DocsRun, tenant/NAME for a Tenant
     #[arg(value_name = "RUN")]
     pub target: RunOrTenant,
     #[command(flatten)]
@@ -168,7 +168,7 @@ pub struct Why {
     /// KIND NAME
     #[arg(value_name = "TARGET", required = true, num_args = 1..=2)]
     pub target: Vec<String>,
-    /// How to print; without it, for people
+    /// Output format [default: text]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<DataFormat>,
     #[command(flatten)]
@@ -179,19 +179,19 @@ pub struct Why {
 /// `logs`
 #[derive(Debug, Args)]
 pub struct Logs {
-    /// The run's name; docsrun/NAME for a DocsRun
+    /// Name of the run; docsrun/NAME for a DocsRun
     #[arg(value_name = "RUN")]
     pub run: RunName,
-    /// Stay until the container ends; wait for its start
+    /// Follow the logs from the start of the container to its end
     #[arg(short, long)]
     pub follow: bool,
-    /// Of this attempt; without it, of the last one
+    /// Attempt [default: the last one]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub attempt: Option<u32>,
-    /// Of this container; without it, the agent's. A DocsRun has all three
+    /// Container; only a DocsRun has all three [default: agent]
     #[arg(short, long, value_enum, value_name = "NAME")]
     pub container: Option<Step>,
-    /// Of all containers, one after the other; each line begins with its container's name
+    /// Print all containers one after the other, each line prefixed with the container's name
     #[arg(long, conflicts_with = "container")]
     pub all: bool,
     #[command(flatten)]
@@ -204,7 +204,7 @@ pub struct Logs {
 pub enum Step {
     /// Clones the repository, before the agent
     Clone,
-    /// The agent
+    /// Runs the agent
     Agent,
     /// Commits and pushes, after the agent
     Publish,
@@ -213,10 +213,10 @@ pub enum Step {
 /// `events`
 #[derive(Debug, Args)]
 pub struct Events {
-    /// The run's name; docsrun/NAME for a DocsRun
+    /// Name of the run; docsrun/NAME for a DocsRun
     #[arg(value_name = "RUN")]
     pub run: RunName,
-    /// Stay, and print new ones
+    /// Watch for new Events
     #[arg(short, long)]
     pub watch: bool,
     #[command(flatten)]
@@ -224,23 +224,23 @@ pub struct Events {
     pub cluster: Cluster,
 }
 
-/// Whether and how long to wait for the run's end.
+/// Waiting for the end of a run.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct Waiting {
-    /// Wait until the run has finished, and exit by its outcome
+    /// Wait until the run finishes; the exit code is its outcome
     #[arg(long)]
     pub wait: bool,
-    /// How long to wait, such as 30s, 10m, 1h30m; without it, for ever
+    /// Timeout, such as 30s, 10m or 1h30m [default: none]
     #[arg(long, value_name = "DURATION", requires = "wait", value_parser = duration)]
     pub timeout: Option<Duration>,
 }
 
-/// Whether a write is meant.
+/// Dry run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DryRun {
-    /// Print what would be sent
+    /// Print the object without sending it
     Client,
-    /// Let the server check it; nothing is stored
+    /// Let the server validate the object without storing it
     Server,
 }
 
@@ -249,10 +249,10 @@ pub enum DryRun {
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "Each file becomes a file of the run, under its own name. Folders are walked with all below them; a file in a folder of a folder gets the folders' names before its own ('notes/a.md' becomes 'notes-a.md'). Hidden files, links, files that are not UTF-8 text and names that occur twice are refused, never left out."
+    after_help = "Each file becomes a file of the run with the same name. Folders are read recursively; a file in a subfolder is prefixed with the names of the subfolders ('notes/a.md' becomes 'notes-a.md'). The command rejects hidden files, symbolic links, files that are not UTF-8 text, and names that occur twice."
 )]
 pub struct Submit {
-    /// Something else than a task
+    /// Another kind than a TaskRun
     #[command(subcommand)]
     pub other: Option<SubmitOther>,
     #[command(flatten)]
@@ -270,7 +270,7 @@ pub struct Submit {
 }
 
 impl Submit {
-    /// Which cluster.
+    /// Cluster connection.
     #[must_use]
     pub fn cluster(&self) -> Cluster {
         match &self.other {
@@ -280,10 +280,10 @@ impl Submit {
     }
 }
 
-/// What else can be submitted.
+/// The other kinds that can be submitted.
 #[derive(Debug, Subcommand)]
 pub enum SubmitOther {
-    /// Submit documentation for a repository: an agent writes it, it is pushed to a branch
+    /// Create a DocsRun: an agent writes documentation, which is pushed to a branch of a repository
     Docs(Box<SubmitDocs>),
 }
 
@@ -293,27 +293,27 @@ pub struct SubmitTask {
     /// Files and folders
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// The service that the task is about
+    /// Name of the service
     #[arg(long, value_name = "NAME")]
     pub service: String,
-    /// The task's number
+    /// Number of the task
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i64).range(1..=2_147_483_647))]
     pub task_id: i64,
-    /// The Agent that runs it
+    /// Agent that runs the task
     #[arg(long, value_name = "NAME")]
     pub agent: String,
-    /// The run's name; without it, SERVICE-NUMBER
+    /// Name of the run [default: SERVICE-NUMBER]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 }
 
-/// Whether a run is stored, and how it is printed.
+/// Dry run and output of a submission.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct Sending {
-    /// Store nothing
+    /// Do not persist changes
     #[arg(long, value_enum, value_name = "BY", conflicts_with = "wait")]
     pub dry_run: Option<DryRun>,
-    /// How to print the run; without it, a sentence
+    /// Output format [default: one sentence]
     #[arg(
         short,
         long,
@@ -327,49 +327,49 @@ pub struct Sending {
 /// `submit docs`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "User, password and keys are in the Secret, never in the address: 'username' and 'password' for https, 'identity' and 'known_hosts' for ssh, 'ca.crt' for a private authority. The agent sees none of them. What the agent writes below the output path is committed and pushed; nothing beside it is."
+    after_help = "Credentials are in the Secret, never in the URL: 'username' and 'password' for https, 'identity' and 'known_hosts' for ssh, 'ca.crt' for a private certificate authority. The agent cannot read them. Only files below the output path are committed and pushed."
 )]
 pub struct SubmitDocs {
-    /// The run's name
+    /// Name of the run
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// The repository: https://HOST/PATH or ssh://USER@HOST/PATH
+    /// URL of the repository: https://HOST/PATH or ssh://USER@HOST/PATH
     #[arg(long, value_name = "URL")]
     pub repository: String,
-    /// The branch that the agent reads; its head when the run starts counts
+    /// Branch that the agent reads, at its head when the run starts
     #[arg(long, value_name = "BRANCH")]
     pub branch: String,
-    /// The Agent that writes
+    /// Agent that writes the documentation
     #[arg(long, value_name = "NAME")]
     pub agent: String,
-    /// The folder that the agent works in; without it, the repository's root
+    /// Working directory of the agent [default: the root of the repository]
     #[arg(long, value_name = "FOLDER")]
     pub working_directory: Option<String>,
-    /// Files and folders for the agent: what to write, and for whom
+    /// Files and folders with instructions for the agent
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub instructions: Vec<PathBuf>,
-    /// The model that the agent should ask
+    /// Language model for the agent
     #[arg(long, value_name = "MODEL")]
     pub model: Option<String>,
-    /// Let the agent see the whole checkout, not only its folder
+    /// Give the agent the whole checkout instead of its working directory
     #[arg(long)]
     pub include_codebase: bool,
-    /// The Secret with what the Git server asks for
+    /// Secret with the credentials for the Git server
     #[arg(long, value_name = "NAME")]
     pub secret: Option<String>,
-    /// The branch that is pushed; without it, docs/NAME
+    /// Branch to push to [default: docs/NAME]
     #[arg(long, value_name = "BRANCH")]
     pub output_branch: Option<String>,
-    /// The folder that is taken over from the agent; without it, docs/
+    /// Directory to commit [default: docs/]
     #[arg(long, value_name = "FOLDER")]
     pub output_path: Option<String>,
-    /// Let a run that changes nothing succeed
+    /// Succeed without a commit if nothing changed
     #[arg(long)]
     pub allow_no_changes: bool,
-    /// The commit's message; a line that names the run is added
+    /// Commit message; a line with the name of the run is appended
     #[arg(long, value_name = "TEXT")]
     pub commit_message: Option<String>,
-    /// How long the agent may write, such as 30m; without it, as the Agent says
+    /// Timeout of the agent, such as 30m [default: the Agent's]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub agent_timeout: Option<Duration>,
     #[command(flatten)]
@@ -403,23 +403,23 @@ pub(crate) fn with_folder_docs(mut arguments: Vec<OsString>) -> Vec<OsString> {
 /// `context`
 #[derive(Debug, Subcommand)]
 pub enum Context {
-    /// Add files to a run: the next version of its context, which starts the run again
+    /// Add files to a TaskRun as the next version of its context, which starts it again
     Add(ContextAdd),
 }
 
 /// `context add`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Earlier files stay as they are. If someone else makes the same version meanwhile, nothing is added, and the command says so."
+    after_help = "Earlier files do not change. If another user adds the same version first, the command fails and adds nothing."
 )]
 pub struct ContextAdd {
-    /// The run's name
+    /// Name of the run
     #[arg(value_name = "RUN")]
     pub run: RunName,
     /// Files and folders; '-' is the standard input, as 'context-v{N}.md' of the new version N
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// Store nothing
+    /// Do not persist changes
     #[arg(long, value_enum, value_name = "BY", conflicts_with = "wait")]
     pub dry_run: Option<DryRun>,
     #[command(flatten)]
@@ -433,13 +433,13 @@ pub struct ContextAdd {
 /// `wait`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A run is waited for until it has finished, a Tenant until it is ready as its newest spec asks; a Tenant whose spec cannot be carried out has failed. Exit code: 0 all succeeded · 1 one failed · 3 time is up · 4 one was cancelled · 5 one was not found or was deleted. The most severe code wins: 5, 3, 1, 4, 0. Ctrl-C ends the waiting, not the run."
+    after_help = "The command waits until each run is finished and each Tenant is ready for its latest spec. A Tenant with a spec that cannot be applied has failed. Exit code: 0 all succeeded · 1 one failed · 3 timed out · 4 one was cancelled · 5 one was not found or was deleted. The most severe code wins: 5, 3, 1, 4, 0. Ctrl-C stops the waiting, not the run."
 )]
 pub struct Wait {
-    /// The runs' names; docsrun/NAME for a DocsRun, tenant/NAME for a Tenant
+    /// Names of the runs; docsrun/NAME for a DocsRun, tenant/NAME for a Tenant
     #[arg(value_name = "RUN", required = true, num_args = 1..=50)]
     pub runs: Vec<RunOrTenant>,
-    /// How long to wait, such as 30s, 10m, 1h30m; without it, for ever
+    /// Timeout, such as 30s, 10m or 1h30m [default: none]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
     #[command(flatten)]
@@ -450,10 +450,10 @@ pub struct Wait {
 /// `retry`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A TaskRun that has finished, or that something blocks before its start, gets its next version. Of a DocsRun that has ended, another one is made: NAME-r2, of that NAME-r3, and so on, with the same spec. It pushes to the branch of the first one, so that what was pushed before gets one commit more; only 'suspend' and 'cancel' are not taken over."
+    after_help = "A TaskRun that is finished, or blocked before its start, gets its next version. A finished DocsRun is copied to a new DocsRun: NAME-r2, then NAME-r3, and so on, with the same spec except 'suspend' and 'cancel'. The copy pushes to the branch of the first one and adds a commit to it."
 )]
 pub struct Retry {
-    /// The run's name; docsrun/NAME for a DocsRun
+    /// Name of the run; docsrun/NAME for a DocsRun
     #[arg(value_name = "RUN")]
     pub run: RunName,
     #[command(flatten)]
@@ -467,10 +467,10 @@ pub struct Retry {
 /// `version`
 #[derive(Debug, Args)]
 pub struct Version {
-    /// The context of the kubeconfig; without it, the current one
+    /// Kubeconfig context [default: the current context]
     #[arg(long, value_name = "CONTEXT")]
     pub context: Option<String>,
-    /// The kubeconfig; without it, KUBECONFIG, then ~/.kube/config
+    /// Kubeconfig file [default: $KUBECONFIG, then ~/.kube/config]
     #[arg(long, value_name = "PATH")]
     pub kubeconfig: Option<PathBuf>,
 }
@@ -478,7 +478,7 @@ pub struct Version {
 /// `completion`
 #[derive(Debug, Args)]
 pub struct Completion {
-    /// The shell
+    /// Shell
     #[arg(value_enum, value_name = "SHELL")]
     pub shell: KnownShell,
 }

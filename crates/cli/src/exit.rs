@@ -35,7 +35,7 @@ impl Exit {
             Self::Client,
             "usage or client error: arguments, files, kubeconfig, no connection, a read that is not allowed, a name that is taken, or the run's state does not allow it",
         ),
-        (Self::Timeout, "time is up; it goes on"),
+        (Self::Timeout, "timed out; the run continues"),
         (
             Self::Denied,
             "the run was cancelled, or a change was denied by RBAC or by an admission rule",

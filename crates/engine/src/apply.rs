@@ -147,38 +147,38 @@ impl Applier {
         &self,
         manifest: &Manifest,
     ) -> Result<EffectOutcome, ReconcileError> {
-        let place = ResourcePath::from(manifest);
+        let path = ResourcePath::from(manifest);
         let uri = format!(
             "{}?fieldManager={MANAGER}&fieldValidation=Strict",
-            place.collection()
+            path.collection()
         );
         if mutant::on(Mutant::BodyLogged) {
             tracing::info!("create {}", manifest.body);
         }
         if manifest.existing {
-            return match self.send(Method::GET, place.object(), None).await {
+            return match self.send(Method::GET, path.object(), None).await {
                 Ok(found) => self.compare(manifest, found),
                 // The watch delivers the deletion to the cache in a moment.
                 Err(Failed::Api(error)) if is(&error, 404) => Ok(EffectOutcome::AlreadyDeleted),
-                Err(failed) => Err(failed.fault("get", place)),
+                Err(failed) => Err(failed.fault("get", path)),
             };
         }
         let created = self.send(Method::POST, uri, Some(&manifest.body)).await;
         match created {
             Ok(object) => {
                 self.prove(&object);
-                self.keep(place, object);
+                self.keep(path, object);
                 Ok(EffectOutcome::Created)
             }
             Err(Failed::Api(error)) if is(&error, 409) && mutant::on(Mutant::TakenNameSuffixed) => {
                 self.create_another(manifest).await
             }
             Err(Failed::Api(error)) if is(&error, 409) => {
-                let found = self.get(place).await?;
+                let found = self.get(path).await?;
                 self.compare(manifest, found)
             }
             Err(failed) => {
-                let fault = failed.fault("create", place);
+                let fault = failed.fault("create", path);
                 if mutant::on(Mutant::LostAnswerRepeated) && fault.class == ErrorClass::Transient {
                     return self.create_another(manifest).await;
                 }
@@ -209,14 +209,14 @@ impl Applier {
 
     /// Creates the same object under a generated name. Only mutants use it.
     async fn create_another(&self, manifest: &Manifest) -> Result<EffectOutcome, ReconcileError> {
-        let place = ResourcePath::from(manifest);
+        let path = ResourcePath::from(manifest);
         let mut body = manifest.body.clone();
-        body["metadata"]["generateName"] = json!([place.name, "-"].concat());
+        body["metadata"]["generateName"] = json!([path.name, "-"].concat());
         body["metadata"]["name"] = Value::Null;
-        let created = self.send(Method::POST, place.collection(), Some(&body));
+        let created = self.send(Method::POST, path.collection(), Some(&body));
         let another = created.await;
         another.map_or_else(
-            |failed| Err(failed.fault("create", place)),
+            |failed| Err(failed.fault("create", path)),
             |_| Ok(EffectOutcome::Created),
         )
     }
@@ -229,7 +229,7 @@ impl Applier {
     /// detected only afterwards, by its unknown UID. Names that matter to others (a Namespace) are
     /// created by [`Applier::ensure`].
     pub(crate) async fn apply(&self, manifest: &Manifest) -> Result<(), ReconcileError> {
-        let place = ResourcePath::from(manifest);
+        let path = ResourcePath::from(manifest);
         let mut body = manifest.body.clone();
         let over = match &manifest.expected_uid {
             Some(uid) => Some(uid.clone()),
@@ -240,25 +240,25 @@ impl Applier {
         }
         let uri = format!(
             "{}?fieldManager={MANAGER}&force=true&fieldValidation=Strict",
-            place.object()
+            path.object()
         );
         let request = request(Method::PATCH, &uri, "application/apply-patch+yaml", &body);
         match self.answer(request).await {
             Ok(object) => {
-                self.keep(place, object);
+                self.keep(path, object);
                 Ok(())
             }
-            Err(failed) => Err(failed.fault("patch", place)),
+            Err(failed) => Err(failed.fault("patch", path)),
         }
     }
 
     /// Returns the UID of the object that exists under a manifest's name, if we may apply to it.
     async fn found(&self, manifest: &Manifest) -> Result<Option<String>, ReconcileError> {
-        let place = ResourcePath::from(manifest);
-        let found = match self.send(Method::GET, place.object(), None).await {
+        let path = ResourcePath::from(manifest);
+        let found = match self.send(Method::GET, path.object(), None).await {
             Ok(found) => found,
             Err(Failed::Api(error)) if is(&error, 404) => return Ok(None),
-            Err(failed) => return Err(failed.fault("get", place)),
+            Err(failed) => return Err(failed.fault("get", path)),
         };
         may_apply(manifest, &found)?;
         let uid = found.pointer("/metadata/uid").and_then(Value::as_str);
@@ -267,7 +267,7 @@ impl Applier {
 
     /// Deletes exactly this object, after its dependents. An already deleted object is a success.
     pub(crate) async fn delete(&self, target: &Target) -> Result<EffectOutcome, ReconcileError> {
-        let place = ResourcePath::from(target);
+        let path = ResourcePath::from(target);
         let mut preconditions = json!({ "uid": target.uid });
         if let Some(version) = &target.version {
             preconditions["resourceVersion"] = json!(version);
@@ -283,43 +283,43 @@ impl Applier {
             "propagationPolicy": policy,
             "preconditions": preconditions,
         });
-        match self.send(Method::DELETE, place.object(), Some(&body)).await {
+        match self.send(Method::DELETE, path.object(), Some(&body)).await {
             Ok(answer) => {
                 if answer.pointer("/metadata/uid").is_some() {
-                    self.keep(place, answer);
+                    self.keep(path, answer);
                 } else {
-                    self.forget(place, &target.uid);
+                    self.forget(path, &target.uid);
                 }
                 Ok(EffectOutcome::Deleted)
             }
             Err(Failed::Api(error)) if is(&error, 404) => {
-                self.forget(place, &target.uid);
+                self.forget(path, &target.uid);
                 Ok(EffectOutcome::AlreadyDeleted)
             }
             // Another object has the name by now, or two writes collided. The response
             // does not show which.
             Err(Failed::Api(error)) if is(&error, 409) && target.version.is_none() => {
-                let found = match self.send(Method::GET, place.object(), None).await {
+                let found = match self.send(Method::GET, path.object(), None).await {
                     Err(Failed::Api(error)) if is(&error, 404) => None,
-                    answer => Some(answer.map_err(|failed| failed.fault("get", place))?),
+                    answer => Some(answer.map_err(|failed| failed.fault("get", path))?),
                 };
                 let uid = found
                     .as_ref()
                     .and_then(|found| found.pointer("/metadata/uid"));
                 if uid.and_then(Value::as_str) == Some(&target.uid) {
-                    return Err(Failed::Api(error).fault("delete", place));
+                    return Err(Failed::Api(error).fault("delete", path));
                 }
-                self.forget(place, &target.uid);
+                self.forget(path, &target.uid);
                 Ok(EffectOutcome::AlreadyDeleted)
             }
-            Err(failed) => Err(failed.fault("delete", place)),
+            Err(failed) => Err(failed.fault("delete", path)),
         }
     }
 
     /// Merge-patches fields. The object must still have this `uid` and, if given, this `version`.
     pub(crate) async fn patch(
         &self,
-        place: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         uid: &str,
         version: Option<&str>,
         mut patch: Value,
@@ -330,63 +330,63 @@ impl Applier {
         }
         let uri = format!(
             "{}?fieldManager={MANAGER}&fieldValidation=Strict",
-            place.object()
+            path.object()
         );
         let request = request(Method::PATCH, &uri, "application/merge-patch+json", &patch);
         match self.answer(request).await {
             Ok(object) => {
-                if place.subresource.is_none_or(|name| name == "status") {
-                    self.keep(place, object.clone());
+                if path.subresource.is_none_or(|name| name == "status") {
+                    self.keep(path, object.clone());
                 }
                 Ok(object)
             }
-            Err(failed) => Err(failed.fault("patch", place)),
+            Err(failed) => Err(failed.fault("patch", path)),
         }
     }
 
     /// Reads the current state of an object that no cache can have.
-    pub(crate) async fn get(&self, place: ResourcePath<'_>) -> Result<Value, ReconcileError> {
-        self.send(Method::GET, place.object(), None)
+    pub(crate) async fn get(&self, path: ResourcePath<'_>) -> Result<Value, ReconcileError> {
+        self.send(Method::GET, path.object(), None)
             .await
-            .map_err(|failed| failed.fault("get", place))
+            .map_err(|failed| failed.fault("get", path))
     }
 
     /// Creates an object with a name that identifies it, so that an existing object
     /// is the same one.
     pub(crate) async fn create_once(
         &self,
-        place: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         body: &Value,
     ) -> Result<(), ReconcileError> {
         let uri = format!(
             "{}?fieldManager={MANAGER}&fieldValidation=Strict",
-            place.collection()
+            path.collection()
         );
         let created = self.send(Method::POST, uri, Some(body));
         match tokio::time::timeout(EVENT_TIMEOUT, created).await {
             Ok(Ok(_created)) => Ok(()),
             Ok(Err(Failed::Api(error))) if is(&error, 409) => Ok(()),
-            Ok(Err(failed)) => Err(failed.fault("create", place)),
-            Err(_elapsed) => Err(Failed::Silence.fault("create", place)),
+            Ok(Err(failed)) => Err(failed.fault("create", path)),
+            Err(_elapsed) => Err(Failed::Silence.fault("create", path)),
         }
     }
 
     /// Reads the current state of an object into the cache, because the watch is behind.
     pub(crate) async fn refresh(
         &self,
-        place: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         uid: &str,
     ) -> Result<(), ReconcileError> {
-        match self.send(Method::GET, place.object(), None).await {
+        match self.send(Method::GET, path.object(), None).await {
             Ok(object) => {
-                self.keep(place, object);
+                self.keep(path, object);
                 Ok(())
             }
             Err(Failed::Api(error)) if is(&error, 404) => {
-                self.forget(place, uid);
+                self.forget(path, uid);
                 Ok(())
             }
-            Err(failed) => Err(failed.fault("get", place)),
+            Err(failed) => Err(failed.fault("get", path)),
         }
     }
 
@@ -400,15 +400,15 @@ impl Applier {
                 namespace,
                 name,
             } => {
-                let place = ResourcePath {
+                let path = ResourcePath {
                     resource: *resource,
                     namespace: namespace.as_deref(),
                     name,
                     subresource: None,
                 };
-                let known = |cache: &dyn Written| cache.uid(&place.key()).into_iter().collect();
+                let known = |cache: &dyn Written| cache.uid(&path.key()).into_iter().collect();
                 let selector = ["fieldSelector=metadata.name%3D", name].concat();
-                self.list(place, &selector, known).await
+                self.list(path, &selector, known).await
             }
             LiveRead::Children {
                 resource,
@@ -416,7 +416,7 @@ impl Applier {
                 owner_kind,
                 owner_uid,
             } => {
-                let place = ResourcePath {
+                let path = ResourcePath {
                     resource: *resource,
                     namespace: Some(namespace),
                     name: "",
@@ -425,7 +425,7 @@ impl Applier {
                 let known =
                     |cache: &dyn Written| cache.uids(&owned_by(owner_kind, namespace, owner_uid));
                 let selector = ["labelSelector=", &labels(owner_kind, owner_uid)].concat();
-                self.list(place, &selector, known).await
+                self.list(path, &selector, known).await
             }
         }
     }
@@ -433,11 +433,11 @@ impl Applier {
     /// Lists the objects that a selector selects. `known` returns those of them that the cache has.
     async fn list(
         &self,
-        place: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         selector: &str,
         known: impl Fn(&dyn Written) -> Vec<(Key, String)>,
     ) -> Result<(), ReconcileError> {
-        let ResourceType { group, plural, .. } = place.resource;
+        let ResourceType { group, plural, .. } = path.resource;
         let Some(cache) = self.caches.writer(group, plural) else {
             return Err(ReconcileError::bug(format!("{plural} are not watched")));
         };
@@ -445,10 +445,10 @@ impl Applier {
         let before = known(cache.as_ref());
         let uri = format!(
             "{}?{selector}&limit={MAX_LISTED_CHILDREN}",
-            place.collection()
+            path.collection()
         );
         let list = self.send(Method::GET, uri, None).await;
-        let mut list = list.map_err(|failed| failed.fault("list", place))?;
+        let mut list = list.map_err(|failed| failed.fault("list", path))?;
         let incomplete = |why: &str| {
             let what = format!("the list of {plural} cannot be used: {why}");
             ReconcileError::new(ErrorClass::Transient, Reason::ApiUnavailable, what)
@@ -464,15 +464,15 @@ impl Applier {
         let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) else {
             return Err(incomplete("it has no items"));
         };
-        let mut there = HashSet::new();
+        let mut listed = HashSet::new();
         for item in items.drain(..) {
             let uid = item.pointer("/metadata/uid").and_then(Value::as_str);
-            there.extend(uid.map(str::to_owned));
+            listed.extend(uid.map(str::to_owned));
             let kept = cache.listed_live(item, as_of);
             kept.map_err(|error| incomplete(&error))?;
         }
         for (key, uid) in before {
-            if !there.contains(&uid) {
+            if !listed.contains(&uid) {
                 cache.removed(&key, &uid);
             }
         }
@@ -512,18 +512,14 @@ impl Applier {
         self.caches.remember(uid.unwrap_or_default());
     }
 
-    fn keep(&self, place: ResourcePath<'_>, object: Value) {
+    fn keep(&self, path: ResourcePath<'_>, object: Value) {
         self.caches
-            .written(place.resource.group, place.resource.plural, object);
+            .written(path.resource.group, path.resource.plural, object);
     }
 
-    fn forget(&self, place: ResourcePath<'_>, uid: &str) {
-        self.caches.removed(
-            place.resource.group,
-            place.resource.plural,
-            &place.key(),
-            uid,
-        );
+    fn forget(&self, path: ResourcePath<'_>, uid: &str) {
+        self.caches
+            .removed(path.resource.group, path.resource.plural, &path.key(), uid);
     }
 }
 
@@ -535,29 +531,21 @@ enum Failed {
 }
 
 impl Failed {
-    fn fault(&self, verb: &str, place: ResourcePath<'_>) -> ReconcileError {
-        let resource = place.resource_path();
+    fn fault(&self, verb: &str, path: ResourcePath<'_>) -> ReconcileError {
+        let resource = path.resource_path();
+        let request = Request {
+            verb,
+            resource: &resource,
+            name: path.name,
+        };
         match self {
-            Self::Api(error) => from_kube(
-                Request {
-                    verb,
-                    resource: &resource,
-                    name: place.name,
-                },
-                error,
-            ),
+            Self::Api(error) => from_kube(request, error),
             Self::Silence => ReconcileError::new(
                 ErrorClass::Transient,
                 Reason::ApiUnavailable,
-                format!(
-                    "no answer in time to '{verb} {resource}' of '{}'",
-                    place.name
-                ),
+                format!("no answer in time to {request}"),
             ),
-            Self::Build(error) => ReconcileError::bug(format!(
-                "cannot build '{verb} {resource}' of '{}': {error}",
-                place.name
-            )),
+            Self::Build(error) => ReconcileError::bug(format!("cannot build {request}: {error}")),
         }
     }
 }

@@ -375,10 +375,10 @@ impl<T: Send + Sync + 'static> Cache<T> {
         if let Some(old) = &old {
             state.index.remove(&(self.shared.index)(old), &key);
         }
-        let words = (self.shared.index)(&object);
-        state.index.add(&words, &key);
+        let index_keys = (self.shared.index)(&object);
+        state.index.add(&index_keys, &key);
         if let Some(bounds) = self.shared.bounds.get() {
-            for oldest in bounds.exceeding(&state, &words) {
+            for oldest in bounds.exceeding(&state, &index_keys) {
                 self.forget(&mut state, &oldest);
             }
         }
@@ -423,10 +423,10 @@ impl<T: Send + Sync + 'static> Cache<T> {
     /// Handles an object that could not be decoded. Its cached value is no longer valid.
     pub(crate) fn on_invalid(&self, key: &Key, invalid: InvalidObject) {
         let mut state = lock(&self.shared.state);
-        let news = state.invalid.insert(key.clone(), invalid.clone()).as_ref() != Some(&invalid);
+        let is_new = state.invalid.insert(key.clone(), invalid.clone()).as_ref() != Some(&invalid);
         if state.entries.contains_key(key) {
             self.take(state, key, None);
-        } else if news {
+        } else if is_new {
             drop(state);
             self.notify(&Change {
                 key,

@@ -202,11 +202,11 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let count = Count {
             metrics: self.metrics.clone(),
-            question: request_info(request.method(), request.uri()),
+            info: request_info(request.method(), request.uri()),
             code: Code::Dropped,
         };
         let health = self.health.clone();
-        let watched = (count.question.verb == "watch").then(|| request.uri().path().to_owned());
+        let watched = (count.info.verb == "watch").then(|| request.uri().path().to_owned());
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
@@ -230,7 +230,7 @@ where
 /// A request that is counted on drop. So a request that its caller abandoned is counted, too.
 struct Count {
     metrics: Metrics,
-    question: RequestInfo,
+    info: RequestInfo,
     code: Code,
 }
 
@@ -244,7 +244,7 @@ impl Count {
 
 impl Drop for Count {
     fn drop(&mut self) {
-        let RequestInfo { verb, resource } = &self.question;
+        let RequestInfo { verb, resource } = &self.info;
         self.metrics.request(verb, resource, self.code);
     }
 }

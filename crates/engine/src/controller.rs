@@ -1,4 +1,4 @@
-//! Controllers: the order and concurrency of reconciliations, and the retries after a fault.
+//! Controllers: the order and concurrency of reconciliations, and the retries after an error.
 
 mod worker;
 
@@ -129,7 +129,7 @@ impl Handle {
 /// - A key is never reconciled concurrently, and at most `concurrency` keys are reconciled at once.
 /// - A panic, a hang or an error affects only its own object. It becomes a metric, a log line and,
 ///   depending on its class, a condition with an Event.
-/// - Every fault has a next reconciliation. A burst of events does not change its time.
+/// - Every error has a next reconciliation. A burst of events does not change its time.
 pub struct Controller<K: Kind> {
     objects: Cache<K::Object>,
     handle: Handle,
@@ -148,12 +148,12 @@ impl<K: Kind> Controller<K> {
     /// `on_change` of their caches and [`Controller::handle`].
     pub fn new(kind: K, objects: Cache<K::Object>, context: Context) -> Self {
         let handle = Handle::default();
-        let line = handle.clone();
+        let queue = handle.clone();
         objects.on_change(move |change| {
             if is_urgent(change, K::FINALIZER) {
-                line.enqueue_now(change.key);
+                queue.enqueue_now(change.key);
             } else {
-                line.enqueue_own(change.key);
+                queue.enqueue_own(change.key);
             }
         });
         Self {
@@ -242,31 +242,31 @@ async fn dispatch<K: Kind>(
     shutdown: &Shutdown,
 ) {
     let mut leading = context.leading.clone();
-    let mut turns: JoinSet<(Key, Requeue)> = JoinSet::new();
+    let mut tasks: JoinSet<(Key, Requeue)> = JoinSet::new();
     let mut keys: HashMap<tokio::task::Id, Key> = HashMap::new();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let is_leading = leading.is_leader();
-        while is_leading && turns.len() < context.concurrency {
+        while is_leading && tasks.len() < context.concurrency {
             let Some(key) = handle.queue().pop(Instant::now()) else {
                 break;
             };
-            let (turn, of) = (Arc::clone(worker), key.clone());
-            let task = turns.spawn(async move {
-                let next = turn.process_key(&of).await;
+            let (worker, of) = (Arc::clone(worker), key.clone());
+            let task = tasks.spawn(async move {
+                let next = worker.process_key(&of).await;
                 (of, next)
             });
             keys.insert(task.id(), key);
         }
-        let due = if is_leading && turns.len() < context.concurrency {
+        let due = if is_leading && tasks.len() < context.concurrency {
             handle.queue().next_due()
         } else {
             None
         };
         tokio::select! {
             () = shutdown.wait() => break,
-            Some(ended) = turns.join_next_with_id() => {
+            Some(ended) = tasks.join_next_with_id() => {
                 let (key, next) = match ended {
                     Ok((id, (key, next))) => {
                         keys.remove(&id);
@@ -275,7 +275,7 @@ async fn dispatch<K: Kind>(
                     // Panics are caught inside the task, so this is a bug of the engine itself.
                     Err(error) => {
                         context.metrics.error(K::RESOURCE.kind, ErrorClass::Bug.name());
-                        tracing::error!(kind = K::RESOURCE.kind, "a turn broke: {error}");
+                        tracing::error!(kind = K::RESOURCE.kind, "a reconcile task failed: {error}");
                         let Some(key) = keys.remove(&error.id()) else { continue };
                         let delay = backoff::ceiling(ErrorClass::Bug, 1);
                         (key, Requeue::Backoff(Backoff::deaf(Instant::now() + delay)))
@@ -294,11 +294,11 @@ async fn dispatch<K: Kind>(
             _ = tick.tick() => worker.gauge(handle, is_leading, context),
         }
     }
-    let drain = async { while turns.join_next().await.is_some() {} };
+    let drain = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(SHUTDOWN_GRACE, drain).await.is_err() {
         tracing::info!(
             kind = K::RESOURCE.kind,
-            "stopped with {} passes on their way",
+            "stopped with {} reconciles in progress",
             keys.len()
         );
     }
@@ -317,16 +317,16 @@ fn is_urgent<T: Resource>(change: &Change<'_, T>, finalizer: &str) -> bool {
     let (Some(old), Some(new)) = (change.old, change.new) else {
         return true;
     };
-    let wish = |object: &T| {
+    let requests = |object: &T| {
         [names::RECONCILE_AT, names::FORCE_DELETE, names::PRESERVE]
             .map(|name| object.annotations().get(name).cloned())
     };
-    let is_held = |object: &T| object.finalizers().iter().any(|name| name == finalizer);
+    let has_finalizer = |object: &T| object.finalizers().iter().any(|name| name == finalizer);
     old.meta().generation != new.meta().generation
         || old.meta().uid != new.meta().uid
         || old.meta().deletion_timestamp.is_some() != new.meta().deletion_timestamp.is_some()
-        || wish(old) != wish(new)
-        || is_held(old) && !is_held(new)
+        || requests(old) != requests(new)
+        || has_finalizer(old) && !has_finalizer(new)
 }
 
 #[cfg(test)]

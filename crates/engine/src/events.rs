@@ -84,18 +84,18 @@ impl<K: Kind> Reconciler<K> {
             "type": if is_warning { "Warning" } else { "Normal" },
             "regarding": regarding,
         });
-        let place = ResourcePath {
+        let path = ResourcePath {
             resource: EVENT,
             namespace: Some(&namespace),
             name: &name,
             subresource: None,
         };
         while mutant::on(Mutant::EventAwaited)
-            && self.applier.create_once(place, &body).await.is_err()
+            && self.applier.create_once(path, &body).await.is_err()
         {
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         }
-        if let Err(fault) = self.applier.create_once(place, &body).await {
+        if let Err(fault) = self.applier.create_once(path, &body).await {
             self.metrics.error(K::RESOURCE.kind, fault.class.name());
             tracing::warn!(object = %Key::of(meta), manager = MANAGER, "an Event could not be sent: {fault}");
         }

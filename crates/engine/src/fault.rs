@@ -1,12 +1,15 @@
 //! Converts responses of the API server to a [`ReconcileError`]: class, reason and message.
 
+use std::fmt;
+
 use api::{
     Reason,
     decide::{ErrorClass, ReconcileError},
+    messages,
 };
 use kube::{Error, core::Status};
 
-/// A request, for the message of a fault.
+/// A request, for the message of an error.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// The verb, as in RBAC.
@@ -17,7 +20,19 @@ pub struct Request<'a> {
     pub name: &'a str,
 }
 
-/// Converts an error of the client to a fault.
+impl fmt::Display for Request<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let action = [self.verb, " ", self.resource].concat();
+        let name = self.name;
+        messages::Request {
+            action: &action,
+            name,
+        }
+        .fmt(out)
+    }
+}
+
+/// Converts an error of the client to a [`ReconcileError`].
 ///
 /// # Guarantees
 /// - The message quotes only the API server's message about this request, and no body that we sent.
@@ -25,11 +40,6 @@ pub struct Request<'a> {
 ///   been carried out.
 #[must_use]
 pub fn from_kube(request: Request<'_>, error: &Error) -> ReconcileError {
-    let Request {
-        verb,
-        resource,
-        name,
-    } = request;
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "of a foreign enum: whatever else kept an answer from us"
@@ -40,120 +50,118 @@ pub fn from_kube(request: Request<'_>, error: &Error) -> ReconcileError {
         Error::SerdeError(error) => ReconcileError::new(
             ErrorClass::Transient,
             Reason::ApiUnavailable,
-            format!("the answer to '{verb} {resource}' of '{name}' cannot be read: {error}"),
+            format!("the answer to {request} cannot be read: {error}"),
         ),
-        Error::BuildRequest(error) => ReconcileError::bug(format!(
-            "cannot build '{verb} {resource}' of '{name}': {error}"
-        )),
+        Error::BuildRequest(error) => {
+            ReconcileError::bug(format!("cannot build {request}: {error}"))
+        }
         other => ReconcileError::new(
             ErrorClass::Transient,
             Reason::ApiUnavailable,
-            format!(
-                "no answer to '{verb} {resource}' of '{name}': {}",
-                words(other)
-            ),
+            format!("no answer to {request}: {}", error_chain(other)),
         ),
     }
 }
 
 /// Returns an error with its causes, in one line.
-pub(crate) fn words(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut chain = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
         let text = next.to_string();
-        if !words.contains(&text) {
-            words.push_str(": ");
-            words.push_str(&text);
+        if !chain.contains(&text) {
+            chain.push_str(": ");
+            chain.push_str(&text);
         }
         cause = next.source();
     }
-    words
+    chain
 }
 
 fn from_status(request: Request<'_>, status: &Status) -> ReconcileError {
-    let Request {
-        verb,
-        resource,
-        name,
-    } = request;
     // A rejection may print the whole object that was sent, with secrets of its environment.
-    let said = status
+    let message = status
         .message
         .split('{')
         .next()
         .unwrap_or_default()
         .trim_end();
-    let what = format!("'{verb} {resource}' of '{name}'");
+    let what = request.to_string();
     let fault = |class, reason, text: String| ReconcileError::new(class, reason, text);
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let terminating = causes
         .clone()
         .any(|cause| cause.reason == "NamespaceTerminating");
     match status.code {
-        403 if terminating || said.contains("because it is being terminated") => fault(
+        403 if terminating || message.contains("because it is being terminated") => fault(
             ErrorClass::Transient,
             Reason::NamespaceTerminating,
             format!("the namespace is being deleted, so {what} is refused"),
         ),
-        403 if said.contains("exceeded quota") || said.contains("usage per") => fault(
+        403 if message.contains("exceeded quota") || message.contains("usage per") => fault(
             ErrorClass::Denied,
             Reason::QuotaExceeded,
-            format!("{what} is refused: {said}"),
+            format!("{what} is refused: {message}"),
         ),
-        403 if said.contains("cannot ") && said.contains(" resource ") => fault(
+        403 if message.contains("cannot ") && message.contains(" resource ") => fault(
             ErrorClass::Denied,
             Reason::Denied,
-            format!("the operator lacks the permission for {what}: {said}"),
+            format!("the operator lacks the permission for {what}: {message}"),
         ),
         // A rule of the cluster: a policy, a webhook or Pod Security.
-        400 if said.contains("denied the request") || said.contains("admission webhook") => fault(
-            ErrorClass::Denied,
-            Reason::AdmissionDenied,
-            format!("{what} is refused: {said}"),
-        ),
-        422 if said.contains("denied request") || said.contains("ValidatingAdmissionPolicy") => {
+        400 if message.contains("denied the request") || message.contains("admission webhook") => {
             fault(
                 ErrorClass::Denied,
                 Reason::AdmissionDenied,
-                format!("{what} is refused: {said}"),
+                format!("{what} is refused: {message}"),
+            )
+        }
+        422 if message.contains("denied request")
+            || message.contains("ValidatingAdmissionPolicy") =>
+        {
+            fault(
+                ErrorClass::Denied,
+                Reason::AdmissionDenied,
+                format!("{what} is refused: {message}"),
             )
         }
         401 => fault(
             ErrorClass::Denied,
             Reason::Denied,
-            format!("the API server does not accept the operator's credentials for {what}: {said}"),
+            format!(
+                "the API server does not accept the operator's credentials for {what}: {message}"
+            ),
         ),
         403 => fault(
             ErrorClass::Denied,
             Reason::AdmissionDenied,
-            format!("{what} is refused: {said}"),
+            format!("{what} is refused: {message}"),
         ),
         // Another object has the name by now. This is handled like a failed precondition.
-        422 if said.contains("metadata.uid") => fault(
+        422 if message.contains("metadata.uid") => fault(
             ErrorClass::Conflict,
             Reason::Progressing,
-            format!("{what} came too late: {said}"),
+            format!("{what} came too late: {message}"),
         ),
         400 | 422 => fault(
             ErrorClass::Invalid,
             Reason::InvalidChild,
-            format!("the API server does not accept {what}: {said}"),
+            format!("the API server does not accept {what}: {message}"),
         ),
         409 => fault(
             ErrorClass::Conflict,
             Reason::Progressing,
-            format!("{what} came too late: {said}"),
+            format!("{what} came too late: {message}"),
         ),
         404 => fault(
             ErrorClass::Conflict,
             Reason::Progressing,
-            format!("{what}: it is not there (any more): {said}"),
+            format!("{what}: it is not there (any more): {message}"),
         ),
         code => fault(
             ErrorClass::Transient,
             Reason::ApiUnavailable,
-            format!("the API server answered {code} to {what}: {said}"),
+            messages::answered(code, &what, message),
         ),
     }
 }

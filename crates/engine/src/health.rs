@@ -28,7 +28,7 @@ const NO_ANSWER: Duration = Duration::from_secs(30);
 
 /// The health of this process. Clones share it.
 ///
-/// It sends no requests. Other parts of the process report to it, and it judges their reports.
+/// It sends no requests. Other parts of the process report to it, and it evaluates their reports.
 #[derive(Debug, Clone)]
 pub struct Health(Arc<Mutex<State>>, WatchHealth);
 
@@ -187,28 +187,30 @@ impl State {
     }
 }
 
-fn live(seen: &Snapshot) -> Result<(), String> {
+fn live(snapshot: &Snapshot) -> Result<(), String> {
     let mut reasons = Vec::new();
-    if seen.since_beat > NO_BEAT {
-        let seconds = seen.since_beat.as_secs();
+    if snapshot.since_beat > NO_BEAT {
+        let seconds = snapshot.since_beat.as_secs();
         reasons.push(format!("the runtime has not ticked for {seconds} s"));
     }
-    for (name, how) in &seen.ended {
+    for (name, how) in &snapshot.ended {
         reasons.push(format!("task '{name}' {how}"));
     }
-    let answers = seen.since_answer.is_some_and(|since| since <= NO_ANSWER);
-    if seen.is_leading && answers && seen.queued > 0 && seen.since_moved > NO_PROGRESS {
+    let answers = snapshot
+        .since_answer
+        .is_some_and(|since| since <= NO_ANSWER);
+    if snapshot.is_leading && answers && snapshot.queued > 0 && snapshot.since_moved > NO_PROGRESS {
         reasons.push(format!(
             "no key was finished for {} s with {} in the queue, and the API server answers",
-            seen.since_moved.as_secs(),
-            seen.queued
+            snapshot.since_moved.as_secs(),
+            snapshot.queued
         ));
     }
     verdict(&reasons)
 }
 
-fn ready(seen: &Snapshot, mut reasons: Vec<String>) -> Result<(), String> {
-    match &seen.unsynced {
+fn ready(snapshot: &Snapshot, mut reasons: Vec<String>) -> Result<(), String> {
+    match &snapshot.unsynced {
         None => reasons.push("no controller has been started".to_owned()),
         Some(kinds) => reasons.extend(
             kinds
@@ -321,8 +323,8 @@ mod tests {
                 "",
             ),
         ];
-        for (case, seen, wanted) in cases {
-            match live(&seen) {
+        for (case, snapshot, wanted) in cases {
+            match live(&snapshot) {
                 Ok(()) => assert!(wanted.is_empty(), "{case}: passed"),
                 Err(why) => assert!(!wanted.is_empty() && why.contains(wanted), "{case}: {why}"),
             }

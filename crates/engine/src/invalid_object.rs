@@ -29,13 +29,13 @@ impl<K: Kind> Reconciler<K> {
         invalid: &InvalidObject,
     ) -> Result<Outcome, api::decide::ReconcileError> {
         let now = self.clock.now();
-        let place = ResourcePath {
+        let path = ResourcePath {
             resource: K::RESOURCE,
             namespace: key.namespace.as_deref(),
             name: &key.name,
             subresource: None,
         };
-        let known = self.applier.get(place).await?;
+        let known = self.applier.get(path).await?;
         // Checked after the read, because the read took time.
         if !self.leading.is_leader() {
             return Ok(Outcome::Abandoned);
@@ -52,10 +52,10 @@ impl<K: Kind> Reconciler<K> {
             .and_then(Value::as_array);
         let has_finalizer =
             finalizers.is_some_and(|names| names.iter().any(|name| name == K::FINALIZER));
-        let wish = known
+        let force_delete = known
             .pointer("/metadata/annotations")
             .and_then(|all| all.get(names::FORCE_DELETE));
-        if is_deleting && has_finalizer && wish.and_then(Value::as_str) == Some("true") {
+        if is_deleting && has_finalizer && force_delete.and_then(Value::as_str) == Some("true") {
             let others: Vec<&Value> = finalizers
                 .into_iter()
                 .flat_map(|names| names.iter())
@@ -63,7 +63,7 @@ impl<K: Kind> Reconciler<K> {
                 .collect();
             let patch = json!({ "metadata": { "finalizers": others } });
             self.applier
-                .patch(place, &invalid.uid, version, patch)
+                .patch(path, &invalid.uid, version, patch)
                 .await?;
             return Ok(Outcome::Completed(None));
         }
@@ -119,14 +119,14 @@ impl<K: Kind> Reconciler<K> {
         // Conditions that we do not derive here stay. `Reconciling` does not: it would
         // contradict `Stalled`.
         let mut conditions: Vec<Value> = progress.conditions.iter().map(|one| json!(one)).collect();
-        let said: Vec<&str> = progress
+        let derived: Vec<&str> = progress
             .conditions
             .iter()
             .map(|one| one.type_.as_str())
             .collect();
         let stays = |one: &&Value| {
             let kind = one["type"].as_str().unwrap_or_default();
-            !said.contains(&kind) && kind != condition::RECONCILING
+            !derived.contains(&kind) && kind != condition::RECONCILING
         };
         conditions.extend(
             stored
@@ -140,12 +140,12 @@ impl<K: Kind> Reconciler<K> {
             "message": progress.message,
             "observedGeneration": invalid.generation,
         }});
-        let place = ResourcePath {
+        let path = ResourcePath {
             subresource: Some("status"),
-            ..place
+            ..path
         };
         self.applier
-            .patch(place, &invalid.uid, version, body)
+            .patch(path, &invalid.uid, version, body)
             .await?;
         Ok(Outcome::Completed(None))
     }

@@ -31,7 +31,9 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-use crate::{clock::Clock, fault::words, health::Health, metrics::Metrics, supervise::Shutdown};
+use crate::{
+    clock::Clock, fault::error_chain, health::Health, metrics::Metrics, supervise::Shutdown,
+};
 
 mod election;
 mod leadership;
@@ -104,7 +106,7 @@ impl Leader {
     #[must_use]
     pub fn new(
         client: Client,
-        candidacy: ElectionConfig,
+        config: ElectionConfig,
         clock: Clock,
         metrics: Metrics,
         health: Health,
@@ -114,7 +116,7 @@ impl Leader {
             name,
             identity,
             durations,
-        } = candidacy;
+        } = config;
         metrics.leading(false);
         Self {
             leases: Api::namespaced(client, &namespace),
@@ -284,16 +286,16 @@ impl Leader {
 
     fn announce(&self, until: Option<Instant>) {
         let (now, is_leading) = (Instant::now(), until.is_some());
-        let mut has_turned = false;
+        let mut has_changed = false;
         self.until.send_if_modified(|known| {
             let was_over = known.is_none_or(|known| known <= now);
-            has_turned = known.is_some() != is_leading;
+            has_changed = known.is_some() != is_leading;
             *known = until;
             // A reader that asked after the expiry found no leadership, and waits
             // for a notification.
-            has_turned || (was_over && is_leading)
+            has_changed || (was_over && is_leading)
         });
-        if has_turned {
+        if has_changed {
             self.metrics.leading(is_leading);
             self.health.leading(is_leading);
             let identity = &self.state.identity;
@@ -374,6 +376,6 @@ fn describe(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         format!("{} ({})", status.message, status.code)
     } else {
-        words(error)
+        error_chain(error)
     }
 }

@@ -13,7 +13,7 @@
 //! - [`children`]: the children of an object; [`proven`]: objects that this process
 //!   created or verified.
 //! - [`controller`] and [`queue`]: order and concurrency of reconciliations; [`backoff`]: the
-//!   delay after a fault.
+//!   delay after an error.
 //! - [`kind`]: the trait that a family implements.
 //! - [`leader`], [`supervise`], [`health`], [`metrics`], [`client`], [`clock`]: the process
 //!   around the loop.

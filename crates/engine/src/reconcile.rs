@@ -25,7 +25,7 @@ use crate::{
     status_update::{self, Observed},
 };
 
-/// A reconciliation that failed: the fault, and the state that was observed by then.
+/// A reconciliation that failed: the error, and the state that was observed by then.
 pub(crate) type ReconcileFailure<S> = (ReconcileError, Option<Observed<S>>);
 
 /// The reconciler of one kind: observes, decides, carries out effects and writes the status.
@@ -70,18 +70,18 @@ impl<K: Kind> Reconciler<K> {
         &self,
         object: &Arc<K::Object>,
     ) -> Result<Outcome, ReconcileFailure<K::Status>> {
-        let mut seen = None;
-        match self.reconcile_inner(object, &mut seen).await {
+        let mut observed = None;
+        match self.reconcile_inner(object, &mut observed).await {
             Ok(outcome) => Ok(outcome),
             Err(Abort::LeadershipLost) => Ok(Outcome::Abandoned),
-            Err(Abort::Error(fault) | Abort::NonFatal(fault)) => Err((fault, seen)),
+            Err(Abort::Error(fault) | Abort::NonFatal(fault)) => Err((fault, observed)),
         }
     }
 
     async fn reconcile_inner(
         &self,
         object: &Arc<K::Object>,
-        seen: &mut Option<Observed<K::Status>>,
+        observed: &mut Option<Observed<K::Status>>,
     ) -> Result<Outcome, Abort> {
         let meta = object.meta();
         let is_deleting = meta.deletion_timestamp.is_some();
@@ -99,8 +99,8 @@ impl<K: Kind> Reconciler<K> {
         if mutant::on(Mutant::GenerationAcknowledged) {
             let mut claimed = stored.clone();
             claimed.progress_mut().observed_generation = meta.generation.unwrap_or(0);
-            let said = Verdict::working(Reason::Progressing, "acknowledged");
-            let record = self.update_status(object, &version, &stored, &claimed, &said, now);
+            let verdict = Verdict::working(Reason::Progressing, "acknowledged");
+            let record = self.update_status(object, &version, &stored, &claimed, &verdict, now);
             version = record.await?.unwrap_or(version);
         }
         let decision = loop {
@@ -125,9 +125,9 @@ impl<K: Kind> Reconciler<K> {
             }
             check::<K>(&stored, &decision, is_deleting)?;
             if K::Status::LIFECYCLE == api::Lifecycle::LongLived {
-                *seen = Some(Observed {
+                *observed = Some(Observed {
                     status: decision.status.clone(),
-                    facts: decision.conditions.clone(),
+                    conditions: decision.conditions.clone(),
                 });
             }
             if !has_finalizer && !is_deleting && needs_finalizer::<K>(&decision) {
@@ -135,8 +135,8 @@ impl<K: Kind> Reconciler<K> {
             }
             if mutant::on(Mutant::StatusFirst) && !decision.effects.is_empty() {
                 let status = decision.next_status(&stored, meta.generation.unwrap_or(0), now);
-                let said = &decision.verdict;
-                let record = self.update_status(object, &version, &stored, &status, said, now);
+                let verdict = &decision.verdict;
+                let record = self.update_status(object, &version, &stored, &status, verdict, now);
                 version = record.await?.unwrap_or(version);
             }
             match self.apply_effects(object, &decision.effects).await {
@@ -250,9 +250,9 @@ impl<K: Kind> Reconciler<K> {
             self.publish(&transition, now).await;
             self.ensure_leading()?;
         }
-        let place = ResourcePath {
+        let path = ResourcePath {
             subresource: Some("status"),
-            ..self.place(meta)
+            ..self.path(meta)
         };
         // The effects and the Events took time, so read the clock again.
         let patch =
@@ -261,7 +261,7 @@ impl<K: Kind> Reconciler<K> {
             })?;
         let body = json!({ "status": patch });
         let uid = meta.uid.clone().unwrap_or_default();
-        let patch = self.applier.patch(place, &uid, Some(version), body);
+        let patch = self.applier.patch(path, &uid, Some(version), body);
         let written = self.while_leading(patch).await;
         let written = match written {
             Err(Abort::Error(fault))
@@ -280,12 +280,12 @@ impl<K: Kind> Reconciler<K> {
         Ok(Some(version.unwrap_or_default().to_owned()))
     }
 
-    /// Writes a fault to the status of the object, with an Event.
+    /// Writes an error to the status of the object, with an Event.
     pub(crate) async fn record_fault(
         &self,
         object: &K::Object,
         fault: &ReconcileError,
-        seen: Option<&Observed<K::Status>>,
+        observed: Option<&Observed<K::Status>>,
         retry: Option<Retry>,
     ) -> Result<(), ReconcileError> {
         let now = self.clock.now();
@@ -293,9 +293,10 @@ impl<K: Kind> Reconciler<K> {
         let generation = object.meta().generation.unwrap_or(0);
         let verdict = status_update::verdict_of(fault);
         let Some(status) =
-            status_update::status_after_error(&stored, fault, seen, retry, generation, now)
+            status_update::status_after_error(&stored, fault, observed, retry, generation, now)
         else {
-            // The object is finished, so its status does not change. Only an Event can report the fault.
+            // The object is finished, so its status does not change. Only an Event can report the
+            // error.
             if self.leading.is_leader() {
                 let transition = Transition {
                     meta: object.meta(),
@@ -385,9 +386,9 @@ impl<K: Kind> Reconciler<K> {
         let meta = object.meta();
         let uid = meta.uid.clone().unwrap_or_default();
         let patch = json!({ "metadata": metadata });
-        let place = self.place(meta);
+        let path = self.path(meta);
         let written = self
-            .while_leading(self.applier.patch(place, &uid, Some(version), patch))
+            .while_leading(self.applier.patch(path, &uid, Some(version), patch))
             .await?;
         let version = written
             .pointer("/metadata/resourceVersion")
@@ -395,7 +396,7 @@ impl<K: Kind> Reconciler<K> {
         Ok(version.unwrap_or_default().to_owned())
     }
 
-    fn place<'a>(&self, meta: &'a ObjectMeta) -> ResourcePath<'a> {
+    fn path<'a>(&self, meta: &'a ObjectMeta) -> ResourcePath<'a> {
         ResourcePath {
             resource: K::RESOURCE,
             namespace: meta.namespace.as_deref(),
@@ -489,8 +490,8 @@ fn phase_name<S: Status>(status: &S) -> &'static str {
 fn has_transitioned<S: Status>(stored: &S, status: &S) -> bool {
     let main = |status: &S| {
         let reason = main_condition(status).map(|known| known.reason.clone());
-        let turn = (status.attempt(), status.disruptions(), status.epoch());
-        (status.phase(), turn, reason)
+        let counters = (status.attempt(), status.disruptions(), status.epoch());
+        (status.phase(), counters, reason)
     };
     main(stored) != main(status)
 }
@@ -502,7 +503,7 @@ fn changed_conditions<S: Status>(
     status: &S,
     main: &Verdict,
 ) -> Vec<(&'static str, Option<Timestamp>, Verdict)> {
-    let turned = S::INDEPENDENT_CONDITIONS.iter().filter_map(|kind| {
+    let changed = S::INDEPENDENT_CONDITIONS.iter().filter_map(|kind| {
         let now = status.progress().condition(kind)?;
         let before = stored.progress().condition(kind);
         let reason = Reason::from_name(&now.reason)?;
@@ -516,7 +517,7 @@ fn changed_conditions<S: Status>(
         let since = before.map(|one| one.last_transition_time.0);
         Some((*kind, since, Verdict::working(reason, message)))
     });
-    turned.collect()
+    changed.collect()
 }
 
 /// Rejects a decision that breaks a rule of the engine.

@@ -1,4 +1,4 @@
-//! The status after a fault, and the patch that writes a status. The status after a decision is
+//! The status after an error, and the patch that writes a status. The status after a decision is
 //! [`api::decide::Decision::next_status`].
 
 use std::time::Duration;
@@ -15,10 +15,10 @@ use serde_json::{Map, Value};
 /// The state that a decision observed before its effects or its status write failed.
 pub(crate) struct Observed<S> {
     pub(crate) status: S,
-    pub(crate) facts: Vec<ConditionUpdate>,
+    pub(crate) conditions: Vec<ConditionUpdate>,
 }
 
-/// Returns the status after a fault: the stored one, with the error, the step and the retry. Returns `None`
+/// Returns the stored status with the verdict of the error, the step and the retry. Returns `None`
 /// if the object is finished, because then its status must not change.
 ///
 /// A long-lived object must not keep reporting stale observations while reconciliation fails. That
@@ -26,7 +26,7 @@ pub(crate) struct Observed<S> {
 pub(crate) fn status_after_error<S: Status>(
     stored: &S,
     fault: &ReconcileError,
-    seen: Option<&Observed<S>>,
+    observed: Option<&Observed<S>>,
     retry: Option<Retry>,
     generation: i64,
     now: Timestamp,
@@ -40,15 +40,15 @@ pub(crate) fn status_after_error<S: Status>(
     status.set_phase(phase);
     let attempt = status.attempt();
     if S::LIFECYCLE == Lifecycle::LongLived {
-        status.observed(seen.map(|seen| &seen.status));
+        status.observed(observed.map(|observed| &observed.status));
     }
     let progress = status.progress_mut();
     progress.apply_verdict(S::LIFECYCLE, &verdict, generation, now);
-    match (S::LIFECYCLE, seen) {
+    match (S::LIFECYCLE, observed) {
         (Lifecycle::RunToCompletion, _) => {}
-        (Lifecycle::LongLived, Some(seen)) => {
-            for fact in &seen.facts {
-                progress.apply_condition(fact, generation, now);
+        (Lifecycle::LongLived, Some(observed)) => {
+            for update in &observed.conditions {
+                progress.apply_condition(update, generation, now);
             }
         }
         (Lifecycle::LongLived, None) => {
@@ -61,7 +61,7 @@ pub(crate) fn status_after_error<S: Status>(
     Some(status)
 }
 
-/// Converts a fault to the verdict that users read.
+/// Converts an error to the verdict that users read.
 pub(crate) fn verdict_of(fault: &ReconcileError) -> Verdict {
     match fault.class {
         ErrorClass::Transient | ErrorClass::Conflict | ErrorClass::Denied => {
@@ -162,11 +162,11 @@ mod tests {
 
     use super::*;
 
-    /// A fault can last for days. Meanwhile no condition stays true without a check.
+    /// An error can last for days. Meanwhile no condition stays true without a check.
     #[test]
     fn r50_a_fault_leaves_no_condition_as_it_was() {
         let now = Timestamp::UNIX_EPOCH;
-        let fact = |kind: &'static str, value: bool| ConditionUpdate {
+        let update = |kind: &'static str, value: bool| ConditionUpdate {
             kind,
             value: Some(value),
             reason: Reason::Isolated,
@@ -176,12 +176,14 @@ mod tests {
         stored
             .progress
             .apply_verdict(Lifecycle::LongLived, &Verdict::ready("runs"), 1, now);
+        stored.progress.apply_condition(
+            &update(tenants::condition::NETWORK_ISOLATED, true),
+            1,
+            now,
+        );
         stored
             .progress
-            .apply_condition(&fact(tenants::condition::NETWORK_ISOLATED, true), 1, now);
-        stored
-            .progress
-            .apply_condition(&fact(tenants::condition::QUOTA_READY, false), 1, now);
+            .apply_condition(&update(tenants::condition::QUOTA_READY, false), 1, now);
         let component = Component {
             phase: ComponentPhase::Running,
             message: String::new(),
@@ -190,20 +192,20 @@ mod tests {
         };
         stored.server_status = Some(component.clone());
         let fault = ReconcileError::new(ErrorClass::Denied, Reason::Denied, "it may not");
-        let said = |status: &TenantStatus, kind: &str| {
+        let status_of = |status: &TenantStatus, kind: &str| {
             status.progress.condition(kind).unwrap().status.clone()
         };
 
         let status = status_after_error(&stored, &fault, None, None, 1, now).unwrap();
-        assert_eq!(said(&status, "Ready"), "False");
+        assert_eq!(status_of(&status, "Ready"), "False");
         assert_eq!(
-            said(&status, tenants::condition::NETWORK_ISOLATED),
+            status_of(&status, tenants::condition::NETWORK_ISOLATED),
             "Unknown"
         );
-        assert_eq!(said(&status, tenants::condition::QUOTA_READY), "False");
+        assert_eq!(status_of(&status, tenants::condition::QUOTA_READY), "False");
         assert_eq!(status.server_status, None);
 
-        let seen = Observed {
+        let observed = Observed {
             status: TenantStatus {
                 server_status: Some(Component {
                     ready_replicas: 0,
@@ -211,11 +213,14 @@ mod tests {
                 }),
                 ..TenantStatus::default()
             },
-            facts: vec![fact(tenants::condition::NETWORK_ISOLATED, false)],
+            conditions: vec![update(tenants::condition::NETWORK_ISOLATED, false)],
         };
-        let status = status_after_error(&stored, &fault, Some(&seen), None, 1, now).unwrap();
-        assert_eq!(said(&status, tenants::condition::NETWORK_ISOLATED), "False");
-        assert_eq!(status.server_status, seen.status.server_status);
+        let status = status_after_error(&stored, &fault, Some(&observed), None, 1, now).unwrap();
+        assert_eq!(
+            status_of(&status, tenants::condition::NETWORK_ISOLATED),
+            "False"
+        );
+        assert_eq!(status.server_status, observed.status.server_status);
     }
 
     /// The write budget: only message-only changes wait for the next interval.
@@ -248,20 +253,20 @@ mod tests {
             status.server_status = component(ready);
             status
         };
-        let words = with(&Verdict::working(Reason::Progressing, "waits for b"), 1, 2);
+        let message_only = with(&Verdict::working(Reason::Progressing, "waits for b"), 1, 2);
         let wait = |status: &TenantStatus, now| throttled_until(&stored, status, at(now));
 
-        assert_eq!(wait(&words, 101), Some(at(103)));
-        assert_eq!(wait(&words, 103), None);
-        assert_eq!(wait(&words, 99), None, "another clock");
+        assert_eq!(wait(&message_only, 101), Some(at(103)));
+        assert_eq!(wait(&message_only, 103), None);
+        assert_eq!(wait(&message_only, 99), None, "another clock");
         assert_eq!(wait(&stored, 101), None, "nothing to say");
         let other = |change: fn(&mut TenantStatus)| {
-            let mut status = words.clone();
+            let mut status = message_only.clone();
             change(&mut status);
             status
         };
         let apart = |status: &mut TenantStatus| {
-            let fact = ConditionUpdate {
+            let update = ConditionUpdate {
                 kind: tenants::condition::NETWORK_ISOLATED,
                 value: Some(false),
                 reason: Reason::PolicyNotEnforced,
@@ -269,9 +274,9 @@ mod tests {
             };
             status
                 .progress
-                .apply_condition(&fact, 1, Timestamp::UNIX_EPOCH);
+                .apply_condition(&update, 1, Timestamp::UNIX_EPOCH);
         };
-        let turns = [
+        let transitions = [
             with(&Verdict::working(Reason::NotReady, "waits for b"), 1, 2),
             with(&Verdict::ready("runs"), 1, 3),
             with(&Verdict::working(Reason::Progressing, "waits for b"), 2, 2),
@@ -281,7 +286,7 @@ mod tests {
             other(|status| status.intent = Some("delete".to_owned())),
             other(|status| status.deadline_at = Some(Time(Timestamp::UNIX_EPOCH))),
         ];
-        for status in turns {
+        for status in transitions {
             assert_eq!(wait(&status, 101), None, "{status:?}");
         }
     }

@@ -166,7 +166,7 @@ impl Supervisor {
                     }
                 }
             };
-            tracing::error!(task = failed.name, "at the stop, {failed}");
+            tracing::error!(task = failed.name, "at shutdown, {failed}");
             return Some(failed);
         }
     }

@@ -28,7 +28,7 @@ use serde_json::Value;
 use crate::{
     cache::{Cache, Identity, InvalidObject},
     client::READ_TIMEOUT,
-    fault::words,
+    fault::error_chain,
     guard::{self, Guard, Unreadable},
     health::Health,
     key::Key,
@@ -125,7 +125,7 @@ where
             // The watch will deliver the object, decodable or not.
             Err(unreadable) => tracing::warn!(
                 resource = self.cache.name(),
-                "the answer of a write cannot be read: {}",
+                "the response of a write cannot be decoded: {}",
                 unreadable.error
             ),
         }
@@ -219,7 +219,7 @@ impl WatchManager {
     {
         let cache = Cache::new(resource.1, watch.index);
         for (namespace, api) in self.apis::<Guard<K>>() {
-            self.feed(resource.1, namespace, api, &watch, &cache);
+            self.add_watch(resource.1, namespace, api, &watch, &cache);
         }
         self.keep_writer(resource, &watch, &cache);
         cache
@@ -252,7 +252,7 @@ impl WatchManager {
     {
         let cache = Cache::new(resource.1, watch.index);
         let api: Api<Guard<K>> = Api::all(self.client.clone());
-        self.feed(resource.1, None, api, &watch, &cache);
+        self.add_watch(resource.1, None, api, &watch, &cache);
         self.keep_writer(resource, &watch, &cache);
         cache
     }
@@ -276,7 +276,7 @@ impl WatchManager {
             .or_insert_with(|| Arc::new(writer));
     }
 
-    fn feed<K, T>(
+    fn add_watch<K, T>(
         &mut self,
         resource: &'static str,
         namespace: Option<String>,
@@ -452,7 +452,7 @@ where
                 Event::Init => {
                     tracing::debug!(
                         resource = self.resource,
-                        namespace = self.place(),
+                        namespace = self.namespace_for_logs(),
                         "listing"
                     );
                     round = self.rounds.fetch_add(1, Ordering::SeqCst) + 1;
@@ -462,11 +462,11 @@ where
                 Event::InitApply(object) => self.take(object, round, &mut invalid),
                 Event::Apply(object) => {
                     self.take(object, round, &mut invalid);
-                    self.health.watch_health().came(self.number);
+                    self.health.watch_health().on_event(self.number);
                 }
                 Event::Delete(object) => {
                     self.cache.on_deleted(&Identity::of(object.meta()));
-                    self.health.watch_health().came(self.number);
+                    self.health.watch_health().on_event(self.number);
                 }
                 Event::InitDone => {
                     if !mutant::on(Mutant::RelistAddsOnly) {
@@ -475,24 +475,29 @@ where
                     }
                     self.health.watch_health().synced(self.number);
                     let (resource, objects) = (self.resource, self.cache.len());
-                    tracing::debug!(resource, namespace = self.place(), objects, "cache synced");
+                    tracing::debug!(
+                        resource,
+                        namespace = self.namespace_for_logs(),
+                        objects,
+                        "cache synced"
+                    );
                 }
             }
         }
     }
 
     /// Returns the watched namespace, for logs.
-    fn place(&self) -> &str {
+    fn namespace_for_logs(&self) -> &str {
         self.namespace.as_deref().unwrap_or("all namespaces")
     }
 
     fn interrupted(&self, error: &watcher::Error) {
-        let (resource, why) = (self.resource, words(error));
+        let (resource, why) = (self.resource, error_chain(error));
         self.metrics.watch_error(resource);
         if self.health.watch_health().interrupted(self.number, &why) {
             tracing::warn!(
                 resource,
-                namespace = self.place(),
+                namespace = self.namespace_for_logs(),
                 "watch interrupted, will be opened again: {why}"
             );
         } else {
@@ -529,7 +534,7 @@ where
 /// not be long. An overloaded control plane must not get requests from all watches at once.
 ///
 /// The stream resets its backoff at every event, and there is one (`Init`) before each list. So it would repeat a
-/// failing list twice a second indefinitely. Therefore only the feeder resets the backoff.
+/// failing list twice a second indefinitely. Therefore only the reflector resets the backoff.
 struct Reopen {
     failures: Arc<AtomicU32>,
     salt: usize,

@@ -30,13 +30,13 @@ struct WatchState {
     path: String,
     namespace: Option<String>,
     is_synced: bool,
-    trouble: Option<Interruption>,
+    interruption: Option<Interruption>,
 }
 
 #[derive(Debug)]
 struct Interruption {
     since: Instant,
-    words: String,
+    message: String,
     opened: Option<Instant>,
 }
 
@@ -58,38 +58,38 @@ impl WatchHealth {
             path: path.to_owned(),
             namespace: namespace.map(str::to_owned),
             is_synced: false,
-            trouble: None,
+            interruption: None,
         });
         watches.len() - 1
     }
 
     /// Records that a list is complete.
     pub(crate) fn synced(&self, number: usize) {
-        self.change(number, |feed| {
-            feed.is_synced = true;
-            feed.trouble = None;
+        self.change(number, |watch| {
+            watch.is_synced = true;
+            watch.interruption = None;
         });
     }
 
     /// Records an event of the watch.
-    pub(crate) fn came(&self, number: usize) {
-        self.change(number, |feed| feed.trouble = None);
+    pub(crate) fn on_event(&self, number: usize) {
+        self.change(number, |watch| watch.interruption = None);
     }
 
     /// Records that the watch is interrupted. Returns whether the message is new.
-    pub(crate) fn interrupted(&self, number: usize, words: &str) -> bool {
+    pub(crate) fn interrupted(&self, number: usize, message: &str) -> bool {
         let mut is_new = true;
-        self.change(number, |feed| {
-            let since = match &feed.trouble {
+        self.change(number, |watch| {
+            let since = match &watch.interruption {
                 Some(known) => {
-                    is_new = known.words != words;
+                    is_new = known.message != message;
                     known.since
                 }
                 None => Instant::now(),
             };
-            feed.trouble = Some(Interruption {
+            watch.interruption = Some(Interruption {
                 since,
-                words: words.to_owned(),
+                message: message.to_owned(),
                 opened: None,
             });
         });
@@ -98,9 +98,9 @@ impl WatchHealth {
 
     /// Records that the API server accepted a watch of this path.
     pub(crate) fn opened(&self, path: &str) {
-        for feed in self.watches().iter_mut().filter(|feed| feed.path == path) {
-            if let Some(trouble) = &mut feed.trouble {
-                trouble.opened = Some(Instant::now());
+        for watch in self.watches().iter_mut().filter(|watch| watch.path == path) {
+            if let Some(interruption) = &mut watch.interruption {
+                interruption.opened = Some(Instant::now());
             }
         }
     }
@@ -109,7 +109,7 @@ impl WatchHealth {
     pub(crate) fn is_settled(&self) -> bool {
         self.watches()
             .iter()
-            .all(|feed| feed.is_synced || feed.trouble.is_some())
+            .all(|watch| watch.is_synced || watch.interruption.is_some())
     }
 
     /// Returns the reason why objects of a namespace must not be reconciled, from the
@@ -118,43 +118,43 @@ impl WatchHealth {
         let watches = self.watches();
         let mut reach = watches
             .iter()
-            .filter(|feed| feed.namespace.is_none() || feed.namespace.as_deref() == namespace);
-        reach.find_map(|feed| match &feed.trouble {
-            None if feed.is_synced => None,
+            .filter(|watch| watch.namespace.is_none() || watch.namespace.as_deref() == namespace);
+        reach.find_map(|watch| match &watch.interruption {
+            None if watch.is_synced => None,
             None => Some(CacheNotReady::Unsynced(
-                feed.words("its first listing is not complete"),
+                watch.describe("its first listing is not complete"),
             )),
-            Some(trouble) if !feed.is_synced => {
-                Some(CacheNotReady::Unsynced(feed.words(&trouble.words)))
-            }
-            Some(trouble) => {
-                let is_open = trouble
+            Some(interruption) if !watch.is_synced => Some(CacheNotReady::Unsynced(
+                watch.describe(&interruption.message),
+            )),
+            Some(interruption) => {
+                let is_open = interruption
                     .opened
                     .is_some_and(|opened| opened.elapsed() >= CATCH_UP_TIME);
-                let is_long = trouble.since.elapsed() >= INTERRUPTION_TOLERANCE;
+                let is_long = interruption.since.elapsed() >= INTERRUPTION_TOLERANCE;
                 (is_long && !is_open)
-                    .then(|| CacheNotReady::Interrupted(feed.words(&trouble.words)))
+                    .then(|| CacheNotReady::Interrupted(watch.describe(&interruption.message)))
             }
         })
     }
 
     /// Returns a message for each watch that does not work.
     pub(crate) fn problems(&self) -> Vec<String> {
-        let complaint = |feed: &WatchState| match &feed.trouble {
-            None if feed.is_synced => None,
-            None => Some(feed.words("its first listing is not complete")),
-            Some(trouble) => {
-                let is_long =
-                    trouble.opened.is_none() && trouble.since.elapsed() >= NOT_READY_AFTER;
-                (is_long || !feed.is_synced).then(|| feed.words(&trouble.words))
+        let complaint = |watch: &WatchState| match &watch.interruption {
+            None if watch.is_synced => None,
+            None => Some(watch.describe("its first listing is not complete")),
+            Some(interruption) => {
+                let is_long = interruption.opened.is_none()
+                    && interruption.since.elapsed() >= NOT_READY_AFTER;
+                (is_long || !watch.is_synced).then(|| watch.describe(&interruption.message))
             }
         };
         self.watches().iter().filter_map(complaint).collect()
     }
 
     fn change(&self, number: usize, change: impl FnOnce(&mut WatchState)) {
-        if let Some(feed) = self.watches().get_mut(number) {
-            change(feed);
+        if let Some(watch) = self.watches().get_mut(number) {
+            change(watch);
         }
     }
 
@@ -164,7 +164,7 @@ impl WatchHealth {
 }
 
 impl WatchState {
-    fn words(&self, why: &str) -> String {
+    fn describe(&self, why: &str) -> String {
         format!("the {}: {why}", self.name)
     }
 }
@@ -229,7 +229,7 @@ mod tests {
         watches.interrupted(pods, "again");
         advance(INTERRUPTION_TOLERANCE).await;
         assert!(watches.not_ready(Some("a")).is_some());
-        watches.came(pods);
+        watches.on_event(pods);
         assert_eq!(watches.not_ready(Some("a")), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What the command line says.
+//! Command-line arguments.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -36,7 +36,7 @@ pub struct Arguments {
     pub check_config: bool,
 }
 
-/// A family of kinds. One process runs one, so that none holds the rights of all.
+/// A family of kinds. One process runs one family, so that no process has the permissions of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Family {
     /// Agents and the runs of their tasks.

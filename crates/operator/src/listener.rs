@@ -164,7 +164,7 @@ impl Connections {
                 return None;
             }
             let now = Instant::now();
-            let open: Vec<Open> = self.open.iter().map(|one| one.seen(now)).collect();
+            let open: Vec<Open> = self.open.iter().map(|one| one.snapshot(now)).collect();
             let has_unread = |index| {
                 let connection: Option<&Connection> = self.open.get(index);
                 connection.is_some_and(|connection| connection.stream.has_unread())
@@ -217,7 +217,7 @@ impl Connections {
 }
 
 impl Connection {
-    fn seen(&self, now: Instant) -> Open {
+    fn snapshot(&self, now: Instant) -> Open {
         Open {
             age: now - self.since,
             stage: if self.has_header.load(Ordering::Relaxed) {

@@ -42,7 +42,7 @@ const SERVICES: Duration = Duration::from_secs(2);
 /// When it cannot start, when a task ends unexpectedly, when a task does not stop properly, and at a second
 /// signal.
 pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
-    let orders = ShutdownSignals::new()?;
+    let signals = ShutdownSignals::new()?;
     let (metrics, health, clock) = (Metrics::default(), Health::default(), Clock::system());
     let server = client::config(arguments.kubeconfig.as_deref()).await?;
     let namespace = arguments
@@ -50,7 +50,7 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
         .unwrap_or_else(|| server.default_namespace.clone());
     let client = client::build(server, &metrics, &health)?;
     let identity = identity();
-    let candidacy = ElectionConfig {
+    let election = ElectionConfig {
         namespace: namespace.clone(),
         name: arguments.family.lease().to_owned(),
         identity: identity.clone(),
@@ -58,7 +58,7 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
     };
     let leader = Leader::new(
         client.clone(),
-        candidacy,
+        election,
         clock.clone(),
         metrics.clone(),
         health.clone(),
@@ -103,7 +103,7 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
     let (trigger, shutdown) = Shutdown::pair();
     tokio::select! {
         ended = until_stopped(workers, services, &shutdown) => Ok(ended?),
-        () = orders.twice(trigger) => bail!("told to stop a second time: ended at once"),
+        () = signals.twice(trigger) => bail!("told to stop a second time: ended at once"),
     }
 }
 

@@ -180,13 +180,13 @@ mod tests {
     #[test]
     fn files_are_kept_until_their_config_map_is_recorded() {
         let contents = Contents::default();
-        let thin = contents.without(run("a", 1, 10), Source::Watch);
-        assert!(matches!(&thin.spec.markdown_files[..], [file] if file.is_left_out()));
-        let kept = contents.of(&thin.metadata).unwrap();
+        let reduced = contents.without(run("a", 1, 10), Source::Watch);
+        assert!(matches!(&reduced.spec.markdown_files[..], [file] if file.is_left_out()));
+        let kept = contents.of(&reduced.metadata).unwrap();
         assert_eq!(kept[0].content.len(), 10);
         // Another generation has other files.
         let next = contents.without(run("a", 2, 20), Source::Watch);
-        assert!(contents.of(&thin.metadata).is_none());
+        assert!(contents.of(&reduced.metadata).is_none());
         assert_eq!(contents.of(&next.metadata).unwrap()[0].content.len(), 20);
         // The status records the ConfigMap of this version.
         let mut stored = run("a", 2, 20);
@@ -217,8 +217,11 @@ mod tests {
         let contents = Contents::default();
         let large = 900 * 1024;
         for number in 0..600 {
-            let thin = contents.without(run(&format!("uid-{number}"), 1, large), Source::Watch);
-            assert!(contents.of(&thin.metadata).is_some(), "the newest is kept");
+            let reduced = contents.without(run(&format!("uid-{number}"), 1, large), Source::Watch);
+            assert!(
+                contents.of(&reduced.metadata).is_some(),
+                "the newest is kept"
+            );
         }
         let kept = contents.0.lock().unwrap();
         assert!(kept.bytes <= MOST);
@@ -234,9 +237,9 @@ mod tests {
     #[test]
     fn files_of_a_run_that_is_gone_are_forgotten() {
         let contents = Contents::default();
-        let thin = contents.without(run("a", 1, 10), Source::Watch);
+        let reduced = contents.without(run("a", 1, 10), Source::Watch);
         contents.forget("a");
-        assert!(contents.of(&thin.metadata).is_none());
+        assert!(contents.of(&reduced.metadata).is_none());
         let kept = contents.0.lock().unwrap();
         assert_eq!((kept.bytes, kept.order.len()), (0, 0));
     }

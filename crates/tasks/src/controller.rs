@@ -57,17 +57,20 @@ pub fn start(
         context.health.clone(),
     );
     let mut watches = WatchManager::new(client, metrics, health, scope);
-    let agents = watches.namespaced((GROUP, "agents"), all(|agent: Agent| agent, agent_words));
+    let agents = watches.namespaced(
+        (GROUP, "agents"),
+        all(|agent: Agent| agent, agent_index_keys),
+    );
     let contents = Contents::default();
     let (of_runs, of_docs) = (contents.clone(), contents.clone());
     let watch = Watch {
         transform: Arc::new(move |run, source| of_runs.without(run, source)),
-        ..all(|run: TaskRun| run, run_words)
+        ..all(|run: TaskRun| run, run_index_keys)
     };
     let runs = watches.namespaced((GROUP, "taskruns"), watch);
     let watch = Watch {
         transform: Arc::new(move |run, source| of_docs.without_instructions(run, source)),
-        ..all(|run: DocsRun| run, docs_words)
+        ..all(|run: DocsRun| run, docs_index_keys)
     };
     let docs_runs = watches.namespaced((GROUP, "docsruns"), watch);
     runs.pack(Packing::of(|run| {
@@ -83,7 +86,7 @@ pub fn start(
     let proven = watches.proven();
 
     let agent_kind = AgentKind(classes.clone());
-    let surroundings = RunCaches {
+    let run_caches = RunCaches {
         agents: agents.clone(),
         children: children.clone(),
         proven,
@@ -96,24 +99,24 @@ pub fn start(
         context.metrics.clone(),
         settings,
     );
-    let forgetful = lookups.clone();
+    let lookups_to_clear = lookups.clone();
     docs_runs.on_change(move |change| {
         if let (None, Some(gone)) = (change.new, change.old) {
-            forgetful.forget(gone);
+            lookups_to_clear.forget(gone);
         }
     });
     let docs_kind = DocsKind {
-        surroundings: surroundings.clone(),
+        run_caches: run_caches.clone(),
         lookups,
     };
     let agent_controller = Controller::new(agent_kind, agents.clone(), context.clone());
-    let run_controller = Controller::new(RunKind(surroundings), runs.clone(), context.clone());
+    let run_controller = Controller::new(RunKind(run_caches), runs.clone(), context.clone());
     let docs_controller = Controller::new(docs_kind, docs_runs.clone(), context);
-    classes.wake(&agents, &agent_controller.handle());
-    children.wake(&runs, &run_controller.handle());
-    children.wake(&docs_runs, &docs_controller.handle());
-    wake_runs_of_agents(&agents, &runs, &run_controller.handle());
-    wake_runs_of_agents(&agents, &docs_runs, &docs_controller.handle());
+    classes.connect(&agents, &agent_controller.handle());
+    children.connect(&runs, &run_controller.handle());
+    children.connect(&docs_runs, &docs_controller.handle());
+    enqueue_runs_of_agents(&agents, &runs, &run_controller.handle());
+    enqueue_runs_of_agents(&agents, &docs_runs, &docs_controller.handle());
 
     let caches = watches.start(supervisor);
     let shutdown = supervisor.shutdown();
@@ -142,19 +145,19 @@ fn all<K: 'static, T: 'static>(transform: fn(K) -> T, index: fn(&T) -> Vec<Strin
 }
 
 /// Builds an index key from kind, namespace and name.
-fn word(kind: &str, namespace: Option<&str>, name: &str) -> String {
+fn index_key(kind: &str, namespace: Option<&str>, name: &str) -> String {
     [kind, namespace.unwrap_or_default(), name].join("/")
 }
 
-fn run_words(run: &TaskRun) -> Vec<String> {
-    words_of(run::RESOURCE.kind, run, &run.spec.agent_name)
+fn run_index_keys(run: &TaskRun) -> Vec<String> {
+    index_keys_of(run::RESOURCE.kind, run, &run.spec.agent_name)
 }
 
-fn docs_words(run: &DocsRun) -> Vec<String> {
-    words_of(docs::RESOURCE.kind, run, &run.spec.agent_name)
+fn docs_index_keys(run: &DocsRun) -> Vec<String> {
+    index_keys_of(docs::RESOURCE.kind, run, &run.spec.agent_name)
 }
 
-fn words_of(kind: &str, run: &impl Resource, agent: &str) -> Vec<String> {
+fn index_keys_of(kind: &str, run: &impl Resource, agent: &str) -> Vec<String> {
     let (namespace, uid) = (run.meta().namespace.as_deref(), run.uid());
     vec![
         owned_by(
@@ -162,13 +165,13 @@ fn words_of(kind: &str, run: &impl Resource, agent: &str) -> Vec<String> {
             namespace.unwrap_or_default(),
             &uid.unwrap_or_default(),
         ),
-        word("agent", namespace, agent),
+        index_key("agent", namespace, agent),
     ]
 }
 
-fn agent_words(agent: &Agent) -> Vec<String> {
+fn agent_index_keys(agent: &Agent) -> Vec<String> {
     let spec = &agent.spec;
-    let mut words = vec![word(
+    let mut index_keys = vec![index_key(
         "serviceaccounts",
         agent.metadata.namespace.as_deref(),
         &spec.service_account_name,
@@ -179,9 +182,9 @@ fn agent_words(agent: &Agent) -> Vec<String> {
         ("storageclasses", &spec.workspace.storage_class_name),
     ];
     for (kind, name) in classes {
-        words.extend(name.as_deref().map(|name| word(kind, None, name)));
+        index_keys.extend(name.as_deref().map(|name| index_key(kind, None, name)));
     }
-    words
+    index_keys
 }
 
 /// Drops the files of a run when the run is deleted.
@@ -198,18 +201,18 @@ fn forget_files<R: Resource + Send + Sync + 'static>(runs: &Cache<R>, contents: 
 
 /// Reconciles the active runs of an Agent when the Agent changes. They may wait for the Agent to exist or to become
 /// ready. Finished runs are packed and wait for nothing.
-fn wake_runs_of_agents<R: Send + Sync + 'static>(
+fn enqueue_runs_of_agents<R: Send + Sync + 'static>(
     agents: &Cache<Agent>,
     runs: &Cache<R>,
     handle: &engine::Handle,
 ) {
     let (runs, handle) = (runs.clone(), handle.clone());
     agents.on_change(move |change| {
-        let word = word("agent", change.key.namespace.as_deref(), &change.key.name);
+        let index_key = index_key("agent", change.key.namespace.as_deref(), &change.key.name);
         if mutant::on(Mutant::AgentUnheard) {
             return;
         }
-        for key in runs.active_keys_of(&word) {
+        for key in runs.active_keys_of(&index_key) {
             handle.enqueue(&key);
         }
     });
@@ -250,7 +253,7 @@ impl Classes {
         }
     }
 
-    fn wake(&self, agents: &Cache<Agent>, handle: &engine::Handle) {
+    fn connect(&self, agents: &Cache<Agent>, handle: &engine::Handle) {
         let Self {
             service_accounts,
             runtime_classes,
@@ -268,8 +271,8 @@ impl Classes {
                 if mutant::on(Mutant::ReferenceUnheard) {
                     return;
                 }
-                let word = word(kind, change.key.namespace.as_deref(), &change.key.name);
-                for key in agents.keys_of(&word) {
+                let index_key = index_key(kind, change.key.namespace.as_deref(), &change.key.name);
+                for key in agents.keys_of(&index_key) {
                     handle.enqueue(&key);
                 }
             });
@@ -330,12 +333,12 @@ impl Children {
         }
     }
 
-    fn wake<R: Send + Sync + 'static>(&self, runs: &Cache<R>, handle: &engine::Handle) {
-        wake_by_label(&self.jobs, runs, handle);
-        wake_by_label(&self.pods, runs, handle);
-        wake_by_label(&self.config_maps, runs, handle);
-        wake_by_warning(&self.job_warnings, &self.jobs, runs, handle);
-        wake_by_warning(&self.pod_warnings, &self.pods, runs, handle);
+    fn connect<R: Send + Sync + 'static>(&self, runs: &Cache<R>, handle: &engine::Handle) {
+        enqueue_by_label(&self.jobs, runs, handle);
+        enqueue_by_label(&self.pods, runs, handle);
+        enqueue_by_label(&self.config_maps, runs, handle);
+        enqueue_by_warning(&self.job_warnings, &self.jobs, runs, handle);
+        enqueue_by_warning(&self.pod_warnings, &self.pods, runs, handle);
     }
 
     fn warnings(&self, namespace: &str, jobs: &[JobView], pods: &[PodView]) -> Vec<Warning> {
@@ -354,7 +357,7 @@ impl Children {
     }
 }
 
-fn wake_by_label<V: Send + Sync + 'static, R: Send + Sync + 'static>(
+fn enqueue_by_label<V: Send + Sync + 'static, R: Send + Sync + 'static>(
     children: &Cache<Child<V>>,
     runs: &Cache<R>,
     handle: &engine::Handle,
@@ -362,12 +365,12 @@ fn wake_by_label<V: Send + Sync + 'static, R: Send + Sync + 'static>(
     let (runs, handle) = (runs.clone(), handle.clone());
     children.on_change(move |change| {
         if let Some(child) = change.new.or(change.old) {
-            wake_run(&runs, &handle, &child.owner());
+            enqueue_run(&runs, &handle, &child.owner());
         }
     });
 }
 
-fn wake_by_warning<V: Send + Sync + 'static, R: Send + Sync + 'static>(
+fn enqueue_by_warning<V: Send + Sync + 'static, R: Send + Sync + 'static>(
     warnings: &Cache<Warning>,
     children: &Cache<Child<V>>,
     runs: &Cache<R>,
@@ -378,18 +381,18 @@ fn wake_by_warning<V: Send + Sync + 'static, R: Send + Sync + 'static>(
         // An expired Event carries no new information.
         let Some(warning) = change.new else { return };
         for child in children.by_index(&with_uid(&warning.namespace, &warning.object_uid)) {
-            wake_run(&runs, &handle, &child.owner());
+            enqueue_run(&runs, &handle, &child.owner());
         }
     });
 }
 
-fn wake_run<R: Send + Sync + 'static>(runs: &Cache<R>, handle: &engine::Handle, owner: &str) {
+fn enqueue_run<R: Send + Sync + 'static>(runs: &Cache<R>, handle: &engine::Handle, owner: &str) {
     for key in runs.keys_of(owner) {
         handle.enqueue(&key);
     }
 }
 
-/// Reconciler of Agents.
+/// Implementation of [`Kind`] for Agents.
 struct AgentKind(Classes);
 
 impl Kind for AgentKind {
@@ -416,7 +419,7 @@ impl Kind for AgentKind {
             priority_classes,
             storage_classes,
         } = &self.0;
-        let is_there = |cache: &Cache<()>, name: &Option<String>| {
+        let exists = |cache: &Cache<()>, name: &Option<String>| {
             name.as_ref().is_none_or(|name| {
                 cache
                     .get(&Key {
@@ -432,9 +435,9 @@ impl Kind for AgentKind {
         };
         Ok(AgentWorld {
             service_account: service_accounts.get(&account).is_some(),
-            runtime_class: is_there(runtime_classes, &spec.runtime_class_name),
-            priority_class: is_there(priority_classes, &spec.priority_class_name),
-            storage_class: is_there(storage_classes, &spec.workspace.storage_class_name),
+            runtime_class: exists(runtime_classes, &spec.runtime_class_name),
+            priority_class: exists(priority_classes, &spec.priority_class_name),
+            storage_class: exists(storage_classes, &spec.workspace.storage_class_name),
         })
     }
 
@@ -499,7 +502,7 @@ fn views<V: Clone>(children: Vec<Arc<Child<V>>>) -> Vec<V> {
     children.iter().map(|child| child.view.clone()).collect()
 }
 
-/// Reconciler of TaskRuns.
+/// Implementation of [`Kind`] for TaskRuns.
 struct RunKind(RunCaches);
 
 impl Kind for RunKind {
@@ -532,9 +535,9 @@ impl Kind for RunKind {
     }
 }
 
-/// Reconciler of DocsRuns.
+/// Implementation of [`Kind`] for DocsRuns.
 struct DocsKind {
-    surroundings: RunCaches,
+    run_caches: RunCaches,
     lookups: GitLookups,
 }
 
@@ -555,12 +558,12 @@ impl Kind for DocsKind {
         run: &Arc<DocsRun>,
         now: Timestamp,
     ) -> Result<DocsWorld, ReconcileError> {
-        let question = docs::question(run);
+        let request = docs::question(run);
         Ok(DocsWorld {
             run: self
-                .surroundings
+                .run_caches
                 .of(Self::RESOURCE.kind, run.as_ref(), &run.spec.agent_name),
-            answer: self.lookups.ask(run, question, now),
+            answer: self.lookups.ask(run, request, now),
             settings: self.lookups.settings().clone(),
         })
     }

@@ -48,9 +48,9 @@ const WAITING: usize = 10_000;
 const LIMIT: Duration = Duration::from_secs(20);
 /// Timeout for reading the Secret from the API server.
 const SECRET_LIMIT: Duration = Duration::from_secs(10);
-/// Delay before a failed query is repeated. It doubles with each failure, up to `AGAIN_MAX`.
+/// Delay before a failed query is repeated. It doubles with each failure, up to `RETRY_MAX`.
 const RETRY_INITIAL: Duration = Duration::from_secs(5);
-const AGAIN_MAX: Duration = Duration::from_secs(60);
+const RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// Handle through which reconciliations enqueue queries and read responses.
 #[derive(Debug, Clone)]
@@ -64,7 +64,7 @@ type Known = Arc<Mutex<HashMap<String, Entry>>>;
 
 #[derive(Debug)]
 struct Entry {
-    question: LsRemoteRequest,
+    request: LsRemoteRequest,
     is_asked: bool,
     answer: Option<LsRemoteResponse>,
     failures: u32,
@@ -77,7 +77,7 @@ struct Wanted {
     uid: String,
     url: String,
     secret: Option<NamedRef>,
-    question: LsRemoteRequest,
+    request: LsRemoteRequest,
 }
 
 /// Worker that executes the queries.
@@ -122,23 +122,23 @@ impl GitLookups {
     pub(crate) fn ask(
         &self,
         run: &DocsRun,
-        question: Option<LsRemoteRequest>,
+        request: Option<LsRemoteRequest>,
         now: Timestamp,
     ) -> Option<LsRemoteResponse> {
         let uid = run.uid().unwrap_or_default();
         let mut known = lock(&self.known);
-        let Some(question) = question else {
+        let Some(request) = request else {
             known.remove(&uid);
             return None;
         };
         let entry = known
             .entry(uid.clone())
             .and_modify(|entry| {
-                if entry.question != question {
-                    *entry = Entry::new(question.clone());
+                if entry.request != request {
+                    *entry = Entry::new(request.clone());
                 }
             })
-            .or_insert_with(|| Entry::new(question.clone()));
+            .or_insert_with(|| Entry::new(request.clone()));
         let is_due = entry.answer.as_ref().is_none_or(|old| now >= old.next_at);
         if is_due && !entry.is_asked {
             let wanted = Wanted {
@@ -149,11 +149,11 @@ impl GitLookups {
                 uid,
                 url: run.spec.repository_url.clone(),
                 secret: run.spec.credentials_secret_ref.clone(),
-                question,
+                request,
             };
             match self.wanted.try_send(wanted) {
                 Ok(()) => entry.is_asked = true,
-                Err(error) => tracing::warn!("a question to a Git server has to wait: {error}"),
+                Err(error) => tracing::warn!("a query to a Git server was not queued: {error}"),
             }
         }
         let mut answer = entry.answer.clone()?;
@@ -175,7 +175,7 @@ impl GitLookups {
         let Some(entry) = known.get_mut(&wanted.uid) else {
             return;
         };
-        if entry.question != wanted.question {
+        if entry.request != wanted.request {
             return;
         }
         entry.failures = match heads {
@@ -185,7 +185,7 @@ impl GitLookups {
         let doublings = entry.failures.saturating_sub(1).min(8);
         let wait = RETRY_INITIAL
             .saturating_mul(2_u32.saturating_pow(doublings))
-            .min(AGAIN_MAX);
+            .min(RETRY_MAX);
         entry.is_asked = false;
         let since = entry.answer.as_ref().map_or(now, |first| first.since);
         entry.answer = Some(LsRemoteResponse {
@@ -198,9 +198,9 @@ impl GitLookups {
 }
 
 impl Entry {
-    fn new(question: LsRemoteRequest) -> Self {
+    fn new(request: LsRemoteRequest) -> Self {
         Self {
-            question,
+            request,
             is_asked: false,
             answer: None,
             failures: 0,
@@ -244,8 +244,12 @@ impl LookupQueue {
 /// Returns host and port of a URL, only to distinguish servers.
 fn host(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let place = rest.split('/').next().unwrap_or(rest);
-    place.rsplit('@').next().unwrap_or(place).to_lowercase()
+    let authority = rest.split('/').next().unwrap_or(rest);
+    authority
+        .rsplit('@')
+        .next()
+        .unwrap_or(authority)
+        .to_lowercase()
 }
 
 impl GitLookupWorker {
@@ -255,23 +259,23 @@ impl GitLookupWorker {
         handle: Handle,
         shutdown: Shutdown,
     ) -> Result<(), Infallible> {
-        let mut line = LookupQueue::default();
+        let mut queue = LookupQueue::default();
         let mut tasks = JoinSet::new();
         loop {
-            while let Some(wanted) = line.next() {
+            while let Some(wanted) = queue.next() {
                 let (client, settings) = (self.client.clone(), self.lookups.settings.clone());
                 let (url, namespace) = (wanted.url.clone(), wanted.key.namespace.clone());
-                let (secret, branches) = (wanted.secret.clone(), wanted.question.branches.clone());
+                let (secret, branches) = (wanted.secret.clone(), wanted.request.branches.clone());
                 let task = tasks.spawn(async move {
                     let credentials = data(&client, namespace.as_deref(), secret.as_ref()).await?;
                     heads(&settings, &url, &credentials, branches).await
                 });
-                line.under_way.insert(task.id(), wanted);
+                queue.under_way.insert(task.id(), wanted);
             }
-            let has_room = line.waiting.len() < WAITING;
+            let has_room = queue.waiting.len() < WAITING;
             tokio::select! {
                 () = shutdown.wait() => return Ok(()),
-                Some(wanted) = self.incoming.recv(), if has_room => line.waiting.push_back(wanted),
+                Some(wanted) = self.incoming.recv(), if has_room => queue.waiting.push_back(wanted),
                 Some(ended) = tasks.join_next_with_id() => {
                     let (id, heads) = match ended {
                         Ok((id, heads)) => (id, heads),
@@ -280,8 +284,8 @@ impl GitLookupWorker {
                             (error.id(), Err((Reason::InternalError, message)))
                         }
                     };
-                    if let Some(wanted) = line.under_way.remove(&id) {
-                        self.tell(&wanted, &heads);
+                    if let Some(wanted) = queue.under_way.remove(&id) {
+                        self.log_response(&wanted, &heads);
                         self.lookups.store(&wanted, heads, self.clock.now());
                         handle.enqueue(&wanted.key);
                     }
@@ -290,9 +294,9 @@ impl GitLookupWorker {
         }
     }
 
-    fn tell(&self, wanted: &Wanted, heads: &Result<Heads, (Reason, String)>) {
+    fn log_response(&self, wanted: &Wanted, heads: &Result<Heads, (Reason, String)>) {
         let object = wanted.key.to_string();
-        let purpose = match &wanted.question.purpose {
+        let purpose = match &wanted.request.purpose {
             Purpose::Resolve => "resolve",
             Purpose::Verify(_) => "verify",
         };

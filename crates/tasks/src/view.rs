@@ -457,9 +457,9 @@ impl Containers {
             Container::Unknown | Container::Running { .. } | Container::Ended(_) => None,
         };
         let doubt = doubt(&[(Step::Clone, &clone), (Step::Agent, &agent)]);
-        let (step, container, agent) = in_turn(clone, agent, publish);
-        // Every container waits with these reasons before its turn, and for a moment after it.
-        let is_turn = |said: &Said| {
+        let (step, container, agent) = current_container(clone, agent, publish);
+        // Every container waits with these reasons until the one before it ended, and a moment longer.
+        let is_stuck = |said: &Said| {
             let is_calm = matches!(
                 said.reason.as_str(),
                 "" | "PodInitializing" | "ContainerCreating"
@@ -471,7 +471,7 @@ impl Containers {
             container,
             agent,
             doubt,
-            stuck: waits.filter(is_turn),
+            stuck: waits.filter(is_stuck),
             image_id,
         }
     }
@@ -492,7 +492,7 @@ fn doubt(before: &[(Step, &Container)]) -> Option<(Step, Exit)> {
 }
 
 /// Returns the container that counts now, of three containers that run one after the other.
-fn in_turn(
+fn current_container(
     clone: Container,
     agent: Container,
     publish: Container,

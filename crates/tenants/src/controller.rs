@@ -22,7 +22,7 @@ use engine::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client, ResourceExt};
 
-use self::caches::{Caches, TENANT, all, views, words};
+use self::caches::{Caches, TENANT, all, tenant_index_keys, views};
 use crate::{
     build::{REDIS, SECRET, SERVER, Settings, probe::PROBE},
     decide,
@@ -38,7 +38,10 @@ pub fn start(context: Context, settings: Settings, supervisor: &mut Supervisor) 
         context.health.clone(),
     );
     let mut watches = WatchManager::new(client, metrics, health, Scope::All);
-    let tenants = watches.cluster((GROUP, "tenants"), all(|tenant: Tenant| tenant, words));
+    let tenants = watches.cluster(
+        (GROUP, "tenants"),
+        all(|tenant: Tenant| tenant, tenant_index_keys),
+    );
     let caches = Caches::watch(&mut watches);
     let names: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     {
@@ -59,16 +62,16 @@ pub fn start(context: Context, settings: Settings, supervisor: &mut Supervisor) 
         names,
         caches: caches.clone(),
         settings,
-        turns: Mutex::default(),
+        slots: Mutex::default(),
     };
     let controller = Controller::new(kind, tenants.clone(), context);
-    caches.wake(&probe_namespace, &tenants, &controller.handle());
+    caches.connect(&probe_namespace, &tenants, &controller.handle());
     let started = watches.start(supervisor);
     let shutdown = supervisor.shutdown();
     supervisor.spawn("Tenants", controller.run(started, shutdown));
 }
 
-/// The kind Tenant.
+/// Implementation of [`Kind`] for Tenants.
 struct TenantKind {
     client: Client,
     tenants: Cache<Tenant>,
@@ -77,7 +80,7 @@ struct TenantKind {
     caches: Caches,
     settings: Settings,
     /// UIDs of Tenants with an isolation check, and how long each counts without an observed probe Pod.
-    turns: Mutex<BTreeMap<String, Timestamp>>,
+    slots: Mutex<BTreeMap<String, Timestamp>>,
 }
 
 impl TenantKind {
@@ -85,11 +88,11 @@ impl TenantKind {
     /// if the limit is not reached.
     ///
     /// Several Tenants are reconciled at the same time, before any of their probe Pods is observed.
-    fn turn(&self, uid: &str, now: Timestamp) -> usize {
-        let trying = self.caches.pods.by_index(PROBE);
+    fn reserve_slot(&self, uid: &str, now: Timestamp) -> usize {
+        let probes = self.caches.pods.by_index(PROBE);
         // Count only the probe Pods in the operator's namespace. An owner can label Pods in the Tenant's
         // namespace at will.
-        let mut owners: BTreeSet<String> = trying
+        let mut owners: BTreeSet<String> = probes
             .iter()
             .filter(|pod| pod.namespace == self.settings.probe_namespace)
             .filter(|pod| {
@@ -100,13 +103,13 @@ impl TenantKind {
             })
             .map(|pod| pod.owner_uid.clone())
             .collect();
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.retain(|_, until| *until > now);
-        owners.extend(turns.keys().cloned());
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.retain(|_, until| *until > now);
+        owners.extend(slots.keys().cloned());
         owners.remove(uid);
         if owners.len() < decide::MAX_CONCURRENT_CHECKS {
-            let until = now.saturating_add(TURN).unwrap_or(Timestamp::MAX);
-            turns.insert(uid.to_owned(), until);
+            let until = now.saturating_add(SLOT_TTL).unwrap_or(Timestamp::MAX);
+            slots.insert(uid.to_owned(), until);
         }
         owners.len()
     }
@@ -126,16 +129,16 @@ impl TenantKind {
                 name,
             };
             let tenant = self.tenants.get(&key)?;
-            let place = namespace_of(&key.name, &tenant.spec);
+            let namespace_name = namespace_of(&key.name, &tenant.spec);
             // A Tenant may request a namespace that another Tenant owns.
             let namespace = self.caches.namespaces.get(&Key {
                 namespace: None,
-                name: place.clone(),
+                name: namespace_name.clone(),
             })?;
             if tenant.metadata.deletion_timestamp.is_some() || namespace.owner_uid != tenant.uid() {
                 return None;
             }
-            let pods = self.caches.pods.by_index(&in_namespace(&place));
+            let pods = self.caches.pods.by_index(&in_namespace(&namespace_name));
             let addresses = Address::all(&tenant.spec, pods.iter().map(|pod| &pod.view));
             (!addresses.is_empty()).then(|| Neighbour {
                 name: key.name,
@@ -147,14 +150,14 @@ impl TenantKind {
 
     /// Returns whether the CRD of Tenants is being deleted. Reads the API server directly, because a cache
     /// may lag: the CRD's deletion starts before the deletion of any Tenant.
-    async fn is_definition_going(&self) -> Result<bool, ReconcileError> {
+    async fn is_crd_deleting(&self) -> Result<bool, ReconcileError> {
         let known: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         let request = Request {
             verb: "get",
             resource: "customresourcedefinitions",
-            name: DEFINITION,
+            name: CRD_NAME,
         };
-        let found = tokio::time::timeout(ANSWER, known.get_metadata_opt(DEFINITION));
+        let found = tokio::time::timeout(CRD_TIMEOUT, known.get_metadata_opt(CRD_NAME));
         let found = found.await.map_err(|_elapsed| {
             let message = "no answer to 'get customresourcedefinitions' within 10 s";
             ReconcileError::new(ErrorClass::Transient, Reason::ApiUnavailable, message)
@@ -169,11 +172,11 @@ const NEIGHBOURS: usize = 100;
 /// Age after which an unfinished probe Pod counts as abandoned.
 const OLD: std::time::Duration = std::time::Duration::from_secs(180);
 /// How long a Tenant keeps its slot without an observed probe Pod.
-const TURN: std::time::Duration = std::time::Duration::from_secs(10);
+const SLOT_TTL: std::time::Duration = std::time::Duration::from_secs(10);
 /// Timeout of the request for the CRD.
-const ANSWER: std::time::Duration = std::time::Duration::from_secs(10);
+const CRD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 /// Name of the CRD of Tenants.
-const DEFINITION: &str = "tenants.orchestrator.io";
+const CRD_NAME: &str = "tenants.orchestrator.io";
 
 impl Kind for TenantKind {
     type Object = Tenant;
@@ -218,9 +221,9 @@ impl Kind for TenantKind {
         let warned = warned.chain(children.iter().map(|(_, child)| &child.uid));
         let warnings = warned
             .map(|uid| with_uid(&name, uid))
-            .flat_map(|word| {
+            .flat_map(|index_key| {
                 let all = caches.warnings.iter();
-                all.flat_map(move |cache| cache.by_index(&word))
+                all.flat_map(move |cache| cache.by_index(&index_key))
             })
             .map(|warning| (*warning).clone())
             .collect();
@@ -231,8 +234,8 @@ impl Kind for TenantKind {
         let secret = caches.secrets.get(&key(Some(&name), SECRET));
         let server = caches.deployments.children(TENANT, &name, &uid);
         let redis = caches.stateful_sets.children(TENANT, &name, &uid);
-        let workload = |found: &[Arc<Child<(ChildView, WorkloadView)>>], word: &str| {
-            let one = found.iter().find(|one| one.view.0.name == word);
+        let workload = |found: &[Arc<Child<(ChildView, WorkloadView)>>], name: &str| {
+            let one = found.iter().find(|one| one.view.0.name == name);
             one.map(|one| one.view.1.clone())
         };
         let mut world = TenantWorld {
@@ -272,12 +275,12 @@ impl Kind for TenantKind {
         let is_deleting = tenant.metadata.deletion_timestamp.is_some();
         // A forced deletion releases the Tenant regardless of the CRD, even if reading the CRD fails.
         if is_deleting && !decide::is_forced(tenant) {
-            world.is_definition_going = self.is_definition_going().await?;
+            world.is_definition_going = self.is_crd_deleting().await?;
         } else if !is_deleting && decide::is_proof_due(tenant, &world, now) {
             world.neighbour = self.neighbour(&tenant.name_any());
             world.outside_policies = caches.outside(&self.settings);
             if decide::is_waiting_for_a_turn(tenant, &world, now) {
-                world.probing = self.turn(&uid, now);
+                world.probing = self.reserve_slot(&uid, now);
             }
         }
         Ok(world)

@@ -7,8 +7,8 @@ mod explain;
 pub mod explanation;
 #[cfg(feature = "gather")]
 pub mod gather;
+mod namespace_conditions;
 mod render;
-mod said;
 mod times;
 mod view;
 pub mod world;

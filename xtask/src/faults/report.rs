@@ -19,7 +19,7 @@ pub(super) fn page(family: &str, lessons: &[Lesson], tally: &Tally) -> String {
         "<!-- Written by `cargo xtask faults {family} --report` -->\n\
          # Fault campaign of {family}: the last report\n\n\
          {}\n\
-         What it is and what it means: [what happens when things break](../concepts/faults.md).\n\n\
+         What it is and what it means: [failure modes](../concepts/faults.md).\n\n\
          ```text\n",
         age::header()
     );

@@ -20,7 +20,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, NamedRuleWithOperations, ValidatingAdmissionPolicy,
 };
 
-use super::{LABEL_WRITERS, judged, owned_list, refusal, requests};
+use super::{LABEL_WRITERS, conditional_policy, denial, owned_list, requests};
 use crate::{GROUP, names};
 
 /// User of all controllers, in a cluster without a ServiceAccount for each controller.
@@ -150,12 +150,12 @@ fn guard(
         names::UID
     );
     let advice = "Leave them out. For a controller that copies labels, add its user to the chart's value 'admissionPolicies.labelWriters'";
-    judged(
+    conditional_policy(
         name,
         rules,
         Some(vec![condition]),
         &variables,
-        vec![refusal(
+        vec![denial(
             format!(
                 "request.userInfo.username in variables.{LABEL_WRITERS} || variables.byController"
             ),

@@ -22,7 +22,8 @@
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, Validation};
 
 use super::{
-    POWERFUL_SERVICE_ACCOUNTS, PROTECTED_NAMESPACES, judged, owned_list, refusal, requests,
+    POWERFUL_SERVICE_ACCOUNTS, PROTECTED_NAMESPACES, conditional_policy, denial, owned_list,
+    requests,
 };
 use crate::{GROUP, names};
 
@@ -45,7 +46,7 @@ pub fn task_operator() -> Vec<ValidatingAdmissionPolicy> {
 
 /// Admits only a Lease with this name. RBAC cannot name an object that is to be created.
 pub(super) fn own_lease(name: &str) -> ValidatingAdmissionPolicy {
-    judged(
+    conditional_policy(
         "own-lease",
         vec![requests(
             "coordination.k8s.io",
@@ -67,7 +68,7 @@ pub(super) fn own_lease(name: &str) -> ValidatingAdmissionPolicy {
 
 /// Returns a validation with a message that begins with the user.
 fn bound(expression: String, rule: &str) -> Validation {
-    refusal(
+    denial(
         expression,
         &format!("the operator {rule}"),
         &format!(
@@ -96,7 +97,7 @@ fn own_children() -> ValidatingAdmissionPolicy {
         "variables.uid != '' && object.{owners}.size() == 1 && object.{owners}.all(one, one.apiVersion.startsWith('{GROUP}/') \
          && one.kind == variables.kind && one.uid == variables.uid && one.?controller.orValue(false))"
     );
-    judged(
+    conditional_policy(
         "own-children",
         vec![
             requests("", &["v1"], &["configmaps"], CHANGES),
@@ -174,7 +175,7 @@ fn own_jobs() -> ValidatingAdmissionPolicy {
         ),
     ];
     let unless_unchanged = |expression: String| format!("variables.isUnchanged || ({expression})");
-    judged(
+    conditional_policy(
         "own-jobs",
         vec![requests("batch", &["v1"], &["jobs"], &["CREATE", "UPDATE"])],
         None,
@@ -217,7 +218,7 @@ fn own_jobs() -> ValidatingAdmissionPolicy {
 }
 
 fn own_runs() -> ValidatingAdmissionPolicy {
-    judged(
+    conditional_policy(
         "own-runs",
         vec![requests(
             GROUP,

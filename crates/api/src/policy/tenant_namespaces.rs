@@ -14,7 +14,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
 };
 
-use super::{judged, refusal, requests};
+use super::{conditional_policy, denial, requests};
 use crate::{names, tenants::PROBE_CLASS};
 
 /// Operations that can add something to an object.
@@ -55,12 +55,12 @@ fn in_tenants(mut policy: ValidatingAdmissionPolicy) -> ValidatingAdmissionPolic
 /// claims the address, even if the address belongs to someone else (CVE-2020-8554).
 fn external_addresses() -> ValidatingAdmissionPolicy {
     let message = "spec.externalIPs: a Service in the namespace of a Tenant must not have external IPs, because they take over traffic of others; remove them";
-    judged(
+    conditional_policy(
         "external-addresses",
         vec![requests("", &["v1"], &["services"], ADDS)],
         None,
         &[],
-        vec![refusal(
+        vec![denial(
             "object.spec.?externalIPs.orValue([]).all(one, oldObject != null && one in oldObject.spec.?externalIPs.orValue([]))"
                 .to_owned(),
             message,
@@ -94,7 +94,7 @@ fn priority_classes() -> ValidatingAdmissionPolicy {
         ),
     ];
     let todo = "remove 'priorityClassName', or have an administrator add the class to 'admissionPolicies.tenantPriorityClasses' of the chart";
-    judged(
+    conditional_policy(
         "priority-classes",
         vec![
             // The class of a Pod cannot be changed.
@@ -104,7 +104,7 @@ fn priority_classes() -> ValidatingAdmissionPolicy {
         ],
         None,
         &variables,
-        vec![refusal(
+        vec![denial(
             "variables.class == '' || variables.class in variables.priorityClasses || variables.isUnchanged"
                 .to_owned(),
             &format!("priorityClassName: Pods of a Tenant may not have this priority class; {todo}"),
@@ -148,7 +148,7 @@ mod tests {
     fn each_template_that_an_owner_writes_is_judged() {
         let spec = priority_classes().spec.unwrap();
         let rules = spec.match_constraints.unwrap().resource_rules.unwrap();
-        let judged: Vec<String> = rules
+        let matched: Vec<String> = rules
             .into_iter()
             .flat_map(|rule| rule.resources.unwrap())
             .collect();
@@ -158,7 +158,7 @@ mod tests {
             for resource in rule.resources.unwrap() {
                 let has_template = ["apps", "batch"].contains(&group.as_str());
                 if creates && (has_template || resource == "pods") {
-                    assert!(judged.contains(&resource), "{resource}");
+                    assert!(matched.contains(&resource), "{resource}");
                 }
             }
         }

@@ -17,7 +17,7 @@ use k8s_openapi::{
 };
 
 use super::{
-    Matched, READ, WRITE, children, judged, policy, refusal, requests, role, rule,
+    Matched, READ, WRITE, children, conditional_policy, denial, policy, requests, role, rule,
     task_operator::{own_lease, restricted, without_host},
 };
 use crate::{
@@ -171,7 +171,7 @@ fn references() -> ValidatingAdmissionPolicy {
     let gives = format!("'bind' the ClusterRole '{OWNER_ROLE}'");
     let who = "\"'\" + request.userInfo.username + \"' must be allowed to ";
     let by_list = |list: &str, resource: &str| {
-        refusal(
+        denial(
             format!(
                 "variables.{list}.size() == 0 || variables.givesTheRole || authorizer.group('').resource('{resource}').namespace(variables.place).check('get').allowed()"
             ),
@@ -195,7 +195,7 @@ fn references() -> ValidatingAdmissionPolicy {
         },
         &variables,
         vec![
-            refusal(
+            denial(
                 "!has(object.spec.owners) || object.spec.owners.size() == 0 \
                  || (oldObject != null && object.spec.?owners == oldObject.spec.?owners) \
                  || variables.givesTheRole"
@@ -205,7 +205,7 @@ fn references() -> ValidatingAdmissionPolicy {
             ),
             by_list("secrets", "secrets"),
             by_list("configMaps", "configmaps"),
-            refusal(
+            denial(
                 format!(
                     "!variables.usesThePassword || variables.givesTheRole || authorizer.group('').resource('secrets').namespace(variables.place).name('{REDIS_SECRET}').check('get').allowed()"
                 ),
@@ -289,7 +289,7 @@ fn in_a_tenants_place() -> String {
 }
 
 fn refused_beyond(expression: String, what: &str) -> Validation {
-    refusal(
+    denial(
         expression,
         &format!("the operator of Tenants writes {what}"),
         &format!(
@@ -329,7 +329,7 @@ fn bounded() -> Vec<NamedRuleWithOperations> {
 }
 
 fn own_places() -> ValidatingAdmissionPolicy {
-    judged(
+    conditional_policy(
         "own-places",
         bounded(),
         None,
@@ -370,7 +370,7 @@ fn own_pods() -> ValidatingAdmissionPolicy {
         ("hasNothing", has_nothing),
         ("isBounded", is_bounded),
     ];
-    judged(
+    conditional_policy(
         "own-pods",
         vec![requests("", &["v1"], &["pods"], CHANGES)],
         None,
@@ -401,7 +401,7 @@ fn own_namespaces() -> ValidatingAdmissionPolicy {
     let is_closed = format!(
         "request.operation == 'DELETE' || {after} == 'restricted' || (request.operation == 'UPDATE' && {after} == {before})"
     );
-    judged(
+    conditional_policy(
         "own-namespaces",
         vec![requests("", &["v1"], &["namespaces"], CHANGES)],
         None,

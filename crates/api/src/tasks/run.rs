@@ -333,15 +333,15 @@ pub struct Version {
 crate::phases! {
     /// Phase of a run, for people. Programs should read the conditions.
     pub enum RunPhase {
-        Pending: "It waits: for its Agent, for a place, for its image, for the next attempt, or until it is resumed.",
-            deadline "`startTimeout` of the Agent, from the Job's creation; the retry's backoff between attempts",
+        Pending: "It waits: for its Agent, for a node, for its image, for the next attempt, or until it is resumed.",
+            deadline "`startTimeout` of the Agent, from the Job's creation; 10 minutes for the Agent, for earlier Pods and for a DocsRun's Git server; the backoff between attempts; none while suspended or rejected by the API server",
             undo "the Job is deleted" => [Running, Succeeded, Failed];
         Running: "The agent's container runs.",
-            deadline "`timeout` of the run or the Agent, from the container's start",
+            deadline "`timeout` of the run or the Agent, from the container's start; a DocsRun: 15 minutes more for `publish`, and 10 for the verification",
             undo "the Job is deleted" => [Pending, Succeeded, Failed];
         Succeeded: "It ended well, and the evidence for it was read.",
             deadline "", undo "" => [];
-        Failed: "It ended otherwise; `status.result` and the reason say how.",
+        Failed: "It ended otherwise; `status.result` and the reason give the cause.",
             deadline "", undo "" => [];
     }
 }

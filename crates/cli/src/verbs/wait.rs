@@ -336,7 +336,7 @@ fn timed_out(
     if let Some(trouble) = trouble {
         // The state is unknown, which is not the same as "still running".
         return Err(Failure::client(format!(
-            "time is up after {}, and how it stands is not known: {trouble}",
+            "timed out after {}, and the state is not known: {trouble}",
             span(seconds)
         )));
     }
@@ -344,7 +344,7 @@ fn timed_out(
     for run in going.map(|one| one.name.clone()) {
         let why = session.command(&format!("why {}", run.argument()));
         session.remark(&format!(
-            "time is up after {}: {run} goes on\n  to see what it waits for: {why}",
+            "timed out after {}: {run} continues\n  to see what it waits for: {why}",
             span(seconds)
         ))?;
     }
@@ -364,7 +364,7 @@ fn left(session: &mut Session<'_>, awaited: &[Awaited]) -> Result<Exit, Failure>
             RunOrTenant::Tenant(_) => String::new(),
         };
         session.remark(&format!(
-            "no longer waiting: {run} goes on\n  to wait again: {wait}{stop}"
+            "stopped waiting: {run} continues\n  to wait again: {wait}{stop}"
         ))?;
     }
     Ok(Exit::most_severe(awaited.iter().map(Awaited::exit)))

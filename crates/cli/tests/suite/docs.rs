@@ -151,8 +151,8 @@ async fn documentation_is_steered_waited_for_and_run_again() -> Result<()> {
             .expect(
                 3,
                 &[
-                    "DocsRun 'guide' goes on",
-                    "TaskRun 'shop-7' goes on",
+                    "DocsRun 'guide' continues",
+                    "TaskRun 'shop-7' continues",
                     "orc why docsrun/guide",
                 ],
             );

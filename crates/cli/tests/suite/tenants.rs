@@ -132,7 +132,7 @@ async fn a_tenant_is_read_held_and_waited_for() -> Result<()> {
         // The status belongs to the previous spec.
         orc.run(&format!("wait tenant/{name} --timeout 1s"))
             .await?
-            .expect(3, &[&format!("Tenant '{name}' goes on")]);
+            .expect(3, &[&format!("Tenant '{name}' continues")]);
         orc.run(&format!("resume tenant/{name}")).await?.expect(
             0,
             &["is asked to go on", &format!("orc wait tenant/{name}")],

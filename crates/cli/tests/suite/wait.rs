@@ -48,7 +48,7 @@ async fn the_outcome_is_the_exit_code() -> Result<()> {
         let waiting = orc.start("retry shop-7 --wait --timeout 2s")?;
         finish(waiting)
             .await?
-            .expect(3, &["○ Pending", "time is up after 2s", "orc why shop-7"]);
+            .expect(3, &["○ Pending", "timed out after 2s", "orc why shop-7"]);
 
         let cases: [(Value, i32, &[&str]); 2] = [
             (
@@ -86,7 +86,7 @@ async fn who_waits_notices_a_deletion_and_may_leave() -> Result<()> {
         kill(pid, Signal::SIGINT)?;
         finish(waiting)
             .await?
-            .expect(3, &["TaskRun 'shop-7' goes on", "orc cancel shop-7"]);
+            .expect(3, &["TaskRun 'shop-7' continues", "orc cancel shop-7"]);
 
         let waiting = orc.start("wait shop-7")?;
         tokio::time::sleep(Duration::from_secs(2)).await;

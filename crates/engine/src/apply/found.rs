@@ -3,7 +3,7 @@
 use api::{
     Reason,
     decide::{ErrorClass, Manifest, ReconcileError},
-    names,
+    messages, names,
 };
 use mutant::Mutant;
 use serde_json::Value;
@@ -37,23 +37,17 @@ pub(super) fn ours(wanted: &Manifest, found: &Value) -> Result<(), ReconcileErro
             Some((kind, name)) if is_collected => ReconcileError::new(
                 ErrorClass::Transient,
                 Reason::ChildNameTaken,
-                format!(
-                    "{what} belongs to an earlier {kind} '{name}' that was deleted; waiting until it is removed, too"
-                ),
+                messages::left_over(&what, &format!("{kind} '{name}'"), true),
             ),
             Some((kind, name)) => ReconcileError::new(
                 ErrorClass::Invalid,
                 Reason::ChildNameTaken,
-                format!(
-                    "{what} belongs to an earlier {kind} '{name}' that was deleted, and nothing removes it; it was not touched. Delete it"
-                ),
+                messages::left_over(&what, &format!("{kind} '{name}'"), false),
             ),
             None => ReconcileError::new(
                 ErrorClass::Invalid,
                 Reason::ChildNameTaken,
-                format!(
-                    "{what} exists already and belongs to someone else; it was not touched. Delete it, if nobody needs it"
-                ),
+                messages::name_taken(&what),
             ),
         });
     }
@@ -120,8 +114,6 @@ pub(super) fn may_apply(wanted: &Manifest, found: &Value) -> Result<(), Reconcil
     Err(ReconcileError::new(
         ErrorClass::Invalid,
         Reason::ChildNameTaken,
-        format!(
-            "{what} exists already and belongs to someone else; it was not touched. Delete it, if nobody needs it"
-        ),
+        messages::name_taken(&what),
     ))
 }

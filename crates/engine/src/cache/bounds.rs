@@ -14,9 +14,9 @@ pub struct Bounds {
 
 impl Bounds {
     /// Returns the keys to remove after an object with these index keys was stored.
-    pub(super) fn exceeding<T>(&self, state: &State<T>, words: &[String]) -> Vec<Key> {
+    pub(super) fn exceeding<T>(&self, state: &State<T>, index_keys: &[String]) -> Vec<Key> {
         let mut gone = Vec::new();
-        for index_key in words {
+        for index_key in index_keys {
             let entries: Vec<(u64, &Key)> = state
                 .entries_of(index_key)
                 .map(|(key, entry)| (entry.version, key))

@@ -28,8 +28,8 @@ impl Index {
         one.into_iter().chain(several)
     }
 
-    pub(super) fn add(&mut self, words: &[String], key: &Key) {
-        for index_key in words {
+    pub(super) fn add(&mut self, index_keys: &[String], key: &Key) {
+        for index_key in index_keys {
             match self.0.get_mut(index_key.as_str()) {
                 None => {
                     self.0
@@ -44,8 +44,8 @@ impl Index {
         }
     }
 
-    pub(super) fn remove(&mut self, words: &[String], key: &Key) {
-        for index_key in words {
+    pub(super) fn remove(&mut self, index_keys: &[String], key: &Key) {
+        for index_key in index_keys {
             let is_empty = match self.0.get_mut(index_key.as_str()) {
                 Some(Keys::One(known)) => known == key,
                 Some(Keys::Several(keys)) => {
@@ -76,25 +76,25 @@ mod tests {
     #[test]
     fn a_word_has_the_keys_that_were_added_and_not_removed() {
         let mut index = Index::default();
-        let words = || vec!["agent".to_owned()];
+        let index_keys = || vec!["agent".to_owned()];
         let keys = ["b", "a", "c"].map(|name| Key::new("n", name));
         for key in &keys {
-            index.add(&words(), key);
-            index.add(&words(), key);
+            index.add(&index_keys(), key);
+            index.add(&index_keys(), key);
         }
         let names = |index: &Index| -> Vec<String> {
             index.keys("agent").map(|key| key.name.clone()).collect()
         };
         assert_eq!(names(&index), ["a", "b", "c"]);
-        index.remove(&words(), &keys[1]);
+        index.remove(&index_keys(), &keys[1]);
         index.remove(&["other".to_owned()], &keys[0]);
         assert_eq!(names(&index), ["b", "c"]);
-        index.remove(&words(), &keys[0]);
-        index.remove(&words(), &keys[2]);
+        index.remove(&index_keys(), &keys[0]);
+        index.remove(&index_keys(), &keys[2]);
         assert!(names(&index).is_empty());
         assert!(index.0.is_empty());
-        index.add(&words(), &keys[0]);
-        index.remove(&words(), &keys[1]);
+        index.add(&index_keys(), &keys[0]);
+        index.remove(&index_keys(), &keys[1]);
         assert_eq!(names(&index), ["b"], "another's removal takes nothing");
     }
 }

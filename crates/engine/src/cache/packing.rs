@@ -77,7 +77,7 @@ impl<T> Kept<T> {
             Self::Packed(packed) => match (packing?.unpack)(packed) {
                 Ok(object) => Some(Arc::new(object)),
                 Err(error) => {
-                    tracing::error!(%error, "an object in the cache cannot be read");
+                    tracing::error!(%error, "a packed object of the cache cannot be decoded");
                     None
                 }
             },

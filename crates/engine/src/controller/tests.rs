@@ -580,7 +580,7 @@ async fn nothing_is_decided_from_a_cache_that_nobody_feeds() {
     let status = room.server.statuses("play").pop().expect("it is said");
     let message = status["message"].as_str().unwrap();
     assert_eq!(message, "the watch of toys: forbidden");
-    room.health.watch_health().came(0);
+    room.health.watch_health().on_event(0);
     pass(40 * SECOND).await;
     assert!(room.looks("play").len() > before, "and goes on");
     room.end().await;

@@ -34,13 +34,13 @@ use crate::{
     watch_health::CacheNotReady,
 };
 
-/// Duration after which a transient fault is shown on the object.
+/// Duration after which a transient error is shown on the object.
 const REPORT_TRANSIENT_AFTER: Duration = Duration::from_secs(30);
 
 /// Number of repeated conflicts that a lagging watch does not explain.
 const CONFLICTS_BEFORE_REFRESH: u32 = 3;
 
-/// Time after a fault in which ordinary events do not advance the next reconciliation of a
+/// Time after an error in which ordinary events do not advance the next reconciliation of a
 /// long-lived object.
 const IGNORE_EVENTS_FOR: Duration = Duration::from_secs(2);
 
@@ -104,18 +104,18 @@ impl<K: Kind> Worker<K> {
             }
         }
         let reconciling = AssertUnwindSafe(self.reconciler.reconcile(&object)).catch_unwind();
-        let (fault, seen) = match tokio::time::timeout(self.limit, reconciling).await {
+        let (fault, observed) = match tokio::time::timeout(self.limit, reconciling).await {
             Ok(Ok(Ok(outcome))) => return self.finished(key, outcome),
             Ok(Ok(Err(failed))) => failed,
             Ok(Err(panic)) => (ReconcileError::bug(panic_message(&*panic)), None),
             Err(_elapsed) => {
                 let seconds = self.limit.as_secs();
-                let words = format!("the pass did not end within {seconds} s and was cut off");
-                (ReconcileError::bug(words), None)
+                let message = format!("the pass did not end within {seconds} s and was cut off");
+                (ReconcileError::bug(message), None)
             }
         };
-        let seen = seen.as_ref();
-        ("Failed", self.failed(key, &object, &fault, seen).await)
+        let observed = observed.as_ref();
+        ("Failed", self.failed(key, &object, &fault, observed).await)
     }
 
     fn finished(&self, key: &Key, outcome: Outcome) -> (&'static str, Requeue) {
@@ -152,9 +152,9 @@ impl<K: Kind> Worker<K> {
                 ("Failed", Requeue::AwaitChange)
             }
             Err(fault) => {
-                let (memory, delay) =
+                let (retry, delay) =
                     self.record_failure(key, &invalid.uid, invalid.generation, fault.class);
-                self.log(key, &fault, memory.attempt, delay);
+                self.log(key, &fault, retry.attempt, delay);
                 (
                     "Failed",
                     backoff_until::<K>(fault.class, Instant::now() + delay),
@@ -163,13 +163,13 @@ impl<K: Kind> Worker<K> {
         }
     }
 
-    /// Handles a fault: counts it, reports it if its class requires that, and returns the backoff.
+    /// Handles an error: counts it, reports it if its class requires that, and returns the backoff.
     async fn failed(
         &self,
         key: &Key,
         object: &K::Object,
         fault: &ReconcileError,
-        seen: Option<&Observed<K::Status>>,
+        observed: Option<&Observed<K::Status>>,
     ) -> Requeue {
         let meta = object.meta();
         let generation = meta.generation.unwrap_or(0);
@@ -190,22 +190,22 @@ impl<K: Kind> Worker<K> {
         let lasts = Duration::try_from(now.duration_since(retry.since)).unwrap_or_default();
         if should_report(&fault, lasts) {
             let retry = retry_to_store(K::status(object), &fault, &retry, delay, now);
-            self.report(key, object, &fault, seen, retry).await;
+            self.report(key, object, &fault, observed, retry).await;
         }
         backoff_until::<K>(fault.class, until)
     }
 
-    /// Writes a fault to the status of the object. If that fails, the next reconciliation writes it
-    /// again (R14).
+    /// Writes an error to the status of the object. If that fails, the next reconciliation writes
+    /// it again (R14).
     async fn report(
         &self,
         key: &Key,
         object: &K::Object,
         fault: &ReconcileError,
-        seen: Option<&Observed<K::Status>>,
+        observed: Option<&Observed<K::Status>>,
         retry: Option<Retry>,
     ) {
-        let recording = self.reconciler.record_fault(object, fault, seen, retry);
+        let recording = self.reconciler.record_fault(object, fault, observed, retry);
         let recorded = tokio::time::timeout(self.limit / 2, recording).await;
         let why = match recorded {
             Ok(Ok(())) => return,
@@ -220,13 +220,13 @@ impl<K: Kind> Worker<K> {
 
     /// Reads the object from the API server once, because the cache does not catch up.
     async fn refresh(&self, key: &Key, uid: &str) {
-        let place = ResourcePath {
+        let path = ResourcePath {
             resource: K::RESOURCE,
             namespace: key.namespace.as_deref(),
             name: &key.name,
             subresource: None,
         };
-        if let Err(fault) = self.reconciler.applier.refresh(place, uid).await {
+        if let Err(fault) = self.reconciler.applier.refresh(path, uid).await {
             self.reconciler
                 .metrics
                 .error(K::RESOURCE.kind, fault.class.name());
@@ -254,7 +254,8 @@ impl<K: Kind> Worker<K> {
         }
     }
 
-    /// Counts a fault of a key. Returns its retry state and the delay until the next reconciliation.
+    /// Counts an error of a key. Returns its retry state and the delay until the next
+    /// reconciliation.
     fn record_failure(
         &self,
         key: &Key,
@@ -263,8 +264,8 @@ impl<K: Kind> Worker<K> {
         class: ErrorClass,
     ) -> (RetryState, Duration) {
         let (now, instant) = (self.reconciler.clock.now(), Instant::now());
-        let mut memory = self.retries();
-        let known = memory
+        let mut retries = self.retries();
+        let known = retries
             .get(key)
             .filter(|known| known.generation == generation && known.uid == uid);
         if let Some(known) = known
@@ -288,7 +289,7 @@ impl<K: Kind> Worker<K> {
             delay = Duration::ZERO;
         }
         entry.until = instant + delay;
-        memory.insert(key.clone(), entry.clone());
+        retries.insert(key.clone(), entry.clone());
         (entry, delay)
     }
 
@@ -298,8 +299,8 @@ impl<K: Kind> Worker<K> {
         let retry = progress.retry.as_ref()?;
         let generation = object.meta().generation.unwrap_or(0);
         let uid = object.meta().uid.clone().unwrap_or_default();
-        let mut memory = self.retries();
-        if memory.get(key).is_some_and(|known| known.uid == uid)
+        let mut retries = self.retries();
+        if retries.get(key).is_some_and(|known| known.uid == uid)
             || progress.observed_generation != generation
             || object.meta().deletion_timestamp.is_some()
         {
@@ -317,7 +318,7 @@ impl<K: Kind> Worker<K> {
             since: now,
             until: Instant::now(),
         };
-        memory.insert(key.clone(), entry);
+        retries.insert(key.clone(), entry);
         // The process that stored the time may have had another clock.
         let mut longest = backoff::ceiling(*class, retry.attempt);
         if mutant::on(Mutant::ForeignClockBelieved) {
@@ -326,7 +327,7 @@ impl<K: Kind> Worker<K> {
         let next = retry.next_at.as_ref()?.0;
         let at = next.min(now.checked_add(longest).unwrap_or(now));
         let at = (at > now).then(|| self.instant(at))?;
-        if let Some(entry) = memory.get_mut(key) {
+        if let Some(entry) = retries.get_mut(key) {
             entry.until = at;
         }
         Some((*class, at))
@@ -397,7 +398,7 @@ impl<K: Kind> Worker<K> {
                 .iter()
                 .chain(K::Status::INDEPENDENT_CONDITIONS)
         };
-        let mut said = HashMap::<(&str, &str), usize>::new();
+        let mut counts = HashMap::<(&str, &str), usize>::new();
         self.objects.fold_active((), |(), object| {
             let status = K::status(object);
             for one in types() {
@@ -407,7 +408,7 @@ impl<K: Kind> Worker<K> {
                     Some("False") => "False",
                     Some(_) | None => "Unknown",
                 };
-                *said.entry((*one, value)).or_default() += 1;
+                *counts.entry((*one, value)).or_default() += 1;
             }
         });
         for row in table {
@@ -417,7 +418,7 @@ impl<K: Kind> Worker<K> {
         }
         for one in types() {
             for value in ["True", "False", "Unknown"] {
-                let count = said.get(&(*one, value)).copied().unwrap_or(0);
+                let count = counts.get(&(*one, value)).copied().unwrap_or(0);
                 context.metrics.set_condition(kind, one, value, count);
             }
         }
@@ -428,7 +429,7 @@ impl<K: Kind> Worker<K> {
     }
 }
 
-/// Returns whether a fault is shown on its object, `lasts` after its first occurrence.
+/// Returns whether an error is shown on its object, `lasts` after its first occurrence.
 fn should_report(fault: &ReconcileError, lasts: Duration) -> bool {
     match fault.class {
         ErrorClass::Transient | ErrorClass::Conflict => {
@@ -444,8 +445,8 @@ fn should_report(fault: &ReconcileError, lasts: Duration) -> bool {
 fn backoff_until<K: Kind>(class: ErrorClass, until: Instant) -> Requeue {
     // More frequent reconciliations help neither a control plane in trouble nor a bug of ours.
     let is_refusal = matches!(class, ErrorClass::Denied | ErrorClass::Invalid);
-    let is_stay = <K::Status as Status>::LIFECYCLE == api::Lifecycle::LongLived;
-    let is_listening = is_stay && is_refusal && !mutant::on(Mutant::BackoffDeaf);
+    let is_long_lived = <K::Status as Status>::LIFECYCLE == api::Lifecycle::LongLived;
+    let is_listening = is_long_lived && is_refusal && !mutant::on(Mutant::BackoffDeaf);
     if !is_listening {
         return Requeue::Backoff(Backoff::deaf(until));
     }
@@ -464,15 +465,16 @@ pub(super) fn sweep(handle: &Handle, known: impl FnOnce() -> Vec<Key>) {
     queue.retain(|key| known.contains(key) && !forgets);
 }
 
-/// Adds the force-delete annotation to the message of a fault that blocks the deletion of an object.
+/// Adds the force-delete annotation to the message of an error that blocks the deletion of an
+/// object.
 fn with_force_delete_hint<K: Kind>(object: &K::Object, fault: &ReconcileError) -> ReconcileError {
     let is_short = matches!(fault.class, ErrorClass::Transient | ErrorClass::Conflict);
     if object.meta().deletion_timestamp.is_none() || is_short {
         return fault.clone();
     }
-    let words = "to let the object go without waiting, set its annotation";
+    let hint = "to let the object go without waiting, set its annotation";
     let message = format!(
-        "{}; {words} '{}: \"true\"'",
+        "{}; {hint} '{}: \"true\"'",
         fault.message,
         names::FORCE_DELETE
     );
@@ -484,11 +486,11 @@ fn with_force_delete_hint<K: Kind>(object: &K::Object, fault: &ReconcileError) -
 pub(super) fn retry_to_store<S: Status>(
     stored: Option<&S>,
     fault: &ReconcileError,
-    memory: &RetryState,
+    state: &RetryState,
     delay: Duration,
     now: Timestamp,
 ) -> Option<Retry> {
-    let RetryState { class, attempt, .. } = *memory;
+    let RetryState { class, attempt, .. } = *state;
     let longest = backoff::ceiling(class, attempt);
     if longest < backoff::PERSIST_RETRY_FROM || mutant::on(Mutant::BackoffUnstored) {
         return None;
@@ -521,7 +523,7 @@ pub(super) fn retry_to_store<S: Status>(
 /// Returns the message for a panic. It quotes only a literal: formatted text may contain a user's data.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     match panic.downcast_ref::<&'static str>() {
-        Some(words) => format!("a decision or its execution panicked: {words}"),
+        Some(text) => format!("a decision or its execution panicked: {text}"),
         None => "a decision or its execution panicked; the operator's log has the place".to_owned(),
     }
 }

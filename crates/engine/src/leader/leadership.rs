@@ -43,16 +43,16 @@ impl Leadership {
 
     /// Waits until this process may not write any more. Returns at once if it may not write now.
     pub async fn lost(&self) {
-        let mut news = self.0.clone();
+        let mut until_changes = self.0.clone();
         loop {
             // A renewal does not notify, so the time is read again when it is over.
-            let until = *news.borrow_and_update();
+            let until = *until_changes.borrow_and_update();
             let Some(until) = until.filter(|until| Instant::now() < *until) else {
                 return;
             };
             tokio::select! {
                 () = sleep_until(until) => {}
-                changed = news.changed() => {
+                changed = until_changes.changed() => {
                     if changed.is_err() {
                         return;
                     }

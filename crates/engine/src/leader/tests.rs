@@ -323,7 +323,7 @@ fn server(takes: Duration) -> Client {
 #[tokio::test(start_paused = true)]
 async fn a_frozen_leader_does_not_lead_before_its_timers_run() {
     let takes = Duration::from_millis(400);
-    let candidacy = ElectionConfig {
+    let config = ElectionConfig {
         namespace: "n".to_owned(),
         name: "tasks".to_owned(),
         identity: ME.to_owned(),
@@ -331,7 +331,7 @@ async fn a_frozen_leader_does_not_lead_before_its_timers_run() {
     };
     let leader = Leader::new(
         server(takes),
-        candidacy,
+        config,
         Clock::fake(Timestamp::UNIX_EPOCH),
         Metrics::default(),
         Health::default(),

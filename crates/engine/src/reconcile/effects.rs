@@ -65,15 +65,15 @@ impl<K: Kind> Reconciler<K> {
                 subresource,
                 patch,
             } => {
-                let place = ResourcePath {
+                let path = ResourcePath {
                     subresource: *subresource,
                     ..ResourcePath::from(target)
                 };
                 let version = target.version.as_deref();
                 let patch = patch.clone();
-                self.while_leading(self.applier.patch(place, &target.uid, version, patch))
+                self.while_leading(self.applier.patch(path, &target.uid, version, patch))
                     .await?;
-                log::<K>(object, place, EffectOutcome::Patched);
+                log::<K>(object, path, EffectOutcome::Patched);
             }
             Effect::External {
                 effect,
@@ -108,9 +108,9 @@ fn is_refusal(fault: &ReconcileError) -> bool {
 /// Logs an effect with its object and the owner that was reconciled.
 ///
 /// It logs names only, because a body may contain secrets.
-fn log<K: Kind>(owner: &K::Object, place: ResourcePath<'_>, outcome: EffectOutcome) {
+fn log<K: Kind>(owner: &K::Object, path: ResourcePath<'_>, outcome: EffectOutcome) {
     let (kind, object) = (K::RESOURCE.kind, Key::of(owner.meta()));
-    let (target_kind, target_object) = (place.resource.kind, place.key());
+    let (target_kind, target_object) = (path.resource.kind, path.key());
     let effect = outcome.name();
     tracing::info!(
         kind,
@@ -119,7 +119,7 @@ fn log<K: Kind>(owner: &K::Object, place: ResourcePath<'_>, outcome: EffectOutco
         target_kind,
         %target_object,
         "{effect} {target_kind} '{}'",
-        place.name
+        path.name
     );
 }
 

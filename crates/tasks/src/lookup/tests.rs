@@ -38,7 +38,7 @@ fn refused() -> Result<Heads, (Reason, String)> {
     Err((Reason::RepositoryUnreachable, "no answer".to_owned()))
 }
 
-fn place(room: usize) -> (GitLookups, mpsc::Receiver<Wanted>) {
+fn lookups(room: usize) -> (GitLookups, mpsc::Receiver<Wanted>) {
     let (wanted, incoming) = mpsc::channel(room);
     let lookups = GitLookups {
         known: Known::default(),
@@ -50,7 +50,7 @@ fn place(room: usize) -> (GitLookups, mpsc::Receiver<Wanted>) {
 
 #[test]
 fn a_question_is_asked_once_and_its_answer_is_found() {
-    let (lookups, mut incoming) = place(8);
+    let (lookups, mut incoming) = lookups(8);
     let run = run("a", "https://git.example.com/a");
     for _ in 0..3 {
         assert_eq!(lookups.ask(&run, Some(resolve()), at(0)), None);
@@ -65,7 +65,7 @@ fn a_question_is_asked_once_and_its_answer_is_found() {
 
 #[test]
 fn an_answer_belongs_to_its_question() {
-    let (lookups, mut incoming) = place(8);
+    let (lookups, mut incoming) = lookups(8);
     let run = run("a", "https://git.example.com/a");
     lookups.ask(&run, Some(resolve()), at(0));
     let early = incoming.try_recv().unwrap();
@@ -83,7 +83,7 @@ fn an_answer_belongs_to_its_question() {
 
 #[test]
 fn failures_are_asked_again_later_and_later() {
-    let (lookups, mut incoming) = place(8);
+    let (lookups, mut incoming) = lookups(8);
     let run = run("a", "https://git.example.com/a");
     let (mut now, mut waits) = (0, Vec::new());
     for _ in 0..7 {
@@ -108,7 +108,7 @@ fn failures_are_asked_again_later_and_later() {
 
 #[test]
 fn a_success_makes_the_next_failure_a_first_one() {
-    let (lookups, mut incoming) = place(8);
+    let (lookups, mut incoming) = lookups(8);
     let run = run("a", "https://git.example.com/a");
     let mut now = 0;
     let mut ask = |heads: Result<Heads, (Reason, String)>| {
@@ -131,7 +131,7 @@ fn a_success_makes_the_next_failure_a_first_one() {
 
 #[test]
 fn a_full_line_is_asked_again_and_nothing_is_kept_of_who_is_gone() {
-    let (lookups, mut incoming) = place(1);
+    let (lookups, mut incoming) = lookups(1);
     let (one, other) = (
         run("a", "https://git.example.com/a"),
         run("b", "https://git.example.com/b"),
@@ -171,7 +171,7 @@ async fn one_host_leaves_room_for_the_others() {
         uid: url.to_owned(),
         url: url.to_owned(),
         secret: None,
-        question: resolve(),
+        request: resolve(),
     };
     let (mut line, mut tasks) = (LookupQueue::default(), JoinSet::new());
     for number in 0..1000 {

@@ -67,9 +67,11 @@ fn ended<'a>(
     end: &JobEnd,
     pod: Option<&'a PodView>,
 ) -> Attempt<'a> {
-    let terms = run.terms(job);
+    let attempt_spec = run.attempt_spec(job);
     let is_known = pod.is_some_and(|pod| disruption::is_known(run, pod));
-    if let Some(attempt_result) = attempt_result::evaluate(end, pod, is_known, terms.as_ref()) {
+    if let Some(attempt_result) =
+        attempt_result::evaluate(end, pod, is_known, attempt_spec.as_ref())
+    {
         return Attempt::Ended(Box::new(attempt_result));
     }
     if let Some(attempt_result) = disruption::remembered(run, end, pod) {
@@ -88,7 +90,7 @@ fn ended<'a>(
 
 fn unsettled<'a>(run: &Run<'a>, job: &'a JobView, pod: Option<&'a PodView>) -> Attempt<'a> {
     let waiting = |pod: Option<&PodView>| {
-        let user = run.terms(job).map(|terms| terms.user);
+        let user = run.attempt_spec(job).map(|spec| spec.user);
         Attempt::Waiting {
             cause: being_deleted(job)
                 .or_else(|| suspend::by_others(job))

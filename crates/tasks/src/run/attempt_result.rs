@@ -55,7 +55,7 @@ impl AttemptResult {
     }
 }
 
-/// Judges the attempt of a Job that ended like this. Returns `None` as long as its Pod does not
+/// Evaluates the attempt of a Job with this end. Returns `None` as long as its Pod does not
 /// report the result.
 ///
 /// `was_seen_stopping` means that we saw the stop ourselves before the container ended. The
@@ -64,7 +64,7 @@ pub(super) fn evaluate(
     end: &JobEnd,
     pod: Option<&PodView>,
     was_seen_stopping: bool,
-    terms: Option<&AttemptSpec>,
+    attempt_spec: Option<&AttemptSpec>,
 ) -> Option<AttemptResult> {
     if let JobEnd::Failed {
         reason, message, ..
@@ -94,14 +94,14 @@ pub(super) fn evaluate(
         // Job and Pod arrive through different watches. The Pod's own phase is still to come.
         Container::Ended(_) if is_complete && !is_over(pod) => None,
         Container::Ended(exit) => Some(match end {
-            JobEnd::Complete { .. } => match contradicted(pod, exit, terms) {
+            JobEnd::Complete { .. } => match contradicted(pod, exit, attempt_spec) {
                 Some(attempt_result) => attempt_result,
-                None => succeeded(pod, exit, terms),
+                None => succeeded(pod, exit, attempt_spec),
             },
             JobEnd::Failed { .. } if mutant::on(Mutant::ExitCodeIgnored) => {
-                succeeded(pod, exit, terms)
+                succeeded(pod, exit, attempt_spec)
             }
-            JobEnd::Failed { message, .. } => failed(pod, exit, message, terms),
+            JobEnd::Failed { message, .. } => failed(pod, exit, message, attempt_spec),
         }),
         Container::Unknown | Container::Waiting(_) | Container::Running { .. } => {
             let is_refused = pod.phase == PodPhase::Failed && !is_complete;
@@ -110,7 +110,7 @@ pub(super) fn evaluate(
     }
 }
 
-/// Judges a Job that ended, if its Pod no longer exists or never reported a result.
+/// Returns the result for a Job that ended, if its Pod no longer exists or reported no result.
 pub(super) fn result_missing(job: &JobView, end: &JobEnd, pod: Option<&PodView>) -> AttemptResult {
     let what = pod.map_or_else(
         || "its Pod is gone".to_owned(),
@@ -164,7 +164,11 @@ fn is_over(pod: &PodView) -> bool {
 }
 
 /// Returns a failure if something contradicts exit code 0 of the Pod's last container.
-fn contradicted(pod: &PodView, exit: &Exit, terms: Option<&AttemptSpec>) -> Option<AttemptResult> {
+fn contradicted(
+    pod: &PodView,
+    exit: &Exit,
+    attempt_spec: Option<&AttemptSpec>,
+) -> Option<AttemptResult> {
     let name = describe_pod(pod);
     if pod.foreign {
         let message = format!(
@@ -185,7 +189,7 @@ fn contradicted(pod: &PodView, exit: &Exit, terms: Option<&AttemptSpec>) -> Opti
     };
     let (reason, message) = match exit.contradiction() {
         Some(_) if exit.reason == OUT_OF_MEMORY => {
-            let limit = memory_limit(step, terms);
+            let limit = memory_limit(step, attempt_spec);
             let message = format!(
                 "{name}: {container} ended with exit code 0, but a process of it used more memory {limit} and was killed"
             );
@@ -209,8 +213,8 @@ fn contradicted(pod: &PodView, exit: &Exit, terms: Option<&AttemptSpec>) -> Opti
 }
 
 /// Describes how much memory the container of a step was allowed.
-fn memory_limit(step: Step, terms: Option<&AttemptSpec>) -> String {
-    let limit = terms.and_then(|terms| terms.memory.as_deref());
+fn memory_limit(step: Step, attempt_spec: Option<&AttemptSpec>) -> String {
+    let limit = attempt_spec.and_then(|spec| spec.memory.as_deref());
     match (step, limit) {
         (Step::Agent, Some(limit)) => format!("than its limit of {limit}"),
         (Step::Agent, None) => "than there was on its node".to_owned(),
@@ -218,9 +222,9 @@ fn memory_limit(step: Step, terms: Option<&AttemptSpec>) -> String {
     }
 }
 
-fn succeeded(pod: &PodView, exit: &Exit, terms: Option<&AttemptSpec>) -> AttemptResult {
+fn succeeded(pod: &PodView, exit: &Exit, attempt_spec: Option<&AttemptSpec>) -> AttemptResult {
     let evidence = evidence(Some(pod));
-    let Some(terms) = terms else {
+    let Some(attempt_spec) = attempt_spec else {
         return AttemptResult::new(
             Reason::AgentNotFound,
             "the agent ended with exit code 0, but its Agent is gone, so nothing says which results it must have",
@@ -234,7 +238,7 @@ fn succeeded(pod: &PodView, exit: &Exit, terms: Option<&AttemptSpec>) -> Attempt
         Ok(results) => results,
         Err((reason, message)) => return AttemptResult::new(reason, message, evidence),
     };
-    let missing: Vec<&str> = terms
+    let missing: Vec<&str> = attempt_spec
         .required
         .iter()
         .filter(|name| !results.contains_key(*name))
@@ -316,12 +320,13 @@ fn disrupted(pod: &PodView) -> AttemptResult {
     )
 }
 
-/// Judges a Pod that the kubelet rejected or gave up without starting its container.
+/// Returns the result for a Pod that the kubelet rejected or gave up without starting its
+/// container.
 fn refused(pod: &PodView, end: &JobEnd) -> AttemptResult {
     if disruption::is_stopped(pod) {
         return disrupted(pod);
     }
-    let said = match (&pod.failure, end) {
+    let detail = match (&pod.failure, end) {
         (Some(failure), _) => format!(" ({}){}", failure.reason, after_colon(&failure.message)),
         (None, JobEnd::Failed { message, .. }) => after_colon(message),
         (None, JobEnd::Complete { .. }) => String::new(),
@@ -329,7 +334,7 @@ fn refused(pod: &PodView, end: &JobEnd) -> AttemptResult {
     AttemptResult::new(
         Reason::JobFailed,
         format!(
-            "{} failed before its container started{said}",
+            "{} failed before its container started{detail}",
             describe_pod(pod)
         ),
         evidence(Some(pod)),
@@ -340,7 +345,7 @@ fn failed(
     pod: &PodView,
     exit: &Exit,
     job_message: &str,
-    terms: Option<&AttemptSpec>,
+    attempt_spec: Option<&AttemptSpec>,
 ) -> AttemptResult {
     let name = describe_pod(pod);
     let ours = match pod.step {
@@ -354,12 +359,12 @@ fn failed(
     }
     let (reason, message) = match exit.reason.as_str() {
         OUT_OF_MEMORY => {
-            let limit = memory_limit(Step::Agent, terms);
+            let limit = memory_limit(Step::Agent, attempt_spec);
             let message = format!("{name}: the container used more memory {limit} and was killed");
             (Reason::OOMKilled, message)
         }
         "StartError" | "ContainerCannotRun" if is_permission(&exit.message) => {
-            let cause = not_executable(&name, &exit.message, terms.map(|terms| terms.user));
+            let cause = not_executable(&name, &exit.message, attempt_spec.map(|spec| spec.user));
             (cause.reason, cause.message)
         }
         "StartError" | "ContainerCannotRun" => (
@@ -411,10 +416,10 @@ fn step_failed(pod: &str, container: &str, otherwise: Reason, exit: &Exit) -> (R
             | Report::NoChanges { .. },
         )
         | None => {
-            let said =
+            let detail =
                 plain(&exit.message).map_or_else(String::new, |text| format!(": \"{text}\""));
             let message = format!(
-                "{pod}: the container '{container}' ended with exit code {} and without a report{said}",
+                "{pod}: the container '{container}' ended with exit code {} and without a report{detail}",
                 exit.code
             );
             (otherwise, message)

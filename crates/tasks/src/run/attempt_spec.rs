@@ -29,7 +29,7 @@ pub struct AttemptSpec {
 }
 
 impl AttemptSpec {
-    /// Returns the terms of an attempt that starts now.
+    /// Returns the settings of an attempt that starts now.
     #[must_use]
     pub fn of(agent: &AgentSpec, resources: &Resources) -> Self {
         Self {
@@ -49,13 +49,13 @@ impl AttemptSpec {
         }
     }
 
-    /// Parses terms from an annotation. Returns `None` if the annotation has none.
+    /// Parses the settings from an annotation. Returns `None` if the annotation has none.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
-        let Ok(terms) = serde_json::from_str(text) else {
+        let Ok(spec) = serde_json::from_str(text) else {
             return None;
         };
-        Some(terms)
+        Some(spec)
     }
 
     pub(super) fn start_timeout(&self) -> Duration {

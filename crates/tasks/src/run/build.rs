@@ -97,7 +97,7 @@ pub(super) fn job(context: &BuildContext<'_>) -> Result<Manifest, serde_json::Er
         job: name,
         ..
     } = *context;
-    let terms = serde_json::to_string(&AttemptSpec::of(&agent.spec, resources))?;
+    let attempt_spec = serde_json::to_string(&AttemptSpec::of(&agent.spec, resources))?;
     let job = Job {
         metadata: ObjectMeta {
             owner_references: Some(vec![owner(&run_spec)]),
@@ -114,7 +114,7 @@ pub(super) fn job(context: &BuildContext<'_>) -> Result<Manifest, serde_json::Er
             template: core::PodTemplateSpec {
                 metadata: Some(ObjectMeta {
                     labels: Some(labels(&run_spec)),
-                    annotations: Some([(names::ATTEMPT_SPEC.to_owned(), terms)].into()),
+                    annotations: Some([(names::ATTEMPT_SPEC.to_owned(), attempt_spec)].into()),
                     ..ObjectMeta::default()
                 }),
                 spec: Some(pod(context)),

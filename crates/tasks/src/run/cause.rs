@@ -149,7 +149,7 @@ fn from_job_warning(warning: &Warning) -> Option<Cause> {
     }
     let message = without_pod_name(&warning.message);
     let lower = message.to_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    let has = |parts: &[&str]| parts.iter().any(|part| lower.contains(part));
     let reason = if has(&[
         "serviceaccount",
         "service account",

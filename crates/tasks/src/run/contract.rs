@@ -216,11 +216,11 @@ pub const EXIT_CODES: &[Rule] = &[
         then: "The attempt succeeded, if its results are as the Agent promises and the Pod was not asked to stop before the program ended.",
     },
     Rule {
-        when: "1 to 128",
+        when: "1 to 128, 193 to 255",
         then: "The attempt failed: `NonZeroExit`. `status.result.exitCode` has the code; the first lines of a plain-text termination message are repeated in the message.",
     },
     Rule {
-        when: "129 and more",
+        when: "129 to 192",
         then: "As above; `status.result.signal` is the code less 128.",
     },
     Rule {

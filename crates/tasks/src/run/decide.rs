@@ -49,7 +49,7 @@ pub(super) fn advance(run: &Run<'_>) -> RunDecision {
             Stage::RetryBackoff { result } => finish::retry_or_wait(run, result),
         }
     };
-    confirm::first(run, with_facts(proof::first(run, decision)))
+    confirm::first(run, with_conditions(proof::first(run, decision)))
 }
 
 /// Decides after an effect of this reconciliation failed permanently.
@@ -68,13 +68,13 @@ fn faulted(run: &Run<'_>, fault: &ReconcileError) -> RunDecision {
 }
 
 /// Adds the run's own conditions, derived from the object names in its status.
-pub(super) fn with_facts(mut decision: RunDecision) -> RunDecision {
+pub(super) fn with_conditions(mut decision: RunDecision) -> RunDecision {
     let TaskRunStatus {
         config_map_name,
         job_name,
         ..
     } = &decision.status;
-    let fact = |kind: &'static str, what: &str, name: &Option<String>| match name {
+    let update = |kind: &'static str, what: &str, name: &Option<String>| match name {
         Some(name) => ConditionUpdate {
             kind,
             value: Some(true),
@@ -89,8 +89,8 @@ pub(super) fn with_facts(mut decision: RunDecision) -> RunDecision {
         },
     };
     decision.conditions = vec![
-        fact(condition::CONTEXT_READY, "ConfigMap", config_map_name),
-        fact(condition::JOB_CREATED, "Job", job_name),
+        update(condition::CONTEXT_READY, "ConfigMap", config_map_name),
+        update(condition::JOB_CREATED, "Job", job_name),
     ];
     decision
 }

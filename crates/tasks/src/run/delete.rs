@@ -16,22 +16,22 @@ pub(super) fn decide(run: &Run<'_>, since: Timestamp) -> RunDecision {
         return outcome::as_it_is(run);
     }
     let left = left(run);
-    let say = |verdict| Decision::status_only(run.status.clone(), run.phase(), verdict);
+    let status_only = |verdict| Decision::status_only(run.status.clone(), run.phase(), verdict);
     if run.annotation(names::FORCE_DELETE) == Some("true") {
         let message = "let go without waiting, as the annotation asks";
-        return say(Verdict::working(Reason::Deleting, message)).remove_finalizer();
+        return status_only(Verdict::working(Reason::Deleting, message)).remove_finalizer();
     }
     let is_asked = || run.jobs().all(|job| job.deleting.is_some());
     if left.is_empty() || (mutant::on(Mutant::FinalizerEarly) && is_asked()) {
         let message = "nothing is left of the run";
-        return say(Verdict::working(Reason::Deleting, message)).remove_finalizer();
+        return status_only(Verdict::working(Reason::Deleting, message)).remove_finalizer();
     }
     let deadline = time::after(since, STOP_WAIT);
     let mut decision = if run.now < deadline {
         let message = format!("waiting for {} to stop", some_of(&left));
-        say(Verdict::working(Reason::Deleting, message)).requeue_at(deadline)
+        status_only(Verdict::working(Reason::Deleting, message)).requeue_at(deadline)
     } else {
-        say(blocked(&left))
+        status_only(blocked(&left))
     };
     // The reconciliation that receives a permanent failure of a delete does not repeat the delete.
     if run.fault.is_none() {

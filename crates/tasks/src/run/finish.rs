@@ -133,9 +133,9 @@ pub(super) fn finish_run(
 ) -> RunDecision {
     status.finished_at = Some(run.stamp());
     status.deadline_at = None;
-    let hold = outcome::release(run, &status, phase, verdict.reason);
+    let finalizer = outcome::release(run, &status, phase, verdict.reason);
     let mut decision = Decision::status_only(status, phase, verdict);
-    decision.finalizer = hold;
+    decision.finalizer = finalizer;
     decision
 }
 
@@ -162,12 +162,14 @@ pub(super) fn retry_or_wait(run: &Run<'_>, result: &Evidence) -> RunDecision {
     }
     match run.deadline() {
         Some(_) if mutant::on(Mutant::RetryWaitForgotten) => start::start(run),
-        Some(due) if run.now < due && !is_held(run) => wait_for_next(run, status, due),
+        Some(due) if run.now < due && !is_cancelled_or_suspended(run) => {
+            wait_for_next(run, status, due)
+        }
         Some(_) | None => start::start(run),
     }
 }
 
-fn is_held(run: &Run<'_>) -> bool {
+fn is_cancelled_or_suspended(run: &Run<'_>) -> bool {
     run.run_spec.cancel || run.run_spec.suspend
 }
 
@@ -267,12 +269,13 @@ pub(super) fn stop_job(run: &Run<'_>, result: &Evidence) -> RunDecision {
     if is_over && run.orphaned_pods().next().is_none() {
         return finish_attempt(run, stored(result));
     }
-    let say = || Decision::status_only(run.next(), run.phase(), stopping_message(result, name));
+    let status_only =
+        || Decision::status_only(run.next(), run.phase(), stopping_message(result, name));
     let asked = match job.filter(|job| job.end.is_none()) {
         // Even after the deadline: a Job that was not asked to stop has not had its time to do so.
         Some(job) if job.deleting.is_none() => {
             let requeue_at = run.after(STOP_WAIT);
-            return say().with(run.delete(job)).requeue_at(requeue_at);
+            return status_only().with(run.delete(job)).requeue_at(requeue_at);
         }
         Some(job) => job.deleting,
         None => run.orphaned_pods().filter_map(|pod| pod.stop_asked).max(),
@@ -284,7 +287,7 @@ pub(super) fn stop_job(run: &Run<'_>, result: &Evidence) -> RunDecision {
     if run.now >= deadline {
         return stop_timed_out(run, result, &still_there(run, job));
     }
-    say().requeue_at(deadline)
+    status_only().requeue_at(deadline)
 }
 
 /// Fails the run because the stop did not finish in time. A Pod may still run, so no other may

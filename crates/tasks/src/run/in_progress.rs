@@ -5,6 +5,7 @@ use std::time::Duration;
 use api::{
     Reason, Timestamp, Verdict,
     decide::{Decision, Effect, NoExternal, ResourceType},
+    messages,
     tasks::RunPhase,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -121,7 +122,7 @@ pub(super) fn waiting(
             run,
             job,
             Reason::StartTimeout,
-            &start_timeout_words(run, job, cause.as_ref()),
+            &start_timeout_message(run, job, cause.as_ref()),
         );
     }
     status.deadline_at = Some(Time(deadline));
@@ -150,10 +151,7 @@ pub(super) fn waiting(
 /// Returns the verdict from the Job's creation until a problem appears or the container runs. Each step on the way has
 /// the same message. Otherwise each step would be a write.
 pub(super) fn created(job: &str) -> Verdict {
-    Verdict::working(
-        Reason::Progressing,
-        format!("Job '{job}' was created; waiting for its Pod"),
-    )
+    Verdict::working(Reason::Progressing, messages::job_created(job))
 }
 
 /// Returns whether a Pod of the Job ended and no longer exists, while the Job does not report its own end yet. The
@@ -164,14 +162,14 @@ fn is_unread(run: &Run<'_>, job: &JobView) -> bool {
     job.counted && run.newest_pod(job).is_none() && !is_explained
 }
 
-fn start_timeout_words(run: &Run<'_>, job: &JobView, cause: Option<&Cause>) -> String {
+fn start_timeout_message(run: &Run<'_>, job: &JobView, cause: Option<&Cause>) -> String {
     let wait = time::format_duration(run.start_timeout(job));
     let why = match (cause, run.newest_pod(job)) {
         (Some(cause), _) => format!("{}: {}", cause.reason, cause.message),
         (None, Some(pod)) => format!("{} does not say why", describe_pod(pod)),
         (None, None) => format!("Job '{}' has no Pod, and nothing says why", job.name),
     };
-    format!("the container did not start within {wait}: {why}")
+    messages::start_timeout(&wait, &why)
 }
 
 /// Decides about a container that runs.
@@ -180,13 +178,10 @@ fn running(run: &Run<'_>, job: &JobView, pod: &PodView, since: Option<Timestamp>
     let known = status.started_at.as_ref().map(|time| time.0);
     let since = time::whole(since.or(known).unwrap_or(run.now));
     let agent_ended = pod.agent.as_ref().and_then(|exit| exit.finished);
-    let (what, begun, timeout) = match pod.step {
-        Step::Publish => (
-            "the container 'publish'",
-            agent_ended.unwrap_or(since),
-            run.run_spec.after_agent(),
-        ),
-        Step::Clone | Step::Agent => ("the agent", since, run.timeout(job)),
+    let is_publish = pod.step == Step::Publish;
+    let (begun, timeout) = match pod.step {
+        Step::Publish => (agent_ended.unwrap_or(since), run.run_spec.after_agent()),
+        Step::Clone | Step::Agent => (since, run.timeout(job)),
     };
     let deadline = time::after(begun, timeout);
     let last = match pod.step {
@@ -194,11 +189,8 @@ fn running(run: &Run<'_>, job: &JobView, pod: &PodView, since: Option<Timestamp>
         Step::Clone | Step::Agent => time::after(deadline, run.run_spec.after_agent()),
     };
     if run.now >= deadline {
-        let message = format!(
-            "{}: {what} did not end within {}",
-            describe_pod(pod),
-            time::format_duration(timeout)
-        );
+        let timeout = time::format_duration(timeout);
+        let message = messages::not_ended(&describe_pod(pod), is_publish, &timeout);
         return finish::abort_attempt(run, job, Reason::DeadlineExceeded, &message);
     }
     status.started_at = Some(Time(since));
@@ -230,18 +222,15 @@ fn going_on(run: &Run<'_>, job: &JobView, pod: &PodView, deadline: Timestamp) ->
     if let Some(cause) = stuck(run, job, pod) {
         return Verdict::working(cause.reason, cause.message);
     }
-    let describe_pod = describe_pod(pod);
+    let name = describe_pod(pod);
     match pod.step {
         Step::Publish => Verdict::working(
             Reason::Publishing,
-            format!(
-                "{describe_pod} commits and pushes what the agent wrote; it has until {deadline}"
-            ),
+            format!("{name} commits and pushes what the agent wrote; it has until {deadline}"),
         ),
-        Step::Clone | Step::Agent => Verdict::working(
-            Reason::Progressing,
-            format!("{describe_pod} runs; it has until {deadline}"),
-        ),
+        Step::Clone | Step::Agent => {
+            Verdict::working(Reason::Progressing, messages::runs_until(&name, deadline))
+        }
     }
 }
 
@@ -313,7 +302,7 @@ fn settling(run: &Run<'_>, job: &JobView, pod: &PodView, exit: Option<&Exit>) ->
 
 /// Keeps the stored message for a moment.
 fn unchanged(run: &Run<'_>, job: &JobView) -> RunDecision {
-    let verdict = match run.said() {
+    let verdict = match run.stored_message() {
         Some((reason @ (Reason::Progressing | Reason::Cloning | Reason::Publishing), message)) => {
             Verdict::working(reason, message)
         }

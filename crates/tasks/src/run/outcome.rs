@@ -4,7 +4,7 @@
 use api::{
     Phase, Reason, Verdict,
     decide::{Decision, FinalizerAction},
-    names,
+    messages, names,
     tasks::{RunPhase, TaskRunStatus},
 };
 use mutant::Mutant;
@@ -35,7 +35,7 @@ pub(super) fn ended(run: &Run<'_>) -> Option<RunDecision> {
 /// Returns the decision that changes nothing about a run that ended.
 pub(super) fn as_it_is(run: &Run<'_>) -> RunDecision {
     let phase = run.phase();
-    let (reason, message) = run.said().unwrap_or((
+    let (reason, message) = run.stored_message().unwrap_or((
         Reason::InternalError,
         run.status.progress.message.clone().unwrap_or_default(),
     ));
@@ -46,9 +46,9 @@ pub(super) fn as_it_is(run: &Run<'_>) -> RunDecision {
         }
     };
     let status = run.next();
-    let hold = release(run, &status, phase, verdict.reason);
+    let finalizer = release(run, &status, phase, verdict.reason);
     let mut decision = Decision::status_only(status, phase, verdict);
-    decision.finalizer = hold;
+    decision.finalizer = finalizer;
     decision
 }
 
@@ -94,14 +94,14 @@ pub(super) fn restored(run: &Run<'_>) -> Option<RunDecision> {
         "Failed" => RunPhase::Failed,
         _ => return None,
     };
-    let message = format!(
-        "restored: version {} ended as {} ({}) before, as the annotation '{}' says; nothing was started. {}",
+    let message = messages::restored(&format!(
+        "version {} ended as {} ({}) before, as the annotation '{}' says; nothing was started. {}",
         outcome.version,
         outcome.outcome,
         outcome.reason,
         names::OUTCOME,
         run.run_spec.run_again()
-    );
+    ));
     let verdict = match (phase, Reason::from_name(&outcome.reason)) {
         (RunPhase::Succeeded, _) => Verdict::succeeded(message),
         (_, Some(reason)) if reason != Reason::Succeeded => Verdict::failed(reason, message),
@@ -109,8 +109,8 @@ pub(super) fn restored(run: &Run<'_>) -> Option<RunDecision> {
     };
     let mut status = run.status.clone();
     status.context_version = status.context_version.max(Some(outcome.version));
-    let hold = release(run, &status, phase, verdict.reason);
+    let finalizer = release(run, &status, phase, verdict.reason);
     let mut decision = Decision::status_only(status, phase, verdict);
-    decision.finalizer = hold;
+    decision.finalizer = finalizer;
     Some(decision)
 }

@@ -315,12 +315,12 @@ fn usable<'a>(run: &Run<'a>) -> Result<&'a Agent, (Reason, String)> {
     if progress.is_true(condition::READY) {
         return Ok(agent);
     }
-    let said = progress
+    let message = progress
         .condition(condition::READY)
         .map_or("", |ready| ready.message.as_str());
     Err((
         Reason::AgentNotReady,
-        format!("Agent '{name}' is not ready: {said}"),
+        format!("Agent '{name}' is not ready: {message}"),
     ))
 }
 

@@ -35,7 +35,7 @@ pub(super) fn before(run: &Run<'_>) -> RunDecision {
             "suspended before it was started".to_owned()
         }
     };
-    held(run, message)
+    suspended(run, message)
 }
 
 /// Suspends a run during an attempt. Its Job is suspended, which ends its Pod.
@@ -50,7 +50,7 @@ pub(super) fn during(run: &Run<'_>, job: &JobView) -> RunDecision {
     } else {
         format!("suspended: waiting for {} to stop", some_of(&left))
     };
-    let mut decision = held(run, message);
+    let mut decision = suspended(run, message);
     if (!job.suspended || !job.suspended_by_us) && !mutant::on(Mutant::SuspendUnenforced) {
         decision = decision.with(set(run, job, json!({ "suspend": true })));
     }
@@ -119,7 +119,7 @@ pub(super) fn resume(run: &Run<'_>, job: &JobView) -> RunDecision {
         .requeue_at(deadline)
 }
 
-fn held(run: &Run<'_>, message: String) -> RunDecision {
+fn suspended(run: &Run<'_>, message: String) -> RunDecision {
     let mut status = run.next();
     status.started_at = None;
     status.deadline_at = None;

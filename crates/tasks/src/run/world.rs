@@ -257,9 +257,9 @@ impl<'a> Run<'a> {
         (next, self.run_spec.job_name(next, None))
     }
 
-    /// Returns the terms by which the attempt with this Job is judged. Returns `None` if neither the Job nor an Agent
-    /// has them.
-    pub(super) fn terms(&self, job: &JobView) -> Option<AttemptSpec> {
+    /// Returns the settings by which the attempt with this Job is evaluated. Returns `None` if neither the Job nor an
+    /// Agent has them.
+    pub(super) fn attempt_spec(&self, job: &JobView) -> Option<AttemptSpec> {
         let live = || {
             let agent = self.world.agent.as_ref()?;
             Some(AttemptSpec::of(&agent.spec, self.resources(agent)))
@@ -269,13 +269,13 @@ impl<'a> Run<'a> {
 
     /// Returns how long the container of this Job may take to start.
     pub(super) fn start_timeout(&self, job: &JobView) -> Duration {
-        self.terms(job)
-            .map_or(super::START_WAIT, |terms| terms.start_timeout())
+        self.attempt_spec(job)
+            .map_or(super::START_WAIT, |spec| spec.start_timeout())
     }
 
     /// Returns how long the container of this Job may run: the run's timeout, or else the Agent's.
     pub(super) fn timeout(&self, job: &JobView) -> Duration {
-        let agents = || self.terms(job).map(|terms| terms.timeout());
+        let agents = || self.attempt_spec(job).map(|spec| spec.timeout());
         let own = self.run_spec.timeout;
         own.or_else(agents).unwrap_or(super::RUN_TIME)
     }
@@ -314,7 +314,7 @@ impl<'a> Run<'a> {
     }
 
     /// Returns reason and message of the stored status.
-    pub(super) fn said(&self) -> Option<(Reason, String)> {
+    pub(super) fn stored_message(&self) -> Option<(Reason, String)> {
         let condition = self.status.progress.condition(condition::SUCCEEDED)?;
         Some((
             Reason::from_name(&condition.reason)?,

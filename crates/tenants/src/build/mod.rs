@@ -163,8 +163,8 @@ impl<'a> BuildContext<'a> {
 
 /// Returns the labels of the Tenant's Pods. They do not include its UID: a Tenant that adopts a retained
 /// namespace has another UID, and the workloads must keep running.
-fn pod_labels(of: BuildContext<'_>, component: &str) -> BTreeMap<String, String> {
-    let mut labels = names::child_labels("Tenant", of.name, of.uid);
+fn pod_labels(context: BuildContext<'_>, component: &str) -> BTreeMap<String, String> {
+    let mut labels = names::child_labels("Tenant", context.name, context.uid);
     labels.remove(names::UID);
     labels.insert(COMPONENT.to_owned(), component.to_owned());
     labels
@@ -205,17 +205,21 @@ fn container_security() -> Value {
 /// `secret_uid` is the UID of the Redis Secret. The workloads that use the Secret restart when the UID
 /// changes.
 #[must_use]
-pub fn children(of: BuildContext<'_>, secret_uid: Option<&str>) -> Vec<Manifest> {
-    let mut all = quota::all(of);
-    all.extend(namespace::role_binding(of));
-    all.extend(network::all(of));
-    all.extend(redis::all(of, secret_uid));
-    all.extend(server::all(of, secret_uid));
+pub fn children(context: BuildContext<'_>, secret_uid: Option<&str>) -> Vec<Manifest> {
+    let mut all = quota::all(context);
+    all.extend(namespace::role_binding(context));
+    all.extend(network::all(context));
+    all.extend(redis::all(context, secret_uid));
+    all.extend(server::all(context, secret_uid));
     all
 }
 
 /// Returns the Secret of the Redis, if the spec has a Redis. It is created once and never changed.
 #[must_use]
-pub fn secret(of: BuildContext<'_>, password: &str) -> Option<Manifest> {
-    of.spec.redis.as_ref().map(|_| redis::secret(of, password))
+pub fn secret(context: BuildContext<'_>, password: &str) -> Option<Manifest> {
+    context
+        .spec
+        .redis
+        .as_ref()
+        .map(|_| redis::secret(context, password))
 }

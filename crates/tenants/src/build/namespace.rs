@@ -13,8 +13,8 @@ use super::{BuildContext, types};
 
 /// Returns the labels of a Tenant's namespace: its owner, and the `restricted` Pod Security level.
 #[must_use]
-pub fn namespace_labels(of: BuildContext<'_>) -> BTreeMap<String, String> {
-    let mut labels = names::child_labels("Tenant", of.name, of.uid);
+pub fn namespace_labels(context: BuildContext<'_>) -> BTreeMap<String, String> {
+    let mut labels = names::child_labels("Tenant", context.name, context.uid);
     labels.insert(
         "pod-security.kubernetes.io/enforce".to_owned(),
         "restricted".to_owned(),
@@ -30,9 +30,9 @@ pub const NOTES: &[&str] = &[
 
 /// Returns the annotations for people: the customer's name, and the purpose of the namespace.
 #[must_use]
-pub fn description_annotations(of: BuildContext<'_>) -> BTreeMap<String, String> {
-    let said = [&of.spec.display_name, &of.spec.description];
-    let pairs = NOTES.iter().zip(said);
+pub fn description_annotations(context: BuildContext<'_>) -> BTreeMap<String, String> {
+    let texts = [&context.spec.display_name, &context.spec.description];
+    let pairs = NOTES.iter().zip(texts);
     pairs
         .filter_map(|(name, text)| Some(((*name).to_owned(), text.clone()?)))
         .collect()
@@ -40,35 +40,35 @@ pub fn description_annotations(of: BuildContext<'_>) -> BTreeMap<String, String>
 
 /// Returns the manifest of the namespace.
 #[must_use]
-pub fn namespace(of: BuildContext<'_>) -> Manifest {
-    let name = of.namespace();
-    let labels = namespace_labels(of);
+pub fn namespace(context: BuildContext<'_>) -> Manifest {
+    let name = context.namespace();
+    let labels = namespace_labels(context);
     let body = json!({});
     let mut manifest =
-        Manifest::new(types::NAMESPACE, None, &name, of.uid, labels, body).observed_by_name();
+        Manifest::new(types::NAMESPACE, None, &name, context.uid, labels, body).observed_by_name();
     // Identifies the owner even if someone removes the labels.
-    manifest.body["metadata"]["annotations"][names::UID] = json!(of.uid);
-    for (name, text) in description_annotations(of) {
+    manifest.body["metadata"]["annotations"][names::UID] = json!(context.uid);
+    for (name, text) in description_annotations(context) {
         manifest.body["metadata"]["annotations"][name] = json!(text);
     }
     manifest
 }
 
 /// Returns the RoleBinding of the owners, or `None` without owners.
-pub(super) fn role_binding(of: BuildContext<'_>) -> Option<Manifest> {
-    if of.spec.owners.is_empty() {
+pub(super) fn role_binding(context: BuildContext<'_>) -> Option<Manifest> {
+    if context.spec.owners.is_empty() {
         return None;
     }
-    let subjects: Vec<Value> = of.spec.owners.iter().map(subject).collect();
+    let subjects: Vec<Value> = context.spec.owners.iter().map(subject).collect();
     let body = json!({
         "roleRef": {
             "apiGroup": "rbac.authorization.k8s.io",
             "kind": "ClusterRole",
-            "name": of.settings.owner_role,
+            "name": context.settings.owner_role,
         },
         "subjects": subjects,
     });
-    Some(of.manifest(types::ROLE_BINDING, "tenant-owner", "", body))
+    Some(context.manifest(types::ROLE_BINDING, "tenant-owner", "", body))
 }
 
 fn subject(owner: &Owner) -> Value {

@@ -20,22 +20,22 @@ pub(crate) const DENY: &str = "default-deny";
 ///
 /// Each policy lists ingress and egress in full, even if empty. Otherwise someone else could add a missing
 /// field unnoticed.
-pub(super) fn all(of: BuildContext<'_>) -> Vec<Manifest> {
+pub(super) fn all(context: BuildContext<'_>) -> Vec<Manifest> {
     let NetworkPolicy {
         enabled,
         allowed_namespaces,
         ingress_rules,
         egress_rules,
-    } = &of.spec.network_policy;
+    } = &context.spec.network_policy;
     if !enabled {
         return Vec::new();
     }
     let everything = json!({});
     let mut all = vec![
-        policy(of, DENY, &everything, Some(json!([])), Some(json!([]))),
-        policy(of, "allow-dns", &everything, None, Some(dns(of))),
+        policy(context, DENY, &everything, Some(json!([])), Some(json!([]))),
+        policy(context, "allow-dns", &everything, None, Some(dns(context))),
         policy(
-            of,
+            context,
             "allow-inside",
             &everything,
             Some(json!([{ "from": [{ "podSelector": {} }] }])),
@@ -44,7 +44,7 @@ pub(super) fn all(of: BuildContext<'_>) -> Vec<Manifest> {
     ];
     // An empty `allowedNamespaces` allows nobody. An ingress rule with an empty `from` would allow
     // everybody, so we create no policy.
-    if let Some(server) = of
+    if let Some(server) = context
         .spec
         .server
         .as_ref()
@@ -57,23 +57,23 @@ pub(super) fn all(of: BuildContext<'_>) -> Vec<Manifest> {
         let ports = json!([{ "protocol": "TCP", "port": server.port }]);
         let pods = json!({ "matchLabels": { COMPONENT: SERVER } });
         let rule = json!([{ "from": from, "ports": ports }]);
-        all.push(policy(of, "allow-namespaces", &pods, Some(rule), None));
+        all.push(policy(context, "allow-namespaces", &pods, Some(rule), None));
     }
     for (number, IngressRule { from, ports }) in ingress_rules.iter().enumerate() {
-        let rule = json!([{ "from": peers(of, from), "ports": numbers(ports) }]);
+        let rule = json!([{ "from": peers(context, from), "ports": numbers(ports) }]);
         let name = format!("ingress-{number}");
-        all.push(policy(of, &name, &everything, Some(rule), None));
+        all.push(policy(context, &name, &everything, Some(rule), None));
     }
     for (number, EgressRule { to, ports }) in egress_rules.iter().enumerate() {
-        let rule = json!([{ "to": peers(of, to), "ports": numbers(ports) }]);
+        let rule = json!([{ "to": peers(context, to), "ports": numbers(ports) }]);
         let name = format!("egress-{number}");
-        all.push(policy(of, &name, &everything, None, Some(rule)));
+        all.push(policy(context, &name, &everything, None, Some(rule)));
     }
     all
 }
 
 fn policy(
-    of: BuildContext<'_>,
+    context: BuildContext<'_>,
     name: &str,
     pods: &Value,
     ingress: Option<Value>,
@@ -94,12 +94,12 @@ fn policy(
             "egress": egress.unwrap_or_else(|| json!([])),
         },
     });
-    of.manifest(types::NETWORK_POLICY, name, "", body)
+    context.manifest(types::NETWORK_POLICY, name, "", body)
 }
 
-fn dns(of: BuildContext<'_>) -> Value {
+fn dns(context: BuildContext<'_>) -> Value {
     json!([{
-        "to": [namespace_peer(&of.settings.dns_namespace)],
+        "to": [namespace_peer(&context.settings.dns_namespace)],
         "ports": [
             { "protocol": "UDP", "port": 53 },
             { "protocol": "TCP", "port": 53 },
@@ -111,7 +111,7 @@ fn namespace_peer(name: &str) -> Value {
     json!({ "namespaceSelector": { "matchLabels": { NAMESPACE_NAME: name } } })
 }
 
-fn peers(of: BuildContext<'_>, peers: &[Peer]) -> Vec<Value> {
+fn peers(context: BuildContext<'_>, peers: &[Peer]) -> Vec<Value> {
     let one = |peer: &Peer| {
         let Peer {
             namespace,
@@ -121,7 +121,7 @@ fn peers(of: BuildContext<'_>, peers: &[Peer]) -> Vec<Value> {
         match (namespace, network) {
             (Some(namespace), _) => vec![namespace_peer(namespace)],
             (None, Some(network)) => vec![json!({ "ipBlock": { "cidr": network } })],
-            (None, None) if *internet == Some(true) => self::internet(of),
+            (None, None) if *internet == Some(true) => self::internet(context),
             (None, None) => Vec::new(),
         }
     };
@@ -159,8 +159,8 @@ const NOT_PUBLIC_6: &[&str] = &[
 ];
 
 /// Returns the public addresses: all addresses, except private networks and networks of the cluster.
-fn internet(of: BuildContext<'_>) -> Vec<Value> {
-    let own = of.settings.cluster_networks.iter().map(String::as_str);
+fn internet(context: BuildContext<'_>) -> Vec<Value> {
+    let own = context.settings.cluster_networks.iter().map(String::as_str);
     let (own_6, own_4): (Vec<&str>, Vec<&str>) = own.partition(|network| network.contains(':'));
     let block = |all: &str, private: &[&str], own: Vec<&str>| {
         let except: Vec<&str> = private.iter().copied().chain(own).collect();
@@ -224,9 +224,9 @@ pub fn may_leave(spec: &TenantSpec, to: &str) -> bool {
 /// `live` are the existing policies, by name, UID and generation. So a policy that was changed and repaired
 /// counts as changed.
 #[must_use]
-pub fn fingerprint(of: BuildContext<'_>, live: &[(&str, &str, i64)]) -> String {
-    let all: Vec<Value> = all(of).into_iter().map(|policy| policy.body).collect();
+pub fn fingerprint(context: BuildContext<'_>, live: &[(&str, &str, i64)]) -> String {
+    let all: Vec<Value> = all(context).into_iter().map(|policy| policy.body).collect();
     // A new Redis or server must be checked, too.
-    let server = of.spec.server.as_ref().map(|server| server.port);
-    names::hash(&json!([all, live, of.spec.redis.is_some(), server]).to_string())
+    let server = context.spec.server.as_ref().map(|server| server.port);
+    names::hash(&json!([all, live, context.spec.redis.is_some(), server]).to_string())
 }

@@ -79,29 +79,30 @@ pub fn written(plan: &[Connection]) -> String {
 
 /// Returns the namespace of the probe Pod of a side.
 #[must_use]
-pub fn place(of: BuildContext<'_>, side: Side) -> String {
+pub fn place(context: BuildContext<'_>, side: Side) -> String {
     match side {
-        Side::Inside => of.namespace(),
-        Side::Outside => of.settings.probe_namespace.clone(),
+        Side::Inside => context.namespace(),
+        Side::Outside => context.settings.probe_namespace.clone(),
     }
 }
 
 /// Returns the name of the probe Pod of this round.
 #[must_use]
-pub fn name(of: BuildContext<'_>, side: Side, round: &str) -> String {
-    let word = names::hash(&[of.uid, round].join("/"));
+pub fn name(context: BuildContext<'_>, side: Side, round: &str) -> String {
+    let hash = names::hash(&[context.uid, round].join("/"));
     names::child(
-        &["probe-", of.name].concat(),
-        &["-", side.word(), "-", &word].concat(),
+        &["probe-", context.name].concat(),
+        &["-", side.word(), "-", &hash].concat(),
     )
 }
 
 /// Returns the manifest of a probe Pod with this plan.
 #[must_use]
-pub fn pod(of: BuildContext<'_>, side: Side, round: &str, plan: &[Connection]) -> Manifest {
-    let mut labels: BTreeMap<String, String> = names::child_labels("Tenant", of.name, of.uid);
+pub fn pod(context: BuildContext<'_>, side: Side, round: &str, plan: &[Connection]) -> Manifest {
+    let mut labels: BTreeMap<String, String> =
+        names::child_labels("Tenant", context.name, context.uid);
     labels.insert(COMPONENT.to_owned(), PROBE.to_owned());
-    let namespace = place(of, side);
+    let namespace = place(context, side);
     let plan = written(plan);
     let body = json!({
         "spec": {
@@ -111,7 +112,7 @@ pub fn pod(of: BuildContext<'_>, side: Side, round: &str, plan: &[Connection]) -
             "terminationGracePeriodSeconds": 1,
             "automountServiceAccountToken": false,
             "enableServiceLinks": false,
-            "priorityClassName": of.settings.probe_priority_class,
+            "priorityClassName": context.settings.probe_priority_class,
             "securityContext": {
                 "runAsNonRoot": true,
                 "runAsUser": USER,
@@ -120,7 +121,7 @@ pub fn pod(of: BuildContext<'_>, side: Side, round: &str, plan: &[Connection]) -
             },
             "containers": [{
                 "name": PROBE,
-                "image": of.settings.probe_image,
+                "image": context.settings.probe_image,
                 "imagePullPolicy": "IfNotPresent",
                 "command": ["/usr/local/bin/step", "probe"],
                 "env": [
@@ -138,8 +139,8 @@ pub fn pod(of: BuildContext<'_>, side: Side, round: &str, plan: &[Connection]) -
     let mut manifest = Manifest::new(
         ResourceType::POD,
         Some(&namespace),
-        &name(of, side, round),
-        of.uid,
+        &name(context, side, round),
+        context.uid,
         labels,
         body,
     );

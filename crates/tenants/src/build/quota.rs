@@ -44,13 +44,13 @@ pub const MOST_OBJECTS: u32 = 100_000;
 const REQUEST: [(&str, &str); 2] = [("cpu", "50m"), ("memory", "64Mi")];
 const LIMIT: [(&str, &str); 2] = [("cpu", "500m"), ("memory", "256Mi")];
 
-pub(super) fn all(of: BuildContext<'_>) -> Vec<Manifest> {
+pub(super) fn all(context: BuildContext<'_>) -> Vec<Manifest> {
     let TenantResources {
         cpu,
         memory,
         storage,
         pods,
-    } = &of.spec.resources;
+    } = &context.spec.resources;
     let mut all = Vec::new();
     let mut hard = Map::new();
     for (name, amounts) in [("cpu", cpu), ("memory", memory)] {
@@ -62,15 +62,15 @@ pub(super) fn all(of: BuildContext<'_>) -> Vec<Manifest> {
         }
     }
     let pods = pods.as_ref().map(|pods| pods.limit);
-    let most_pods = pods.unwrap_or_else(|| object_limit(of, PODS));
+    let most_pods = pods.unwrap_or_else(|| object_limit(context, PODS));
     hard.insert(PODS.to_owned(), json!(most_pods.to_string()));
     // The probe Pods do not belong to the customer, so they have their own quota.
-    let body = json!({ "spec": { "hard": hard, "scopeSelector": by_class(of, "NotIn") } });
-    all.push(of.manifest(types::QUOTA, "tenant", "", body));
+    let body = json!({ "spec": { "hard": hard, "scopeSelector": by_class(context, "NotIn") } });
+    all.push(context.manifest(types::QUOTA, "tenant", "", body));
     // On some networks, these Services let traffic bypass the policies.
     let mut hard = json!({ "services.nodeports": "0", "services.loadbalancers": "0" });
     for (name, _) in OBJECT_LIMITS.iter().filter(|(name, _)| *name != PODS) {
-        let limit = object_limit(of, name);
+        let limit = object_limit(context, name);
         // A spec that allows many Pods also allows finished Pods.
         let ended = if *name == ALL_PODS {
             most_pods.saturating_mul(2)
@@ -86,41 +86,41 @@ pub(super) fn all(of: BuildContext<'_>) -> Vec<Manifest> {
         hard["requests.storage"] = json!(amount);
     }
     let body = json!({ "spec": { "hard": hard } });
-    all.push(of.manifest(types::QUOTA, "tenant-objects", "", body));
+    all.push(context.manifest(types::QUOTA, "tenant-objects", "", body));
     // Without this quota, a Pod with the PriorityClass of the probe Pods could use any amount of resources.
     let hard = json!({ "pods": "2", "limits.cpu": "200m", "limits.memory": "128Mi" });
-    let body = json!({ "spec": { "hard": hard, "scopeSelector": by_class(of, "In") } });
-    all.push(of.manifest(types::QUOTA, "tenant-probes", "", body));
-    all.extend(limits(of));
+    let body = json!({ "spec": { "hard": hard, "scopeSelector": by_class(context, "In") } });
+    all.push(context.manifest(types::QUOTA, "tenant-probes", "", body));
+    all.extend(limits(context));
     all
 }
 
 /// Returns the configured number of objects of this name.
-fn object_limit(of: BuildContext<'_>, name: &str) -> u32 {
-    let configured = of.settings.object_limits.get(name).copied();
+fn object_limit(context: BuildContext<'_>, name: &str) -> u32 {
+    let configured = context.settings.object_limits.get(name).copied();
     let usual = OBJECT_LIMITS.iter().find(|(known, _)| *known == name);
     configured.unwrap_or_else(|| usual.map_or(0, |(_, limit)| *limit))
 }
 
-fn by_class(of: BuildContext<'_>, operator: &str) -> Value {
+fn by_class(context: BuildContext<'_>, operator: &str) -> Value {
     json!({
         "matchExpressions": [{
             "scopeName": "PriorityClass",
             "operator": operator,
-            "values": [of.settings.probe_priority_class],
+            "values": [context.settings.probe_priority_class],
         }],
     })
 }
 
 /// Returns the LimitRange with the defaults for containers without requests or limits. Only resources with
 /// a quota have a default: the quota would reject the container otherwise.
-fn limits(of: BuildContext<'_>) -> Option<Manifest> {
+fn limits(context: BuildContext<'_>) -> Option<Manifest> {
     let TenantResources {
         cpu,
         memory,
         storage,
         pods: _,
-    } = &of.spec.resources;
+    } = &context.spec.resources;
     let (mut request, mut limit) = (Map::new(), Map::new());
     for (name, bound) in [("cpu", cpu), ("memory", memory)] {
         let RequestAndLimit {
@@ -149,5 +149,5 @@ fn limits(of: BuildContext<'_>) -> Option<Manifest> {
         items.push(json!({ "type": "PersistentVolumeClaim", "max": { "storage": largest } }));
     }
     let body = json!({ "spec": { "limits": items } });
-    (!items.is_empty()).then(|| of.manifest(types::LIMITS, "tenant", "", body))
+    (!items.is_empty()).then(|| context.manifest(types::LIMITS, "tenant", "", body))
 }

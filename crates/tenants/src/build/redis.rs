@@ -36,8 +36,8 @@ pub(super) fn template_annotations(secret_uid: Option<&str>) -> Value {
     }
 }
 
-pub(super) fn secret(of: BuildContext<'_>, password: &str) -> Manifest {
-    let mut manifest = of.manifest(
+pub(super) fn secret(context: BuildContext<'_>, password: &str) -> Manifest {
+    let mut manifest = context.manifest(
         types::SECRET,
         SECRET,
         REDIS,
@@ -52,8 +52,8 @@ pub(super) fn secret(of: BuildContext<'_>, password: &str) -> Manifest {
     manifest
 }
 
-pub(super) fn all(of: BuildContext<'_>, secret_uid: Option<&str>) -> Vec<Manifest> {
-    let Some(redis) = &of.spec.redis else {
+pub(super) fn all(context: BuildContext<'_>, secret_uid: Option<&str>) -> Vec<Manifest> {
+    let Some(redis) = &context.spec.redis else {
         return Vec::new();
     };
     let text = configuration(redis);
@@ -66,13 +66,13 @@ pub(super) fn all(of: BuildContext<'_>, secret_uid: Option<&str>) -> Vec<Manifes
         },
     });
     vec![
-        of.manifest(ResourceType::CONFIG_MAP, REDIS, REDIS, map),
-        of.manifest(types::SERVICE, REDIS, REDIS, service),
-        of.manifest(
+        context.manifest(ResourceType::CONFIG_MAP, REDIS, REDIS, map),
+        context.manifest(types::SERVICE, REDIS, REDIS, service),
+        context.manifest(
             types::STATEFUL_SET,
             REDIS,
             REDIS,
-            stateful_set(of, redis, &text, secret_uid),
+            stateful_set(context, redis, &text, secret_uid),
         ),
     ]
 }
@@ -103,16 +103,16 @@ fn line(text: &mut String, name: &str, value: &str) {
 }
 
 fn stateful_set(
-    of: BuildContext<'_>,
+    context: BuildContext<'_>,
     redis: &Redis,
     text: &str,
     secret_uid: Option<&str>,
 ) -> Value {
-    let labels = pod_labels(of, REDIS);
-    let resources = redis
-        .resources
-        .as_ref()
-        .map_or_else(|| of.settings.default_resources.clone(), |own| json!(own));
+    let labels = pod_labels(context, REDIS);
+    let resources = redis.resources.as_ref().map_or_else(
+        || context.settings.default_resources.clone(),
+        |own| json!(own),
+    );
     let mut annotations = template_annotations(secret_uid);
     annotations["orchestrator.io/config"] = json!(names::hash(text));
     let claim = json!({
@@ -155,7 +155,7 @@ fn stateful_set(
     });
     json!({
         "spec": {
-            "replicas": scaled(of.spec, 1),
+            "replicas": scaled(context.spec, 1),
             "serviceName": REDIS,
             // Otherwise a Pod that never becomes ready is not replaced by a fixed one.
             "podManagementPolicy": "Parallel",

@@ -12,8 +12,8 @@ use super::{
     pod_security, redis, scaled, types,
 };
 
-pub(super) fn all(of: BuildContext<'_>, secret_uid: Option<&str>) -> Vec<Manifest> {
-    let Some(server) = &of.spec.server else {
+pub(super) fn all(context: BuildContext<'_>, secret_uid: Option<&str>) -> Vec<Manifest> {
+    let Some(server) = &context.spec.server else {
         return Vec::new();
     };
     let service = json!({
@@ -26,23 +26,23 @@ pub(super) fn all(of: BuildContext<'_>, secret_uid: Option<&str>) -> Vec<Manifes
         },
     });
     vec![
-        of.manifest(types::SERVICE, SERVER, SERVER, service),
-        of.manifest(
+        context.manifest(types::SERVICE, SERVER, SERVER, service),
+        context.manifest(
             types::DEPLOYMENT,
             SERVER,
             SERVER,
-            deployment(of, server, secret_uid),
+            deployment(context, server, secret_uid),
         ),
     ]
 }
 
-fn deployment(of: BuildContext<'_>, server: &Server, secret_uid: Option<&str>) -> Value {
-    let labels = pod_labels(of, SERVER);
-    let resources = server
-        .resources
-        .as_ref()
-        .map_or_else(|| of.settings.default_resources.clone(), |own| json!(own));
-    let has_redis = of.spec.redis.is_some();
+fn deployment(context: BuildContext<'_>, server: &Server, secret_uid: Option<&str>) -> Value {
+    let labels = pod_labels(context, SERVER);
+    let resources = server.resources.as_ref().map_or_else(
+        || context.settings.default_resources.clone(),
+        |own| json!(own),
+    );
+    let has_redis = context.spec.redis.is_some();
     let annotations = redis::template_annotations(secret_uid.filter(|_| has_redis));
     let mut container = json!({
         "name": SERVER,
@@ -59,7 +59,7 @@ fn deployment(of: BuildContext<'_>, server: &Server, secret_uid: Option<&str>) -
     }
     json!({
         "spec": {
-            "replicas": scaled(of.spec, server.replicas),
+            "replicas": scaled(context.spec, server.replicas),
             "selector": { "matchLabels": { COMPONENT: SERVER } },
             "template": {
                 "metadata": { "labels": labels, "annotations": annotations },

@@ -16,13 +16,13 @@ fn spec(fields: Value) -> TenantSpec {
 
 /// Returns the body of a child, by kind and name.
 fn child(spec: &TenantSpec, settings: &Settings, kind: &str, name: &str) -> Value {
-    let of = BuildContext {
+    let context = BuildContext {
         name: "shop",
         uid: "uid",
         spec,
         settings,
     };
-    let mut all = children(of, None).into_iter();
+    let mut all = children(context, None).into_iter();
     all.find(|one| one.resource.kind == kind && one.name == name)
         .unwrap()
         .body

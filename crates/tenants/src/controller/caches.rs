@@ -66,16 +66,16 @@ fn ours<K: 'static, T: 'static>(
     }
 }
 
-pub(super) fn words(tenant: &Tenant) -> Vec<String> {
+pub(super) fn tenant_index_keys(tenant: &Tenant) -> Vec<String> {
     let name = tenant.name_any();
     vec![
-        tried_for(&tenant.uid().unwrap_or_default()),
+        by_tenant_uid(&tenant.uid().unwrap_or_default()),
         in_namespace(&namespace_of(&name, &tenant.spec)),
     ]
 }
 
 /// Index key of a Tenant by UID, for its probe Pod in the operator's namespace.
-fn tried_for(uid: &str) -> String {
+fn by_tenant_uid(uid: &str) -> String {
     ["uid/", uid].concat()
 }
 
@@ -177,9 +177,9 @@ impl Caches {
                 ours(
                     |one: Pod| Child::new(&one, PodView::from(&one)),
                     |pod| {
-                        let mut words = pod.words();
-                        words.extend((pod.view.component == PROBE).then(|| PROBE.to_owned()));
-                        words
+                        let mut index_keys = pod.words();
+                        index_keys.extend((pod.view.component == PROBE).then(|| PROBE.to_owned()));
+                        index_keys
                     },
                 ),
             ),
@@ -205,7 +205,7 @@ impl Caches {
         }
     }
 
-    pub(super) fn wake(
+    pub(super) fn connect(
         &self,
         probe_namespace: &str,
         tenants: &Cache<Tenant>,
@@ -235,23 +235,23 @@ impl Caches {
                 }
             });
         }
-        wake_owner(quotas, tenants, handle);
-        wake_owner(limits, tenants, handle);
-        wake_owner(bindings, tenants, handle);
-        wake_owner(policies, tenants, handle);
-        wake_owner(config_maps, tenants, handle);
-        wake_owner(services, tenants, handle);
-        wake_owner(deployments, tenants, handle);
-        wake_owner(stateful_sets, tenants, handle);
-        wake_owner(secrets, tenants, handle);
-        wake_owner(pods, tenants, handle);
-        wake_by_probe(pods, probe_namespace, tenants, handle);
-        wake_owner(claims, tenants, handle);
-        wake_owner(endpoints, tenants, handle);
+        enqueue_owner(quotas, tenants, handle);
+        enqueue_owner(limits, tenants, handle);
+        enqueue_owner(bindings, tenants, handle);
+        enqueue_owner(policies, tenants, handle);
+        enqueue_owner(config_maps, tenants, handle);
+        enqueue_owner(services, tenants, handle);
+        enqueue_owner(deployments, tenants, handle);
+        enqueue_owner(stateful_sets, tenants, handle);
+        enqueue_owner(secrets, tenants, handle);
+        enqueue_owner(pods, tenants, handle);
+        enqueue_by_probe(pods, probe_namespace, tenants, handle);
+        enqueue_owner(claims, tenants, handle);
+        enqueue_owner(endpoints, tenants, handle);
         let [of_pods, of_sets, of_claims] = warnings;
-        wake_by_warning(of_pods, pods, tenants, handle);
-        wake_by_warning(of_sets, stateful_sets, tenants, handle);
-        wake_by_warning(of_claims, claims, tenants, handle);
+        enqueue_by_warning(of_pods, pods, tenants, handle);
+        enqueue_by_warning(of_sets, stateful_sets, tenants, handle);
+        enqueue_by_warning(of_claims, claims, tenants, handle);
     }
 
     /// Returns the children of a Tenant in its namespace, by UID. A copy in another namespace is no child,
@@ -329,14 +329,14 @@ pub(super) const TENANT: &str = "Tenant";
 /// Maximum number of policy names in a message.
 const NAMED: usize = 5;
 
-fn enqueue_all(tenants: &Cache<Tenant>, handle: &engine::Handle, word: &str) {
-    for key in tenants.keys_of(word) {
+fn enqueue_all(tenants: &Cache<Tenant>, handle: &engine::Handle, index_key: &str) {
+    for key in tenants.keys_of(index_key) {
         handle.enqueue(&key);
     }
 }
 
 /// Requeues the Tenant of the namespace that contains the object, with or without a label.
-fn wake_owner<V: Send + Sync + 'static>(
+fn enqueue_owner<V: Send + Sync + 'static>(
     cache: &Cache<Child<V>>,
     tenants: &Cache<Tenant>,
     handle: &engine::Handle,
@@ -351,7 +351,7 @@ fn wake_owner<V: Send + Sync + 'static>(
 
 /// Requeues the Tenant of a probe Pod in the operator's namespace. The label of this Pod has the UID of the
 /// Tenant.
-fn wake_by_probe(
+fn enqueue_by_probe(
     pods: &Cache<Child<PodView>>,
     namespace: &str,
     tenants: &Cache<Tenant>,
@@ -362,13 +362,13 @@ fn wake_by_probe(
     pods.on_change(move |change| {
         for pod in change.old.into_iter().chain(change.new) {
             if pod.namespace == namespace {
-                enqueue_all(&tenants, &handle, &tried_for(&pod.owner_uid));
+                enqueue_all(&tenants, &handle, &by_tenant_uid(&pod.owner_uid));
             }
         }
     });
 }
 
-fn wake_by_warning<V: Send + Sync + 'static>(
+fn enqueue_by_warning<V: Send + Sync + 'static>(
     warnings: &Cache<Warning>,
     objects: &Cache<Child<V>>,
     tenants: &Cache<Tenant>,
@@ -386,10 +386,10 @@ fn wake_by_warning<V: Send + Sync + 'static>(
 
 pub(super) fn views<V: Clone + Send + Sync + 'static>(
     cache: &Cache<Child<V>>,
-    word: &str,
+    index_key: &str,
 ) -> Vec<V> {
     cache
-        .by_index(word)
+        .by_index(index_key)
         .iter()
         .map(|one| one.view.clone())
         .collect()

@@ -39,10 +39,15 @@ fn cause(reason: Reason, message: impl Into<String>) -> Cause {
 }
 
 /// Returns the cause if an existing volume is smaller than the requested size.
-pub(super) fn mismatch(view: TenantState<'_>, component: &str) -> Option<Cause> {
-    let wanted = view.of.spec.redis.as_ref().filter(|_| component == REDIS)?;
+pub(super) fn mismatch(state: TenantState<'_>, component: &str) -> Option<Cause> {
+    let wanted = state
+        .context
+        .spec
+        .redis
+        .as_ref()
+        .filter(|_| component == REDIS)?;
     let Amount(wanted) = &wanted.storage.size;
-    let claim = view
+    let claim = state
         .world
         .claims
         .iter()
@@ -60,28 +65,28 @@ pub(super) fn mismatch(view: TenantState<'_>, component: &str) -> Option<Cause> 
 }
 
 /// Returns the cause that is visible now. The newest Pods are checked first.
-pub(super) fn find(view: TenantState<'_>, component: &str) -> Option<Cause> {
-    let mut pods: Vec<&PodView> = view
+pub(super) fn find(state: TenantState<'_>, component: &str) -> Option<Cause> {
+    let mut pods: Vec<&PodView> = state
         .world
         .pods
         .iter()
         .filter(|pod| pod.component == component && !pod.is_deleting && !pod.is_ready)
         .collect();
     pods.sort_by_key(|pod| Reverse(pod.created));
-    if let Some(cause) = mismatch(view, component) {
+    if let Some(cause) = mismatch(state, component) {
         return Some(cause);
     }
     pods.iter()
-        .find_map(|pod| of_pod(view, component, pod))
-        .or_else(|| of_workload(view, component))
+        .find_map(|pod| of_pod(state, component, pod))
+        .or_else(|| of_workload(state, component))
 }
 
-fn of_pod(view: TenantState<'_>, component: &str, pod: &PodView) -> Option<Cause> {
+fn of_pod(state: TenantState<'_>, component: &str, pod: &PodView) -> Option<Cause> {
     container(pod)
-        .or_else(|| unschedulable(view, component, pod))
-        .or_else(|| unanswered(view, component, pod))
+        .or_else(|| unschedulable(state, component, pod))
+        .or_else(|| unanswered(state, component, pod))
         .or_else(|| {
-            let warning = view.world.newest_warning(&[&pod.uid], view.now)?;
+            let warning = state.world.newest_warning(&[&pod.uid], state.now)?;
             let is_late = is_late(&warning.message);
             let reason = match warning.reason.as_str() {
                 _ if is_late && warning.times < LATE => return None,
@@ -104,7 +109,7 @@ fn container(pod: &PodView) -> Option<Cause> {
     let Some((reason, message)) = &pod.waiting else {
         return pod.is_restarted.then(|| crashing(pod));
     };
-    let said = if message.is_empty() {
+    let detail = if message.is_empty() {
         String::new()
     } else {
         format!(": {message}")
@@ -123,15 +128,17 @@ fn container(pod: &PodView) -> Option<Cause> {
             ),
         )),
         "CreateContainerConfigError" if is_late(message) => None,
-        "CreateContainerConfigError" if needs_root(message) => {
-            Some(cause(Reason::ImageNeedsRoot, format!("Pod '{name}'{said}")))
-        }
-        "CreateContainerConfigError" if is_missing(message) => {
-            Some(cause(Reason::SecretNotFound, format!("Pod '{name}'{said}")))
-        }
+        "CreateContainerConfigError" if needs_root(message) => Some(cause(
+            Reason::ImageNeedsRoot,
+            format!("Pod '{name}'{detail}"),
+        )),
+        "CreateContainerConfigError" if is_missing(message) => Some(cause(
+            Reason::SecretNotFound,
+            format!("Pod '{name}'{detail}"),
+        )),
         "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => Some(cause(
             Reason::ContainerNotStartable,
-            format!("Pod '{name}': the container cannot be started{said}"),
+            format!("Pod '{name}': the container cannot be started{detail}"),
         )),
         "CrashLoopBackOff" => Some(crashing(pod)),
         _ => None,
@@ -167,21 +174,21 @@ fn pulled(message: &str) -> String {
 }
 
 /// Reports a Pod without a node. If its volume is missing, the volume is the cause.
-fn unschedulable(view: TenantState<'_>, component: &str, pod: &PodView) -> Option<Cause> {
+fn unschedulable(state: TenantState<'_>, component: &str, pod: &PodView) -> Option<Cause> {
     let message = pod.unschedulable.as_ref()?;
     // Creating a volume and scheduling a Pod take a moment.
-    let is_new = view.now < later(pod.created, STARTING);
-    let unbound = view.world.claims.iter().find(|claim| !claim.is_bound);
+    let is_new = state.now < later(pod.created, STARTING);
+    let unbound = state.world.claims.iter().find(|claim| !claim.is_bound);
     if let Some(claim) = unbound.filter(|_| component == REDIS) {
-        let warning = view.world.newest_warning(&[&claim.uid], view.now);
+        let warning = state.world.newest_warning(&[&claim.uid], state.now);
         if warning.is_none() && is_new {
             return None;
         }
-        let said = warning.map_or_else(String::new, |warning| format!(": {}", warning.message));
+        let detail = warning.map_or_else(String::new, |warning| format!(": {}", warning.message));
         return Some(cause(
             Reason::VolumeNotReady,
             format!(
-                "PersistentVolumeClaim '{}' has no volume yet{said}; check 'redis.storage'",
+                "PersistentVolumeClaim '{}' has no volume yet{detail}; check 'redis.storage'",
                 claim.name
             ),
         ));
@@ -196,23 +203,23 @@ fn unschedulable(view: TenantState<'_>, component: &str, pod: &PodView) -> Optio
 }
 
 /// Returns when the next Pod stops counting as starting. No watch event arrives at that time.
-pub(super) fn requeue_at(view: TenantState<'_>) -> Option<Timestamp> {
-    let pods = view
+pub(super) fn requeue_at(state: TenantState<'_>) -> Option<Timestamp> {
+    let pods = state
         .world
         .pods
         .iter()
         .filter(|pod| !pod.is_ready && !pod.is_deleting);
-    pods.map(|pod| patience(view, pod))
-        .filter(|at| *at > view.now)
+    pods.map(|pod| patience(state, pod))
+        .filter(|at| *at > state.now)
         .min()
 }
 
 /// Returns when a Pod that fails its probe stops counting as starting. A server that needs the Redis starts
 /// when the Redis is reachable.
-fn patience(view: TenantState<'_>, pod: &PodView) -> Timestamp {
+fn patience(state: TenantState<'_>, pod: &PodView) -> Timestamp {
     let own = later(pod.running_since.or(pod.created), STARTING);
     let is_redis = |other: &&PodView| other.component == REDIS && other.is_ready;
-    let redis = view.world.pods.iter().find(is_redis);
+    let redis = state.world.pods.iter().find(is_redis);
     let reached = redis.filter(|_| pod.component == SERVER);
     own.max(reached.map_or(Timestamp::MIN, |redis| later(redis.turned, REACHED)))
 }
@@ -224,19 +231,19 @@ fn later(since: Option<Timestamp>, time: Duration) -> Timestamp {
 }
 
 /// Returns whether a server waits for its Redis. Then the server is not the cause.
-fn waits_for_redis(view: TenantState<'_>, component: &str) -> bool {
+fn waits_for_redis(state: TenantState<'_>, component: &str) -> bool {
     let is_ready = |redis: &WorkloadView| redis.ready >= 1;
     component == SERVER
-        && view.of.spec.redis.is_some()
-        && !view.world.redis.as_ref().is_some_and(is_ready)
+        && state.context.spec.redis.is_some()
+        && !state.world.redis.as_ref().is_some_and(is_ready)
 }
 
-fn unanswered(view: TenantState<'_>, component: &str, pod: &PodView) -> Option<Cause> {
+fn unanswered(state: TenantState<'_>, component: &str, pod: &PodView) -> Option<Cause> {
     pod.running_since?;
-    if view.now < patience(view, pod) || waits_for_redis(view, component) {
+    if state.now < patience(state, pod) || waits_for_redis(state, component) {
         return None;
     }
-    let warning = view.world.newest_warning(&[&pod.uid], view.now)?;
+    let warning = state.world.newest_warning(&[&pod.uid], state.now)?;
     (warning.reason == "Unhealthy").then(|| {
         cause(
             Reason::ProbeFailed,
@@ -249,19 +256,19 @@ fn unanswered(view: TenantState<'_>, component: &str, pod: &PodView) -> Option<C
 }
 
 /// Returns a cause from the workload if no Pod has one: its controller may have failed to create a Pod.
-fn of_workload(view: TenantState<'_>, component: &str) -> Option<Cause> {
+fn of_workload(state: TenantState<'_>, component: &str) -> Option<Cause> {
     let (workload, resource) = if component == REDIS {
-        (view.world.redis.as_ref()?, types::STATEFUL_SET)
+        (state.world.redis.as_ref()?, types::STATEFUL_SET)
     } else {
-        (view.world.server.as_ref()?, types::DEPLOYMENT)
+        (state.world.server.as_ref()?, types::DEPLOYMENT)
     };
-    let child = view
+    let child = state
         .world
         .children
         .iter()
         .find(|(known, child)| *known == resource && child.name == component);
     let warning = child
-        .and_then(|(_, child)| view.world.newest_warning(&[&child.uid], view.now))
+        .and_then(|(_, child)| state.world.newest_warning(&[&child.uid], state.now))
         .filter(|warning| warning.reason == "FailedCreate" && workload.replicas < workload.wanted)
         .map(|Warning { message, .. }| message);
     let message = workload.failure.as_ref().or(warning)?;

@@ -38,10 +38,10 @@ pub(super) struct Desired<'a> {
 
 /// Returns all manifests of the spec. Called once per decision, because it builds and compares many
 /// objects.
-pub(super) fn desired(view: TenantState<'_>) -> Vec<Desired<'_>> {
-    let all = build::children(view.of, view.secret_uid()).into_iter();
+pub(super) fn desired(state: TenantState<'_>) -> Vec<Desired<'_>> {
+    let all = build::children(state.context, state.secret_uid()).into_iter();
     all.map(|manifest| {
-        let child = view.world.child(&manifest);
+        let child = state.world.child(&manifest);
         Desired {
             is_intact: child.is_some_and(|child| is_intact(child, &manifest)),
             child,
@@ -52,7 +52,7 @@ pub(super) fn desired(view: TenantState<'_>) -> Vec<Desired<'_>> {
 }
 
 /// Returns the effects that create, repair and delete children. Restrictions come first.
-pub(super) fn effects(view: TenantState<'_>, wanted: &[Desired<'_>]) -> Vec<Effect<NoExternal>> {
+pub(super) fn effects(state: TenantState<'_>, wanted: &[Desired<'_>]) -> Vec<Effect<NoExternal>> {
     let (work, bounds): (Vec<&Desired<'_>>, Vec<&Desired<'_>>) = wanted
         .iter()
         .partition(|one| WORK.contains(&one.manifest.resource));
@@ -61,19 +61,19 @@ pub(super) fn effects(view: TenantState<'_>, wanted: &[Desired<'_>]) -> Vec<Effe
         .into_iter()
         .partition(|one| one.manifest.resource == types::ROLE_BINDING);
     // Restrictions are independent of other objects, which the API server may reject for a long time.
-    let bounds = bounds.iter().filter_map(|one| wanting(view, one));
+    let bounds = bounds.iter().filter_map(|one| wanting(state, one));
     let mut effects: Vec<_> = bounds.map(|one| apply(one.independent())).collect();
     // Delete obsolete objects that allow access before anything else is created. A rejected creation ends
     // the reconciliation, and owners would keep revoked permissions.
     let (mut opening, other): (Vec<_>, Vec<_>) =
-        to_prune(view, wanted).partition(|(resource, _)| EXACT.contains(resource));
+        to_prune(state, wanted).partition(|(resource, _)| EXACT.contains(resource));
     opening.sort_by_key(|(resource, child)| !closes(*resource, child));
     effects.extend(prune_effects(&opening));
-    for child in retained_policies(view, wanted) {
+    for child in retained_policies(state, wanted) {
         effects.push(Effect::Delete(target(types::NETWORK_POLICY, child)));
     }
     for one in rights {
-        effects.extend(wanting(view, one).map(|manifest| {
+        effects.extend(wanting(state, one).map(|manifest| {
             // Revoking permissions does not wait either.
             let is_less = one.child.is_some_and(|child| takes_away(child, &manifest));
             apply(if is_less {
@@ -83,14 +83,14 @@ pub(super) fn effects(view: TenantState<'_>, wanted: &[Desired<'_>]) -> Vec<Effe
             })
         }));
     }
-    effects.extend(secret(view));
+    effects.extend(secret(state));
     // Create the workloads that use the password after the Secret exists. Otherwise they would be rolled
     // out twice.
-    let is_keyed = view.of.spec.redis.is_none() || view.secret_uid().is_some();
+    let is_keyed = state.context.spec.redis.is_none() || state.secret_uid().is_some();
     let needs_key = [types::DEPLOYMENT, types::STATEFUL_SET];
     let is_time = |one: &&&Desired<'_>| is_keyed || !needs_key.contains(&one.manifest.resource);
     let work = work.iter().filter(is_time);
-    effects.extend(work.filter_map(|one| apply_effect(view, one)));
+    effects.extend(work.filter_map(|one| apply_effect(state, one)));
     effects.extend(prune_effects(&other));
     effects
 }
@@ -120,8 +120,8 @@ fn takes_away(child: &ChildView, wanted: &Manifest) -> bool {
 }
 
 /// Returns the effect that applies the manifest, if the object is missing or changed.
-fn apply_effect(view: TenantState<'_>, wanted: &Desired<'_>) -> Option<Effect<NoExternal>> {
-    wanting(view, wanted).map(apply)
+fn apply_effect(state: TenantState<'_>, wanted: &Desired<'_>) -> Option<Effect<NoExternal>> {
+    wanting(state, wanted).map(apply)
 }
 
 fn apply(manifest: Manifest) -> Effect<NoExternal> {
@@ -129,11 +129,11 @@ fn apply(manifest: Manifest) -> Effect<NoExternal> {
 }
 
 /// Returns the manifest if the object is missing or changed.
-fn wanting(view: TenantState<'_>, wanted: &Desired<'_>) -> Option<Manifest> {
+fn wanting(state: TenantState<'_>, wanted: &Desired<'_>) -> Option<Manifest> {
     let manifest = match wanted.child {
         Some(child) if child.is_deleting || wanted.is_intact => return None,
         Some(child) => wanted.manifest.clone().expected_uid(&child.uid),
-        None => wanted.manifest.clone().adopt_from(view.of.name),
+        None => wanted.manifest.clone().adopt_from(state.context.name),
     };
     Some(manifest)
 }
@@ -145,23 +145,23 @@ fn is_wanted(wanted: &[Desired<'_>], resource: ResourceType, child: &ChildView) 
 
 /// Returns the obsolete policies that were retained from an earlier Tenant of this name.
 pub(super) fn retained_policies<'a>(
-    view: TenantState<'a>,
+    state: TenantState<'a>,
     wanted: &'a [Desired<'_>],
 ) -> impl Iterator<Item = &'a ChildView> {
-    let left = view.world.retained_policies.iter();
+    let left = state.world.retained_policies.iter();
     left.filter(|child| !is_wanted(wanted, types::NETWORK_POLICY, child))
 }
 
 /// Returns the obsolete children of the Tenant.
 pub(super) fn to_prune<'a>(
-    view: TenantState<'a>,
+    state: TenantState<'a>,
     wanted: &'a [Desired<'_>],
 ) -> impl Iterator<Item = (ResourceType, &'a ChildView)> {
     let is_ours = |resource: ResourceType, child: &ChildView| {
         let is_known = [build::REDIS, build::SERVER].contains(&child.name.as_str());
         is_known || !WORK.contains(&resource)
     };
-    let all = view.world.children.iter();
+    let all = state.world.children.iter();
     all.filter(move |(resource, child)| {
         let is_kept = mutant::on(Mutant::RuleUnpruned) && *resource == types::NETWORK_POLICY;
         is_ours(*resource, child) && !is_wanted(wanted, *resource, child) && !is_kept
@@ -170,26 +170,26 @@ pub(super) fn to_prune<'a>(
 }
 
 /// Creates the Redis Secret once and never changes it. To get another password, a user deletes the Secret.
-fn secret(view: TenantState<'_>) -> Option<Effect<NoExternal>> {
-    let world = view.world;
+fn secret(state: TenantState<'_>) -> Option<Effect<NoExternal>> {
+    let world = state.world;
     let target = |uid: &str| Target {
         resource: types::SECRET,
-        namespace: Some(view.of.namespace()),
+        namespace: Some(state.context.namespace()),
         name: build::SECRET.to_owned(),
         uid: uid.to_owned(),
         version: None,
         requires_intent: None,
     };
-    if view.of.spec.redis.is_none() {
-        return view.secret_uid().map(|uid| Effect::Delete(target(uid)));
+    if state.context.spec.redis.is_none() {
+        return state.secret_uid().map(|uid| Effect::Delete(target(uid)));
     }
     match &world.secret {
-        Some(secret) if is_left(view, secret) => {
-            let labels = names::child_labels("Tenant", view.of.name, view.of.uid);
+        Some(secret) if is_left(state, secret) => {
+            let labels = names::child_labels("Tenant", state.context.name, state.context.uid);
             let patch = json!({
                 "metadata": {
                     "labels": labels,
-                    "annotations": { names::RETAINED_FROM: null, names::UID: view.of.uid },
+                    "annotations": { names::RETAINED_FROM: null, names::UID: state.context.uid },
                 },
             });
             Some(Effect::Patch {
@@ -198,37 +198,37 @@ fn secret(view: TenantState<'_>) -> Option<Effect<NoExternal>> {
                 patch,
             })
         }
-        Some(secret) if view.secret_uid().is_some() && mutant::on(Mutant::SecretRenewed) => {
+        Some(secret) if state.secret_uid().is_some() && mutant::on(Mutant::SecretRenewed) => {
             Some(Effect::Delete(target(&secret.uid)))
         }
-        Some(secret) if view.secret_uid().is_some() => {
+        Some(secret) if state.secret_uid().is_some() => {
             let is_labelled = secret.has_label;
-            let labels = names::child_labels("Tenant", view.of.name, view.of.uid);
+            let labels = names::child_labels("Tenant", state.context.name, state.context.uid);
             (!is_labelled).then(|| Effect::Patch {
                 target: target(&secret.uid),
                 subresource: None,
                 patch: json!({ "metadata": { "labels": labels } }),
             })
         }
-        // The API server rejects the creation if an unmanaged Secret has the name, and the fault is
+        // The API server rejects the creation if an unmanaged Secret has the name, and the error is
         // reported.
         Some(_) | None => {
-            let secret = build::secret(view.of, &world.fresh_password)?;
+            let secret = build::secret(state.context, &world.fresh_password)?;
             Some(Effect::Ensure(Box::new(secret)))
         }
     }
 }
 
 /// Returns whether an earlier Tenant of the same name retained or created the Secret.
-fn is_left(view: TenantState<'_>, secret: &SecretView) -> bool {
-    let name = names::label_value(view.of.name);
-    secret.retained_from.as_deref() == Some(view.of.name)
-        || view.secret_uid().is_none() && secret.owner_name.as_ref() == Some(&name)
+fn is_left(state: TenantState<'_>, secret: &SecretView) -> bool {
+    let name = names::label_value(state.context.name);
+    secret.retained_from.as_deref() == Some(state.context.name)
+        || state.secret_uid().is_none() && secret.owner_name.as_ref() == Some(&name)
 }
 
 /// Returns a message about a missing or blocking object. Such an object may need no effect: one that is
 /// being deleted blocks, but can only be waited for.
-pub(super) fn missing(view: TenantState<'_>, wanted: &[Desired<'_>]) -> Option<String> {
+pub(super) fn missing(state: TenantState<'_>, wanted: &[Desired<'_>]) -> Option<String> {
     let going =
         "is being deleted, and another is made when it is gone; is there a finalizer on it?";
     for one in wanted {
@@ -240,8 +240,8 @@ pub(super) fn missing(view: TenantState<'_>, wanted: &[Desired<'_>]) -> Option<S
             Some(_) | None => return Some(format!("{kind} '{name}' is being set")),
         }
     }
-    let secret = view.world.secret.as_ref();
-    match (&view.of.spec.redis, view.secret_uid()) {
+    let secret = state.world.secret.as_ref();
+    match (&state.context.spec.redis, state.secret_uid()) {
         (Some(_), Some(_)) if secret.is_some_and(|secret| secret.is_deleting) => {
             return Some(format!("Secret '{}' {going}", build::SECRET));
         }
@@ -249,7 +249,7 @@ pub(super) fn missing(view: TenantState<'_>, wanted: &[Desired<'_>]) -> Option<S
         (None, Some(_)) => return Some(format!("Secret '{}' is being deleted", build::SECRET)),
         (Some(_), Some(_)) | (None, None) => {}
     }
-    let (resource, child) = to_prune(view, wanted).next()?;
+    let (resource, child) = to_prune(state, wanted).next()?;
     let Target { resource, name, .. } = target(resource, child);
     Some(format!(
         "{} '{name}' is no longer wanted, and still there; is there a finalizer on it?",
@@ -286,8 +286,8 @@ pub(super) fn target(resource: ResourceType, child: &ChildView) -> Target {
 }
 
 /// Returns the usage of the quotas.
-pub(super) fn usage(view: TenantState<'_>) -> Option<Usage> {
-    let quotas = &view.world.quotas;
+pub(super) fn usage(state: TenantState<'_>) -> Option<Usage> {
+    let quotas = &state.world.quotas;
     let used = |name: &str| {
         quotas
             .iter()
@@ -313,14 +313,14 @@ pub(super) fn usage(view: TenantState<'_>) -> Option<Usage> {
 }
 
 /// Returns the condition of the quotas: whether they exist as requested, and the cluster enforces them.
-pub(super) fn quota_fact(view: TenantState<'_>, wanted: &[Desired<'_>]) -> ConditionUpdate {
+pub(super) fn quota_condition(state: TenantState<'_>, wanted: &[Desired<'_>]) -> ConditionUpdate {
     let is_bound =
         |one: &&Desired<'_>| [types::QUOTA, types::LIMITS].contains(&one.manifest.resource);
     let mut bounds = wanted.iter().filter(is_bound);
     let missing = bounds.clone().find(|one| !one.is_intact);
     // A quota limits nothing until the cluster has counted its usage.
     let uncounted = bounds.find(|Desired { manifest, .. }| {
-        let counted = view
+        let counted = state
             .world
             .quotas
             .iter()

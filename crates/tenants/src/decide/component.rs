@@ -18,16 +18,16 @@ use crate::{
     view::{PodView, WorkloadView},
 };
 
-pub(super) fn redis(view: TenantState<'_>, wanted: &[Desired<'_>]) -> Option<Component> {
-    view.of.spec.redis.as_ref()?;
-    let workload = applied(wanted, types::STATEFUL_SET, view.world.redis.as_ref());
-    Some(judge(view, REDIS, &workload, 1))
+pub(super) fn redis(state: TenantState<'_>, wanted: &[Desired<'_>]) -> Option<Component> {
+    state.context.spec.redis.as_ref()?;
+    let workload = applied(wanted, types::STATEFUL_SET, state.world.redis.as_ref());
+    Some(evaluate(state, REDIS, &workload, 1))
 }
 
-pub(super) fn server(view: TenantState<'_>, wanted: &[Desired<'_>]) -> Option<Component> {
-    let replicas = i32::try_from(view.of.spec.server.as_ref()?.replicas).unwrap_or(i32::MAX);
-    let workload = applied(wanted, types::DEPLOYMENT, view.world.server.as_ref());
-    Some(judge(view, SERVER, &workload, replicas))
+pub(super) fn server(state: TenantState<'_>, wanted: &[Desired<'_>]) -> Option<Component> {
+    let replicas = i32::try_from(state.context.spec.server.as_ref()?.replicas).unwrap_or(i32::MAX);
+    let workload = applied(wanted, types::DEPLOYMENT, state.world.server.as_ref());
+    Some(evaluate(state, SERVER, &workload, replicas))
 }
 
 /// A workload, and whether it matches its manifest.
@@ -51,8 +51,13 @@ fn applied<'a>(
 /// The phase is `Running` only with evidence. The workload's controller has observed the spec. All desired
 /// replicas exist with the current template and are ready. No other replica remains, and the Service has a
 /// ready endpoint.
-fn judge(view: TenantState<'_>, name: &str, workload: &Workload<'_>, replicas: i32) -> Component {
-    let is_suspended = view.of.spec.suspend;
+fn evaluate(
+    state: TenantState<'_>,
+    name: &str,
+    workload: &Workload<'_>,
+    replicas: i32,
+) -> Component {
+    let is_suspended = state.context.spec.suspend;
     let wanted = if is_suspended { 0 } else { replicas };
     let Workload {
         is_applied,
@@ -73,7 +78,7 @@ fn judge(view: TenantState<'_>, name: &str, workload: &Workload<'_>, replicas: i
     } = *workload;
     // Ready replicas of an earlier spec do not count.
     let is_seen = is_applied && observed >= generation && asked == wanted;
-    let pods = view.world.pods.iter();
+    let pods = state.world.pods.iter();
     // An evicted Pod stays as a record, and does not keep the component from being stopped.
     let is_over = |pod: &PodView| ["Succeeded", "Failed"].contains(&pod.phase.as_str());
     let left = pods
@@ -93,7 +98,7 @@ fn judge(view: TenantState<'_>, name: &str, workload: &Workload<'_>, replicas: i
         && [replicas, updated, ready]
             .iter()
             .all(|count| *count == wanted);
-    let leads = view
+    let leads = state
         .world
         .endpoints
         .iter()
@@ -102,11 +107,11 @@ fn judge(view: TenantState<'_>, name: &str, workload: &Workload<'_>, replicas: i
         let message = format!("{wanted} of {wanted} ready");
         return component(ComponentPhase::Running, message, wanted, wanted);
     }
-    if is_seen && is_there && leads && cause::mismatch(view, name).is_none() {
+    if is_seen && is_there && leads && cause::mismatch(state, name).is_none() {
         let message = format!("{ready} of {wanted} ready");
         return component(ComponentPhase::Running, message, ready, wanted);
     }
-    if let Some(Cause { reason: _, message }) = blocker(view, name) {
+    if let Some(Cause { reason: _, message }) = blocker(state, name) {
         return component(ComponentPhase::Degraded, message, ready, wanted);
     }
     let message = if !is_seen {
@@ -120,8 +125,8 @@ fn judge(view: TenantState<'_>, name: &str, workload: &Workload<'_>, replicas: i
 }
 
 /// Returns the cause that keeps a component from being ready.
-pub(super) fn blocker(view: TenantState<'_>, name: &str) -> Option<Cause> {
-    cause::find(view, name)
+pub(super) fn blocker(state: TenantState<'_>, name: &str) -> Option<Cause> {
+    cause::find(state, name)
 }
 
 fn component(phase: ComponentPhase, message: String, ready: i32, wanted: i32) -> Component {
@@ -134,12 +139,12 @@ fn component(phase: ComponentPhase, message: String, ready: i32, wanted: i32) ->
 }
 
 /// Returns the conditions of the components that the spec requests. The others have no condition.
-pub(super) fn facts(view: TenantState<'_>, status: &TenantStatus) -> Vec<ConditionUpdate> {
+pub(super) fn conditions(state: TenantState<'_>, status: &TenantStatus) -> Vec<ConditionUpdate> {
     let parts = [
         (condition::REDIS_READY, REDIS, &status.redis_status),
         (condition::SERVER_READY, SERVER, &status.server_status),
     ];
-    let fact = |(kind, name, part): (&'static str, &str, &Option<Component>)| {
+    let update = |(kind, name, part): (&'static str, &str, &Option<Component>)| {
         let part = part.as_ref()?;
         // Each phase has its own value or reason, so that a change of phase is recorded immediately.
         let (value, reason) = match part.phase {
@@ -147,7 +152,7 @@ pub(super) fn facts(view: TenantState<'_>, status: &TenantStatus) -> Vec<Conditi
             ComponentPhase::Provisioning => (false, Reason::Progressing),
             ComponentPhase::Suspended => (false, Reason::Suspended),
             ComponentPhase::Degraded => {
-                let cause = blocker(view, name);
+                let cause = blocker(state, name);
                 (false, cause.map_or(Reason::NotReady, |cause| cause.reason))
             }
         };
@@ -158,5 +163,5 @@ pub(super) fn facts(view: TenantState<'_>, status: &TenantStatus) -> Vec<Conditi
             message: part.message.clone(),
         })
     };
-    parts.into_iter().filter_map(fact).collect()
+    parts.into_iter().filter_map(update).collect()
 }

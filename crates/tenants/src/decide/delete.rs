@@ -34,104 +34,104 @@ const CHILDREN: &[ResourceType] = &[
     types::STATEFUL_SET,
 ];
 
-pub(super) fn decide(view: TenantState<'_>) -> TenantDecision {
-    let mut status = view.status();
+pub(super) fn decide(state: TenantState<'_>) -> TenantDecision {
+    let mut status = state.status();
     let message = "nothing is said of what is being taken away";
     let conditions = super::clear_observations(&mut status, Reason::Deleting, message);
-    let mut decision = gone(view, status);
+    let mut decision = gone(state, status);
     decision.conditions = conditions;
     decision
 }
 
-fn gone(view: TenantState<'_>, mut status: TenantStatus) -> TenantDecision {
-    let is_forced = super::is_forced(view.tenant);
-    let own = view
+fn gone(state: TenantState<'_>, mut status: TenantStatus) -> TenantDecision {
+    let is_forced = super::is_forced(state.tenant);
+    let own = state
         .world
         .namespace
         .as_ref()
-        .filter(|namespace| namespace::is_own(view, namespace));
+        .filter(|namespace| namespace::is_own(state, namespace));
     let deadline = status
         .deadline_at
         .clone()
         .filter(|_| status.phase == Some(TenantPhase::Terminating))
-        .unwrap_or_else(|| begun(view));
+        .unwrap_or_else(|| begun(state));
     status.deadline_at = Some(deadline.clone());
     // The probe Pods outside are in the operator's namespace. We do not wait for those in the Tenant's
     // namespace, because an owner could create new ones indefinitely.
-    let (outside, inside) = isolation::leftovers(view);
+    let (outside, inside) = isolation::leftovers(state);
     if !outside.is_empty() && !is_forced {
         let message = "the Pods that tried its connections are taken away";
         let verdict = Verdict::working(Reason::Deleting, message);
         let mut decision = Decision::status_only(status, TenantPhase::Terminating, verdict);
         decision.effects = outside;
-        return decision.requeue_at(view.now);
+        return decision.requeue_at(state.now);
     }
     // The namespace does not exist or belongs to another owner, so there is nothing to delete.
     let Some(namespace) = own.filter(|_| !is_forced) else {
         let verdict = Verdict::working(Reason::Deleting, "nothing is left to be taken away");
         let mut decision =
             Decision::status_only(status, TenantPhase::Terminating, verdict).remove_finalizer();
-        if !view.confirmed && !is_forced {
-            decision.confirm = absent(view);
+        if !state.confirmed && !is_forced {
+            decision.confirm = absent(state);
         }
         return decision;
     };
-    match view.of.spec.deletion.policy {
+    match state.context.spec.deletion.policy {
         // The CRD's deletion deletes all Tenants at once, although nobody requested to delete any of them.
         // Their objects stay as they are, until Tenants of the same names exist again.
-        _ if view.world.is_definition_going && namespace.deleting.is_none() => {
-            retain(view, status, namespace, &[], inside)
+        _ if state.world.is_definition_going && namespace.deleting.is_none() => {
+            retain(state, status, namespace, &[], inside)
         }
         DeletionPolicy::Retain if mutant::on(Mutant::RetainedIsDeleted) => {
-            remove(view, status, namespace, &deadline)
+            remove(state, status, namespace, &deadline)
         }
-        DeletionPolicy::Delete => remove(view, status, namespace, &deadline),
-        DeletionPolicy::Retain => retain(view, status, namespace, NOT_RETAINED, inside),
+        DeletionPolicy::Delete => remove(state, status, namespace, &deadline),
+        DeletionPolicy::Retain => retain(state, status, namespace, NOT_RETAINED, inside),
     }
 }
 
 /// Returns the reads that verify the absence of the Tenant's objects, which the caches do not have. Without
 /// these reads, the Tenant could be released too early, and nobody would delete the objects afterwards.
-fn absent(view: TenantState<'_>) -> Vec<LiveRead> {
+fn absent(state: TenantState<'_>) -> Vec<LiveRead> {
     let namespace = LiveRead::Object {
         resource: types::NAMESPACE,
         namespace: None,
-        name: view.of.namespace(),
+        name: state.context.namespace(),
     };
-    let outside = &view.world.settings.probe_namespace;
-    let mut reads = vec![namespace, children_in(view, ResourceType::POD, outside)];
+    let outside = &state.world.settings.probe_namespace;
+    let mut reads = vec![namespace, children_in(state, ResourceType::POD, outside)];
     // If the namespace exists after all, the same reconciliation needs its children.
-    reads.extend(all_children(view));
+    reads.extend(all_children(state));
     reads
 }
 
-fn all_children(view: TenantState<'_>) -> impl Iterator<Item = LiveRead> {
-    let namespace = view.of.namespace();
+fn all_children(state: TenantState<'_>) -> impl Iterator<Item = LiveRead> {
+    let namespace = state.context.namespace();
     CHILDREN
         .iter()
-        .map(move |one| children_in(view, *one, &namespace))
+        .map(move |one| children_in(state, *one, &namespace))
 }
 
-fn children_in(view: TenantState<'_>, resource: ResourceType, namespace: &str) -> LiveRead {
+fn children_in(state: TenantState<'_>, resource: ResourceType, namespace: &str) -> LiveRead {
     LiveRead::Children {
         resource,
         namespace: namespace.to_owned(),
         owner_kind: "Tenant",
-        owner_uid: view.of.uid.to_owned(),
+        owner_uid: state.context.uid.to_owned(),
     }
 }
 
 /// Returns the deadline, counted from the deletion and not from the first reconciliation after it.
-fn begun(view: TenantState<'_>) -> Time {
-    let since = view.tenant.metadata.deletion_timestamp.as_ref();
-    let since = since.map_or(view.now, |time| time.0);
-    let length = std::time::Duration::from(view.of.spec.deletion.deadline);
+fn begun(state: TenantState<'_>) -> Time {
+    let since = state.tenant.metadata.deletion_timestamp.as_ref();
+    let since = since.map_or(state.now, |time| time.0);
+    let length = std::time::Duration::from(state.context.spec.deletion.deadline);
     Time(since.saturating_add(length).unwrap_or(Timestamp::MAX))
 }
 
 /// Announces the deletion of the namespace, then deletes the namespace, then waits for it.
 fn remove(
-    view: TenantState<'_>,
+    state: TenantState<'_>,
     mut status: TenantStatus,
     namespace: &NamespaceView,
     deadline: &Time,
@@ -144,7 +144,7 @@ fn remove(
         let message = format!("namespace '{name}' will be deleted with everything in it");
         let verdict = Verdict::working(Reason::Deleting, message);
         return Decision::status_only(status, TenantPhase::Terminating, verdict)
-            .requeue_at(view.now);
+            .requeue_at(state.now);
     }
     if namespace.deleting.is_none() {
         let message = format!("namespace '{name}' is told to go");
@@ -158,7 +158,7 @@ fn remove(
         return Decision::status_only(status, TenantPhase::Terminating, verdict).remove_finalizer();
     }
     let what = namespace::remaining(namespace);
-    if view.now >= deadline.0 {
+    if state.now >= deadline.0 {
         let blocker = if what.is_empty() {
             "the cluster does not say what remains in it. It goes on by itself when the namespace is gone"
         } else {
@@ -166,8 +166,8 @@ fn remove(
         };
         let message = format!(
             "namespace '{name}' is not gone after {}{what}; {blocker}. To let the Tenant go without waiting, and leave the namespace as it is: kubectl annotate tenant {} {}=true",
-            duration(view),
-            view.of.name,
+            duration(state),
+            state.context.name,
             names::FORCE_DELETE
         );
         let verdict = Verdict::stalled(Reason::DeletionBlocked, message);
@@ -178,14 +178,14 @@ fn remove(
     Decision::status_only(status, TenantPhase::Terminating, verdict).requeue_at(deadline.0)
 }
 
-fn duration(view: TenantState<'_>) -> String {
-    view.of.spec.deletion.deadline.to_string()
+fn duration(state: TenantState<'_>) -> String {
+    state.context.spec.deletion.deadline.to_string()
 }
 
 /// Deletes the children of these types and releases the others. Releases the namespace last: until then,
 /// the next reconciliation finds the unfinished work.
 fn retain(
-    view: TenantState<'_>,
+    state: TenantState<'_>,
     mut status: TenantStatus,
     namespace: &NamespaceView,
     taken: &[ResourceType],
@@ -207,22 +207,22 @@ fn retain(
     let verdict = Verdict::working(Reason::Deleting, message);
     let mut decision = Decision::status_only(status, TenantPhase::Terminating, verdict);
     if !is_announced {
-        return decision.requeue_at(view.now);
+        return decision.requeue_at(state.now);
     }
-    if !view.confirmed {
+    if !state.confirmed {
         // An object that is not found now would keep the labels of a Tenant that does not exist.
-        decision.confirm = all_children(view).collect();
+        decision.confirm = all_children(state).collect();
         return decision;
     }
     decision.effects = probes;
-    for (resource, child) in &view.world.children {
+    for (resource, child) in &state.world.children {
         decision.effects.push(if taken.contains(resource) {
             Effect::Delete(target(*resource, child))
         } else {
-            left(view, target(*resource, child))
+            release_child(state, target(*resource, child))
         });
     }
-    if let Some(uid) = view.secret_uid() {
+    if let Some(uid) = state.secret_uid() {
         let secret = Target {
             resource: types::SECRET,
             namespace: Some(name.clone()),
@@ -231,20 +231,20 @@ fn retain(
             version: None,
             requires_intent: None,
         };
-        decision.effects.push(left(view, secret));
+        decision.effects.push(release_child(state, secret));
     }
-    decision.effects.push(namespace::release(view, namespace));
+    decision.effects.push(namespace::release(state, namespace));
     decision
 }
 
-fn left(view: TenantState<'_>, target: Target) -> Effect<NoExternal> {
+fn release_child(state: TenantState<'_>, target: Target) -> Effect<NoExternal> {
     Effect::Patch {
         target,
         subresource: None,
         patch: json!({
             "metadata": {
                 "labels": { names::KIND: null, names::NAME: null, names::UID: null },
-                "annotations": { names::RETAINED_FROM: view.of.name, names::UID: null },
+                "annotations": { names::RETAINED_FROM: state.context.name, names::UID: null },
             },
         }),
     }

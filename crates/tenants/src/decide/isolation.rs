@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::{
     Reason, Timestamp,
     decide::{ConditionUpdate, Effect, NoExternal, ReconcileError, ResourceType, Target},
-    names,
+    messages, names,
     status::{MAX_MESSAGE_CHARS, bounded},
     tenants::{Attempted, Isolated, TenantStatus, condition, namespace_of},
 };
@@ -35,7 +35,7 @@ const RETRY_AFTER_VIOLATION: Duration = Duration::from_secs(600);
 /// Tolerated difference between clocks.
 const SKEW: Duration = Duration::from_secs(60);
 /// Minimum delay before the next attempt to get a slot. The maximum is twice that.
-const SLOT_TTL: Duration = Duration::from_secs(10);
+const SLOT_RETRY: Duration = Duration::from_secs(10);
 /// Time after which an unfinished probe Pod counts as failed, whatever it waits for.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -48,38 +48,41 @@ const OUTSIDE: &str = "a Pod outside";
 const DETAIL: usize = 200;
 
 /// Returns the condition of the policies: whether those of the spec exist, and no others.
-pub(super) fn policies_fact(view: TenantState<'_>, wanted: &[Desired<'_>]) -> ConditionUpdate {
-    let fact = |value: bool, reason: Reason, message: String| ConditionUpdate {
+pub(super) fn policies_condition(
+    state: TenantState<'_>,
+    wanted: &[Desired<'_>],
+) -> ConditionUpdate {
+    let update = |value: bool, reason: Reason, message: String| ConditionUpdate {
         kind: condition::NETWORK_POLICIES_READY,
         value: Some(value),
         reason,
         message,
     };
-    if !view.of.spec.network_policy.enabled {
+    if !state.context.spec.network_policy.enabled {
         let message =
             "there are none: 'networkPolicy.enabled' is false, and everybody may reach everything";
-        return fact(false, Reason::PoliciesDisabled, message.to_owned());
+        return update(false, Reason::PoliciesDisabled, message.to_owned());
     }
     let is_policy = |one: &&Desired<'_>| one.manifest.resource == types::NETWORK_POLICY;
     let mut policies = wanted.iter().filter(is_policy);
     let count = policies.clone().count();
     if let Some(one) = policies.find(|one| !one.is_intact) {
         let message = format!("NetworkPolicy '{}' is being set", one.manifest.name);
-        return fact(false, Reason::Progressing, message);
+        return update(false, Reason::Progressing, message);
     }
-    if !view.world.foreign_policies.is_empty() {
-        return fact(false, Reason::UnmanagedPolicy, foreign(view));
+    if !state.world.foreign_policies.is_empty() {
+        return update(false, Reason::UnmanagedPolicy, foreign(state));
     }
-    let unwanted = children::to_prune(view, wanted);
+    let unwanted = children::to_prune(state, wanted);
     let unwanted = unwanted.filter(|(resource, _)| *resource == types::NETWORK_POLICY);
     let mut going = unwanted
         .map(|(_, child)| child)
-        .chain(children::retained_policies(view, wanted));
+        .chain(children::retained_policies(state, wanted));
     if let Some(other) = going.next() {
-        return fact(false, Reason::Progressing, leaving(other));
+        return update(false, Reason::Progressing, leaving(other));
     }
     let message = format!("{count} policies are there, and no others");
-    fact(true, Reason::Created, message)
+    update(true, Reason::Created, message)
 }
 
 fn leaving(policy: &ChildView) -> String {
@@ -89,11 +92,11 @@ fn leaving(policy: &ChildView) -> String {
     )
 }
 
-fn foreign(view: TenantState<'_>) -> String {
+fn foreign(state: TenantState<'_>) -> String {
+    let policies =
+        messages::network_policies(&state.world.foreign_policies, &state.context.namespace());
     format!(
-        "NetworkPolicy '{}' in namespace '{}' is not this Tenant's, and may open it; delete it, or say what it is for in 'networkPolicy'",
-        view.world.foreign_policies.join("', '"),
-        view.of.namespace()
+        "{policies} is not this Tenant's, and may open it; delete it, or say what it is for in 'networkPolicy'"
     )
 }
 
@@ -101,7 +104,7 @@ fn foreign(view: TenantState<'_>) -> String {
 pub(super) struct IsolationCheck {
     pub(super) effects: Vec<Effect<NoExternal>>,
     pub(super) isolation: Option<Isolated>,
-    pub(super) fact: ConditionUpdate,
+    pub(super) condition: ConditionUpdate,
     pub(super) requeue_at: Option<Timestamp>,
 }
 
@@ -116,23 +119,23 @@ fn known(value: Option<bool>, reason: Reason, message: impl Into<String>) -> Con
 
 /// Returns whether the last result is invalid or old. Only then another Tenant to probe is needed.
 #[must_use]
-pub(super) fn is_due(view: TenantState<'_>) -> bool {
-    let spec = view.of.spec;
-    let status = view.tenant.status.as_ref();
+pub(super) fn is_due(state: TenantState<'_>) -> bool {
+    let spec = state.context.spec;
+    let status = state.tenant.status.as_ref();
     let stored = status.and_then(|status| status.isolation.as_ref());
     spec.network_policy.enabled
         && spec.isolation.probe
-        && !(is_current(view, stored) && view.now < next(view, stored))
+        && !(is_current(state, stored) && state.now < next(state, stored))
 }
 
 /// Returns whether the stored result belongs to the existing policies.
-fn is_current(view: TenantState<'_>, stored: Option<&Isolated>) -> bool {
-    stored.is_some_and(|known| known.policies.as_ref() == Some(&fingerprint(view)))
+fn is_current(state: TenantState<'_>, stored: Option<&Isolated>) -> bool {
+    stored.is_some_and(|known| known.policies.as_ref() == Some(&fingerprint(state)))
 }
 
-fn fingerprint(view: TenantState<'_>) -> String {
+fn fingerprint(state: TenantState<'_>) -> String {
     let is_policy = |(resource, _): &&(_, _)| *resource == types::NETWORK_POLICY;
-    let mut live: Vec<(&str, &str, i64)> = view
+    let mut live: Vec<(&str, &str, i64)> = state
         .world
         .children
         .iter()
@@ -140,23 +143,23 @@ fn fingerprint(view: TenantState<'_>) -> String {
         .map(|(_, child)| (child.name.as_str(), child.uid.as_str(), child.generation))
         .collect();
     live.sort_unstable();
-    build::fingerprint(view.of, &live)
+    build::fingerprint(state.context, &live)
 }
 
 /// Decides about the isolation check. `is_set` means that all objects of the spec exist and are ready.
 pub(super) fn check_isolation(
-    view: TenantState<'_>,
+    state: TenantState<'_>,
     wanted: &[Desired<'_>],
     status: &TenantStatus,
     is_set: bool,
     fault: Option<&ReconcileError>,
 ) -> IsolationCheck {
-    let spec = view.of.spec;
+    let spec = state.context.spec;
     let stored = status.isolation.clone();
-    let rest = |fact: ConditionUpdate, requeue_at: Option<Timestamp>| IsolationCheck {
-        effects: all_leftovers(view),
+    let rest = |condition: ConditionUpdate, requeue_at: Option<Timestamp>| IsolationCheck {
+        effects: all_leftovers(state),
         isolation: stored.clone(),
-        fact,
+        condition,
         requeue_at,
     };
     if !spec.network_policy.enabled {
@@ -164,19 +167,19 @@ pub(super) fn check_isolation(
         return rest(known(Some(false), Reason::PoliciesDisabled, message), None);
     }
     // A result from before the namespace was open is invalid afterwards.
-    let worthless = |proof: IsolationCheck| IsolationCheck {
-        isolation: proof.isolation.map(|known| Isolated {
+    let without_result = |check: IsolationCheck| IsolationCheck {
+        isolation: check.isolation.map(|known| Isolated {
             policies: known.policies.filter(|_| mutant::on(Mutant::ProofOutlived)),
             ..known
         }),
-        ..proof
+        ..check
     };
-    if !view.world.foreign_policies.is_empty() {
-        let fact = known(Some(false), Reason::UnmanagedPolicy, foreign(view));
-        return worthless(rest(fact, None));
+    if !state.world.foreign_policies.is_empty() {
+        let update = known(Some(false), Reason::UnmanagedPolicy, foreign(state));
+        return without_result(rest(update, None));
     }
-    if let Some(left) = children::retained_policies(view, wanted).next() {
-        return worthless(rest(
+    if let Some(left) = children::retained_policies(state, wanted).next() {
+        return without_result(rest(
             known(None, Reason::IsolationCheckPending, leaving(left)),
             None,
         ));
@@ -189,11 +192,11 @@ pub(super) fn check_isolation(
         let message = "the policies are there";
         return rest(known(Some(true), Reason::Isolated, message), None);
     }
-    let is_current = is_current(view, stored.as_ref());
-    let due = next(view, stored.as_ref());
+    let is_current = is_current(state, stored.as_ref());
+    let due = next(state, stored.as_ref());
     // A change of the policies invalidates the last result. Age alone does not.
     let meanwhile = match &stored {
-        Some(known) if is_current && view.now < expiry(known) && !is_ahead(view, known) => {
+        Some(known) if is_current && state.now < expiry(known) && !is_ahead(state, known) => {
             condition_from(known)
         }
         Some(_) | None => known(
@@ -202,58 +205,60 @@ pub(super) fn check_isolation(
             "not known yet: the connections are tried once everything is ready",
         ),
     };
-    if is_current && view.now < due {
+    if is_current && state.now < due {
         return rest(meanwhile, Some(due));
     }
     if !is_set {
         // A result that cannot be renewed expires.
         let end = stored.as_ref().filter(|_| is_current).map(expiry);
-        let end = end.filter(|at| *at > view.now && *at < Timestamp::MAX);
+        let end = end.filter(|at| *at > state.now && *at < Timestamp::MAX);
         return rest(meanwhile, end);
     }
-    let plans = probe_plans(view);
+    let plans = probe_plans(state);
     let is_refused = |one: &Connection| !one.wanted;
     if !plans.iter().any(|(_, plan)| plan.iter().any(is_refused)) {
         let message = "there is nothing that could be tried: neither this Tenant nor one of the next hundred has a server or a Redis that must not be reached";
-        let fact = known(None, Reason::NothingToProbe, message);
-        return rest(fact, Some(after(view, RETRY_AFTER_VIOLATION)));
+        let update = known(None, Reason::NothingToProbe, message);
+        return rest(update, Some(after(state, RETRY_AFTER_VIOLATION)));
     }
-    if !view.world.outside_policies.is_empty() {
-        let message = format!(
-            "NetworkPolicy '{}' in namespace '{}' bounds the Pods that try from there: that they are refused would prove nothing",
-            view.world.outside_policies.join("', '"),
-            view.of.settings.probe_namespace
+    if !state.world.outside_policies.is_empty() {
+        let policies = messages::network_policies(
+            &state.world.outside_policies,
+            &state.context.settings.probe_namespace,
         );
-        return check_not_possible(view, stored, message);
+        let message = format!(
+            "{policies} bounds the Pods that try from there: that they are refused would prove nothing"
+        );
+        return check_not_possible(state, stored, message);
     }
     if let Some(fault) = fault {
         let message = format!(
             "the Pods that try the connections cannot be made: {}",
             fault.message
         );
-        return check_not_possible(view, stored, message);
+        return check_not_possible(state, stored, message);
     }
-    run_probes(view, &plans, stored, meanwhile)
+    run_probes(state, &plans, stored, meanwhile)
 }
 
 /// Reports that the check is not possible now, and schedules a retry.
 fn check_not_possible(
-    view: TenantState<'_>,
+    state: TenantState<'_>,
     stored: Option<Isolated>,
     why: String,
 ) -> IsolationCheck {
-    let at = after(view, RETRY_AFTER_ERROR);
+    let at = after(state, RETRY_AFTER_ERROR);
     let isolation = Isolated {
         last_proved_at: stored.and_then(|known| known.last_proved_at),
         retry_at: Some(Time(at)),
         result: Reason::IsolationCheckFailed.name().to_owned(),
-        policies: Some(fingerprint(view)),
+        policies: Some(fingerprint(state)),
         tried: Vec::new(),
         message: Some(bounded(&why, MAX_MESSAGE_CHARS)),
     };
     IsolationCheck {
-        effects: all_leftovers(view),
-        fact: condition_from(&isolation),
+        effects: all_leftovers(state),
+        condition: condition_from(&isolation),
         isolation: Some(isolation),
         requeue_at: Some(at),
     }
@@ -268,30 +273,30 @@ fn expiry(known: &Isolated) -> Timestamp {
 }
 
 /// Returns whether the last check is in the future by our clock. Then its age is unknown.
-fn is_ahead(view: TenantState<'_>, known: &Isolated) -> bool {
+fn is_ahead(state: TenantState<'_>, known: &Isolated) -> bool {
     let last = known.last_proved_at.as_ref();
-    last.is_some_and(|time| time.0 > after(view, SKEW))
+    last.is_some_and(|time| time.0 > after(state, SKEW))
 }
 
 /// Returns the time of the next check.
-fn next(view: TenantState<'_>, stored: Option<&Isolated>) -> Timestamp {
+fn next(state: TenantState<'_>, stored: Option<&Isolated>) -> Timestamp {
     let Some(stored) = stored else {
         return Timestamp::MIN;
     };
     // A time too far in the future comes from a wrong clock.
     if let Some(retry) = &stored.retry_at {
         return Some(retry.0)
-            .filter(|at| *at <= after(view, RETRY_AFTER_ERROR + SKEW))
+            .filter(|at| *at <= after(state, RETRY_AFTER_ERROR + SKEW))
             .unwrap_or(Timestamp::MIN);
     }
     let Some(last) = stored
         .last_proved_at
         .as_ref()
-        .filter(|_| !is_ahead(view, stored))
+        .filter(|_| !is_ahead(state, stored))
     else {
         return Timestamp::MIN;
     };
-    let spread = number(view) % SPREAD;
+    let spread = number(state) % SPREAD;
     let wait = match Reason::from_name(&stored.result) {
         Some(Reason::Isolated) => DAY.saturating_add(Duration::from_secs(spread)),
         Some(Reason::IsolationCheckFailed) | None => RETRY_AFTER_ERROR,
@@ -300,20 +305,20 @@ fn next(view: TenantState<'_>, stored: Option<&Isolated>) -> Timestamp {
     last.0.saturating_add(wait).unwrap_or(Timestamp::MAX)
 }
 
-fn after(view: TenantState<'_>, time: Duration) -> Timestamp {
-    view.now.saturating_add(time).unwrap_or(Timestamp::MAX)
+fn after(state: TenantState<'_>, time: Duration) -> Timestamp {
+    state.now.saturating_add(time).unwrap_or(Timestamp::MAX)
 }
 
 /// Returns a number derived from the Tenant's UID, to spread periodic work.
-fn number(view: TenantState<'_>) -> u64 {
-    u64::from_str_radix(&names::hash(view.of.uid), 16).unwrap_or(0)
+fn number(state: TenantState<'_>) -> u64 {
+    u64::from_str_radix(&names::hash(state.context.uid), 16).unwrap_or(0)
 }
 
 /// Returns the condition from the last check.
 pub(super) fn condition_from(isolation: &Isolated) -> ConditionUpdate {
     let reason = Reason::from_name(&isolation.result).unwrap_or(Reason::IsolationCheckFailed);
     let find = |is_it: fn(&Attempted) -> bool| isolation.tried.iter().find(|one| is_it(one));
-    let said = |one: &Attempted| format!("from {} to {}: {}", one.from, one.to, one.detail);
+    let describe = |one: &Attempted| format!("from {} to {}: {}", one.from, one.to, one.detail);
     let is_right = find(|one| one.passed != Some(one.wanted)).is_none();
     if reason == Reason::Isolated && is_right {
         let refused = isolation.tried.iter().filter(|one| !one.wanted).count();
@@ -346,40 +351,40 @@ pub(super) fn condition_from(isolation: &Isolated) -> ConditionUpdate {
             Some(one) => ("passed that the policies refuse", Some(one)),
             None => ("was refused that the policies allow", find(is_blocked)),
         };
-        let said = one.map_or_else(String::new, said);
+        let detail = one.map_or_else(String::new, describe);
         let message = format!(
-            "a connection {what}: {said}; does the cluster's network enforce NetworkPolicies, and as they are now?"
+            "a connection {what}: {detail}; does the cluster's network enforce NetworkPolicies, and as they are now?"
         );
         return known(Some(false), reason, message);
     }
     if reason == Reason::DNSUnreachable {
-        let said = find(is_blocked).map_or_else(String::new, said);
+        let detail = find(is_blocked).map_or_else(String::new, describe);
         return known(
             Some(false),
             reason,
-            format!("names are not resolved: {said}"),
+            format!("names are not resolved: {detail}"),
         );
     }
     let unknown = find(|one| one.passed.is_none());
-    let said = unknown.map(said).or_else(|| isolation.message.clone());
-    let said = said.unwrap_or_else(|| "nothing was told".to_owned());
-    let message = format!("it could not be tried: {said}; it is tried again in a minute");
+    let detail = unknown.map(describe).or_else(|| isolation.message.clone());
+    let detail = detail.unwrap_or_else(|| "nothing was told".to_owned());
+    let message = format!("it could not be tried: {detail}; it is tried again in a minute");
     known(None, Reason::IsolationCheckFailed, message)
 }
 
 /// Returns the connections of both sides.
-fn probe_plans(view: TenantState<'_>) -> Vec<(Side, Vec<Connection>)> {
+fn probe_plans(state: TenantState<'_>) -> Vec<(Side, Vec<Connection>)> {
     let connection = |to: String, how: String, wanted: bool| Connection { to, how, wanted };
     let dns = connection(
         DNS.to_owned(),
         "dns kubernetes.default.svc".to_owned(),
         true,
     );
-    let (spec, own) = (view.of.spec, view.of.namespace());
-    let from = &view.of.settings.probe_namespace;
+    let (spec, own) = (state.context.spec, state.context.namespace());
+    let from = &state.context.settings.probe_namespace;
     let mut inside = vec![dns.clone()];
     let mut outside = vec![dns];
-    for address in Address::all(spec, view.world.pods.iter()) {
+    for address in Address::all(spec, state.world.pods.iter()) {
         let to = format!("its {}", address.component);
         inside.push(connection(to.clone(), address.how(), true));
         let wanted = build::may_enter(spec, from, address.component, address.port);
@@ -389,7 +394,7 @@ fn probe_plans(view: TenantState<'_>) -> Vec<(Side, Vec<Connection>)> {
         name,
         spec: other,
         addresses,
-    }) = &view.world.neighbour
+    }) = &state.world.neighbour
     {
         let is_let_out = build::may_leave(spec, &namespace_of(name, other));
         for address in addresses {
@@ -407,11 +412,15 @@ fn probe_plans(view: TenantState<'_>) -> Vec<(Side, Vec<Connection>)> {
 
 /// Returns the effects that delete probe Pods: outside, and in the Tenant's namespace.
 pub(super) fn leftovers(
-    view: TenantState<'_>,
+    state: TenantState<'_>,
 ) -> (Vec<Effect<NoExternal>>, Vec<Effect<NoExternal>>) {
-    let outside = probe::place(view.of, Side::Outside);
-    let all = view.world.probes.iter().filter(|(_, pod)| !pod.is_deleting);
-    let (outside, inside): (Vec<_>, Vec<_>) = all.partition(|(place, _)| *place == outside);
+    let outside = probe::place(state.context, Side::Outside);
+    let all = state
+        .world
+        .probes
+        .iter()
+        .filter(|(_, pod)| !pod.is_deleting);
+    let (outside, inside): (Vec<_>, Vec<_>) = all.partition(|(namespace, _)| *namespace == outside);
     let effects = |pods: Vec<&(String, PodView)>| {
         let pods = pods.into_iter();
         pods.map(|(namespace, pod)| gone(namespace, pod)).collect()
@@ -419,8 +428,8 @@ pub(super) fn leftovers(
     (effects(outside), effects(inside))
 }
 
-fn all_leftovers(view: TenantState<'_>) -> Vec<Effect<NoExternal>> {
-    let (mut outside, inside) = leftovers(view);
+fn all_leftovers(state: TenantState<'_>) -> Vec<Effect<NoExternal>> {
+    let (mut outside, inside) = leftovers(state);
     outside.extend(inside);
     outside
 }
@@ -444,31 +453,32 @@ fn limit(pod: &PodView) -> Timestamp {
 
 /// Creates the probe Pods, waits for them and reads their results. They are deleted only after that.
 fn run_probes(
-    view: TenantState<'_>,
+    state: TenantState<'_>,
     plans: &[(Side, Vec<Connection>)],
     stored: Option<Isolated>,
     meanwhile: ConditionUpdate,
 ) -> IsolationCheck {
     let last = stored.clone();
-    let said = |time: Option<&Time>| time.map_or_else(String::new, |time| time.0.to_string());
+    let format_time =
+        |time: Option<&Time>| time.map_or_else(String::new, |time| time.0.to_string());
     let (proved, retried) = last.map_or((None, None), |last| (last.last_proved_at, last.retry_at));
-    let fingerprint = fingerprint(view);
+    let fingerprint = fingerprint(state);
     let round = [
         &fingerprint,
         "/",
-        &said(proved.as_ref()),
+        &format_time(proved.as_ref()),
         "/",
-        &said(retried.as_ref()),
+        &format_time(retried.as_ref()),
     ]
     .concat();
     let names: Vec<String> = plans
         .iter()
-        .map(|(side, _)| probe::name(view.of, *side, &round))
+        .map(|(side, _)| probe::name(state.context, *side, &round))
         .collect();
-    let mut proof = IsolationCheck {
+    let mut check = IsolationCheck {
         effects: Vec::new(),
         isolation: stored,
-        fact: meanwhile,
+        condition: meanwhile,
         requeue_at: None,
     };
     // A Pod of another round, or with an outdated plan, verifies nothing.
@@ -480,85 +490,85 @@ fn run_probes(
         .iter()
         .zip(plans)
         .map(|(name, (side, _))| {
-            let place = probe::place(view.of, *side);
-            let mut probes = view.world.probes.iter();
-            let found = probes.find(|(within, pod)| *within == place && pod.name == *name);
+            let namespace = probe::place(state.context, *side);
+            let mut probes = state.world.probes.iter();
+            let found = probes.find(|(within, pod)| *within == namespace && pod.name == *name);
             found.map(|(_, pod)| pod)
         })
         .collect();
-    for (namespace, pod) in &view.world.probes {
+    for (namespace, pod) in &state.world.probes {
         let mut sides = plans.iter().zip(&found);
         let is_kept = sides.any(|((_, plan), found)| {
             found.is_some_and(|found| found.uid == pod.uid) && is_of_use(plan, pod)
         });
         if !is_kept && !pod.is_deleting {
-            proof.effects.push(gone(namespace, pod));
+            check.effects.push(gone(namespace, pod));
         }
     }
-    if found.iter().all(Option::is_none) && view.world.probing >= MAX_CONCURRENT_CHECKS {
-        let spread = Duration::from_secs(number(view) % SLOT_TTL.as_secs());
-        proof.requeue_at = Some(after(view, SLOT_TTL + spread));
-        if proof.fact.reason == Reason::IsolationCheckPending {
-            proof.fact.message = format!(
+    if found.iter().all(Option::is_none) && state.world.probing >= MAX_CONCURRENT_CHECKS {
+        let spread = Duration::from_secs(number(state) % SLOT_RETRY.as_secs());
+        check.requeue_at = Some(after(state, SLOT_RETRY + spread));
+        if check.condition.reason == Reason::IsolationCheckPending {
+            check.condition.message = format!(
                 "not known yet: it waits for its turn, the connections of {} other Tenants are being tried",
-                view.world.probing
+                state.world.probing
             );
         }
-        return proof;
+        return check;
     }
     let mut tried = Vec::new();
     let mut is_over = true;
     for ((side, plan), pod) in plans.iter().zip(found) {
         let Some(pod) = pod else {
-            let pod = probe::pod(view.of, *side, &round, plan).optional();
-            proof.effects.push(Effect::Ensure(Box::new(pod)));
+            let pod = probe::pod(state.context, *side, &round, plan).optional();
+            check.effects.push(Effect::Ensure(Box::new(pod)));
             is_over = false;
             continue;
         };
         let is_done = ["Succeeded", "Failed"].contains(&pod.phase.as_str());
         if pod.is_deleting || !is_of_use(plan, pod) {
             is_over = false;
-        } else if !is_done && view.now < limit(pod) {
+        } else if !is_done && state.now < limit(pod) {
             is_over = false;
-            let earlier = proof
+            let earlier = check
                 .requeue_at
                 .map_or(limit(pod), |known| known.min(limit(pod)));
-            proof.requeue_at = Some(earlier);
+            check.requeue_at = Some(earlier);
         } else {
             tried.extend(results(*side, plan, pod));
         }
     }
     if !is_over {
-        if proof.fact.reason == Reason::IsolationCheckPending {
-            proof.fact.message = format!(
+        if check.condition.reason == Reason::IsolationCheckPending {
+            check.condition.message = format!(
                 "not known yet: Pods '{}' in namespace '{}' and '{}' in '{}' are trying the connections",
                 names.first().map_or("", String::as_str),
-                probe::place(view.of, Side::Inside),
+                probe::place(state.context, Side::Inside),
                 names.last().map_or("", String::as_str),
-                probe::place(view.of, Side::Outside),
+                probe::place(state.context, Side::Outside),
             );
         }
-        return proof;
+        return check;
     }
-    let result = judged(&tried);
-    let is_told = result != Reason::IsolationCheckFailed;
+    let result = overall_result(&tried);
+    let is_conclusive = result != Reason::IsolationCheckFailed;
     let isolation = Isolated {
-        last_proved_at: if is_told {
-            Some(Time(view.now))
+        last_proved_at: if is_conclusive {
+            Some(Time(state.now))
         } else {
             proved
         },
-        retry_at: (!is_told).then(|| Time(after(view, RETRY_AFTER_ERROR))),
+        retry_at: (!is_conclusive).then(|| Time(after(state, RETRY_AFTER_ERROR))),
         message: None,
         result: result.name().to_owned(),
         policies: Some(fingerprint),
         tried,
     };
     // The result is recorded first. The next reconciliation deletes the Pods.
-    proof.fact = condition_from(&isolation);
-    proof.isolation = Some(isolation);
-    proof.requeue_at = Some(view.now);
-    proof
+    check.condition = condition_from(&isolation);
+    check.isolation = Some(isolation);
+    check.requeue_at = Some(state.now);
+    check
 }
 
 /// Returns the result of each connection in the plan of a Pod. Connections without a reported result are
@@ -573,9 +583,9 @@ fn results(side: Side, plan: &[Connection], pod: &PodView) -> Vec<Attempted> {
     let one = |one: &Connection| {
         let line = lines.next().and_then(|line| line.split_once(' '));
         let (passed, detail) = match line {
-            Some(("1", words)) => (Some(true), words.to_owned()),
-            Some(("0", words)) => (Some(false), words.to_owned()),
-            Some(_) | None => (None, untold(pod)),
+            Some(("1", rest)) => (Some(true), rest.to_owned()),
+            Some(("0", rest)) => (Some(false), rest.to_owned()),
+            Some(_) | None => (None, no_result(pod)),
         };
         Attempted {
             from: from.to_owned(),
@@ -589,14 +599,14 @@ fn results(side: Side, plan: &[Connection], pod: &PodView) -> Vec<Attempted> {
 }
 
 /// Returns the reason why a Pod reported no result.
-fn untold(pod: &PodView) -> String {
+fn no_result(pod: &PodView) -> String {
     let why = match (&pod.waiting, &pod.unschedulable, &pod.ended) {
         (Some((reason, message)), _, _) => format!("{reason} {message}"),
         (None, Some(message), _) => format!("it has no node: {message}"),
         (None, None, Some((code, reason))) => format!("it ended with exit code {code} ({reason})"),
         (None, None, None) => "it did not come to its end in time".to_owned(),
     };
-    format!("Pod '{}': {why}", pod.name)
+    messages::about_pod(&pod.name, &why)
 }
 
 fn is_open(one: &Attempted) -> bool {
@@ -607,7 +617,7 @@ fn is_blocked(one: &Attempted) -> bool {
     one.wanted && one.passed == Some(false)
 }
 
-fn judged(tried: &[Attempted]) -> Reason {
+fn overall_result(tried: &[Attempted]) -> Reason {
     if tried.iter().any(is_open) {
         Reason::PolicyNotEnforced
     } else if tried.iter().any(|one| one.passed.is_none()) {

@@ -33,7 +33,7 @@ const PROVISION: std::time::Duration = std::time::Duration::from_secs(120);
 /// A Tenant with the inputs of a decision.
 #[derive(Debug, Clone, Copy)]
 struct TenantState<'a> {
-    of: BuildContext<'a>,
+    context: BuildContext<'a>,
     tenant: &'a Tenant,
     world: &'a TenantWorld,
     now: Timestamp,
@@ -48,7 +48,7 @@ impl TenantState<'_> {
 
     /// Returns the UID of the Redis Secret if this Tenant owns it.
     fn secret_uid(&self) -> Option<&str> {
-        let owner = names::label_value(self.of.uid);
+        let owner = names::label_value(self.context.uid);
         let secret = self.world.secret.as_ref()?;
         (secret.owner_uid.as_ref() == Some(&owner)).then_some(secret.uid.as_str())
     }
@@ -58,16 +58,16 @@ impl TenantState<'_> {
 #[must_use]
 pub fn is_forced(tenant: &Tenant) -> bool {
     let annotations = tenant.metadata.annotations.as_ref();
-    let wish = annotations.and_then(|all| all.get(names::FORCE_DELETE));
-    wish.is_some_and(|value| value == "true")
+    let annotation = annotations.and_then(|all| all.get(names::FORCE_DELETE));
+    annotation.is_some_and(|value| value == "true")
 }
 
 /// Returns whether the isolation of a Tenant must be checked again.
 #[must_use]
 pub fn is_proof_due(tenant: &Tenant, world: &TenantWorld, now: Timestamp) -> bool {
-    let of = BuildContext::new(tenant, &world.settings);
+    let context = BuildContext::new(tenant, &world.settings);
     isolation::is_due(TenantState {
-        of,
+        context,
         tenant,
         world,
         now,
@@ -92,39 +92,39 @@ pub fn is_waiting_for_a_turn(tenant: &Tenant, world: &TenantWorld, now: Timestam
 /// Decides the next effects and the status.
 #[must_use]
 pub fn decide(input: &Input<'_, Tenant, TenantWorld>) -> TenantDecision {
-    let view = TenantState {
-        of: BuildContext::new(input.object, &input.world.settings),
+    let state = TenantState {
+        context: BuildContext::new(input.object, &input.world.settings),
         tenant: input.object,
         world: input.world,
         now: input.now,
         confirmed: input.confirmed,
     };
-    if view.tenant.metadata.deletion_timestamp.is_some() {
-        return delete::decide(view);
+    if state.tenant.metadata.deletion_timestamp.is_some() {
+        return delete::decide(state);
     }
-    match namespace::ownership(view) {
+    match namespace::ownership(state) {
         NamespaceOwnership::NotOwned(why) => {
-            wait_for_namespace(view, Verdict::stalled(Reason::NamespaceTaken, why))
+            wait_for_namespace(state, Verdict::stalled(Reason::NamespaceTaken, why))
         }
         NamespaceOwnership::Terminating(why) => {
-            wait_for_namespace(view, Verdict::working(Reason::NamespaceTerminating, why))
+            wait_for_namespace(state, Verdict::working(Reason::NamespaceTerminating, why))
         }
-        NamespaceOwnership::Owned(effects) => reconcile_owned(view, effects, input.fault),
+        NamespaceOwnership::Owned(effects) => reconcile_owned(state, effects, input.fault),
     }
 }
 
 /// Reports a Tenant without a usable namespace.
-fn wait_for_namespace(view: TenantState<'_>, verdict: Verdict) -> TenantDecision {
-    let mut status = view.status();
+fn wait_for_namespace(state: TenantState<'_>, verdict: Verdict) -> TenantDecision {
+    let mut status = state.status();
     status.namespace = None;
     status.namespace_uid = None;
-    let fact = ConditionUpdate {
+    let update = ConditionUpdate {
         kind: condition::NAMESPACE_READY,
         value: Some(false),
         reason: verdict.reason,
         message: verdict.message.clone(),
     };
-    let mut conditions = vec![fact];
+    let mut conditions = vec![update];
     let message = "nothing is known of it without the namespace";
     conditions.extend(clear_observations(&mut status, verdict.reason, message));
     let mut decision = Decision::status_only(status, TenantPhase::Pending, verdict);
@@ -146,16 +146,17 @@ fn clear_observations(
         condition::NETWORK_POLICIES_READY,
         condition::NETWORK_ISOLATED,
     ];
-    let said = parts
+    let known = parts
         .into_iter()
         .filter(|kind| status.progress.condition(kind).is_some());
-    said.map(|kind| ConditionUpdate {
-        kind,
-        value: None,
-        reason,
-        message: message.to_owned(),
-    })
-    .collect()
+    known
+        .map(|kind| ConditionUpdate {
+            kind,
+            value: None,
+            reason,
+            message: message.to_owned(),
+        })
+        .collect()
 }
 
 /// Creates, repairs and evaluates all other objects. The namespace belongs to the Tenant, or will after
@@ -163,54 +164,59 @@ fn clear_observations(
 ///
 /// `fault` is the reason why the API server rejected the probe Pods.
 fn reconcile_owned(
-    view: TenantState<'_>,
+    state: TenantState<'_>,
     mut effects: Vec<Effect<NoExternal>>,
     fault: Option<&ReconcileError>,
 ) -> TenantDecision {
-    let wanted = children::desired(view);
-    effects.extend(children::effects(view, &wanted));
-    let mut status = view.status();
+    let wanted = children::desired(state);
+    effects.extend(children::effects(state, &wanted));
+    let mut status = state.status();
     // Conditions of components that the spec no longer requests are removed.
     let is_gone = |kind: &str| match kind {
-        condition::REDIS_READY => view.of.spec.redis.is_none(),
-        condition::SERVER_READY => view.of.spec.server.is_none(),
+        condition::REDIS_READY => state.context.spec.redis.is_none(),
+        condition::SERVER_READY => state.context.spec.server.is_none(),
         _ => false,
     };
     status
         .progress
         .conditions
         .retain(|known| !is_gone(&known.type_));
-    status.namespace = Some(view.of.namespace());
-    let namespace = view.world.namespace.as_ref();
+    status.namespace = Some(state.context.namespace());
+    let namespace = state.world.namespace.as_ref();
     status.namespace_uid = namespace.map(|namespace| namespace.uid.clone());
-    status.usage = children::usage(view);
-    status.redis_status = component::redis(view, &wanted);
-    status.server_status = component::server(view, &wanted);
-    let place = [namespace::fact(view), children::quota_fact(view, &wanted)];
+    status.usage = children::usage(state);
+    status.redis_status = component::redis(state, &wanted);
+    status.server_status = component::server(state, &wanted);
+    let base_conditions = [
+        namespace::ready_condition(state),
+        children::quota_condition(state, &wanted),
+    ];
     let unset = if effects.is_empty() {
-        let untrue = place.iter().find(|fact| fact.value != Some(true));
-        let untrue = untrue.map(|fact| fact.message.clone());
-        children::missing(view, &wanted).or(untrue)
+        let untrue = base_conditions
+            .iter()
+            .find(|update| update.value != Some(true));
+        let untrue = untrue.map(|update| update.message.clone());
+        children::missing(state, &wanted).or(untrue)
     } else {
         Some("it is being set up".to_owned())
     };
-    let mut conditions = place.to_vec();
-    conditions.extend(component::facts(view, &status));
-    conditions.push(isolation::policies_fact(view, &wanted));
-    let (phase, verdict) = aggregate_phase(view, &mut status, unset);
+    let mut conditions = base_conditions.to_vec();
+    conditions.extend(component::conditions(state, &status));
+    conditions.push(isolation::policies_condition(state, &wanted));
+    let (phase, verdict) = aggregate_phase(state, &mut status, unset);
     let is_ready = phase == TenantPhase::Running;
-    let proof = isolation::check_isolation(view, &wanted, &status, is_ready, fault);
-    status.isolation = proof.isolation;
-    conditions.push(proof.fact);
-    effects.extend(proof.effects);
+    let check = isolation::check_isolation(state, &wanted, &status, is_ready, fault);
+    status.isolation = check.isolation;
+    conditions.push(check.condition);
+    effects.extend(check.effects);
     let mut decision = Decision::status_only(status, phase, verdict);
     decision.effects = effects;
     decision.conditions = conditions;
-    for at in proof.requeue_at.into_iter().chain(cause::requeue_at(view)) {
+    for at in check.requeue_at.into_iter().chain(cause::requeue_at(state)) {
         decision = decision.requeue_at(at);
     }
     match &decision.status.deadline_at {
-        Some(deadline) if deadline.0 > view.now => {
+        Some(deadline) if deadline.0 > state.now => {
             let at = deadline.0;
             decision.requeue_at(at)
         }
@@ -222,7 +228,7 @@ fn reconcile_owned(
 ///
 /// `unset` is the message about another object that is not as desired.
 fn aggregate_phase(
-    view: TenantState<'_>,
+    state: TenantState<'_>,
     status: &mut TenantStatus,
     unset: Option<String>,
 ) -> (TenantPhase, Verdict) {
@@ -235,7 +241,7 @@ fn aggregate_phase(
     .filter_map(|(name, part)| Some((name, part?)))
     .collect();
     let is_all = |phase: ComponentPhase| parts.iter().all(|(_, part)| part.phase == phase);
-    if is_set && view.tenant.spec.suspend && is_all(ComponentPhase::Suspended) {
+    if is_set && state.tenant.spec.suspend && is_all(ComponentPhase::Suspended) {
         status.deadline_at = None;
         let message = if parts.is_empty() {
             "'spec.suspend' is set, and there is neither a server nor a Redis to be stopped"
@@ -247,21 +253,24 @@ fn aggregate_phase(
             Verdict::working(Reason::Suspended, message),
         );
     }
-    if is_set && !view.tenant.spec.suspend && is_all(ComponentPhase::Running) {
+    if is_set && !state.tenant.spec.suspend && is_all(ComponentPhase::Running) {
         status.deadline_at = None;
-        return (TenantPhase::Running, Verdict::ready(running(view, &parts)));
+        return (TenantPhase::Running, Verdict::ready(running(state, &parts)));
     }
     let blocked = parts
         .iter()
         .find(|(_, part)| part.phase == ComponentPhase::Degraded);
     if let Some((name, part)) = blocked {
         status.deadline_at = None;
-        let reason = component::blocker(view, name).map_or(Reason::NotReady, |cause| cause.reason);
+        let reason = component::blocker(state, name).map_or(Reason::NotReady, |cause| cause.reason);
         let message = format!("{name}: {}", part.message);
         return (TenantPhase::Degraded, Verdict::working(reason, message));
     }
     let deadline = status.deadline_at.clone().unwrap_or_else(|| {
-        let at = view.now.saturating_add(PROVISION).unwrap_or(Timestamp::MAX);
+        let at = state
+            .now
+            .saturating_add(PROVISION)
+            .unwrap_or(Timestamp::MAX);
         Time(at)
     });
     let waits: Vec<String> = parts
@@ -271,11 +280,11 @@ fn aggregate_phase(
         .collect();
     let message = if waits.is_empty() {
         let unset = unset.unwrap_or_default();
-        format!("namespace '{}': {unset}", view.of.namespace())
+        format!("namespace '{}': {unset}", state.context.namespace())
     } else {
         waits.join("; ")
     };
-    if view.now >= deadline.0 {
+    if state.now >= deadline.0 {
         status.deadline_at = Some(deadline);
         return (
             TenantPhase::Degraded,
@@ -289,8 +298,8 @@ fn aggregate_phase(
     )
 }
 
-fn running(view: TenantState<'_>, parts: &[(&str, Component)]) -> String {
-    let namespace = view.of.namespace();
+fn running(state: TenantState<'_>, parts: &[(&str, Component)]) -> String {
+    let namespace = state.context.namespace();
     if parts.is_empty() {
         return format!("namespace '{namespace}' with its quota, roles and policies is there");
     }

@@ -27,14 +27,14 @@ pub(super) enum NamespaceOwnership {
     Owned(Vec<Effect<NoExternal>>),
 }
 
-pub(super) fn ownership(view: TenantState<'_>) -> NamespaceOwnership {
-    let name = view.of.namespace();
-    let Some(namespace) = &view.world.namespace else {
+pub(super) fn ownership(state: TenantState<'_>) -> NamespaceOwnership {
+    let name = state.context.namespace();
+    let Some(namespace) = &state.world.namespace else {
         return NamespaceOwnership::Owned(vec![Effect::Ensure(Box::new(build::namespace(
-            view.of,
+            state.context,
         )))]);
     };
-    let is_own = is_own(view, namespace);
+    let is_own = is_own(state, namespace);
     if namespace.deleting.is_some() {
         let whose = if is_own { "" } else { ", which is not ours," };
         return NamespaceOwnership::Terminating(format!(
@@ -43,31 +43,32 @@ pub(super) fn ownership(view: TenantState<'_>) -> NamespaceOwnership {
         ));
     }
     if is_own {
-        return NamespaceOwnership::Owned(labels(view, namespace).into_iter().collect());
+        return NamespaceOwnership::Owned(labels(state, namespace).into_iter().collect());
     }
     let offered = [&namespace.retained_from, &namespace.adopt];
     // A former Tenant of the same name may own it: after a restore from a backup, a Tenant has another UID.
     let is_free = namespace.owner_uid.is_none()
-        || namespace.owner_name.as_deref() == Some(&*names::label_value(view.of.name));
+        || namespace.owner_name.as_deref() == Some(&*names::label_value(state.context.name));
     let is_offered = is_free
         && offered
             .iter()
-            .any(|tenant| tenant.as_deref() == Some(view.of.name));
+            .any(|tenant| tenant.as_deref() == Some(state.context.name));
     if is_offered || mutant::on(Mutant::NamespaceUnoffered) {
-        return NamespaceOwnership::Owned(vec![adopt(view, namespace)]);
+        return NamespaceOwnership::Owned(vec![adopt(state, namespace)]);
     }
-    NamespaceOwnership::NotOwned(taken(view, namespace))
+    NamespaceOwnership::NotOwned(taken(state, namespace))
 }
 
 /// Returns whether the namespace belongs to this Tenant.
-pub(super) fn is_own(view: TenantState<'_>, namespace: &NamespaceView) -> bool {
-    let has_its_name = namespace.owner_name.as_deref() == Some(&*names::label_value(view.of.name));
+pub(super) fn is_own(state: TenantState<'_>, namespace: &NamespaceView) -> bool {
+    let has_its_name =
+        namespace.owner_name.as_deref() == Some(&*names::label_value(state.context.name));
     match namespace.owner_uid.as_deref() {
         Some(_) if mutant::on(Mutant::NamespaceByName) && has_its_name => true,
-        Some(owner) => owner == names::label_value(view.of.uid),
+        Some(owner) => owner == names::label_value(state.context.uid),
         // Someone removed the label, or the namespace was released.
         None => {
-            let status = view.tenant.status.as_ref();
+            let status = state.tenant.status.as_ref();
             let known = status.and_then(|status| status.namespace_uid.as_ref());
             namespace.retained_from.is_none() && known == Some(&namespace.uid)
         }
@@ -82,10 +83,10 @@ pub(super) fn remaining(namespace: &NamespaceView) -> String {
     format!(": {}", namespace.remaining.join(" "))
 }
 
-fn taken(view: TenantState<'_>, namespace: &NamespaceView) -> String {
-    let (name, tenant) = (&namespace.name, view.of.name);
+fn taken(state: TenantState<'_>, namespace: &NamespaceView) -> String {
+    let (name, tenant) = (&namespace.name, state.context.name);
     match &namespace.owner_name {
-        Some(other) if namespace.owner_uid.is_some() && other != view.of.name => format!(
+        Some(other) if namespace.owner_uid.is_some() && other != state.context.name => format!(
             "namespace '{name}' belongs to Tenant '{other}'; it was not touched. Delete that Tenant, or make this one anew with another 'namespace'"
         ),
         Some(_) | None => format!(
@@ -109,7 +110,7 @@ pub(super) fn target(namespace: &NamespaceView) -> Target {
 
 /// Adopts the namespace. The API server rejects the patch if the namespace changed since the offer was
 /// observed.
-fn adopt(view: TenantState<'_>, namespace: &NamespaceView) -> Effect<NoExternal> {
+fn adopt(state: TenantState<'_>, namespace: &NamespaceView) -> Effect<NoExternal> {
     Effect::Patch {
         target: Target {
             version: Some(namespace.version.clone()),
@@ -118,9 +119,9 @@ fn adopt(view: TenantState<'_>, namespace: &NamespaceView) -> Effect<NoExternal>
         subresource: None,
         patch: json!({
             "metadata": {
-                "labels": build::namespace_labels(view.of),
+                "labels": build::namespace_labels(state.context),
                 "annotations": {
-                    names::RETAINED_FROM: null, names::ADOPT: null, names::UID: view.of.uid,
+                    names::RETAINED_FROM: null, names::ADOPT: null, names::UID: state.context.uid,
                 },
             },
         }),
@@ -128,8 +129,8 @@ fn adopt(view: TenantState<'_>, namespace: &NamespaceView) -> Effect<NoExternal>
 }
 
 /// Repairs our labels and annotations on the namespace.
-fn labels(view: TenantState<'_>, namespace: &NamespaceView) -> Option<Effect<NoExternal>> {
-    let wanted = build::namespace_labels(view.of);
+fn labels(state: TenantState<'_>, namespace: &NamespaceView) -> Option<Effect<NoExternal>> {
+    let wanted = build::namespace_labels(state.context);
     let wrong: Map<String, Value> = wanted
         .into_iter()
         .filter(|wanted| {
@@ -141,20 +142,23 @@ fn labels(view: TenantState<'_>, namespace: &NamespaceView) -> Option<Effect<NoE
         })
         .map(|(name, value)| (name, Value::String(value)))
         .collect();
-    let told = description_annotations(view, namespace);
-    if wrong.is_empty() && told.is_empty() {
+    let annotations = description_annotations(state, namespace);
+    if wrong.is_empty() && annotations.is_empty() {
         return None;
     }
     Some(Effect::Patch {
         target: target(namespace),
         subresource: None,
-        patch: json!({ "metadata": { "labels": wrong, "annotations": told } }),
+        patch: json!({ "metadata": { "labels": wrong, "annotations": annotations } }),
     })
 }
 
 /// Returns the annotations for people that changed or are obsolete.
-fn description_annotations(view: TenantState<'_>, namespace: &NamespaceView) -> Map<String, Value> {
-    let wanted = build::description_annotations(view.of);
+fn description_annotations(
+    state: TenantState<'_>,
+    namespace: &NamespaceView,
+) -> Map<String, Value> {
+    let wanted = build::description_annotations(state.context);
     let found: BTreeMap<&String, &String> = namespace
         .notes
         .iter()
@@ -172,8 +176,8 @@ fn description_annotations(view: TenantState<'_>, namespace: &NamespaceView) -> 
 }
 
 /// Releases the namespace: removes our labels, and records the former owner in an annotation.
-pub(super) fn release(view: TenantState<'_>, namespace: &NamespaceView) -> Effect<NoExternal> {
-    let labels: Map<String, Value> = build::namespace_labels(view.of)
+pub(super) fn release(state: TenantState<'_>, namespace: &NamespaceView) -> Effect<NoExternal> {
+    let labels: Map<String, Value> = build::namespace_labels(state.context)
         .into_keys()
         .filter(|name| name != "pod-security.kubernetes.io/enforce")
         .map(|name| (name, Value::Null))
@@ -184,20 +188,19 @@ pub(super) fn release(view: TenantState<'_>, namespace: &NamespaceView) -> Effec
         patch: json!({
             "metadata": {
                 "labels": labels,
-                "annotations": { names::RETAINED_FROM: view.of.name, names::UID: null },
+                "annotations": { names::RETAINED_FROM: state.context.name, names::UID: null },
             },
         }),
     }
 }
 
-pub(super) fn fact(view: TenantState<'_>) -> ConditionUpdate {
-    let name = view.of.namespace();
-    let is_there = view
-        .world
-        .namespace
-        .as_ref()
-        .is_some_and(|namespace| is_own(view, namespace) && labels(view, namespace).is_none());
-    let (reason, message) = if is_there {
+pub(super) fn ready_condition(state: TenantState<'_>) -> ConditionUpdate {
+    let name = state.context.namespace();
+    let is_ready =
+        state.world.namespace.as_ref().is_some_and(|namespace| {
+            is_own(state, namespace) && labels(state, namespace).is_none()
+        });
+    let (reason, message) = if is_ready {
         let message = format!("namespace '{name}' is there and is this Tenant's");
         (Reason::Created, message)
     } else {
@@ -206,7 +209,7 @@ pub(super) fn fact(view: TenantState<'_>) -> ConditionUpdate {
     };
     ConditionUpdate {
         kind: condition::NAMESPACE_READY,
-        value: Some(is_there),
+        value: Some(is_ready),
         reason,
         message,
     }

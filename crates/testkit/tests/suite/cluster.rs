@@ -231,7 +231,7 @@ async fn names_environment_and_number_of_requests_are_bounded() -> Result<()> {
             .filter_map(|line| line.split('=').next())
             .collect();
         names.sort_unstable();
-        assert_eq!(names, ["GOGC", "HOME", "PATH"]);
+        assert_eq!(names, ["GOGC", "GOMEMLIMIT", "HOME", "PATH"]);
         // A one-shot run that has ended is not a part of the cluster that has ended: to take it for
         // one once made the start of a cluster fail now and then.
         let (runs, lists) = (

@@ -1,12 +1,15 @@
 //! Responses of the API server to any request of the operator.
 
-use api::{Reason, status::CommonStatus};
+use api::{
+    Reason,
+    messages::{self, Request},
+    status::CommonStatus,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{Finding, commands, operator};
 use crate::{
     explanation::{Command, Health, Link, State},
-    said,
     world::{ObjectRef, World},
 };
 
@@ -63,7 +66,7 @@ impl Asker<'_> {
 /// matters. `advice` is a remedy other than the chart.
 pub(super) fn denied(asker: &Asker<'_>, place: &str, advice: &str) -> Finding {
     let message = asker.message();
-    let what = said::request(message).map_or("do it", |request| request.what);
+    let what = Request::find(message).map_or("do it", |request| request.action);
     let user = message
         .split_once("User \"")
         .and_then(|(_, rest)| rest.split('"').next());
@@ -102,7 +105,7 @@ pub(super) fn unavailable(asker: &Asker<'_>) -> Finding {
         Reason::ApiUnavailable,
         format!(
             "{}{}; it answers me now",
-            said::answer(asker.message()).map_or_else(
+            messages::answered_code(asker.message()).map_or_else(
                 || "did not answer the operator in time".to_owned(),
                 |code| format!("answered the operator with {code}")
             ),

@@ -1,6 +1,6 @@
 //! A DocsRun: its repository, its credentials, and the steps of its Pod.
 
-use api::{Reason, tasks::Evidence as RunResult};
+use api::{Reason, messages, tasks::Evidence as RunResult};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
@@ -15,7 +15,6 @@ use super::{
 };
 use crate::{
     explanation::{Command, Health, Link, State},
-    said,
     world::{DocsView, ObjectRef, PodView},
 };
 
@@ -296,7 +295,7 @@ pub(super) fn told(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Opti
 /// Explains that `publish` exceeded its own timeout, which is not the agent's.
 pub(super) fn late(scene: Scene<'_>, result: &RunResult) -> Option<Told> {
     let docs = scene.run.docs.as_ref()?;
-    said::is_late_publish(scene.message()).then(|| Told {
+    messages::is_late_publish(scene.message()).then(|| Told {
         sentence: format!("container 'publish' did not end in time and was stopped{}", took(result)),
         advice: format!(
             "Check whether '{}' takes pushes at a usable speed, and whether branch '{}' has a commit of this run; then run it again (orc retry).",

@@ -1,7 +1,7 @@
 //! The end of an attempt: the last link of a failed run, and the evidence of a successful one.
 
 use api::{
-    Reason, names,
+    Reason, messages, names,
     tasks::{Evidence as RunResult, RunPhase},
 };
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     explanation::{Command, Health, Link, NoteKind, State},
-    said, times,
+    times,
     world::{ContainerState, ObjectRef, PodView},
 };
 
@@ -25,7 +25,7 @@ pub(super) fn find(scene: Scene<'_>) -> Option<Finding> {
     let is_of_this_version =
         scene.status().context_version.unwrap_or_default() >= scene.run.version;
     let message = scene.status().progress.message.as_deref();
-    if is_of_this_version && message.is_some_and(said::is_restored) {
+    if is_of_this_version && message.is_some_and(messages::is_restored) {
         return Some(restored(scene));
     }
     match scene.phase() {
@@ -282,7 +282,7 @@ fn start_timeout(scene: Scene<'_>, result: &RunResult) -> Finding {
     let message = scene.message();
     let at = scene.status().finished_at.as_ref();
     let job = scene.status().job_name.as_deref().unwrap_or("(none)");
-    let Some((reason, words)) = said::start_cause(message) else {
+    let Some((reason, words)) = messages::start_timeout_cause(message) else {
         let link = Link::new(
             pod_object(scene, result),
             Health::Wrong,

@@ -1,7 +1,11 @@
 //! Problems that stop the operator itself: responses of the API server, names that already exist,
 //! files that are too large, internal errors.
 
-use api::{Reason, tasks::CONTEXT_LIMIT};
+use api::{
+    Reason,
+    messages::{self, Request},
+    tasks::CONTEXT_LIMIT,
+};
 
 use super::{
     Finding,
@@ -9,17 +13,14 @@ use super::{
     commands, create, docs,
     scene::Scene,
 };
-use crate::{
-    explanation::{Command, Health, Link, State},
-    said,
-};
+use crate::explanation::{Command, Health, Link, State};
 
 /// Explains an error in the status that nothing in the cluster contradicts.
 pub(super) fn find(scene: Scene<'_>) -> Option<Finding> {
     let reason = scene.reason()?;
-    let request = said::request(scene.message());
-    let is_refused_child =
-        scene.job().is_none() && request.is_some_and(|request| request.what.starts_with("create "));
+    let request = Request::find(scene.message());
+    let is_refused_child = scene.job().is_none()
+        && request.is_some_and(|request| request.action.starts_with("create "));
     let tellers: [Teller<Scene<'_>>; 8] = [
         (Reason::Denied, true, denied),
         (Reason::InvalidChild, is_refused_child, invalid),
@@ -45,9 +46,9 @@ fn asker(scene: Scene<'_>) -> Asker<'_> {
 
 /// Explains a rejected Job or ConfigMap of the run.
 fn refused(scene: Scene<'_>) -> Finding {
-    let request = said::request(scene.message());
+    let request = Request::find(scene.message());
     let (what, name) = match &request {
-        Some(request) if request.what.ends_with("configmaps") => ("ConfigMap", request.name),
+        Some(request) if request.action.ends_with("configmaps") => ("ConfigMap", request.name),
         Some(request) => ("Job", request.name),
         None => ("Job", "?"),
     };
@@ -127,7 +128,7 @@ fn internal(scene: Scene<'_>) -> Finding {
 /// Explains a name that the run needs but that belongs to another object.
 fn taken(scene: Scene<'_>) -> Finding {
     let message = scene.message();
-    let (kind, name) = said::taken(message).unwrap_or(("Job", "?"));
+    let (kind, name) = messages::object_with_name(message).unwrap_or(("Job", "?"));
     let object = scene.here(kind, name);
     let other = scene
         .world
@@ -136,7 +137,7 @@ fn taken(scene: Scene<'_>) -> Finding {
         .find(|other| other.kind == kind && other.meta.name == name);
     let whose = match other.map(|other| (&other.meta.owner, &other.meta.created)) {
         Some((Some(owner), _)) => format!("it belongs to {} '{}'", owner.kind, owner.name),
-        Some((None, _)) if said::is_left_over(message) => {
+        Some((None, _)) if messages::is_left_over(message) => {
             format!(
                 "an earlier {} of this name left it, and it has no owner that would take it along",
                 scene.kind()

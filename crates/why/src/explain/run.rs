@@ -1,6 +1,6 @@
 //! A run: selects the topic that explains it, and puts the run's own link at the head of the chain.
 
-use api::{Reason, status::condition, tasks::RunPhase};
+use api::{Reason, messages, status::condition, tasks::RunPhase};
 
 use super::{
     Finding, Headline, agent, commands, conclude, deletion, docs, ended, faults, going,
@@ -430,7 +430,7 @@ fn is_outdated(scene: Scene<'_>, finding: &Finding) -> bool {
     };
     let is_over = CAUSES.contains(&said);
     // A message with this reason may describe a problem that has no reason of its own.
-    let names_nothing = said != Reason::Progressing || crate::said::is_calm(scene.message());
+    let names_nothing = said != Reason::Progressing || messages::is_progress(scene.message());
     let is_ordinary = matches!(
         said,
         Reason::Progressing | Reason::Cloning | Reason::Publishing | Reason::Verifying

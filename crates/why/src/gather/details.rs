@@ -1,7 +1,7 @@
 //! Reads objects that depend on the objects found before: Events, claims, nodes, and referenced
 //! objects.
 
-use api::{Reason, status::condition};
+use api::{Reason, messages, status::condition};
 use futures::future::join_all;
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
@@ -21,7 +21,6 @@ use kube::{Api, api::ListParams};
 use super::{EACH, Reader, keep, keep_list, known};
 use crate::{
     explain::missing_thing,
-    said,
     world::{
         ClaimView, ContainerState, Known, Meta, NodeView, ObjectRef, OtherView, PodView, World,
     },
@@ -251,7 +250,7 @@ async fn others(reader: &Reader, world: &mut World) {
         return;
     }
     let message = progress.message.unwrap_or_default();
-    let Some((kind, name)) = said::taken(&message) else {
+    let Some((kind, name)) = messages::object_with_name(&message) else {
         return;
     };
     let what = format!("{kind} '{name}'");

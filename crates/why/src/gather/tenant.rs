@@ -16,7 +16,7 @@ use kube::{
 
 use super::{EACH, Family, Read, Reader, keep, keep_list, known, leases_in, leases_of, read::Kind};
 use crate::{
-    said,
+    namespace_conditions,
     world::{
         ClaimView, Meta, NamespaceView, ObjectRef, OtherView, PodView, Unreadable, WorkloadView,
         World,
@@ -149,7 +149,7 @@ async fn left(reader: &Reader, world: &mut World) {
         .conditions
         .iter()
         .filter(|known| known.status == "True")
-        .flat_map(|known| said::remaining(&known.message))
+        .flat_map(|known| namespace_conditions::remaining(&known.message))
         .map(|(plural, group)| (plural.to_owned(), group.to_owned()))
         .collect();
     types.sort();

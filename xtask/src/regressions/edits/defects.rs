@@ -61,8 +61,8 @@ pub(super) const EDITS: &[Regression] = &[
         bug: "`redisStatus` shows the server (S2.2)",
         edits: &[Edit {
             file: "crates/tenants/src/decide/mod.rs",
-            old: "status.redis_status = component::redis(view, &wanted);",
-            new: "status.redis_status = component::server(view, &wanted);",
+            old: "status.redis_status = component::redis(state, &wanted);",
+            new: "status.redis_status = component::server(state, &wanted);",
         }],
         suite: Suite::lib("tenants"),
     },

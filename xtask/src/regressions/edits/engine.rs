@@ -10,8 +10,8 @@ pub(super) const EDITS: &[Regression] = &[
         bug: "the result of a failed reconcile is dropped",
         edits: &[Edit {
             file: "crates/engine/src/controller/worker.rs",
-            old: r#"        ("Failed", self.failed(key, &object, &fault, seen).await)"#,
-            new: r#"        drop((fault, seen));
+            old: r#"        ("Failed", self.failed(key, &object, &fault, observed).await)"#,
+            new: r#"        drop((fault, observed));
         ("Failed", Requeue::AwaitChange)"#,
         }],
         suite: SUITE,

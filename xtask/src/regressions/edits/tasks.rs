@@ -37,8 +37,8 @@ pub(super) const EDITS: &[Regression] = &[
         bug: "the controller raises the context version of the run that it watches",
         edits: &[Edit {
             file: "crates/tasks/src/run/decide.rs",
-            old: "    confirm::first(run, with_facts(proof::first(run, decision)))\n",
-            new: r#"    let mut decision = with_facts(decision);
+            old: "    confirm::first(run, with_conditions(proof::first(run, decision)))\n",
+            new: r#"    let mut decision = with_conditions(decision);
     decision.effects.push(api::decide::Effect::Patch {
         target: run.target(run.run_spec.resource(), run.run_spec.name(), run.uid),
         subresource: None,
@@ -135,7 +135,7 @@ pub(super) const EDITS: &[Regression] = &[
         bug: "Jobs are not watched",
         edits: &[Edit {
             file: "crates/tasks/src/controller.rs",
-            old: "        wake_by_label(&self.jobs, runs, handle);\n",
+            old: "        enqueue_by_label(&self.jobs, runs, handle);\n",
             new: "",
         }],
         suite: Suite::test("operator", "regressions", Needs::Cluster),

@@ -10,7 +10,7 @@ pub(super) const EDITS: &[Regression] = &[
         bug: "a component is Running without a check of its readiness",
         edits: &[Edit {
             file: "crates/tenants/src/decide/component.rs",
-            old: "    if is_seen && is_there && leads && cause::mismatch(view, name).is_none() {",
+            old: "    if is_seen && is_there && leads && cause::mismatch(state, name).is_none() {",
             new: "    if is_applied {",
         }],
         suite: SUITE,
@@ -70,7 +70,7 @@ pub(super) const EDITS: &[Regression] = &[
         bug: "the deadline of a deletion is always the default",
         edits: &[Edit {
             file: "crates/tenants/src/decide/delete.rs",
-            old: "    let length = std::time::Duration::from(view.of.spec.deletion.deadline);",
+            old: "    let length = std::time::Duration::from(state.context.spec.deletion.deadline);",
             new: "    let length = std::time::Duration::from_mins(15);",
         }],
         suite: SUITE,

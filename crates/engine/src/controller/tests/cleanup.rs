@@ -27,7 +27,7 @@ async fn a_clean_up_that_is_rejected_is_shown_by_event_log_and_metric() {
     };
     assert_eq!(sent("DELETE", "/configmaps/forbidden").len(), 1);
     assert!(room.server.statuses("over").is_empty(), "T8");
-    let words = "the operator lacks the permission for 'delete configmaps' of 'forbidden'";
+    let message = "the operator lacks the permission for 'delete configmaps' of 'forbidden'";
 
     let events = sent("POST", "/events");
     assert_eq!(events.len(), 1, "{requests:?}");
@@ -35,7 +35,7 @@ async fn a_clean_up_that_is_rejected_is_shown_by_event_log_and_metric() {
     assert_eq!(events[0]["reason"], "Denied");
     assert_eq!(events[0]["regarding"]["uid"], "uid-over");
     let note = events[0]["note"].as_str().unwrap();
-    assert!(note.starts_with(words), "{note}");
+    assert!(note.starts_with(message), "{note}");
 
     let lines = log.lines();
     let line = lines.iter().find(|line| line["class"] == "Denied");
@@ -45,7 +45,7 @@ async fn a_clean_up_that_is_rejected_is_shown_by_event_log_and_metric() {
         (&json!("WARN"), &json!("Toy"))
     );
     assert_eq!(line["object"], "n/over");
-    assert!(line["message"].as_str().unwrap().starts_with(words));
+    assert!(line["message"].as_str().unwrap().starts_with(message));
 
     let series = r#"reconcile_errors_total{kind="Toy",class="Denied"} 1"#;
     assert!(room.metrics.text().contains(series));

@@ -76,7 +76,7 @@ fn a_fault_that_lasts_is_quiet_once_its_delay_does_not_grow() {
     let mut status = ToyStatus::default();
     let mut writes = Vec::new();
     for attempt in 1..40 {
-        let memory = RetryState {
+        let state = RetryState {
             uid: String::new(),
             class: ErrorClass::Denied,
             attempt,
@@ -86,7 +86,7 @@ fn a_fault_that_lasts_is_quiet_once_its_delay_does_not_grow() {
         };
         let delay = backoff::ceiling(ErrorClass::Denied, attempt);
         let later = now.checked_add(delay).unwrap();
-        let retry = retry_to_store(Some(&status), &fault, &memory, delay, later);
+        let retry = retry_to_store(Some(&status), &fault, &state, delay, later);
         if retry != status.progress.retry {
             writes.push(attempt);
         }

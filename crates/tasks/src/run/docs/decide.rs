@@ -9,7 +9,7 @@ use mutant::Mutant;
 use super::{DocsDecision, DocsWorld, push_outcome, resolve, status, verify};
 use crate::run::{
     confirm,
-    decide::{advance, with_facts},
+    decide::{advance, with_conditions},
     delete, outcome,
     run_spec::{Docs, RunSpec},
     start,
@@ -68,7 +68,7 @@ pub fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> DocsDecision {
                 }
                 resolved
             }
-            Err(wait) => status::of_docs(confirm::first(&run, with_facts(*wait)), &stored),
+            Err(wait) => status::of_docs(confirm::first(&run, with_conditions(*wait)), &stored),
         };
     }
     let decision = advance(&run);

@@ -85,7 +85,7 @@ pub(super) fn left(run: &Run<'_>, docs: &Docs<'_>, ended: &RunDecision) -> PushO
 }
 
 /// Returns the message for an unknown effect, with the command that shows the branch.
-pub(super) fn words(docs: &Docs<'_>) -> String {
+pub(super) fn unknown_message(docs: &Docs<'_>) -> String {
     format!(
         "; whether it pushed is not known: 'git ls-remote {} refs/heads/{}' shows the branch, which was at {} before",
         docs.run.spec.repository_url,

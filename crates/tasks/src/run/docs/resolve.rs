@@ -16,7 +16,7 @@ use super::{DocsDecision, Heads, LsRemoteResponse, Settings, status};
 use crate::{
     run::{
         attempt,
-        decide::with_facts,
+        decide::with_conditions,
         finish,
         run_spec::Docs,
         start::{FIRST_RECORD_DELAY, is_unrecorded},
@@ -41,7 +41,7 @@ pub(super) fn decide(
 ) -> DocsDecision {
     let fail = |reason, message: &str| {
         status::of_docs(
-            with_facts(finish::fail_run(run, reason, message)),
+            with_conditions(finish::fail_run(run, reason, message)),
             docs.status,
         )
     };
@@ -111,8 +111,9 @@ fn record(run: &Run<'_>, docs: &Docs<'_>, resolved: DocsRunStatus) -> DocsDecisi
     let verdict = Verdict::working(Reason::Progressing, message);
     let mut next = run.next();
     next.deadline_at = None;
-    let decision =
-        with_facts(Decision::status_only(next, RunPhase::Pending, verdict).requeue_at(run.now));
+    let decision = with_conditions(
+        Decision::status_only(next, RunPhase::Pending, verdict).requeue_at(run.now),
+    );
     status::of_docs(decision, &resolved)
 }
 
@@ -138,7 +139,7 @@ fn wait(
     // query proves nothing about the server.
     let is_own = |until: &Timestamp| {
         let was_for_agent = matches!(
-            run.said(),
+            run.stored_message(),
             Some((Reason::AgentNotFound | Reason::AgentNotReady, _))
         );
         !was_for_agent && (answer.is_some() || run.now < *until)
@@ -160,7 +161,7 @@ fn wait(
     if run.now >= until && is_fresh {
         let message = format!("not started: {what}");
         let failed = finish::fail_run(run, reason, &message);
-        return status::of_docs(with_facts(failed), docs.status);
+        return status::of_docs(with_conditions(failed), docs.status);
     }
     // Not `run.next()`: the commit to work on is not known yet.
     let mut next = run.status.clone();
@@ -177,5 +178,5 @@ fn wait(
             created.and_then(|at| attempt::recent(run.now, at.0, FIRST_RECORD_DELAY));
         decision.requeue_at = decision.defer_status_until.or(decision.requeue_at);
     }
-    status::of_docs(with_facts(decision), docs.status)
+    status::of_docs(with_conditions(decision), docs.status)
 }

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     run::{
         RunDecision,
-        decide::with_facts,
+        decide::with_conditions,
         finish,
         run_spec::Docs,
         world::{Run, some_of},
@@ -45,7 +45,7 @@ pub(super) fn begin(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision) -> DocsD
         Some(Report::Cloned { .. } | Report::Failed { .. }) | None => {
             let message = format!(
                 "the container 'publish' ended with exit code 0 without a report that can be read{}",
-                push_outcome::words(docs)
+                push_outcome::unknown_message(docs)
             );
             let kept = push_outcome::noted(run, docs);
             return fail(run, &kept, ended.status, Reason::PublishFailed, &message);
@@ -58,7 +58,7 @@ pub(super) fn begin(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision) -> DocsD
     if is_old {
         let message = format!(
             "the container 'publish' reports commit {commit} as pushed, which was there before{}",
-            push_outcome::words(docs)
+            push_outcome::unknown_message(docs)
         );
         let kept = push_outcome::noted(run, docs);
         return fail(run, &kept, ended.status, Reason::PublishFailed, &message);
@@ -79,7 +79,7 @@ pub(super) fn begin(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision) -> DocsD
     next.deadline_at = Some(Time(run.after(VERIFY_WAIT)));
     let verdict = Verdict::working(Reason::Verifying, message);
     let decision = Decision::status_only(next, RunPhase::Running, verdict).requeue_at(run.now);
-    status::of_docs(with_facts(decision), &kept)
+    status::of_docs(with_conditions(decision), &kept)
 }
 
 /// Adds the possible effect on the server to the message of a failed attempt.
@@ -90,7 +90,10 @@ pub(super) fn after_failure(
 ) -> DocsDecision {
     let (kept, more) = match push_outcome::left(run, docs, &ended) {
         PushOutcome::Nothing => (push_outcome::noted(run, docs), String::new()),
-        PushOutcome::Unknown => (push_outcome::noted(run, docs), push_outcome::words(docs)),
+        PushOutcome::Unknown => (
+            push_outcome::noted(run, docs),
+            push_outcome::unknown_message(docs),
+        ),
         PushOutcome::Commit(commit, changed) => {
             let branch = docs.run.output_branch();
             let more = format!(
@@ -132,7 +135,7 @@ pub(super) fn decide(
     answer: Option<&LsRemoteResponse>,
 ) -> DocsDecision {
     let branch = docs.run.output_branch();
-    let end = |decision| status::of_docs(with_facts(decision), docs.status);
+    let end = |decision| status::of_docs(with_conditions(decision), docs.status);
     if run.run_spec.cancel {
         let message = format!(
             "cancelled by 'spec.cancel' before the server confirmed commit {commit} on '{branch}'; it was reported as pushed"
@@ -190,10 +193,10 @@ pub(super) fn decide(
         return fail(run, docs.status, run.next(), Reason::NotVerified, &what);
     }
     let requeue_at = answer.map_or_else(|| run.after(UNASKED), |answer| answer.next_at);
-    let verdict = match run.said() {
+    let verdict = match run.stored_message() {
         // Nothing is new: the recorded message stays.
-        Some((Reason::Verifying, said)) if answer.is_none() => {
-            Verdict::working(Reason::Verifying, said)
+        Some((Reason::Verifying, message)) if answer.is_none() => {
+            Verdict::working(Reason::Verifying, message)
         }
         Some(_) | None => Verdict::working(Reason::Verifying, what),
     };
@@ -224,7 +227,7 @@ fn unchanged(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision, skipped: &Files
     }
     let verdict = Verdict::succeeded(format!("{message}; nothing was pushed"));
     let decision = finish::finish_run(run, ended.status, RunPhase::Succeeded, verdict);
-    status::of_docs(with_facts(decision), &kept)
+    status::of_docs(with_conditions(decision), &kept)
 }
 
 /// Fails the run. The attempt's evidence stays, with the reason why it is no success.
@@ -242,7 +245,7 @@ fn fail(
     }
     let verdict = Verdict::failed(reason, message);
     let decision = finish::finish_run(run, next, RunPhase::Failed, verdict);
-    status::of_docs(with_facts(decision), kept)
+    status::of_docs(with_conditions(decision), kept)
 }
 
 fn changes(changed: Option<&ChangedFiles>) -> String {

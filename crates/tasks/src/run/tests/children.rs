@@ -266,9 +266,9 @@ fn the_terms_of_an_attempt_are_read_back_as_they_were() {
             "results": [{"name": "a", "required": true}, {"name": "b"}],
         }),
     );
-    let terms = scene.world.jobs[0].terms.clone().unwrap();
+    let attempt_spec = scene.world.jobs[0].terms.clone().unwrap();
     assert_eq!(
-        terms,
+        attempt_spec,
         crate::run::attempt_spec::AttemptSpec {
             start_timeout_ms: 1500,
             timeout_ms: 90_000,

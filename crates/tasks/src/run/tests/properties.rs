@@ -12,7 +12,7 @@
 //! - the wait for an Agent, or for the next attempt, begins again at each reconciliation [lifecycle, clusters]; one
 //!   doubling too many [r18]; another name for the Job [r08]; history written twice [versions];
 //! - a Job with a copied label is ours [worlds]; children are created during deletion [r23];
-//! - the live Agent judges instead of the frozen terms [judging]; old warnings count [causes];
+//! - the live Agent counts instead of the frozen settings [judging]; old warnings count [causes];
 //! - a disruption is not counted when it is seen, is counted at each reconciliation, or again at the Job's end; the
 //!   limit differs; a lost Job ends the run; a disruption uses an attempt; a Pod that is deleted at the end is not
 //!   remembered; the Pod of a Job in deletion counts in addition; no requeue when a node counts as lost [disruptions];
@@ -68,7 +68,7 @@ pub(super) fn check(scene: &Scene, decision: &RunDecision) {
     );
     assert_ne!(state, State::Ready);
 
-    check_words(scene, decision);
+    check_messages(scene, decision);
     check_effects(scene, decision, &stored);
     check_counts(scene, decision, &stored);
     check_first_record(scene, decision, &stored);
@@ -102,7 +102,7 @@ pub(super) fn check(scene: &Scene, decision: &RunDecision) {
         && !is_last_instant
         && !is_held
     {
-        let requeue_at = decision.requeue_at.expect("a wait without a wake");
+        let requeue_at = decision.requeue_at.expect("a wait without a requeue time");
         let is_record = decision.effects.is_empty() && decision.status != stored;
         // Resumed with no time to start in.
         let is_resumed = requeue_at == scene.now && !suspends(decision).is_empty();
@@ -188,8 +188,8 @@ fn check_first_record(scene: &Scene, decision: &RunDecision, stored: &TaskRunSta
     assert!(only_creates && (is_begun || decision.effects.is_empty()));
 }
 
-fn check_words(scene: &Scene, decision: &RunDecision) {
-    let facts = decision.conditions.iter().map(|fact| &fact.message);
+fn check_messages(scene: &Scene, decision: &RunDecision) {
+    let conditions = decision.conditions.iter().map(|update| &update.message);
     let result = decision.status.result.as_ref();
     let stored = scene
         .run
@@ -198,7 +198,7 @@ fn check_words(scene: &Scene, decision: &RunDecision) {
         .and_then(|status| status.result.as_ref());
     let new_result = result.filter(|new| stored.is_none_or(|old| old.message != new.message));
     let said = new_result.and_then(|result| result.message.as_ref());
-    for message in facts.chain(said).chain([&decision.verdict.message]) {
+    for message in conditions.chain(said).chain([&decision.verdict.message]) {
         assert!(
             message.chars().count() <= api::status::MAX_MESSAGE_CHARS,
             "{message:.60}…"
@@ -477,7 +477,7 @@ pub(super) fn has_evidence(scene: &Scene, decision: &RunDecision) -> bool {
         return false;
     }
     let required = match (&job.terms, &scene.world.agent) {
-        (Some(terms), _) => terms.required.clone(),
+        (Some(spec), _) => spec.required.clone(),
         (None, Some(agent)) => {
             let results = agent.spec.results.iter().filter(|result| result.required);
             results.map(|result| result.name.clone()).collect()

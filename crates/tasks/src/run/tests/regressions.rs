@@ -317,7 +317,7 @@ fn r12_every_wait_ends_at_a_stored_time() {
                 State::Working if decision.finalizer == FinalizerAction::Keep => {
                     let requeue_at = decision
                         .requeue_at
-                        .unwrap_or_else(|| panic!("{name}: no wake"));
+                        .unwrap_or_else(|| panic!("{name}: no requeue time"));
                     let is_record = decision.effects.is_empty() && requeue_at == scene.now;
                     assert!(requeue_at > scene.now || is_record, "{name}: {requeue_at}");
                     assert!(

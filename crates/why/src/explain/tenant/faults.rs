@@ -1,7 +1,10 @@
 //! Problems that stop the operator itself at a Tenant: responses of the API server, names that
 //! already exist, internal errors.
 
-use api::Reason;
+use api::{
+    Reason,
+    messages::{self, Request},
+};
 
 use super::{
     super::{
@@ -15,14 +18,13 @@ use super::{
 };
 use crate::{
     explanation::{Health, Link, State},
-    said,
     world::ObjectRef,
 };
 
 /// Explains an error in the status.
 pub(super) fn find(site: Site<'_>) -> Option<Finding> {
     let reason = site.reason()?;
-    let is_request = said::request(site.message()).is_some();
+    let is_request = Request::find(site.message()).is_some();
     let tellers: [Teller<Site<'_>>; 7] = [
         (Reason::Denied, true, denied),
         (Reason::ApiUnavailable, true, unavailable),
@@ -74,8 +76,8 @@ fn child(site: Site<'_>, what: &str, name: &str) -> ObjectRef {
 
 /// Explains a rejected request for a child of the Tenant.
 fn of_request(site: Site<'_>) -> Finding {
-    let request = said::request(site.message());
-    let (what, name) = request.map_or(("", "?"), |request| (request.what, request.name));
+    let request = Request::find(site.message());
+    let (what, name) = request.map_or(("", "?"), |request| (request.action, request.name));
     let link = Link::new(
         child(site, what, name),
         Health::Waiting,
@@ -131,7 +133,7 @@ fn internal(site: Site<'_>) -> Finding {
 /// Explains a name that the Tenant needs but that belongs to another object.
 fn taken(site: Site<'_>) -> Finding {
     let message = site.message();
-    let (kind, name) = said::taken(message).unwrap_or(("Secret", "tenant-redis"));
+    let (kind, name) = messages::object_with_name(message).unwrap_or(("Secret", "tenant-redis"));
     let object = site.here(kind, name);
     let other = site
         .world

@@ -2,6 +2,7 @@
 
 use api::{
     Reason,
+    messages::{self, Request},
     tenants::{Attempted, condition},
 };
 
@@ -17,7 +18,6 @@ use super::{
 };
 use crate::{
     explanation::{Command, Health, Link, State},
-    said,
     world::{ContainerState, Meta, ObjectRef, PodView},
 };
 
@@ -187,7 +187,7 @@ fn said(site: Site<'_>) -> Option<Reason> {
 fn foreign_said(site: Site<'_>) -> Finding {
     let known = site.condition(condition::NETWORK_ISOLATED);
     let message = known.map_or("", |known| known.message.as_str());
-    let name = said::policy(message).map_or("?", |(name, _)| name);
+    let name = messages::network_policy(message).map_or("?", |(name, _)| name);
     let object = site.here("NetworkPolicy", name);
     if site.world.policies.is_some() {
         let link = Link::new(
@@ -367,7 +367,7 @@ fn failed(site: Site<'_>) -> Finding {
         || known.map(|known| known.message.clone()).unwrap_or_default(),
         |one| one.detail.clone(),
     );
-    let (name, words) = said::pod(&detail).unwrap_or(("(gone)", detail.as_str()));
+    let (name, words) = messages::pod(&detail).unwrap_or(("(gone)", detail.as_str()));
     let place = match unknown.map(|one| one.from.as_str()) {
         Some("a Pod outside") => operator::namespace(site.world),
         Some(_) | None => Some(site.namespace()),
@@ -419,7 +419,7 @@ fn unmade(
     at: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
     again: &str,
 ) -> Finding {
-    if let Some((name, namespace)) = said::policy(message) {
+    if let Some((name, namespace)) = messages::network_policy(message) {
         let object = ObjectRef::namespaced("NetworkPolicy", namespace, name);
         let link = Link::new(
             object.clone(),
@@ -436,7 +436,7 @@ fn unmade(
         .then(commands::yaml(&object, "which Pods it selects"))
         .then(commands::edit(&object, "leave those Pods out"));
     }
-    let request = said::request(message);
+    let request = Request::find(message);
     let name = request
         .as_ref()
         .map_or("(not made)", |request| request.name);

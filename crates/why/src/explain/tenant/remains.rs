@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     explanation::{Command, Health, Link, State},
-    said,
+    namespace_conditions,
     world::{ConditionView, NamespaceView, ObjectRef, OtherView, PodView},
 };
 
@@ -74,7 +74,7 @@ fn alone(site: Site<'_>, namespace: &NamespaceView, mut link: Link) -> Finding {
         .as_ref()
         .map_or(0, |at| site.world.age(at));
     let finalizers: Vec<String> = holds(namespace)
-        .flat_map(|known| said::finalizers(&known.message))
+        .flat_map(|known| namespace_conditions::finalizers(&known.message))
         .collect();
     let look = commands::yaml(&site.place(), "what its deletion waits for");
     if age > PATIENCE {
@@ -101,7 +101,7 @@ fn alone(site: Site<'_>, namespace: &NamespaceView, mut link: Link) -> Finding {
 /// Explains an API group that does not respond. It blocks the deletion of every namespace.
 fn undiscovered(site: Site<'_>, namespace: &NamespaceView) -> Option<Finding> {
     let known = holds(namespace).find(|known| known.kind == "NamespaceDeletionDiscoveryFailure")?;
-    let name = said::stale_group(&known.message);
+    let name = namespace_conditions::stale_group(&known.message);
     let object = match &name {
         Some(name) => ObjectRef::cluster("APIService", name),
         None => ObjectRef::cluster("APIServer", "kubernetes"),

@@ -64,7 +64,7 @@ pub(super) fn check(scene: &Scene, decision: &DocsDecision) {
         matches!(state, State::Succeeded | State::Failed)
     );
     assert_ne!(state, State::Ready);
-    check_words(decision, &stored);
+    check_messages(decision, &stored);
     check_effects(scene, decision, &stored);
     check_intent(scene, decision, &stored);
     check_record(scene, decision, &stored);
@@ -89,7 +89,7 @@ pub(super) fn check(scene: &Scene, decision: &DocsDecision) {
         && !is_held
         && !is_last
     {
-        let requeue_at = decision.requeue_at.expect("a wait without a wake");
+        let requeue_at = decision.requeue_at.expect("a wait without a requeue time");
         let is_record = decision.effects.is_empty() && decision.status != stored;
         let is_resumed = requeue_at == scene.now() && !suspends(decision).is_empty();
         assert!(
@@ -99,14 +99,17 @@ pub(super) fn check(scene: &Scene, decision: &DocsDecision) {
     }
 }
 
-fn check_words(decision: &DocsDecision, stored: &DocsRunStatus) {
-    let facts = decision.conditions.iter().map(|fact| &fact.message);
+fn check_messages(decision: &DocsDecision, stored: &DocsRunStatus) {
+    let conditions = decision.conditions.iter().map(|update| &update.message);
     let message = |status: &DocsRunStatus| {
         let result = status.result.as_ref();
         result.and_then(|result| result.message.clone())
     };
     let new = message(&decision.status).filter(|new| message(stored).as_ref() != Some(new));
-    for text in facts.chain(new.as_ref()).chain([&decision.verdict.message]) {
+    for text in conditions
+        .chain(new.as_ref())
+        .chain([&decision.verdict.message])
+    {
         assert!(text.chars().count() <= MAX_MESSAGE_CHARS, "{text:.60}…");
         assert!(!text.chars().any(char::is_control), "{text:?}");
         assert!(!text.contains(CANARY));

@@ -1,0 +1,272 @@
+//! Messages that the operators write and `orc why` reads.
+//!
+//! Some facts exist only in `status.message`. Each such message is formatted and parsed here, so its text
+//! can change in one place.
+//!
+//! # Caveats
+//! An object may have a message of another release. A parser then returns `None`, and the explanation
+//! becomes shorter, but not wrong.
+
+use std::fmt;
+
+use crate::Reason;
+
+const EXISTS: &str = " exists already";
+const OF_EARLIER: &str = " belongs to an earlier ";
+const NOT_STARTED: &str = "the container did not start within ";
+const JOB_CREATED: &str = " was created; waiting for its Pod";
+const RUNS: &str = " runs; it has until ";
+const PUBLISH: &str = "the container 'publish'";
+const NOT_ENDED: &str = " did not end within ";
+const RESTORED: &str = "restored: ";
+const ANSWERED: &str = "the API server answered ";
+const IN_NAMESPACE: &str = "' in namespace '";
+
+/// A request to the API server: `'create jobs' of 'shop-7-v1'`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// Verb and resource, such as `create jobs`.
+    pub action: &'a str,
+    /// Name of the object.
+    pub name: &'a str,
+}
+
+impl fmt::Display for Request<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "'{}' of '{}'", self.action, self.name)
+    }
+}
+
+impl<'a> Request<'a> {
+    /// Finds the first request in a message.
+    #[must_use]
+    pub fn find(message: &'a str) -> Option<Self> {
+        let (before, rest) = message.split_once("' of '")?;
+        let (_, action) = before.rsplit_once('\'')?;
+        let (name, _) = rest.split_once('\'')?;
+        action.contains(' ').then_some(Self { action, name })
+    }
+}
+
+/// Formats that an unmanaged object has the name of a child. `object` is its kind and name.
+#[must_use]
+pub fn name_taken(object: &str) -> String {
+    format!(
+        "{object}{EXISTS} and belongs to someone else; it was not touched. Delete it, if nobody needs it"
+    )
+}
+
+/// Formats that a child of a deleted owner has the name of a child. `is_collected`: the garbage collector
+/// deletes it.
+#[must_use]
+pub fn left_over(object: &str, owner: &str, is_collected: bool) -> String {
+    let rest = if is_collected {
+        "; waiting until it is removed, too"
+    } else {
+        ", and nothing removes it; it was not touched. Delete it"
+    };
+    format!("{object}{OF_EARLIER}{owner} that was deleted{rest}")
+}
+
+/// Returns kind and name of the object in the messages of [`name_taken`] and [`left_over`].
+#[must_use]
+pub fn object_with_name(message: &str) -> Option<(&str, &str)> {
+    let (object, _) = message
+        .split_once(EXISTS)
+        .or_else(|| message.split_once(OF_EARLIER))?;
+    let (kind, name) = object.split_once(" '")?;
+    let kind = kind.rsplit(' ').next().unwrap_or(kind);
+    Some((kind, name.strip_suffix('\'')?))
+}
+
+/// Returns whether a message is one of [`left_over`].
+#[must_use]
+pub fn is_left_over(message: &str) -> bool {
+    message.contains(OF_EARLIER)
+}
+
+/// Formats that a container did not start within its timeout.
+#[must_use]
+pub fn start_timeout(timeout: &str, cause: &str) -> String {
+    format!("{NOT_STARTED}{timeout}: {cause}")
+}
+
+/// Returns the cause in a message of [`start_timeout`], if it is a reason with a message.
+#[must_use]
+pub fn start_timeout_cause(message: &str) -> Option<(Reason, &str)> {
+    let (_, rest) = message.split_once(NOT_STARTED)?;
+    let (_, cause) = rest.split_once(": ")?;
+    let (name, text) = cause.split_once(": ")?;
+    let text = match text.rsplit_once(" (after ") {
+        Some((text, end)) if end.ends_with(" attempts)") => text,
+        Some(_) | None => text,
+    };
+    Some((Reason::from_name(name)?, text))
+}
+
+/// Formats that a Job was created.
+#[must_use]
+pub fn job_created(job: &str) -> String {
+    format!("Job '{job}'{JOB_CREATED}")
+}
+
+/// Formats that the container of a Pod runs.
+#[must_use]
+pub fn runs_until(pod: &str, deadline: jiff::Timestamp) -> String {
+    format!("{pod}{RUNS}{deadline}")
+}
+
+/// Returns whether a message is one of [`job_created`] or [`runs_until`], which name no problem.
+#[must_use]
+pub fn is_progress(message: &str) -> bool {
+    message.ends_with(JOB_CREATED) || message.contains(RUNS)
+}
+
+/// Formats that a container exceeded its timeout: the agent, or the step `publish`.
+#[must_use]
+pub fn not_ended(pod: &str, is_publish: bool, timeout: &str) -> String {
+    let container = if is_publish { PUBLISH } else { "the agent" };
+    format!("{pod}: {container}{NOT_ENDED}{timeout}")
+}
+
+/// Returns whether a message reports that `publish` exceeded its timeout ([`not_ended`]).
+#[must_use]
+pub fn is_late_publish(message: &str) -> bool {
+    message
+        .split_once(PUBLISH)
+        .is_some_and(|(_, rest)| rest.starts_with(NOT_ENDED))
+}
+
+/// Formats that a run was restored without its status.
+#[must_use]
+pub fn restored(text: &str) -> String {
+    [RESTORED, text].concat()
+}
+
+/// Returns whether a message is one of [`restored`].
+#[must_use]
+pub fn is_restored(message: &str) -> bool {
+    message.starts_with(RESTORED)
+}
+
+/// Formats a response of the API server that only a retry can change.
+#[must_use]
+pub fn answered(code: u16, request: impl fmt::Display, message: &str) -> String {
+    format!("{ANSWERED}{code} to {request}: {message}")
+}
+
+/// Returns the status code in a message of [`answered`].
+#[must_use]
+pub fn answered_code(message: &str) -> Option<&str> {
+    let (_, rest) = message.split_once(ANSWERED)?;
+    rest.split(' ').next()
+}
+
+/// Formats NetworkPolicies of a namespace.
+#[must_use]
+pub fn network_policies(names: &[String], namespace: &str) -> String {
+    format!(
+        "NetworkPolicy '{}{IN_NAMESPACE}{namespace}'",
+        names.join("', '")
+    )
+}
+
+/// Returns the first name and the namespace in the text of [`network_policies`].
+#[must_use]
+pub fn network_policy(message: &str) -> Option<(&str, &str)> {
+    let (_, rest) = message.split_once("NetworkPolicy '")?;
+    let (names, rest) = rest.split_once(IN_NAMESPACE)?;
+    Some((names.split('\'').next()?, rest.split('\'').next()?))
+}
+
+/// Formats a text about a Pod.
+#[must_use]
+pub fn about_pod(pod: &str, text: &str) -> String {
+    format!("Pod '{pod}': {text}")
+}
+
+/// Returns the name of the Pod and the text of [`about_pod`].
+#[must_use]
+pub fn pod(message: &str) -> Option<(&str, &str)> {
+    let (_, rest) = message.split_once("Pod '")?;
+    rest.split_once("': ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_found_in_each_message() {
+        let request = Request {
+            action: "create jobs",
+            name: "shop-7-v1",
+        };
+        for message in [
+            request.to_string(),
+            format!("the operator lacks the permission for {request}: no"),
+            format!("{request} is refused: it's"),
+            answered(503, request, "no"),
+        ] {
+            assert_eq!(Request::find(&message), Some(request), "{message}");
+        }
+        assert_eq!(Request::find("the Pod cannot be created"), None);
+        assert_eq!(answered_code(&answered(503, request, "no")), Some("503"));
+        assert_eq!(answered_code("a timeout"), None);
+    }
+
+    #[test]
+    fn the_object_that_has_the_name_is_found() {
+        let taken = name_taken("Job 'x'");
+        assert_eq!(object_with_name(&taken), Some(("Job", "x")));
+        assert!(!is_left_over(&taken));
+        for is_collected in [true, false] {
+            let message = left_over("ConfigMap 'y'", "TaskRun 'z'", is_collected);
+            assert_eq!(object_with_name(&message), Some(("ConfigMap", "y")));
+            assert!(is_left_over(&message));
+        }
+        assert_eq!(object_with_name("something else"), None);
+    }
+
+    #[test]
+    fn the_cause_of_a_start_timeout_is_found() {
+        for (cause, expected) in [
+            (
+                "QuotaExceeded: no: room",
+                Some((Reason::QuotaExceeded, "no: room")),
+            ),
+            (
+                "QuotaExceeded: no (after 3 attempts)",
+                Some((Reason::QuotaExceeded, "no")),
+            ),
+            ("Job 'x' has no Pod", None),
+        ] {
+            let message = start_timeout("5m", cause);
+            assert_eq!(start_timeout_cause(&message), expected, "{cause}");
+        }
+        assert_eq!(start_timeout_cause("another: QuotaExceeded: no"), None);
+    }
+
+    #[test]
+    fn progress_names_no_problem() {
+        let pod = "Pod 'x' on node 'n'";
+        let deadline = jiff::Timestamp::UNIX_EPOCH;
+        assert!(is_progress(&job_created("x")));
+        assert!(is_progress(&runs_until(pod, deadline)));
+        assert!(!is_progress(&not_ended(pod, false, "5m")));
+        assert!(is_late_publish(&not_ended(pod, true, "5m")));
+        assert!(!is_late_publish(&not_ended(pod, false, "5m")));
+        assert!(is_restored(&restored("version 1 ended")));
+        assert!(!is_restored(&job_created("x")));
+    }
+
+    #[test]
+    fn policies_and_pods_are_found() {
+        let text = network_policies(&["by-hand".to_owned(), "other".to_owned()], "tenant-acme");
+        assert_eq!(network_policy(&text), Some(("by-hand", "tenant-acme")));
+        assert_eq!(network_policy("NetworkPolicy 'a' is being set"), None);
+        let text = about_pod("probe-1", "it has no node: none");
+        assert_eq!(pod(&text), Some(("probe-1", "it has no node: none")));
+        assert_eq!(pod("nothing"), None);
+    }
+}
