@@ -210,7 +210,17 @@ mod tests {
         ] {
             assert_eq!(Request::find(&message), Some(request), "{message}");
         }
+        let literal = "'create configmaps' of 'a' is refused: it's";
+        let expected = Request {
+            action: "create configmaps",
+            name: "a",
+        };
+        assert_eq!(Request::find(literal), Some(expected));
         assert_eq!(Request::find("the Pod cannot be created"), None);
+        assert_eq!(
+            answered_code("the API server answered 503 to 'create jobs'"),
+            Some("503")
+        );
         assert_eq!(answered_code(&answered(503, request, "no")), Some("503"));
         assert_eq!(answered_code("a timeout"), None);
     }
@@ -225,7 +235,16 @@ mod tests {
             assert_eq!(object_with_name(&message), Some(("ConfigMap", "y")));
             assert!(is_left_over(&message));
         }
-        assert_eq!(object_with_name("something else"), None);
+        for (literal, expected) in [
+            (
+                "Job 'x' exists already and belongs to someone else; it was not touched",
+                Some(("Job", "x")),
+            ),
+            ("ConfigMap 'y' exists already", Some(("ConfigMap", "y"))),
+            ("something else", None),
+        ] {
+            assert_eq!(object_with_name(literal), expected, "{literal}");
+        }
     }
 
     #[test]
@@ -239,12 +258,15 @@ mod tests {
                 "QuotaExceeded: no (after 3 attempts)",
                 Some((Reason::QuotaExceeded, "no")),
             ),
-            ("Job 'x' has no Pod", None),
+            ("Pod 'x' does not say why", None),
+            ("Job 'x' has no Pod, and nothing says why", None),
         ] {
-            let message = start_timeout("5m", cause);
-            assert_eq!(start_timeout_cause(&message), expected, "{cause}");
+            let literal = format!("the container did not start within 5m: {cause}");
+            assert_eq!(start_timeout("5m", cause), literal);
+            assert_eq!(start_timeout_cause(&literal), expected, "{cause}");
         }
-        assert_eq!(start_timeout_cause("another: QuotaExceeded: no"), None);
+        let other = "another message: QuotaExceeded: no";
+        assert_eq!(start_timeout_cause(other), None);
     }
 
     #[test]
@@ -253,6 +275,20 @@ mod tests {
         let deadline = jiff::Timestamp::UNIX_EPOCH;
         assert!(is_progress(&job_created("x")));
         assert!(is_progress(&runs_until(pod, deadline)));
+        for (literal, expected) in [
+            ("Job 'x' was created; waiting for its Pod", true),
+            (
+                "Pod 'x' on node 'n' runs; it has until 2026-03-02T11:00:09Z",
+                true,
+            ),
+            (
+                "Pod 'x': the container ended with exit code 1, but Job 'x' does not say so; is the Job controller running?",
+                false,
+            ),
+            ("the Pod cannot be created: no", false),
+        ] {
+            assert_eq!(is_progress(literal), expected, "{literal}");
+        }
         assert!(!is_progress(&not_ended(pod, false, "5m")));
         assert!(is_late_publish(&not_ended(pod, true, "5m")));
         assert!(!is_late_publish(&not_ended(pod, false, "5m")));
@@ -267,6 +303,7 @@ mod tests {
         assert_eq!(network_policy("NetworkPolicy 'a' is being set"), None);
         let text = about_pod("probe-1", "it has no node: none");
         assert_eq!(pod(&text), Some(("probe-1", "it has no node: none")));
-        assert_eq!(pod("nothing"), None);
+        assert_eq!(text, "Pod 'probe-1': it has no node: none");
+        assert_eq!(pod("nothing was told"), None);
     }
 }
