@@ -101,12 +101,10 @@ pub fn decide(input: &Input<'_, Greeting, World>) -> Decision<GreetingStatus, Li
         Succeeded => {
             Decision::status_only(status, Succeeded, Verdict::succeeded("")).remove_finalizer()
         }
-        Failed => Decision::status_only(
-            status,
-            Failed,
-            Verdict::failed(Reason::DeadlineExceeded, ""),
-        )
-        .remove_finalizer(),
+        Failed => {
+            let verdict = Verdict::failed(Reason::DeadlineExceeded, "");
+            Decision::status_only(status, Failed, verdict).remove_finalizer()
+        }
         Waiting if object.metadata.deletion_timestamp.is_some() => {
             let verdict = Verdict::working(Reason::Deleting, "Nothing was written.");
             Decision::status_only(status, Waiting, verdict).remove_finalizer()
@@ -170,11 +168,7 @@ impl Kind for Hello {
     fn status(object: &Greeting) -> Option<&GreetingStatus> {
         object.status.as_ref()
     }
-    async fn observe(
-        &self,
-        object: &Arc<Greeting>,
-        _now: Timestamp,
-    ) -> Result<World, ReconcileError> {
+    async fn observe(&self, object: &Arc<Greeting>, _: Timestamp) -> Result<World, ReconcileError> {
         let door = Key {
             namespace: object.namespace(),
             name: object.spec.door.clone(),
