@@ -371,20 +371,23 @@ impl Applier {
         }
     }
 
-    /// Reads the current state of an object into the cache, because the watch is behind.
+    /// Reads the current state of an object into the cache, because the watch is behind. Returns its
+    /// version, or `None` if the object does not exist.
     pub(crate) async fn refresh(
         &self,
         path: ResourcePath<'_>,
         uid: &str,
-    ) -> Result<(), ReconcileError> {
+    ) -> Result<Option<String>, ReconcileError> {
         match self.send(Method::GET, path.object(), None).await {
             Ok(object) => {
+                let version = object.pointer("/metadata/resourceVersion");
+                let version = version.and_then(Value::as_str).map(str::to_owned);
                 self.keep(path, object);
-                Ok(())
+                Ok(version)
             }
             Err(Failed::Api(error)) if is(&error, 404) => {
                 self.forget(path, uid);
-                Ok(())
+                Ok(None)
             }
             Err(failed) => Err(failed.fault("get", path)),
         }

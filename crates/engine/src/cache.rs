@@ -67,7 +67,12 @@ impl Identity {
 
 /// Returns the version of an object as a number.
 pub(crate) fn version_of(meta: &ObjectMeta) -> u64 {
-    match meta.resource_version.as_deref().map(str::parse) {
+    parse_version(meta.resource_version.as_deref())
+}
+
+/// Returns a resourceVersion as a number, or zero if it is none.
+pub(crate) fn parse_version(version: Option<&str>) -> u64 {
+    match version.map(str::parse) {
         Some(Ok(version)) => version,
         Some(Err(_)) | None => 0,
     }

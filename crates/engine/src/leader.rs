@@ -32,7 +32,8 @@ use tokio::{
 };
 
 use crate::{
-    clock::Clock, fault::error_chain, health::Health, metrics::Metrics, supervise::Shutdown,
+    cache::version_of, clock::Clock, fault::error_chain, health::Health, metrics::Metrics,
+    supervise::Shutdown,
 };
 
 mod election;
@@ -42,7 +43,7 @@ mod tests;
 
 pub use election::LeaseTimings;
 use election::{ElectionAction, ElectionState, LeaseView};
-pub use leadership::Leadership;
+pub use leadership::{HeldLease, Leadership};
 
 /// Longest wait for the release at a shutdown. After it, the next leader waits for the expiry.
 const RELEASE: Duration = Duration::from_secs(1);
@@ -83,8 +84,10 @@ pub struct Leader {
     conflicts: u32,
     /// Whether the response of a write is missing, so that the Lease may be ours.
     is_unsure: bool,
-    /// End of our leadership, if we lead.
-    until: watch::Sender<Option<Instant>>,
+    /// The version of the write that acquired the Lease, if we lead.
+    acquired_version: u64,
+    /// The Lease, if we lead.
+    held: watch::Sender<Option<HeldLease>>,
     clock: Clock,
     metrics: Metrics,
     health: Health,
@@ -126,7 +129,8 @@ impl Leader {
             failures: 0,
             conflicts: 0,
             is_unsure: false,
-            until: watch::Sender::new(None),
+            acquired_version: 0,
+            held: watch::Sender::new(None),
             clock,
             metrics,
             health,
@@ -136,7 +140,7 @@ impl Leader {
     /// Returns the leadership of this process, with notifications of its changes.
     #[must_use]
     pub fn status(&self) -> Leadership {
-        Leadership::new(self.until.subscribe())
+        Leadership::new(self.held.subscribe())
     }
 
     /// Competes, leads, and competes again after a loss, until shutdown. Then releases the Lease.
@@ -228,6 +232,9 @@ impl Leader {
                 self.settled();
             }
             Answer::Written(lease) => {
+                if self.state.held.is_none() {
+                    self.acquired_version = version_of(&lease.metadata);
+                }
                 self.state.on_read(Some(lease), now);
                 self.state.held = Some(start);
                 self.settled();
@@ -287,10 +294,13 @@ impl Leader {
     fn announce(&self, until: Option<Instant>) {
         let (now, is_leading) = (Instant::now(), until.is_some());
         let mut has_changed = false;
-        self.until.send_if_modified(|known| {
-            let was_over = known.is_none_or(|known| known <= now);
+        self.held.send_if_modified(|known| {
+            let was_over = known.is_none_or(|known| known.until <= now);
             has_changed = known.is_some() != is_leading;
-            *known = until;
+            *known = until.map(|until| HeldLease {
+                until,
+                acquired_version: self.acquired_version,
+            });
             // A reader that asked after the expiry found no leadership, and waits
             // for a notification.
             has_changed || (was_over && is_leading)

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     apply::{Applier, ResourcePath},
+    cache::parse_version,
     clock::Clock,
     events::Transition,
     key::Key,
@@ -214,7 +215,12 @@ impl<K: Kind> Reconciler<K> {
         }
         self.ensure_leading()?;
         let meta = object.meta();
-        if has_transitioned(stored, status) {
+        let changed_conditions = changed_conditions(stored, status, verdict);
+        let has_transitioned = has_transitioned(stored, status);
+        if has_transitioned || !changed_conditions.is_empty() {
+            self.ensure_current(meta, version).await?;
+        }
+        if has_transitioned {
             let (object, phase) = (Key::of(meta), phase_name(status));
             let (kind, reason) = (K::RESOURCE.kind, verdict.reason.name());
             let attempt = status.attempt();
@@ -235,7 +241,7 @@ impl<K: Kind> Reconciler<K> {
             // Sending the Event took time, so the Lease may be lost by now.
             self.ensure_leading()?;
         }
-        for (condition, since, verdict) in changed_conditions(stored, status, verdict) {
+        for (condition, since, verdict) in changed_conditions {
             let (object, kind) = (Key::of(meta), K::RESOURCE.kind);
             let reason = verdict.reason.name();
             tracing::info!(kind, %object, condition, reason, "{}", verdict.message);
@@ -278,6 +284,23 @@ impl<K: Kind> Reconciler<K> {
             .pointer("/metadata/resourceVersion")
             .and_then(Value::as_str);
         Ok(Some(version.unwrap_or_default().to_owned()))
+    }
+
+    /// Returns a conflict if an earlier leader wrote the object after this version. An Event about a
+    /// decision from an old version would report a transition that never happens, or happened
+    /// before: the API server rejects only the status.
+    async fn ensure_current(&self, meta: &ObjectMeta, version: &str) -> Result<(), Abort> {
+        if !self.leading.may_be_outdated(parse_version(Some(version))) {
+            return Ok(());
+        }
+        let uid = meta.uid.as_deref().unwrap_or_default();
+        let current = self.applier.refresh(self.path(meta), uid).await?;
+        self.ensure_leading()?;
+        if current.as_deref() == Some(version) {
+            return Ok(());
+        }
+        let message = "the object changed after the cached version, before this process led";
+        Err(ReconcileError::new(ErrorClass::Conflict, Reason::Progressing, message).into())
     }
 
     /// Writes an error to the status of the object, with an Event.

@@ -29,6 +29,7 @@ use super::*;
 use crate::{
     cache::Identity,
     health::Health,
+    leader::HeldLease,
     watch::{Scope, Watch, WatchManager},
 };
 
@@ -314,8 +315,8 @@ struct Room {
     handle: Handle,
     metrics: Metrics,
     health: Health,
-    /// End of its leadership.
-    leading: watch::Sender<Option<Instant>>,
+    /// Its leadership.
+    leading: watch::Sender<Option<HeldLease>>,
     stop: crate::supervise::Trigger,
     task: JoinSet<Result<(), String>>,
 }
@@ -422,8 +423,11 @@ async fn pass(time: Duration) {
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 
-fn later(time: Duration) -> Option<Instant> {
-    Some(Instant::now() + time)
+fn later(time: Duration) -> Option<HeldLease> {
+    Some(HeldLease {
+        until: Instant::now() + time,
+        acquired_version: 0,
+    })
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,6 +5,15 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
+/// The Lease while this process holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldLease {
+    /// Time until which this process may write.
+    pub until: Instant,
+    /// The resourceVersion of the write that acquired the Lease. Earlier leaders wrote before it.
+    pub acquired_version: u64,
+}
+
 /// Leadership of this process, with notifications of its changes.
 ///
 /// # Guarantees
@@ -18,19 +27,32 @@ use tokio::{
 /// - Time passes between the check and the arrival of the write. [`Leadership::lost`] drops a request
 ///   that still waits for a connection. For a request on the wire, no clock on this side can help.
 #[derive(Debug, Clone)]
-pub struct Leadership(pub(super) Receiver<Option<Instant>>);
+pub struct Leadership(pub(super) Receiver<Option<HeldLease>>);
 
 impl Leadership {
-    /// Returns the leadership until the time in `until`. With `None` this process does not lead.
+    /// Returns the leadership while the Lease is held. With `None` this process does not lead.
     #[must_use]
-    pub fn new(until: Receiver<Option<Instant>>) -> Self {
-        Self(until)
+    pub fn new(lease: Receiver<Option<HeldLease>>) -> Self {
+        Self(lease)
     }
 
     /// Returns whether this process may begin a write now.
     #[must_use]
     pub fn is_leader(&self) -> bool {
-        self.0.borrow().is_some_and(|until| Instant::now() < until)
+        self.0
+            .borrow()
+            .is_some_and(|lease| Instant::now() < lease.until)
+    }
+
+    /// Returns whether an earlier leader may have written an object after this version of it.
+    ///
+    /// # Caveats
+    /// Compares versions of two resources. That is right if both are in the same etcd, which is
+    /// the default of the API server.
+    pub(crate) fn may_be_outdated(&self, version: u64) -> bool {
+        self.0
+            .borrow()
+            .is_some_and(|lease| version < lease.acquired_version)
     }
 
     /// Waits until the leadership is won or lost. A renewal does not notify.
@@ -43,16 +65,16 @@ impl Leadership {
 
     /// Waits until this process may not write any more. Returns at once if it may not write now.
     pub async fn lost(&self) {
-        let mut until_changes = self.0.clone();
+        let mut lease_changes = self.0.clone();
         loop {
             // A renewal does not notify, so the time is read again when it is over.
-            let until = *until_changes.borrow_and_update();
-            let Some(until) = until.filter(|until| Instant::now() < *until) else {
+            let lease = *lease_changes.borrow_and_update();
+            let Some(lease) = lease.filter(|lease| Instant::now() < lease.until) else {
                 return;
             };
             tokio::select! {
-                () = sleep_until(until) => {}
-                changed = until_changes.changed() => {
+                () = sleep_until(lease.until) => {}
+                changed = lease_changes.changed() => {
                     if changed.is_err() {
                         return;
                     }
@@ -72,15 +94,32 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    fn held_for(time: Duration) -> Option<HeldLease> {
+        Some(HeldLease {
+            until: Instant::now() + time,
+            acquired_version: 7,
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_versions_from_before_the_lease_may_be_outdated() {
+        let (sender, receiver) = watch::channel(held_for(SECOND));
+        let leading = Leadership::new(receiver);
+        for (version, expected) in [(0, true), (6, true), (7, false), (8, false)] {
+            assert_eq!(leading.may_be_outdated(version), expected, "{version}");
+        }
+        sender.send_replace(None);
+        assert!(!leading.may_be_outdated(6), "it does not write at all");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_end_comes_at_its_time_and_a_renewal_puts_it_off() {
-        let in_seconds = |count: u32| Some(Instant::now() + SECOND * count);
-        let (sender, receiver) = watch::channel(in_seconds(10));
+        let (sender, receiver) = watch::channel(held_for(10 * SECOND));
         let leading = Leadership::new(receiver);
         assert!(timeout(9 * SECOND, leading.lost()).await.is_err());
         // Like a renewal: no receiver is woken.
-        sender.send_if_modified(|until| {
-            *until = in_seconds(10);
+        sender.send_if_modified(|lease| {
+            *lease = held_for(10 * SECOND);
             false
         });
         assert!(timeout(9 * SECOND, leading.lost()).await.is_err());
@@ -90,7 +129,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_loss_ends_it_at_once() {
-        let (sender, receiver) = watch::channel(Some(Instant::now() + 10 * SECOND));
+        let (sender, receiver) = watch::channel(held_for(10 * SECOND));
         let leading = Leadership::new(receiver);
         let lose = async {
             tokio::time::sleep(SECOND).await;

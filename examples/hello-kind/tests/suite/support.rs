@@ -12,7 +12,7 @@ use engine::{
     Context, Controller, Kind, Scope, Watch, WatchManager,
     clock::Clock,
     health::Health,
-    leader::Leadership,
+    leader::{HeldLease, Leadership},
     metrics::Metrics,
     supervise::{Supervisor, TaskEnded},
 };
@@ -98,8 +98,11 @@ impl Running {
         // ANCHOR_END: watches
         // ANCHOR: controller
         // There is no other candidate, so this process leads as long as a test takes.
-        let until = tokio::time::Instant::now() + Duration::from_secs(3600);
-        let (leader, leading) = watch::channel(Some(until));
+        let lease = HeldLease {
+            until: tokio::time::Instant::now() + Duration::from_secs(3600),
+            acquired_version: 0,
+        };
+        let (leader, leading) = watch::channel(Some(lease));
         let context = Context {
             client,
             metrics: metrics.clone(),

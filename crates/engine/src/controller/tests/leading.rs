@@ -95,3 +95,38 @@ async fn a_write_is_given_up_when_the_lease_ends() {
     assert_eq!(sent(), 2, "the first is not waited for");
     room.end().await;
 }
+
+/// Found by the plan `handover/watch-tenants=silent-15000`: a new leader whose watch was behind sent an
+/// Event for a transition that the old leader had already reported.
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_sends_no_event_about_an_old_version() {
+    let led_since_500 = later(DAY).map(|lease| HeldLease {
+        acquired_version: 500,
+        ..lease
+    });
+    // The server's version is 1000. A version of 500 or more was seen while this process led.
+    let current = ["GET stale", "POST events", "PATCH status"];
+    for (cached, expected) in [
+        (1, &current[..]),
+        (499, &current),
+        (500, &current[1..]),
+        (1000, &current[1..]),
+    ] {
+        let room = room(&[]);
+        room.leading.send_replace(led_since_500);
+        pass(SECOND).await;
+        put(&room.objects, "stale", cached, 1, None);
+        pass(SECOND).await;
+        let requests = room.server.requests.lock().unwrap().clone();
+        let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let sent: Vec<String> = requests
+            .iter()
+            .map(|(verb, path, _)| format!("{verb} {}", name(path)))
+            .collect();
+        assert_eq!(sent, expected, "cached {cached}");
+        let version = &requests.last().unwrap().2["metadata"]["resourceVersion"];
+        let written = if cached < 500 { 1000 } else { cached };
+        assert_eq!(version, &json!(written.to_string()), "cached {cached}");
+        room.end().await;
+    }
+}
