@@ -24,6 +24,7 @@ use kube::{
 use mutant::Mutant;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
     cache::{Cache, Identity, InvalidObject},
@@ -38,6 +39,9 @@ use crate::{
     watch_health::{CacheNotReady, WatchHealth},
 };
 
+#[cfg(test)]
+mod tests;
+
 /// Seconds after which the server ends a watch. The watch is then reopened where it ended.
 ///
 /// The server promises no bookmarks: it sends none for Events, and none for a type without a change since the server
@@ -47,9 +51,14 @@ const WATCH_SECONDS: u32 = 90;
 // kube gives up a watch that is silent for 5 s longer. The read timeout is for connections that kube does not monitor.
 const _: () = assert!(WATCH_SECONDS as u64 + 10 <= READ_TIMEOUT.as_secs());
 
-/// Number of objects in one response to a list request. An object has up to 1.5 MB, so a response has at most 48 MB.
+/// Number of objects in one response to a list request. An object has up to 1.5 MB, so a response has at most 24 MB.
 /// With kube's default of 500 objects it could have 750 MB.
-const PAGE: u32 = 32;
+const PAGE: u32 = 16;
+
+/// Longest wait of a list for the list of another watch. One page of large objects needs up to five times its size
+/// while it is decoded, so two pages at once could exceed the memory of the container. A list that hangs must not
+/// stop the others.
+const LIST_WAIT: Duration = Duration::from_secs(5);
 
 /// The namespaces that are watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,6 +177,7 @@ pub struct WatchManager {
     health: Health,
     scope: Scope,
     rounds: Arc<AtomicU64>,
+    listing: Arc<Semaphore>,
     tasks: Vec<(String, WatchTask)>,
     writers: Writers,
     proven: Proven,
@@ -189,6 +199,7 @@ impl WatchManager {
             health,
             scope,
             rounds: Arc::default(),
+            listing: Arc::new(Semaphore::new(1)),
             tasks: Vec::new(),
             writers: HashMap::new(),
             proven: Proven::default(),
@@ -304,6 +315,7 @@ impl WatchManager {
             transform: Arc::clone(&watch.transform),
             cache: cache.clone(),
             rounds: Arc::clone(&self.rounds),
+            listing: Arc::clone(&self.listing),
             metrics: self.metrics.clone(),
             health: self.health.clone(),
         };
@@ -403,6 +415,8 @@ struct Reflector<K, T> {
     transform: Transform<K, T>,
     cache: Cache<T>,
     rounds: Arc<AtomicU64>,
+    /// Permits of the lists that may run at once, in the whole process.
+    listing: Arc<Semaphore>,
     metrics: Metrics,
     health: Health,
 }
@@ -426,6 +440,7 @@ where
         let mut events = pin!(watcher(api, config).backoff(backoff));
         let mut round = 0;
         let mut invalid = HashSet::new();
+        let mut permit = None;
         loop {
             let event = tokio::select! {
                 () = shutdown.wait() => return Ok(()),
@@ -439,6 +454,7 @@ where
                     return Ok(());
                 }
                 Some(Err(error)) => {
+                    drop(permit.take());
                     self.interrupted(&error);
                     continue;
                 }
@@ -458,6 +474,15 @@ where
                     round = self.rounds.fetch_add(1, Ordering::SeqCst) + 1;
                     self.cache.begin_relist(round);
                     invalid.clear();
+                    // The request is sent when the stream is polled next.
+                    permit = tokio::select! {
+                        () = shutdown.wait() => return Ok(()),
+                        permit = timeout(LIST_WAIT, self.listing.acquire()) => match permit {
+                            Ok(Ok(permit)) => Some(permit),
+                            Ok(Err(_never_closed)) => None,
+                            Err(_elapsed) => None,
+                        },
+                    };
                 }
                 Event::InitApply(object) => self.take(object, round, &mut invalid),
                 Event::Apply(object) => {
@@ -469,6 +494,7 @@ where
                     self.health.watch_health().on_event(self.number);
                 }
                 Event::InitDone => {
+                    drop(permit.take());
                     if !mutant::on(Mutant::RelistAddsOnly) {
                         self.cache
                             .finish_relist(self.namespace.as_deref(), round, &invalid);

@@ -1,0 +1,82 @@
+//! Tests of the order of lists.
+
+use std::sync::Mutex;
+
+use http::{Request, Response};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::client::Body;
+use serde_json::json;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Paths of the list requests, in their order.
+type Lists = Arc<Mutex<Vec<String>>>;
+
+/// Starts a watch of ConfigMaps and, a moment later, one of Secrets. A list of ConfigMaps takes `takes`.
+fn start(takes: Duration, is_broken: bool) -> (Lists, Supervisor) {
+    let lists = Lists::default();
+    let seen = Arc::clone(&lists);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let seen = Arc::clone(&seen);
+        async move {
+            let uri = request.uri();
+            if uri
+                .query()
+                .is_some_and(|query| query.contains("watch=true"))
+            {
+                std::future::pending::<()>().await;
+            }
+            let plural = uri.path().rsplit('/').next().unwrap_or_default().to_owned();
+            let is_slow = plural == "configmaps";
+            seen.lock().unwrap().push(plural);
+            if is_slow {
+                tokio::time::sleep(takes).await;
+            }
+            let code = if is_slow && is_broken { 500 } else { 200 };
+            let body = json!({ "metadata": { "resourceVersion": "9" }, "items": [] });
+            let response = Response::builder().status(code);
+            let response = response.body(Body::from(body.to_string().into_bytes()));
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(response?)
+        }
+    });
+    let client = Client::new(service, "default");
+    let mut watches = WatchManager::new(client, Metrics::default(), Health::default(), Scope::All);
+    watches.namespaced::<ConfigMap, _>(("", "configmaps"), all());
+    watches.namespaced::<Secret, _>(("", "secrets"), all());
+    let mut supervisor = Supervisor::new(Health::default(), SECOND);
+    watches.start(&mut supervisor);
+    (lists, supervisor)
+}
+
+fn all<K>() -> Watch<K, K> {
+    Watch {
+        labels: None,
+        fields: None,
+        transform: Arc::new(|object, _| object),
+        index: |_| vec![],
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_follow_each_other_and_one_that_hangs_or_fails_stops_none() {
+    // Columns: duration of the first list, whether it fails, and when the second list is sent, in milliseconds.
+    let table = [
+        (2 * SECOND, false, 2_000),
+        (2 * SECOND, true, 2_000),
+        (100 * SECOND, false, 5_000),
+    ];
+    for (takes, is_broken, expected) in table {
+        let (lists, _supervisor) = start(takes, is_broken);
+        let sent = || lists.lock().unwrap().clone();
+        tokio::time::sleep(Duration::from_millis(expected - 100)).await;
+        assert_eq!(sent(), ["configmaps"], "{takes:?}, fails: {is_broken}");
+        tokio::time::sleep(SECOND / 5).await;
+        assert_eq!(
+            sent(),
+            ["configmaps", "secrets"],
+            "{takes:?}, fails: {is_broken}"
+        );
+    }
+}
