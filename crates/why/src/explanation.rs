@@ -69,8 +69,8 @@ pub enum State {
     Waiting,
     /// It does not go on until someone does something.
     Blocked,
-    /// It is held because someone asked for it.
-    Held,
+    /// It is suspended by its spec.
+    Suspended,
     /// It is being deleted.
     Deleting,
     /// An Agent that can be used; a Tenant that can be used and is proven to be isolated.
@@ -80,7 +80,7 @@ pub enum State {
     /// A Tenant that can be used; whether it is isolated is not known.
     NotProven,
     /// An object that belongs to no run and no Tenant.
-    NotOurs,
+    Unmanaged,
 }
 
 /// One object of the chain.

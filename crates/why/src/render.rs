@@ -96,7 +96,7 @@ enum Mark {
     None,
     Cause,
     Blocker,
-    Held,
+    Suspended,
     Awaited,
 }
 
@@ -104,8 +104,8 @@ impl Mark {
     fn of(explanation: &Explanation, deepest: &Link) -> Self {
         match (&explanation.blocker, explanation.state) {
             (Some(_), State::Failed) => Self::Cause,
-            (Some(_), State::Held) if explanation.chain.len() == 1 => Self::Held,
-            (Some(_), State::Held) => Self::Awaited,
+            (Some(_), State::Suspended) if explanation.chain.len() == 1 => Self::Suspended,
+            (Some(_), State::Suspended) => Self::Awaited,
             (Some(_), _) => Self::Blocker,
             // The object is in progress and has no problem.
             (None, State::Waiting | State::Deleting | State::NotProven)
@@ -155,12 +155,12 @@ impl Page {
             State::Running => ("▶", "RUNNING", Ink::Green),
             State::Waiting => ("○", "WAITING", Ink::Yellow),
             State::Blocked => ("✗", "BLOCKED", Ink::Red),
-            State::Held => ("‖", "HELD", Ink::Yellow),
+            State::Suspended => ("‖", "SUSPENDED", Ink::Yellow),
             State::Deleting => ("⊘", "DELETING", Ink::Yellow),
             State::Ready => ("✓", "READY", Ink::Green),
             State::NotIsolated => ("✗", "READY, NOT ISOLATED", Ink::Red),
             State::NotProven => ("○", "READY, NOT PROVEN", Ink::Yellow),
-            State::NotOurs => ("?", "NOT OURS", Ink::Plain),
+            State::Unmanaged => ("?", "UNMANAGED", Ink::Plain),
         };
         let subject = &explanation.subject;
         let place = subject
@@ -172,12 +172,12 @@ impl Page {
             State::Running
             | State::Waiting
             | State::Blocked
-            | State::Held
+            | State::Suspended
             | State::Deleting
             | State::Ready
             | State::NotIsolated
             | State::NotProven
-            | State::NotOurs => "since",
+            | State::Unmanaged => "since",
         };
         let since = explanation
             .since
@@ -223,7 +223,7 @@ impl Page {
             Mark::None => "",
             Mark::Cause => " ◀\u{a0}cause",
             Mark::Blocker => " ◀\u{a0}blocker",
-            Mark::Held => " ◀\u{a0}held\u{a0}here",
+            Mark::Suspended => " ◀\u{a0}suspended\u{a0}here",
             Mark::Awaited => " ◀\u{a0}waited\u{a0}for",
         };
         let asked = if link.is_target && depth > 0 {

@@ -123,9 +123,10 @@ async fn a_tenant_is_read_held_and_waited_for() -> Result<()> {
         orc.run(&format!("wait tenant/{name}"))
             .await?
             .expect(0, &["not isolated"]);
-        orc.run(&format!("suspend tenant/{name}"))
-            .await?
-            .expect(0, &["is asked to hold: its server and Redis are stopped"]);
+        orc.run(&format!("suspend tenant/{name}")).await?.expect(
+            0,
+            &["is asked to suspend: its server and Redis are stopped"],
+        );
         orc.run(&format!("suspend tenant/{name}"))
             .await?
             .expect(0, &["was suspended before"]);

@@ -136,13 +136,13 @@ pub(super) fn internal(asker: &Asker<'_>) -> Finding {
         ObjectRef::cluster("Operator", "orchestrator"),
         Health::Wrong,
         Reason::InternalError,
-        format!("has a fault of its own with this {word}"),
+        format!("has an internal error with this {word}"),
     )
     .seen("status.message", asker.message(), asker.written());
     Finding::new(
         State::Blocked,
         format!(
-            "This is a fault in Orchestrator: report it with this output and the operator's log. It is tried again by itself{}.",
+            "This is a bug in Orchestrator: report it with this output and the operator's log. It is tried again by itself{}.",
             asker.tried_at()
         ),
     )

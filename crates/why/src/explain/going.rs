@@ -128,12 +128,12 @@ fn with_job(scene: Scene<'_>, job: &JobView) -> Finding {
         | State::Failed
         | State::Waiting
         | State::Blocked
-        | State::Held
+        | State::Suspended
         | State::Deleting
         | State::Ready
         | State::NotIsolated
         | State::NotProven
-        | State::NotOurs => above,
+        | State::Unmanaged => above,
     };
     finding.below(vec![above])
 }

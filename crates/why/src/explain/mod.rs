@@ -198,7 +198,7 @@ fn conclude(world: &World, subject: &ObjectRef, words: Headline, finding: Findin
     let deepest = finding.links.last();
     // A suspended object is suspended by its own spec, even while its Pods are still being stopped.
     let culprit = match finding.state {
-        State::Held => finding.links.first(),
+        State::Suspended => finding.links.first(),
         State::Succeeded
         | State::Failed
         | State::Running
@@ -208,19 +208,21 @@ fn conclude(world: &World, subject: &ObjectRef, words: Headline, finding: Findin
         | State::Ready
         | State::NotIsolated
         | State::NotProven
-        | State::NotOurs => deepest,
+        | State::Unmanaged => deepest,
     };
     // An object that continues automatically is blocked only by a link with a problem.
     let blocks = |link: &&Link| match finding.state {
-        State::Succeeded | State::Running | State::Ready | State::NotOurs => false,
+        State::Succeeded | State::Running | State::Ready | State::Unmanaged => false,
         State::Waiting | State::Deleting | State::NotProven => link.health == Health::Wrong,
-        State::Failed | State::Blocked | State::Held | State::NotIsolated => {
+        State::Failed | State::Blocked | State::Suspended | State::NotIsolated => {
             link.health != Health::Fine
         }
     };
     let of_trouble = match finding.state {
-        State::Succeeded | State::Failed | State::Deleting | State::Ready | State::NotOurs => None,
-        State::Held => culprit.and_then(|link| link.since.clone()),
+        State::Succeeded | State::Failed | State::Deleting | State::Ready | State::Unmanaged => {
+            None
+        }
+        State::Suspended => culprit.and_then(|link| link.since.clone()),
         State::Running
         | State::Waiting
         | State::Blocked

@@ -372,7 +372,7 @@ pub(super) fn needed(world: &World, mut finding: Finding) -> Finding {
             finding.next = down.next;
             noted(world, finding)
         }
-        State::Blocked | State::Deleting | State::Held => noted(world, finding),
+        State::Blocked | State::Deleting | State::Suspended => noted(world, finding),
         State::Ready | State::NotIsolated | State::NotProven if world.tenant.is_some() => {
             let down = down(world);
             finding.advice = format!(
@@ -387,7 +387,7 @@ pub(super) fn needed(world: &World, mut finding: Finding) -> Finding {
         | State::Ready
         | State::NotIsolated
         | State::NotProven
-        | State::NotOurs => finding,
+        | State::Unmanaged => finding,
     }
 }
 

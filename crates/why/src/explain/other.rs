@@ -49,7 +49,7 @@ pub(super) fn explain(world: &World) -> Explanation {
         Some(_) => Health::Waiting,
         None => Health::Fine,
     };
-    let mut link = Link::new(target.clone(), health, "NotOurs", sentence.clone()).seen(
+    let mut link = Link::new(target.clone(), health, "Unmanaged", sentence.clone()).seen(
         "metadata.ownerReferences",
         owner,
         meta.and_then(|meta| meta.created.as_ref()),
@@ -61,7 +61,7 @@ pub(super) fn explain(world: &World) -> Explanation {
             event.last.as_ref(),
         );
     }
-    let mut finding = Finding::new(State::NotOurs, advice)
+    let mut finding = Finding::new(State::Unmanaged, advice)
         .link(link)
         .then(commands::describe(target, "its own Events"));
     if let Some(owner) = owned.filter(|_| run.is_none()) {
@@ -75,7 +75,7 @@ pub(super) fn explain(world: &World) -> Explanation {
     ));
     let words = Headline {
         headline: format!("{} '{}' {sentence}", target.kind, target.name),
-        reason: "NotOurs".to_owned(),
+        reason: "Unmanaged".to_owned(),
         since: meta.and_then(|meta| meta.created.clone()),
         written: None,
     };

@@ -22,7 +22,7 @@ pub(super) fn explain(scene: Scene<'_>) -> Explanation {
         .or_else(|| deletion::of_namespace(scene))
         .or_else(|| not_seen(scene))
         .or_else(|| cancelling(scene))
-        .or_else(|| held(scene))
+        .or_else(|| suspended(scene))
         .or_else(|| faults::find(scene))
         .or_else(|| docs::waiting(scene))
         .or_else(|| agent::blocking(scene))
@@ -118,13 +118,13 @@ fn with_own_link(scene: Scene<'_>, finding: Finding) -> Finding {
                 None => "will be deleted with its namespace".to_owned(),
             },
         ),
-        State::Held => (Health::Waiting, "is held".to_owned()),
+        State::Suspended => (Health::Waiting, "is suspended".to_owned()),
         State::Waiting
         | State::Blocked
         | State::Ready
         | State::NotIsolated
         | State::NotProven
-        | State::NotOurs => {
+        | State::Unmanaged => {
             let result = scene.status().result.as_ref();
             let ended = result.filter(|result| {
                 result.finished_at.is_some()
@@ -154,12 +154,12 @@ fn with_own_link(scene: Scene<'_>, finding: Finding) -> Finding {
         | State::Running
         | State::Waiting
         | State::Blocked
-        | State::Held
+        | State::Suspended
         | State::Deleting
         | State::Ready
         | State::NotIsolated
         | State::NotProven
-        | State::NotOurs => reason,
+        | State::Unmanaged => reason,
     };
     let mut link = Link::new(scene.object(), health, reason, sentence);
     let phase = scene
@@ -295,7 +295,7 @@ fn stopped_job(job: Option<&JobView>, reason: Reason, why: &str) -> Vec<Link> {
     job.map(link).into_iter().collect()
 }
 
-fn held(scene: Scene<'_>) -> Option<Finding> {
+fn suspended(scene: Scene<'_>) -> Option<Finding> {
     if !scene.run.suspend {
         return None;
     }
@@ -304,7 +304,7 @@ fn held(scene: Scene<'_>) -> Option<Finding> {
         scene.object(),
         Health::Waiting,
         Reason::Suspended,
-        "is held by its 'suspend': nothing is started, and no time counts",
+        "is suspended by 'spec.suspend': nothing is started, and no time counts",
     )
     .since(changed)
     .seen("spec.suspend", "true", changed);
@@ -317,16 +317,16 @@ fn held(scene: Scene<'_>) -> Option<Finding> {
             let above = stopped_job(job, Reason::Suspended, "the run is suspended");
             stopping(scene, pod, Stop::Ours(Reason::Suspended)).below(above)
         }
-        None => Finding::new(State::Held, ""),
+        None => Finding::new(State::Suspended, ""),
     };
     finding = finding.below(vec![own]);
     let name = &scene.run.meta.name;
     if finding.state == State::Blocked {
         return Some(finding);
     }
-    finding.state = State::Held;
+    finding.state = State::Suspended;
     finding.advice = format!(
-        "Check that {} '{name}' was not held on purpose, then resume it. An attempt that was stopped runs again from its start.",
+        "Check that {} '{name}' was not suspended on purpose, then resume it. An attempt that was stopped runs again from its start.",
         scene.kind()
     );
     finding.next = vec![
@@ -405,11 +405,11 @@ fn is_outdated(scene: Scene<'_>, finding: &Finding) -> bool {
     match finding.state {
         State::Succeeded
         | State::Failed
-        | State::Held
+        | State::Suspended
         | State::Ready
         | State::NotIsolated
         | State::NotProven
-        | State::NotOurs => {
+        | State::Unmanaged => {
             return false;
         }
         State::Deleting => {

@@ -555,7 +555,7 @@ fn rest() -> Vec<Case> {
                 ),
                 json!({ "suspend": true }),
             ),
-            Held,
+            Suspended,
             Some(("DocsRun", "guide", "Suspended")),
         ),
         case(

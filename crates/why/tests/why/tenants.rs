@@ -330,7 +330,7 @@ fn others() -> Vec<Case> {
                 status("Suspended", "Suspended", suspended, none),
                 suspend.clone(),
             ),
-            Held,
+            Suspended,
             Some(("Tenant", "acme", "Suspended")),
         ),
         case(
@@ -346,7 +346,7 @@ fn others() -> Vec<Case> {
                     suspend,
                 )
                 .container("server", SERVER, "Running", runs, json!({})),
-            Held,
+            Suspended,
             Some(("Tenant", "acme", "Suspended")),
         ),
         case("tenant-just-created", fresh, Waiting, None),

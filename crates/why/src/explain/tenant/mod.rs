@@ -38,7 +38,7 @@ pub(super) fn explain(world: &World, tenant: &TenantView) -> Explanation {
         .or_else(|| not_seen(site))
         .or_else(|| namespace::find(site))
         .or_else(|| faults::find(site))
-        .or_else(|| held(site))
+        .or_else(|| suspended(site))
         .or_else(|| parts::find(site))
         .unwrap_or_else(|| stand(site));
     let mut finding = operator::needed(world, finding);
@@ -66,10 +66,10 @@ fn headline(site: Site<'_>, state: State) -> Headline {
         | State::Running
         | State::Waiting
         | State::Blocked
-        | State::Held
+        | State::Suspended
         | State::Deleting
         | State::Ready
-        | State::NotOurs => None,
+        | State::Unmanaged => None,
     };
     let main = isolated.or_else(|| site.condition(READY));
     let message = match (isolated, progress.message.as_deref()) {
@@ -109,7 +109,7 @@ fn with_own_link(site: Site<'_>, finding: Finding) -> Finding {
                 site.tenant.deletion
             ),
         ),
-        State::Held => (Health::Waiting, "is held".to_owned()),
+        State::Suspended => (Health::Waiting, "is suspended".to_owned()),
         State::Ready => (
             Health::Fine,
             "is ready, and proven to be isolated".to_owned(),
@@ -124,7 +124,7 @@ fn with_own_link(site: Site<'_>, finding: Finding) -> Finding {
         | State::Running
         | State::Waiting
         | State::Blocked
-        | State::NotOurs => (
+        | State::Unmanaged => (
             Health::Waiting,
             match finding.links.is_empty() {
                 true => "is being set up".to_owned(),
@@ -141,10 +141,10 @@ fn with_own_link(site: Site<'_>, finding: Finding) -> Finding {
         | State::Running
         | State::Waiting
         | State::Blocked
-        | State::Held
+        | State::Suspended
         | State::Deleting
         | State::Ready
-        | State::NotOurs => headline(site, finding.state).reason,
+        | State::Unmanaged => headline(site, finding.state).reason,
     };
     finding.below(vec![own(site, health, &reason, &sentence)])
 }
@@ -220,7 +220,7 @@ fn not_seen(site: Site<'_>) -> Option<Finding> {
 }
 
 /// Explains a suspended Tenant. Its server and its Redis are stopped or are being stopped.
-fn held(site: Site<'_>) -> Option<Finding> {
+fn suspended(site: Site<'_>) -> Option<Finding> {
     if !site.tenant.suspend {
         return None;
     }
@@ -237,14 +237,14 @@ fn held(site: Site<'_>) -> Option<Finding> {
         site.object(),
         Health::Waiting,
         Reason::Suspended,
-        format!("is held by its 'suspend': server and Redis {how}, their data stays"),
+        format!("is suspended by 'spec.suspend': server and Redis {how}, their data stays"),
     )
     .since(changed)
     .seen("spec.suspend", "true", changed);
     let mut finding = Finding::new(
-        State::Held,
+        State::Suspended,
         format!(
-            "Check that Tenant '{}' was not held on purpose, then set 'spec.suspend' to false: server and Redis start again with their data.",
+            "Check that Tenant '{}' was not suspended on purpose, then set 'spec.suspend' to false: server and Redis start again with their data.",
             site.name()
         ),
     )
@@ -365,11 +365,11 @@ fn is_outdated(site: Site<'_>, finding: &Finding) -> bool {
         State::Succeeded
         | State::Failed
         | State::Running
-        | State::Held
+        | State::Suspended
         | State::Ready
         | State::NotIsolated
         | State::NotProven
-        | State::NotOurs => false,
+        | State::Unmanaged => false,
     }
 }
 
@@ -377,7 +377,7 @@ fn is_outdated(site: Site<'_>, finding: &Finding) -> bool {
 fn not_isolated(site: Site<'_>, finding: &Finding) -> Option<Note> {
     let known = site.condition(condition::NETWORK_ISOLATED)?;
     let is_told = match finding.state {
-        State::Waiting | State::Blocked | State::Held => false,
+        State::Waiting | State::Blocked | State::Suspended => false,
         State::Succeeded
         | State::Failed
         | State::Running
@@ -385,7 +385,7 @@ fn not_isolated(site: Site<'_>, finding: &Finding) -> Option<Note> {
         | State::Ready
         | State::NotIsolated
         | State::NotProven
-        | State::NotOurs => true,
+        | State::Unmanaged => true,
     };
     (!is_told && known.status == "False").then(|| Note {
         kind: NoteKind::Hint,
