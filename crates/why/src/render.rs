@@ -83,9 +83,9 @@ pub fn render(explanation: &Explanation, width: usize, color: bool) -> String {
     );
     page.gap();
     page.wrapped(Ink::Bold, "", "", "Next:");
-    for command in &explanation.next {
-        page.wrapped(Ink::Dim, "  # ", "  # ", &command.purpose);
-        page.line(Ink::Cyan, &format!("  {}", clean(&command.run)));
+    for command in &explanation.next_steps {
+        page.wrapped(Ink::Dim, "  # ", "  # ", &command.description);
+        page.line(Ink::Cyan, &format!("  {}", clean(&command.command)));
     }
     page.text
 }
@@ -190,7 +190,7 @@ impl Page {
             subject.kind, subject.name, explanation.reason
         );
         self.wrapped(ink, "", "  ", &text);
-        self.wrapped(Ink::Bold, "  ", "  ", &explanation.headline);
+        self.wrapped(Ink::Bold, "  ", "  ", &explanation.summary);
         if let Some(status) = &explanation.outdated {
             let age = status.at.as_ref().map_or_else(String::new, |at| {
                 let seconds = self.now.as_second().saturating_sub(at.0.as_second());
@@ -203,9 +203,9 @@ impl Page {
 
     fn link(&mut self, explanation: &Explanation, link: &Link, depth: usize, mark: Mark) {
         let (sign, ink) = match link.health {
-            Health::Fine => ("✓", Ink::Green),
+            Health::Ok => ("✓", Ink::Green),
             Health::Waiting => ("○", Ink::Yellow),
-            Health::Wrong => ("✗", Ink::Red),
+            Health::Error => ("✗", Ink::Red),
         };
         let indent = "   ".repeat(depth.saturating_sub(1));
         let (first, rest) = match depth {
@@ -233,7 +233,7 @@ impl Page {
         };
         let text = format!(
             "{sign} {} {place}{} [{}]: {}{blocker}{asked}",
-            link.object.kind, link.object.name, link.reason, link.sentence
+            link.object.kind, link.object.name, link.reason, link.message
         );
         self.wrapped(ink, &first, &rest, &text);
         for evidence in &link.evidence {
@@ -249,18 +249,18 @@ impl Page {
 
     fn evidence(&self, explanation: &Explanation, link: &Link, evidence: &Evidence) -> String {
         let outdated = explanation.outdated.as_ref();
-        let is_said = repeats(&explanation.headline, &evidence.words)
-            || repeats(&link.sentence, &evidence.words)
-            || outdated.is_some_and(|status| repeats(&status.message, &evidence.words));
-        let words = if evidence.words.is_empty() || is_said {
+        let is_said = repeats(&explanation.summary, &evidence.text)
+            || repeats(&link.message, &evidence.text)
+            || outdated.is_some_and(|status| repeats(&status.message, &evidence.text));
+        let text = if evidence.text.is_empty() || is_said {
             String::new()
         } else {
-            format!(": {}", evidence.words)
+            format!(": {}", evidence.text)
         };
         let at = evidence.at.as_ref().map_or_else(String::new, |at| {
             format!(" · {}", times::at(self.now, at.0))
         });
-        format!("{}{words}{at}", evidence.source)
+        format!("{}{text}{at}", evidence.source)
     }
 }
 

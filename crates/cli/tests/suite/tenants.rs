@@ -204,7 +204,7 @@ async fn what_holds_a_namespace_is_named() -> Result<()> {
                 let deepest = found.chain.last().context("no chain")?;
                 let is_named = deepest.object.kind == "ConfigMap"
                     && deepest.object.name == "precious"
-                    && deepest.sentence.contains("example.com/backup");
+                    && deepest.message.contains("example.com/backup");
                 Ok(is_named
                     .then_some(())
                     .ok_or(why::render(&found, 100, false)))

@@ -200,7 +200,7 @@ fn unwatched(
     let finding = Finding::new(State::Blocked, advice).link(
         Link::new(
             ObjectRef::namespaced("Operator", &lease.namespace, "orchestrator"),
-            Health::Wrong,
+            Health::Error,
             "NotWatched",
             format!("runs, but does not look at this {kind}{place}"),
         )
@@ -241,7 +241,7 @@ pub(super) fn down(world: &World) -> Finding {
                 Some(_) => format!("no operator leads: it was renewed last at {last}, and should be every few seconds"),
                 None => format!("no operator leads: it was released at {last}, and nobody took it"),
             };
-            let link = Link::new(lease_object(lease), Health::Wrong, "OperatorDown", sentence)
+            let link = Link::new(lease_object(lease), Health::Error, "OperatorDown", sentence)
                 .since(renewed)
                 .seen(
                     "spec.holderIdentity",
@@ -265,7 +265,7 @@ pub(super) fn down(world: &World) -> Finding {
                     namespace: None,
                     name: Family::of(world).lease().to_owned(),
                 },
-                Health::Wrong,
+                Health::Error,
                 "OperatorDown",
                 "does not exist in any namespace: no operator ever led in this cluster",
             )
@@ -396,7 +396,7 @@ fn noted(world: &World, finding: Finding) -> Finding {
         .links
         .iter()
         .any(|link| link.reason == "OperatorDown");
-    let words = down(world).links.pop().map(|link| link.sentence);
+    let words = down(world).links.pop().map(|link| link.message);
     match words.filter(|_| !already) {
         Some(words) => finding.note(
             NoteKind::Hint,

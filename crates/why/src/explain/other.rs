@@ -1,6 +1,6 @@
 //! Targets that belong to no run.
 
-use super::{Finding, Headline, commands, conclude};
+use super::{Finding, Summary, commands, conclude};
 use crate::{
     explanation::{Explanation, Health, Link, State},
     world::{Meta, ObjectRef, World},
@@ -47,7 +47,7 @@ pub(super) fn explain(world: &World) -> Explanation {
     // Only the owner knows whether the object is healthy. A warning is a sign that it is not.
     let health = match warning {
         Some(_) => Health::Waiting,
-        None => Health::Fine,
+        None => Health::Ok,
     };
     let mut link = Link::new(target.clone(), health, "Unmanaged", sentence.clone()).seen(
         "metadata.ownerReferences",
@@ -73,11 +73,11 @@ pub(super) fn explain(world: &World) -> Explanation {
         within,
         "the runs of this namespace",
     ));
-    let words = Headline {
-        headline: format!("{} '{}' {sentence}", target.kind, target.name),
+    let summary = Summary {
+        text: format!("{} '{}' {sentence}", target.kind, target.name),
         reason: "Unmanaged".to_owned(),
         since: meta.and_then(|meta| meta.created.clone()),
         written: None,
     };
-    conclude(world, target, words, finding)
+    conclude(world, target, summary, finding)
 }

@@ -3,7 +3,7 @@
 use api::{Reason, messages, status::condition, tasks::RunPhase};
 
 use super::{
-    Finding, Headline, agent, commands, conclude, deletion, docs, ended, faults, going,
+    Finding, Summary, agent, commands, conclude, deletion, docs, ended, faults, going,
     operator::{self, Looked},
     scene::Scene,
     stop::{Stop, stopping},
@@ -32,7 +32,7 @@ pub(super) fn explain(scene: Scene<'_>) -> Explanation {
     finding.is_newer |= is_outdated(scene, &finding);
     finding.notes.extend(superseded(scene));
     let finding = with_own_link(scene, not_again(scene, finding));
-    conclude(scene.world, &scene.object(), headline(scene), finding)
+    conclude(scene.world, &scene.object(), summary(scene), finding)
 }
 
 /// Removes proposals to run the run again if that is not possible. A cancelled TaskRun cannot be
@@ -45,7 +45,7 @@ fn not_again(scene: Scene<'_>, mut finding: Finding) -> Finding {
     } else if scene.run.cancel {
         finding
             .next
-            .retain(|command| !command.run.starts_with("orc retry "));
+            .retain(|command| !command.command.starts_with("orc retry "));
         for words in ["run it again (orc retry)", "Run it again (orc retry)"] {
             let instead = "submit another TaskRun (this one is cancelled)";
             finding.advice = finding.advice.replace(words, instead);
@@ -60,7 +60,7 @@ fn not_again(scene: Scene<'_>, mut finding: Finding) -> Finding {
     finding
 }
 
-fn headline(scene: Scene<'_>) -> Headline {
+fn summary(scene: Scene<'_>) -> Summary {
     let status = scene.status();
     let said = status.progress.condition(condition::SUCCEEDED);
     let open = status
@@ -72,8 +72,8 @@ fn headline(scene: Scene<'_>) -> Headline {
         Some(message) if !message.is_empty() => message,
         Some(_) | None => "the run has no status yet",
     };
-    Headline {
-        headline: message.to_owned(),
+    Summary {
+        text: message.to_owned(),
         reason: said.map_or_else(|| "NotSeen".to_owned(), |said| said.reason.clone()),
         since: scene
             .run
@@ -97,15 +97,15 @@ fn with_own_link(scene: Scene<'_>, finding: Finding) -> Finding {
     {
         return finding;
     }
-    let reason = headline(scene).reason;
+    let reason = summary(scene).reason;
     let (health, sentence) = match finding.state {
-        State::Succeeded => (Health::Fine, format!("succeeded in {}", scene.attempt())),
+        State::Succeeded => (Health::Ok, format!("succeeded in {}", scene.attempt())),
         State::Failed if scene.status().attempts == 0 => {
-            (Health::Wrong, "failed before its first attempt".to_owned())
+            (Health::Error, "failed before its first attempt".to_owned())
         }
-        State::Failed => (Health::Wrong, format!("failed in {}", scene.attempt())),
+        State::Failed => (Health::Error, format!("failed in {}", scene.attempt())),
         State::Running => (
-            Health::Fine,
+            Health::Ok,
             format!("runs ({}{})", scene.attempt(), disrupted(scene)),
         ),
         State::Deleting => (
@@ -171,7 +171,7 @@ fn with_own_link(scene: Scene<'_>, finding: Finding) -> Finding {
         RunPhase::Pending | RunPhase::Running => scene.written(),
     };
     link = link.seen(
-        format!("status (phase {phase}, reason {})", headline(scene).reason),
+        format!("status (phase {phase}, reason {})", summary(scene).reason),
         scene.message(),
         at.or(scene.run.meta.created.as_ref()),
     );
@@ -210,7 +210,7 @@ fn undecodable(scene: Scene<'_>) -> Option<Finding> {
     let error = scene.run.undecodable.as_ref()?;
     let link = Link::new(
         scene.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::Undecodable,
         if scene.message().contains(error.as_str()) {
             "has a value that does not fit: see the first lines".to_owned()
@@ -399,7 +399,7 @@ fn is_outdated(scene: Scene<'_>, finding: &Finding) -> bool {
         let is_agent = reason == Reason::AgentNotReady;
         finding.links.iter().any(|link| {
             is_label_of(&link.reason, reason)
-                || (is_agent && link.object.kind == "Agent" && link.health != Health::Fine)
+                || (is_agent && link.object.kind == "Agent" && link.health != Health::Ok)
         })
     };
     match finding.state {
@@ -435,7 +435,7 @@ fn is_outdated(scene: Scene<'_>, finding: &Finding) -> bool {
         said,
         Reason::Progressing | Reason::Cloning | Reason::Publishing | Reason::Verifying
     );
-    let is_vague = is_ordinary && names_nothing && deepest.health == Health::Wrong;
+    let is_vague = is_ordinary && names_nothing && deepest.health == Health::Error;
     let is_ahead = scene.phase() == RunPhase::Running
         && names_nothing
         && scene.status().result.is_none()

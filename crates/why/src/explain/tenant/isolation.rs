@@ -92,7 +92,7 @@ fn proven(site: Site<'_>) -> Finding {
         ))
     );
     let link =
-        own(site, Health::Fine, "Ready", &sentence).seen("status.isolation.lastProvedAt", "", at);
+        own(site, Health::Ok, "Ready", &sentence).seen("status.isolation.lastProvedAt", "", at);
     let advice = match site.world.unreadable.is_empty() {
         true => "Nothing is wrong.",
         false => "The Tenant says itself that it is well; not all of that can be seen from here.",
@@ -113,7 +113,7 @@ fn proven(site: Site<'_>) -> Finding {
 fn disabled(site: Site<'_>) -> Finding {
     let link = Link::new(
         site.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::PoliciesDisabled,
         "is ready, but has no policies: everybody in the cluster may reach it, and it may reach everything",
     )
@@ -152,7 +152,7 @@ fn foreign(site: Site<'_>) -> Option<Finding> {
     let object = site.here("NetworkPolicy", &first.name);
     let link = Link::new(
         object.clone(),
-        Health::Wrong,
+        Health::Error,
         Reason::UnmanagedPolicy,
         format!(
             "is not the Tenant's, and policies add up: it may open what the others close{more}"
@@ -192,7 +192,7 @@ fn foreign_said(site: Site<'_>) -> Finding {
     if site.world.policies.is_some() {
         let link = Link::new(
             object,
-            Health::Fine,
+            Health::Ok,
             "GoneNow",
             "was not the Tenant's, and is gone by now",
         )
@@ -205,7 +205,7 @@ fn foreign_said(site: Site<'_>) -> Finding {
     }
     let link = Link::new(
         object.clone(),
-        Health::Wrong,
+        Health::Error,
         Reason::UnmanagedPolicy,
         "is not the Tenant's, and policies add up: it may open what the others close",
     )
@@ -232,7 +232,7 @@ fn missing(site: Site<'_>) -> Option<Finding> {
     }
     let link = Link::new(
         site.here("NetworkPolicy", "default-deny"),
-        Health::Wrong,
+        Health::Error,
         "PolicyMissing",
         "does not exist: nothing is refused until the operator makes it again",
     )
@@ -284,7 +284,7 @@ fn connection(site: Site<'_>, reason: Reason) -> Finding {
     };
     let mut link = Link::new(
         ObjectRef::cluster("Connection", &name),
-        Health::Wrong,
+        Health::Error,
         reason,
         format!("{outcome}{counted}"),
     )
@@ -379,7 +379,7 @@ fn failed(site: Site<'_>) -> Finding {
     };
     let link = Link::new(
         object,
-        Health::Wrong,
+        Health::Error,
         Reason::IsolationCheckFailed,
         format!("was to try the connections, and told nothing: {words}"),
     )
@@ -423,7 +423,7 @@ fn unmade(
         let object = ObjectRef::namespaced("NetworkPolicy", namespace, name);
         let link = Link::new(
             object.clone(),
-            Health::Wrong,
+            Health::Error,
             Reason::IsolationCheckFailed,
             "bounds the Pods that try from outside: that they are refused would prove nothing",
         )
@@ -451,7 +451,7 @@ fn unmade(
             namespace: place.map(str::to_owned),
             name: name.to_owned(),
         },
-        Health::Wrong,
+        Health::Error,
         Reason::IsolationCheckFailed,
         "was to try the connections, and cannot be made",
     )
@@ -475,7 +475,7 @@ fn unmade(
             let known = exceeded(site.world, message);
             let object = site.here("ResourceQuota", known.name);
             let mut link = quota_link(site.world, object.clone(), &refusal, &known);
-            if link.health == Health::Wrong {
+            if link.health == Health::Error {
                 Reason::QuotaExceeded.name().clone_into(&mut link.reason);
             }
             finding(format!("ResourceQuota '{}' has no room for a Pod that tries connections: look for Pods that say they are such ('priorityClassName: {}').", known.name, api::tenants::PROBE_CLASS))
@@ -488,7 +488,7 @@ fn unmade(
             let (kind, name) = missing_name(message);
             let link = Link::new(
                 ObjectRef::cluster(kind, name),
-                Health::Wrong,
+                Health::Error,
                 Reason::DependencyNotReady,
                 "does not exist, and the Pods that try connections need it",
             );
@@ -578,7 +578,7 @@ fn untried(site: Site<'_>, reason: Reason, sentence: &str, advice: &str) -> Find
     let since = known.map(|known| &known.last_transition_time);
     let link = Link::new(
         site.object(),
-        Health::Fine,
+        Health::Ok,
         reason,
         format!("is ready, and {sentence}"),
     )

@@ -20,7 +20,7 @@ use api::{
 };
 
 use super::{
-    Finding, Headline, commands, conclude,
+    Finding, Summary, commands, conclude,
     operator::{self, Looked},
 };
 use crate::{
@@ -50,14 +50,14 @@ pub(super) fn explain(world: &World, tenant: &TenantView) -> Explanation {
             "all that is known of the Tenant",
         ));
     }
-    let words = headline(site, finding.state);
+    let summary = summary(site, finding.state);
     let finding = with_own_link(site, finding);
-    conclude(world, &site.object(), words, finding)
+    conclude(world, &site.object(), summary, finding)
 }
 
 /// Returns the first line: the message of the status, or the message about isolation if the Tenant
 /// is ready.
-fn headline(site: Site<'_>, state: State) -> Headline {
+fn summary(site: Site<'_>, state: State) -> Summary {
     let progress = &site.tenant.status.progress;
     let isolated = match state {
         State::NotIsolated | State::NotProven => site.condition(condition::NETWORK_ISOLATED),
@@ -77,8 +77,8 @@ fn headline(site: Site<'_>, state: State) -> Headline {
         (None, Some(message)) if !message.is_empty() => message.to_owned(),
         (None, _) => "the Tenant has no status yet".to_owned(),
     };
-    Headline {
-        headline: message,
+    Summary {
+        text: message,
         reason: main.map_or_else(|| "NotSeen".to_owned(), |known| known.reason.clone()),
         since: site
             .tenant
@@ -110,10 +110,7 @@ fn with_own_link(site: Site<'_>, finding: Finding) -> Finding {
             ),
         ),
         State::Suspended => (Health::Waiting, "is suspended".to_owned()),
-        State::Ready => (
-            Health::Fine,
-            "is ready, and proven to be isolated".to_owned(),
-        ),
+        State::Ready => (Health::Ok, "is ready, and proven to be isolated".to_owned()),
         State::NotIsolated => (Health::Waiting, "is ready, but not isolated:".to_owned()),
         State::NotProven => (
             Health::Waiting,
@@ -144,7 +141,7 @@ fn with_own_link(site: Site<'_>, finding: Finding) -> Finding {
         | State::Suspended
         | State::Deleting
         | State::Ready
-        | State::Unmanaged => headline(site, finding.state).reason,
+        | State::Unmanaged => summary(site, finding.state).reason,
     };
     finding.below(vec![own(site, health, &reason, &sentence)])
 }
@@ -193,7 +190,7 @@ fn undecodable(site: Site<'_>) -> Option<Finding> {
     let changed = site.tenant.changed.as_ref();
     let link = Link::new(
         site.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::Undecodable,
         format!("does not fit the schema that this release knows, so the operator leaves it alone: {error}"),
     )
@@ -357,7 +354,7 @@ fn is_outdated(site: Site<'_>, finding: &Finding) -> bool {
                 said,
                 Reason::Progressing | Reason::Ready | Reason::NotReady | Reason::Created
             );
-            let is_wrong = deepest.is_some_and(|link| link.health == Health::Wrong);
+            let is_wrong = deepest.is_some_and(|link| link.health == Health::Error);
             let is_said = said == Reason::Ready && !finding.links.is_empty();
             (CAUSES.contains(&said) && !shown) || (is_vague && is_wrong) || is_said
         }
