@@ -48,11 +48,11 @@ const TASK_RUN_ADDED: &[&str] = &[
     "status.history",
     "status.jobUid",
     "status.observedGeneration",
+    "status.phaseHistory",
     "status.pod",
     "status.result",
     "status.retry",
     "status.startedAt",
-    "status.steps",
 ];
 
 /// Fields of a DocsRun's status that a TaskRun has, too.

@@ -367,25 +367,26 @@ impl Page {
     }
 
     fn timeline(self, progress: &CommonStatus) -> String {
-        if progress.steps.is_empty() {
+        if progress.phase_history.is_empty() {
             return String::new();
         }
         let mut table = Table::new(vec![
             "STARTED", "PHASE", "ATTEMPT", "TOOK", "OUTCOME", "REASON", "MESSAGE",
         ]);
-        for step in &progress.steps {
-            let end = step.finished_at.as_ref().map_or(self.now, |time| time.0);
+        for record in &progress.phase_history {
+            let end = record.finished_at.as_ref().map_or(self.now, |time| time.0);
             table.push(vec![
-                cell(stamp(step.started_at.0, self.now)),
-                cell(&step.phase),
+                cell(stamp(record.started_at.0, self.now)),
+                cell(&record.phase),
                 cell(
-                    step.attempt
+                    record
+                        .attempt
                         .map_or_else(String::new, |number| number.to_string()),
                 ),
-                cell(span(between(step.started_at.0, end))),
-                toned(&step.outcome, outcome_tone(&step.outcome)),
-                cell(&step.reason),
-                cell(repeated(&step.message, progress)),
+                cell(span(between(record.started_at.0, end))),
+                toned(&record.outcome, outcome_tone(&record.outcome)),
+                cell(&record.reason),
+                cell(repeated(&record.message, progress)),
             ]);
         }
         self.table("Timeline", &table)
@@ -466,7 +467,7 @@ fn outcome_tone(word: &str) -> Tone {
     match word {
         "Succeeded" | "Ready" => Tone::Good,
         "Failed" | "Stalled" => Tone::Bad,
-        "Left" => Tone::Dim,
+        "Completed" => Tone::Dim,
         _ => Tone::Plain,
     }
 }
@@ -496,7 +497,7 @@ mod tests {
                 "result": { "exitCode": 3, "reason": "NonZeroExit", "podName": "shop-7-v1-x",
                     "results": { "commit": "0123" } },
                 "conditions": [condition("Finished", "True", "NonZeroExit"), condition("Succeeded", "False", "NonZeroExit")],
-                "steps": [{ "phase": "Failed", "attempt": 1, "startedAt": "2026-01-01T00:00:40Z",
+                "phaseHistory": [{ "phase": "Failed", "attempt": 1, "startedAt": "2026-01-01T00:00:40Z",
                     "finishedAt": "2026-01-01T00:00:40Z", "outcome": "Failed",
                     "reason": "NonZeroExit", "message": "exit code 3" }],
             }),

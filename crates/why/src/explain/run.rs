@@ -65,9 +65,9 @@ fn summary(scene: Scene<'_>) -> Summary {
     let said = status.progress.condition(condition::SUCCEEDED);
     let open = status
         .progress
-        .steps
+        .phase_history
         .last()
-        .map(|step| step.started_at.clone());
+        .map(|record| record.started_at.clone());
     let message = match status.progress.message.as_deref() {
         Some(message) if !message.is_empty() => message,
         Some(_) | None => "the run has no status yet",
