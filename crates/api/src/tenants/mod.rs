@@ -8,8 +8,8 @@ mod status;
 mod tenant;
 
 pub use status::{
-    Attempted, Component, ComponentPhase, Counted, Isolated, TenantPhase, TenantStatus, Usage,
-    Used, condition,
+    CheckedConnection, Component, ComponentPhase, Counted, ExpectedResult, Isolated,
+    ObservedResult, TenantPhase, TenantStatus, Usage, Used, condition,
 };
 pub use tenant::{
     Deletion, DeletionPolicy, EgressRule, IngressRule, Isolation, Limit, NetworkPolicy, Owner,

@@ -116,7 +116,9 @@ pub(super) fn called_off(seen: &[Seen]) -> usize {
         .filter_map(|one| {
             let isolation = &one.object["status"]["isolation"];
             let is_untried = isolation["result"] == Reason::IsolationCheckFailed.name()
-                && isolation["tried"].as_array().is_none_or(Vec::is_empty);
+                && isolation["connections"]
+                    .as_array()
+                    .is_none_or(Vec::is_empty);
             let again = isolation["retryAt"].as_str().filter(|_| is_untried)?;
             Some((one.uid.as_str(), again))
         })

@@ -3,7 +3,7 @@
 use api::{
     Reason,
     messages::{self, Request},
-    tenants::{Attempted, condition},
+    tenants::{CheckedConnection, ExpectedResult, ObservedResult, condition},
 };
 
 use super::{
@@ -72,7 +72,7 @@ fn policies(site: Site<'_>) -> Command {
 fn tried(site: Site<'_>) -> Command {
     commands::yaml(
         &site.object(),
-        "'status.isolation.tried' has every connection that was tried",
+        "'status.isolation.connections' has every connection that was tried",
     )
 }
 
@@ -250,14 +250,18 @@ fn missing(site: Site<'_>) -> Option<Finding> {
 /// Explains a connection with an unexpected result.
 fn connection(site: Site<'_>, reason: Reason) -> Finding {
     let isolation = site.tenant.status.isolation.as_ref();
-    let all = isolation.map_or(&[] as &[Attempted], |known| known.tried.as_slice());
-    let is_wrong = |one: &&Attempted| one.passed == Some(!one.wanted);
+    let all = isolation.map_or(&[] as &[CheckedConnection], |known| {
+        known.connections.as_slice()
+    });
+    let is_wrong = |one: &&CheckedConnection| one.is_unexpected();
     // An open connection that must be blocked is more severe than a blocked one that must be
     // allowed.
-    let (open, shut): (Vec<&Attempted>, Vec<&Attempted>) =
-        all.iter().filter(is_wrong).partition(|one| !one.wanted);
+    let (open, shut): (Vec<&CheckedConnection>, Vec<&CheckedConnection>) = all
+        .iter()
+        .filter(is_wrong)
+        .partition(|one| one.expected == ExpectedResult::Blocked);
     let is_open = reason == Reason::PolicyNotEnforced && (!open.is_empty() || shut.is_empty());
-    let wrong: Vec<&Attempted> = if is_open { open } else { shut };
+    let wrong: Vec<&CheckedConnection> = if is_open { open } else { shut };
     let at = proved(site);
     let outcome = if is_open {
         "passed, and must be refused"
@@ -289,10 +293,10 @@ fn connection(site: Site<'_>, reason: Reason) -> Finding {
         format!("{outcome}{counted}"),
     )
     .since(known.map(|known| &known.last_transition_time))
-    .seen("status.isolation.tried", words, at);
+    .seen("status.isolation.connections", words, at);
     for one in wrong.iter().skip(1).take(3) {
         link = link.seen(
-            "status.isolation.tried",
+            "status.isolation.connections",
             format!("from {} to {}: {}", one.from, one.to, one.detail),
             at,
         );
@@ -361,8 +365,12 @@ fn failed(site: Site<'_>) -> Finding {
             ..finding
         };
     }
-    let tried = isolation.map_or(&[] as &[Attempted], |known| known.tried.as_slice());
-    let unknown = tried.iter().find(|one| one.passed.is_none());
+    let tried = isolation.map_or(&[] as &[CheckedConnection], |known| {
+        known.connections.as_slice()
+    });
+    let unknown = tried
+        .iter()
+        .find(|one| one.observed == ObservedResult::Unknown);
     let detail = unknown.map_or_else(
         || known.map(|known| known.message.clone()).unwrap_or_default(),
         |one| one.detail.clone(),
@@ -384,7 +392,7 @@ fn failed(site: Site<'_>) -> Finding {
         format!("was to try the connections, and told nothing: {words}"),
     )
     .since(known.map(|known| &known.last_transition_time))
-    .seen("status.isolation.tried", &detail, at);
+    .seen("status.isolation.connections", &detail, at);
     Finding::new(
         State::NotProven,
         format!("The words are the kubelet's or the scheduler's, about a Pod of the operator that is gone by now: check the image 'tenants.probeImage' of its configuration, and whether a node has room. {again}"),
