@@ -1,4 +1,4 @@
-//! The tenants family: a [`Tenant`] is an isolated namespace for one customer.
+//! The kind of the tenants operator: a [`Tenant`] is an isolated namespace for one customer.
 
 mod status;
 #[expect(

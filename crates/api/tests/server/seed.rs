@@ -90,7 +90,7 @@ fn crds() -> Result<Vec<BTreeMap<String, Value>>> {
     ] {
         let path = chart.join("crds").join(format!("{file}.yaml"));
         let crd: Value = serde_saphyr::from_str(&fs::read_to_string(path)?)?;
-        let (_, plural) = file.split_once('/').context("no family")?;
+        let (_, plural) = file.split_once('/').context("no operator")?;
         installed.insert(plural.to_owned(), crd);
     }
     let all = crd::tasks().into_iter().chain(crd::tenants());

@@ -37,7 +37,7 @@ use crate::{
 #[cfg(feature = "gather")]
 pub(crate) use container::missing_thing;
 #[cfg(feature = "gather")]
-pub(crate) use operator::Family;
+pub(crate) use operator::OperatorName;
 use scene::Scene;
 
 /// Advice for runs, for reasons that several kinds share. The docs describe such a reason for all

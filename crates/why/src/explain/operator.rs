@@ -14,15 +14,15 @@ const PATIENCE: i64 = 30;
 /// The flag that selects the operator's Pods by label, as set by the chart.
 const PODS: &str = "-l app.kubernetes.io/name=orchestrator";
 
-/// The operator processes that reconcile a group of kinds.
+/// An operator, by the kinds that it reconciles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Family {
+pub(crate) enum OperatorName {
     Tasks,
     Tenants,
 }
 
-impl Family {
-    /// Returns the family of the world's object.
+impl OperatorName {
+    /// Returns the operator of the world's object.
     fn of(world: &World) -> Self {
         match world.tenant {
             Some(_) => Self::Tenants,
@@ -206,7 +206,7 @@ fn unwatched(
         )
         .since(since)
         .seen(
-            format!("Lease '{}' renewed by", Family::of(world).lease()),
+            format!("Lease '{}' renewed by", OperatorName::of(world).lease()),
             lease.holder.as_deref().unwrap_or_default(),
             lease.renewed.as_ref(),
         ),
@@ -263,7 +263,7 @@ pub(super) fn down(world: &World) -> Finding {
                 ObjectRef {
                     kind: "Lease".to_owned(),
                     namespace: None,
-                    name: Family::of(world).lease().to_owned(),
+                    name: OperatorName::of(world).lease().to_owned(),
                 },
                 Health::Error,
                 "OperatorDown",
@@ -278,9 +278,9 @@ pub(super) fn down(world: &World) -> Finding {
         .then(Command::new("helm list -A", "is the chart installed?")),
         Leader::Unknown => Finding::new(
             State::Blocked,
-            match Family::of(world) {
-                Family::Tasks => "The operator seems to be down, or does not watch this namespace. You may not read its Lease: ask whoever runs the operator, with this output.",
-                Family::Tenants => "The operator seems to be down. You may not read its Lease: ask whoever runs the operator, with this output.",
+            match OperatorName::of(world) {
+                OperatorName::Tasks => "The operator seems to be down, or does not watch this namespace. You may not read its Lease: ask whoever runs the operator, with this output.",
+                OperatorName::Tenants => "The operator seems to be down. You may not read its Lease: ask whoever runs the operator, with this output.",
             },
         )
         .note(NoteKind::Hint, "whether an operator leads is not known: its Lease could not be read"),
@@ -308,7 +308,7 @@ fn logs(world: &World, namespace: &str) -> Command {
     Command::new(
         format!(
             "kubectl logs -n {namespace} {PODS},app.kubernetes.io/component={} --prefix --tail=50",
-            Family::of(world).component()
+            OperatorName::of(world).component()
         ),
         "what the operator says",
     )
@@ -402,7 +402,7 @@ fn noted(world: &World, finding: Finding) -> Finding {
             NoteKind::Hint,
             format!(
                 "Lease '{}': {words}; until one leads, nothing is started, judged or stopped",
-                Family::of(world).lease()
+                OperatorName::of(world).lease()
             ),
         ),
         None => finding,
