@@ -11,7 +11,7 @@ use testkit::{
 
 use crate::{e2e::attacks::Tally, testbed::announce};
 
-/// A case of a family, on the real node: its name, what it shows, and the function.
+/// A case of an operator, on the real node: its name, what it shows, and the function.
 macro_rules! case {
     ($name:literal, $shows:literal, $run:path) => {
         testkit::suite::Case {

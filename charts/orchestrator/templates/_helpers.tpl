@@ -1,4 +1,4 @@
-{{/* Names of all objects begin with it. Short enough for a family and '-metrics' behind it. */}}
+{{/* Names of all objects begin with it. Short enough for an operator and '-metrics' behind it. */}}
 {{- define "orchestrator.fullname" -}}
 {{- $name := ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) (contains .Chart.Name .Release.Name) -}}
 {{- $name | trunc 40 | trimSuffix "-" -}}
@@ -29,20 +29,20 @@
 {{- end -}}
 {{- end }}
 
-{{/* Names of the enabled families, as a YAML list. */}}
-{{- define "orchestrator.families" -}}
+{{/* Names of the enabled operators, as a YAML list. */}}
+{{- define "orchestrator.operators" -}}
 {{- $enabled := list -}}
-{{- range $family, $settings := .Values.families -}}
-{{- if $settings.enabled -}}{{- $enabled = append $enabled $family -}}{{- end -}}
+{{- range $operator, $settings := .Values.operators -}}
+{{- if $settings.enabled -}}{{- $enabled = append $enabled $operator -}}{{- end -}}
 {{- end -}}
 {{- if not $enabled -}}
-{{- fail "no family is enabled: set 'families.tasks.enabled' or 'families.tenants.enabled'" -}}
+{{- fail "no operator is enabled: set 'operators.tasks.enabled' or 'operators.tenants.enabled'" -}}
 {{- end -}}
 {{- if and .Values.watchNamespaces (has "tenants" $enabled) -}}
-{{- fail "Tenants belong to the whole cluster, and make namespaces of their own: with 'families.tenants.enabled', 'watchNamespaces' must be empty" -}}
+{{- fail "Tenants belong to the whole cluster, and make namespaces of their own: with 'operators.tenants.enabled', 'watchNamespaces' must be empty" -}}
 {{- end -}}
 {{- if and (has "tenants" $enabled) (not .Values.admissionPolicies.enabled) -}}
-{{- fail "'families.tenants.enabled' needs 'admissionPolicies.enabled=true': without the policies, nothing keeps the operator of Tenants out of other namespaces" -}}
+{{- fail "'operators.tenants.enabled' needs 'admissionPolicies.enabled=true': without the policies, nothing keeps the operator of Tenants out of other namespaces" -}}
 {{- end -}}
 {{ toYaml $enabled }}
 {{- end }}
@@ -76,7 +76,7 @@
 {{ $content }}
 {{- end }}
 
-{{/* Labels of everything; with 'family', of what belongs to one. */}}
+{{/* Labels of everything; with 'operator', of what belongs to one. */}}
 {{- define "orchestrator.labels" -}}
 {{ include "orchestrator.selector" . }}
 app.kubernetes.io/part-of: orchestrator
@@ -89,7 +89,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- define "orchestrator.selector" -}}
 app.kubernetes.io/name: {{ .root.Chart.Name }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
-{{- with .family }}
+{{- with .operator }}
 app.kubernetes.io/component: {{ . }}
 {{- end }}
 {{- end }}

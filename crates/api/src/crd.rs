@@ -11,7 +11,7 @@ use crate::{
     tenants::Tenant,
 };
 
-/// Returns the CRDs of the tasks family.
+/// Returns the CRDs of the tasks operator.
 #[must_use]
 pub fn tasks() -> Vec<CustomResourceDefinition> {
     vec![
@@ -21,13 +21,13 @@ pub fn tasks() -> Vec<CustomResourceDefinition> {
     ]
 }
 
-/// Returns the CRDs of the tenants family.
+/// Returns the CRDs of the tenants operator.
 #[must_use]
 pub fn tenants() -> Vec<CustomResourceDefinition> {
     vec![complete(Tenant::crd())]
 }
 
-/// Returns the CRDs of all families.
+/// Returns the CRDs of all operators.
 #[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
     let mut all = tasks();

@@ -44,7 +44,7 @@ pub use tenants::{
     by_user, tenant_operator, tenant_owner_role, tenant_probe_class, tenant_roles, tenants,
 };
 
-/// Returns the policies of the tasks family. The installation must prefix their names with its own.
+/// Returns the policies of the tasks operator. The installation must prefix their names with its own.
 #[must_use]
 pub fn tasks() -> Vec<ValidatingAdmissionPolicy> {
     let mut all = vec![
@@ -84,7 +84,7 @@ fn owned_list(values: &[&str]) -> String {
     format!("[{}]", quoted.join(", "))
 }
 
-/// Returns roles for users of the tasks family, which the cluster's own roles `view`, `edit` and
+/// Returns roles for users of the tasks operator, which the cluster's own roles `view`, `edit` and
 /// `admin` aggregate. The installation must prefix their names with its own.
 #[must_use]
 pub fn task_roles() -> Vec<ClusterRole> {

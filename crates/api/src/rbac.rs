@@ -1,7 +1,7 @@
-//! The permissions of each family's operator, with their reasons: one table per family.
+//! The permissions of each operator, with their reasons: one table per operator.
 //!
 //! The RBAC rules of the chart are generated from these tables. Each operator has its own
-//! ServiceAccount, so no operator gets a permission that only another family needs.
+//! ServiceAccount, so no operator gets a permission that only another operator needs.
 
 use crate::GROUP;
 
@@ -55,7 +55,7 @@ const LEASE_CREATION: Permission = Permission {
     names: &[],
     verbs: &["create"],
     scope: Scope::Own,
-    why: "one of the replicas leads; a policy admits only the Lease of the family",
+    why: "one of the replicas leads; a policy admits only the operator's own Lease",
 };
 
 /// Returns the permission for the Lease with this name.
@@ -240,9 +240,9 @@ mod tests {
     #[test]
     fn each_resource_has_one_row() {
         let key = |one: &Permission| (one.group, one.resource, one.names);
-        for family in [tasks(), tenants()] {
-            for (index, one) in family.iter().enumerate() {
-                let mut others = family.iter().skip(index + 1);
+        for table in [tasks(), tenants()] {
+            for (index, one) in table.iter().enumerate() {
+                let mut others = table.iter().skip(index + 1);
                 assert!(others.all(|other| key(one) != key(other)), "{one:?}");
             }
         }

@@ -49,7 +49,7 @@ reasons! {
         "Nothing.";
     Superseded: "A newer version of the context took the place of this one before it ended.",
         "Nothing. `status.history` has what was known of it.";
-    Suspended: "The object is held by its `suspend`. A run: nothing is started, and no time counts. A Tenant: server and Redis are stopped, their data stays.",
+    Suspended: "The object is suspended by `spec.suspend`. A run: nothing is started, and no time counts. A Tenant: server and Redis are stopped, their data stays.",
         "Set `spec.suspend` to false when it should go on (a run: `orc resume`).";
     Deleting: "The object is being deleted; what it started is being stopped first. A Tenant: what its `deletion.policy` says is being done.",
         "Wait. The message says what is still there.";

@@ -1,4 +1,4 @@
-//! The part of a status that is the same for every kind: conditions, message, timeline, retry.
+//! The part of a status that is the same for every kind: conditions, message, phase history, retry.
 //!
 //! A kind never writes conditions of state itself. It returns a [`Verdict`], and
 //! [`CommonStatus::apply_verdict`] derives the conditions from it. So `Reconciling` and `Stalled` never exist
@@ -14,7 +14,7 @@ use crate::{
     decide::{ConditionUpdate, ErrorClass},
 };
 
-/// Maximum number of steps in a timeline. The oldest steps are removed first.
+/// Maximum number of entries in a phase history. The oldest entries are removed first.
 pub const MAX_PHASE_HISTORY: usize = 20;
 
 /// Maximum length of a message in a status, in characters.
@@ -205,9 +205,9 @@ pub struct CommonStatus {
     /// Conditions for programs. See the reference of conditions and reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Timeline of phases with their times and outcomes, at most the last 20.
+    /// History of phases with their times and outcomes, at most the last 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub steps: Vec<Step>,
+    pub phase_history: Vec<PhaseRecord>,
     /// Next retry after an error, present if the delay is 10 s or more, or once `every` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
@@ -217,10 +217,10 @@ fn unseen() -> i64 {
     -1
 }
 
-/// One phase in the timeline, of one attempt if there are attempts.
+/// One phase in the history, of one attempt if there are attempts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Step {
+pub struct PhaseRecord {
     /// Name of the phase.
     pub phase: String,
     /// Number of the attempt, from 1; absent if there is none.
@@ -231,8 +231,8 @@ pub struct Step {
     /// Time at which the phase ended; absent while it lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
-    /// State or result: `Working`, `Stalled`, `Succeeded`, `Failed`, `Ready`, or `Left` if another
-    /// phase or attempt followed.
+    /// State or result: `Working`, `Stalled`, `Succeeded`, `Failed`, `Ready`, or `Completed` if
+    /// another phase or attempt followed.
     pub outcome: String,
     /// Last reason in this phase.
     pub reason: String,
@@ -408,8 +408,8 @@ impl CommonStatus {
             .is_some_and(|known| known.status == "True")
     }
 
-    /// Updates the timeline to `phase`. If the phase is new, ends the previous step and begins
-    /// another one. Otherwise only updates the outcome, reason and message of the current step.
+    /// Updates the phase history to `phase`. If the phase is new, ends the previous entry and begins
+    /// another one. Otherwise only updates the outcome, reason and message of the current entry.
     pub fn advance_phase_history(
         &mut self,
         phase: &str,
@@ -419,25 +419,29 @@ impl CommonStatus {
         now: Timestamp,
     ) {
         let attempt = (attempt > 0).then_some(attempt);
-        let goes_on = self.steps.last().is_some_and(|step| {
-            step.phase == phase && step.attempt == attempt && step.finished_at.is_none()
+        let goes_on = self.phase_history.last().is_some_and(|record| {
+            record.phase == phase && record.attempt == attempt && record.finished_at.is_none()
         });
-        if self.steps.last().is_some_and(|step| {
-            is_end && step.phase == phase && step.attempt == attempt && step.finished_at.is_some()
+        if self.phase_history.last().is_some_and(|record| {
+            is_end
+                && record.phase == phase
+                && record.attempt == attempt
+                && record.finished_at.is_some()
         }) {
             return;
         }
         if !goes_on {
-            if let Some(before) = self.steps.last_mut()
+            if let Some(before) = self.phase_history.last_mut()
                 && before.finished_at.is_none()
             {
                 before.finished_at = Some(Time(now));
-                before.outcome = "Left".to_owned();
+                before.outcome = "Completed".to_owned();
             }
-            if self.steps.len() >= MAX_PHASE_HISTORY {
-                self.steps.drain(..=self.steps.len() - MAX_PHASE_HISTORY);
+            if self.phase_history.len() >= MAX_PHASE_HISTORY {
+                self.phase_history
+                    .drain(..=self.phase_history.len() - MAX_PHASE_HISTORY);
             }
-            self.steps.push(Step {
+            self.phase_history.push(PhaseRecord {
                 phase: phase.to_owned(),
                 attempt,
                 started_at: Time(now),
@@ -447,11 +451,11 @@ impl CommonStatus {
                 message: String::new(),
             });
         }
-        if let Some(step) = self.steps.last_mut() {
-            step.outcome = format!("{:?}", verdict.state);
-            step.reason = verdict.reason.name().to_owned();
-            step.message = bounded(&verdict.message, 256);
-            step.finished_at = is_end.then_some(Time(now));
+        if let Some(record) = self.phase_history.last_mut() {
+            record.outcome = format!("{:?}", verdict.state);
+            record.reason = verdict.reason.name().to_owned();
+            record.message = bounded(&verdict.message, 256);
+            record.finished_at = is_end.then_some(Time(now));
         }
     }
 }

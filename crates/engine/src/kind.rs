@@ -1,4 +1,4 @@
-//! The trait that a family implements for each of its kinds.
+//! The trait that an operator implements for each of its kinds.
 
 use std::{fmt::Debug, future::Future, sync::Arc};
 
@@ -11,7 +11,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 /// A kind that the engine reconciles.
 ///
-/// A family implements how to observe and how to decide. The engine does the rest: watching,
+/// An operator implements how to observe and how to decide. The engine does the rest: watching,
 /// queueing, carrying out effects, writing the status, retries, finalizers, Events and metrics.
 pub trait Kind: Send + Sync + Sized + 'static {
     /// The type of the objects.

@@ -1,6 +1,6 @@
 //! The reconcile loop of every kind: watch → queue → observe → decide → act → record.
 //!
-//! A family of kinds (tasks, tenants) implements [`Kind`] for each of them. It collects the observed
+//! An operator (tasks, tenants) implements [`Kind`] for each of its kinds. It collects the observed
 //! state from caches, and a pure function decides on effects and status. The engine does everything
 //! else, in the same way for every kind.
 //!
@@ -14,7 +14,7 @@
 //!   created or verified.
 //! - [`controller`] and [`queue`]: order and concurrency of reconciliations; [`backoff`]: the
 //!   delay after an error.
-//! - [`kind`]: the trait that a family implements.
+//! - [`kind`]: the trait that an operator implements.
 //! - [`leader`], [`supervise`], [`health`], [`metrics`], [`client`], [`clock`]: the process
 //!   around the loop.
 

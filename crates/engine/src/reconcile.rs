@@ -459,11 +459,12 @@ impl<K: Kind> Reconciler<K> {
         if stored.phase() == status.phase() && stored.epoch() == status.epoch() {
             return;
         }
-        if let (Some(phase), Some(step)) = (stored.phase(), stored.progress().steps.last())
-            && step.phase == phase.name()
-            && step.finished_at.is_none()
+        if let (Some(phase), Some(record)) =
+            (stored.phase(), stored.progress().phase_history.last())
+            && record.phase == phase.name()
+            && record.finished_at.is_none()
         {
-            let took = now.duration_since(step.started_at.0);
+            let took = now.duration_since(record.started_at.0);
             let took = std::time::Duration::try_from(took).unwrap_or_default();
             self.metrics.phase_ended(kind, phase.name(), took);
         }

@@ -124,7 +124,7 @@ fn differs_only_in_messages<S: Status>(stored: &S, status: &S) -> bool {
     for (new, old) in new.conditions.iter_mut().zip(&old.conditions) {
         new.message.clone_from(&old.message);
     }
-    for (new, old) in new.steps.iter_mut().zip(&old.steps) {
+    for (new, old) in new.phase_history.iter_mut().zip(&old.phase_history) {
         new.message.clone_from(&old.message);
     }
     plain == *stored

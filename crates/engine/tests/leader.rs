@@ -28,7 +28,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-const NAME: &str = "family";
+const NAME: &str = "operator";
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -380,7 +380,7 @@ async fn outages(cluster: &Cluster) -> Result<()> {
     let took = begin.elapsed();
     cluster.control.signal(server, Signal::SIGCONT).await?;
     ensure!(
-        said.contains("default/family") && said.contains("could not be released"),
+        said.contains("default/operator") && said.contains("could not be released"),
         "{said}"
     );
     ensure!(took < Duration::from_millis(1500), "a stop took {took:?}");

@@ -6,16 +6,16 @@ use clap::{Parser, ValueEnum};
 
 use crate::logging::Format;
 
-/// Runs the controllers of one family.
+/// Runs the controllers of one operator.
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
 #[command(name = "orchestrator", version)]
 pub struct Arguments {
     /// The configuration; a missing or invalid file is an error
     #[arg(long, value_name = "PATH", default_value = "/config/config.yaml")]
     pub config: PathBuf,
-    /// Whose controllers run here
-    #[arg(long, value_enum, default_value_t = Family::Tasks)]
-    pub family: Family,
+    /// Operator whose controllers run here
+    #[arg(long, value_enum, default_value_t = OperatorName::Tasks)]
+    pub operator: OperatorName,
     /// How to reach the API server; without it, as the Pod's own ServiceAccount
     #[arg(long, value_name = "PATH")]
     pub kubeconfig: Option<PathBuf>,
@@ -36,16 +36,17 @@ pub struct Arguments {
     pub check_config: bool,
 }
 
-/// A family of kinds. One process runs one family, so that no process has the permissions of all.
+/// An operator, by the kinds that it reconciles. One process runs one operator, so that no process has the
+/// permissions of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Family {
+pub enum OperatorName {
     /// Agents and the runs of their tasks.
     Tasks,
     /// Places for customers.
     Tenants,
 }
 
-impl Family {
+impl OperatorName {
     /// The name of the Lease that its processes compete for.
     #[must_use]
     pub fn lease(self) -> &'static str {
@@ -72,7 +73,7 @@ mod tests {
         let found = Arguments::try_parse_from(["orchestrator"]).unwrap();
         let wanted = Arguments {
             config: "/config/config.yaml".into(),
-            family: Family::Tasks,
+            operator: OperatorName::Tasks,
             kubeconfig: None,
             namespace: None,
             probe_address: "0.0.0.0:8081".parse().unwrap(),
@@ -84,11 +85,11 @@ mod tests {
     }
 
     #[test]
-    fn each_family_has_a_lease_of_its_own() {
+    fn each_operator_has_a_lease_of_its_own() {
         let lease = |word: &str| {
-            let argument = ["--family=", word].concat();
+            let argument = ["--operator=", word].concat();
             let found = Arguments::try_parse_from(["orchestrator", &argument]).unwrap();
-            found.family.lease()
+            found.operator.lease()
         };
         assert_eq!(lease("tasks"), "orchestrator-tasks");
         assert_eq!(lease("tenants"), "orchestrator-tenants");
@@ -97,8 +98,8 @@ mod tests {
     #[test]
     fn what_is_not_known_is_refused() {
         for wrong in [
-            "--family=apps",
-            "--family=tenant",
+            "--operator=apps",
+            "--operator=tenant",
             "--probe-address=here",
             "--metrics-address=8080",
             "--log-format=xml",

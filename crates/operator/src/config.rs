@@ -20,7 +20,7 @@ use engine::leader::LeaseTimings;
 use serde::Deserialize;
 use tasks::run::docs::Settings;
 
-use crate::{arguments::Family, logging};
+use crate::{arguments::OperatorName, logging};
 
 /// The reason why there is no configuration. The process does not start without one. Defaults instead of
 /// the configured values would be a guess.
@@ -46,9 +46,9 @@ pub struct Config {
     pub concurrency: usize,
     /// Logging settings.
     pub log: Log,
-    /// Settings of the tasks family.
+    /// Settings of the tasks operator.
     pub tasks: Tasks,
-    /// Settings of the tenants family.
+    /// Settings of the tenants operator.
     pub tenants: Tenants,
     /// Settings of the leader election.
     pub leader_election: LeaderElection,
@@ -84,7 +84,7 @@ impl Default for Log {
     }
 }
 
-/// Settings of the tenants family.
+/// Settings of the tenants operator.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Tenants {
@@ -144,7 +144,7 @@ impl Tenants {
     }
 }
 
-/// Settings of the tasks family.
+/// Settings of the tasks operator.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Tasks {
@@ -312,27 +312,27 @@ impl TryFrom<Election> for LeaderElection {
 }
 
 impl Config {
-    /// Reads the file, for this family.
+    /// Reads the file, for this operator.
     ///
     /// # Errors
     /// When the file is missing or unreadable, and when it contains an unknown key or an invalid value. In
     /// the second case, the error has the line.
-    pub fn load(path: &Path, family: Family) -> Result<Self, ConfigError> {
+    pub fn load(path: &Path, operator: OperatorName) -> Result<Self, ConfigError> {
         let unreadable = |error| ConfigError::Unreadable(path.to_owned(), error);
         let text = fs::read_to_string(path).map_err(unreadable)?;
         Self::parse(&text)
-            .and_then(|config| config.suits(family))
+            .and_then(|config| config.suits(operator))
             .map_err(|why| ConfigError::Invalid(path.to_owned(), why))
     }
 
-    /// Rejects settings that have no effect for this family.
-    fn suits(self, family: Family) -> Result<Self, String> {
-        match family {
-            Family::Tenants if !self.watch_namespaces.is_empty() => Err(
+    /// Rejects settings that have no effect for this operator.
+    fn suits(self, operator: OperatorName) -> Result<Self, String> {
+        match operator {
+            OperatorName::Tenants if !self.watch_namespaces.is_empty() => Err(
                 "watchNamespaces: must be empty: Tenants belong to the whole cluster, and make namespaces of their own"
                     .to_owned(),
             ),
-            Family::Tasks | Family::Tenants => Ok(self),
+            OperatorName::Tasks | OperatorName::Tenants => Ok(self),
         }
     }
 

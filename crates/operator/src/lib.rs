@@ -43,7 +43,7 @@ pub fn main() -> ExitCode {
 fn prepare(arguments: &Arguments) -> Result<Config> {
     #[cfg(feature = "mutants")]
     mutants::choose()?;
-    let config = Config::load(&arguments.config, arguments.family)?;
+    let config = Config::load(&arguments.config, arguments.operator)?;
     if !arguments.check_config {
         let format = arguments.log_format.unwrap_or_else(|| {
             if std::io::stderr().is_terminal() {

@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use crate::{
-    arguments::{Arguments, Family},
+    arguments::{Arguments, OperatorName},
     config::{Config, Tasks},
     http, listener,
 };
@@ -52,7 +52,7 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
     let identity = identity();
     let election = ElectionConfig {
         namespace: namespace.clone(),
-        name: arguments.family.lease().to_owned(),
+        name: arguments.operator.lease().to_owned(),
         identity: identity.clone(),
         durations: config.leader_election.durations,
     };
@@ -78,12 +78,18 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
         limit: RECONCILE_TIMEOUT,
         seed: random(),
     };
-    controllers(arguments.family, &namespace, &mut workers, context, &config);
+    controllers(
+        arguments.operator,
+        &namespace,
+        &mut workers,
+        context,
+        &config,
+    );
 
     let mut services = Supervisor::new(health.clone(), SERVICES);
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        family = ?arguments.family,
+        operator = ?arguments.operator,
         identity,
         probes = %probes.local_addr()?,
         metrics = %scrapes.local_addr()?,
@@ -111,9 +117,9 @@ fn listen(address: SocketAddr) -> Result<TcpListener> {
     listener::bind(address).with_context(|| format!("cannot listen on '{address}'"))
 }
 
-/// Starts the controllers of a family. New families are added here.
+/// Starts the controllers of an operator. New operators are added here.
 fn controllers(
-    family: Family,
+    operator: OperatorName,
     own_namespace: &str,
     workers: &mut Supervisor,
     context: Context,
@@ -124,8 +130,8 @@ fn controllers(
     } else {
         Scope::Namespaces(config.watch_namespaces.clone())
     };
-    match family {
-        Family::Tasks => {
+    match operator {
+        OperatorName::Tasks => {
             let Tasks {
                 default_resources,
                 cleanup,
@@ -142,7 +148,7 @@ fn controllers(
             let settings = docs.clone().into();
             tasks::controller::start(context, scope, defaults, settings, workers);
         }
-        Family::Tenants => {
+        OperatorName::Tenants => {
             let settings = config.tenants.settings(own_namespace);
             tenants::controller::start(context, settings, workers);
         }

@@ -1,4 +1,4 @@
-//! Connects the tasks family to the engine: its watches, the triggers of reconciliations, and the observed state.
+//! Connects the tasks operator to the engine: its watches, the triggers of reconciliations, and the observed state.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ use crate::{
 /// The API group of all kinds.
 const GROUP: &str = api::GROUP;
 
-/// Starts the watches and the controllers of the family.
+/// Starts the watches and the controllers of the operator.
 pub fn start(
     context: Context,
     scope: Scope,

@@ -1,4 +1,4 @@
-//! The tasks family: an Agent describes a container. A TaskRun runs it on versioned files, a DocsRun on a repository.
+//! The tasks operator: an Agent describes a container. A TaskRun runs it on versioned files, a DocsRun on a repository.
 //! Each run executes as a Job.
 //!
 //! Decisions are pure functions of the observed state: they use no client, no clock and no async runtime.

@@ -1,4 +1,4 @@
-//! Runs the tenants family on the engine: observes Tenants, and limits concurrent isolation checks.
+//! Runs the tenants operator on the engine: observes Tenants, and limits concurrent isolation checks.
 
 mod caches;
 
@@ -30,7 +30,7 @@ use crate::{
     world::{Address, Neighbour, TenantWorld},
 };
 
-/// Starts the watches and the controller of the family.
+/// Starts the watches and the controller of the operator.
 pub fn start(context: Context, settings: Settings, supervisor: &mut Supervisor) {
     let (client, metrics, health) = (
         context.client.clone(),

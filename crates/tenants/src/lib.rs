@@ -1,4 +1,4 @@
-//! The tenants family: a [`Tenant`](api::tenants::Tenant) is a namespace for one customer in a shared
+//! The tenants operator: a [`Tenant`](api::tenants::Tenant) is a namespace for one customer in a shared
 //! cluster.
 //!
 //! [`build`] creates the manifests of a Tenant, and [`decide`] chooses the next effects. Both are pure. The

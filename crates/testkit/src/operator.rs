@@ -53,8 +53,8 @@ pub const BINARY_VARIABLE: &str = "ORCHESTRATOR_TEST_BINARY";
 pub struct Plan {
     /// The binary.
     pub binary: PathBuf,
-    /// The family that it works on.
-    pub family: &'static str,
+    /// Its name, as `orchestrator --operator` has it.
+    pub operator: &'static str,
     /// Where its Lease and its ServiceAccount are.
     pub home: String,
     /// The namespaces that it watches.
@@ -143,7 +143,7 @@ impl Launch {
             .arg(folder.path().join("config.yaml"))
             .arg("--kubeconfig")
             .arg(folder.path().join("kubeconfig"))
-            .args(["--family", plan.family, "--namespace", &plan.home])
+            .args(["--operator", plan.operator, "--namespace", &plan.home])
             .args(["--log-format", "json"])
             .args(["--probe-address", &probe_address.to_string()])
             .args(["--metrics-address", &metrics_address.to_string()])
@@ -532,7 +532,7 @@ pub fn cluster_name(home: &str) -> String {
     format!("{ACCOUNT}-{home}")
 }
 
-/// Makes the account and gives it exactly the family's permissions; the account's user name.
+/// Makes the account and gives it exactly the operator's permissions; the account's user name.
 async fn grant(client: &Client, plan: &Plan) -> Result<String> {
     let home = plan.home.as_str();
     let params = PatchParams::apply("testkit").force();

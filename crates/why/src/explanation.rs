@@ -25,9 +25,9 @@ pub struct Explanation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
     /// The object's own `status.message`; of a Tenant that is ready, but not isolated or not proven to
-    /// be, that of its condition `NetworkIsolated`; where it is outdated, the sentence of the deepest
+    /// be, that of its condition `NetworkIsolated`; where it is outdated, the message of the deepest
     /// object.
-    pub headline: String,
+    pub summary: String,
     /// What the status still says, where the cluster shows something else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outdated: Option<Outdated>,
@@ -42,7 +42,7 @@ pub struct Explanation {
     /// What to do, in words.
     pub advice: String,
     /// What to type next, one to three commands.
-    pub next: Vec<Command>,
+    pub next_steps: Vec<Command>,
 }
 
 /// A status that the cluster contradicts.
@@ -69,8 +69,8 @@ pub enum State {
     Waiting,
     /// It does not go on until someone does something.
     Blocked,
-    /// It is held because someone asked for it.
-    Held,
+    /// It is suspended by its spec.
+    Suspended,
     /// It is being deleted.
     Deleting,
     /// An Agent that can be used; a Tenant that can be used and is proven to be isolated.
@@ -80,7 +80,7 @@ pub enum State {
     /// A Tenant that can be used; whether it is isolated is not known.
     NotProven,
     /// An object that belongs to no run and no Tenant.
-    NotOurs,
+    Unmanaged,
 }
 
 /// One object of the chain.
@@ -94,7 +94,7 @@ pub struct Link {
     /// One word for how it stands: a reason of ours, or Kubernetes' own.
     pub reason: String,
     /// What is wrong with it, or how it stands, in one sentence.
-    pub sentence: String,
+    pub message: String,
     /// Since when, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
@@ -110,21 +110,21 @@ pub struct Link {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Health {
     /// Nothing is wrong with it.
-    Fine,
+    Ok,
     /// It waits for what follows in the chain.
     Waiting,
     /// Something is wrong with it.
-    Wrong,
+    Error,
 }
 
-/// What a sentence was read from.
+/// What a message was read from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Evidence {
     /// Which condition, Event or field.
     pub source: String,
-    /// Its words.
-    pub words: String,
+    /// Its text.
+    pub text: String,
     /// Its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Time>,
@@ -139,7 +139,7 @@ pub struct Blocker {
     /// One word for what is wrong with it.
     pub reason: String,
     /// The same in one sentence.
-    pub sentence: String,
+    pub message: String,
 }
 
 /// Something else that a reader must know.
@@ -168,9 +168,9 @@ pub enum NoteKind {
 #[serde(rename_all = "camelCase")]
 pub struct Command {
     /// What to type.
-    pub run: String,
+    pub command: String,
     /// What it does or shows.
-    pub purpose: String,
+    pub description: String,
 }
 
 impl Link {
@@ -178,13 +178,13 @@ impl Link {
         object: ObjectRef,
         health: Health,
         reason: impl ToString,
-        sentence: impl Into<String>,
+        message: impl Into<String>,
     ) -> Self {
         Self {
             object,
             health,
             reason: reason.to_string(),
-            sentence: sentence.into(),
+            message: message.into(),
             since: None,
             evidence: Vec::new(),
             is_target: false,
@@ -202,12 +202,12 @@ impl Link {
     pub(crate) fn seen(
         mut self,
         source: impl Into<String>,
-        words: impl Into<String>,
+        text: impl Into<String>,
         at: Option<&Time>,
     ) -> Self {
         self.evidence.push(Evidence {
             source: source.into(),
-            words: words.into(),
+            text: text.into(),
             at: at.cloned(),
         });
         self
@@ -215,10 +215,10 @@ impl Link {
 }
 
 impl Command {
-    pub(crate) fn new(run: impl Into<String>, purpose: impl Into<String>) -> Self {
+    pub(crate) fn new(command: impl Into<String>, description: impl Into<String>) -> Self {
         Self {
-            run: run.into(),
-            purpose: purpose.into(),
+            command: command.into(),
+            description: description.into(),
         }
     }
 }

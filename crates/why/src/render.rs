@@ -83,9 +83,9 @@ pub fn render(explanation: &Explanation, width: usize, color: bool) -> String {
     );
     page.gap();
     page.wrapped(Ink::Bold, "", "", "Next:");
-    for command in &explanation.next {
-        page.wrapped(Ink::Dim, "  # ", "  # ", &command.purpose);
-        page.line(Ink::Cyan, &format!("  {}", clean(&command.run)));
+    for command in &explanation.next_steps {
+        page.wrapped(Ink::Dim, "  # ", "  # ", &command.description);
+        page.line(Ink::Cyan, &format!("  {}", clean(&command.command)));
     }
     page.text
 }
@@ -96,7 +96,7 @@ enum Mark {
     None,
     Cause,
     Blocker,
-    Held,
+    Suspended,
     Awaited,
 }
 
@@ -104,8 +104,8 @@ impl Mark {
     fn of(explanation: &Explanation, deepest: &Link) -> Self {
         match (&explanation.blocker, explanation.state) {
             (Some(_), State::Failed) => Self::Cause,
-            (Some(_), State::Held) if explanation.chain.len() == 1 => Self::Held,
-            (Some(_), State::Held) => Self::Awaited,
+            (Some(_), State::Suspended) if explanation.chain.len() == 1 => Self::Suspended,
+            (Some(_), State::Suspended) => Self::Awaited,
             (Some(_), _) => Self::Blocker,
             // The object is in progress and has no problem.
             (None, State::Waiting | State::Deleting | State::NotProven)
@@ -155,12 +155,12 @@ impl Page {
             State::Running => ("▶", "RUNNING", Ink::Green),
             State::Waiting => ("○", "WAITING", Ink::Yellow),
             State::Blocked => ("✗", "BLOCKED", Ink::Red),
-            State::Held => ("‖", "HELD", Ink::Yellow),
+            State::Suspended => ("‖", "SUSPENDED", Ink::Yellow),
             State::Deleting => ("⊘", "DELETING", Ink::Yellow),
             State::Ready => ("✓", "READY", Ink::Green),
             State::NotIsolated => ("✗", "READY, NOT ISOLATED", Ink::Red),
             State::NotProven => ("○", "READY, NOT PROVEN", Ink::Yellow),
-            State::NotOurs => ("?", "NOT OURS", Ink::Plain),
+            State::Unmanaged => ("?", "UNMANAGED", Ink::Plain),
         };
         let subject = &explanation.subject;
         let place = subject
@@ -172,12 +172,12 @@ impl Page {
             State::Running
             | State::Waiting
             | State::Blocked
-            | State::Held
+            | State::Suspended
             | State::Deleting
             | State::Ready
             | State::NotIsolated
             | State::NotProven
-            | State::NotOurs => "since",
+            | State::Unmanaged => "since",
         };
         let since = explanation
             .since
@@ -190,7 +190,7 @@ impl Page {
             subject.kind, subject.name, explanation.reason
         );
         self.wrapped(ink, "", "  ", &text);
-        self.wrapped(Ink::Bold, "  ", "  ", &explanation.headline);
+        self.wrapped(Ink::Bold, "  ", "  ", &explanation.summary);
         if let Some(status) = &explanation.outdated {
             let age = status.at.as_ref().map_or_else(String::new, |at| {
                 let seconds = self.now.as_second().saturating_sub(at.0.as_second());
@@ -203,9 +203,9 @@ impl Page {
 
     fn link(&mut self, explanation: &Explanation, link: &Link, depth: usize, mark: Mark) {
         let (sign, ink) = match link.health {
-            Health::Fine => ("✓", Ink::Green),
+            Health::Ok => ("✓", Ink::Green),
             Health::Waiting => ("○", Ink::Yellow),
-            Health::Wrong => ("✗", Ink::Red),
+            Health::Error => ("✗", Ink::Red),
         };
         let indent = "   ".repeat(depth.saturating_sub(1));
         let (first, rest) = match depth {
@@ -223,7 +223,7 @@ impl Page {
             Mark::None => "",
             Mark::Cause => " ◀\u{a0}cause",
             Mark::Blocker => " ◀\u{a0}blocker",
-            Mark::Held => " ◀\u{a0}held\u{a0}here",
+            Mark::Suspended => " ◀\u{a0}suspended\u{a0}here",
             Mark::Awaited => " ◀\u{a0}waited\u{a0}for",
         };
         let asked = if link.is_target && depth > 0 {
@@ -233,7 +233,7 @@ impl Page {
         };
         let text = format!(
             "{sign} {} {place}{} [{}]: {}{blocker}{asked}",
-            link.object.kind, link.object.name, link.reason, link.sentence
+            link.object.kind, link.object.name, link.reason, link.message
         );
         self.wrapped(ink, &first, &rest, &text);
         for evidence in &link.evidence {
@@ -249,18 +249,18 @@ impl Page {
 
     fn evidence(&self, explanation: &Explanation, link: &Link, evidence: &Evidence) -> String {
         let outdated = explanation.outdated.as_ref();
-        let is_said = repeats(&explanation.headline, &evidence.words)
-            || repeats(&link.sentence, &evidence.words)
-            || outdated.is_some_and(|status| repeats(&status.message, &evidence.words));
-        let words = if evidence.words.is_empty() || is_said {
+        let is_said = repeats(&explanation.summary, &evidence.text)
+            || repeats(&link.message, &evidence.text)
+            || outdated.is_some_and(|status| repeats(&status.message, &evidence.text));
+        let text = if evidence.text.is_empty() || is_said {
             String::new()
         } else {
-            format!(": {}", evidence.words)
+            format!(": {}", evidence.text)
         };
         let at = evidence.at.as_ref().map_or_else(String::new, |at| {
             format!(" · {}", times::at(self.now, at.0))
         });
-        format!("{}{words}{at}", evidence.source)
+        format!("{}{text}{at}", evidence.source)
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) async fn prepare(env: &Env, binary: PathBuf) -> Result<Plan> {
     operator::install(&env.client, api::crd::tasks()).await?;
     Ok(Plan {
         binary,
-        family: "tasks",
+        operator: "tasks",
         home: env.namespace.clone(),
         watched: vec![env.namespace.clone()],
         config: "tasks: {cleanup: {completedJobDelayMinutes: 0}}".to_owned(),

@@ -42,7 +42,7 @@ const VARIANTS: &[(&str, &str)] = &[
     ),
     (
         "ours",
-        "--set families.tasks.replicas=1 --set crds.install=false",
+        "--set operators.tasks.replicas=1 --set crds.install=false",
     ),
     (
         "ours",
@@ -51,27 +51,27 @@ const VARIANTS: &[(&str, &str)] = &[
     // As long as helm allows.
     (
         "a-release-whose-name-is-as-long-as-helm-allows-it-to",
-        "--set metrics.service=true --set families.tenants.enabled=true",
+        "--set metrics.service=true --set operators.tenants.enabled=true",
     ),
-    ("orchestrator", "--set families.tenants.enabled=true"),
+    ("orchestrator", "--set operators.tenants.enabled=true"),
     (
         "orchestrator",
-        "--set families.tenants.enabled=true --set metrics.service=true \
+        "--set operators.tenants.enabled=true --set metrics.service=true \
          --set metrics.from[0].namespaceSelector.matchLabels.team=monitoring",
     ),
     ("ours", "--set networkPolicy.enabled=false"),
     (
         "ours",
-        "--set families.tasks.enabled=false --set families.tenants.enabled=true \
+        "--set operators.tasks.enabled=false --set operators.tenants.enabled=true \
          --set config.tenants.probeImage=registry.example/toolbox:1",
     ),
     (
         "ours",
-        "--set families.tenants.enabled=true --set 'admissionPolicies.tenantPriorityClasses={gold,silver}'",
+        "--set operators.tenants.enabled=true --set 'admissionPolicies.tenantPriorityClasses={gold,silver}'",
     ),
     (
         "ours",
-        "--set families.tenants.enabled=true --set families.tenants.replicas=1 --set crds.install=false \
+        "--set operators.tenants.enabled=true --set operators.tenants.replicas=1 --set crds.install=false \
          --set 'admissionPolicies.labelWriters={system:serviceaccount:tekton-pipelines:controller,backup@example.com}' \
          --set 'admissionPolicies.protectedNamespaces={kube-system,argocd}' \
          --set 'admissionPolicies.powerfulServiceAccounts={ops/admin}'",
@@ -81,16 +81,16 @@ const VARIANTS: &[(&str, &str)] = &[
 /// Values that must be refused, and what the refusal must name.
 const REFUSED: &[(&str, &str)] = &[
     ("--set replicas=3", "replicas"),
-    ("--set families.task.enabled=true", "task"),
-    ("--set families.tasks.replicas=0", "replicas"),
+    ("--set operators.task.enabled=true", "task"),
+    ("--set operators.tasks.replicas=0", "replicas"),
     (
-        "--set families.tasks.enabled=false",
-        "families.tasks.enabled",
+        "--set operators.tasks.enabled=false",
+        "operators.tasks.enabled",
     ),
-    ("--set families.tenants.replicas=0", "replicas"),
-    ("--set families.tenants.enabled=yes", "enabled"),
+    ("--set operators.tenants.replicas=0", "replicas"),
+    ("--set operators.tenants.enabled=yes", "enabled"),
     (
-        "--set families.tenants.enabled=true --set 'watchNamespaces={a}'",
+        "--set operators.tenants.enabled=true --set 'watchNamespaces={a}'",
         "'watchNamespaces' must be empty",
     ),
     ("--set config=text", "config"),
@@ -113,8 +113,8 @@ const REFUSED: &[(&str, &str)] = &[
         "tenantPriorityClasses",
     ),
     (
-        "--set families.tenants.enabled=true --set admissionPolicies.enabled=false",
-        "'families.tenants.enabled' needs 'admissionPolicies.enabled=true'",
+        "--set operators.tenants.enabled=true --set admissionPolicies.enabled=false",
+        "'operators.tenants.enabled' needs 'admissionPolicies.enabled=true'",
     ),
     (
         r#"--set "admissionPolicies.labelWriters={it's}""#,
@@ -203,18 +203,18 @@ struct Rendered {
 }
 
 impl Rendered {
-    /// The enabled families, by what their Deployments say; each with the name that all that belongs to
+    /// The enabled operators, by what their Deployments say; each with the name that all that belongs to
     /// it begins with.
-    fn families(&self) -> Result<BTreeMap<&str, &str>> {
-        let families: BTreeMap<&str, &str> = of_kind(&self.objects, "Deployment")
+    fn operators(&self) -> Result<BTreeMap<&str, &str>> {
+        let operators: BTreeMap<&str, &str> = of_kind(&self.objects, "Deployment")
             .map(|object| (component(object), text(object, "/metadata/name")))
             .collect();
-        ensure!(!families.is_empty(), "with '{}': no family", self.values);
-        Ok(families)
+        ensure!(!operators.is_empty(), "with '{}': no operator", self.values);
+        Ok(operators)
     }
 }
 
-/// The family that an object belongs to.
+/// The operator that an object belongs to.
 fn component(object: &Value) -> &str {
     object
         .pointer("/metadata/labels")
@@ -406,9 +406,9 @@ fn watched_namespaces(objects: &[Value]) -> Result<Vec<String>> {
     Ok(watch_namespaces)
 }
 
-/// The generated definitions of a family's kinds: names and specs.
-pub(super) fn kinds(family: &str) -> Result<BTreeMap<String, Value>> {
-    let folder = folder().join("crds").join(family);
+/// The generated definitions of an operator's kinds: names and specs.
+pub(super) fn kinds(operator: &str) -> Result<BTreeMap<String, Value>> {
+    let folder = folder().join("crds").join(operator);
     let mut kinds = BTreeMap::new();
     for entry in
         fs::read_dir(&folder).with_context(|| format!("cannot read '{}'", folder.display()))?
@@ -422,14 +422,14 @@ pub(super) fn kinds(family: &str) -> Result<BTreeMap<String, Value>> {
     Ok(kinds)
 }
 
-/// The kinds of enabled families are defined as generated, and stay when the release goes; no others.
+/// The kinds of enabled operators are defined as generated, and stay when the release goes; no others.
 fn definitions(rendered: &[Rendered]) -> Result<String> {
     let mut seen = BTreeSet::new();
     for one in rendered {
         let Rendered { values, objects } = one;
         let mut wanted = BTreeMap::new();
-        for family in one.families()?.into_keys() {
-            wanted.extend(kinds(family)?);
+        for operator in one.operators()?.into_keys() {
+            wanted.extend(kinds(operator)?);
         }
         seen.extend(wanted.keys().cloned());
         let mut given = BTreeMap::new();
@@ -452,7 +452,7 @@ fn definitions(rendered: &[Rendered]) -> Result<String> {
         }
     }
     Ok(format!(
-        "{} kinds, those of enabled families only, kept on uninstall",
+        "{} kinds, those of enabled operators only, kept on uninstall",
         seen.len()
     ))
 }

@@ -135,7 +135,7 @@ fn plan() -> Result<Plan> {
     let folder = binary.parent().context("this program is in no folder")?;
     Ok(Plan {
         binary: operator::built(folder)?,
-        family: "tenants",
+        operator: "tenants",
         home: tenants::HOME.to_owned(),
         watched: Vec::new(),
         config: String::new(),

@@ -329,7 +329,7 @@ fn check(kind: TargetKind, reason: &str, found: &Explanation) -> Result<()> {
     ensure!(is_cause, "the deepest for {reason} is a {blocker}");
     ensure!(!deepest.evidence.is_empty(), "no evidence");
     ensure!(
-        !found.next.is_empty() && !found.advice.is_empty(),
+        !found.next_steps.is_empty() && !found.advice.is_empty(),
         "no advice"
     );
     Ok(())
@@ -360,11 +360,11 @@ mod tests {
         let object = json!({ "kind": deepest, "namespace": "a", "name": "b" });
         serde_json::from_value(json!({
             "at": "2026-01-01T00:00:00Z", "target": object, "subject": object, "state": "Blocked",
-            "reason": reason, "headline": "", "advice": "wait",
-            "next": [{ "run": "kubectl get", "purpose": "to see" }],
+            "reason": reason, "summary": "", "advice": "wait",
+            "nextSteps": [{ "command": "kubectl get", "description": "to see" }],
             "chain": [{
-                "object": object, "health": "Wrong", "reason": reason, "sentence": "",
-                "evidence": [{ "source": "status", "words": "none" }],
+                "object": object, "health": "Error", "reason": reason, "message": "",
+                "evidence": [{ "source": "status", "text": "none" }],
             }],
         }))
         .unwrap()

@@ -6,7 +6,7 @@ use std::{fs, io::ErrorKind, process::Command};
 use anyhow::{Context, Result};
 use testkit::layout;
 
-use super::{family::Family, mutants, seed};
+use super::{mutants, seed, tested_operator::TestedOperator};
 
 /// The code that the reports speak of.
 const SOURCES: &[&str] = &[
@@ -50,9 +50,9 @@ pub(super) fn header() -> String {
 /// # Errors
 /// When one cannot be read.
 pub(crate) fn pages() -> Result<Vec<(String, String)>> {
-    let of_families = Family::ALL.iter().map(|family| family.page);
+    let of_operators = TestedOperator::ALL.iter().map(|tested| tested.page);
     let mut pages = Vec::new();
-    for path in of_families.chain([mutants::PAGE]) {
+    for path in of_operators.chain([mutants::PAGE]) {
         match fs::read_to_string(layout::repository().join(path)) {
             Ok(text) => {
                 let age = commit_of(&text).map_or(Age::Unknown, age_of);

@@ -1,7 +1,6 @@
 //! `cargo xtask faults …`: crashes, lost answers, refusals and old caches, on the real node.
 
 pub(crate) mod age;
-mod family;
 pub(crate) mod mutants;
 mod replicas;
 mod report;
@@ -10,6 +9,7 @@ mod share;
 mod stand;
 mod tasks;
 mod tenants;
+mod tested_operator;
 mod transitions;
 
 use std::{
@@ -33,8 +33,8 @@ use testkit::{
 use tokio::runtime::Runtime;
 
 use self::{
-    family::Family,
     stand::{Cast, Stand},
+    tested_operator::TestedOperator,
 };
 use crate::{
     build,
@@ -49,7 +49,7 @@ const LONG_QUIET: Duration = Duration::from_secs(60);
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Some plans of all families, by a seed, then replicas and transitions, on one cluster: CI
+    /// Some plans of all operators, by a seed, then replicas and transitions, on one cluster: CI
     Share(share::Arguments),
     /// Two operators with one Lease: the leader is killed, stopped and frozen, again and again
     Replicas {
@@ -75,12 +75,12 @@ pub(crate) enum Command {
         #[arg(long)]
         only: Option<String>,
     },
-    /// Every plan of the family of this name (`tasks`, `tenants` …), or some of them; see `FAMILY --help`
+    /// Every plan of the operator of this name (`tasks`, `tenants` …), or some of them; see `OPERATOR --help`
     #[command(external_subcommand)]
-    Family(Vec<String>),
+    Operator(Vec<String>),
 }
 
-/// Plays every plan of a family, or some of them.
+/// Plays every plan of an operator, or some of them.
 #[derive(Parser)]
 #[command(no_binary_name = true)]
 pub(crate) struct Arguments {
@@ -90,7 +90,7 @@ pub(crate) struct Arguments {
     /// Only plans of this scenario; may be repeated
     #[arg(long = "scenario")]
     scenarios: Vec<String>,
-    /// Compound schedules, by seeds from 0 [default: the family's]
+    /// Compound schedules, by seeds from 0 [default: the operator's]
     #[arg(long)]
     compound: Option<u64>,
     /// Only plans with one watch that is open and silent, for 15 s and 120 s
@@ -130,9 +130,9 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode> {
             print!("{report}");
             Ok(ending(report.is_clean()))
         }
-        Command::Family(words) => {
-            let (family, arguments) = named(words)?;
-            prepare()?.block_on(whole(family, &arguments))
+        Command::Operator(words) => {
+            let (tested, arguments) = named(words)?;
+            prepare()?.block_on(whole(tested, &arguments))
         }
     }
 }
@@ -144,14 +144,16 @@ fn prepare() -> Result<Runtime> {
     runtime()
 }
 
-/// The family of this name, and its options.
-fn named(words: &[String]) -> Result<(&'static Family, Arguments)> {
-    let (name, options) = words.split_first().context("which family?")?;
-    let family = Family::named(name).with_context(|| {
-        let names = Family::names();
-        format!("there is no family '{name}'; there are: {names}; see 'cargo xtask faults --help'")
+/// The operator of this name, and its options.
+fn named(words: &[String]) -> Result<(&'static TestedOperator, Arguments)> {
+    let (name, options) = words.split_first().context("which operator?")?;
+    let tested = TestedOperator::named(name).with_context(|| {
+        let names = TestedOperator::names();
+        format!(
+            "there is no operator '{name}'; there are: {names}; see 'cargo xtask faults --help'"
+        )
     })?;
-    Ok((family, Arguments::parse_from(options)))
+    Ok((tested, Arguments::parse_from(options)))
 }
 
 fn ending(is_clean: bool) -> ExitCode {
@@ -162,16 +164,16 @@ fn ending(is_clean: bool) -> ExitCode {
     }
 }
 
-async fn whole(family: &'static Family, arguments: &Arguments) -> Result<ExitCode> {
-    let stand = Stand::start(&[family], binary()?).await?;
-    let result = campaign(&stand, family, arguments).await;
+async fn whole(tested: &'static TestedOperator, arguments: &Arguments) -> Result<ExitCode> {
+    let stand = Stand::start(&[tested], binary()?).await?;
+    let result = campaign(&stand, tested, arguments).await;
     stand.stop().await?;
     result
 }
 
 async fn campaign(
     stand: &Stand,
-    family: &'static Family,
+    tested: &'static TestedOperator,
     arguments: &Arguments,
 ) -> Result<ExitCode> {
     let wanted = &arguments.scenarios;
@@ -189,7 +191,7 @@ async fn campaign(
     let is_whole = arguments.plans.is_empty() && !arguments.list && !arguments.silent;
     let quiet = if is_whole { LONG_QUIET } else { QUIET };
     let learning = learned(&cast, arguments.parallel.unwrap_or(PARALLEL), quiet).await?;
-    let compound = arguments.compound.unwrap_or(family.compound);
+    let compound = arguments.compound.unwrap_or(tested.compound);
     let (mut plans, parallel) = match arguments.silent {
         true => (campaign::silent_plans(&learning.lessons), silent::PARALLEL),
         false => (campaign::plans(&learning.lessons, compound), PARALLEL),
@@ -212,8 +214,8 @@ async fn campaign(
     let tally = play(&learning, plans, parallel).await?;
     print!("{tally}");
     if arguments.report {
-        let path = layout::repository().join(family.page);
-        let page = report::page(family.name, &learning.lessons, &tally);
+        let path = layout::repository().join(tested.page);
+        let page = report::page(tested.name, &learning.lessons, &tally);
         std::fs::write(path, page)?;
     }
     Ok(ending(tally.is_clean()))

@@ -30,9 +30,9 @@ use tokio::{sync::Semaphore, task::JoinSet};
 use self::sight::{Sight, sights};
 use super::{
     age,
-    family::Family,
     seed::seed,
     stand::{Cast, Stand},
+    tested_operator::TestedOperator,
 };
 use crate::{
     build,
@@ -203,8 +203,8 @@ async fn hunt(chosen: Vec<(About, Vec<Sight>)>, binary: &Path) -> Result<Vec<Fou
         .iter()
         .any(|(_, sights)| sights.iter().any(is_played));
     let mut found: Vec<Found> = if has_plays {
-        let families: Vec<&'static Family> = Family::ALL.iter().collect();
-        let stand = Stand::start(&families, binary.to_owned()).await?;
+        let operators: Vec<&'static TestedOperator> = TestedOperator::ALL.iter().collect();
+        let stand = Stand::start(&operators, binary.to_owned()).await?;
         let result = plays(&stand, &chosen).await;
         stand.stop().await?;
         result?
@@ -237,7 +237,7 @@ async fn plays(stand: &Stand, chosen: &[(About, Vec<Sight>)]) -> Result<Vec<Foun
         let mut sights = chosen.iter().flat_map(|(_, sights)| sights.iter());
         sights.any(|sight| matches!(sight, Sight::Play(of, _) if of == name))
     };
-    let slow = stand.families.iter().flat_map(|one| &one.slow);
+    let slow = stand.operators.iter().flat_map(|one| &one.slow);
     let cast: Vec<Cast> = stand
         .scenarios()
         .chain(slow)

@@ -191,7 +191,7 @@ pub(crate) async fn on(cluster: &Cluster, counts: [usize; 3]) -> Result<Report> 
         config,
         plan: Plan {
             binary: super::binary()?,
-            family: "tasks",
+            operator: "tasks",
             home: NAMESPACE.to_owned(),
             watched: vec![NAMESPACE.to_owned()],
             config: CONFIG.to_owned(),

@@ -14,10 +14,10 @@ const NAMED: usize = 40;
 const WORDS: usize = 240;
 
 /// The page.
-pub(super) fn page(family: &str, lessons: &[Lesson], tally: &Tally) -> String {
+pub(super) fn page(operator: &str, lessons: &[Lesson], tally: &Tally) -> String {
     let mut text = format!(
-        "<!-- Written by `cargo xtask faults {family} --report` -->\n\
-         # Fault campaign of {family}: the last report\n\n\
+        "<!-- Written by `cargo xtask faults {operator} --report` -->\n\
+         # Fault campaign of {operator}: the last report\n\n\
          {}\n\
          What it is and what it means: [failure modes](../concepts/faults.md).\n\n\
          ```text\n",

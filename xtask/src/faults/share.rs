@@ -1,4 +1,4 @@
-//! `cargo xtask faults share`: some plans of every family, by a seed, then replicas and transitions, all
+//! `cargo xtask faults share`: some plans of every operator, by a seed, then replicas and transitions, all
 //! on one cluster.
 
 use std::{fmt, process::ExitCode};
@@ -16,11 +16,10 @@ use testkit::{
 };
 
 use super::{
-    PARALLEL, chosen, ending,
-    family::Family,
-    is_planned, learned, replicas,
+    PARALLEL, chosen, ending, is_planned, learned, replicas,
     seed::{Seed, seed},
     stand::{Cast, Stand},
+    tested_operator::TestedOperator,
     transitions,
 };
 
@@ -32,8 +31,8 @@ pub(crate) struct Arguments {
     /// Chooses the plans [default: the variable ORCHESTRATOR_SEED, or the commit's first digits]
     #[arg(long)]
     seed: Option<u64>,
-    /// Plans per family, such as `tasks=60,tenants=30` [default: each family's own]
-    #[arg(long = "plans", value_name = "FAMILY=COUNT", value_delimiter = ',', value_parser = size)]
+    /// Plans per operator, such as `tasks=60,tenants=30` [default: each operator's own]
+    #[arg(long = "plans", value_name = "OPERATOR=COUNT", value_delimiter = ',', value_parser = size)]
     sizes: Vec<(&'static str, usize)>,
     /// Only the plan of this id, and neither replicas nor transitions; may be repeated
     #[arg(long = "plan", value_name = "ID")]
@@ -59,25 +58,25 @@ pub(crate) struct Arguments {
 }
 
 fn size(words: &str) -> Result<(&'static str, usize)> {
-    let (name, count) = words.split_once('=').context("expected FAMILY=COUNT")?;
-    let family = Family::named(name).with_context(|| {
-        let names = Family::names();
-        format!("there is no family '{name}'; there are: {names}")
+    let (name, count) = words.split_once('=').context("expected OPERATOR=COUNT")?;
+    let tested = TestedOperator::named(name).with_context(|| {
+        let names = TestedOperator::names();
+        format!("there is no operator '{name}'; there are: {names}")
     })?;
-    Ok((family.name, count.parse()?))
+    Ok((tested.name, count.parse()?))
 }
 
 impl Arguments {
-    fn size_of(&self, family: &Family) -> usize {
+    fn size_of(&self, tested: &TestedOperator) -> usize {
         let mut asked = self.sizes.iter().rev();
-        let asked = asked.find(|(name, _)| *name == family.name);
-        asked.map_or(family.share, |(_, count)| *count)
+        let asked = asked.find(|(name, _)| *name == tested.name);
+        asked.map_or(tested.share, |(_, count)| *count)
     }
 }
 
-/// What the plans of one family are a share of.
+/// What the plans of one operator are a share of.
 struct Part {
-    family: &'static str,
+    operator: &'static str,
     plans: usize,
     of: usize,
     /// More plans, with a silent watch: one for each watched resource.
@@ -114,7 +113,7 @@ impl fmt::Display for Summary {
         } = self;
         writeln!(out, "== faults: seed {} ({})", seed.number, seed.origin)?;
         for Part {
-            family,
+            operator,
             plans,
             of,
             silent,
@@ -122,7 +121,7 @@ impl fmt::Display for Summary {
         {
             writeln!(
                 out,
-                "{family}: {plans} plans of {of}, {silent} with a silent watch"
+                "{operator}: {plans} plans of {of}, {silent} with a silent watch"
             )?;
         }
         write!(out, "{tally}")?;
@@ -168,8 +167,8 @@ impl fmt::Display for Summary {
 pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode> {
     let seed = seed(arguments.seed)?;
     println!("seed {} ({})", seed.number, seed.origin);
-    let families: Vec<&'static Family> = Family::ALL.iter().collect();
-    let stand = Stand::start(&families, super::binary()?).await?;
+    let operators: Vec<&'static TestedOperator> = TestedOperator::ALL.iter().collect();
+    let stand = Stand::start(&operators, super::binary()?).await?;
     let played = plays(&stand, arguments, &seed).await;
     let cluster = stand.close();
     let summary = match played {
@@ -197,7 +196,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ending(summary.is_clean()))
 }
 
-/// The plans of all families, in one round; nothing if they are only listed.
+/// The plans of all operators, in one round; nothing if they are only listed.
 async fn plays(
     stand: &Stand,
     arguments: &Arguments,
@@ -229,7 +228,7 @@ async fn plays(
     Ok(Some((parts, tally)))
 }
 
-/// The share of each family.
+/// The share of each operator.
 fn shares(
     stand: &Stand,
     learning: &Learning,
@@ -237,28 +236,24 @@ fn shares(
     seed: u64,
 ) -> (Vec<Part>, Vec<Plan>) {
     let (mut parts, mut plans) = (Vec::new(), Vec::new());
-    for of_family in &stand.families {
-        let family = of_family.family;
-        let names: Vec<&str> = of_family
-            .scenarios
-            .iter()
-            .map(|(_, one)| one.name())
-            .collect();
+    for one in &stand.operators {
+        let tested = one.tested;
+        let names: Vec<&str> = one.scenarios.iter().map(|(_, one)| one.name()).collect();
         let lessons: Vec<_> = learning
             .lessons
             .iter()
             .filter(|lesson| names.contains(&lesson.scenario.name()))
             .cloned()
             .collect();
-        let all = campaign::plans(&lessons, family.compound);
+        let all = campaign::plans(&lessons, tested.compound);
         let of = all.len();
-        let some = plan::share(all, arguments.size_of(family), seed);
-        let silent = match arguments.size_of(family) {
+        let some = plan::share(all, arguments.size_of(tested), seed);
+        let silent = match arguments.size_of(tested) {
             0 => Vec::new(),
             _ => silent::share(&campaign::known(&lessons), seed),
         };
         parts.push(Part {
-            family: family.name,
+            operator: tested.name,
             plans: some.len(),
             of,
             silent: silent.len(),
@@ -301,17 +296,20 @@ mod tests {
     }
 
     #[test]
-    fn a_family_has_its_share_or_the_one_that_is_asked_for() {
+    fn an_operator_has_its_share_or_the_one_that_is_asked_for() {
         let read = |words: &[&str]| {
             let words = ["share"].iter().chain(words);
             <Line as clap::Parser>::try_parse_from(words).map(|line| line.arguments)
         };
         let sizes = |words: &[&str]| -> Vec<usize> {
             let arguments = read(words).unwrap();
-            let all = Family::ALL.iter();
-            all.map(|family| arguments.size_of(family)).collect()
+            let all = TestedOperator::ALL.iter();
+            all.map(|tested| arguments.size_of(tested)).collect()
         };
-        let usual: Vec<usize> = Family::ALL.iter().map(|family| family.share).collect();
+        let usual: Vec<usize> = TestedOperator::ALL
+            .iter()
+            .map(|tested| tested.share)
+            .collect();
         assert_eq!(sizes(&[]), usual);
         assert_eq!(sizes(&["--plans", "tenants=1,tasks=2"])[..2], [2, 1]);
         assert_eq!(sizes(&["--plans", "tasks=2"])[1], usual[1]);
@@ -337,7 +335,7 @@ mod tests {
                 origin: "commit 0000001f".to_owned(),
             },
             parts: vec![Part {
-                family: "tasks",
+                operator: "tasks",
                 plans: 60,
                 of: 1981,
                 silent: 11,

@@ -1,4 +1,4 @@
-//! One cluster, with everything that the plays of some families need.
+//! One cluster, with everything that the plays of some operators need.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -15,21 +15,21 @@ use testkit::{
     operator,
 };
 
-use super::family::Family;
+use super::tested_operator::TestedOperator;
 use crate::{image, testbed::announce};
 
-/// A scenario and the theatre of its family.
+/// A scenario and the theatre of its operator.
 pub(super) type Cast = (Arc<Theatre>, Arc<dyn Scenario>);
 
-/// A cluster on which scenarios of these families are played.
+/// A cluster on which scenarios of these operators are played.
 pub(super) struct Stand {
     pub(super) cluster: Cluster,
-    pub(super) families: Vec<OfFamily>,
+    pub(super) operators: Vec<OperatorScenarios>,
 }
 
-/// The scenarios of one family.
-pub(super) struct OfFamily {
-    pub(super) family: &'static Family,
+/// The scenarios of one operator.
+pub(super) struct OperatorScenarios {
+    pub(super) tested: &'static TestedOperator,
     pub(super) scenarios: Vec<Cast>,
     /// Those that are played for mutants only.
     pub(super) slow: Vec<Cast>,
@@ -37,12 +37,15 @@ pub(super) struct OfFamily {
 
 impl Stand {
     /// Starts a cluster; its operators are processes of this binary.
-    pub(super) async fn start(families: &[&'static Family], binary: PathBuf) -> Result<Self> {
+    pub(super) async fn start(
+        operators: &[&'static TestedOperator],
+        binary: PathBuf,
+    ) -> Result<Self> {
         let name = format!("faults-{}", std::process::id());
         let cluster = Cluster::start(&name, Tier::Node).await?;
         announce(&cluster);
-        match open(&cluster, families, binary).await {
-            Ok(families) => Ok(Self { cluster, families }),
+        match open(&cluster, operators, binary).await {
+            Ok(operators) => Ok(Self { cluster, operators }),
             Err(error) => {
                 cluster.stop().await?;
                 Err(error)
@@ -52,12 +55,12 @@ impl Stand {
 
     /// All scenarios of a whole campaign.
     pub(super) fn scenarios(&self) -> impl Iterator<Item = &Cast> {
-        self.families.iter().flat_map(|one| &one.scenarios)
+        self.operators.iter().flat_map(|one| &one.scenarios)
     }
 
     /// Ends the witness and the Git server; the cluster goes on.
     pub(super) fn close(self) -> Cluster {
-        drop(self.families);
+        drop(self.operators);
         self.cluster
     }
 
@@ -69,18 +72,18 @@ impl Stand {
 
 async fn open(
     cluster: &Cluster,
-    families: &[&'static Family],
+    operators: &[&'static TestedOperator],
     binary: PathBuf,
-) -> Result<Vec<OfFamily>> {
+) -> Result<Vec<OperatorScenarios>> {
     image::load_toolbox(cluster).await?;
     let (client, config) = (cluster.client().await?, cluster.config().await?);
     let mut watched: Vec<ApiResource> = Vec::new();
-    for family in families {
-        operator::install(&client, (family.definitions)()).await?;
-        for object in (family.beside)() {
+    for tested in operators {
+        operator::install(&client, (tested.definitions)()).await?;
+        for object in (tested.beside)() {
             apply(&client, "default", &object.to_string()).await?;
         }
-        let more = (family.watched)().into_iter();
+        let more = (tested.watched)().into_iter();
         for resource in more {
             // One watch for all: each of its objects is kept once, and forgotten with its play.
             if !watched.contains(&resource) {
@@ -94,24 +97,24 @@ async fn open(
     let witness = Arc::new(Witness::start(&client, watched).await?);
     let ledger = Arc::new(Ledger::start(listener)?);
     let git = Arc::new(Server::in_cluster(cluster)?);
-    let of_family = |family: &'static Family| {
+    let of_operator = |tested: &'static TestedOperator| {
         let theatre = Arc::new(Theatre {
             client: client.clone(),
             config: config.clone(),
             network: Arc::clone(&network),
             witness: Arc::clone(&witness),
             ledger: Arc::clone(&ledger),
-            watched: (family.watched)(),
-            selected: family.selected,
+            watched: (tested.watched)(),
+            selected: tested.selected,
             audit: cluster.audit(),
             logs: cluster.folders.logs.join("plays"),
             operator: operator::Plan {
                 binary: binary.clone(),
-                family: family.name,
+                operator: tested.name,
                 home: String::new(),
                 watched: Vec::new(),
                 config: String::new(),
-                permissions: (family.permissions)(),
+                permissions: (tested.permissions)(),
                 network: None,
                 endpoint: None,
                 environment: Vec::new(),
@@ -121,11 +124,11 @@ async fn open(
             let all = scenarios.into_iter();
             all.map(|one| (Arc::clone(&theatre), one)).collect()
         };
-        OfFamily {
-            family,
-            scenarios: cast((family.scenarios)(&git)),
-            slow: cast((family.slow)(&git)),
+        OperatorScenarios {
+            tested,
+            scenarios: cast((tested.scenarios)(&git)),
+            slow: cast((tested.slow)(&git)),
         }
     };
-    Ok(families.iter().copied().map(of_family).collect())
+    Ok(operators.iter().copied().map(of_operator).collect())
 }

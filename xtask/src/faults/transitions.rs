@@ -2,7 +2,7 @@
 //! touched, or taken and reported; and back again.
 //!
 //! Every object is read by watches of our own. Nothing here runs a container: the cluster has no node, or
-//! one that takes no Pods, and no repository is ever asked. Only the kinds of the tasks family are known.
+//! one that takes no Pods, and no repository is ever asked. Only the kinds of the tasks operator are known.
 
 mod report;
 mod rest;
@@ -206,7 +206,7 @@ impl Stage {
         let sight = Sight::open(&client, NAMESPACE, kinds.values());
         let plan = Plan {
             binary: super::binary()?,
-            family: "tasks",
+            operator: "tasks",
             home: NAMESPACE.to_owned(),
             watched: vec![NAMESPACE.to_owned()],
             config: String::new(),
@@ -554,7 +554,7 @@ impl Stage {
     }
 }
 
-/// The kinds of the family, by name.
+/// The kinds of the operator, by name.
 fn resources() -> BTreeMap<String, ApiResource> {
     let resource = |crd: k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition| {
         let spec = crd.spec;

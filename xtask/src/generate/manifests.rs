@@ -1,5 +1,5 @@
-//! The CRDs, what each family's process may do, and who else may what, for the chart: a file or a
-//! folder for each family, so that the chart installs what is enabled and nothing else.
+//! The CRDs, what each operator's process may do, and who else may what, for the chart: a file or a
+//! folder for each operator, so that the chart installs what is enabled and nothing else.
 //!
 //! The chart takes these files by `.Files.Get`, so nothing in them is a template.
 
@@ -25,7 +25,7 @@ const FOLDER: &str = "charts/orchestrator/generated";
 /// Deleting a CRD deletes every object of its kind: uninstalling must not.
 const KEEP: (&str, &str) = ("helm.sh/resource-policy", "keep");
 
-/// The keys of a family's rules, by where they hold.
+/// The keys of an operator's rules, by where they hold.
 const SCOPES: [(&str, Scope); 3] = [
     ("clusterRules", Scope::Cluster),
     ("namespacedRules", Scope::Watched),
@@ -34,12 +34,12 @@ const SCOPES: [(&str, Scope); 3] = [
 
 pub(super) fn outputs() -> Result<Vec<Output>> {
     let mut outputs = Vec::new();
-    for Family {
+    for OperatorFiles {
         name,
         crds,
         permissions,
         policies,
-    } in families()
+    } in operators()
     {
         for crd in crds {
             outputs.push(crd_file(name, crd)?);
@@ -56,8 +56,8 @@ pub(super) fn outputs() -> Result<Vec<Output>> {
     Ok(outputs)
 }
 
-/// What the chart has of a family.
-struct Family {
+/// What the chart has of an operator.
+struct OperatorFiles {
     /// As in the chart's values.
     name: &'static str,
     crds: Vec<CustomResourceDefinition>,
@@ -65,9 +65,9 @@ struct Family {
     policies: Policies,
 }
 
-fn families() -> Vec<Family> {
+fn operators() -> Vec<OperatorFiles> {
     vec![
-        Family {
+        OperatorFiles {
             name: "tasks",
             crds: api::crd::tasks(),
             permissions: api::rbac::tasks(),
@@ -78,7 +78,7 @@ fn families() -> Vec<Family> {
                 shared: Vec::new(),
             },
         },
-        Family {
+        OperatorFiles {
             name: "tenants",
             crds: api::crd::tenants(),
             permissions: api::rbac::tenants(),
@@ -106,7 +106,7 @@ fn of_tenants() -> Vec<ValidatingAdmissionPolicy> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Policies {
-    /// About who writes objects of the family. The chart puts its own name before theirs.
+    /// About who writes objects of the operator. The chart puts its own name before theirs.
     policies: Vec<ValidatingAdmissionPolicy>,
     /// About what the operator itself writes. The chart also adds who that is.
     operator_policies: Vec<ValidatingAdmissionPolicy>,
@@ -123,14 +123,14 @@ enum Shared {
     Class(PriorityClass),
 }
 
-fn crd_file(family: &str, mut crd: CustomResourceDefinition) -> Result<Output> {
+fn crd_file(operator: &str, mut crd: CustomResourceDefinition) -> Result<Output> {
     let (key, value) = KEEP;
     crd.metadata
         .annotations
         .get_or_insert_default()
         .insert(key.to_owned(), value.to_owned());
     Ok(Output {
-        path: format!("{FOLDER}/crds/{family}/{}.yaml", crd.spec.names.plural),
+        path: format!("{FOLDER}/crds/{operator}/{}.yaml", crd.spec.names.plural),
         text: format!("# {NOTE}\n{}", yaml(&crd)?),
     })
 }
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn each_permission_is_a_rule_of_its_scope() {
-        for Family { permissions, .. } in families() {
+        for OperatorFiles { permissions, .. } in operators() {
             let text = rules(permissions).unwrap();
             let found: BTreeMap<String, Vec<PolicyRule>> = serde_saphyr::from_str(&text).unwrap();
             for permission in permissions {
@@ -237,10 +237,10 @@ mod tests {
         assert!(rules(&[]).is_err());
     }
 
-    /// Every kind belongs to a family, or the chart would not have it.
+    /// Every kind belongs to an operator, or the chart would not have it.
     #[test]
-    fn each_kind_is_in_the_folder_of_its_family() {
-        let count: usize = families().iter().map(|family| family.crds.len()).sum();
+    fn each_kind_is_in_the_folder_of_its_operator() {
+        let count: usize = operators().iter().map(|operator| operator.crds.len()).sum();
         assert_eq!(count, api::crd::all().len());
         let path = format!("{FOLDER}/crds/tenants/tenants.yaml");
         assert!(outputs().unwrap().iter().any(|output| output.path == path));

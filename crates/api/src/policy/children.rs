@@ -9,7 +9,7 @@
 //! - Requests that do not change these labels and add no such owner reference are not evaluated. So
 //!   the kubelet, the scheduler and the garbage collector, which removes owner references, are
 //!   never rejected.
-//! - Each family checks its own kinds, so two installations with one family each do not reject each
+//! - Each operator checks its own kinds, so two installations with one operator each do not reject each
 //!   other.
 //!
 //! # Caveats
@@ -139,7 +139,7 @@ fn guard(
     };
     let may: Vec<String> = controllers.iter().map(created_by).collect();
     let variables = [
-        // The chart sets this list to the family's operator and the users in its value
+        // The chart sets this list to the operator and the users in its value
         // 'labelWriters'.
         (LABEL_WRITERS, owned_list(&[])),
         ("byController", may.join(" || ")),

@@ -10,7 +10,7 @@
 //!   It changes and deletes them only if they have the label of a run.
 //! - A Job has no host access, no privileges, and only the volumes of a run. It mounts no token of
 //!   a ServiceAccount that reads Secrets or creates Pods in `kube-system`.
-//! - The operator never changes the spec of a run, and creates no Lease except that of its family.
+//! - The operator never changes the spec of a run, and creates no Lease except its own.
 //!
 //! # Caveats
 //! - A policy reads no other object. It cannot know whether the run of an owner reference exists,

@@ -1,4 +1,4 @@
-//! The tasks family. An [`Agent`] defines a program and its environment. A [`TaskRun`] runs it on
+//! The kinds of the tasks operator. An [`Agent`] defines a program and its environment. A [`TaskRun`] runs it on
 //! versioned files. A [`DocsRun`] runs it on a repository and pushes the documentation that it
 //! wrote.
 

@@ -1,4 +1,4 @@
-//! The tenants family: a [`Tenant`] is an isolated namespace for one customer.
+//! The kind of the tenants operator: a [`Tenant`] is an isolated namespace for one customer.
 
 mod status;
 #[expect(
@@ -8,8 +8,8 @@ mod status;
 mod tenant;
 
 pub use status::{
-    Attempted, Component, ComponentPhase, Counted, Isolated, TenantPhase, TenantStatus, Usage,
-    Used, condition,
+    CheckedConnection, Component, ComponentPhase, Counted, ExpectedResult, Isolated,
+    ObservedResult, TenantPhase, TenantStatus, Usage, Used, condition,
 };
 pub use tenant::{
     Deletion, DeletionPolicy, EgressRule, IngressRule, Isolation, Limit, NetworkPolicy, Owner,

@@ -139,25 +139,61 @@ pub struct Isolated {
     /// Connections that were tried, at most 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
-    pub tried: Vec<Attempted>,
+    pub connections: Vec<CheckedConnection>,
 }
 
 /// Connection that an isolation check tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Attempted {
+pub struct CheckedConnection {
     /// Source of the connection.
     pub from: String,
     /// Target of the connection.
     pub to: String,
-    /// Whether the connection must succeed. If false, it must be blocked.
-    pub wanted: bool,
-    /// Whether the connection succeeded; absent if that is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub passed: Option<bool>,
+    /// Expected result: `Allowed` if the connection must succeed, `Blocked` if it must not.
+    pub expected: ExpectedResult,
+    /// Observed result: `Allowed`, `Blocked`, or `Unknown` if the probe Pod reported none.
+    pub observed: ObservedResult,
     /// Details of the result, as the probe Pod reported them, or the reason why it reported
     /// nothing.
     pub detail: String,
+}
+
+impl CheckedConnection {
+    /// Returns whether the observed result is known, and is the expected one.
+    #[must_use]
+    pub fn is_as_expected(&self) -> bool {
+        match self.expected {
+            ExpectedResult::Allowed => self.observed == ObservedResult::Allowed,
+            ExpectedResult::Blocked => self.observed == ObservedResult::Blocked,
+        }
+    }
+
+    /// Returns whether the observed result is known, and is not the expected one.
+    #[must_use]
+    pub fn is_unexpected(&self) -> bool {
+        self.observed != ObservedResult::Unknown && !self.is_as_expected()
+    }
+}
+
+/// Expected result of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ExpectedResult {
+    /// The connection must succeed.
+    Allowed,
+    /// The connection must be blocked.
+    Blocked,
+}
+
+/// Observed result of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ObservedResult {
+    /// The connection succeeded.
+    Allowed,
+    /// The connection did not succeed.
+    Blocked,
+    /// The probe Pod did not report a result.
+    Unknown,
 }
 
 /// The condition types that only Tenants have.

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::Result;
 use api::{
     CommonStatus, Timestamp,
-    status::{Retry as Waiting, Step},
+    status::{PhaseRecord, Retry as Waiting},
     tasks::{
         AgentPhase, AgentSpec, AgentStatus, Amount, Backoff, ChangedFiles, ChildTtl, DocsRunSpec,
         DocsRunStatus, EnvFrom, EnvSource, EnvVar, Evidence, File, KeyRef, NamedRef, Output,
@@ -210,12 +210,12 @@ fn progress() -> Result<CommonStatus> {
             observed_generation: Some(5),
             last_transition_time: time(1)?,
         }],
-        steps: vec![Step {
+        phase_history: vec![PhaseRecord {
             phase: "Pending".to_owned(),
             attempt: Some(2),
             started_at: time(1)?,
             finished_at: Some(time(2)?),
-            outcome: "Left".to_owned(),
+            outcome: "Completed".to_owned(),
             reason: "Progressing".to_owned(),
             message: "It waited.".to_owned(),
         }],

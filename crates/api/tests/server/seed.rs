@@ -48,11 +48,11 @@ const TASK_RUN_ADDED: &[&str] = &[
     "status.history",
     "status.jobUid",
     "status.observedGeneration",
+    "status.phaseHistory",
     "status.pod",
     "status.result",
     "status.retry",
     "status.startedAt",
-    "status.steps",
 ];
 
 /// Fields of a DocsRun's status that a TaskRun has, too.
@@ -90,7 +90,7 @@ fn crds() -> Result<Vec<BTreeMap<String, Value>>> {
     ] {
         let path = chart.join("crds").join(format!("{file}.yaml"));
         let crd: Value = serde_saphyr::from_str(&fs::read_to_string(path)?)?;
-        let (_, plural) = file.split_once('/').context("no family")?;
+        let (_, plural) = file.split_once('/').context("no operator")?;
         installed.insert(plural.to_owned(), crd);
     }
     let all = crd::tasks().into_iter().chain(crd::tenants());

@@ -5,7 +5,7 @@ use api::{
     Timestamp,
     status::CommonStatus,
     tasks::Agent,
-    tenants::{Tenant, TenantStatus},
+    tenants::{ExpectedResult, ObservedResult, Tenant, TenantStatus},
 };
 use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::Time};
 use kube::Api;
@@ -204,7 +204,7 @@ impl Page {
             if fields.iter().any(|(_, value)| !value.is_empty()) {
                 out.push_str(&self.section("Status", &fields));
             }
-            out.push_str(&self.tried(status));
+            out.push_str(&self.connections(status));
             out.push_str(&self.timeline(&status.progress));
             out.push_str(&self.conditions(&status.progress));
         }
@@ -214,24 +214,34 @@ impl Page {
         out
     }
 
-    /// Renders the probed connections, and whether each one had the expected result.
-    fn tried(self, status: &TenantStatus) -> String {
+    /// Renders the checked connections with their expected and observed results.
+    fn connections(self, status: &TenantStatus) -> String {
         let Some(isolation) = &status.isolation else {
             return String::new();
         };
-        let mut table = Table::new(vec!["FROM", "TO", "MUST", "DID IT", "DETAIL"]);
-        for one in &isolation.tried {
-            let must = if one.wanted { "pass" } else { "be refused" };
-            let (did, tone) = match one.passed {
-                None => ("not known", Tone::Waiting),
-                Some(passed) if passed == one.wanted => ("yes", Tone::Good),
-                Some(_) => ("no", Tone::Bad),
+        let mut table = Table::new(vec!["FROM", "TO", "EXPECTED", "OBSERVED", "DETAIL"]);
+        for one in &isolation.connections {
+            let expected = match one.expected {
+                ExpectedResult::Allowed => "Allowed",
+                ExpectedResult::Blocked => "Blocked",
+            };
+            let observed = match one.observed {
+                ObservedResult::Allowed => "Allowed",
+                ObservedResult::Blocked => "Blocked",
+                ObservedResult::Unknown => "Unknown",
+            };
+            let tone = if one.is_as_expected() {
+                Tone::Good
+            } else if one.is_unexpected() {
+                Tone::Bad
+            } else {
+                Tone::Waiting
             };
             table.push(vec![
                 cell(&one.from),
                 cell(&one.to),
-                cell(must),
-                toned(did, tone),
+                cell(expected),
+                toned(observed, tone),
                 cell(&one.detail),
             ]);
         }
@@ -367,25 +377,26 @@ impl Page {
     }
 
     fn timeline(self, progress: &CommonStatus) -> String {
-        if progress.steps.is_empty() {
+        if progress.phase_history.is_empty() {
             return String::new();
         }
         let mut table = Table::new(vec![
             "STARTED", "PHASE", "ATTEMPT", "TOOK", "OUTCOME", "REASON", "MESSAGE",
         ]);
-        for step in &progress.steps {
-            let end = step.finished_at.as_ref().map_or(self.now, |time| time.0);
+        for record in &progress.phase_history {
+            let end = record.finished_at.as_ref().map_or(self.now, |time| time.0);
             table.push(vec![
-                cell(stamp(step.started_at.0, self.now)),
-                cell(&step.phase),
+                cell(stamp(record.started_at.0, self.now)),
+                cell(&record.phase),
                 cell(
-                    step.attempt
+                    record
+                        .attempt
                         .map_or_else(String::new, |number| number.to_string()),
                 ),
-                cell(span(between(step.started_at.0, end))),
-                toned(&step.outcome, outcome_tone(&step.outcome)),
-                cell(&step.reason),
-                cell(repeated(&step.message, progress)),
+                cell(span(between(record.started_at.0, end))),
+                toned(&record.outcome, outcome_tone(&record.outcome)),
+                cell(&record.reason),
+                cell(repeated(&record.message, progress)),
             ]);
         }
         self.table("Timeline", &table)
@@ -466,7 +477,7 @@ fn outcome_tone(word: &str) -> Tone {
     match word {
         "Succeeded" | "Ready" => Tone::Good,
         "Failed" | "Stalled" => Tone::Bad,
-        "Left" => Tone::Dim,
+        "Completed" => Tone::Dim,
         _ => Tone::Plain,
     }
 }
@@ -496,7 +507,7 @@ mod tests {
                 "result": { "exitCode": 3, "reason": "NonZeroExit", "podName": "shop-7-v1-x",
                     "results": { "commit": "0123" } },
                 "conditions": [condition("Finished", "True", "NonZeroExit"), condition("Succeeded", "False", "NonZeroExit")],
-                "steps": [{ "phase": "Failed", "attempt": 1, "startedAt": "2026-01-01T00:00:40Z",
+                "phaseHistory": [{ "phase": "Failed", "attempt": 1, "startedAt": "2026-01-01T00:00:40Z",
                     "finishedAt": "2026-01-01T00:00:40Z", "outcome": "Failed",
                     "reason": "NonZeroExit", "message": "exit code 3" }],
             }),
@@ -618,10 +629,10 @@ Events
             "serverStatus": { "phase": "Running", "message": "2 of 2 ready", "readyReplicas": 2, "totalReplicas": 2 },
             "redisStatus": { "phase": "Running", "message": "1 of 1 ready", "readyReplicas": 1, "totalReplicas": 1 },
             "usage": { "cpu": { "request": "150m", "limit": "1500m" }, "pods": { "used": "3" } },
-            "isolation": { "result": "PolicyNotEnforced", "lastProvedAt": "2026-01-01T00:50:00Z", "tried": [
-                { "from": "a Pod of the Tenant", "to": "its redis", "wanted": true, "passed": true, "detail": "connected" },
-                { "from": "a Pod outside", "to": "its redis", "wanted": false, "passed": true, "detail": "connected to 10.0.0.7:6379" },
-                { "from": "a Pod outside", "to": "its server", "wanted": false, "detail": "nothing was told" },
+            "isolation": { "result": "PolicyNotEnforced", "lastProvedAt": "2026-01-01T00:50:00Z", "connections": [
+                { "from": "a Pod of the Tenant", "to": "its redis", "expected": "Allowed", "observed": "Allowed", "detail": "connected" },
+                { "from": "a Pod outside", "to": "its redis", "expected": "Blocked", "observed": "Allowed", "detail": "connected to 10.0.0.7:6379" },
+                { "from": "a Pod outside", "to": "its server", "expected": "Blocked", "observed": "Unknown", "detail": "nothing was told" },
             ] },
             "conditions": [condition("Ready", "True", "Ready"), condition("NetworkIsolated", "False", "PolicyNotEnforced")],
         });
@@ -646,10 +657,10 @@ Status
   Used:          cpu 150m requested, 1500m limit; pods 3
 
 Isolation: PolicyNotEnforced, tried 10m ago
-  FROM                  TO           MUST         DID IT      DETAIL
-  a Pod of the Tenant   its redis    pass         yes         connected
-  a Pod outside         its redis    be refused   no          connected to 10.0.0.7:6379
-  a Pod outside         its server   be refused   not known   nothing was told
+  FROM                  TO           EXPECTED   OBSERVED   DETAIL
+  a Pod of the Tenant   its redis    Allowed    Allowed    connected
+  a Pod outside         its redis    Blocked    Allowed    connected to 10.0.0.7:6379
+  a Pod outside         its server   Blocked    Unknown    nothing was told
 
 Conditions
   TYPE              STATUS   REASON              SINCE   MESSAGE

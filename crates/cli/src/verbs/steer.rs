@@ -83,10 +83,10 @@ fn sentence(target: &RunOrTenant, change: Change, is_new: bool) -> String {
         (Change::Cancel, true) => "is asked to end; that cannot be taken back",
         (Change::Cancel, false) => "was cancelled before; nothing was changed",
         (Change::Suspend, true) if is_run => {
-            "is asked to hold: its container is stopped, and no time counts"
+            "is asked to suspend: its container is stopped, and no time counts"
         }
         (Change::Suspend, true) => {
-            "is asked to hold: its server and Redis are stopped, their data stays"
+            "is asked to suspend: its server and Redis are stopped, their data stays"
         }
         (Change::Suspend, false) => "was suspended before; nothing was changed",
         (Change::Resume, true) if is_run => "is asked to go on: its attempt starts again",

@@ -2,7 +2,7 @@
 
 use api::{
     Timestamp,
-    status::{CommonStatus, Step},
+    status::{CommonStatus, PhaseRecord},
     tenants::Tenant,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -14,8 +14,8 @@ use crate::{
     view::Standing,
 };
 
-/// Maximum number of steps shown while waiting. `describe` shows all of them.
-const STEPS: usize = 8;
+/// Maximum number of phases shown while waiting. `describe` shows all of them.
+const PHASES: usize = 8;
 
 /// Maximum number of lines for the message.
 const MESSAGE: usize = 3;
@@ -78,9 +78,9 @@ pub(crate) fn block<'a>(shown: impl Into<Shown<'a>>, now: Timestamp, width: usiz
     let Some(progress) = progress else {
         return lines;
     };
-    let steps = &progress.steps;
-    for step in steps.iter().skip(steps.len().saturating_sub(STEPS)) {
-        lines.push(step_line(step, now));
+    let history = &progress.phase_history;
+    for record in history.iter().skip(history.len().saturating_sub(PHASES)) {
+        lines.push(phase_line(record, now));
     }
     let message = progress.message.as_deref().unwrap_or_default();
     let room = width.saturating_sub(4);
@@ -112,28 +112,28 @@ pub(crate) fn block<'a>(shown: impl Into<Shown<'a>>, now: Timestamp, width: usiz
     lines
 }
 
-fn step_line(step: &Step, now: Timestamp) -> Line {
-    let (symbol, tone) = match step.outcome.as_str() {
+fn phase_line(record: &PhaseRecord, now: Timestamp) -> Line {
+    let (symbol, tone) = match record.outcome.as_str() {
         "Succeeded" | "Ready" => ("✓", Tone::Good),
         "Failed" => ("✗", Tone::Bad),
         "Stalled" => ("!", Tone::Bad),
-        "Left" => ("→", Tone::Dim),
+        "Completed" => ("→", Tone::Dim),
         _ => ("●", Tone::Busy),
     };
-    let end = step.finished_at.as_ref().map_or(now, |time| time.0);
-    let is_going = step.finished_at.is_none();
-    let took = between(step.started_at.0, end);
+    let end = record.finished_at.as_ref().map_or(now, |time| time.0);
+    let is_going = record.finished_at.is_none();
+    let took = between(record.started_at.0, end);
     let mut parts = vec![
-        format!("  {symbol} {:<9}", clean(&step.phase)),
-        hour(step.started_at.0),
+        format!("  {symbol} {:<9}", clean(&record.phase)),
+        hour(record.started_at.0),
     ];
     if took > 0 || is_going {
         let word = if is_going { "for" } else { "took" };
         parts.push(format!("{word} {}", span(took)));
     }
-    parts.extend(step.attempt.map(|number| format!("attempt {number}")));
-    if !matches!(step.reason.as_str(), "" | "Progressing") && step.reason != step.phase {
-        parts.push(clean(&step.reason));
+    parts.extend(record.attempt.map(|number| format!("attempt {number}")));
+    if !matches!(record.reason.as_str(), "" | "Progressing") && record.reason != record.phase {
+        parts.push(clean(&record.reason));
     }
     (tone, parts.join("  "))
 }
@@ -184,12 +184,12 @@ mod tests {
                 "message": "the agent's container runs on node 'node-0'",
                 "deadlineAt": "2026-01-01T01:00:30Z",
                 "conditions": [condition("Succeeded", "Unknown", "Progressing")],
-                "steps": [
+                "phaseHistory": [
                     { "phase": "Pending", "attempt": 1, "startedAt": "2026-01-01T00:00:00Z",
-                        "finishedAt": "2026-01-01T00:00:04Z", "outcome": "Left",
+                        "finishedAt": "2026-01-01T00:00:04Z", "outcome": "Completed",
                         "reason": "Progressing", "message": "" },
                     { "phase": "Running", "attempt": 1, "startedAt": "2026-01-01T00:00:04Z",
-                        "finishedAt": "2026-01-01T00:00:20Z", "outcome": "Left",
+                        "finishedAt": "2026-01-01T00:00:20Z", "outcome": "Completed",
                         "reason": "NonZeroExit", "message": "" },
                     { "phase": "Running", "attempt": 2, "startedAt": "2026-01-01T00:00:30Z",
                         "outcome": "Working", "reason": "Progressing", "message": "" },

@@ -41,9 +41,9 @@ pub(crate) async fn perform(verb: Why, session: &mut Session<'_>) -> Result<Exit
 
 /// Replaces the program's name in the suggested commands with the one that users type.
 fn rename(explanation: &mut Explanation, program: &str) {
-    for command in &mut explanation.next {
-        if let Some(rest) = command.run.strip_prefix("orc ") {
-            command.run = format!("{program} {rest}");
+    for step in &mut explanation.next_steps {
+        if let Some(rest) = step.command.strip_prefix("orc ") {
+            step.command = format!("{program} {rest}");
         }
     }
 }

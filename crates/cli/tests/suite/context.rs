@@ -66,7 +66,7 @@ async fn a_run_is_steered() -> Result<()> {
             .expect(2, &["has not finished", "orc wait shop-7"]);
         orc.run("suspend shop-7")
             .await?
-            .expect(0, &["is asked to hold"]);
+            .expect(0, &["is asked to suspend"]);
         orc.run("resume shop-7")
             .await?
             .expect(0, &["is asked to go on"]);

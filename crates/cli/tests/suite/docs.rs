@@ -135,7 +135,7 @@ async fn documentation_is_steered_waited_for_and_run_again() -> Result<()> {
         orc.submit().await?.expect(0, &[]);
         orc.run("suspend docs/guide")
             .await?
-            .expect(0, &["DocsRun 'guide' is asked to hold"]);
+            .expect(0, &["DocsRun 'guide' is asked to suspend"]);
         orc.run("resume docs/guide")
             .await?
             .expect(0, &["is asked to go on"]);

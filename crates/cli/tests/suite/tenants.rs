@@ -123,9 +123,10 @@ async fn a_tenant_is_read_held_and_waited_for() -> Result<()> {
         orc.run(&format!("wait tenant/{name}"))
             .await?
             .expect(0, &["not isolated"]);
-        orc.run(&format!("suspend tenant/{name}"))
-            .await?
-            .expect(0, &["is asked to hold: its server and Redis are stopped"]);
+        orc.run(&format!("suspend tenant/{name}")).await?.expect(
+            0,
+            &["is asked to suspend: its server and Redis are stopped"],
+        );
         orc.run(&format!("suspend tenant/{name}"))
             .await?
             .expect(0, &["was suspended before"]);
@@ -203,7 +204,7 @@ async fn what_holds_a_namespace_is_named() -> Result<()> {
                 let deepest = found.chain.last().context("no chain")?;
                 let is_named = deepest.object.kind == "ConfigMap"
                     && deepest.object.name == "precious"
-                    && deepest.sentence.contains("example.com/backup");
+                    && deepest.message.contains("example.com/backup");
                 Ok(is_named
                     .then_some(())
                     .ok_or(why::render(&found, 100, false)))

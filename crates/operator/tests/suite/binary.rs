@@ -76,11 +76,11 @@ fn a_configuration_can_be_checked_without_a_cluster() {
 }
 
 #[test]
-fn what_a_family_would_not_heed_is_refused() {
+fn what_an_operator_would_not_heed_is_refused() {
     let some = "watchNamespaces: [team-a]\n";
-    let check = |family| with(some, &["--check-config", family]).unwrap();
-    assert_eq!(check("--family=tasks"), (true, String::new()));
-    let (is_success, said) = check("--family=tenants");
+    let check = |operator| with(some, &["--check-config", operator]).unwrap();
+    assert_eq!(check("--operator=tasks"), (true, String::new()));
+    let (is_success, said) = check("--operator=tenants");
     assert!(
         !is_success && said.contains("watchNamespaces: must be empty"),
         "{said}"

@@ -29,7 +29,7 @@ use testkit::{
 fn plan(env: &Env) -> Plan {
     Plan {
         binary: env!("CARGO_BIN_EXE_orchestrator").into(),
-        family: "tasks",
+        operator: "tasks",
         home: env.namespace.clone(),
         watched: vec![env.namespace.clone()],
         config: String::new(),

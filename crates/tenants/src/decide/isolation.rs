@@ -7,7 +7,10 @@ use api::{
     decide::{ConditionUpdate, Effect, NoExternal, ReconcileError, ResourceType, Target},
     messages, names,
     status::{MAX_MESSAGE_CHARS, bounded},
-    tenants::{Attempted, Isolated, TenantStatus, condition, namespace_of},
+    tenants::{
+        CheckedConnection, ExpectedResult, Isolated, ObservedResult, TenantStatus, condition,
+        namespace_of,
+    },
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mutant::Mutant;
@@ -253,7 +256,7 @@ fn check_not_possible(
         retry_at: Some(Time(at)),
         result: Reason::IsolationCheckFailed.name().to_owned(),
         policies: Some(fingerprint(state)),
-        tried: Vec::new(),
+        connections: Vec::new(),
         message: Some(bounded(&why, MAX_MESSAGE_CHARS)),
     };
     IsolationCheck {
@@ -317,12 +320,15 @@ fn number(state: TenantState<'_>) -> u64 {
 /// Returns the condition from the last check.
 pub(super) fn condition_from(isolation: &Isolated) -> ConditionUpdate {
     let reason = Reason::from_name(&isolation.result).unwrap_or(Reason::IsolationCheckFailed);
-    let find = |is_it: fn(&Attempted) -> bool| isolation.tried.iter().find(|one| is_it(one));
-    let describe = |one: &Attempted| format!("from {} to {}: {}", one.from, one.to, one.detail);
-    let is_right = find(|one| one.passed != Some(one.wanted)).is_none();
+    let find =
+        |is_it: fn(&CheckedConnection) -> bool| isolation.connections.iter().find(|one| is_it(one));
+    let describe =
+        |one: &CheckedConnection| format!("from {} to {}: {}", one.from, one.to, one.detail);
+    let is_right = find(|one| !one.is_as_expected()).is_none();
     if reason == Reason::Isolated && is_right {
-        let refused = isolation.tried.iter().filter(|one| !one.wanted).count();
-        let passed = isolation.tried.len().saturating_sub(refused);
+        let is_refused = |one: &&CheckedConnection| one.expected == ExpectedResult::Blocked;
+        let refused = isolation.connections.iter().filter(is_refused).count();
+        let passed = isolation.connections.len().saturating_sub(refused);
         let connections = if refused == 1 {
             "connection was"
         } else {
@@ -338,8 +344,8 @@ pub(super) fn condition_from(isolation: &Isolated) -> ConditionUpdate {
             ),
             (INSIDE, "no other Tenant had anything to be tried"),
         ] {
-            let mut tried = isolation.tried.iter();
-            if !tried.any(|one| one.from == from && !one.wanted) {
+            let mut blocked = isolation.connections.iter().filter(is_refused);
+            if !blocked.any(|one| one.from == from) {
                 message.push_str("; ");
                 message.push_str(untried);
             }
@@ -365,7 +371,7 @@ pub(super) fn condition_from(isolation: &Isolated) -> ConditionUpdate {
             format!("names are not resolved: {detail}"),
         );
     }
-    let unknown = find(|one| one.passed.is_none());
+    let unknown = find(|one| one.observed == ObservedResult::Unknown);
     let detail = unknown.map(describe).or_else(|| isolation.message.clone());
     let detail = detail.unwrap_or_else(|| "nothing was told".to_owned());
     let message = format!("it could not be tried: {detail}; it is tried again in a minute");
@@ -562,7 +568,7 @@ fn run_probes(
         message: None,
         result: result.name().to_owned(),
         policies: Some(fingerprint),
-        tried,
+        connections: tried,
     };
     // The result is recorded first. The next reconciliation deletes the Pods.
     check.condition = condition_from(&isolation);
@@ -573,7 +579,7 @@ fn run_probes(
 
 /// Returns the result of each connection in the plan of a Pod. Connections without a reported result are
 /// unknown.
-fn results(side: Side, plan: &[Connection], pod: &PodView) -> Vec<Attempted> {
+fn results(side: Side, plan: &[Connection], pod: &PodView) -> Vec<CheckedConnection> {
     let text = pod.words.as_deref().filter(|_| pod.phase == "Succeeded");
     let mut lines = text.unwrap_or_default().lines();
     let from = match side {
@@ -582,16 +588,20 @@ fn results(side: Side, plan: &[Connection], pod: &PodView) -> Vec<Attempted> {
     };
     let one = |one: &Connection| {
         let line = lines.next().and_then(|line| line.split_once(' '));
-        let (passed, detail) = match line {
-            Some(("1", rest)) => (Some(true), rest.to_owned()),
-            Some(("0", rest)) => (Some(false), rest.to_owned()),
-            Some(_) | None => (None, no_result(pod)),
+        let (observed, detail) = match line {
+            Some(("1", rest)) => (ObservedResult::Allowed, rest.to_owned()),
+            Some(("0", rest)) => (ObservedResult::Blocked, rest.to_owned()),
+            Some(_) | None => (ObservedResult::Unknown, no_result(pod)),
         };
-        Attempted {
+        CheckedConnection {
             from: from.to_owned(),
             to: one.to.clone(),
-            wanted: one.wanted,
-            passed,
+            expected: if one.wanted {
+                ExpectedResult::Allowed
+            } else {
+                ExpectedResult::Blocked
+            },
+            observed,
             detail: bounded(&detail, DETAIL),
         }
     };
@@ -609,18 +619,21 @@ fn no_result(pod: &PodView) -> String {
     messages::about_pod(&pod.name, &why)
 }
 
-fn is_open(one: &Attempted) -> bool {
-    !one.wanted && one.passed == Some(true)
+fn is_open(one: &CheckedConnection) -> bool {
+    one.expected == ExpectedResult::Blocked && one.observed == ObservedResult::Allowed
 }
 
-fn is_blocked(one: &Attempted) -> bool {
-    one.wanted && one.passed == Some(false)
+fn is_blocked(one: &CheckedConnection) -> bool {
+    one.expected == ExpectedResult::Allowed && one.observed == ObservedResult::Blocked
 }
 
-fn overall_result(tried: &[Attempted]) -> Reason {
+fn overall_result(tried: &[CheckedConnection]) -> Reason {
     if tried.iter().any(is_open) {
         Reason::PolicyNotEnforced
-    } else if tried.iter().any(|one| one.passed.is_none()) {
+    } else if tried
+        .iter()
+        .any(|one| one.observed == ObservedResult::Unknown)
+    {
         Reason::IsolationCheckFailed
     } else if tried.iter().any(|one| is_blocked(one) && one.to != DNS) {
         Reason::PolicyNotEnforced

@@ -36,7 +36,11 @@ pub(super) fn ownership(state: TenantState<'_>) -> NamespaceOwnership {
     };
     let is_own = is_own(state, namespace);
     if namespace.deleting.is_some() {
-        let whose = if is_own { "" } else { ", which is not ours," };
+        let whose = if is_own {
+            ""
+        } else {
+            ", which this Tenant does not own,"
+        };
         return NamespaceOwnership::Terminating(format!(
             "namespace '{name}'{whose} is being deleted; another one is made when it is gone{}",
             remaining(namespace)

@@ -371,26 +371,26 @@ fn run_status(whole: &Value) -> Value {
         }
         *version = past;
     }
-    if let Some(steps) = status["steps"].as_array() {
-        end["timeline"] = timeline(steps);
+    if let Some(history) = status["phaseHistory"].as_array() {
+        end["timeline"] = timeline(history);
     }
     let generation = &whole["metadata"]["generation"];
     end["isObserved"] = json!(status["observedGeneration"] == *generation);
     end
 }
 
-/// The last step, and how often the timeline came to an end. The steps before depend on when the
-/// operator looked: a step that nobody saw is not in it.
-fn timeline(steps: &[Value]) -> Value {
-    let last = steps.last().unwrap_or(&Value::Null);
-    let is_end = |step: &&Value| {
+/// The last phase, and how often the history came to an end. The phases before depend on when the
+/// operator looked: a phase that nobody saw is not in it.
+fn timeline(history: &[Value]) -> Value {
+    let last = history.last().unwrap_or(&Value::Null);
+    let is_end = |record: &&Value| {
         ["Succeeded", "Failed"]
             .iter()
-            .any(|one| step["phase"] == *one)
+            .any(|one| record["phase"] == *one)
     };
     json!({
         "last": kept(last, &["phase", "attempt", "outcome", "reason"]),
-        "ends": steps.iter().filter(is_end).count(),
+        "ends": history.iter().filter(is_end).count(),
     })
 }
 

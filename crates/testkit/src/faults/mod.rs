@@ -1,6 +1,6 @@
 //! Faults between an operator and its API server, and the oracles that judge what came of them.
 //!
-//! A family brings scenarios; everything else is here: the proxy that injects, the witness that
+//! Each operator has scenarios; everything else is here: the proxy that injects, the witness that
 //! sees (by watches of its own, never through the proxy), the plans, and the judges.
 
 pub mod campaign;

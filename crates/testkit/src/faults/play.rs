@@ -58,7 +58,7 @@ pub const NO_END: &str = "it did not come to its end";
 /// Says whether what an object claims is so; of what only the scenario can know.
 pub type Proof = Box<dyn Fn(&Seen) -> Result<(), String> + Send + Sync>;
 
-/// What a family adds to the suite.
+/// What the suite of an operator adds.
 pub trait Scenario: Send + Sync {
     /// Short, letters and hyphens; part of a namespace's name.
     fn name(&self) -> &'static str;
@@ -83,7 +83,7 @@ pub trait Scenario: Send + Sync {
         String::new()
     }
 
-    /// What only the family knows, and can tell from everything that was seen.
+    /// What only the operator's suite knows, and can tell from everything that was seen.
     fn judge(&self, evidence: &Evidence<'_>) -> Vec<Violation> {
         let Evidence { .. } = evidence;
         Vec::new()
@@ -107,9 +107,9 @@ pub struct Theatre {
     pub config: Config,
     /// The cluster's own network.
     pub network: Arc<Network>,
-    /// What the family watches: a part of what the witness does.
+    /// What the operator watches: a part of what the witness does.
     pub watched: Vec<ApiResource>,
-    /// Sees every version of every object, of other families, too.
+    /// Sees every version of every object, of other operators, too.
     pub witness: Arc<Witness>,
     /// What agents tell.
     pub ledger: Arc<Ledger>,
@@ -117,7 +117,7 @@ pub struct Theatre {
     pub audit: AuditLog,
     /// Where the logs of plays that went wrong are kept.
     pub logs: PathBuf,
-    /// Plurals of the family's kinds that belong to no namespace. With any, operators watch all
+    /// Plurals of the operator's kinds that belong to no namespace. With any, operators watch all
     /// namespaces, and see of these kinds what carries their play's label.
     pub selected: &'static [&'static str],
     /// How operators are started; home and watched namespaces are set for each play.
@@ -137,7 +137,7 @@ pub struct Stage {
     /// The operators.
     pub crew: Crew,
     witness: Arc<Witness>,
-    /// What the play's family watches; the witness may watch more.
+    /// What the play's operator watches; the witness may watch more.
     watched: Vec<ApiResource>,
     /// How long a watch is silent at most: each wait is longer by this time.
     silence: Duration,

@@ -202,7 +202,7 @@ impl Catalogue {
     }
 }
 
-/// The specs of the tasks family that changes begin with: one with all that its kind has, and one
+/// The specs of the tasks operator that changes begin with: one with all that its kind has, and one
 /// with as little as it may have.
 ///
 /// Its repositories are at addresses that are refused before anyone asks them.

@@ -24,7 +24,7 @@ pub(super) fn pod_security_link(world: &World, namespace: &str, refusal: &Refusa
         .unwrap_or("?");
     let link = Link::new(
         ObjectRef::cluster("Namespace", namespace),
-        Health::Wrong,
+        Health::Error,
         Reason::AdmissionDenied,
         format!("enforces Pod Security '{level}', and the Pod violates it"),
     );
@@ -114,7 +114,7 @@ pub(super) fn hook(refusal: &Refusal<'_>, answers: bool, whose: &str, after: &st
         )
     };
     let object = ObjectRef::cluster("AdmissionWebhook", name);
-    let link = Link::new(object, Health::Wrong, reason, sentence);
+    let link = Link::new(object, Health::Error, reason, sentence);
     let mut finding = blocked(advice).link(seen(link, refusal));
     if let Some((_, namespace)) = service {
         finding = finding.then(Command::new(
@@ -150,7 +150,7 @@ pub(super) fn ruled(refusal: &Refusal<'_>, whose: &str, after: &str) -> Finding 
     let object = ObjectRef::cluster("ValidatingAdmissionPolicy", name);
     let link = Link::new(
         object.clone(),
-        Health::Wrong,
+        Health::Error,
         Reason::AdmissionDenied,
         format!("refuses the {}: {said}", refusal.what),
     );
@@ -185,7 +185,7 @@ pub(super) fn forbidden(
         .map_or(refusal.message, |(_, said)| said);
     let link = Link::new(
         object,
-        Health::Wrong,
+        Health::Error,
         Reason::AdmissionDenied,
         format!(
             "an admission rule refuses the {} here: {said}",

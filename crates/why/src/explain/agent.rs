@@ -3,7 +3,7 @@
 use api::{Reason, status::condition};
 
 use super::{
-    Finding, Headline, commands, conclude,
+    Finding, Summary, commands, conclude,
     operator::{self, Looked},
     scene::{Scene, exists},
 };
@@ -20,8 +20,8 @@ fn object(agent: &AgentView) -> ObjectRef {
 pub(super) fn explain(world: &World, agent: &AgentView) -> Explanation {
     let progress = &agent.status.progress;
     let ready = progress.condition(condition::READY);
-    let headline = Headline {
-        headline: progress
+    let summary = Summary {
+        text: progress
             .message
             .clone()
             .unwrap_or_else(|| "the Agent has no status yet".to_owned()),
@@ -36,7 +36,7 @@ pub(super) fn explain(world: &World, agent: &AgentView) -> Explanation {
     conclude(
         world,
         &object(agent),
-        headline,
+        summary,
         operator::needed(world, finding),
     )
 }
@@ -45,7 +45,7 @@ fn unreadable(world: &World, agent: &AgentView) -> Option<Finding> {
     let error = agent.undecodable.as_ref()?;
     let link = Link::new(
         object(agent),
-        Health::Wrong,
+        Health::Error,
         Reason::Undecodable,
         format!("does not fit the schema that this release knows: {error}"),
     );
@@ -91,7 +91,7 @@ fn stand(world: &World, agent: &AgentView) -> Finding {
         return if says_ready {
             Finding::new(State::Ready, "Nothing is wrong: runs can use it.")
                 .link(link(
-                    Health::Fine,
+                    Health::Ok,
                     "is ready: everything that it names exists",
                 ))
                 .then(commands::list(
@@ -140,7 +140,7 @@ fn stand(world: &World, agent: &AgentView) -> Finding {
     if let Some((first, rest)) = missing.split_first() {
         let mut deepest = absent(world, agent, first);
         for need in rest {
-            deepest.sentence.push_str(&format!(
+            deepest.message.push_str(&format!(
                 "; {} '{}' ('{}') does not exist either",
                 need.kind, need.name, need.role
             ));
@@ -178,7 +178,7 @@ fn absent(world: &World, agent: &AgentView, need: &Need) -> Link {
     };
     Link::new(
         thing,
-        Health::Wrong,
+        Health::Error,
         Reason::DependencyNotReady,
         format!("does not exist, and the Agent's '{}' names it", need.role),
     )
@@ -223,7 +223,7 @@ fn secrets(world: &World, agent: &AgentView, mut finding: Finding) -> Finding {
         finding.next.insert(0, create);
         if let Some(link) = finding.links.first_mut() {
             link.health = Health::Waiting;
-            link.sentence = format!(
+            link.message = format!(
                 "is ready, but {} does not exist: runs will wait for it (Secrets and ConfigMaps do not count for readiness)",
                 names.join(", ")
             );
@@ -259,7 +259,7 @@ pub(super) fn blocking(scene: Scene<'_>) -> Option<Finding> {
         }
         let link = Link::new(
             scene.here("Agent", name),
-            Health::Wrong,
+            Health::Error,
             Reason::AgentNotFound,
             format!("does not exist in namespace '{}'", scene.namespace()),
         )
@@ -296,7 +296,7 @@ pub(super) fn blocking(scene: Scene<'_>) -> Option<Finding> {
     finding.state = State::Waiting;
     if let Some(link) = finding.links.last_mut() {
         "ReadyNow".clone_into(&mut link.reason);
-        "exists and is ready by now".clone_into(&mut link.sentence);
+        "exists and is ready by now".clone_into(&mut link.message);
         link.since = None;
     }
     finding.advice = format!(

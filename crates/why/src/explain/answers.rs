@@ -76,7 +76,7 @@ pub(super) fn denied(asker: &Asker<'_>, place: &str, advice: &str) -> Finding {
         None => ObjectRef::cluster("User", user.unwrap_or("(the operator)")),
     };
     let words = format!("the operator's account may not '{what}'{place}");
-    let link = Link::new(object, Health::Wrong, Reason::Denied, words).seen(
+    let link = Link::new(object, Health::Error, Reason::Denied, words).seen(
         "status.message",
         message,
         asker.written(),
@@ -101,7 +101,7 @@ pub(super) fn denied(asker: &Asker<'_>, place: &str, advice: &str) -> Finding {
 pub(super) fn unavailable(asker: &Asker<'_>) -> Finding {
     let link = Link::new(
         ObjectRef::cluster("APIServer", "kubernetes"),
-        Health::Wrong,
+        Health::Error,
         Reason::ApiUnavailable,
         format!(
             "{}{}; it answers me now",
@@ -134,15 +134,15 @@ pub(super) fn internal(asker: &Asker<'_>) -> Finding {
     let word = asker.word;
     let link = Link::new(
         ObjectRef::cluster("Operator", "orchestrator"),
-        Health::Wrong,
+        Health::Error,
         Reason::InternalError,
-        format!("has a fault of its own with this {word}"),
+        format!("has an internal error with this {word}"),
     )
     .seen("status.message", asker.message(), asker.written());
     Finding::new(
         State::Blocked,
         format!(
-            "This is a fault in Orchestrator: report it with this output and the operator's log. It is tried again by itself{}.",
+            "This is a bug in Orchestrator: report it with this output and the operator's log. It is tried again by itself{}.",
             asker.tried_at()
         ),
     )

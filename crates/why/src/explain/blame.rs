@@ -41,7 +41,7 @@ pub(super) fn blame(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option
     if reason == Reason::AddressNotAllowed {
         let link = Link::new(
             setting("tasks.docs.allowedNetworks"),
-            Health::Wrong,
+            Health::Error,
             reason,
             format!("does not allow the address of '{}'", docs.repository),
         );
@@ -103,7 +103,7 @@ fn of_secret(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option<Blame>
         }
         let link = Link::new(
             repository(docs),
-            Health::Wrong,
+            Health::Error,
             reason,
             "asks for more than the run has: it names no Secret",
         );
@@ -128,7 +128,7 @@ fn of_secret(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option<Blame>
             "exists by now; it was missing when the operator looked",
         )
     } else {
-        (Health::Wrong, reason.name(), sentence)
+        (Health::Error, reason.name(), sentence)
     };
     let object = scene.here("Secret", name);
     let link = Link::new(object.clone(), health, word_of_it, sentence);
@@ -201,7 +201,7 @@ fn of_agent(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option<Blame> 
     let (_, sentence, advice) = all.into_iter().find(|(known, ..)| *known == reason)?;
     let link = Link::new(
         scene.here("Agent", &scene.run.agent_name),
-        Health::Wrong,
+        Health::Error,
         reason,
         sentence,
     );
@@ -274,7 +274,7 @@ fn of_repository(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option<Bl
         ),
     ];
     let (_, branch, sentence, advice) = all.into_iter().find(|(known, ..)| *known == reason)?;
-    let link = Link::new(repository(docs), Health::Wrong, reason, sentence);
+    let link = Link::new(repository(docs), Health::Error, reason, sentence);
     let mut next = vec![ls_remote(docs, branch)];
     if reason == Reason::RepositoryUnreachable {
         next.push(commands::list(

@@ -25,59 +25,62 @@ pub(super) fn resource(kind: &str) -> String {
     }
 }
 
-pub(super) fn describe(object: &ObjectRef, purpose: &str) -> Command {
-    let run = format!(
+pub(super) fn describe(object: &ObjectRef, description: &str) -> Command {
+    let command = format!(
         "kubectl describe {} {}{}",
         resource(&object.kind),
         object.name,
         namespace(object)
     );
-    Command::new(run, purpose)
+    Command::new(command, description)
 }
 
-pub(super) fn yaml(object: &ObjectRef, purpose: &str) -> Command {
-    let run = format!(
+pub(super) fn yaml(object: &ObjectRef, description: &str) -> Command {
+    let command = format!(
         "kubectl get {} {}{} -o yaml",
         resource(&object.kind),
         object.name,
         namespace(object)
     );
-    Command::new(run, purpose)
+    Command::new(command, description)
 }
 
-pub(super) fn edit(object: &ObjectRef, purpose: &str) -> Command {
-    let run = format!(
+pub(super) fn edit(object: &ObjectRef, description: &str) -> Command {
+    let command = format!(
         "kubectl edit {} {}{}",
         resource(&object.kind),
         object.name,
         namespace(object)
     );
-    Command::new(run, purpose)
+    Command::new(command, description)
 }
 
-pub(super) fn delete(object: &ObjectRef, purpose: &str) -> Command {
-    let run = format!(
+pub(super) fn delete(object: &ObjectRef, description: &str) -> Command {
+    let command = format!(
         "kubectl delete {} {}{}",
         resource(&object.kind),
         object.name,
         namespace(object)
     );
-    Command::new(run, purpose)
+    Command::new(command, description)
 }
 
 /// Returns the command that lists all objects of a kind in a namespace.
-pub(super) fn list(kind: &str, within: &str, purpose: &str) -> Command {
+pub(super) fn list(kind: &str, within: &str, description: &str) -> Command {
     Command::new(
         format!("kubectl get {} -n {within}", resource(kind)),
-        purpose,
+        description,
     )
 }
 
 /// Returns the command that prints an object with its managed fields, which show the field
 /// managers.
-pub(super) fn who(object: &ObjectRef, purpose: &str) -> Command {
-    let Command { run, purpose } = yaml(object, purpose);
-    Command::new(format!("{run} --show-managed-fields"), purpose)
+pub(super) fn who(object: &ObjectRef, description: &str) -> Command {
+    let Command {
+        command,
+        description,
+    } = yaml(object, description);
+    Command::new(format!("{command} --show-managed-fields"), description)
 }
 
 /// Returns the command that creates a missing object. Values come from files, because a command
@@ -88,7 +91,7 @@ pub(super) fn create(need: &str, name: &str, key: Option<&str>, within: &str) ->
         |key| format!(" with the key '{key}', its value from a file"),
     );
     let key = key.unwrap_or("<KEY>");
-    let (run, purpose) = match need {
+    let (command, description) = match need {
         "Secret" => (
             format!("kubectl create secret generic {name} -n {within} --from-file={key}=<FILE>"),
             format!("create Secret '{name}'{with_key}"),
@@ -106,37 +109,37 @@ pub(super) fn create(need: &str, name: &str, key: Option<&str>, within: &str) ->
             format!("those that exist; '{name}' must be created by whoever runs the cluster"),
         ),
     };
-    Command::new(run, purpose)
+    Command::new(command, description)
 }
 
-pub(super) fn edit_agent(scene: Scene<'_>, purpose: &str) -> Command {
-    edit(&scene.here("Agent", &scene.run.agent_name), purpose)
+pub(super) fn edit_agent(scene: Scene<'_>, description: &str) -> Command {
+    edit(&scene.here("Agent", &scene.run.agent_name), description)
 }
 
 /// Returns the command that runs the run's agent again, with the same files.
 pub(super) fn retry(scene: Scene<'_>) -> Command {
-    let purpose = match &scene.run.docs {
+    let description = match &scene.run.docs {
         Some(_) => "run it again: another DocsRun with the same spec and branch",
         None => "run it again with the same files",
     };
-    orc(scene, "retry", "", purpose)
+    orc(scene, "retry", "", description)
 }
 
 /// Returns an `orc` command for the run.
-pub(super) fn orc(scene: Scene<'_>, verb: &str, flags: &str, purpose: &str) -> Command {
-    let run = format!(
+pub(super) fn orc(scene: Scene<'_>, verb: &str, flags: &str, description: &str) -> Command {
+    let command = format!(
         "orc {verb} {} -n {}{flags}",
         scene.argument(),
         scene.namespace()
     );
-    Command::new(run, purpose)
+    Command::new(command, description)
 }
 
 /// Returns the retry command for the case that the Agent was changed. Otherwise the run continues
 /// automatically.
 pub(super) fn retry_after_edit(scene: Scene<'_>) -> Command {
-    let Command { run, .. } = retry(scene);
-    Command::new(run, "only if you changed the Agent: run it again")
+    let Command { command, .. } = retry(scene);
+    Command::new(command, "only if you changed the Agent: run it again")
 }
 
 /// Returns the command that prints the log of the current container.

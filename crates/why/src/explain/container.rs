@@ -178,7 +178,7 @@ pub(super) fn image(scene: Scene<'_>, pod: &PodView, reason: &str, words: &Words
     }
     let link = Link::new(
         pod.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::ImagePullFailed,
         format!("image '{name}' cannot be pulled{}: {why}", on(pod)),
     )
@@ -193,7 +193,7 @@ pub(super) fn image(scene: Scene<'_>, pod: &PodView, reason: &str, words: &Words
         finding = finding.link(
             Link::new(
                 scene.here("Secret", &need.name),
-                Health::Wrong,
+                Health::Error,
                 Reason::SecretNotFound,
                 "does not exist, and 'imagePullSecrets' names it: the pull goes without credentials",
             )
@@ -244,7 +244,7 @@ pub(super) fn root(scene: Scene<'_>, pod: &PodView, words: &Words<'_>) -> Findin
     }
     let link = Link::new(
         pod.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::ImageNeedsRoot,
         format!("image '{name}' cannot run as it must: {why}"),
     )
@@ -373,7 +373,7 @@ pub(super) fn secret(
         if is_there_now {
             Health::Waiting
         } else {
-            Health::Wrong
+            Health::Error
         },
         reason,
         sentence,
@@ -455,7 +455,7 @@ fn not_startable(scene: Scene<'_>, pod: &PodView, words: &Words<'_>) -> Finding 
     }
     let link = Link::new(
         pod.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::ContainerNotStartable,
         sentence,
     )

@@ -90,7 +90,7 @@ fn nothing_said(scene: Scene<'_>, job: &JobView) -> Finding {
     }
     let link = Link::new(
         job.object(),
-        Health::Wrong,
+        Health::Error,
         "NoPod",
         format!(
             "was created{since} and has no Pod; no Event says why (Events expire after an hour)"
@@ -286,7 +286,7 @@ pub(super) fn quota_link(
     } else {
         Link::new(
             object,
-            Health::Wrong,
+            Health::Error,
             Reason::QuotaExceeded,
             format!("does not allow another {what}: {words}"),
         )
@@ -397,7 +397,7 @@ fn unlimited(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
     let paths = paths.join(", ");
     let link = Link::new(
         object.clone(),
-        Health::Wrong,
+        Health::Error,
         "LimitMissing",
         format!("counts {fields}, so each container must set it, and the Agent does not"),
     );
@@ -443,7 +443,7 @@ pub(super) fn beyond(world: &World, namespace: &str, who: &str, refusal: &Refusa
         .map_or(refusal.message, |(_, what)| what);
     let link = Link::new(
         object.clone(),
-        Health::Wrong,
+        Health::Error,
         "LimitRangeExceeded",
         format!("does not allow what the {who} asks for: {what}"),
     );
@@ -496,7 +496,7 @@ fn names_missing(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
     };
     let link = Link::new(
         object,
-        Health::Wrong,
+        Health::Error,
         Reason::DependencyNotReady,
         "does not exist, and the Agent names it",
     );
@@ -514,7 +514,7 @@ fn invalid(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
     let agent = scene.here("Agent", &scene.run.agent_name);
     let link = Link::new(
         agent,
-        Health::Wrong,
+        Health::Error,
         Reason::InvalidChild,
         format!(
             "asks for a {} that the API server does not accept",

@@ -73,7 +73,7 @@ fn others(scene: Scene<'_>, foreign: &[&str]) -> Finding {
     };
     let link = Link::new(
         scene.object(),
-        Health::Wrong,
+        Health::Error,
         "Finalizer",
         format!("{gone}the finalizer '{names}', which is not Orchestrator's, holds it"),
     )
@@ -167,7 +167,7 @@ pub(super) fn of_namespace(scene: Scene<'_>) -> Option<Finding> {
     let object = ObjectRef::cluster("Namespace", &namespace.name);
     let mut link = Link::new(
         object.clone(),
-        Health::Wrong,
+        Health::Error,
         Reason::NamespaceTerminating,
         format!(
             "is being deleted{}: nothing can be created in it, and the run goes with it",

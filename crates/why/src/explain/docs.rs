@@ -98,8 +98,8 @@ pub(super) fn waiting(scene: Scene<'_>) -> Option<Finding> {
     let until = scene.ago(scene.status().deadline_at.as_ref());
     let until = until.replacen(" at ", " until ", 1);
     let state = match link.health {
-        Health::Fine | Health::Waiting => State::Waiting,
-        Health::Wrong => State::Blocked,
+        Health::Ok | Health::Waiting => State::Waiting,
+        Health::Error => State::Blocked,
     };
     let tail = if is_final {
         String::new()
@@ -192,7 +192,7 @@ pub(super) fn step_runs(scene: Scene<'_>, pod: &PodView, since: Option<&Time>) -
         ),
         Step::Publish => (
             State::Running,
-            Health::Fine,
+            Health::Ok,
             Reason::Publishing,
             format!(
                 "what the agent wrote is being committed and pushed to branch '{}'",
@@ -242,7 +242,7 @@ pub(super) fn toolbox(
         .seen(words.source.clone(), words.message, words.at);
     let link = Link::new(
         setting("tasks.docs.toolboxImage"),
-        Health::Wrong,
+        Health::Error,
         reason,
         format!(
             "its image '{image}' cannot be used for {}: it is the operator's, not the Agent's",
@@ -310,7 +310,7 @@ pub(super) fn cloned_too_long(scene: Scene<'_>, pod: ObjectRef) -> Finding {
     let agent = &scene.run.agent_name;
     let link = Link::new(
         pod,
-        Health::Wrong,
+        Health::Error,
         Reason::StartTimeout,
         "was still cloning when the time to start was over",
     )
@@ -331,7 +331,7 @@ pub(super) fn cloned_too_long(scene: Scene<'_>, pod: ObjectRef) -> Finding {
 fn never_answered(scene: Scene<'_>, docs: &DocsView) -> Finding {
     let link = Link::new(
         repository(docs),
-        Health::Wrong,
+        Health::Error,
         Reason::RepositoryUnreachable,
         "was asked for its branches, and no answer came in time",
     )
@@ -382,7 +382,7 @@ pub(super) fn failed(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Op
     // The agent's log is not the log of the failed step.
     finding
         .next
-        .extend(logs.filter(|logs| logs.run.contains(" -c ")));
+        .extend(logs.filter(|logs| logs.command.contains(" -c ")));
     finding.next.truncate(2);
     Some(finding.maybe((!is_final).then(|| commands::retry(scene))))
 }
@@ -394,7 +394,7 @@ pub(super) fn proof(scene: Scene<'_>) -> Option<Link> {
         return Some(
             Link::new(
                 repository(docs),
-                Health::Fine,
+                Health::Ok,
                 Reason::NoChanges,
                 format!(
                     "nothing below '{}' was changed, so nothing was pushed",
@@ -411,7 +411,7 @@ pub(super) fn proof(scene: Scene<'_>) -> Option<Link> {
     Some(
         Link::new(
             repository(docs),
-            Health::Fine,
+            Health::Ok,
             "Pushed",
             format!(
                 "the operator read branch '{}' at commit {commit}{files}",
@@ -447,9 +447,9 @@ pub(super) fn too_large(scene: Scene<'_>, largest: &str, link: Link) -> Finding 
 /// Replaces the retry command. A DocsRun is repeated as a new DocsRun, and two runs must not push
 /// to one branch. So this run has to end first.
 pub(super) fn cancel_first(scene: Scene<'_>, mut finding: Finding) -> Finding {
-    let retry = commands::retry(scene).run;
+    let retry = commands::retry(scene).command;
     for command in &mut finding.next {
-        if command.run == retry {
+        if command.command == retry {
             *command = commands::orc(
                 scene,
                 "cancel",

@@ -39,8 +39,8 @@ pub(super) fn find(scene: Scene<'_>) -> Option<Finding> {
 /// outcome is known.
 fn restored(scene: Scene<'_>) -> Finding {
     let (state, health) = match scene.phase() {
-        RunPhase::Succeeded => (State::Succeeded, Health::Fine),
-        RunPhase::Failed | RunPhase::Pending | RunPhase::Running => (State::Failed, Health::Wrong),
+        RunPhase::Succeeded => (State::Succeeded, Health::Ok),
+        RunPhase::Failed | RunPhase::Pending | RunPhase::Running => (State::Failed, Health::Error),
     };
     let link = Link::new(
         scene.object(),
@@ -61,7 +61,7 @@ fn succeeded(scene: Scene<'_>) -> Finding {
     let result = scene.status().result.as_ref().unwrap_or(&empty);
     let mut finding = Finding::new(State::Succeeded, "Nothing to do.");
     if let Some(job) = scene.job() {
-        let link = Link::new(job.object(), Health::Fine, "Complete", "is complete");
+        let link = Link::new(job.object(), Health::Ok, "Complete", "is complete");
         finding = finding.link(match job.end() {
             Some(end) => link.seen(
                 format!("condition {}={}", end.kind, end.status),
@@ -74,7 +74,7 @@ fn succeeded(scene: Scene<'_>) -> Finding {
     let pod = pod_object(scene, result);
     let mut link = Link::new(
         pod,
-        Health::Fine,
+        Health::Ok,
         "Completed",
         format!(
             "the agent ended with exit code {}{}{}",
@@ -194,7 +194,7 @@ fn cancelled(scene: Scene<'_>, result: &RunResult) -> Finding {
     let changed = scene.run.changed.as_ref();
     let mut link = Link::new(
         scene.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::Cancelled,
         "was ended by its 'spec.cancel', which someone set",
     )
@@ -252,7 +252,7 @@ fn never_started(scene: Scene<'_>, reason: Reason) -> Finding {
         None => {
             let link = Link::new(
                 scene.here("Agent", &scene.run.agent_name),
-                Health::Fine,
+                Health::Ok,
                 Reason::Ready,
                 "exists and is ready by now",
             );
@@ -285,7 +285,7 @@ fn start_timeout(scene: Scene<'_>, result: &RunResult) -> Finding {
     let Some((reason, words)) = messages::start_timeout_cause(message) else {
         let link = Link::new(
             pod_object(scene, result),
-            Health::Wrong,
+            Health::Error,
             Reason::StartTimeout,
             "did not start in time, and nothing said why",
         );
@@ -329,7 +329,7 @@ fn start_timeout(scene: Scene<'_>, result: &RunResult) -> Finding {
     } else {
         let link = Link::new(
             pod_object(scene, result),
-            Health::Wrong,
+            Health::Error,
             reason,
             "never started, for the cause in the first lines",
         );
@@ -344,7 +344,7 @@ fn start_timeout(scene: Scene<'_>, result: &RunResult) -> Finding {
     );
     finding
         .next
-        .retain(|command| !command.run.starts_with("orc "));
+        .retain(|command| !command.command.starts_with("orc "));
     finding.next.truncate(2);
     finding.then(commands::retry(scene))
 }
@@ -379,8 +379,8 @@ pub(super) fn outcome(scene: Scene<'_>, result: &RunResult, reason: Reason) -> F
         .filter(|job| job.object() != pod_object(scene, result))
     {
         let (health, how) = match job.end() {
-            Some(end) if end.kind == "Complete" => (Health::Fine, "is complete"),
-            Some(_) => (Health::Wrong, "has failed"),
+            Some(end) if end.kind == "Complete" => (Health::Ok, "is complete"),
+            Some(_) => (Health::Error, "has failed"),
             None => (Health::Waiting, "did not end by itself"),
         };
         let link = Link::new(job.object(), health, "Ended", how);
@@ -395,7 +395,7 @@ pub(super) fn outcome(scene: Scene<'_>, result: &RunResult, reason: Reason) -> F
     }
     let mut link = Link::new(
         pod_object(scene, result),
-        Health::Wrong,
+        Health::Error,
         reason,
         format!("{sentence}{}", there(scene, result)),
     );
@@ -536,7 +536,7 @@ pub(super) fn settling(scene: Scene<'_>, pod: &PodView) -> Finding {
     let link = Link::new(
         pod.object(),
         if is_late {
-            Health::Wrong
+            Health::Error
         } else {
             Health::Waiting
         },

@@ -100,7 +100,7 @@ fn invalid(scene: Scene<'_>) -> Finding {
     let agent = &scene.run.agent_name;
     let link = Link::new(
         scene.here("Agent", agent),
-        Health::Wrong,
+        Health::Error,
         Reason::InvalidChild,
         format!("asks for something that the API server does not accept: see {field}"),
     )
@@ -152,7 +152,7 @@ fn taken(scene: Scene<'_>) -> Finding {
     };
     let mut link = Link::new(
         object.clone(),
-        Health::Wrong,
+        Health::Error,
         Reason::ChildNameTaken,
         format!("has the name that the run needs, and is not the run's: {whose}"),
     )
@@ -205,7 +205,7 @@ fn too_large(scene: Scene<'_>) -> Finding {
     let largest = files.first().map_or("?", |(name, _)| name.as_str());
     let link = Link::new(
         scene.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::ContextTooLarge,
         format!("its files have {own} bytes and the Agent's instructions {agents}; {CONTEXT_LIMIT} fit together. The largest is '{largest}'"),
     )

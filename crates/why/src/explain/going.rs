@@ -63,7 +63,7 @@ fn without_job(scene: Scene<'_>) -> Finding {
         let link = Link::new(
             scene.here("Job", name),
             if is_late {
-                Health::Wrong
+                Health::Error
             } else {
                 Health::Waiting
             },
@@ -121,19 +121,19 @@ fn with_job(scene: Scene<'_>, job: &JobView) -> Finding {
     let finding = pod_stand(scene, pod);
     let above = match finding.state {
         State::Running => Link {
-            health: Health::Fine,
+            health: Health::Ok,
             ..above
         },
         State::Succeeded
         | State::Failed
         | State::Waiting
         | State::Blocked
-        | State::Held
+        | State::Suspended
         | State::Deleting
         | State::Ready
         | State::NotIsolated
         | State::NotProven
-        | State::NotOurs => above,
+        | State::Unmanaged => above,
     };
     finding.below(vec![above])
 }
@@ -151,7 +151,7 @@ fn job_words(scene: Scene<'_>, job: &JobView) -> String {
 fn unread(scene: Scene<'_>, job: &JobView) -> Finding {
     let mut link = Link::new(
         job.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::EvidenceLost,
         "has ended, and its Pod is gone: nothing says how the agent ended",
     );
@@ -174,7 +174,7 @@ fn unread(scene: Scene<'_>, job: &JobView) -> Finding {
 fn being_deleted(scene: Scene<'_>, job: &JobView) -> Finding {
     let link = Link::new(
         job.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::JobLost,
         format!(
             "is being deleted from outside{}",
@@ -195,7 +195,7 @@ fn being_deleted(scene: Scene<'_>, job: &JobView) -> Finding {
 fn suspended(scene: Scene<'_>, job: &JobView) -> Finding {
     let link = Link::new(
         job.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::Suspended,
         "is suspended, though the run is not: the operator is about to resume it, or someone else suspends it (a queue such as Kueue)",
     )
@@ -262,7 +262,7 @@ fn starting(scene: Scene<'_>, pod: &PodView) -> Finding {
     if let Some(event) = sandbox {
         let link = Link::new(
             pod.object(),
-            Health::Wrong,
+            Health::Error,
             Reason::ContainerNotStartable,
             format!(
                 "the node cannot set the Pod up: {}",
@@ -349,7 +349,7 @@ fn running(
     });
     let link = Link::new(
         pod.object(),
-        Health::Fine,
+        Health::Ok,
         "Running",
         format!(
             "the agent runs on node '{node}'{}{until}",

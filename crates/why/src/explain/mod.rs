@@ -37,7 +37,7 @@ use crate::{
 #[cfg(feature = "gather")]
 pub(crate) use container::missing_thing;
 #[cfg(feature = "gather")]
-pub(crate) use operator::Family;
+pub(crate) use operator::OperatorName;
 use scene::Scene;
 
 /// Advice for runs, for reasons that several kinds share. The docs describe such a reason for all
@@ -95,7 +95,7 @@ struct Finding {
     notes: Vec<Note>,
     advice: String,
     next: Vec<Command>,
-    /// Whether the cluster contradicts the status. Then the deepest link determines the headline.
+    /// Whether the cluster contradicts the status. Then the deepest link determines the summary.
     is_newer: bool,
 }
 
@@ -182,23 +182,23 @@ pub fn explain(world: &World) -> Explanation {
         (_, None, _, None) => other::explain(world),
     };
     explanation.notes.extend(unreadable(world));
-    explanation.next.truncate(3);
+    explanation.next_steps.truncate(3);
     mark_target(&mut explanation);
     explanation
 }
 
 /// Builds the explanation of `subject`. Its own link is the first of the chain.
-fn conclude(world: &World, subject: &ObjectRef, words: Headline, finding: Finding) -> Explanation {
-    let Headline {
-        mut headline,
+fn conclude(world: &World, subject: &ObjectRef, summary: Summary, finding: Finding) -> Explanation {
+    let Summary {
+        mut text,
         mut reason,
         since,
         written,
-    } = words;
+    } = summary;
     let deepest = finding.links.last();
     // A suspended object is suspended by its own spec, even while its Pods are still being stopped.
     let culprit = match finding.state {
-        State::Held => finding.links.first(),
+        State::Suspended => finding.links.first(),
         State::Succeeded
         | State::Failed
         | State::Running
@@ -208,19 +208,21 @@ fn conclude(world: &World, subject: &ObjectRef, words: Headline, finding: Findin
         | State::Ready
         | State::NotIsolated
         | State::NotProven
-        | State::NotOurs => deepest,
+        | State::Unmanaged => deepest,
     };
     // An object that continues automatically is blocked only by a link with a problem.
     let blocks = |link: &&Link| match finding.state {
-        State::Succeeded | State::Running | State::Ready | State::NotOurs => false,
-        State::Waiting | State::Deleting | State::NotProven => link.health == Health::Wrong,
-        State::Failed | State::Blocked | State::Held | State::NotIsolated => {
-            link.health != Health::Fine
+        State::Succeeded | State::Running | State::Ready | State::Unmanaged => false,
+        State::Waiting | State::Deleting | State::NotProven => link.health == Health::Error,
+        State::Failed | State::Blocked | State::Suspended | State::NotIsolated => {
+            link.health != Health::Ok
         }
     };
     let of_trouble = match finding.state {
-        State::Succeeded | State::Failed | State::Deleting | State::Ready | State::NotOurs => None,
-        State::Held => culprit.and_then(|link| link.since.clone()),
+        State::Succeeded | State::Failed | State::Deleting | State::Ready | State::Unmanaged => {
+            None
+        }
+        State::Suspended => culprit.and_then(|link| link.since.clone()),
         State::Running
         | State::Waiting
         | State::Blocked
@@ -235,10 +237,10 @@ fn conclude(world: &World, subject: &ObjectRef, words: Headline, finding: Findin
     if let Some(link) = deepest.filter(|_| finding.is_newer) {
         let live = format!(
             "{} '{}': {}",
-            link.object.kind, link.object.name, link.sentence
+            link.object.kind, link.object.name, link.message
         );
         outdated = Some(Outdated {
-            message: bounded(&std::mem::replace(&mut headline, live), TEXT),
+            message: bounded(&std::mem::replace(&mut text, live), TEXT),
             at: written,
         });
         reason.clone_from(&link.reason);
@@ -250,23 +252,23 @@ fn conclude(world: &World, subject: &ObjectRef, words: Headline, finding: Findin
         state: finding.state,
         reason,
         since: of_trouble.or(since),
-        headline: bounded(&headline, TEXT),
+        summary: bounded(&text, TEXT),
         outdated,
         blocker: culprit.filter(blocks).map(|link| Blocker {
             object: link.object.clone(),
             reason: link.reason.clone(),
-            sentence: link.sentence.clone(),
+            message: link.message.clone(),
         }),
         chain: finding.links,
         notes: finding.notes,
         advice: finding.advice,
-        next: finding.next,
+        next_steps: finding.next,
     }
 }
 
 /// The first line of an explanation.
-struct Headline {
-    headline: String,
+struct Summary {
+    text: String,
     reason: String,
     /// The time to use if no link has the start of the problem.
     since: Option<Time>,

@@ -14,15 +14,15 @@ const PATIENCE: i64 = 30;
 /// The flag that selects the operator's Pods by label, as set by the chart.
 const PODS: &str = "-l app.kubernetes.io/name=orchestrator";
 
-/// The operator processes that reconcile a group of kinds.
+/// An operator, by the kinds that it reconciles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Family {
+pub(crate) enum OperatorName {
     Tasks,
     Tenants,
 }
 
-impl Family {
-    /// Returns the family of the world's object.
+impl OperatorName {
+    /// Returns the operator of the world's object.
     fn of(world: &World) -> Self {
         match world.tenant {
             Some(_) => Self::Tenants,
@@ -200,13 +200,13 @@ fn unwatched(
     let finding = Finding::new(State::Blocked, advice).link(
         Link::new(
             ObjectRef::namespaced("Operator", &lease.namespace, "orchestrator"),
-            Health::Wrong,
+            Health::Error,
             "NotWatched",
             format!("runs, but does not look at this {kind}{place}"),
         )
         .since(since)
         .seen(
-            format!("Lease '{}' renewed by", Family::of(world).lease()),
+            format!("Lease '{}' renewed by", OperatorName::of(world).lease()),
             lease.holder.as_deref().unwrap_or_default(),
             lease.renewed.as_ref(),
         ),
@@ -241,7 +241,7 @@ pub(super) fn down(world: &World) -> Finding {
                 Some(_) => format!("no operator leads: it was renewed last at {last}, and should be every few seconds"),
                 None => format!("no operator leads: it was released at {last}, and nobody took it"),
             };
-            let link = Link::new(lease_object(lease), Health::Wrong, "OperatorDown", sentence)
+            let link = Link::new(lease_object(lease), Health::Error, "OperatorDown", sentence)
                 .since(renewed)
                 .seen(
                     "spec.holderIdentity",
@@ -263,9 +263,9 @@ pub(super) fn down(world: &World) -> Finding {
                 ObjectRef {
                     kind: "Lease".to_owned(),
                     namespace: None,
-                    name: Family::of(world).lease().to_owned(),
+                    name: OperatorName::of(world).lease().to_owned(),
                 },
-                Health::Wrong,
+                Health::Error,
                 "OperatorDown",
                 "does not exist in any namespace: no operator ever led in this cluster",
             )
@@ -278,9 +278,9 @@ pub(super) fn down(world: &World) -> Finding {
         .then(Command::new("helm list -A", "is the chart installed?")),
         Leader::Unknown => Finding::new(
             State::Blocked,
-            match Family::of(world) {
-                Family::Tasks => "The operator seems to be down, or does not watch this namespace. You may not read its Lease: ask whoever runs the operator, with this output.",
-                Family::Tenants => "The operator seems to be down. You may not read its Lease: ask whoever runs the operator, with this output.",
+            match OperatorName::of(world) {
+                OperatorName::Tasks => "The operator seems to be down, or does not watch this namespace. You may not read its Lease: ask whoever runs the operator, with this output.",
+                OperatorName::Tenants => "The operator seems to be down. You may not read its Lease: ask whoever runs the operator, with this output.",
             },
         )
         .note(NoteKind::Hint, "whether an operator leads is not known: its Lease could not be read"),
@@ -308,7 +308,7 @@ fn logs(world: &World, namespace: &str) -> Command {
     Command::new(
         format!(
             "kubectl logs -n {namespace} {PODS},app.kubernetes.io/component={} --prefix --tail=50",
-            Family::of(world).component()
+            OperatorName::of(world).component()
         ),
         "what the operator says",
     )
@@ -372,7 +372,7 @@ pub(super) fn needed(world: &World, mut finding: Finding) -> Finding {
             finding.next = down.next;
             noted(world, finding)
         }
-        State::Blocked | State::Deleting | State::Held => noted(world, finding),
+        State::Blocked | State::Deleting | State::Suspended => noted(world, finding),
         State::Ready | State::NotIsolated | State::NotProven if world.tenant.is_some() => {
             let down = down(world);
             finding.advice = format!(
@@ -387,7 +387,7 @@ pub(super) fn needed(world: &World, mut finding: Finding) -> Finding {
         | State::Ready
         | State::NotIsolated
         | State::NotProven
-        | State::NotOurs => finding,
+        | State::Unmanaged => finding,
     }
 }
 
@@ -396,13 +396,13 @@ fn noted(world: &World, finding: Finding) -> Finding {
         .links
         .iter()
         .any(|link| link.reason == "OperatorDown");
-    let words = down(world).links.pop().map(|link| link.sentence);
+    let words = down(world).links.pop().map(|link| link.message);
     match words.filter(|_| !already) {
         Some(words) => finding.note(
             NoteKind::Hint,
             format!(
                 "Lease '{}': {words}; until one leads, nothing is started, judged or stopped",
-                Family::of(world).lease()
+                OperatorName::of(world).lease()
             ),
         ),
         None => finding,

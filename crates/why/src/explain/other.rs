@@ -1,6 +1,6 @@
 //! Targets that belong to no run.
 
-use super::{Finding, Headline, commands, conclude};
+use super::{Finding, Summary, commands, conclude};
 use crate::{
     explanation::{Explanation, Health, Link, State},
     world::{Meta, ObjectRef, World},
@@ -47,9 +47,9 @@ pub(super) fn explain(world: &World) -> Explanation {
     // Only the owner knows whether the object is healthy. A warning is a sign that it is not.
     let health = match warning {
         Some(_) => Health::Waiting,
-        None => Health::Fine,
+        None => Health::Ok,
     };
-    let mut link = Link::new(target.clone(), health, "NotOurs", sentence.clone()).seen(
+    let mut link = Link::new(target.clone(), health, "Unmanaged", sentence.clone()).seen(
         "metadata.ownerReferences",
         owner,
         meta.and_then(|meta| meta.created.as_ref()),
@@ -61,7 +61,7 @@ pub(super) fn explain(world: &World) -> Explanation {
             event.last.as_ref(),
         );
     }
-    let mut finding = Finding::new(State::NotOurs, advice)
+    let mut finding = Finding::new(State::Unmanaged, advice)
         .link(link)
         .then(commands::describe(target, "its own Events"));
     if let Some(owner) = owned.filter(|_| run.is_none()) {
@@ -73,11 +73,11 @@ pub(super) fn explain(world: &World) -> Explanation {
         within,
         "the runs of this namespace",
     ));
-    let words = Headline {
-        headline: format!("{} '{}' {sentence}", target.kind, target.name),
-        reason: "NotOurs".to_owned(),
+    let summary = Summary {
+        text: format!("{} '{}' {sentence}", target.kind, target.name),
+        reason: "Unmanaged".to_owned(),
         since: meta.and_then(|meta| meta.created.clone()),
         written: None,
     };
-    conclude(world, target, words, finding)
+    conclude(world, target, summary, finding)
 }

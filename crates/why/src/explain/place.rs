@@ -40,7 +40,7 @@ pub(super) fn unscheduled(scene: Scene<'_>, pod: &PodView) -> Option<Finding> {
     } else {
         format!("no node can take it: {}", why.join("; "))
     };
-    let link = Link::new(pod.object(), Health::Wrong, reason, sentence).seen(
+    let link = Link::new(pod.object(), Health::Error, reason, sentence).seen(
         format!("condition PodScheduled=False ({})", said.reason),
         &said.message,
         said.since.as_ref(),
@@ -107,7 +107,7 @@ pub(super) fn unscheduled(scene: Scene<'_>, pod: &PodView) -> Option<Finding> {
 fn gated(scene: Scene<'_>, pod: &PodView, said: &ConditionView) -> Finding {
     let link = Link::new(
         pod.object(),
-        Health::Wrong,
+        Health::Error,
         "SchedulingGated",
         "a scheduling gate that someone put on it holds it",
     )
@@ -406,7 +406,7 @@ pub(super) fn out_of_service(world: &World, node: &NodeView) -> Link {
     if let Some(ready) = node.ready.as_ref().filter(|ready| ready.status != "True") {
         return Link::new(
             ObjectRef::cluster("Node", &node.name),
-            Health::Wrong,
+            Health::Error,
             "NodeNotReady",
             format!("is not ready{}", world.since(ready.since.as_ref())),
         )
@@ -419,7 +419,7 @@ pub(super) fn out_of_service(world: &World, node: &NodeView) -> Link {
     }
     Link::new(
         node.object(),
-        Health::Wrong,
+        Health::Error,
         "Cordoned",
         "takes no new Pods: someone cordoned it",
     )

@@ -3,7 +3,7 @@
 use api::{Reason, messages, status::condition, tasks::RunPhase};
 
 use super::{
-    Finding, Headline, agent, commands, conclude, deletion, docs, ended, faults, going,
+    Finding, Summary, agent, commands, conclude, deletion, docs, ended, faults, going,
     operator::{self, Looked},
     scene::Scene,
     stop::{Stop, stopping},
@@ -22,7 +22,7 @@ pub(super) fn explain(scene: Scene<'_>) -> Explanation {
         .or_else(|| deletion::of_namespace(scene))
         .or_else(|| not_seen(scene))
         .or_else(|| cancelling(scene))
-        .or_else(|| held(scene))
+        .or_else(|| suspended(scene))
         .or_else(|| faults::find(scene))
         .or_else(|| docs::waiting(scene))
         .or_else(|| agent::blocking(scene))
@@ -32,7 +32,7 @@ pub(super) fn explain(scene: Scene<'_>) -> Explanation {
     finding.is_newer |= is_outdated(scene, &finding);
     finding.notes.extend(superseded(scene));
     let finding = with_own_link(scene, not_again(scene, finding));
-    conclude(scene.world, &scene.object(), headline(scene), finding)
+    conclude(scene.world, &scene.object(), summary(scene), finding)
 }
 
 /// Removes proposals to run the run again if that is not possible. A cancelled TaskRun cannot be
@@ -45,7 +45,7 @@ fn not_again(scene: Scene<'_>, mut finding: Finding) -> Finding {
     } else if scene.run.cancel {
         finding
             .next
-            .retain(|command| !command.run.starts_with("orc retry "));
+            .retain(|command| !command.command.starts_with("orc retry "));
         for words in ["run it again (orc retry)", "Run it again (orc retry)"] {
             let instead = "submit another TaskRun (this one is cancelled)";
             finding.advice = finding.advice.replace(words, instead);
@@ -60,20 +60,20 @@ fn not_again(scene: Scene<'_>, mut finding: Finding) -> Finding {
     finding
 }
 
-fn headline(scene: Scene<'_>) -> Headline {
+fn summary(scene: Scene<'_>) -> Summary {
     let status = scene.status();
     let said = status.progress.condition(condition::SUCCEEDED);
     let open = status
         .progress
-        .steps
+        .phase_history
         .last()
-        .map(|step| step.started_at.clone());
+        .map(|record| record.started_at.clone());
     let message = match status.progress.message.as_deref() {
         Some(message) if !message.is_empty() => message,
         Some(_) | None => "the run has no status yet",
     };
-    Headline {
-        headline: message.to_owned(),
+    Summary {
+        text: message.to_owned(),
         reason: said.map_or_else(|| "NotSeen".to_owned(), |said| said.reason.clone()),
         since: scene
             .run
@@ -97,15 +97,15 @@ fn with_own_link(scene: Scene<'_>, finding: Finding) -> Finding {
     {
         return finding;
     }
-    let reason = headline(scene).reason;
+    let reason = summary(scene).reason;
     let (health, sentence) = match finding.state {
-        State::Succeeded => (Health::Fine, format!("succeeded in {}", scene.attempt())),
+        State::Succeeded => (Health::Ok, format!("succeeded in {}", scene.attempt())),
         State::Failed if scene.status().attempts == 0 => {
-            (Health::Wrong, "failed before its first attempt".to_owned())
+            (Health::Error, "failed before its first attempt".to_owned())
         }
-        State::Failed => (Health::Wrong, format!("failed in {}", scene.attempt())),
+        State::Failed => (Health::Error, format!("failed in {}", scene.attempt())),
         State::Running => (
-            Health::Fine,
+            Health::Ok,
             format!("runs ({}{})", scene.attempt(), disrupted(scene)),
         ),
         State::Deleting => (
@@ -118,13 +118,13 @@ fn with_own_link(scene: Scene<'_>, finding: Finding) -> Finding {
                 None => "will be deleted with its namespace".to_owned(),
             },
         ),
-        State::Held => (Health::Waiting, "is held".to_owned()),
+        State::Suspended => (Health::Waiting, "is suspended".to_owned()),
         State::Waiting
         | State::Blocked
         | State::Ready
         | State::NotIsolated
         | State::NotProven
-        | State::NotOurs => {
+        | State::Unmanaged => {
             let result = scene.status().result.as_ref();
             let ended = result.filter(|result| {
                 result.finished_at.is_some()
@@ -154,12 +154,12 @@ fn with_own_link(scene: Scene<'_>, finding: Finding) -> Finding {
         | State::Running
         | State::Waiting
         | State::Blocked
-        | State::Held
+        | State::Suspended
         | State::Deleting
         | State::Ready
         | State::NotIsolated
         | State::NotProven
-        | State::NotOurs => reason,
+        | State::Unmanaged => reason,
     };
     let mut link = Link::new(scene.object(), health, reason, sentence);
     let phase = scene
@@ -171,7 +171,7 @@ fn with_own_link(scene: Scene<'_>, finding: Finding) -> Finding {
         RunPhase::Pending | RunPhase::Running => scene.written(),
     };
     link = link.seen(
-        format!("status (phase {phase}, reason {})", headline(scene).reason),
+        format!("status (phase {phase}, reason {})", summary(scene).reason),
         scene.message(),
         at.or(scene.run.meta.created.as_ref()),
     );
@@ -210,7 +210,7 @@ fn undecodable(scene: Scene<'_>) -> Option<Finding> {
     let error = scene.run.undecodable.as_ref()?;
     let link = Link::new(
         scene.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::Undecodable,
         if scene.message().contains(error.as_str()) {
             "has a value that does not fit: see the first lines".to_owned()
@@ -295,7 +295,7 @@ fn stopped_job(job: Option<&JobView>, reason: Reason, why: &str) -> Vec<Link> {
     job.map(link).into_iter().collect()
 }
 
-fn held(scene: Scene<'_>) -> Option<Finding> {
+fn suspended(scene: Scene<'_>) -> Option<Finding> {
     if !scene.run.suspend {
         return None;
     }
@@ -304,7 +304,7 @@ fn held(scene: Scene<'_>) -> Option<Finding> {
         scene.object(),
         Health::Waiting,
         Reason::Suspended,
-        "is held by its 'suspend': nothing is started, and no time counts",
+        "is suspended by 'spec.suspend': nothing is started, and no time counts",
     )
     .since(changed)
     .seen("spec.suspend", "true", changed);
@@ -317,16 +317,16 @@ fn held(scene: Scene<'_>) -> Option<Finding> {
             let above = stopped_job(job, Reason::Suspended, "the run is suspended");
             stopping(scene, pod, Stop::Ours(Reason::Suspended)).below(above)
         }
-        None => Finding::new(State::Held, ""),
+        None => Finding::new(State::Suspended, ""),
     };
     finding = finding.below(vec![own]);
     let name = &scene.run.meta.name;
     if finding.state == State::Blocked {
         return Some(finding);
     }
-    finding.state = State::Held;
+    finding.state = State::Suspended;
     finding.advice = format!(
-        "Check that {} '{name}' was not held on purpose, then resume it. An attempt that was stopped runs again from its start.",
+        "Check that {} '{name}' was not suspended on purpose, then resume it. An attempt that was stopped runs again from its start.",
         scene.kind()
     );
     finding.next = vec![
@@ -399,17 +399,17 @@ fn is_outdated(scene: Scene<'_>, finding: &Finding) -> bool {
         let is_agent = reason == Reason::AgentNotReady;
         finding.links.iter().any(|link| {
             is_label_of(&link.reason, reason)
-                || (is_agent && link.object.kind == "Agent" && link.health != Health::Fine)
+                || (is_agent && link.object.kind == "Agent" && link.health != Health::Ok)
         })
     };
     match finding.state {
         State::Succeeded
         | State::Failed
-        | State::Held
+        | State::Suspended
         | State::Ready
         | State::NotIsolated
         | State::NotProven
-        | State::NotOurs => {
+        | State::Unmanaged => {
             return false;
         }
         State::Deleting => {
@@ -435,7 +435,7 @@ fn is_outdated(scene: Scene<'_>, finding: &Finding) -> bool {
         said,
         Reason::Progressing | Reason::Cloning | Reason::Publishing | Reason::Verifying
     );
-    let is_vague = is_ordinary && names_nothing && deepest.health == Health::Wrong;
+    let is_vague = is_ordinary && names_nothing && deepest.health == Health::Error;
     let is_ahead = scene.phase() == RunPhase::Running
         && names_nothing
         && scene.status().result.is_none()

@@ -58,7 +58,7 @@ pub(super) fn stopping(scene: Scene<'_>, pod: &PodView, by: Stop) -> Finding {
     };
     let overdue = is_overdue(scene, pod);
     if overdue {
-        link.health = Health::Wrong;
+        link.health = Health::Error;
     }
     let mut finding = Finding::new(State::Waiting, advice)
         .link(link)
@@ -195,8 +195,8 @@ fn held(scene: Scene<'_>, pod: &PodView, link: &Link) -> Option<Finding> {
     let at = pod.meta.deleting.as_ref()?;
     let mut link = link.clone();
     "Finalizer".clone_into(&mut link.reason);
-    link.health = Health::Wrong;
-    link.sentence = format!(
+    link.health = Health::Error;
+    link.message = format!(
         "is held by the finalizer '{holder}' since its deletion was asked for at {}",
         scene.when(at)
     );

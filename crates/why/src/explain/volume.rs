@@ -60,7 +60,7 @@ fn absent(scene: Scene<'_>, name: &str) -> Option<Finding> {
     let object = scene.here("PersistentVolumeClaim", name);
     let link = Link::new(
         object,
-        Health::Wrong,
+        Health::Error,
         Reason::VolumeNotReady,
         "does not exist",
     );
@@ -86,7 +86,7 @@ fn pending(scene: Scene<'_>, claim: &ClaimView) -> Finding {
         .map(|event| format!("; {}", event.message));
     let link = Link::new(
         object.clone(),
-        Health::Wrong,
+        Health::Error,
         Reason::VolumeNotReady,
         format!(
             "is {}{}: {} of class '{class}' are not there yet",
@@ -112,7 +112,7 @@ fn pending(scene: Scene<'_>, claim: &ClaimView) -> Finding {
     if scene.exists("StorageClass", class) == Some(false) {
         let missing = Link::new(
             ObjectRef::cluster("StorageClass", class),
-            Health::Wrong,
+            Health::Error,
             Reason::DependencyNotReady,
             "does not exist, and the Agent's workspace names it",
         )
@@ -135,7 +135,7 @@ fn pending(scene: Scene<'_>, claim: &ClaimView) -> Finding {
     {
         let missing = Link::new(
             ObjectRef::cluster("CSIDriver", driver),
-            Health::Wrong,
+            Health::Error,
             "NoProvisioner",
             format!("no CSIDriver object: the driver is probably not installed, so nobody makes volumes of class '{class}'"),
         )
@@ -159,7 +159,7 @@ fn pending(scene: Scene<'_>, claim: &ClaimView) -> Finding {
     let driver = provisioner.unwrap_or("(unknown)");
     let link = match why {
         Some(why) => Link {
-            sentence: format!("{}{why}", link.sentence),
+            message: format!("{}{why}", link.message),
             ..link
         },
         None => link,
@@ -205,7 +205,7 @@ pub(super) fn mounts(scene: Scene<'_>, pod: &PodView) -> Option<Finding> {
     }
     let link = Link::new(
         pod.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::VolumeNotReady,
         format!(
             "a volume cannot be {}{}",

@@ -36,7 +36,7 @@ use kube::{
 use serde_json::Value;
 
 use crate::{
-    explain::Family,
+    explain::OperatorName,
     world::{
         AgentView, JobView, Known, Meta, ObjectRef, PodView, RunView, TenantView, Unreadable, World,
     },
@@ -387,7 +387,7 @@ async fn around(reader: &Reader, world: &mut World, operator: Option<&str>) {
     let (quotas_api, ranges_api) = (reader.here::<ResourceQuota>(), reader.here::<LimitRange>());
     let namespaces: Api<Namespace> = Api::all(reader.client.clone());
     let leases = leases_in(reader, operator);
-    let named = leases_of(Family::Tasks);
+    let named = leases_of(OperatorName::Tasks);
     let (jobs, pods, quotas, ranges, namespace, leases, agent) = tokio::join!(
         optional(of_run.clone().map(|params| reader.list(&jobs_api, params))),
         optional(of_run.map(|params| reader.list(&pods_api, params))),
@@ -437,8 +437,8 @@ fn leases_in(reader: &Reader, operator: Option<&str>) -> Api<Lease> {
     }
 }
 
-fn leases_of(family: Family) -> ListParams {
-    ListParams::default().fields(&format!("metadata.name={}", family.lease()))
+fn leases_of(operator: OperatorName) -> ListParams {
+    ListParams::default().fields(&format!("metadata.name={}", operator.lease()))
 }
 
 async fn optional<T>(read: Option<impl Future<Output = T>>) -> Option<T> {

@@ -14,7 +14,9 @@ use kube::{
     core::ApiResource,
 };
 
-use super::{EACH, Family, Read, Reader, keep, keep_list, known, leases_in, leases_of, read::Kind};
+use super::{
+    EACH, OperatorName, Read, Reader, keep, keep_list, known, leases_in, leases_of, read::Kind,
+};
 use crate::{
     namespace_conditions,
     world::{
@@ -49,7 +51,7 @@ pub(super) async fn around(reader: &Reader, world: &mut World, operator: Option<
         reader.list(&policies_api, all()),
         reader.list(&quotas_api, all()),
         reader.list(&ranges_api, all()),
-        reader.list(&leases_api, leases_of(Family::Tenants)),
+        reader.list(&leases_api, leases_of(OperatorName::Tenants)),
     );
     if let Some(found) = keep(world, namespace) {
         match &found {

@@ -55,7 +55,7 @@ pub(crate) fn status(phase: &str, reason: &str, message: &str, more: Value) -> V
             "type": "Succeeded", "status": succeeded, "reason": reason, "message": message,
             "observedGeneration": 1, "lastTransitionTime": at("10:00:00"),
         }],
-        "steps": [{
+        "phaseHistory": [{
             "phase": phase, "attempt": 1, "startedAt": at("10:00:01"), "outcome": "Working",
             "reason": reason, "message": message,
         }],
@@ -150,8 +150,8 @@ impl Scene {
         if let Some(run) = &mut self.0.run {
             run.meta.created = Some(time(clock));
             run.changed = Some(time(clock));
-            for step in &mut run.status.progress.steps {
-                step.started_at = time(clock);
+            for record in &mut run.status.progress.phase_history {
+                record.started_at = time(clock);
             }
         }
         self

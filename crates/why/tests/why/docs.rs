@@ -555,7 +555,7 @@ fn rest() -> Vec<Case> {
                 ),
                 json!({ "suspend": true }),
             ),
-            Held,
+            Suspended,
             Some(("DocsRun", "guide", "Suspended")),
         ),
         case(
@@ -610,7 +610,7 @@ fn an_address_cannot_write_a_command() {
     let hostile = json!({ "repositoryUrl": "https://a/$(reboot);'x" });
     let found = why::explain(&scene(status, hostile).0);
     assert_eq!(
-        found.next[0].run,
+        found.next_steps[0].command,
         "git ls-remote 'https://a/$(reboot);'\\''x' refs/heads/main"
     );
 }

@@ -421,6 +421,6 @@ fn others() -> Vec<Case> {
             Blocked,
             Some(("Pod", POD, "ImagePullFailed")),
         ),
-        case("pod-of-someone-else", foreign, NotOurs, None),
+        case("pod-of-someone-else", foreign, Unmanaged, None),
     ]
 }

@@ -11,23 +11,23 @@ fn each_explanation_says_what_to_type() {
         let found = explain(&case.world);
         assert!(!found.chain.is_empty(), "{}", case.name);
         assert!(
-            (1..=3).contains(&found.next.len()),
+            (1..=3).contains(&found.next_steps.len()),
             "{}: {:?}",
             case.name,
-            found.next
+            found.next_steps
         );
         assert!(
-            !found.advice.is_empty() && !found.headline.is_empty(),
+            !found.advice.is_empty() && !found.summary.is_empty(),
             "{}",
             case.name
         );
-        for command in &found.next {
-            assert!(!command.purpose.is_empty());
+        for command in &found.next_steps {
+            assert!(!command.description.is_empty());
             assert!(
-                !command.run.contains("(none)"),
+                !command.command.contains("(none)"),
                 "{}: {}",
                 case.name,
-                command.run
+                command.command
             );
         }
         let links = found.chain.iter().filter(|link| link.evidence.is_empty());
@@ -65,7 +65,11 @@ fn text_fits_and_color_adds_nothing_but_color() {
         let found = explain(&case.world);
         for width in [80, 200] {
             let plain = render(&found, width, false);
-            let commands: Vec<&str> = found.next.iter().map(|next| next.run.as_str()).collect();
+            let commands: Vec<&str> = found
+                .next_steps
+                .iter()
+                .map(|next| next.command.as_str())
+                .collect();
             for line in plain.lines() {
                 let is_command = commands.contains(&line.trim());
                 let is_one_word = line.split_whitespace().count() == 1;
@@ -184,7 +188,7 @@ fn a_world_with_holes_is_explained_too() {
                 let found = explain(&world);
                 let what = format!("{} without {first} and {second}", case.name);
                 assert!(!found.chain.is_empty(), "{what}");
-                assert!((1..=3).contains(&found.next.len()), "{what}");
+                assert!((1..=3).contains(&found.next_steps.len()), "{what}");
                 assert!(!found.advice.is_empty(), "{what}");
                 assert!(!render(&found, 80, true).is_empty(), "{what}");
             }
@@ -210,15 +214,15 @@ fn only_a_proven_tenant_is_called_ready() {
             assert!(text.contains("isolated"), "{}: {text}", case.name);
         }
         // A Tenant is cluster-scoped, and no command may print the content of its Secret.
-        for command in &found.next {
+        for command in &found.next_steps {
             assert!(
-                !(command.run.contains(" oten ") && command.run.contains(" -n ")),
+                !(command.command.contains(" oten ") && command.command.contains(" -n ")),
                 "{}: {}",
                 case.name,
-                command.run
+                command.command
             );
             assert!(
-                !command.run.contains("get secret tenant-redis"),
+                !command.command.contains("get secret tenant-redis"),
                 "{}",
                 case.name
             );
@@ -243,10 +247,10 @@ fn the_status_speaks_first_unless_it_is_outdated() {
             _ => progress.message.clone().unwrap(),
         };
         match &found.outdated {
-            None => assert_eq!(found.headline, said, "{}", case.name),
+            None => assert_eq!(found.summary, said, "{}", case.name),
             Some(outdated) => {
                 assert_eq!(outdated.message, said, "{}", case.name);
-                assert_ne!(found.headline, said, "{}", case.name);
+                assert_ne!(found.summary, said, "{}", case.name);
                 assert!(
                     render(&found, 200, false).contains("status still says ("),
                     "{}",
@@ -285,8 +289,8 @@ fn nothing_is_called_well_that_is_not() {
 fn no_command_is_dangerous_or_does_not_do_what_it_says() {
     for case in all() {
         let found = explain(&case.world);
-        for command in &found.next {
-            let run = &command.run;
+        for command in &found.next_steps {
+            let run = &command.command;
             for bad in [
                 "--from-literal",
                 "password",
@@ -295,7 +299,7 @@ fn no_command_is_dangerous_or_does_not_do_what_it_says() {
             ] {
                 assert!(!run.contains(bad), "{}: {run}", case.name);
             }
-            let asks_who = command.purpose.contains("managedFields");
+            let asks_who = command.description.contains("managedFields");
             assert!(!asks_who || run.contains("--show-managed-fields"), "{run}");
             let run_of = case.world.run.as_ref();
             // A DocsRun can be repeated as a new one after it has ended.
@@ -311,8 +315,8 @@ fn no_command_is_dangerous_or_does_not_do_what_it_says() {
                 .iter()
                 .any(|start| run.starts_with(start))
         };
-        let first = found.next.first().unwrap();
-        assert!(!changes(&first.run), "{}: look first", case.name);
+        let first = found.next_steps.first().unwrap();
+        assert!(!changes(&first.command), "{}: look first", case.name);
     }
 }
 

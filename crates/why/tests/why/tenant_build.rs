@@ -123,7 +123,7 @@ impl Site {
     }
 
     pub(crate) fn proven() -> Self {
-        let status = with_isolation(running(PROVEN), json!({ "tried": tried(&[]) }));
+        let status = with_isolation(running(PROVEN), json!({ "connections": tried(&[]) }));
         Self::ready(status)
     }
 
@@ -556,7 +556,11 @@ pub(crate) fn tried(wrong: &[(usize, Option<bool>, &str)]) -> Vec<Value> {
         let (passed, detail) = known.map_or((Some(wanted), detail), |(_, passed, detail)| {
             (*passed, detail)
         });
-        json!({ "from": from, "to": to, "wanted": wanted, "passed": passed, "detail": detail })
+        let word = |allowed: bool| if allowed { "Allowed" } else { "Blocked" };
+        json!({
+            "from": from, "to": to, "expected": word(wanted),
+            "observed": passed.map_or("Unknown", word), "detail": detail,
+        })
     };
     all.into_iter().enumerate().map(one).collect()
 }

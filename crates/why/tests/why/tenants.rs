@@ -30,16 +30,16 @@ fn isolated() -> Vec<Case> {
     let passed = "connected to 10.0.0.7:6379";
     let not_enforced = with_isolation(
         running(("False", "PolicyNotEnforced", open)),
-        json!({ "result": "PolicyNotEnforced", "tried": tried(&[
+        json!({ "result": "PolicyNotEnforced", "connections": tried(&[
             (4, Some(true), passed), (5, Some(true), "connected to 10.0.0.8:3030")]) }),
     );
     let blocked = with_isolation(
         running(("False", "DNSUnreachable", shut)),
-        json!({ "result": "DNSUnreachable", "tried": tried(&[(0, Some(false), "no answer within 5 s")]) }),
+        json!({ "result": "DNSUnreachable", "connections": tried(&[(0, Some(false), "no answer within 5 s")]) }),
     );
     let not_taken_over = with_isolation(
         running(("False", "PolicyNotEnforced", stale)),
-        json!({ "result": "PolicyNotEnforced", "tried": tried(&[(1, Some(false), "no answer from 10.0.0.7:6379 within 3 s")]) }),
+        json!({ "result": "PolicyNotEnforced", "connections": tried(&[(1, Some(false), "no answer from 10.0.0.7:6379 within 3 s")]) }),
     );
     let foreign = running(("False", "UnmanagedPolicy", by_hand));
     vec![
@@ -126,7 +126,7 @@ fn unproven() -> Vec<Case> {
         failed(&format!(
             "it could not be tried: from a Pod of the Tenant to the cluster's DNS: {told}; it is tried again in a minute"
         )),
-        json!({ "result": "IsolationCheckFailed", "tried": tried(&[(0, None, &told), (1, None, &told), (2, None, &told)]) }),
+        json!({ "result": "IsolationCheckFailed", "connections": tried(&[(0, None, &told), (1, None, &told), (2, None, &told)]) }),
     );
     let unmade = |message: &str| {
         with_isolation(
@@ -330,7 +330,7 @@ fn others() -> Vec<Case> {
                 status("Suspended", "Suspended", suspended, none),
                 suspend.clone(),
             ),
-            Held,
+            Suspended,
             Some(("Tenant", "acme", "Suspended")),
         ),
         case(
@@ -346,7 +346,7 @@ fn others() -> Vec<Case> {
                     suspend,
                 )
                 .container("server", SERVER, "Running", runs, json!({})),
-            Held,
+            Suspended,
             Some(("Tenant", "acme", "Suspended")),
         ),
         case("tenant-just-created", fresh, Waiting, None),
@@ -391,7 +391,7 @@ fn others() -> Vec<Case> {
             "tenant-ready-few-rights",
             Site::bare(with_isolation(
                 running(("True", "Isolated", "4 connections were refused that must be, 3 passed that must")),
-                json!({ "tried": tried(&[]) }),
+                json!({ "connections": tried(&[]) }),
             ))
             .few_rights(),
             Ready,

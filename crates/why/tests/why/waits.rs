@@ -87,7 +87,7 @@ fn needs() -> Vec<Case> {
                 written(status("Pending", "Suspended", "suspended before it was started", json!({ "attempts": 0 })), "10:00:01"),
                 json!({ "spec": { "suspend": true } }),
             ),
-            Held,
+            Suspended,
             Some(("TaskRun", "shop-7", "Suspended")),
         ),
         case(
@@ -100,7 +100,7 @@ fn needs() -> Vec<Case> {
                 .job(json!({ "spec": { "suspend": true } }))
                 .pod(json!({ "metadata": { "deletionTimestamp": at("10:05:32"), "deletionGracePeriodSeconds": 30 }, "status": { "phase": "Running" } }))
                 .node(json!({})),
-            Held,
+            Suspended,
             Some(("TaskRun", "shop-7", "Suspended")),
         ),
         case(
@@ -117,7 +117,7 @@ fn needs() -> Vec<Case> {
                 },
                 held_at("10:05:01"),
             ),
-            Held,
+            Suspended,
             Some(("TaskRun", "shop-7", "Suspended")),
         ),
         case(
@@ -125,7 +125,7 @@ fn needs() -> Vec<Case> {
             Scene::new(json!({}))
                 .with_run(suspended("suspended: Job 'shop-7-v1' runs nothing"), held_at("10:04:01"))
                 .job(json!({ "spec": { "suspend": true }, "status": { "active": 0 } })),
-            Held,
+            Suspended,
             Some(("TaskRun", "shop-7", "Suspended")),
         ),
         case(

@@ -84,9 +84,9 @@ async fn a_greeting_waits_writes_once_and_says_so() -> Result<()> {
         );
         let phases: Vec<&str> = status
             .progress
-            .steps
+            .phase_history
             .iter()
-            .map(|step| step.phase.as_str())
+            .map(|record| record.phase.as_str())
             .collect();
         ensure!(phases == ["Waiting", "Writing", "Succeeded"], "{phases:?}");
         let lines = book

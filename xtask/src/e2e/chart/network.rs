@@ -15,7 +15,7 @@ pub(super) fn check(rendered: &[Rendered]) -> Result<String> {
             let found = ports_of(deployment).with_context(|| format!("with '{values}'"))?;
             ports = Some(found);
         }
-        let (probes, metrics) = ports.with_context(|| format!("with '{values}': no family"))?;
+        let (probes, metrics) = ports.with_context(|| format!("with '{values}': no operator"))?;
         for service in of_kind(objects, "Service") {
             for port in list(service, "/spec/ports") {
                 ensure!(

@@ -13,7 +13,7 @@ use super::{
     NAMESPACE, Rendered, component, folder, of_kind, rules::is_bound, text, watched_namespaces,
 };
 
-/// What was generated for a family.
+/// What was generated for an operator.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Generated {
@@ -23,8 +23,8 @@ struct Generated {
     shared: Vec<Value>,
 }
 
-fn generated(family: &str) -> Result<Generated> {
-    let path = folder().join(format!("policies-{family}.yaml"));
+fn generated(operator: &str) -> Result<Generated> {
+    let path = folder().join(format!("policies-{operator}.yaml"));
     let file = fs::read_to_string(&path)
         .with_context(|| format!("no '{}': run 'cargo xtask generate'", path.display()))?;
     let generated: Generated =
@@ -37,7 +37,7 @@ fn generated(family: &str) -> Result<Generated> {
     Ok(generated)
 }
 
-/// What a family must have, by name.
+/// What an operator must have, by name.
 #[derive(Default)]
 struct Wanted {
     policies: BTreeMap<String, Value>,
@@ -50,14 +50,14 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// All that begins with `name` belongs to the family.
-    fn add(&mut self, family: &str, name: &str, known: &Known) -> Result<()> {
+    /// All that begins with `name` belongs to the operator.
+    fn add(&mut self, operator: &str, name: &str, known: &Known) -> Result<()> {
         let Generated {
             policies,
             operator_policies,
             user_roles,
             shared,
-        } = generated(family)?;
+        } = generated(operator)?;
         let full = |object: &Value| format!("{name}-{}", text(object, "/metadata/name"));
         let user = format!("system:serviceaccount:{NAMESPACE}:{name}");
         for policy in &policies {
@@ -191,8 +191,8 @@ pub(super) fn check(rendered: &[Rendered]) -> Result<String> {
         let Rendered { values, objects } = one;
         let mut wanted = Wanted::default();
         let known = Known::of(values, &watched_namespaces(objects)?);
-        for (family, name) in one.families()? {
-            wanted.add(family, name, &known)?;
+        for (operator, name) in one.operators()? {
+            wanted.add(operator, name, &known)?;
         }
         let unbound = of_kind(objects, "ClusterRole").filter(|role| !is_bound(objects, role));
         let given: BTreeMap<String, (Value, Value)> =
@@ -237,9 +237,9 @@ pub(super) fn check(rendered: &[Rendered]) -> Result<String> {
     ))
 }
 
-/// Each object of no namespace says which family it belongs to, definitions aside: by that it is found.
+/// Each object of no namespace says which operator it belongs to, definitions aside: by that it is found.
 fn labelled(one: &Rendered) -> Result<()> {
-    let families = one.families()?;
+    let operators = one.operators()?;
     for kind in [
         "ClusterRole",
         "ClusterRoleBinding",
@@ -249,8 +249,8 @@ fn labelled(one: &Rendered) -> Result<()> {
     ] {
         for object in of_kind(&one.objects, kind) {
             ensure!(
-                families.contains_key(component(object)),
-                "with '{}': {kind} '{}' belongs to no family",
+                operators.contains_key(component(object)),
+                "with '{}': {kind} '{}' belongs to no operator",
                 one.values,
                 name_of(object)
             );

@@ -38,20 +38,20 @@ pub(in crate::e2e) struct Rule {
     pub(in crate::e2e) resource_names: Vec<String>,
 }
 
-/// What was generated for a family.
-pub(in crate::e2e) fn generated(family: &str) -> Result<Rules> {
-    let path = folder().join(format!("rbac-{family}.yaml"));
+/// What was generated for an operator.
+pub(in crate::e2e) fn generated(operator: &str) -> Result<Rules> {
+    let path = folder().join(format!("rbac-{operator}.yaml"));
     let text = fs::read_to_string(&path)
         .with_context(|| format!("no '{}': run 'cargo xtask generate'", path.display()))?;
     serde_saphyr::from_str(&text).with_context(|| format!("'{}'", path.display()))
 }
 
-/// Rules by the family that has them, the kind of role, and its namespace.
+/// Rules by the operator that has them, the kind of role, and its namespace.
 type Given = BTreeMap<(String, String, String), BTreeSet<Rule>>;
 
-fn give(given: &mut Given, family: &str, kind: &str, namespace: &str, rules: &[Rule]) {
+fn give(given: &mut Given, operator: &str, kind: &str, namespace: &str, rules: &[Rule]) {
     given
-        .entry((family.to_owned(), kind.to_owned(), namespace.to_owned()))
+        .entry((operator.to_owned(), kind.to_owned(), namespace.to_owned()))
         .or_default()
         .extend(rules.iter().cloned());
 }
@@ -74,21 +74,24 @@ pub(super) fn check(rendered: &[Rendered]) -> Result<String> {
         let Rendered { values, objects } = one;
         let mut wanted = Given::new();
         let namespaces = watched_namespaces(objects)?;
-        for family in one.families()?.into_keys() {
+        for operator in one.operators()?.into_keys() {
             let Rules {
                 watched,
                 cluster,
                 own,
-            } = generated(family)?;
+            } = generated(operator)?;
             without_wildcards(watched.iter().chain(&cluster).chain(&own))?;
-            counts.insert(family.to_owned(), watched.len() + cluster.len() + own.len());
-            give(&mut wanted, family, "ClusterRole", "", &cluster);
-            give(&mut wanted, family, "Role", NAMESPACE, &own);
+            counts.insert(
+                operator.to_owned(),
+                watched.len() + cluster.len() + own.len(),
+            );
+            give(&mut wanted, operator, "ClusterRole", "", &cluster);
+            give(&mut wanted, operator, "Role", NAMESPACE, &own);
             if namespaces.is_empty() {
-                give(&mut wanted, family, "ClusterRole", "", &watched);
+                give(&mut wanted, operator, "ClusterRole", "", &watched);
             }
             for namespace in &namespaces {
-                give(&mut wanted, family, "Role", namespace, &watched);
+                give(&mut wanted, operator, "Role", namespace, &watched);
             }
         }
         let given = given(objects).with_context(|| format!("with '{values}'"))?;
@@ -108,7 +111,7 @@ pub(super) fn check(rendered: &[Rendered]) -> Result<String> {
     }
     let counts: Vec<String> = counts
         .iter()
-        .map(|(family, count)| format!("{count} of {family}"))
+        .map(|(operator, count)| format!("{count} of {operator}"))
         .collect();
     Ok(format!(
         "exactly the generated rules ({}), each where it belongs, without a wildcard",
@@ -133,7 +136,7 @@ fn without_wildcards<'a>(rules: impl Iterator<Item = &'a Rule>) -> Result<()> {
     Ok(())
 }
 
-/// What the operators are given: each role by one binding, to the ServiceAccount of its family.
+/// What the operators are given: each role by one binding, to the ServiceAccount of its operator.
 fn given(objects: &[Value]) -> Result<Given> {
     let mut given = Given::new();
     for kind in ["ClusterRole", "Role"] {

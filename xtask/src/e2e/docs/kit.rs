@@ -170,7 +170,7 @@ impl Bench {
         let folder = binary.parent().context("this program is in no folder")?;
         let plan = Plan {
             binary: operator::built(folder)?,
-            family: "tasks",
+            operator: "tasks",
             home,
             watched,
             config,

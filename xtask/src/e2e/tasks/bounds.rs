@@ -220,7 +220,7 @@ fn thefts(namespace: &str, job: &Value) -> Vec<Attempt> {
             "of a run only",
         ),
         Attempt::create(
-            "the Lease of the other family",
+            "the Lease of the other operator",
             &lease,
             json!({ "metadata": { "name": "orchestrator-tenants" } }),
             "writes the Lease 'orchestrator-tasks' only",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use api::tenants::{Tenant, TenantStatus, condition};
+use api::tenants::{ExpectedResult, Tenant, TenantStatus, condition};
 use k8s_openapi::api::{core::v1::Pod, networking::v1::NetworkPolicy};
 use kube::{
     Api,
@@ -44,8 +44,8 @@ async fn is(bench: &Bench, name: &str, value: &str, why: &str) -> Result<Tenant>
 }
 
 fn tried(status: &TenantStatus) -> Vec<String> {
-    let all = status.isolation.iter().flat_map(|one| &one.tried);
-    all.map(|one| format!("{} -> {}: {:?}", one.from, one.to, one.passed))
+    let all = status.isolation.iter().flat_map(|one| &one.connections);
+    all.map(|one| format!("{} -> {}: {:?}", one.from, one.to, one.observed))
         .collect()
 }
 
@@ -60,7 +60,10 @@ pub(super) async fn proven(env: Env) -> Result<String> {
     let status = seen.status.context("no status")?;
     let known = status.isolation.clone().context("no isolation")?;
     ensure!(known.last_proved_at.is_some(), "no time");
-    let (wanted, refused): (Vec<_>, Vec<_>) = known.tried.iter().partition(|one| one.wanted);
+    let (wanted, refused): (Vec<_>, Vec<_>) = known
+        .connections
+        .iter()
+        .partition(|one| one.expected == ExpectedResult::Allowed);
     ensure!(
         wanted.len() >= 3 && refused.len() >= 4,
         "{:?}",
@@ -116,7 +119,7 @@ pub(super) async fn proven(env: Env) -> Result<String> {
     bench.deletes(&b).await?;
     Ok(format!(
         "{} connections; a policy by hand was found after {:.1} s",
-        known.tried.len(),
+        known.connections.len(),
         took.as_secs_f64()
     ))
 }

@@ -112,7 +112,7 @@ async fn start(env: &Env) -> Result<Operator> {
     let folder = binary.parent().context("this program is in no folder")?;
     let plan = Plan {
         binary: operator::built(folder)?,
-        family: "tenants",
+        operator: "tenants",
         home: HOME.to_owned(),
         watched: Vec::new(),
         // Who is killed is followed soon.

@@ -1,4 +1,4 @@
-//! The scenarios of the tasks family.
+//! The scenarios of the tasks operator.
 
 mod docs;
 mod runs;
@@ -38,7 +38,7 @@ pub(super) fn slow(git: &Arc<Server>) -> Vec<Arc<dyn Scenario>> {
     all
 }
 
-/// What the family watches, for the witness.
+/// What the operator watches, for the witness.
 pub(super) fn watched() -> Vec<kube::core::ApiResource> {
     use api::tasks::{DocsRun, TaskRun};
     use k8s_openapi::api::{

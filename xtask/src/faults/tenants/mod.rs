@@ -1,4 +1,4 @@
-//! The scenarios of the tenants family.
+//! The scenarios of the tenants operator.
 
 mod bounds;
 mod ends;
@@ -97,7 +97,7 @@ pub(super) fn slow() -> Vec<Arc<dyn Scenario>> {
     })]
 }
 
-/// All of them. Their names are no others' of another family.
+/// All of them. Their names are no others' of another operator.
 pub(super) fn scenarios() -> Vec<Arc<dyn Scenario>> {
     let one = |name, begins_as, play| of(name, begins_as, LIMIT + SLACK, play);
     let (bare, full) = (Some("bare"), Some("full"));
@@ -125,10 +125,10 @@ pub(super) fn scenarios() -> Vec<Arc<dyn Scenario>> {
     ]
 }
 
-/// Kinds of the family that belong to no namespace.
+/// Kinds of the operator that belong to no namespace.
 pub(super) const SELECTED: &[&str] = &["tenants"];
 
-/// What the family watches, for the witness.
+/// What the operator watches, for the witness.
 pub(super) fn watched() -> Vec<kube::core::ApiResource> {
     use k8s_openapi::api::{
         apps::v1::{Deployment, StatefulSet},

@@ -83,7 +83,7 @@ fn is_of(seen: &Seen, tenant: &Seen) -> bool {
     seen.label(names::UID) == Some(&tenant.uid)
 }
 
-/// All promises of the family that were not kept.
+/// All promises of the tenants operator that were not kept.
 pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
     let view = View::new(evidence.seen).after_silence(evidence.silence);
     let said = [

@@ -11,7 +11,7 @@ const TIMES: &[&str] = &[
     "startedAt",
     "finishedAt",
     "deadlineAt",
-    "steps",
+    "phaseHistory",
     "retry",
 ];
 
@@ -210,7 +210,7 @@ mod tests {
                 "phase": "Pending", "attempts": 1, "observedGeneration": 1, "lastUpdated": time,
                 "message": format!("Pod '{pod}' waits until {time}"),
                 "conditions": [condition("Succeeded", "Unknown", reason, time)],
-                "steps": [{"startedAt": time}],
+                "phaseHistory": [{"startedAt": time}],
             })
         };
         let one = status("2030-01-01T00:00:00Z", "shop-7-v1-abc", "Unschedulable");

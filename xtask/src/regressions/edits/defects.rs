@@ -129,8 +129,8 @@ pub(super) const EDITS: &[Regression] = &[
         suite: TESTKIT,
     },
     Regression {
-        id: "o1_a_step_twice_in_a_row_is_said",
-        bug: "O1 ignores the timeline",
+        id: "o1_a_phase_twice_in_a_row_is_said",
+        bug: "O1 ignores the phase history",
         edits: &[Edit {
             file: "crates/testkit/src/faults/oracles/ends.rs",
             old: r#"first["phase"] == second["phase"] && first["attempt"] == second["attempt"]"#,

@@ -1,7 +1,7 @@
 use api::{
     Reason,
     decide::{Effect, ErrorClass, Input, ReconcileError, ResourceType},
-    tenants::{TenantPhase, condition},
+    tenants::{ExpectedResult, TenantPhase, condition},
 };
 use serde_json::json;
 
@@ -148,7 +148,16 @@ fn what_is_refused_and_what_passes_proves_it() {
         assert_eq!(effects_of(&end), Vec::<String>::new(), "recorded first");
         cluster.record(&end);
         assert_eq!(isolated(&cluster), wanted, "{except}");
-        assert_eq!(cluster.status().isolation.as_ref().unwrap().tried.len(), 7);
+        assert_eq!(
+            cluster
+                .status()
+                .isolation
+                .as_ref()
+                .unwrap()
+                .connections
+                .len(),
+            7
+        );
         let last = effects_of(&cluster.decide());
         assert!(
             last.len() == 2 && last.iter().all(|one| one.starts_with("delete Pod")),
@@ -423,13 +432,13 @@ fn a_proof_of_one_side_says_so() {
         said(&isolation)
     );
     isolation
-        .tried
-        .retain(|one| one.wanted || one.from == "a Pod outside");
+        .connections
+        .retain(|one| one.expected == ExpectedResult::Allowed || one.from == "a Pod outside");
     assert!(said(&isolation).ends_with("; no other Tenant had anything to be tried"));
     let mut isolation = status.isolation.clone().unwrap();
     isolation
-        .tried
-        .retain(|one| one.wanted || one.from != "a Pod outside");
+        .connections
+        .retain(|one| one.expected == ExpectedResult::Allowed || one.from != "a Pod outside");
     assert!(said(&isolation).ends_with("; nothing of this Tenant could be tried from outside"));
 }
 

@@ -33,12 +33,12 @@ pub(super) fn other_end(seen: &[Seen], found: &Outcome, baseline: &Outcome) -> V
     words
 }
 
-/// Timelines with a step that is there twice in a row: the first one went on.
+/// Phase histories with an entry that is there twice in a row: the first one went on.
 fn doubled(seen: &[Seen]) -> Vec<String> {
     let mut words = Vec::new();
     for one in present(seen).into_iter().filter(|one| is_ours(one)) {
-        let steps = one.object["status"]["steps"].as_array();
-        let pairs = steps.map_or(&[][..], Vec::as_slice).windows(2);
+        let history = one.object["status"]["phaseHistory"].as_array();
+        let pairs = history.map_or(&[][..], Vec::as_slice).windows(2);
         let is_same = |pair: &&[Value]| match pair {
             [first, second] => {
                 first["phase"] == second["phase"] && first["attempt"] == second["attempt"]
@@ -46,9 +46,9 @@ fn doubled(seen: &[Seen]) -> Vec<String> {
             _ => false,
         };
         for pair in pairs.filter(is_same) {
-            let phase = pair.first().map_or(&Value::Null, |step| &step["phase"]);
+            let phase = pair.first().map_or(&Value::Null, |record| &record["phase"]);
             words.push(format!(
-                "{}/{} has the step {phase} twice in a row",
+                "{}/{} has the phase {phase} twice in a row",
                 one.resource, one.name
             ));
         }
@@ -116,7 +116,9 @@ pub(super) fn called_off(seen: &[Seen]) -> usize {
         .filter_map(|one| {
             let isolation = &one.object["status"]["isolation"];
             let is_untried = isolation["result"] == Reason::IsolationCheckFailed.name()
-                && isolation["tried"].as_array().is_none_or(Vec::is_empty);
+                && isolation["connections"]
+                    .as_array()
+                    .is_none_or(Vec::is_empty);
             let again = isolation["retryAt"].as_str().filter(|_| is_untried)?;
             Some((one.uid.as_str(), again))
         })

@@ -102,7 +102,7 @@ pub struct Evidence<'a> {
     pub canaries: &'a [String],
     /// Texts that specs may have, and that no log, metric, Event or status repeats.
     pub private: &'a [String],
-    /// What only the family knows: whether the world bears out this version of an Agent that says
+    /// What only the operator's suite knows: whether the world bears out this version of an Agent that says
     /// `Ready=True` or of a run that says `Succeeded=True`, beyond its Pod and its effect.
     pub bears_out: &'a dyn Fn(&Seen) -> Result<(), String>,
     /// How long a watch of the operator was silent at most: by this time it may notice a change later.

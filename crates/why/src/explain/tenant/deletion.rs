@@ -60,7 +60,7 @@ fn others(site: Site<'_>, foreign: &[&str]) -> Finding {
     let since = site.tenant.meta.deleting.as_ref();
     let link = Link::new(
         site.object(),
-        Health::Wrong,
+        Health::Error,
         "Finalizer",
         format!("what its policy asks for is done; the finalizer '{names}', which is not Orchestrator's, holds it"),
     )

@@ -104,7 +104,7 @@ fn denied(site: Site<'_>) -> Finding {
 fn invalid(site: Site<'_>) -> Finding {
     let link = Link::new(
         site.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::InvalidChild,
         "asks for something that the API server does not accept: see the first lines",
     )
@@ -153,14 +153,14 @@ fn taken(site: Site<'_>) -> Finding {
     let link = if is_gone {
         Link::new(
             object.clone(),
-            Health::Fine,
+            Health::Ok,
             "GoneNow",
             "had a name that the Tenant needs, and is gone by now",
         )
     } else {
         Link::new(
             object.clone(),
-            Health::Wrong,
+            Health::Error,
             Reason::ChildNameTaken,
             format!("has a name that the Tenant needs, and is not the Tenant's: {whose}"),
         )

@@ -3,7 +3,7 @@
 use api::{
     Reason,
     messages::{self, Request},
-    tenants::{Attempted, condition},
+    tenants::{CheckedConnection, ExpectedResult, ObservedResult, condition},
 };
 
 use super::{
@@ -72,7 +72,7 @@ fn policies(site: Site<'_>) -> Command {
 fn tried(site: Site<'_>) -> Command {
     commands::yaml(
         &site.object(),
-        "'status.isolation.tried' has every connection that was tried",
+        "'status.isolation.connections' has every connection that was tried",
     )
 }
 
@@ -92,7 +92,7 @@ fn proven(site: Site<'_>) -> Finding {
         ))
     );
     let link =
-        own(site, Health::Fine, "Ready", &sentence).seen("status.isolation.lastProvedAt", "", at);
+        own(site, Health::Ok, "Ready", &sentence).seen("status.isolation.lastProvedAt", "", at);
     let advice = match site.world.unreadable.is_empty() {
         true => "Nothing is wrong.",
         false => "The Tenant says itself that it is well; not all of that can be seen from here.",
@@ -113,7 +113,7 @@ fn proven(site: Site<'_>) -> Finding {
 fn disabled(site: Site<'_>) -> Finding {
     let link = Link::new(
         site.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::PoliciesDisabled,
         "is ready, but has no policies: everybody in the cluster may reach it, and it may reach everything",
     )
@@ -152,7 +152,7 @@ fn foreign(site: Site<'_>) -> Option<Finding> {
     let object = site.here("NetworkPolicy", &first.name);
     let link = Link::new(
         object.clone(),
-        Health::Wrong,
+        Health::Error,
         Reason::UnmanagedPolicy,
         format!(
             "is not the Tenant's, and policies add up: it may open what the others close{more}"
@@ -192,7 +192,7 @@ fn foreign_said(site: Site<'_>) -> Finding {
     if site.world.policies.is_some() {
         let link = Link::new(
             object,
-            Health::Fine,
+            Health::Ok,
             "GoneNow",
             "was not the Tenant's, and is gone by now",
         )
@@ -205,7 +205,7 @@ fn foreign_said(site: Site<'_>) -> Finding {
     }
     let link = Link::new(
         object.clone(),
-        Health::Wrong,
+        Health::Error,
         Reason::UnmanagedPolicy,
         "is not the Tenant's, and policies add up: it may open what the others close",
     )
@@ -232,7 +232,7 @@ fn missing(site: Site<'_>) -> Option<Finding> {
     }
     let link = Link::new(
         site.here("NetworkPolicy", "default-deny"),
-        Health::Wrong,
+        Health::Error,
         "PolicyMissing",
         "does not exist: nothing is refused until the operator makes it again",
     )
@@ -250,14 +250,18 @@ fn missing(site: Site<'_>) -> Option<Finding> {
 /// Explains a connection with an unexpected result.
 fn connection(site: Site<'_>, reason: Reason) -> Finding {
     let isolation = site.tenant.status.isolation.as_ref();
-    let all = isolation.map_or(&[] as &[Attempted], |known| known.tried.as_slice());
-    let is_wrong = |one: &&Attempted| one.passed == Some(!one.wanted);
+    let all = isolation.map_or(&[] as &[CheckedConnection], |known| {
+        known.connections.as_slice()
+    });
+    let is_wrong = |one: &&CheckedConnection| one.is_unexpected();
     // An open connection that must be blocked is more severe than a blocked one that must be
     // allowed.
-    let (open, shut): (Vec<&Attempted>, Vec<&Attempted>) =
-        all.iter().filter(is_wrong).partition(|one| !one.wanted);
+    let (open, shut): (Vec<&CheckedConnection>, Vec<&CheckedConnection>) = all
+        .iter()
+        .filter(is_wrong)
+        .partition(|one| one.expected == ExpectedResult::Blocked);
     let is_open = reason == Reason::PolicyNotEnforced && (!open.is_empty() || shut.is_empty());
-    let wrong: Vec<&Attempted> = if is_open { open } else { shut };
+    let wrong: Vec<&CheckedConnection> = if is_open { open } else { shut };
     let at = proved(site);
     let outcome = if is_open {
         "passed, and must be refused"
@@ -284,15 +288,15 @@ fn connection(site: Site<'_>, reason: Reason) -> Finding {
     };
     let mut link = Link::new(
         ObjectRef::cluster("Connection", &name),
-        Health::Wrong,
+        Health::Error,
         reason,
         format!("{outcome}{counted}"),
     )
     .since(known.map(|known| &known.last_transition_time))
-    .seen("status.isolation.tried", words, at);
+    .seen("status.isolation.connections", words, at);
     for one in wrong.iter().skip(1).take(3) {
         link = link.seen(
-            "status.isolation.tried",
+            "status.isolation.connections",
             format!("from {} to {}: {}", one.from, one.to, one.detail),
             at,
         );
@@ -361,8 +365,12 @@ fn failed(site: Site<'_>) -> Finding {
             ..finding
         };
     }
-    let tried = isolation.map_or(&[] as &[Attempted], |known| known.tried.as_slice());
-    let unknown = tried.iter().find(|one| one.passed.is_none());
+    let tried = isolation.map_or(&[] as &[CheckedConnection], |known| {
+        known.connections.as_slice()
+    });
+    let unknown = tried
+        .iter()
+        .find(|one| one.observed == ObservedResult::Unknown);
     let detail = unknown.map_or_else(
         || known.map(|known| known.message.clone()).unwrap_or_default(),
         |one| one.detail.clone(),
@@ -379,12 +387,12 @@ fn failed(site: Site<'_>) -> Finding {
     };
     let link = Link::new(
         object,
-        Health::Wrong,
+        Health::Error,
         Reason::IsolationCheckFailed,
         format!("was to try the connections, and told nothing: {words}"),
     )
     .since(known.map(|known| &known.last_transition_time))
-    .seen("status.isolation.tried", &detail, at);
+    .seen("status.isolation.connections", &detail, at);
     Finding::new(
         State::NotProven,
         format!("The words are the kubelet's or the scheduler's, about a Pod of the operator that is gone by now: check the image 'tenants.probeImage' of its configuration, and whether a node has room. {again}"),
@@ -423,7 +431,7 @@ fn unmade(
         let object = ObjectRef::namespaced("NetworkPolicy", namespace, name);
         let link = Link::new(
             object.clone(),
-            Health::Wrong,
+            Health::Error,
             Reason::IsolationCheckFailed,
             "bounds the Pods that try from outside: that they are refused would prove nothing",
         )
@@ -451,7 +459,7 @@ fn unmade(
             namespace: place.map(str::to_owned),
             name: name.to_owned(),
         },
-        Health::Wrong,
+        Health::Error,
         Reason::IsolationCheckFailed,
         "was to try the connections, and cannot be made",
     )
@@ -475,7 +483,7 @@ fn unmade(
             let known = exceeded(site.world, message);
             let object = site.here("ResourceQuota", known.name);
             let mut link = quota_link(site.world, object.clone(), &refusal, &known);
-            if link.health == Health::Wrong {
+            if link.health == Health::Error {
                 Reason::QuotaExceeded.name().clone_into(&mut link.reason);
             }
             finding(format!("ResourceQuota '{}' has no room for a Pod that tries connections: look for Pods that say they are such ('priorityClassName: {}').", known.name, api::tenants::PROBE_CLASS))
@@ -488,7 +496,7 @@ fn unmade(
             let (kind, name) = missing_name(message);
             let link = Link::new(
                 ObjectRef::cluster(kind, name),
-                Health::Wrong,
+                Health::Error,
                 Reason::DependencyNotReady,
                 "does not exist, and the Pods that try connections need it",
             );
@@ -578,7 +586,7 @@ fn untried(site: Site<'_>, reason: Reason, sentence: &str, advice: &str) -> Find
     let since = known.map(|known| &known.last_transition_time);
     let link = Link::new(
         site.object(),
-        Health::Fine,
+        Health::Ok,
         reason,
         format!("is ready, and {sentence}"),
     )

@@ -20,7 +20,7 @@ use api::{
 };
 
 use super::{
-    Finding, Headline, commands, conclude,
+    Finding, Summary, commands, conclude,
     operator::{self, Looked},
 };
 use crate::{
@@ -38,7 +38,7 @@ pub(super) fn explain(world: &World, tenant: &TenantView) -> Explanation {
         .or_else(|| not_seen(site))
         .or_else(|| namespace::find(site))
         .or_else(|| faults::find(site))
-        .or_else(|| held(site))
+        .or_else(|| suspended(site))
         .or_else(|| parts::find(site))
         .unwrap_or_else(|| stand(site));
     let mut finding = operator::needed(world, finding);
@@ -50,14 +50,14 @@ pub(super) fn explain(world: &World, tenant: &TenantView) -> Explanation {
             "all that is known of the Tenant",
         ));
     }
-    let words = headline(site, finding.state);
+    let summary = summary(site, finding.state);
     let finding = with_own_link(site, finding);
-    conclude(world, &site.object(), words, finding)
+    conclude(world, &site.object(), summary, finding)
 }
 
 /// Returns the first line: the message of the status, or the message about isolation if the Tenant
 /// is ready.
-fn headline(site: Site<'_>, state: State) -> Headline {
+fn summary(site: Site<'_>, state: State) -> Summary {
     let progress = &site.tenant.status.progress;
     let isolated = match state {
         State::NotIsolated | State::NotProven => site.condition(condition::NETWORK_ISOLATED),
@@ -66,10 +66,10 @@ fn headline(site: Site<'_>, state: State) -> Headline {
         | State::Running
         | State::Waiting
         | State::Blocked
-        | State::Held
+        | State::Suspended
         | State::Deleting
         | State::Ready
-        | State::NotOurs => None,
+        | State::Unmanaged => None,
     };
     let main = isolated.or_else(|| site.condition(READY));
     let message = match (isolated, progress.message.as_deref()) {
@@ -77,8 +77,8 @@ fn headline(site: Site<'_>, state: State) -> Headline {
         (None, Some(message)) if !message.is_empty() => message.to_owned(),
         (None, _) => "the Tenant has no status yet".to_owned(),
     };
-    Headline {
-        headline: message,
+    Summary {
+        text: message,
         reason: main.map_or_else(|| "NotSeen".to_owned(), |known| known.reason.clone()),
         since: site
             .tenant
@@ -109,11 +109,8 @@ fn with_own_link(site: Site<'_>, finding: Finding) -> Finding {
                 site.tenant.deletion
             ),
         ),
-        State::Held => (Health::Waiting, "is held".to_owned()),
-        State::Ready => (
-            Health::Fine,
-            "is ready, and proven to be isolated".to_owned(),
-        ),
+        State::Suspended => (Health::Waiting, "is suspended".to_owned()),
+        State::Ready => (Health::Ok, "is ready, and proven to be isolated".to_owned()),
         State::NotIsolated => (Health::Waiting, "is ready, but not isolated:".to_owned()),
         State::NotProven => (
             Health::Waiting,
@@ -124,7 +121,7 @@ fn with_own_link(site: Site<'_>, finding: Finding) -> Finding {
         | State::Running
         | State::Waiting
         | State::Blocked
-        | State::NotOurs => (
+        | State::Unmanaged => (
             Health::Waiting,
             match finding.links.is_empty() {
                 true => "is being set up".to_owned(),
@@ -141,10 +138,10 @@ fn with_own_link(site: Site<'_>, finding: Finding) -> Finding {
         | State::Running
         | State::Waiting
         | State::Blocked
-        | State::Held
+        | State::Suspended
         | State::Deleting
         | State::Ready
-        | State::NotOurs => headline(site, finding.state).reason,
+        | State::Unmanaged => summary(site, finding.state).reason,
     };
     finding.below(vec![own(site, health, &reason, &sentence)])
 }
@@ -193,7 +190,7 @@ fn undecodable(site: Site<'_>) -> Option<Finding> {
     let changed = site.tenant.changed.as_ref();
     let link = Link::new(
         site.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::Undecodable,
         format!("does not fit the schema that this release knows, so the operator leaves it alone: {error}"),
     )
@@ -220,7 +217,7 @@ fn not_seen(site: Site<'_>) -> Option<Finding> {
 }
 
 /// Explains a suspended Tenant. Its server and its Redis are stopped or are being stopped.
-fn held(site: Site<'_>) -> Option<Finding> {
+fn suspended(site: Site<'_>) -> Option<Finding> {
     if !site.tenant.suspend {
         return None;
     }
@@ -237,14 +234,14 @@ fn held(site: Site<'_>) -> Option<Finding> {
         site.object(),
         Health::Waiting,
         Reason::Suspended,
-        format!("is held by its 'suspend': server and Redis {how}, their data stays"),
+        format!("is suspended by 'spec.suspend': server and Redis {how}, their data stays"),
     )
     .since(changed)
     .seen("spec.suspend", "true", changed);
     let mut finding = Finding::new(
-        State::Held,
+        State::Suspended,
         format!(
-            "Check that Tenant '{}' was not held on purpose, then set 'spec.suspend' to false: server and Redis start again with their data.",
+            "Check that Tenant '{}' was not suspended on purpose, then set 'spec.suspend' to false: server and Redis start again with their data.",
             site.name()
         ),
     )
@@ -357,7 +354,7 @@ fn is_outdated(site: Site<'_>, finding: &Finding) -> bool {
                 said,
                 Reason::Progressing | Reason::Ready | Reason::NotReady | Reason::Created
             );
-            let is_wrong = deepest.is_some_and(|link| link.health == Health::Wrong);
+            let is_wrong = deepest.is_some_and(|link| link.health == Health::Error);
             let is_said = said == Reason::Ready && !finding.links.is_empty();
             (CAUSES.contains(&said) && !shown) || (is_vague && is_wrong) || is_said
         }
@@ -365,11 +362,11 @@ fn is_outdated(site: Site<'_>, finding: &Finding) -> bool {
         State::Succeeded
         | State::Failed
         | State::Running
-        | State::Held
+        | State::Suspended
         | State::Ready
         | State::NotIsolated
         | State::NotProven
-        | State::NotOurs => false,
+        | State::Unmanaged => false,
     }
 }
 
@@ -377,7 +374,7 @@ fn is_outdated(site: Site<'_>, finding: &Finding) -> bool {
 fn not_isolated(site: Site<'_>, finding: &Finding) -> Option<Note> {
     let known = site.condition(condition::NETWORK_ISOLATED)?;
     let is_told = match finding.state {
-        State::Waiting | State::Blocked | State::Held => false,
+        State::Waiting | State::Blocked | State::Suspended => false,
         State::Succeeded
         | State::Failed
         | State::Running
@@ -385,7 +382,7 @@ fn not_isolated(site: Site<'_>, finding: &Finding) -> Option<Note> {
         | State::Ready
         | State::NotIsolated
         | State::NotProven
-        | State::NotOurs => true,
+        | State::Unmanaged => true,
     };
     (!is_told && known.status == "False").then(|| Note {
         kind: NoteKind::Hint,

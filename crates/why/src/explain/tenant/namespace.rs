@@ -76,7 +76,7 @@ fn unread(site: Site<'_>) -> Option<Finding> {
     let reason = site.reason()?;
     let (health, advice) = if reason == Reason::NamespaceTaken {
         (
-            Health::Wrong,
+            Health::Error,
             "Ask whoever may see the namespace whose it is, with this output; the first lines say how it is offered to this Tenant.",
         )
     } else if reason == Reason::NamespaceTerminating {
@@ -95,8 +95,8 @@ fn unread(site: Site<'_>) -> Option<Finding> {
     )
     .seen("status.message", site.message(), site.written());
     let state = match health {
-        Health::Wrong => State::Blocked,
-        Health::Fine | Health::Waiting => State::Waiting,
+        Health::Error => State::Blocked,
+        Health::Ok | Health::Waiting => State::Waiting,
     };
     Some(
         Finding::new(state, advice)
@@ -179,7 +179,7 @@ fn taken(site: Site<'_>, namespace: &NamespaceView) -> Finding {
     let meta = &namespace.meta;
     let mut link = Link::new(
         site.place(),
-        Health::Wrong,
+        Health::Error,
         Reason::NamespaceTaken,
         format!(
             "exists and is not this Tenant's: {}",

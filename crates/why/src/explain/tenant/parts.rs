@@ -94,7 +94,7 @@ pub(super) fn find(site: Site<'_>) -> Option<Finding> {
                     deepest.object.kind,
                     deepest.object.name,
                     deepest.reason,
-                    deepest.sentence
+                    deepest.message
                 ),
             );
         }
@@ -195,7 +195,7 @@ fn unseen(site: Site<'_>, part: Part) -> Option<Finding> {
     let (state, health) = match said.phase {
         ComponentPhase::Running | ComponentPhase::Suspended => return None,
         ComponentPhase::Provisioning => (State::Waiting, Health::Waiting),
-        ComponentPhase::Degraded => (State::Blocked, Health::Wrong),
+        ComponentPhase::Degraded => (State::Blocked, Health::Error),
     };
     let kind = match part {
         Part::Redis => api::tenants::condition::REDIS_READY,
@@ -338,7 +338,7 @@ fn rest(
         .then(site.look_again());
     }
     let mut link = own(site, part, workload, Reason::Progressing);
-    link.sentence = if workload.wanted == wanted {
+    link.message = if workload.wanted == wanted {
         format!(
             "{} of {wanted} ready; its controller is at it, and nothing says that something is wrong",
             workload.ready

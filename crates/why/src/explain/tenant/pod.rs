@@ -123,7 +123,7 @@ fn wrong(
     sentence: String,
 ) -> Link {
     let (source, message) = words(container);
-    Link::new(pod.object(), Health::Wrong, reason, sentence)
+    Link::new(pod.object(), Health::Error, reason, sentence)
         .since(pod.meta.created.as_ref())
         .seen(source, message, seen_last(site, pod))
 }
@@ -183,7 +183,7 @@ fn of_probe(site: Site<'_>, pod: &PodView, mut link: Link) -> Finding {
     let image = main(pod).map_or("?", |one| one.image.as_str());
     let setting = Link::new(
         crate::world::ObjectRef::cluster("Configuration", "tenants.probeImage"),
-        Health::Wrong,
+        Health::Error,
         link.reason.clone(),
         format!("its image '{image}' cannot be used: it is the operator's, not the Tenant's"),
     )
@@ -263,7 +263,7 @@ fn missing(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding 
         if is_there {
             Health::Waiting
         } else {
-            Health::Wrong
+            Health::Error
         },
         if is_there { "ExistsNow" } else { label },
         sentence,
@@ -374,7 +374,7 @@ fn crashing(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding
     let (source, message) = words(container);
     let mut link = Link::new(
         pod.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::CrashLoop,
         format!("its program ends again and again{how}{restarts}"),
     )
@@ -439,7 +439,7 @@ fn unanswered(site: Site<'_>, of: Part, pod: &PodView) -> Option<Finding> {
     }
     let link = Link::new(
         pod.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::ProbeFailed,
         format!(
             "runs{} since {}, but does not answer as its probe asks: {}",
@@ -504,7 +504,7 @@ fn unmounted(site: Site<'_>, pod: &PodView) -> Option<Finding> {
     };
     let link = Link::new(
         pod.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::VolumeNotReady,
         format!("a volume cannot be {verb}{}", on(pod)),
     )

@@ -158,7 +158,7 @@ fn limit_missing(site: Site<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> F
     let part = part.unwrap_or("server");
     let link = Link::new(
         site.here("ResourceQuota", name),
-        Health::Wrong,
+        Health::Error,
         "LimitMissing",
         format!("counts {fields}, so each container must set it, and '{part}.resources' does not"),
     );
@@ -206,7 +206,7 @@ fn names_missing(site: Site<'_>, refusal: &Refusal<'_>) -> Finding {
     };
     let link = Link::new(
         object,
-        Health::Wrong,
+        Health::Error,
         Reason::DependencyNotReady,
         format!("does not exist, and the {} needs it", refusal.what),
     );
@@ -227,7 +227,7 @@ fn names_missing(site: Site<'_>, refusal: &Refusal<'_>) -> Finding {
 fn invalid(site: Site<'_>, refusal: &Refusal<'_>) -> Finding {
     let link = Link::new(
         site.object(),
-        Health::Wrong,
+        Health::Error,
         Reason::InvalidChild,
         format!(
             "asks for a {} that the API server does not accept",

@@ -78,7 +78,7 @@ fn alone(site: Site<'_>, namespace: &NamespaceView, mut link: Link) -> Finding {
         .collect();
     let look = commands::yaml(&site.place(), "what its deletion waits for");
     if age > PATIENCE {
-        link.health = Health::Wrong;
+        link.health = Health::Error;
     }
     let advice = match finalizers.first() {
         Some(name) => format!(
@@ -108,7 +108,7 @@ fn undiscovered(site: Site<'_>, namespace: &NamespaceView) -> Option<Finding> {
     };
     let link = Link::new(
         object.clone(),
-        Health::Wrong,
+        Health::Error,
         "DiscoveryFailed",
         "does not answer, so nobody knows what else is in the namespace: no namespace of the cluster can go",
     )
@@ -183,7 +183,7 @@ fn held(site: Site<'_>) -> Option<Finding> {
     let link = Link::new(
         object,
         if is_late {
-            Health::Wrong
+            Health::Error
         } else {
             Health::Waiting
         },
@@ -242,11 +242,11 @@ fn of_pod(site: Site<'_>) -> Option<Finding> {
         return Some(stop::node_lost(site.world, node, "").below(vec![link]));
     }
     let advice = match link.health {
-        Health::Wrong => format!(
+        Health::Error => format!(
             "Pod '{}' should have been killed by now: check its node, and its finalizers.",
             pod.meta.name
         ),
-        Health::Fine | Health::Waiting => format!(
+        Health::Ok | Health::Waiting => format!(
             "Wait until Pod '{}' has stopped: it has its grace period to end.",
             pod.meta.name
         ),
@@ -289,7 +289,7 @@ pub(super) fn stopping(site: Site<'_>, pod: &PodView, reason: Reason) -> Link {
         (None, None) => false,
     };
     let health = if is_late {
-        Health::Wrong
+        Health::Error
     } else {
         Health::Waiting
     };
@@ -311,7 +311,7 @@ fn left(site: Site<'_>) -> Option<Finding> {
     let link = Link::new(
         site.here(&first.kind, &first.meta.name),
         if age > PATIENCE {
-            Health::Wrong
+            Health::Error
         } else {
             Health::Waiting
         },

@@ -66,7 +66,7 @@ pub(super) fn unplaced(site: Site<'_>, of: Part, pod: &PodView) -> Option<Findin
     } else {
         format!("no node can take it: {}", why.join("; "))
     };
-    let link = Link::new(pod.object(), Health::Wrong, Reason::Unschedulable, sentence)
+    let link = Link::new(pod.object(), Health::Error, Reason::Unschedulable, sentence)
         .since(since)
         .seen(
             format!("condition PodScheduled=False ({})", said.reason),

@@ -30,7 +30,7 @@ pub(super) fn mismatch(site: Site<'_>) -> Option<Finding> {
     let object = site.here("PersistentVolumeClaim", CLAIM);
     let link = Link::new(
         object.clone(),
-        Health::Wrong,
+        Health::Error,
         Reason::VolumeNotReady,
         format!(
             "was there before and has {}, but 'redis.storage.size' asks for {wanted}",
@@ -71,7 +71,7 @@ pub(super) fn pending(site: Site<'_>, claim: &ClaimView) -> Finding {
         .max_by_key(|event| (event.warning, event.last.clone()));
     let link = Link::new(
         object.clone(),
-        Health::Wrong,
+        Health::Error,
         Reason::VolumeNotReady,
         format!(
             "is {}{}: {} {of_class} are not there yet",
@@ -98,7 +98,7 @@ pub(super) fn pending(site: Site<'_>, claim: &ClaimView) -> Finding {
     if class.is_empty() {
         let missing = Link::new(
             ObjectRef::cluster("StorageClass", "(default)"),
-            Health::Wrong,
+            Health::Error,
             Reason::DependencyNotReady,
             "the cluster has no default StorageClass, and 'redis.storage.storageClassName' names none",
         )
@@ -116,7 +116,7 @@ pub(super) fn pending(site: Site<'_>, claim: &ClaimView) -> Finding {
     if site.exists("StorageClass", class) == Some(false) {
         let missing = Link::new(
             ObjectRef::cluster("StorageClass", class),
-            Health::Wrong,
+            Health::Error,
             Reason::DependencyNotReady,
             "does not exist, and the Tenant's 'redis.storage.storageClassName' names it",
         )
@@ -139,7 +139,7 @@ pub(super) fn pending(site: Site<'_>, claim: &ClaimView) -> Finding {
     if let (Some(driver), true) = (absent, said.is_none_or(|event| !event.warning)) {
         let missing = Link::new(
             ObjectRef::cluster("CSIDriver", driver),
-            Health::Wrong,
+            Health::Error,
             "NoProvisioner",
             format!("no CSIDriver object: the driver is probably not installed, so nobody makes volumes of class '{class}'"),
         )
@@ -160,7 +160,7 @@ pub(super) fn pending(site: Site<'_>, claim: &ClaimView) -> Finding {
     let driver = provisioner.unwrap_or("(unknown)");
     let link = match said.filter(|event| event.warning) {
         Some(event) => Link {
-            sentence: format!("{}; {}", link.sentence, event.message),
+            message: format!("{}; {}", link.message, event.message),
             ..link
         },
         None => link,

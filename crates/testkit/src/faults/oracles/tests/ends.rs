@@ -324,37 +324,37 @@ fn o7_a_private_text_may_be_in_a_spec_and_is_repeated_nowhere() {
 }
 
 #[test]
-fn o1_a_step_twice_in_a_row_is_said() {
-    let step = |phase: &str, attempt: Option<u32>| json!({ "phase": phase, "attempt": attempt });
-    let said = |steps: Value| {
+fn o1_a_phase_twice_in_a_row_is_said() {
+    let record = |phase: &str, attempt: Option<u32>| json!({ "phase": phase, "attempt": attempt });
+    let said = |history: Value| {
         let mut play = Play::new();
-        play.edit(7, |run| run["status"]["steps"] = steps);
+        play.edit(7, |run| run["status"]["phaseHistory"] = history);
         play.said(Oracle::SameEnd)
     };
     let once = [
-        step("Pending", None),
-        step("Pending", Some(1)),
-        step("Running", Some(1)),
+        record("Pending", None),
+        record("Pending", Some(1)),
+        record("Running", Some(1)),
     ];
     says(&said(json!(once)), &[]);
     let again = [
-        step("Running", Some(1)),
-        step("Pending", Some(1)),
-        step("Running", Some(1)),
+        record("Running", Some(1)),
+        record("Pending", Some(1)),
+        record("Running", Some(1)),
     ];
     says(&said(json!(again)), &[]);
-    let doubled = [step("Running", Some(1)), step("Running", Some(1))];
+    let doubled = [record("Running", Some(1)), record("Running", Some(1))];
     says(
         &said(json!(doubled)),
-        &["taskruns/run has the step \"Running\" twice in a row"],
+        &["taskruns/run has the phase \"Running\" twice in a row"],
     );
 }
 
 #[test]
 fn o1_another_end_of_the_timeline_is_said() {
-    let ended = |steps: Value| {
+    let ended = |history: Value| {
         let mut play = Play::new();
-        play.edit(7, |run| run["status"]["steps"] = steps);
+        play.edit(7, |run| run["status"]["phaseHistory"] = history);
         play
     };
     let last =

@@ -1,4 +1,4 @@
-//! The families whose scenarios are played. A new one is an entry here, and nothing else.
+//! The operators whose scenarios are played. A new one is an entry here, and nothing else.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use super::{tasks, tenants};
 /// Makes scenarios; those that need a Git server take this one.
 type Scenarios = fn(&Arc<Server>) -> Vec<Arc<dyn Scenario>>;
 
-/// A family of kinds, with everything that its plays need.
-pub(super) struct Family {
-    /// As `orchestrator --family` has it.
+/// An operator, with everything that its plays need.
+pub(super) struct TestedOperator {
+    /// As `orchestrator --operator` has it.
     pub(super) name: &'static str,
     /// The page of the docs.
     pub(super) page: &'static str,
@@ -36,8 +36,8 @@ pub(super) struct Family {
     pub(super) slow: Scenarios,
 }
 
-impl Family {
-    /// All of them. The names of their scenarios differ: an id of a plan names no family.
+impl TestedOperator {
+    /// All of them. The names of their scenarios differ: an id of a plan names no operator.
     pub(super) const ALL: &[Self] = &[
         Self {
             name: "tasks",
@@ -67,14 +67,14 @@ impl Family {
         },
     ];
 
-    /// The family of this name.
+    /// The operator of this name.
     pub(super) fn named(name: &str) -> Option<&'static Self> {
-        Self::ALL.iter().find(|family| family.name == name)
+        Self::ALL.iter().find(|tested| tested.name == name)
     }
 
     /// The names of all, for messages.
     pub(super) fn names() -> String {
-        let names: Vec<&str> = Self::ALL.iter().map(|family| family.name).collect();
+        let names: Vec<&str> = Self::ALL.iter().map(|tested| tested.name).collect();
         names.join(", ")
     }
 }
