@@ -11,7 +11,9 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{Error, MANAGER, Outcome, Request, Run, RunKind, Stand, TRIES, outcome, same_version};
+use crate::{
+    Error, MANAGER, Outcome, Request, Run, RunKind, RunStatusView, TRIES, outcome, same_version,
+};
 
 /// A change to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,9 +171,9 @@ fn again(run: &TaskRun, name: &str) -> Result<Option<Value>, Error> {
         });
     }
     let version = run.spec.context_version;
-    let stand = run.stand();
-    if outcome(run).is_none() && !stand.is_some_and(is_blocked) {
-        let phase = stand.and_then(|stand| stand.phase);
+    let status = run.status_view();
+    if outcome(run).is_none() && !status.is_some_and(is_blocked) {
+        let phase = status.and_then(|status| status.phase);
         return Err(Error::NotFinished {
             kind: RunKind::Task,
             name: name.to_owned(),
@@ -189,10 +191,10 @@ fn again(run: &TaskRun, name: &str) -> Result<Option<Value>, Error> {
 
 /// Returns whether the run is blocked by a problem before its start. Then no container runs that a
 /// new version would stop.
-fn is_blocked(stand: Stand<'_>) -> bool {
+fn is_blocked(status: RunStatusView<'_>) -> bool {
     let ordinary = [Reason::Progressing, Reason::Suspended, Reason::Deleting];
-    let reason = stand.progress.condition(SUCCEEDED);
-    stand.phase == Some(RunPhase::Pending)
+    let reason = status.progress.condition(SUCCEEDED);
+    status.phase == Some(RunPhase::Pending)
         && reason.is_some_and(|known| ordinary.iter().all(|word| word.name() != known.reason))
 }
 

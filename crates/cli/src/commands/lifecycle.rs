@@ -18,7 +18,7 @@ use crate::{
     target::{Kind, RunName, RunOrTenant},
 };
 
-pub(crate) async fn perform(
+pub(crate) async fn run(
     target: RunOrTenant,
     change: Change,
     session: &mut Session<'_>,
@@ -29,7 +29,9 @@ pub(crate) async fn perform(
             RunKind::Task => write::<TaskRun>(&server, name, change).await?,
             RunKind::Docs => write::<DocsRun>(&server, name, change).await?,
         },
-        RunOrTenant::Tenant(name) => hold(&server, name, change == Change::Suspend).await?,
+        RunOrTenant::Tenant(name) => {
+            suspend_tenant(&server, name, change == Change::Suspend).await?
+        }
     };
     session.line(&sentence(&target, change, is_new))?;
     // A suspended Tenant does not become ready, so there is nothing to wait for.
@@ -52,7 +54,7 @@ async fn write<R: Run>(server: &Server, name: &str, change: Change) -> Result<bo
 }
 
 /// Suspends or resumes a Tenant. Returns whether a write was necessary.
-async fn hold(server: &Server, name: &str, suspend: bool) -> Result<bool, Failure> {
+async fn suspend_tenant(server: &Server, name: &str, suspend: bool) -> Result<bool, Failure> {
     let tenants: Api<Tenant> = Api::all(server.client.clone());
     let request = |verb: &'static str| Request {
         verb,

@@ -1,33 +1,34 @@
 //! `submit`
 
-use actions::{Docs, Error, Files, Request, RunKind, Submission, Trial};
+use actions::{Docs, Error, Files, Request, RunKind, Submission};
 use serde::Serialize;
 
 use crate::{
     Exit,
     arguments::{
-        DryRun, ObjectFormat, Sending, Submit, SubmitDocs, SubmitOther, SubmitTask, Waiting,
+        DryRun, ObjectFormat, Submit, SubmitDocs, SubmitOptions, SubmitOther, SubmitTask,
+        WaitOptions,
     },
+    commands::wait,
     failure::Failure,
     files, output,
     session::{Server, Session, bounded},
     target::RunName,
     text::{bytes, count},
-    verbs::wait,
 };
 
-pub(crate) async fn perform(verb: Submit, session: &mut Session<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(verb: Submit, session: &mut Session<'_>) -> Result<Exit, Failure> {
     match (verb.other, verb.task) {
         (Some(SubmitOther::Docs(docs)), _) => of_docs(*docs, session).await,
-        (None, Some(task)) => of_task(task, verb.sending, verb.waiting, session).await,
+        (None, Some(task)) => of_task(task, verb.submit_options, verb.wait_options, session).await,
         (None, None) => Err(Failure::client("nothing to submit")),
     }
 }
 
 async fn of_task(
     verb: SubmitTask,
-    sending: Sending,
-    waiting: Waiting,
+    submit_options: SubmitOptions,
+    wait_options: WaitOptions,
     session: &mut Session<'_>,
 ) -> Result<Exit, Failure> {
     let submission = Submission {
@@ -45,15 +46,21 @@ async fn of_task(
             name: submission.run_name(),
         },
         what: format!("version 1, {}, {}", count(files.len(), "file"), bytes(size)),
-        sending,
-        waiting,
+        submit_options,
+        wait_options,
     };
     order
         .send(
             session,
             |namespace| submission.run(namespace),
-            async |server, trial| {
-                actions::submit(&server.client, &server.namespace, &submission, trial).await
+            async |server, server_dry_run| {
+                actions::submit(
+                    &server.client,
+                    &server.namespace,
+                    &submission,
+                    server_dry_run,
+                )
+                .await
             },
         )
         .await
@@ -88,15 +95,15 @@ async fn of_docs(verb: SubmitDocs, session: &mut Session<'_>) -> Result<Exit, Fa
             name: docs.name.clone(),
         },
         what: format!("branch '{}', to branch '{branch}'", docs.source_branch),
-        sending: verb.sending,
-        waiting: verb.waiting,
+        submit_options: verb.submit_options,
+        wait_options: verb.wait_options,
     };
     order
         .send(
             session,
             |namespace| docs.run(namespace),
-            async |server, trial| {
-                actions::submit_docs(&server.client, &server.namespace, &docs, trial).await
+            async |server, server_dry_run| {
+                actions::submit_docs(&server.client, &server.namespace, &docs, server_dry_run).await
             },
         )
         .await
@@ -107,8 +114,8 @@ struct Order {
     run: RunName,
     /// A summary of its contents for messages.
     what: String,
-    sending: Sending,
-    waiting: Waiting,
+    submit_options: SubmitOptions,
+    wait_options: WaitOptions,
 }
 
 impl Order {
@@ -116,9 +123,9 @@ impl Order {
         self,
         session: &mut Session<'_>,
         made: impl Fn(&str) -> R,
-        create: impl AsyncFn(&Server, Trial) -> Result<R, Error>,
+        create: impl AsyncFn(&Server, actions::DryRun) -> Result<R, Error>,
     ) -> Result<Exit, Failure> {
-        let Sending { dry_run, output } = self.sending;
+        let SubmitOptions { dry_run, output } = self.submit_options;
         if dry_run == Some(DryRun::Client) {
             // A manifest can be created without a cluster.
             let namespace = match session.namespace_flag() {
@@ -131,15 +138,16 @@ impl Order {
         }
 
         let server = session.server().await?;
-        let (trial, done) = match dry_run {
-            None => (Trial::Real, "submitted"),
-            Some(DryRun::Client | DryRun::Server) => {
-                (Trial::DryRun, "would be submitted (nothing was stored)")
-            }
+        let (server_dry_run, done) = match dry_run {
+            None => (actions::DryRun::Off, "submitted"),
+            Some(DryRun::Client | DryRun::Server) => (
+                actions::DryRun::On,
+                "would be submitted (nothing was stored)",
+            ),
         };
         let RunName { kind, name } = &self.run;
         let request = Request::of_kind(*kind, "create", &server.namespace, name);
-        let run = bounded(request, create(&server, trial)).await?;
+        let run = bounded(request, create(&server, server_dry_run)).await?;
         if let Some(format) = output {
             session.print(&self.printed(&run, format)?)?;
             return Ok(Exit::Ok);
@@ -148,10 +156,10 @@ impl Order {
             "{} {done} in namespace '{}': {}",
             self.run, server.namespace, self.what
         ))?;
-        if trial == Trial::DryRun {
+        if server_dry_run == actions::DryRun::On {
             return Ok(Exit::Ok);
         }
-        wait::afterwards(session, &server, self.run, &self.waiting).await
+        wait::afterwards(session, &server, self.run, &self.wait_options).await
     }
 
     fn printed<R: Serialize>(&self, run: &R, format: ObjectFormat) -> Result<String, Failure> {

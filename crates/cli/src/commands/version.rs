@@ -11,7 +11,7 @@ use crate::{
 
 /// Prints the versions. An unreachable server is printed and is not an error, because the client's
 /// version is known.
-pub(crate) async fn perform(session: &mut Session<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(session: &mut Session<'_>) -> Result<Exit, Failure> {
     session.line(&format!("orc {}", env!("CARGO_PKG_VERSION")))?;
     let server = match server_version(session).await {
         Ok(version) => format!("Kubernetes {version}"),

@@ -13,6 +13,11 @@ use kube::Api;
 use crate::{
     Exit,
     arguments::Describe,
+    commands::{
+        events,
+        fields::{self, Field, documentation, duration, pushed, result_fields, task},
+        tree,
+    },
     failure::Failure,
     related::{self, Children},
     run::AnyRun,
@@ -22,11 +27,6 @@ use crate::{
     text::{
         Paint, Table, Tone, age, between, cell, clean, count, moment, span, stamp, toned, wrap,
     },
-    verbs::{
-        events,
-        fields::{self, Field, documentation, duration, pushed, result_fields, task},
-        tree,
-    },
 };
 
 /// Width of the labels before the values, in columns.
@@ -35,7 +35,7 @@ const LABEL: usize = 14;
 /// Maximum number of Events shown, the newest ones. `events` shows all of them.
 const EVENTS: usize = 20;
 
-pub(crate) async fn perform(verb: Describe, session: &mut Session<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(verb: Describe, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let Selection { kind, name } = target::one_word(&verb.target)
         .parse()
         .map_err(Failure::Client)?;

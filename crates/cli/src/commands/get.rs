@@ -36,7 +36,7 @@ struct Question {
     is_wide: bool,
 }
 
-pub(crate) async fn perform(verb: Get, session: &mut Session<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(verb: Get, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let (kind, name) = target::of_words(&verb.what).map_err(Failure::Client)?;
     if name.is_some() && (verb.all_namespaces || verb.selector.is_some()) {
         return Err(Failure::client(

@@ -1,4 +1,4 @@
-//! The verbs, each in its own file.
+//! The commands, each in its own file.
 
 pub(crate) mod completion;
 pub(crate) mod context;
@@ -6,9 +6,9 @@ pub(crate) mod describe;
 pub(crate) mod events;
 mod fields;
 pub(crate) mod get;
+pub(crate) mod lifecycle;
 pub(crate) mod logs;
 pub(crate) mod retry;
-pub(crate) mod steer;
 pub(crate) mod submit;
 mod timeline;
 pub(crate) mod tree;

@@ -19,7 +19,7 @@ use crate::{
 /// change.
 const PERIOD: Duration = Duration::from_secs(2);
 
-pub(crate) async fn perform(verb: Events, session: &mut Session<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(verb: Events, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let server = session.server().await?;
     let run = verb.run;
     let events = read(&server, &run).await?;

@@ -15,7 +15,7 @@ use crate::{
     target::{self, Kind},
 };
 
-pub(crate) async fn perform(verb: Why, session: &mut Session<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(verb: Why, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let asked: target::Target = target::one_word(&verb.target)
         .parse()
         .map_err(Failure::Client)?;

@@ -1,4 +1,4 @@
-//! `wait`, and the `--wait` flag of other verbs.
+//! `wait`, and the `--wait` flag of other commands.
 
 use std::{io, time::Duration};
 
@@ -21,21 +21,21 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     Exit,
-    arguments::{Wait, Waiting},
+    arguments::{Wait, WaitOptions},
+    commands::timeline::{self, Line},
     failure::Failure,
     run::AnyRun,
     session::{Server, Session},
     target::{RunName, RunOrTenant},
     tenant,
     text::{Tone, between, moment, span},
-    verbs::timeline::{self, Line},
     watching::{Trouble, trouble},
 };
 
 /// Interval between redraws of a live timeline.
 const TICK: Duration = Duration::from_secs(1);
 
-pub(crate) async fn perform(verb: Wait, session: &mut Session<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(verb: Wait, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let server = session.server().await?;
     let mut runs: Vec<RunOrTenant> = Vec::new();
     for run in verb.runs {
@@ -51,10 +51,10 @@ pub(crate) async fn afterwards(
     session: &mut Session<'_>,
     server: &Server,
     run: RunName,
-    waiting: &Waiting,
+    options: &WaitOptions,
 ) -> Result<Exit, Failure> {
-    if waiting.wait {
-        return until_finished(session, server, &[run.into()], waiting.timeout).await;
+    if options.wait {
+        return until_finished(session, server, &[run.into()], options.timeout).await;
     }
     let next = session.command(&format!("wait {}", run.argument()));
     session.line(&format!("  to follow it: {next}"))?;

@@ -5,13 +5,13 @@ use actions::{Request, RunKind};
 use crate::{
     Exit,
     arguments::Retry,
+    commands::wait,
     failure::Failure,
     session::{Session, bounded},
     target::RunName,
-    verbs::wait,
 };
 
-pub(crate) async fn perform(verb: Retry, session: &mut Session<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(verb: Retry, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let RunName { kind, name } = verb.run;
     let server = session.server().await?;
     let (client, namespace) = (&server.client, &server.namespace);
@@ -38,5 +38,5 @@ pub(crate) async fn perform(verb: Retry, session: &mut Session<'_>) -> Result<Ex
     };
     session.line(&words)?;
     let run = RunName { kind, name: again };
-    wait::afterwards(session, &server, run, &verb.waiting).await
+    wait::afterwards(session, &server, run, &verb.wait_options).await
 }

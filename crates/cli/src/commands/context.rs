@@ -2,21 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
-use actions::{Request, RunKind, Trial};
+use actions::{Request, RunKind};
 use api::tasks::File;
 
 use crate::{
     Exit,
     arguments::{ContextAdd, DryRun},
+    commands::wait,
     failure::Failure,
     files,
     session::{Session, bounded},
     target::RunName,
     text::{bytes, count},
-    verbs::wait,
 };
 
-pub(crate) async fn perform(verb: ContextAdd, session: &mut Session<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(verb: ContextAdd, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let RunName { kind, name } = verb.run.clone();
     if kind != RunKind::Task {
         return Err(Failure::client(format!(
@@ -37,12 +37,20 @@ pub(crate) async fn perform(verb: ContextAdd, session: &mut Session<'_>) -> Resu
         return Ok(Exit::Ok);
     }
     let server = session.server().await?;
-    let (trial, done) = match verb.dry_run {
-        None => (Trial::Real, "has"),
-        Some(DryRun::Client | DryRun::Server) => (Trial::DryRun, "would have (nothing was stored)"),
+    let (server_dry_run, done) = match verb.dry_run {
+        None => (actions::DryRun::Off, "has"),
+        Some(DryRun::Client | DryRun::Server) => {
+            (actions::DryRun::On, "would have (nothing was stored)")
+        }
     };
     let request = Request::of_run("patch", &server.namespace, &name);
-    let action = actions::add_context(&server.client, &server.namespace, &name, &added, trial);
+    let action = actions::add_context(
+        &server.client,
+        &server.namespace,
+        &name,
+        &added,
+        server_dry_run,
+    );
     let done_with = bounded(request, action).await?;
     let names: Vec<String> = done_with
         .files
@@ -55,10 +63,10 @@ pub(crate) async fn perform(verb: ContextAdd, session: &mut Session<'_>) -> Resu
         names.join(", "),
         count(done_with.run.spec.markdown_files.len(), "file"),
     ))?;
-    if trial == Trial::DryRun {
+    if server_dry_run == actions::DryRun::On {
         return Ok(Exit::Ok);
     }
-    wait::afterwards(session, &server, verb.run, &verb.waiting).await
+    wait::afterwards(session, &server, verb.run, &verb.wait_options).await
 }
 
 fn read(paths: &[PathBuf], session: &Session<'_>) -> Result<Vec<File>, Failure> {

@@ -22,7 +22,7 @@ use crate::{
 /// Interval between checks whether a container has started.
 const PERIOD: Duration = Duration::from_secs(1);
 
-pub(crate) async fn perform(verb: Logs, session: &mut Session<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(verb: Logs, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let wanted = wanted(verb.run.kind, &verb)?;
     let server = session.server().await?;
     let (mut attempt, mut is_any) = (verb.attempt, false);

@@ -4,7 +4,7 @@ use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectM
 
 use crate::{
     Exit,
-    arguments::OfRun,
+    arguments::RunArgs,
     failure::Failure,
     related::{self, Children},
     run::AnyRun,
@@ -13,7 +13,7 @@ use crate::{
     view::{self, Standing},
 };
 
-pub(crate) async fn perform(verb: OfRun, session: &mut Session<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(verb: RunArgs, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let server = session.server().await?;
     let run = related::run(&server, &verb.run).await?;
     let children = related::children(&server, &run).await?;

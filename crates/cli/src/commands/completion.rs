@@ -4,7 +4,7 @@ use clap_complete::{Shell, generate};
 
 use crate::{Exit, arguments::Completion, command, failure::Failure, session::Session};
 
-pub(crate) fn perform(verb: Completion, session: &mut Session<'_>) -> Result<Exit, Failure> {
+pub(crate) fn run(verb: Completion, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let mut script = Vec::new();
     let mut command = command(session.environment);
     generate(Shell::from(verb.shell), &mut command, "orc", &mut script);
