@@ -134,14 +134,14 @@ pub(crate) fn advice(reason: Reason) -> &'static str {
 /// Guarantees: at most 200 characters of each, none of them control characters, no secret.
 pub(crate) fn quote(stderr: &str, credentials: &Credentials) -> String {
     let own = shown(&own_words(stderr), credentials);
-    match server_words(stderr, credentials) {
+    match server_message(stderr, credentials) {
         Some(server) => format!("{own} (the server said: {server})"),
         None => own,
     }
 }
 
 /// Returns the server's message to the user, if any. It is as bounded and clean as [`quote`].
-pub(crate) fn server_words(stderr: &str, credentials: &Credentials) -> Option<String> {
+pub(crate) fn server_message(stderr: &str, credentials: &Credentials) -> Option<String> {
     let words: Vec<&str> = lines(stderr)
         .filter_map(|line| line.strip_prefix("remote:"))
         .map(str::trim)

@@ -3,14 +3,14 @@
 use std::io::Write;
 
 /// Writes one line per operation, prefixed with the run's name.
-pub(crate) struct Say<'a> {
+pub(crate) struct ProgressLog<'a> {
     out: &'a mut dyn Write,
     run: String,
 }
 
-impl<'a> Say<'a> {
-    pub(crate) fn new(out: &'a mut dyn Write, run: &str) -> Say<'a> {
-        Say {
+impl<'a> ProgressLog<'a> {
+    pub(crate) fn new(out: &'a mut dyn Write, run: &str) -> ProgressLog<'a> {
+        ProgressLog {
             out,
             run: run.to_owned(),
         }
