@@ -17,12 +17,12 @@ use crate::{
 
 /// A run and its world.
 #[derive(Clone, Copy)]
-pub(super) struct Scene<'a> {
+pub(super) struct RunContext<'a> {
     pub(super) world: &'a World,
     pub(super) run: &'a RunView,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> RunContext<'a> {
     pub(super) fn now(self) -> Timestamp {
         self.world.now.0
     }

@@ -3,7 +3,7 @@
 use api::{Reason, names, status::condition::READY};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::super::{commands, scene};
+use super::super::{commands, run_context};
 use crate::{
     explanation::Command,
     world::{
@@ -14,12 +14,12 @@ use crate::{
 
 /// A Tenant and its world.
 #[derive(Clone, Copy)]
-pub(super) struct Site<'a> {
+pub(super) struct TenantContext<'a> {
     pub(super) world: &'a World,
     pub(super) tenant: &'a TenantView,
 }
 
-impl<'a> Site<'a> {
+impl<'a> TenantContext<'a> {
     pub(super) fn name(self) -> &'a str {
         &self.tenant.meta.name
     }
@@ -107,11 +107,11 @@ impl<'a> Site<'a> {
 
     /// Returns whether no read of this resource was forbidden, such as `pods`.
     pub(super) fn may_read(self, what: &str) -> bool {
-        scene::may_read(self.world, what)
+        run_context::may_read(self.world, what)
     }
 
     pub(super) fn exists(self, kind: &str, name: &str) -> Option<bool> {
-        scene::exists(self.world, kind, name)
+        run_context::exists(self.world, kind, name)
     }
 
     pub(super) fn edit(self, purpose: &str) -> Command {

@@ -3,8 +3,9 @@
 use api::Reason;
 
 use super::{
-    Finding, commands, container, create, docs, ended, place,
-    scene::Scene,
+    Finding, commands, container, create, docs, ended,
+    run_context::RunContext,
+    scheduling,
     stop::{Stop, lost_node, on_lost_node, replaced, stopping},
     volume,
 };
@@ -15,7 +16,7 @@ use crate::{
 };
 
 /// Explains the attempt by the state of the cluster.
-pub(super) fn find(scene: Scene<'_>) -> Finding {
+pub(super) fn find(scene: RunContext<'_>) -> Finding {
     match scene.job() {
         Some(job) => with_job(scene, job),
         None => without_job(scene),
@@ -24,7 +25,7 @@ pub(super) fn find(scene: Scene<'_>) -> Finding {
 
 /// Explains a run without a Job. Either another object has to end first, or the Job is lost, or it
 /// will be created soon.
-fn without_job(scene: Scene<'_>) -> Finding {
+fn without_job(scene: RunContext<'_>) -> Finding {
     let again = commands::look_again(scene);
     let left: Vec<&PodView> = scene
         .world
@@ -90,7 +91,7 @@ fn without_job(scene: Scene<'_>) -> Finding {
     .maybe(super::operator::log(scene.world))
 }
 
-fn with_job(scene: Scene<'_>, job: &JobView) -> Finding {
+fn with_job(scene: RunContext<'_>, job: &JobView) -> Finding {
     let Some(pod) = scene.newest_pod(job) else {
         return match (job.end(), &job.meta.deleting) {
             (Some(_), _) => unread(scene, job),
@@ -138,7 +139,7 @@ fn with_job(scene: Scene<'_>, job: &JobView) -> Finding {
     finding.below(vec![above])
 }
 
-fn job_words(scene: Scene<'_>, job: &JobView) -> String {
+fn job_words(scene: RunContext<'_>, job: &JobView) -> String {
     let created = scene.ago(job.meta.created.as_ref());
     match (job.end(), &job.meta.deleting) {
         (Some(end), _) if end.kind == "Complete" => "is complete".to_owned(),
@@ -148,7 +149,7 @@ fn job_words(scene: Scene<'_>, job: &JobView) -> String {
     }
 }
 
-fn unread(scene: Scene<'_>, job: &JobView) -> Finding {
+fn unread(scene: RunContext<'_>, job: &JobView) -> Finding {
     let mut link = Link::new(
         job.object(),
         Health::Wrong,
@@ -171,7 +172,7 @@ fn unread(scene: Scene<'_>, job: &JobView) -> Finding {
     .then(commands::retry(scene))
 }
 
-fn being_deleted(scene: Scene<'_>, job: &JobView) -> Finding {
+fn being_deleted(scene: RunContext<'_>, job: &JobView) -> Finding {
     let link = Link::new(
         job.object(),
         Health::Wrong,
@@ -192,7 +193,7 @@ fn being_deleted(scene: Scene<'_>, job: &JobView) -> Finding {
         .then(commands::yaml(&job.object(), "what holds it"))
 }
 
-fn suspended(scene: Scene<'_>, job: &JobView) -> Finding {
+fn suspended(scene: RunContext<'_>, job: &JobView) -> Finding {
     let link = Link::new(
         job.object(),
         Health::Wrong,
@@ -216,7 +217,7 @@ fn suspended(scene: Scene<'_>, job: &JobView) -> Finding {
 }
 
 /// Explains the state of a Job's Pod.
-fn pod_stand(scene: Scene<'_>, pod: &PodView) -> Finding {
+fn pod_stand(scene: RunContext<'_>, pod: &PodView) -> Finding {
     let ended = matches!(pod.state(), ContainerState::Ended { .. });
     if !ended && (pod.disruption().is_some() || pod.meta.deleting.is_some()) {
         return stopping(scene, pod, Stop::Outside);
@@ -243,9 +244,9 @@ fn pod_stand(scene: Scene<'_>, pod: &PodView) -> Finding {
 
 /// Explains a container that has not started and has no message from the kubelet. It waits for a
 /// node or a volume, or it is just starting.
-fn starting(scene: Scene<'_>, pod: &PodView) -> Finding {
+fn starting(scene: RunContext<'_>, pod: &PodView) -> Finding {
     if pod.node.is_none()
-        && let Some(finding) = place::unscheduled(scene, pod)
+        && let Some(finding) = scheduling::unscheduled(scene, pod)
     {
         return finding;
     }
@@ -320,7 +321,7 @@ fn starting(scene: Scene<'_>, pod: &PodView) -> Finding {
 }
 
 fn running(
-    scene: Scene<'_>,
+    scene: RunContext<'_>,
     pod: &PodView,
     since: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
 ) -> Finding {

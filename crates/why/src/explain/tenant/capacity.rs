@@ -5,11 +5,11 @@ use api::Reason;
 use super::{
     super::{
         Finding, commands,
-        place::{self, What},
+        scheduling::{self, What},
     },
+    context::{TenantContext, part},
     parts::Part,
     pod::STARTING,
-    site::{Site, part},
     volume,
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Explains a Pod without a node, because its volume or the capacity is missing.
-pub(super) fn unplaced(site: Site<'_>, of: Part, pod: &PodView) -> Option<Finding> {
+pub(super) fn unplaced(site: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Finding> {
     let said = pod
         .condition("PodScheduled")
         .filter(|known| known.status == "False")?;
@@ -50,7 +50,7 @@ pub(super) fn unplaced(site: Site<'_>, of: Part, pod: &PodView) -> Option<Findin
     if since.is_some_and(|at| site.world.age(at) < STARTING) {
         return None;
     }
-    let parts = place::parts(&said.message);
+    let parts = scheduling::parts(&said.message);
     let why: Vec<String> = parts
         .iter()
         .map(|part| part.words(site.world, pod, "the Pod"))
@@ -73,7 +73,7 @@ pub(super) fn unplaced(site: Site<'_>, of: Part, pod: &PodView) -> Option<Findin
             &said.message,
             said.since.as_ref(),
         );
-    let mut finding = Finding::new(State::Blocked, room(site, pod, &parts)).link(link);
+    let mut finding = Finding::new(State::Blocked, capacity_advice(site, pod, &parts)).link(link);
     let look = commands::describe(&pod.object(), "the scheduler's Events");
     if !site.may_read("nodes") {
         return Some(
@@ -82,9 +82,9 @@ pub(super) fn unplaced(site: Site<'_>, of: Part, pod: &PodView) -> Option<Findin
                 .then(site.edit("change what it asks for")),
         );
     }
-    if let Some(node) = place::only_node(site.world, &parts) {
+    if let Some(node) = scheduling::only_node(site.world, &parts) {
         finding = finding
-            .link(place::out_of_service(site.world, node))
+            .link(scheduling::out_of_service(site.world, node))
             .then(commands::node(&node.name));
         if node.cordoned {
             finding = finding.then(Command::new(
@@ -106,12 +106,12 @@ pub(super) fn unplaced(site: Site<'_>, of: Part, pod: &PodView) -> Option<Findin
 }
 
 /// Returns advice on how to free capacity.
-fn room(site: Site<'_>, pod: &PodView, parts: &[place::Part]) -> String {
+fn capacity_advice(site: TenantContext<'_>, pod: &PodView, parts: &[scheduling::Part]) -> String {
     let field = part(pod);
     let is = |wanted: fn(&What) -> bool| parts.iter().any(|part| wanted(&part.what));
     let mut words: Vec<String> = Vec::new();
     let too_large = parts.iter().find_map(|part| match &part.what {
-        What::Insufficient(resource) if place::exceeds_all(site.world, pod, resource) => {
+        What::Insufficient(resource) if scheduling::exceeds_all(site.world, pod, resource) => {
             Some(resource)
         }
         What::Insufficient(_)
@@ -131,14 +131,14 @@ fn room(site: Site<'_>, pod: &PodView, parts: &[place::Part]) -> String {
     if is(|what| matches!(what, What::Cordoned)) {
         words.push(format!(
             "Uncordon the node{} when its maintenance is over.",
-            place::named(site.world, |node| node.cordoned)
+            scheduling::named(site.world, |node| node.cordoned)
         ));
     }
     let is_out = |what: &What| matches!(what, What::Taint(taint) if taint.starts_with("node.kubernetes.io/"));
     if parts.iter().any(|part| is_out(&part.what)) {
         words.push(format!(
             "Fix the node that is not ready{}.",
-            place::named(site.world, |node| !node.is_ready())
+            scheduling::named(site.world, |node| !node.is_ready())
         ));
     } else if is(|what| matches!(what, What::Taint(_))) {
         words

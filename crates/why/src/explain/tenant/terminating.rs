@@ -4,7 +4,7 @@ use api::Reason;
 
 use super::{
     super::{Finding, commands, stop},
-    site::Site,
+    context::TenantContext,
 };
 use crate::{
     explanation::{Command, Health, Link, State},
@@ -26,7 +26,7 @@ const HOLDS: &[&str] = &[
 /// Explains a namespace that is being deleted, down to the object that blocks the deletion. `whose`
 /// is the end of the sentence about the namespace.
 pub(super) fn find(
-    site: Site<'_>,
+    site: TenantContext<'_>,
     namespace: &NamespaceView,
     reason: Reason,
     whose: &str,
@@ -47,7 +47,12 @@ fn holds(namespace: &NamespaceView) -> impl Iterator<Item = &ConditionView> {
     all.filter(|known| known.status == "True" && HOLDS.contains(&known.kind.as_str()))
 }
 
-fn of_namespace(site: Site<'_>, namespace: &NamespaceView, reason: Reason, whose: &str) -> Link {
+fn of_namespace(
+    site: TenantContext<'_>,
+    namespace: &NamespaceView,
+    reason: Reason,
+    whose: &str,
+) -> Link {
     let since = namespace.deleting.as_ref();
     let mut link = Link::new(
         site.place(),
@@ -68,7 +73,7 @@ fn of_namespace(site: Site<'_>, namespace: &NamespaceView, reason: Reason, whose
 }
 
 /// Explains the deletion by the namespace's own conditions, because nothing deeper is known.
-fn alone(site: Site<'_>, namespace: &NamespaceView, mut link: Link) -> Finding {
+fn alone(site: TenantContext<'_>, namespace: &NamespaceView, mut link: Link) -> Finding {
     let age = namespace
         .deleting
         .as_ref()
@@ -99,7 +104,7 @@ fn alone(site: Site<'_>, namespace: &NamespaceView, mut link: Link) -> Finding {
 }
 
 /// Explains an API group that does not respond. It blocks the deletion of every namespace.
-fn undiscovered(site: Site<'_>, namespace: &NamespaceView) -> Option<Finding> {
+fn undiscovered(site: TenantContext<'_>, namespace: &NamespaceView) -> Option<Finding> {
     let known = holds(namespace).find(|known| known.kind == "NamespaceDeletionDiscoveryFailure")?;
     let name = namespace_conditions::stale_group(&known.message);
     let object = match &name {
@@ -135,7 +140,7 @@ fn undiscovered(site: Site<'_>, namespace: &NamespaceView) -> Option<Finding> {
 }
 
 /// Explains an object that is kept by a finalizer.
-fn held(site: Site<'_>) -> Option<Finding> {
+fn held(site: TenantContext<'_>) -> Option<Finding> {
     let mut all: Vec<&OtherView> = site
         .world
         .left
@@ -224,12 +229,12 @@ fn held(site: Site<'_>) -> Option<Finding> {
     )
 }
 
-fn is_here(site: Site<'_>, pod: &PodView) -> bool {
+fn is_here(site: TenantContext<'_>, pod: &PodView) -> bool {
     pod.meta.namespace == site.namespace()
 }
 
 /// Explains a Pod that has not stopped, and a node that prevents it.
-fn of_pod(site: Site<'_>) -> Option<Finding> {
+fn of_pod(site: TenantContext<'_>) -> Option<Finding> {
     let pods = site.world.pods.iter().filter(|pod| is_here(site, pod));
     let pod = pods.max_by_key(|pod| (pod.may_run(), pod.meta.created.clone()))?;
     let link = stopping(site, pod, Reason::Deleting);
@@ -262,7 +267,7 @@ fn of_pod(site: Site<'_>) -> Option<Finding> {
 }
 
 /// Returns the link of a Pod that has to stop.
-pub(super) fn stopping(site: Site<'_>, pod: &PodView, reason: Reason) -> Link {
+pub(super) fn stopping(site: TenantContext<'_>, pod: &PodView, reason: Reason) -> Link {
     let node = pod
         .node
         .as_ref()
@@ -299,7 +304,7 @@ pub(super) fn stopping(site: Site<'_>, pod: &PodView, reason: Reason) -> Link {
 }
 
 /// Explains objects without a finalizer, which the namespace controller is still deleting.
-fn left(site: Site<'_>) -> Option<Finding> {
+fn left(site: TenantContext<'_>) -> Option<Finding> {
     let all = &site.world.left;
     let first = all.iter().min_by_key(|one| one.meta.deleting.clone())?;
     let since = first.meta.deleting.as_ref();

@@ -5,7 +5,7 @@ use api::Reason;
 
 use super::{
     commands, operator,
-    scene::Scene,
+    run_context::RunContext,
     shell::{server, word},
 };
 use crate::{
@@ -24,7 +24,7 @@ pub(super) fn setting(name: &str) -> ObjectRef {
 }
 
 /// A cause, with advice as text and as commands.
-pub(super) struct Blame {
+pub(super) struct RootCause {
     pub(super) link: Link,
     /// A sentence without its end. The end depends on whether the run has finished.
     pub(super) advice: String,
@@ -34,9 +34,13 @@ pub(super) struct Blame {
 }
 
 /// Returns the cause of a reason, below the Pod, or `None` if the Pod itself is the deepest object.
-pub(super) fn blame(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option<Blame> {
-    if let Some(blame) = of_secret(scene, docs, reason) {
-        return Some(blame);
+pub(super) fn root_cause(
+    scene: RunContext<'_>,
+    docs: &DocsView,
+    reason: Reason,
+) -> Option<RootCause> {
+    if let Some(cause) = of_secret(scene, docs, reason) {
+        return Some(cause);
     }
     if reason == Reason::AddressNotAllowed {
         let link = Link::new(
@@ -46,7 +50,7 @@ pub(super) fn blame(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option
             format!("does not allow the address of '{}'", docs.repository),
         );
         let look = operator::config(scene.world, "what the operator's configuration allows");
-        return Some(Blame {
+        return Some(RootCause {
             link,
             advice: format!(
                 "Submit another DocsRun with an address that everyone can reach, or ask whoever runs the operator to add the network of '{}' to 'tasks.docs.allowedNetworks'",
@@ -59,7 +63,7 @@ pub(super) fn blame(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option
     of_agent(scene, docs, reason).or_else(|| of_repository(scene, docs, reason))
 }
 
-fn of_secret(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option<Blame> {
+fn of_secret(scene: RunContext<'_>, docs: &DocsView, reason: Reason) -> Option<RootCause> {
     let all = [
         (
             Reason::AuthenticationFailed,
@@ -107,7 +111,7 @@ fn of_secret(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option<Blame>
             reason,
             "asks for more than the run has: it names no Secret",
         );
-        return Some(Blame {
+        return Some(RootCause {
             link,
             advice: format!(
                 "Cancel it and submit another DocsRun with a Secret (orc submit docs --secret): 'credentialsSecretRef' cannot be changed. Its keys: {KEYS}"
@@ -150,7 +154,7 @@ fn of_secret(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option<Blame>
             scene.namespace()
         )
     };
-    Some(Blame {
+    Some(RootCause {
         link,
         advice,
         next,
@@ -162,7 +166,7 @@ const KEYS: &str = "'username' and 'password' (https), or 'identity' and 'known_
 
 /// Returns the command that creates the Secret. Values come from files, because a command line is
 /// stored and visible to others.
-pub(super) fn create_secret(scene: Scene<'_>, name: &str) -> Command {
+pub(super) fn create_secret(scene: RunContext<'_>, name: &str) -> Command {
     Command::new(
         format!(
             "kubectl create secret generic {name} -n {} --from-file=<FOLDER>",
@@ -172,7 +176,7 @@ pub(super) fn create_secret(scene: Scene<'_>, name: &str) -> Command {
     )
 }
 
-fn replace_secret(scene: Scene<'_>, name: &str) -> Command {
+fn replace_secret(scene: RunContext<'_>, name: &str) -> Command {
     Command::new(
         format!(
             "kubectl create secret generic {name} -n {} --from-file=<FOLDER> --dry-run=client -o yaml | kubectl replace -f -",
@@ -182,7 +186,7 @@ fn replace_secret(scene: Scene<'_>, name: &str) -> Command {
     )
 }
 
-fn of_agent(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option<Blame> {
+fn of_agent(scene: RunContext<'_>, docs: &DocsView, reason: Reason) -> Option<RootCause> {
     let path = &docs.output_path;
     let all = [
         (
@@ -209,7 +213,7 @@ fn of_agent(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option<Blame> 
         commands::orc(scene, "logs", "", "what the agent wrote to its log"),
         commands::edit_agent(scene, "change what it does"),
     ];
-    Some(Blame {
+    Some(RootCause {
         link,
         advice,
         next,
@@ -217,7 +221,7 @@ fn of_agent(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option<Blame> 
     })
 }
 
-fn of_repository(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option<Blame> {
+fn of_repository(scene: RunContext<'_>, docs: &DocsView, reason: Reason) -> Option<RootCause> {
     let (source, output) = (&docs.source_branch, &docs.output_branch);
     let commit = |commit: &Option<String>| commit.clone().unwrap_or_else(|| "?".to_owned());
     let all = [
@@ -283,7 +287,7 @@ fn of_repository(scene: Scene<'_>, docs: &DocsView, reason: Reason) -> Option<Bl
             "what may keep its Pods from it",
         ));
     }
-    Some(Blame {
+    Some(RootCause {
         link,
         advice,
         next,

@@ -2,7 +2,7 @@
 
 use api::Reason;
 
-use super::{Finding, commands, container::AFTER_EDIT, quantity, scene::Scene, volume};
+use super::{Finding, commands, container::AFTER_EDIT, quantity, run_context::RunContext, volume};
 use crate::{
     explanation::{Command, Health, Link, State},
     world::{ConditionView, NodeView, ObjectRef, PodView, World},
@@ -10,7 +10,7 @@ use crate::{
 
 /// Explains the scheduler's message about a Pod without a node, or returns `None` without a
 /// message.
-pub(super) fn unscheduled(scene: Scene<'_>, pod: &PodView) -> Option<Finding> {
+pub(super) fn unscheduled(scene: RunContext<'_>, pod: &PodView) -> Option<Finding> {
     let said = pod
         .condition("PodScheduled")
         .filter(|known| known.status == "False")?;
@@ -104,7 +104,7 @@ pub(super) fn unscheduled(scene: Scene<'_>, pod: &PodView) -> Option<Finding> {
     )
 }
 
-fn gated(scene: Scene<'_>, pod: &PodView, said: &ConditionView) -> Finding {
+fn gated(scene: RunContext<'_>, pod: &PodView, said: &ConditionView) -> Finding {
     let link = Link::new(
         pod.object(),
         Health::Wrong,
@@ -312,7 +312,7 @@ fn selector(world: &World, pod: &PodView) -> String {
     format!(" ({}{who})", labels.join(", "))
 }
 
-fn advice(scene: Scene<'_>, pod: &PodView, parts: &[Part]) -> String {
+fn advice(scene: RunContext<'_>, pod: &PodView, parts: &[Part]) -> String {
     let mut words: Vec<String> = Vec::new();
     let mut say = |sentence: &str| {
         if !words.iter().any(|known| known == sentence) {
@@ -387,18 +387,18 @@ pub(super) fn exceeds_all(world: &World, pod: &PodView, resource: &str) -> bool 
     largest.is_some_and(|largest| asked > largest)
 }
 
-/// Returns the node to blame, if all reasons are about cordoned or unready nodes.
+/// Returns the node that is the cause, if all reasons are about cordoned or unready nodes.
 pub(super) fn only_node<'a>(world: &'a World, parts: &[Part]) -> Option<&'a NodeView> {
     let of_node = |part: &Part| match &part.what {
         What::Cordoned => true,
         What::Taint(taint) => taint.starts_with("node.kubernetes.io/"),
         What::Insufficient(_) | What::Selector | What::TooManyPods | What::Other(_) => false,
     };
-    let blames = !parts.is_empty() && parts.iter().all(of_node);
+    let is_cause = !parts.is_empty() && parts.iter().all(of_node);
     world
         .nodes
         .iter()
-        .find(|node| blames && (node.cordoned || !node.is_ready()))
+        .find(|node| is_cause && (node.cordoned || !node.is_ready()))
 }
 
 /// Returns the link of a node that is cordoned or not ready.
