@@ -20,7 +20,7 @@ use testkit::{
         campaign::{self, Learning, Lesson, Manner},
         oracles::{Oracle, Violation},
         plan::{Class, Plan},
-        play::QUIET,
+        scenario_run::QUIET,
         specs::Random,
     },
     layout,

@@ -1,4 +1,4 @@
-//! What a witness sees of a real API server.
+//! Tests of the object history with a real API server.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use kube::{
 use serde_json::json;
 use testkit::{
     cluster::Tier,
-    faults::witness::{Change, Seen, Witness},
+    faults::object_history::{Change, ObjectHistory, Seen},
     operator, suite,
 };
 
@@ -44,12 +44,12 @@ fn of<'a>(seen: &'a [Seen], name: &str) -> Vec<&'a Seen> {
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn every_version_is_seen_in_order() -> Result<()> {
-    suite::test(Tier::Api, "witness", async |env| {
+    suite::test(Tier::Api, "object-history", async |env| {
         let objects: Api<ConfigMap> = env.api();
         objects
             .create(&PostParams::default(), &map("before"))
             .await?;
-        let witness = Witness::start(&env.client, maps()).await?;
+        let history = ObjectHistory::start(&env.client, maps()).await?;
         let made = objects.create(&PostParams::default(), &map("one")).await?;
         let mut versions = vec![made.metadata.resource_version.context("no version")?];
         for number in 0..200 {
@@ -66,9 +66,9 @@ async fn every_version_is_seen_in_order() -> Result<()> {
             objects.delete(name, &DeleteParams::default()).await?;
         }
         let again = objects.create(&PostParams::default(), &map("one")).await?;
-        witness.caught_up(&env.client).await?;
+        history.caught_up(&env.client).await?;
 
-        let seen = witness.of(&env.namespace, &maps());
+        let seen = history.of(&env.namespace, &maps());
         assert!(of(&seen, "before").is_empty());
         let one = of(&seen, "one");
         let (first, rest) = one.split_at(versions.len());
@@ -85,16 +85,16 @@ async fn every_version_is_seen_in_order() -> Result<()> {
         assert_eq!(rest[0].uid, first[0].uid);
         assert_eq!(of(&seen, "short-lived").len(), 2);
 
-        let now = witness.now(&env.namespace, &maps());
+        let now = history.now(&env.namespace, &maps());
         let uids: Vec<&str> = of(&now, "one").iter().map(|one| one.uid.as_str()).collect();
         assert_eq!(uids, [again.metadata.uid.context("no uid")?]);
         assert!(of(&now, "short-lived").is_empty());
 
-        witness.forget(&env.namespace);
+        history.forget(&env.namespace);
         objects.delete("one", &DeleteParams::default()).await?;
-        witness.caught_up(&env.client).await?;
-        assert!(witness.of(&env.namespace, &maps()).is_empty());
-        witness.stop(&env.client).await
+        history.caught_up(&env.client).await?;
+        assert!(history.of(&env.namespace, &maps()).is_empty());
+        history.stop(&env.client).await
     })
     .await
 }
@@ -104,8 +104,8 @@ async fn every_version_is_seen_in_order() -> Result<()> {
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn caught_up_means_that_everything_before_is_seen() -> Result<()> {
     suite::test(Tier::Api, "caught-up", async |env| {
-        let witness = Witness::start(&env.client, maps()).await?;
-        let (witness, env) = (&witness, &env);
+        let history = ObjectHistory::start(&env.client, maps()).await?;
+        let (history, env) = (&history, &env);
         let one = async |number: usize| {
             let objects: Api<ConfigMap> = env.api();
             for round in 0..10 {
@@ -113,8 +113,8 @@ async fn caught_up_means_that_everything_before_is_seen() -> Result<()> {
                 let name = format!("m-{number}-{round}");
                 objects.create(&PostParams::default(), &map(&name)).await?;
                 objects.delete(&name, &DeleteParams::default()).await?;
-                witness.caught_up(&env.client).await?;
-                let seen = witness.of(&env.namespace, &maps());
+                history.caught_up(&env.client).await?;
+                let seen = history.of(&env.namespace, &maps());
                 ensure!(of(&seen, &name).len() == 2, "{name} was not seen");
             }
             anyhow::Ok(())
@@ -144,24 +144,24 @@ async fn each_kind_has_a_marker() -> Result<()> {
             ApiResource::erase::<Lease>(&()),
             ApiResource::erase::<Event>(&()),
         ];
-        let witness = Witness::start(&env.client, kinds).await?;
+        let history = ObjectHistory::start(&env.client, kinds).await?;
         for _ in 0..3 {
-            witness.caught_up(&env.client).await?;
+            history.caught_up(&env.client).await?;
         }
         let start = std::time::Instant::now();
         for _ in 0..10 {
-            witness.caught_up(&env.client).await?;
+            history.caught_up(&env.client).await?;
         }
         assert!(start.elapsed() < Duration::from_secs(20));
         println!("caught up 10 times in {:?}", start.elapsed());
-        witness.stop(&env.client).await?;
+        history.stop(&env.client).await?;
         // The same objects by their older name.
         let events = vec![ApiResource::erase::<k8s_openapi::api::core::v1::Event>(&())];
-        let witness = Witness::start(&env.client, events).await?;
-        witness.caught_up(&env.client).await?;
-        witness.stop(&env.client).await?;
+        let history = ObjectHistory::start(&env.client, events).await?;
+        history.caught_up(&env.client).await?;
+        history.stop(&env.client).await?;
         let nodes = vec![ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&())];
-        let unknown = Witness::start(&env.client, nodes).await;
+        let unknown = ObjectHistory::start(&env.client, nodes).await;
         assert!(unknown.is_err_and(|error| error.to_string().contains("no marker")));
         Ok(())
     })

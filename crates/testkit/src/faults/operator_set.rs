@@ -17,34 +17,34 @@ use tokio::task::JoinSet;
 
 use super::{
     point::Injection,
-    proxy::{Part, Proxy, Traced, Victim},
+    proxy::{KillTarget, Part, Proxy, Traced},
 };
 use crate::operator::{Launch, Operator, Plan};
 
 /// How often it is looked whether a process has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A crew that starts more often than this is not asked any more what is wrong.
+/// A set that starts more often than this is not asked any more what is wrong.
 const MOST_STARTS: usize = 40;
 
 /// One operator and its way to the API server.
-struct Member {
+struct Instance {
     proxy: Proxy,
-    victim: Victim,
+    target: KillTarget,
     shared: Arc<Shared>,
-    /// Starts it again; ends with the crew.
-    _keeper: JoinSet<()>,
+    /// Starts it again; ends with the set.
+    _supervisor: JoinSet<()>,
 }
 
-impl Member {
+impl Instance {
     /// Kills it for good, and waits until it is dead.
-    async fn fell(&self) -> Result<()> {
+    async fn kill_permanently(&self) -> Result<()> {
         self.shared.is_kept.store(false, Ordering::Relaxed);
         // One that was killed by a fault a moment ago is not there.
-        let (true | false) = self.victim.kill();
+        let (true | false) = self.target.kill();
         let begin = Instant::now();
         loop {
-            self.shared.look(&self.victim)?;
+            self.shared.look(&self.target)?;
             if self.shared.state().operator.is_none() {
                 return Ok(());
             }
@@ -57,7 +57,7 @@ impl Member {
     }
 }
 
-/// What a member's keeper and the crew know of it.
+/// What a instance's supervisor and the set know of it.
 struct Shared {
     launch: Launch,
     /// Whether it is started again when it ends.
@@ -85,13 +85,13 @@ impl Shared {
     }
 
     /// Starts a process if there is none, and notices one that has ended.
-    fn look(&self, victim: &Victim) -> Result<()> {
+    fn look(&self, target: &KillTarget) -> Result<()> {
         let mut state = self.state();
         if let Some(operator) = &mut state.operator {
             let Some(ended) = operator.has_ended()? else {
                 return Ok(());
             };
-            victim.set(None);
+            target.set(None);
             let log = operator.log_text()?;
             // One that has just been started may be asked to stop before it can hear that.
             let is_unheard = ended.signal() == Some(Signal::SIGTERM as i32);
@@ -111,7 +111,7 @@ impl Shared {
         if self.is_kept.load(Ordering::Relaxed) {
             anyhow::ensure!(state.starts < MOST_STARTS, "started {MOST_STARTS} times");
             let operator = self.launch.spawn()?;
-            victim.set(Some(operator.pid()?));
+            target.set(Some(operator.pid()?));
             state.starts += 1;
             state.operator = Some(operator);
         }
@@ -120,11 +120,11 @@ impl Shared {
 }
 
 /// All operators of one play. Dropping it kills them.
-pub struct Crew {
-    members: Vec<Member>,
+pub struct OperatorSet {
+    instances: Vec<Instance>,
 }
 
-impl Crew {
+impl OperatorSet {
     /// Starts as many as asked for; each gets the script.
     ///
     /// # Errors
@@ -137,16 +137,16 @@ impl Crew {
         script: &[Injection],
         part: &Part,
     ) -> Result<Self> {
-        let mut members = Vec::new();
+        let mut instances = Vec::new();
         for _ in 0..size {
             let bind = || TcpListener::bind((IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
             let listener = match &plan.network {
                 Some(network) => network.run(bind)??,
                 None => bind()?,
             };
-            let victim = Victim::default();
+            let target = KillTarget::default();
             let (hit, part) = (script.to_vec(), part.clone());
-            let proxy = Proxy::of_part(listener, config, victim.clone(), hit, part).await?;
+            let proxy = Proxy::of_part(listener, config, target.clone(), hit, part).await?;
             let plan = Plan {
                 endpoint: Some(proxy.endpoint().clone()),
                 ..plan.clone()
@@ -157,17 +157,17 @@ impl Crew {
                 is_kept: AtomicBool::new(true),
                 state: Mutex::new(State::default()),
             });
-            shared.look(&victim)?;
-            let mut keeper = JoinSet::new();
-            keeper.spawn(keep(Arc::clone(&shared), victim.clone()));
-            members.push(Member {
+            shared.look(&target)?;
+            let mut supervisor = JoinSet::new();
+            supervisor.spawn(keep(Arc::clone(&shared), target.clone()));
+            instances.push(Instance {
                 proxy,
-                victim,
+                target,
                 shared,
-                _keeper: keeper,
+                _supervisor: supervisor,
             });
         }
-        Ok(Self { members })
+        Ok(Self { instances })
     }
 
     /// Who they are to the audit log.
@@ -175,7 +175,7 @@ impl Crew {
     /// # Errors
     /// When there is nobody.
     pub fn user(&self) -> Result<String> {
-        let first = self.members.first().context("an empty crew")?;
+        let first = self.instances.first().context("an empty set")?;
         Ok(first.shared.launch.user.clone())
     }
 
@@ -184,37 +184,42 @@ impl Crew {
     /// # Errors
     /// When there is no such one, or it is not running.
     pub fn signal(&self, place: usize, signal: Signal) -> Result<()> {
-        let member = self.members.get(place).context("no such operator")?;
-        let mut state = member.shared.state();
+        let instance = self.instances.get(place).context("no such operator")?;
+        let mut state = instance.shared.state();
         let operator = state.operator.as_ref().context("it is not running")?;
         operator.signal(signal)?;
         state.is_asked |= signal == Signal::SIGTERM;
         Ok(())
     }
 
-    /// Kills one, which stays so until [`Crew::raise`].
+    /// Kills one, which stays so until [`OperatorSet::restart`].
     ///
     /// # Errors
     /// When there is no such one, or it does not die.
-    pub async fn fell(&self, place: usize) -> Result<()> {
-        let member = self.members.get(place).context("no such operator")?;
-        member.fell().await
+    pub async fn kill_permanently(&self, place: usize) -> Result<()> {
+        let instance = self.instances.get(place).context("no such operator")?;
+        instance.kill_permanently().await
     }
 
     /// Starts one again.
     ///
     /// # Errors
     /// When there is no such one.
-    pub fn raise(&self, place: usize) -> Result<()> {
-        let member = self.members.get(place).context("no such operator")?;
-        member.shared.is_kept.store(true, Ordering::Relaxed);
+    pub fn restart(&self, place: usize) -> Result<()> {
+        let instance = self.instances.get(place).context("no such operator")?;
+        instance.shared.is_kept.store(true, Ordering::Relaxed);
         Ok(())
     }
 
     /// The place of the one that leads by its own metric, if any does.
     pub async fn leader(&self) -> Option<usize> {
-        for (place, member) in self.members.iter().enumerate() {
-            let page = member.shared.state().operator.as_ref().map(Operator::pages);
+        for (place, instance) in self.instances.iter().enumerate() {
+            let page = instance
+                .shared
+                .state()
+                .operator
+                .as_ref()
+                .map(Operator::pages);
             if let Some(page) = page
                 && let Ok(true) = page.is_leading().await
             {
@@ -227,9 +232,9 @@ impl Crew {
     /// All requests of all of them.
     #[must_use]
     pub fn trace(&self) -> Vec<Traced> {
-        self.members
+        self.instances
             .iter()
-            .flat_map(|member| member.proxy.trace())
+            .flat_map(|instance| instance.proxy.trace())
             .collect()
     }
 
@@ -247,8 +252,8 @@ impl Crew {
     #[must_use]
     pub fn hits(&self) -> Vec<bool> {
         let mut sum: Vec<bool> = Vec::new();
-        for member in &self.members {
-            for (place, hit) in member.proxy.hits().into_iter().enumerate() {
+        for instance in &self.instances {
+            for (place, hit) in instance.proxy.hits().into_iter().enumerate() {
                 match sum.get_mut(place) {
                     Some(known) => *known |= hit,
                     None => sum.push(hit),
@@ -260,16 +265,21 @@ impl Crew {
 
     /// From now on nothing is injected.
     pub fn calm(&self) {
-        for member in &self.members {
-            member.proxy.calm();
+        for instance in &self.instances {
+            instance.proxy.calm();
         }
     }
 
     /// The metrics of all that answer.
     pub async fn metrics(&self) -> String {
         let mut text = String::new();
-        for member in &self.members {
-            let page = member.shared.state().operator.as_ref().map(Operator::pages);
+        for instance in &self.instances {
+            let page = instance
+                .shared
+                .state()
+                .operator
+                .as_ref()
+                .map(Operator::pages);
             if let Some(page) = page
                 && let Ok(metrics) = page.metrics().await
             {
@@ -285,9 +295,9 @@ impl Crew {
     /// When one could not be kept running.
     pub async fn dismiss(self) -> Result<(Vec<String>, Vec<String>)> {
         let (mut logs, mut ends) = (Vec::new(), Vec::new());
-        for member in &self.members {
-            member.fell().await?;
-            let mut state = member.shared.state();
+        for instance in &self.instances {
+            instance.kill_permanently().await?;
+            let mut state = instance.shared.state();
             logs.append(&mut state.logs);
             ends.append(&mut state.ends);
             if let Some(why) = state.broken.take() {
@@ -298,9 +308,9 @@ impl Crew {
     }
 }
 
-async fn keep(shared: Arc<Shared>, victim: Victim) {
+async fn keep(shared: Arc<Shared>, target: KillTarget) {
     loop {
-        if let Err(error) = shared.look(&victim) {
+        if let Err(error) = shared.look(&target) {
             shared.state().broken = Some(format!("{error:#}"));
             return;
         }

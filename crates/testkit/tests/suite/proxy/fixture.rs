@@ -17,7 +17,7 @@ use kube::{
 use testkit::{
     faults::{
         point::{Fault, Injection, Point, Route},
-        proxy::{Endpoint, Proxy, Traced, Victim},
+        proxy::{Endpoint, KillTarget, Proxy, Traced},
     },
     suite::Env,
 };
@@ -27,9 +27,9 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
 pub(super) const SOON: Duration = Duration::from_secs(20);
 
 /// A proxy with one client that has all rights in the case's namespace.
-pub(super) struct Play {
+pub(super) struct Fixture {
     pub(super) proxy: Proxy,
-    pub(super) victim: Victim,
+    pub(super) target: KillTarget,
     pub(super) token: String,
     pub(super) namespace: String,
     /// Through the proxy.
@@ -38,19 +38,19 @@ pub(super) struct Play {
     pub(super) stored: Api<ConfigMap>,
 }
 
-impl Play {
+impl Fixture {
     pub(super) async fn new(env: &Env, script: Vec<Injection>) -> Result<Self> {
         let token = token(env).await?;
-        let victim = Victim::default();
+        let target = KillTarget::default();
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-        let proxy = Proxy::start(listener, &env.config, victim.clone(), script).await?;
+        let proxy = Proxy::start(listener, &env.config, target.clone(), script).await?;
         let client = client(proxy.endpoint(), Some(&token))?;
         Ok(Self {
             maps: Api::namespaced(client, &env.namespace),
             stored: env.api(),
             namespace: env.namespace.clone(),
             proxy,
-            victim,
+            target,
             token,
         })
     }

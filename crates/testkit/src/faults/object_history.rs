@@ -107,13 +107,13 @@ pub fn present(seen: &[Seen]) -> Vec<&Seen> {
 /// Watches some resources in all namespaces. Dropping it ends the watches.
 ///
 /// # Guarantees
-/// As long as [`Witness::check`] says nothing, every version that was written since the start is
+/// As long as [`ObjectHistory::check`] says nothing, every version that was written since the start is
 /// seen, once, each resource's in the order in which they were written.
 ///
 /// # Caveats
-/// What is older than the witness is seen only when it changes. Versions of different resources
+/// What is older than the object history is seen only when it changes. Versions of different resources
 /// come in any order: compare [`Seen::version`].
-pub struct Witness {
+pub struct ObjectHistory {
     kept: Arc<Mutex<Kept>>,
     watched: Vec<Watched>,
     /// Of the markers.
@@ -137,11 +137,11 @@ struct Kept {
     broken: Option<String>,
 }
 
-impl Witness {
+impl ObjectHistory {
     /// Sees everything from now on.
     ///
     /// # Errors
-    /// When a resource is not served, or there is no marker for it (see [`Witness::caught_up`]).
+    /// When a resource is not served, or there is no marker for it (see [`ObjectHistory::caught_up`]).
     pub async fn start(client: &Client, resources: Vec<ApiResource>) -> Result<Self> {
         let namespace = markers::home(client).await?;
         let kept = Arc::new(Mutex::new(Kept::default()));
@@ -184,12 +184,12 @@ impl Witness {
     /// When something may have been: then for ever.
     pub fn check(&self) -> Result<()> {
         if let Some(why) = &locked(&self.kept).broken {
-            bail!("the witness has not seen everything: {why}");
+            bail!("the object history is not complete: {why}");
         }
         for watched in &self.watched {
             ensure!(
                 watched.reached.has_changed().is_ok(),
-                "the witness of '{}' is gone",
+                "the object history of '{}' is gone",
                 watched.resource.plural
             );
         }
@@ -237,7 +237,7 @@ impl Witness {
     /// namespace.
     ///
     /// # Errors
-    /// When the witness is broken or a marker is not seen in time.
+    /// When the object history is broken or a marker is not seen in time.
     pub async fn caught_up(&self, client: &Client) -> Result<()> {
         let marks = {
             let mut turn = self.turn.lock().await;
@@ -255,7 +255,7 @@ impl Witness {
                 Ok(Ok(_)) => {}
                 Ok(Err(_gone)) => self.check()?,
                 Err(_elapsed) => bail!(
-                    "the witness did not see the marker of '{}' within {} s",
+                    "the object history did not see the marker of '{}' within {} s",
                     watched.resource.plural,
                     CATCH_UP.as_secs()
                 ),

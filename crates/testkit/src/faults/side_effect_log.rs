@@ -45,15 +45,15 @@ pub struct Effect {
 ///
 /// # Guarantees
 /// An effect is recorded before its teller is answered. What could not be recorded, because a bound
-/// was reached, makes [`Ledger::check`] fail for ever.
-pub struct Ledger {
+/// was reached, makes [`SideEffectLog::check`] fail for ever.
+pub struct SideEffectLog {
     address: SocketAddr,
-    book: Arc<Mutex<Book>>,
+    records: Arc<Mutex<Records>>,
     _server: JoinSet<()>,
 }
 
 #[derive(Default)]
-struct Book {
+struct Records {
     effects: BTreeMap<String, Vec<Effect>>,
     gates: BTreeMap<(String, String), Gate>,
     count: usize,
@@ -74,7 +74,7 @@ impl Default for Gate {
     }
 }
 
-impl Ledger {
+impl SideEffectLog {
     /// Serves on `listener`, which may be in another network than this process.
     ///
     /// # Errors
@@ -85,13 +85,14 @@ impl Ledger {
     pub fn start(listener: std::net::TcpListener) -> Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let listener = TcpListener::from_std(listener).context("cannot serve the ledger")?;
-        let book = Arc::default();
+        let listener =
+            TcpListener::from_std(listener).context("cannot serve the side-effect log")?;
+        let records = Arc::default();
         let mut server = JoinSet::new();
-        server.spawn(serve(listener, Arc::clone(&book)));
+        server.spawn(serve(listener, Arc::clone(&records)));
         Ok(Self {
             address,
-            book,
+            records,
             _server: server,
         })
     }
@@ -105,21 +106,21 @@ impl Ledger {
     /// What was done in a namespace, in the order in which it was told.
     #[must_use]
     pub fn effects(&self, namespace: &str) -> Vec<Effect> {
-        let book = locked(&self.book);
-        book.effects.get(namespace).cloned().unwrap_or_default()
+        let records = locked(&self.records);
+        records.effects.get(namespace).cloned().unwrap_or_default()
     }
 
     /// How many came to a gate so far, whether they still wait or not.
     #[must_use]
     pub fn waiting(&self, namespace: &str, name: &str) -> usize {
         let gate = (namespace.to_owned(), name.to_owned());
-        let book = locked(&self.book);
-        book.gates.get(&gate).map_or(0, |gate| gate.arrivals)
+        let records = locked(&self.records);
+        records.gates.get(&gate).map_or(0, |gate| gate.arrivals)
     }
 
     /// Opens a gate for all who wait and all who will come.
     pub fn open(&self, namespace: &str, name: &str) {
-        if let Some(gate) = locked(&self.book).gate(namespace, name) {
+        if let Some(gate) = locked(&self.records).gate(namespace, name) {
             gate.is_open.send_replace(true);
         }
     }
@@ -129,14 +130,14 @@ impl Ledger {
     /// # Errors
     /// When a bound was reached.
     pub fn check(&self) -> Result<()> {
-        match &locked(&self.book).broken {
-            Some(why) => bail!("the ledger is not whole: {why}"),
+        match &locked(&self.records).broken {
+            Some(why) => bail!("the side-effect log is not complete: {why}"),
             None => Ok(()),
         }
     }
 }
 
-impl Book {
+impl Records {
     fn breaks(&mut self, why: impl Into<String>) {
         self.broken.get_or_insert(why.into());
     }
@@ -166,32 +167,32 @@ impl Book {
     }
 }
 
-fn locked(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
-    book.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(records: &Mutex<Records>) -> MutexGuard<'_, Records> {
+    records.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn serve(listener: TcpListener, book: Arc<Mutex<Book>>) {
+async fn serve(listener: TcpListener, records: Arc<Mutex<Records>>) {
     let mut guests = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) if guests.len() < CONNECTIONS => {
-                    guests.spawn(answer(stream, Arc::clone(&book)));
+                    guests.spawn(answer(stream, Arc::clone(&records)));
                 }
-                Ok(_) => locked(&book).breaks(format!("more than {CONNECTIONS} connections")),
+                Ok(_) => locked(&records).breaks(format!("more than {CONNECTIONS} connections")),
                 Err(error) => {
-                    locked(&book).breaks(format!("a connection could not be accepted: {error}"));
+                    locked(&records).breaks(format!("a connection could not be accepted: {error}"));
                     sleep(PAUSE).await;
                 }
             },
             Some(Err(error)) = guests.join_next() => {
-                locked(&book).breaks(format!("an answer was not given: {error}"));
+                locked(&records).breaks(format!("an answer was not given: {error}"));
             }
         }
     }
 }
 
-async fn answer(mut stream: TcpStream, book: Arc<Mutex<Book>>) {
+async fn answer(mut stream: TcpStream, records: Arc<Mutex<Records>>) {
     let Some(head) = read_head(&mut stream).await else {
         return;
     };
@@ -202,10 +203,10 @@ async fn answer(mut stream: TcpStream, book: Arc<Mutex<Book>>) {
             what,
         }) => {
             let at = Instant::now();
-            locked(&book).record(namespace, Effect { at, uid, what })
+            locked(&records).record(namespace, Effect { at, uid, what })
         }
         Some(Asked::Gate { namespace, name }) => {
-            let is_open = locked(&book).gate(&namespace, &name).map(|gate| {
+            let is_open = locked(&records).gate(&namespace, &name).map(|gate| {
                 gate.arrivals += 1;
                 gate.is_open.subscribe()
             });
@@ -303,13 +304,13 @@ mod tests {
     use super::*;
     use crate::wait::until;
 
-    fn ledger() -> Ledger {
-        Ledger::start(std::net::TcpListener::bind("127.0.0.1:0").unwrap()).unwrap()
+    fn log() -> SideEffectLog {
+        SideEffectLog::start(std::net::TcpListener::bind("127.0.0.1:0").unwrap()).unwrap()
     }
 
     /// The status line and the body.
-    async fn get(ledger: &Ledger, path: &str) -> (String, String) {
-        let mut stream = TcpStream::connect(ledger.address()).await.unwrap();
+    async fn get(log: &SideEffectLog, path: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(log.address()).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut text = String::new();
@@ -345,40 +346,40 @@ mod tests {
 
     #[tokio::test]
     async fn effects_are_kept_in_order_and_by_namespace() {
-        let ledger = ledger();
+        let log = log();
         for path in ["/did/a/u1/begun", "/did/b/u2/done", "/did/a/u1/done"] {
-            let (status, body) = get(&ledger, path).await;
+            let (status, body) = get(&log, path).await;
             assert_eq!(
                 (status.as_str(), body.as_str()),
                 ("HTTP/1.1 200 OK", "ok"),
                 "{path}"
             );
         }
-        let (status, _) = get(&ledger, "/did/a/u1").await;
+        let (status, _) = get(&log, "/did/a/u1").await;
         assert!(status.contains("404"), "{status}");
-        let seen: Vec<(String, String)> = ledger
+        let seen: Vec<(String, String)> = log
             .effects("a")
             .into_iter()
             .map(|effect| (effect.uid, effect.what))
             .collect();
         let wanted = [("u1", "begun"), ("u1", "done")].map(|(a, b)| (a.into(), b.into()));
         assert_eq!(seen, wanted);
-        assert_eq!(ledger.effects("b").len(), 1);
-        assert!(ledger.effects("c").is_empty());
-        ledger.check().unwrap();
+        assert_eq!(log.effects("b").len(), 1);
+        assert!(log.effects("c").is_empty());
+        log.check().unwrap();
     }
 
     #[tokio::test]
     async fn a_gate_keeps_all_until_it_is_open_and_stays_open() {
-        let ledger = Arc::new(ledger());
+        let log = Arc::new(log());
         let mut guests = JoinSet::new();
         for _ in 0..3 {
-            let ledger = Arc::clone(&ledger);
-            guests.spawn(async move { get(&ledger, "/gate/n/go").await });
+            let log = Arc::clone(&log);
+            guests.spawn(async move { get(&log, "/gate/n/go").await });
         }
         let here = async |count: usize| {
             until("guests", Duration::from_secs(5), async || {
-                let waiting = ledger.waiting("n", "go");
+                let waiting = log.waiting("n", "go");
                 Ok(if waiting == count {
                     Ok(())
                 } else {
@@ -390,43 +391,43 @@ mod tests {
         };
         here(3).await;
         // Another gate is another one, and so is one of another namespace.
-        ledger.open("n", "other");
-        ledger.open("m", "go");
+        log.open("n", "other");
+        log.open("m", "go");
         sleep(Duration::from_millis(50)).await;
         assert!(guests.try_join_next().is_none());
-        ledger.open("n", "go");
+        log.open("n", "go");
         while let Some(answered) = guests.join_next().await {
             assert_eq!(answered.unwrap().1, "ok");
         }
-        assert_eq!(get(&ledger, "/gate/n/go").await.1, "ok");
+        assert_eq!(get(&log, "/gate/n/go").await.1, "ok");
         here(4).await;
-        ledger.check().unwrap();
+        log.check().unwrap();
     }
 
     #[tokio::test]
     async fn whoever_leaves_a_gate_frees_his_place() {
-        let ledger = ledger();
+        let log = log();
         for count in 1..=CONNECTIONS + 10 {
-            let mut stream = TcpStream::connect(ledger.address()).await.unwrap();
+            let mut stream = TcpStream::connect(log.address()).await.unwrap();
             stream
                 .write_all(b"GET /gate/n/go HTTP/1.1\r\n\r\n")
                 .await
                 .unwrap();
             let here = async {
-                while ledger.waiting("n", "go") < count {
+                while log.waiting("n", "go") < count {
                     sleep(Duration::from_millis(1)).await;
                 }
             };
             timeout(PATIENCE, here).await.unwrap();
         }
-        ledger.check().unwrap();
+        log.check().unwrap();
     }
 
     #[tokio::test]
     async fn what_is_too_much_is_said() {
-        let ledger = ledger();
+        let log = log();
         let long = format!("/did/n/u/{}", "x".repeat(HEAD));
-        let mut stream = TcpStream::connect(ledger.address()).await.unwrap();
+        let mut stream = TcpStream::connect(log.address()).await.unwrap();
         let request = format!("GET {long} HTTP/1.1\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
@@ -434,14 +435,14 @@ mod tests {
         match stream.read_to_end(&mut answer).await {
             Ok(_) | Err(_) => assert!(answer.is_empty()),
         }
-        ledger.check().unwrap();
+        log.check().unwrap();
 
-        locked(&ledger.book).count = RECORDS - 1;
-        assert!(get(&ledger, "/did/n/u/last").await.0.contains("200"));
-        ledger.check().unwrap();
-        assert!(get(&ledger, "/did/n/u/more").await.0.contains("404"));
-        assert_eq!(ledger.effects("n").len(), 1);
-        let error = ledger.check().unwrap_err().to_string();
+        locked(&log.records).count = RECORDS - 1;
+        assert!(get(&log, "/did/n/u/last").await.0.contains("200"));
+        log.check().unwrap();
+        assert!(get(&log, "/did/n/u/more").await.0.contains("404"));
+        assert_eq!(log.effects("n").len(), 1);
+        let error = log.check().unwrap_err().to_string();
         assert!(error.contains("100000 records"), "{error}");
     }
 }

@@ -74,12 +74,12 @@ struct Waiting {
 
 /// A queue of lines: none overtakes another.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct DelayedLines {
     lines: VecDeque<Waiting>,
     bytes: usize,
 }
 
-impl Held {
+impl DelayedLines {
     /// `fault` is what holds an event back.
     pub(super) fn push(
         &mut self,
@@ -202,16 +202,16 @@ mod tests {
         ];
         for (sent, wanted) in cases {
             let start = Instant::now();
-            let mut held = Held::default();
+            let mut delayed = DelayedLines::default();
             let mut came = Vec::new();
             for time in 0..400 {
                 let now = start + Duration::from_millis(time);
                 for (number, (at, kind, fault)) in (0u8..).zip(sent) {
                     if *at == time {
-                        held.push(vec![number], *kind, *fault, now);
+                        delayed.push(vec![number], *kind, *fault, now);
                     }
                 }
-                while let Some((_, line)) = held.pop(now, false) {
+                while let Some((_, line)) = delayed.pop(now, false) {
                     came.push((line[0], time));
                 }
             }
@@ -223,29 +223,29 @@ mod tests {
     #[test]
     fn a_calm_releases_all_at_once() {
         let now = Instant::now();
-        let mut held = Held::default();
+        let mut delayed = DelayedLines::default();
         for number in 0..3 {
-            held.push(
+            delayed.push(
                 vec![number],
                 Kind::Event,
                 Some(WatchFault::Stale(9_000)),
                 now,
             );
         }
-        assert_eq!(held.pop(now, false), None);
-        let came: Vec<_> = std::iter::from_fn(|| held.pop(now, true)).collect();
+        assert_eq!(delayed.pop(now, false), None);
+        let came: Vec<_> = std::iter::from_fn(|| delayed.pop(now, true)).collect();
         assert_eq!(came.len(), 3);
     }
 
     #[test]
     fn what_waits_is_bounded() {
-        let mut held = Held::default();
+        let mut delayed = DelayedLines::default();
         let now = Instant::now();
-        held.push(vec![0; ROOM - 1], Kind::Event, None, now);
-        assert!(held.has_room());
-        held.push(vec![0; 1], Kind::Event, None, now);
-        assert!(!held.has_room());
-        held.pop(now, false);
-        assert!(held.has_room());
+        delayed.push(vec![0; ROOM - 1], Kind::Event, None, now);
+        assert!(delayed.has_room());
+        delayed.push(vec![0; 1], Kind::Event, None, now);
+        assert!(!delayed.has_room());
+        delayed.pop(now, false);
+        assert!(delayed.has_room());
     }
 }

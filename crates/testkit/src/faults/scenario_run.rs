@@ -1,4 +1,4 @@
-//! One play of a scenario: a namespace, a crew, a script, and what came of it.
+//! One run of a scenario ("a play"): a namespace, a set of operators, a script, and the outcome.
 
 use std::{
     fs,
@@ -23,14 +23,14 @@ use serde_json::json;
 
 use super::{
     canonical::{self, Canonical},
-    crew::Crew,
-    ledger::Ledger,
+    object_history::{ObjectHistory, Seen},
+    operator_set::OperatorSet,
     oracles::{self, Evidence, Oracle, Outcome, Violation},
     plan::Learned,
     point::Injection,
     proxy::{PLAY as PLAY_LABEL, Part, Traced},
+    side_effect_log::SideEffectLog,
     silent,
-    witness::{Seen, Witness},
 };
 use crate::{audit::AuditLog, git::Network, operator, suite, wait::until};
 
@@ -38,7 +38,7 @@ use crate::{audit::AuditLog, git::Network, operator, suite, wait::until};
 const ELECTION: &str = "leaderElection: {leaseDurationSeconds: 3, renewSeconds: 1}\n";
 
 /// The longest way of a scenario to its end, with faults, unless it says otherwise.
-const PLAY: Duration = Duration::from_secs(120);
+const SCENARIO_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The longest time from a scenario's end to the state of the fault-free play.
 const CONVERGE: Duration = Duration::from_secs(45);
@@ -70,7 +70,7 @@ pub trait Scenario: Send + Sync {
 
     /// How long its way to the end may take, with faults.
     fn limit(&self) -> Duration {
-        PLAY
+        SCENARIO_TIMEOUT
     }
 
     /// The scenario that it begins as: what is written there, and is again here, is hit there.
@@ -89,14 +89,14 @@ pub trait Scenario: Send + Sync {
         Vec::new()
     }
 
-    /// Plurals of what it changes that the witness does not see: nothing of the play's namespace.
+    /// Plurals of what it changes that the object history does not see: nothing of the play's namespace.
     fn stirs(&self) -> &'static [&'static str] {
         &[]
     }
 
     /// Does what users do, and waits until all is over. What it waits for must stay: a state that
     /// passes may pass unseen.
-    fn play<'a>(&'a self, stage: &'a Stage) -> BoxFuture<'a, Result<Proof>>;
+    fn run<'a>(&'a self, stage: &'a Stage) -> BoxFuture<'a, Result<Proof>>;
 }
 
 /// Where plays take place: one cluster, and who looks at it.
@@ -107,12 +107,12 @@ pub struct Theatre {
     pub config: Config,
     /// The cluster's own network.
     pub network: Arc<Network>,
-    /// What the family watches: a part of what the witness does.
+    /// What the family watches: a part of what the object history does.
     pub watched: Vec<ApiResource>,
     /// Sees every version of every object, of other families, too.
-    pub witness: Arc<Witness>,
+    pub history: Arc<ObjectHistory>,
     /// What agents tell.
-    pub ledger: Arc<Ledger>,
+    pub side_effects: Arc<SideEffectLog>,
     /// What the API server was asked.
     pub audit: AuditLog,
     /// Where the logs of plays that went wrong are kept.
@@ -133,11 +133,11 @@ pub struct Stage {
     /// The cluster's own network.
     pub network: Arc<Network>,
     /// What agents tell, and where they wait.
-    pub ledger: Arc<Ledger>,
+    pub side_effects: Arc<SideEffectLog>,
     /// The operators.
-    pub crew: Crew,
-    witness: Arc<Witness>,
-    /// What the play's family watches; the witness may watch more.
+    pub operator_set: OperatorSet,
+    history: Arc<ObjectHistory>,
+    /// What the play's family watches; the object history may watch more.
     watched: Vec<ApiResource>,
     /// How long a watch is silent at most: each wait is longer by this time.
     silence: Duration,
@@ -194,7 +194,7 @@ impl Stage {
         usual + self.silence
     }
 
-    /// Waits for what the witness sees: the last version of everything that is there.
+    /// Waits for what the object history sees: the last version of everything that is there.
     ///
     /// # Errors
     /// When it is not so within the limit; with what `look` said last.
@@ -205,7 +205,7 @@ impl Stage {
         look: impl Fn(&[Seen]) -> Result<T, String>,
     ) -> Result<T> {
         until(what, self.limit(limit), async || {
-            let now = self.witness.now(&self.namespace, &self.watched);
+            let now = self.history.now(&self.namespace, &self.watched);
             Ok(look(&now))
         })
         .await
@@ -214,7 +214,7 @@ impl Stage {
 
 /// What is played.
 #[derive(Clone, Copy)]
-pub struct Piece<'a> {
+pub struct ScenarioRun<'a> {
     /// The course.
     pub scenario: &'a dyn Scenario,
     /// The faults; none, to learn it.
@@ -228,7 +228,7 @@ pub struct Piece<'a> {
 }
 
 /// What came of a play.
-pub struct Played {
+pub struct ScenarioResult {
     /// The requests of the operators.
     pub learned: Learned,
     /// What can be compared with another play.
@@ -248,25 +248,25 @@ impl Theatre {
     ///
     /// # Errors
     /// When the play could not be judged; a play that went wrong is a violation.
-    pub async fn play(&self, piece: Piece<'_>) -> Result<Played> {
+    pub async fn run(&self, run: ScenarioRun<'_>) -> Result<ScenarioResult> {
         let begin = Instant::now();
-        let prefix = format!("f-{}-", piece.scenario.name());
+        let prefix = format!("f-{}-", run.scenario.name());
         let namespace = suite::namespace(&self.client, &prefix).await?;
-        let result = self.played(piece, &namespace).await;
+        let result = self.run_in(run, &namespace).await;
         self.clean(&namespace).await?;
         let mut played = result.with_context(|| format!("in namespace '{namespace}'"))?;
         played.took = begin.elapsed();
         Ok(played)
     }
 
-    async fn played(&self, piece: Piece<'_>, namespace: &str) -> Result<Played> {
-        let Piece {
+    async fn run_in(&self, run: ScenarioRun<'_>, namespace: &str) -> Result<ScenarioResult> {
+        let ScenarioRun {
             scenario,
             script,
             baseline,
             environment,
             quiet,
-        } = piece;
+        } = run;
         let start = self.audit.mark(&self.client).await?;
         let plan = operator::Plan {
             home: namespace.to_owned(),
@@ -279,7 +279,7 @@ impl Theatre {
             environment: environment.to_vec(),
             ..self.operator.clone()
         };
-        let crew = Crew::start(
+        let operator_set = OperatorSet::start(
             &self.client,
             &self.config,
             &plan,
@@ -295,9 +295,9 @@ impl Theatre {
             client: self.client.clone(),
             namespace: namespace.to_owned(),
             network: Arc::clone(&self.network),
-            ledger: Arc::clone(&self.ledger),
-            crew,
-            witness: Arc::clone(&self.witness),
+            side_effects: Arc::clone(&self.side_effects),
+            operator_set,
+            history: Arc::clone(&self.history),
             watched: self.watched.clone(),
             silence: silent::longest(script),
             hidden: Mutex::default(),
@@ -309,7 +309,7 @@ impl Theatre {
             words: format!("{NO_END}: {error:#}"),
         };
         let limit = stage.limit(scenario.limit());
-        let proof = match tokio::time::timeout(limit, scenario.play(&stage)).await {
+        let proof = match tokio::time::timeout(limit, scenario.run(&stage)).await {
             Ok(Ok(proof)) => Some(proof),
             Ok(Err(error)) => {
                 violations.push(went(&error));
@@ -323,32 +323,32 @@ impl Theatre {
         if proof.is_some() {
             self.converged(&stage, baseline).await;
         }
-        stage.crew.calm();
+        stage.operator_set.calm();
         if proof.is_some() && !stage.silence.is_zero() {
             // Events of the silence come now, and the operator may record what they report.
             self.converged(&stage, baseline).await;
         }
         let end = self.audit.mark(&self.client).await?;
         tokio::time::sleep(quiet).await;
-        let metrics = stage.crew.metrics().await;
-        self.witness.caught_up(&self.client).await?;
-        self.witness.check()?;
-        self.ledger.check()?;
-        let user = stage.crew.user()?;
+        let metrics = stage.operator_set.metrics().await;
+        self.history.caught_up(&self.client).await?;
+        self.history.check()?;
+        self.side_effects.check()?;
+        let user = stage.operator_set.user()?;
         let mine = |entries: Vec<crate::audit::Entry>| -> Vec<crate::audit::Entry> {
             let of_user = entries.into_iter();
             of_user.filter(|entry| entry.request.user == user).collect()
         };
         let audit = mine(self.audit.entries(&self.client, start).await?);
         let late = mine(self.audit.entries(&self.client, end).await?);
-        let (trace, hits) = (stage.crew.trace(), stage.crew.hits());
+        let (trace, hits) = (stage.operator_set.trace(), stage.operator_set.hits());
         let Stage {
-            crew,
+            operator_set,
             hidden,
             silence,
             ..
         } = stage;
-        let (logs, ends) = match crew.dismiss().await {
+        let (logs, ends) = match operator_set.dismiss().await {
             Ok(left) => left,
             Err(error) => {
                 violations.push(went(&error));
@@ -359,8 +359,8 @@ impl Theatre {
             oracle: Oracle::NoLeak,
             words,
         }));
-        let seen = self.witness.of(namespace, &self.watched);
-        // The operator watches the Events of others; the witness sees its own.
+        let seen = self.history.of(namespace, &self.watched);
+        // The operator watches the Events of others; the object history sees its own.
         let news = seen
             .iter()
             .filter(|one| one.at > begin && one.resource != "events")
@@ -370,7 +370,7 @@ impl Theatre {
         let changed = news.map(|one| one.resource.clone()).chain(stirred);
         let changed = changed.collect();
         let learned = Learned::of(&trace, &changed);
-        let effects = self.ledger.effects(namespace);
+        let effects = self.side_effects.effects(namespace);
         let Hidden {
             canaries,
             private,
@@ -400,7 +400,7 @@ impl Theatre {
             true => None,
             false => Some(self.keep(namespace, &violations, &trace, &logs)?),
         };
-        Ok(Played {
+        Ok(ScenarioResult {
             learned,
             outcome,
             violations,
@@ -462,7 +462,7 @@ impl Theatre {
             if since.is_none() && self.is_there(stage, baseline).await {
                 since = Some(Instant::now());
             }
-            let last = stage.crew.last_write().unwrap_or(begin).max(begin);
+            let last = stage.operator_set.last_write().unwrap_or(begin).max(begin);
             if since.is_some_and(|since| since.elapsed() >= still) && last.elapsed() >= still {
                 if self.is_there(stage, baseline).await {
                     break;
@@ -477,18 +477,18 @@ impl Theatre {
         let home = &stage.namespace;
         let is_there = match baseline {
             Some(baseline) => {
-                let now = Canonical::of(&self.witness.of(home, &self.watched), home);
+                let now = Canonical::of(&self.history.of(home, &self.watched), home);
                 canonical::difference(&baseline.canonical, &now).is_empty()
             }
             // What is being deleted takes the kubelet's time, not the operator's.
             None => {
-                let now = self.witness.now(home, &self.watched);
+                let now = self.history.now(home, &self.watched);
                 let metadata = |one: &Seen| one.object["metadata"].clone();
                 now.iter()
                     .all(|one| metadata(one)["deletionTimestamp"].is_null())
             }
         };
-        is_there && stage.crew.leader().await.is_some()
+        is_there && stage.operator_set.leader().await.is_some()
     }
 
     /// Nothing of a play stays that works: what runs on the node, and what the API server has to
@@ -508,7 +508,7 @@ impl Theatre {
         Api::<ClusterRole>::all(self.client.clone())
             .delete(&name, &params)
             .await?;
-        self.witness.forget(namespace);
+        self.history.forget(namespace);
         Ok(())
     }
 
@@ -522,7 +522,7 @@ impl Theatre {
         Api::<Pod>::namespaced(self.client.clone(), home)
             .delete_collection(&params, &ListParams::default())
             .await?;
-        for seen in self.witness.now(home, &self.watched) {
+        for seen in self.history.now(home, &self.watched) {
             let metadata = &seen.object["metadata"];
             if !metadata["namespace"].is_null() || seen.name == home {
                 continue;
@@ -538,7 +538,7 @@ impl Theatre {
 
     /// Takes all finalizers off: nobody is there any more to do it.
     async fn release(&self, namespace: &str) -> Result<()> {
-        for seen in self.witness.now(namespace, &self.watched) {
+        for seen in self.history.now(namespace, &self.watched) {
             let metadata = &seen.object["metadata"];
             let finalizers = metadata["finalizers"].as_array();
             // The cluster takes its own ones off.

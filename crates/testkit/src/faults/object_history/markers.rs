@@ -30,7 +30,7 @@ pub(super) async fn home(client: &Client) -> Result<String> {
     let namespace = made.metadata.name.context("a namespace without a name")?;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
     until(
-        "the ServiceAccount of the witness",
+        "the ServiceAccount of the object history",
         Duration::from_secs(30),
         async || {
             let account = accounts.get_opt("default").await?;

@@ -58,7 +58,7 @@ pub(super) enum Turn {
 }
 
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct ScriptState {
     script: Vec<Injection>,
     hits: Vec<bool>,
     progress: Vec<Progress>,
@@ -68,7 +68,7 @@ pub(super) struct Book {
     is_calm: bool,
 }
 
-impl Book {
+impl ScriptState {
     pub(super) fn new(script: Vec<Injection>) -> Self {
         Self {
             hits: vec![false; script.len()],
@@ -354,17 +354,21 @@ mod tests {
         ];
         for (injection, wanted) in cases {
             let said = injection.to_string();
-            let mut book = Book::new(vec![injection]);
+            let mut state = ScriptState::new(vec![injection]);
             let hit: Vec<usize> = sequence
                 .iter()
                 .filter_map(|name| {
                     let asked = asked("create", "jobs", name);
-                    let arrival = book.arrive(Instant::now(), &asked, None)?;
+                    let arrival = state.arrive(Instant::now(), &asked, None)?;
                     arrival.fault.map(|_| arrival.number)
                 })
                 .collect();
             assert_eq!(hit, wanted, "{said}");
-            let nth: Vec<u32> = book.trace().iter().map(|traced| traced.point.nth).collect();
+            let nth: Vec<u32> = state
+                .trace()
+                .iter()
+                .map(|traced| traced.point.nth)
+                .collect();
             assert_eq!(nth, [1, 1, 2, 2, 3], "{said}");
         }
     }
@@ -380,37 +384,37 @@ mod tests {
             (WatchFault::Stale(5), [Pass; 4]),
         ];
         for (fault, wanted) in cases {
-            let mut book = Book::new(vec![watch(fault)]);
-            assert_eq!(book.event("pods"), Pass);
-            let turns = [(); 4].map(|()| book.event("jobs"));
+            let mut state = ScriptState::new(vec![watch(fault)]);
+            assert_eq!(state.event("pods"), Pass);
+            let turns = [(); 4].map(|()| state.event("jobs"));
             assert_eq!(turns, wanted, "{fault}");
         }
     }
 
     #[test]
     fn gone_is_told_once_to_a_watch_that_resumes() {
-        let mut book = Book::new(vec![watch(WatchFault::Gone(1))]);
-        let is_gone = |book: &mut Book, resource: &str, start| {
+        let mut state = ScriptState::new(vec![watch(WatchFault::Gone(1))]);
+        let is_gone = |state: &mut ScriptState, resource: &str, start| {
             let asked = asked("watch", resource, "");
-            let arrival = book.arrive(Instant::now(), &asked, Some(start));
+            let arrival = state.arrive(Instant::now(), &asked, Some(start));
             arrival.unwrap().is_gone
         };
-        assert!(!is_gone(&mut book, "jobs", Start::Resumed));
-        assert_eq!(book.event("jobs"), Turn::Last);
-        assert_eq!(book.hits(), [false], "nobody was told yet");
-        assert!(!is_gone(&mut book, "pods", Start::Resumed));
-        assert!(!is_gone(&mut book, "jobs", Start::Listing));
-        assert!(!is_gone(&mut book, "jobs", Start::Anywhere));
-        assert!(is_gone(&mut book, "jobs", Start::Resumed));
-        assert!(!is_gone(&mut book, "jobs", Start::Resumed));
-        assert_eq!(book.hits(), [true]);
+        assert!(!is_gone(&mut state, "jobs", Start::Resumed));
+        assert_eq!(state.event("jobs"), Turn::Last);
+        assert_eq!(state.hits(), [false], "nobody was told yet");
+        assert!(!is_gone(&mut state, "pods", Start::Resumed));
+        assert!(!is_gone(&mut state, "jobs", Start::Listing));
+        assert!(!is_gone(&mut state, "jobs", Start::Anywhere));
+        assert!(is_gone(&mut state, "jobs", Start::Resumed));
+        assert!(!is_gone(&mut state, "jobs", Start::Resumed));
+        assert_eq!(state.hits(), [true]);
     }
 
     #[test]
     fn a_silence_begins_with_an_event_of_the_play_and_comes_once() {
         let begin = Instant::now();
         let at = |second: u64| begin + Duration::from_secs(second);
-        let mut book = Book::new(vec![watch(WatchFault::Silent(15_000))]);
+        let mut state = ScriptState::new(vec![watch(WatchFault::Silent(15_000))]);
         for (resource, is_own_event, second, wanted) in [
             ("jobs", false, 1, None),
             ("pods", true, 2, None),
@@ -421,12 +425,12 @@ mod tests {
             ("jobs", true, 18, None),
             ("jobs", true, 40, None),
         ] {
-            let until = book.silence(resource, is_own_event, at(second));
+            let until = state.silence(resource, is_own_event, at(second));
             assert_eq!(until, wanted.map(at), "{resource} at {second} s");
         }
-        assert_eq!(book.hits(), [true]);
-        assert_eq!(book.hold("jobs"), None);
-        assert_eq!(book.event("jobs"), Turn::Pass);
+        assert_eq!(state.hits(), [true]);
+        assert_eq!(state.hold("jobs"), None);
+        assert_eq!(state.event("jobs"), Turn::Pass);
     }
 
     #[test]
@@ -437,13 +441,13 @@ mod tests {
             watch(WatchFault::Cut(1)),
             watch(WatchFault::Silent(5)),
         ];
-        let mut book = Book::new(script);
-        book.calm();
-        let arrival = book.arrive(Instant::now(), &asked("create", "jobs", "a"), None);
+        let mut state = ScriptState::new(script);
+        state.calm();
+        let arrival = state.arrive(Instant::now(), &asked("create", "jobs", "a"), None);
         assert_eq!(arrival.unwrap().fault, None);
-        assert_eq!(book.hold("jobs"), None);
-        assert_eq!(book.silence("jobs", true, Instant::now()), None);
-        assert_eq!(book.event("jobs"), Turn::Pass);
-        assert_eq!(book.hits(), [false; 4]);
+        assert_eq!(state.hold("jobs"), None);
+        assert_eq!(state.silence("jobs", true, Instant::now()), None);
+        assert_eq!(state.event("jobs"), Turn::Pass);
+        assert_eq!(state.hits(), [false; 4]);
     }
 }
