@@ -206,10 +206,10 @@ async fn perform(cluster: &Cluster, shell: &Shell, step: &Step) -> Result<String
     let line = match command.split_once(' ') {
         // The one that runs, not one to be built anew.
         Some(("cargo", rest)) => {
-            let chore = rest
+            let task = rest
                 .strip_prefix("xtask ")
                 .with_context(|| format!("'{command}': of cargo's commands only 'xtask' is run"))?;
-            format!("'{}' {chore}", testkit::process::this_program()?.display())
+            format!("'{}' {task}", testkit::process::this_program()?.display())
         }
         Some(("helm" | "kubectl" | "orc", _)) => command.clone(),
         Some(_) | None => {

@@ -12,7 +12,7 @@ use kube::{
 use serde_json::json;
 use testkit::{suite::Env, wait::until};
 
-use super::kit::typed;
+use super::fixture::typed;
 
 const JOBS: usize = 1000;
 const AT_ONCE: usize = 16;

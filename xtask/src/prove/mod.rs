@@ -1,6 +1,6 @@
 //! `cargo xtask testbed prove`: the cluster does what a real one does.
 
-mod kit;
+mod fixture;
 mod kwok;
 mod network;
 mod node;

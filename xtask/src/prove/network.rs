@@ -10,7 +10,7 @@ use k8s_openapi::api::{
 use serde_json::json;
 use testkit::{suite::Env, wait::until};
 
-use super::kit::{create, exec, phase, pod, typed};
+use super::fixture::{create, exec, phase, pod, typed};
 
 const POLICY_LIMIT: Duration = Duration::from_secs(30);
 

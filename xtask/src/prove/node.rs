@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use testkit::{cluster::NODE, suite::Env, wait::until};
 
-use super::kit::{create, output, pod};
+use super::fixture::{create, output, pod};
 
 pub(super) async fn kubelet(env: Env) -> Result<String> {
     let control = &env.testbed("stopping the kubelet")?.control;

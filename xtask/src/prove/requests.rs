@@ -13,7 +13,7 @@ use kube::{
 use serde_json::json;
 use testkit::{audit::Request, suite::Env, wait::until};
 
-use super::kit::{LIMIT, create, pod, pod_with, refused, typed};
+use super::fixture::{LIMIT, create, pod, pod_with, refused, typed};
 
 pub(super) async fn quota(env: Env) -> Result<String> {
     let quota: ResourceQuota =

@@ -20,7 +20,7 @@ use testkit::{
     wait::until,
 };
 
-use super::kit::{
+use super::fixture::{
     LIMIT, container, create, delete, exec, gone, image, output, phase, pod, pod_with, typed,
 };
 

@@ -57,7 +57,7 @@ impl Instance {
     }
 }
 
-/// What a instance's supervisor and the set know of it.
+/// What an instance's supervisor and the set know of it.
 struct Shared {
     launch: Launch,
     /// Whether it is started again when it ends.

@@ -13,8 +13,8 @@ use testkit::{
 
 use super::{
     super::reading::logs_creation,
+    fixture::{Bench, Expect, LIMIT, SECRET, WRITER, reason_of, says_all},
     gate::Gate,
-    kit::{Bench, Expect, LIMIT, SECRET, WRITER, reason_of, says_all},
     leaks::has_begun,
 };
 

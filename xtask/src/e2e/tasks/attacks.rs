@@ -22,7 +22,7 @@ use tokio::time::sleep;
 
 use super::{
     super::{attacks::tried, merge},
-    kit::{BUSYBOX, Bench, Expect, LIMIT, busy, phase_of, reason_of},
+    fixture::{BUSYBOX, Bench, Expect, LIMIT, busy, phase_of, reason_of},
 };
 
 /// A shell returns 0 although the kernel killed what it started. The kubelet says both.

@@ -19,7 +19,9 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use testkit::{suite::Env, wait::until};
 
-use super::kit::{Bench, Expect, LIMIT, UNTIL, brief, busy, lasts, phase_of, reason_of, says_all};
+use super::fixture::{
+    Bench, Expect, LIMIT, UNTIL, brief, busy, lasts, phase_of, reason_of, says_all,
+};
 use crate::e2e::shell::Shell;
 
 const NODE: &str = "node-0";

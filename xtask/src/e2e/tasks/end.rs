@@ -10,7 +10,7 @@ use testkit::{cluster::apply, suite::Env};
 
 use super::{
     super::reading::logs_creation,
-    kit::{BUSYBOX, Bench, Expect, phase_of},
+    fixture::{BUSYBOX, Bench, Expect, phase_of},
 };
 
 pub(super) async fn success(env: Env) -> Result<String> {

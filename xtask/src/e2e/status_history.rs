@@ -28,12 +28,12 @@ const LAST_WORD: Duration = Duration::from_millis(300);
 static TALLY: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
 
 /// Watches runs of some namespaces, or all Tenants.
-pub(super) struct Sight {
+pub(super) struct StatusHistory {
     watches: JoinSet<Result<()>>,
     seen: Arc<Mutex<Vec<DynamicObject>>>,
 }
 
-impl Sight {
+impl StatusHistory {
     /// Everything from now on.
     pub(super) async fn new(client: &Client, namespaces: &[String]) -> Result<Self> {
         let kinds = [

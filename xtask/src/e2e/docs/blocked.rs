@@ -1,4 +1,4 @@
-//! Runs that are held at one of their steps, for as long as a case wants: a state that stays can be
+//! Runs that are blocked at one of their steps, for as long as a case wants: a state that stays can be
 //! waited for.
 
 use std::{fs, path::Path, process::Command, time::Duration};
@@ -14,7 +14,7 @@ use testkit::{
 };
 
 use super::super::merge;
-use super::kit::{Bench, LIMIT, WRITER, phase_of};
+use super::fixture::{Bench, LIMIT, WRITER, phase_of};
 
 /// A clone of [`ballast`] at this speed takes minutes, and is not so slow that git gives up.
 const BYTES_A_SECOND: u32 = 4096;
@@ -43,7 +43,7 @@ pub(super) enum Step {
 }
 
 /// A run that is there.
-pub(super) struct Held {
+pub(super) struct BlockedRun {
     pub(super) run: DocsRun,
     pub(super) repository: Repository,
 }
@@ -59,12 +59,17 @@ pub(super) fn writer(seconds: u32) -> String {
 
 /// Submits a run of this name, with a repository, an Agent and a Secret of the same name, and waits
 /// until it is at this step.
-pub(super) async fn held(bench: &Bench, name: &str, step: Step) -> Result<Held> {
-    held_with(bench, name, step, json!({})).await
+pub(super) async fn blocked(bench: &Bench, name: &str, step: Step) -> Result<BlockedRun> {
+    blocked_with(bench, name, step, json!({})).await
 }
 
 /// The same; `more` is merged into its spec.
-pub(super) async fn held_with(bench: &Bench, name: &str, step: Step, more: Value) -> Result<Held> {
+pub(super) async fn blocked_with(
+    bench: &Bench,
+    name: &str,
+    step: Step,
+    more: Value,
+) -> Result<BlockedRun> {
     let repository = bench.repository(name).await?;
     bench.secret(name, &bench.git.credentials_https()).await?;
     let seconds = |count: u32| Duration::from_secs(count.into());
@@ -90,7 +95,7 @@ pub(super) async fn held_with(bench: &Bench, name: &str, step: Step, more: Value
     // On the heap: all of a case's states together are more than a thread's stack holds.
     Box::pin(arrives(bench, name, step, &repository)).await?;
     let run = bench.runs().get(name).await?;
-    Ok(Held { run, repository })
+    Ok(BlockedRun { run, repository })
 }
 
 async fn arrives(bench: &Bench, name: &str, step: Step, repository: &Repository) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Runs that are held, and runs that are called off.
+//! Runs that are suspended, and runs that are called off.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use testkit::{
 };
 
 use super::{
-    held::{HOOK, Held, Step, held, held_with, idle, nothing_or_one, says, writer},
-    kit::{Bench, Expect, LIMIT, brief, phase_of, reason_of, says_all},
+    blocked::{BlockedRun, HOOK, Step, blocked, blocked_with, idle, nothing_or_one, says, writer},
+    fixture::{Bench, Expect, LIMIT, brief, phase_of, reason_of, says_all},
 };
 
 fn is_suspended(status: &DocsRunStatus) -> bool {
     reason_of(status) == "Suspended"
 }
 
-/// Held: no time counts, and nothing runs.
+/// Suspended: no time counts, and nothing runs.
 fn is_at_rest(status: &DocsRunStatus) -> Result<()> {
     ensure!(phase_of(status) == "Pending", "{}", brief(status));
     ensure!(
@@ -60,7 +60,7 @@ pub(super) async fn suspended_before(env: Env) -> Result<String> {
     resumes(&bench, "early").await?;
     ends_well(&bench, &seen, &repository).await?;
     // The same while the repository is being asked.
-    let asked = held(&bench, "asked", Step::Asking).await?;
+    let asked = blocked(&bench, "asked", Step::Asking).await?;
     suspends(&bench, "asked", "suspended before it was started").await?;
     asked.repository.set_behaviour(&Behaviour::Normal)?;
     resumes(&bench, "asked").await?;
@@ -100,8 +100,8 @@ async fn ends_well(bench: &Bench, run: &DocsRun, repository: &Repository) -> Res
 }
 
 /// Suspended during a step, the attempt begins again from its start when it is let go.
-async fn suspended(bench: &Bench, name: &str, step: Step) -> Result<Held> {
-    let held = held(bench, name, step).await?;
+async fn suspended(bench: &Bench, name: &str, step: Step) -> Result<BlockedRun> {
+    let held = blocked(bench, name, step).await?;
     let seen = suspends(bench, name, "runs nothing").await?;
     let status = seen.status.clone().unwrap_or_default();
     ensure!(status.attempts == 1, "{} attempts", status.attempts);
@@ -183,8 +183,8 @@ fn cancelled<'a>(attempts: u32, says: &'a [&'a str]) -> Expect<'a> {
 
 pub(super) async fn cancelled_before(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    held(&bench, "asked", Step::Asking).await?;
-    held(&bench, "agentless", Step::Agentless).await?;
+    blocked(&bench, "asked", Step::Asking).await?;
+    blocked(&bench, "agentless", Step::Agentless).await?;
     let repository = bench.repository("paused").await?;
     bench.submit("paused", json!({ "suspend": true })).await?;
     bench
@@ -206,7 +206,7 @@ pub(super) async fn cancelled_before(env: Env) -> Result<String> {
 /// Before the push begins, nothing can have been pushed, and the message does not doubt it.
 async fn cancelled_at_work(bench: &Bench) -> Result<()> {
     for (name, step) in [("cloned", Step::Cloning), ("written", Step::Writing(600))] {
-        let held = held(bench, name, step).await?;
+        let held = blocked(bench, name, step).await?;
         let expect = cancelled(1, &["during attempt 1"]);
         let seen = cancels(bench, name, &expect).await?;
         ensure!(bench.pods_of(&seen).await?.is_empty(), "a Pod is left");
@@ -225,7 +225,7 @@ async fn cancelled_during_push(bench: &Bench) -> Result<String> {
         ("pushed", Step::Pushing(HOOK)),
         ("taken", Step::Pushed(HOOK)),
     ] {
-        let held = held(bench, name, step).await?;
+        let held = blocked(bench, name, step).await?;
         let look = format!(
             "git ls-remote {} refs/heads/docs/{name}",
             held.run.spec.repository_url
@@ -254,7 +254,7 @@ pub(super) async fn cancelled_at_push(env: Env) -> Result<String> {
 pub(super) async fn cancelled_at_verification(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let keep = json!({ "childTTL": { "failed": "8s" } });
-    let held = held_with(&bench, "unread", Step::Verifying, keep).await?;
+    let held = blocked_with(&bench, "unread", Step::Verifying, keep).await?;
     let commit = held.run.status.clone().unwrap_or_default().commit;
     let commit = commit.context("no commit")?;
     let words = ["before the server confirmed", &commit];

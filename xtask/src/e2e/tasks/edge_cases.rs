@@ -18,8 +18,8 @@ use serde_json::json;
 use testkit::{suite::Env, wait::until};
 
 use super::{
-    super::{sight, why},
-    kit::{Bench, COLLECTED, Expect, LIMIT, brief, busy, phase_of, reason_of, says_all},
+    super::{status_history, why},
+    fixture::{Bench, COLLECTED, Expect, LIMIT, brief, busy, phase_of, reason_of, says_all},
 };
 
 /// The Pod goes unread while no operator is there: nobody knows what it returned.
@@ -288,7 +288,7 @@ pub(super) async fn kstatus(env: Env) -> Result<String> {
         bench.deletes(run).await?;
     }
     bench.done().await?;
-    let tally = sight::tally();
+    let tally = status_history::tally();
     for status in ["InProgress", "Current", "Failed", "Terminating"] {
         ensure!(tally.contains_key(status), "never {status}: {tally:?}");
     }

@@ -35,7 +35,7 @@ use tokio::{io::AsyncReadExt, sync::Mutex};
 use super::super::{
     merge,
     reading::{brief, says_all},
-    sight::Sight,
+    status_history::StatusHistory,
     why,
 };
 
@@ -61,7 +61,7 @@ pub(super) const SAID: Duration = Duration::from_secs(10);
 static OPERATOR: Mutex<Option<Operator>> = Mutex::const_new(None);
 
 /// Every version of every Tenant, where it can be judged.
-static SIGHT: Mutex<Option<Sight>> = Mutex::const_new(None);
+static STATUS_HISTORY: Mutex<Option<StatusHistory>> = Mutex::const_new(None);
 
 /// The longest time until a server reached its Redis, in all cases.
 static SLOWEST: Mutex<Duration> = Mutex::const_new(Duration::ZERO);
@@ -94,15 +94,15 @@ pub(super) async fn end() -> Result<String> {
 /// Watches all Tenants from now on. Without their definition the watch is over.
 pub(super) async fn look(env: &Env) -> Result<()> {
     if env.testbed("kstatus").is_ok() {
-        *SIGHT.lock().await = Some(Sight::of_tenants(&env.client).await?);
+        *STATUS_HISTORY.lock().await = Some(StatusHistory::of_tenants(&env.client).await?);
     }
     Ok(())
 }
 
 /// What other tools make of every version that was seen since; how many that were.
 pub(super) async fn judge() -> Result<usize> {
-    match SIGHT.lock().await.take() {
-        Some(sight) => sight.judge().await,
+    match STATUS_HISTORY.lock().await.take() {
+        Some(history) => history.judge().await,
         None => Ok(0),
     }
 }

@@ -35,7 +35,7 @@ pub(super) use super::super::{
 use super::super::{
     events, merge,
     reading::{freed, sane},
-    sight::Sight,
+    status_history::StatusHistory,
     why,
 };
 
@@ -60,7 +60,7 @@ pub(super) struct Bench {
     pub(super) git: Server,
     pub(super) operator: Operator,
     pub(super) plan: Plan,
-    sight: Sight,
+    history: StatusHistory,
 }
 
 /// The same with no operator at work.
@@ -68,7 +68,7 @@ pub(super) struct Down {
     pub(super) env: Env,
     pub(super) git: Server,
     pub(super) plan: Plan,
-    sight: Sight,
+    history: StatusHistory,
 }
 
 impl Down {
@@ -78,7 +78,7 @@ impl Down {
             env,
             git,
             plan,
-            sight,
+            history,
         } = self;
         let operator = Operator::start(&env.client, &env.config, &plan).await?;
         Ok(Bench {
@@ -86,7 +86,7 @@ impl Down {
             git,
             operator,
             plan,
-            sight,
+            history,
         })
     }
 
@@ -165,7 +165,7 @@ impl Bench {
         let git = Server::in_cluster(cluster)?;
         let network = Arc::new(Network::of(cluster)?);
         let watched = vec![env.namespace.clone()];
-        let sight = Sight::new(&env.client, &watched).await?;
+        let history = StatusHistory::new(&env.client, &watched).await?;
         let binary = testkit::process::this_program()?;
         let folder = binary.parent().context("this program is in no folder")?;
         let plan = Plan {
@@ -183,7 +183,7 @@ impl Bench {
             env,
             git,
             plan,
-            sight,
+            history,
         };
         down.up().await
     }
@@ -208,13 +208,13 @@ impl Bench {
             git,
             operator,
             plan,
-            sight,
+            history,
         } = self;
         let down = Down {
             env,
             git,
             plan,
-            sight,
+            history,
         };
         (operator, down)
     }
@@ -518,7 +518,7 @@ impl Bench {
         ensure!(self.operator.metric(bugs).await? < 0.5, "a bug: {log}");
         self.tells_no_secret(&log).await?;
         self.operator.stop().await?;
-        self.sight.judge().await?;
+        self.history.judge().await?;
         Ok(())
     }
 

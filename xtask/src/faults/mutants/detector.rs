@@ -7,19 +7,19 @@ use testkit::faults::point::Injection;
 
 /// Something that may see a mutant.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Sight {
+pub(super) enum Detector {
     /// A scenario with these faults.
-    Play(String, Vec<Injection>),
+    ScenarioRun(String, Vec<Injection>),
     /// A case of `cargo xtask e2e SUITE`.
     Case(String, String),
     /// The leader frozen past its Lease.
     Freeze,
 }
 
-impl fmt::Display for Sight {
+impl fmt::Display for Detector {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Play(scenario, script) => {
+            Self::ScenarioRun(scenario, script) => {
                 let script: Vec<String> = script.iter().map(ToString::to_string).collect();
                 write!(out, "{scenario}/{}", script.join("+"))
             }
@@ -31,20 +31,20 @@ impl fmt::Display for Sight {
 
 /// From the words of the table: `; ` between plays; `SCENARIO`, `SCENARIO, FAULT with FAULT`,
 /// `e2e SUITE: CASE`, or `freeze`.
-pub(super) fn sights(words: &str) -> Result<Vec<Sight>> {
+pub(super) fn detectors(words: &str) -> Result<Vec<Detector>> {
     words
         .split("; ")
-        .map(|one| sight(one).with_context(|| format!("cannot read '{one}'")))
+        .map(|one| detector(one).with_context(|| format!("cannot read '{one}'")))
         .collect()
 }
 
-fn sight(words: &str) -> Result<Sight> {
+fn detector(words: &str) -> Result<Detector> {
     if words == "freeze" {
-        return Ok(Sight::Freeze);
+        return Ok(Detector::Freeze);
     }
     if let Some(case) = words.strip_prefix("e2e ") {
         let (suite, case) = case.split_once(": ").context("no case")?;
-        return Ok(Sight::Case(suite.to_owned(), case.to_owned()));
+        return Ok(Detector::Case(suite.to_owned(), case.to_owned()));
     }
     let (scenario, script) = match words.split_once(", ") {
         None => (words, Vec::new()),
@@ -53,7 +53,7 @@ fn sight(words: &str) -> Result<Sight> {
             (scenario, script?)
         }
     };
-    Ok(Sight::Play(scenario.to_owned(), script))
+    Ok(Detector::ScenarioRun(scenario.to_owned(), script))
 }
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod tests {
     fn every_mutant_says_what_can_see_it() {
         for mutant in Mutant::ALL {
             let about = mutant.about();
-            let found = sights(about.seen_by);
+            let found = detectors(about.seen_by);
             assert!(found.is_ok(), "{}: {found:?}", about.id);
         }
     }
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn words_of_the_table_become_plays() {
         let read = |words: &str| {
-            let all = sights(words).unwrap();
+            let all = detectors(words).unwrap();
             let all: Vec<String> = all.iter().map(ToString::to_string).collect();
             all.join(" | ")
         };
@@ -101,7 +101,7 @@ mod tests {
             "success, create-jobs=no",
             "e2e tasks",
         ] {
-            assert!(sights(wrong).is_err(), "{wrong}");
+            assert!(detectors(wrong).is_err(), "{wrong}");
         }
     }
 }

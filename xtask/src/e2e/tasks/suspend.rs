@@ -1,4 +1,4 @@
-//! Runs that are held, and runs that are called off.
+//! Runs that are suspended, and runs that are called off.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,13 @@ use api::tasks::TaskRunStatus;
 use serde_json::json;
 use testkit::{suite::Env, wait::until};
 
-use super::kit::{Bench, Expect, LIMIT, brief, busy, phase_of, reason_of, says_all};
+use super::fixture::{Bench, Expect, LIMIT, brief, busy, phase_of, reason_of, says_all};
 
 fn is_suspended(status: &TaskRunStatus) -> bool {
     reason_of(status) == "Suspended"
 }
 
-/// Held: no time counts, and nothing runs.
+/// Suspended: no time counts, and nothing runs.
 fn is_at_rest(status: &TaskRunStatus) -> Result<()> {
     ensure!(phase_of(status) == "Pending", "{}", brief(status));
     ensure!(

@@ -31,7 +31,7 @@ pub(super) use super::super::{
 use super::super::{
     events, merge,
     reading::{freed, sane},
-    sight::Sight,
+    status_history::StatusHistory,
     why,
 };
 
@@ -70,26 +70,26 @@ pub(super) struct Bench {
     pub(super) env: Env,
     pub(super) operator: Operator,
     pub(super) plan: Plan,
-    sight: Sight,
+    history: StatusHistory,
 }
 
 /// The same with no operator at work.
 pub(super) struct Down {
     pub(super) env: Env,
     pub(super) plan: Plan,
-    sight: Sight,
+    history: StatusHistory,
 }
 
 impl Down {
     /// Starts an operator, perhaps with another plan than before.
     pub(super) async fn up(self) -> Result<Bench> {
-        let Self { env, plan, sight } = self;
+        let Self { env, plan, history } = self;
         let operator = Operator::start(&env.client, &env.config, &plan).await?;
         Ok(Bench {
             env,
             operator,
             plan,
-            sight,
+            history,
         })
     }
 
@@ -156,7 +156,7 @@ impl Bench {
 
     async fn start(env: Env, watched: Vec<String>, config: &str) -> Result<Self> {
         operator::install(&env.client, api::crd::tasks()).await?;
-        let sight = Sight::new(&env.client, &watched).await?;
+        let history = StatusHistory::new(&env.client, &watched).await?;
         let binary = testkit::process::this_program()?;
         let folder = binary.parent().context("this program is in no folder")?;
         let plan = Plan {
@@ -170,7 +170,7 @@ impl Bench {
             endpoint: None,
             environment: Vec::new(),
         };
-        Down { env, plan, sight }.up().await
+        Down { env, plan, history }.up().await
     }
 
     /// Asks the operator to stop.
@@ -192,9 +192,9 @@ impl Bench {
             env,
             operator,
             plan,
-            sight,
+            history,
         } = self;
-        (operator, Down { env, plan, sight })
+        (operator, Down { env, plan, history })
     }
 
     /// Another operator of the same installation.
@@ -548,7 +548,7 @@ impl Bench {
         ensure!(self.operator.metric(bugs).await? < 0.5, "a bug: {log}");
         self.operator.stop().await?;
         if self.env.testbed("kstatus").is_ok() {
-            self.sight.judge().await?;
+            self.history.judge().await?;
         }
         Ok(())
     }

@@ -29,13 +29,13 @@ struct Seen {
 }
 
 /// What the watches show. Dropping it ends them.
-pub(super) struct Sight {
+pub(super) struct WatchedObjects {
     seen: Arc<Mutex<Seen>>,
     changed: watch::Receiver<u64>,
     _watches: JoinSet<()>,
 }
 
-impl Sight {
+impl WatchedObjects {
     /// Watches these kinds in one namespace.
     pub(super) fn open<'a>(
         client: &Client,
