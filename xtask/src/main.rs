@@ -15,13 +15,13 @@ mod e2e;
 mod faults;
 mod generate;
 mod image;
-mod isolation;
-mod prove;
 mod regressions;
 mod test_binaries;
 mod testbed;
+mod testbed_isolation;
 mod tools;
 mod unit;
+mod verify;
 mod wording;
 
 use std::process::ExitCode;
@@ -42,7 +42,7 @@ enum Task {
     Check,
     /// Run what CI runs: `check`, and beside it everything on the testbed
     Ci {
-        /// Add everything of which CI plays a share: campaigns, mutants, proofs; takes hours
+        /// Add everything of which CI plays a share: campaigns, mutants, the testbed; takes hours
         #[arg(long)]
         whole: bool,
         /// Write the table of stages in CONTRIBUTING.md
@@ -102,7 +102,7 @@ enum Task {
         /// Only these, such as R03
         ids: Vec<String>,
     },
-    /// The real cluster for tests: build its parts, start it, prove that it works
+    /// The real cluster for tests: build its parts, start it, verify that it works
     #[command(subcommand)]
     Testbed(testbed::Command),
 }

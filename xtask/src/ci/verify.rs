@@ -1,5 +1,5 @@
-//! Proofs of the testbed itself: all of them when the testbed changed since they last passed on this
-//! machine, else the two that show the machine.
+//! Verifies the testbed itself: all cases if its files changed since they last passed on this machine, else the
+//! two cases that depend on the machine.
 
 use std::{fs, process::Command};
 
@@ -20,23 +20,23 @@ const TESTBED: &[&str] = &[
     "crates/testkit/src/machine.rs",
     "crates/testkit/src/parts",
     "crates/testkit/src/parts.rs",
-    "xtask/src/isolation.rs",
-    "xtask/src/prove",
     "xtask/src/testbed.rs",
+    "xtask/src/testbed_isolation.rs",
+    "xtask/src/verify",
 ];
 
 pub(super) fn run(run: &Runner) -> Result<()> {
-    let file = layout::cache()?.join("testbed-proven");
+    let file = layout::cache()?.join("testbed-verified");
     let now = state()?;
-    let proven = fs::read_to_string(&file).unwrap_or_default();
-    if now.as_deref().is_some_and(|now| now == proven) {
-        println!("the testbed's files are those of the last proof: two of its cases run");
+    let verified = fs::read_to_string(&file).unwrap_or_default();
+    if now.as_deref().is_some_and(|now| now == verified) {
+        println!("the testbed's files are those of the last verification: two of its cases run");
         return run.xtask(&["testbed", "isolation", "start-times", "owner-killed"]);
     }
-    run.xtask(&["testbed", "prove"])?;
+    run.xtask(&["testbed", "verify"])?;
     run.xtask(&["testbed", "isolation"])?;
     if let Some(now) = now {
-        fs::write(&file, now).context("cannot record the proof")?;
+        fs::write(&file, now).context("cannot record the verification")?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask testbed prove`: the cluster does what a real one does.
+//! `cargo xtask testbed verify`: the cluster does what a real one does.
 
 mod fixture;
 mod kwok;
@@ -124,5 +124,5 @@ fn cases() -> Vec<Case> {
 
 /// Runs all cases, or those whose names are given.
 pub(crate) async fn run(only: &[String]) -> Result<ExitCode> {
-    crate::cases::run("prove", cases(), only, PARALLEL).await
+    crate::cases::run("verify", cases(), only, PARALLEL).await
 }
