@@ -201,7 +201,7 @@ fn live(snapshot: &Snapshot) -> Result<(), String> {
         .is_some_and(|since| since <= NO_ANSWER);
     if snapshot.is_leading && answers && snapshot.queued > 0 && snapshot.since_moved > NO_PROGRESS {
         reasons.push(format!(
-            "no key was finished for {} s with {} in the queue, and the API server answers",
+            "no reconciliation finished for {} s although {} keys are queued and the API server responds",
             snapshot.since_moved.as_secs(),
             snapshot.queued
         ));
@@ -265,7 +265,11 @@ mod tests {
                 },
                 "",
             ),
-            ("stuck", stuck(), "no key was finished for 301 s with 3"),
+            (
+                "stuck",
+                stuck(),
+                "no reconciliation finished for 301 s although 3 keys are queued",
+            ),
             (
                 "stuck for exactly five minutes",
                 Snapshot {

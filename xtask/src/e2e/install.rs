@@ -484,7 +484,7 @@ async fn first_failure(shell: &Shell) -> Result<String> {
     );
     ensure!(code == 3, "exit code {code} instead of 3");
     ensure!(
-        message.contains("exit code 3"),
+        message.contains("exited with code 3"),
         "the message does not name the exit code: {message}"
     );
     Ok(message.to_owned())

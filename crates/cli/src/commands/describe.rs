@@ -491,7 +491,7 @@ mod tests {
             &json!({ "suspend": true }),
             &json!({
                 "phase": "Failed", "contextVersion": 1, "attempts": 1, "jobName": "shop-7-v1",
-                "message": "the agent's program ended with exit code 3; read its log",
+                "message": "the agent's program exited with code 3; read its log",
                 "startedAt": "2026-01-01T00:00:10Z", "finishedAt": "2026-01-01T00:00:40Z",
                 "result": { "exitCode": 3, "reason": "NonZeroExit", "podName": "shop-7-v1-x",
                     "results": { "commit": "0123" } },
@@ -507,7 +507,7 @@ mod tests {
             page,
             "TaskRun shop-7  ✗ Failed (NonZeroExit)
   in namespace 'team', 60m old
-  the agent's program ended with exit code 3; read its log
+  the agent's program exited with code 3; read its log
 
 Task
   Task:          7

@@ -119,7 +119,7 @@ fn other_step(pod: &Pod, container: &str) -> Option<String> {
     let state = current.state.as_ref()?;
     let how = match (&state.running, &state.terminated) {
         (Some(_), _) => "runs".to_owned(),
-        (None, Some(ended)) => format!("ended with exit code {}", ended.exit_code),
+        (None, Some(ended)) => format!("exited with code {}", ended.exit_code),
         (None, None) => "has not started either".to_owned(),
     };
     (current.name != container).then(|| format!("container '{}' {how}", current.name))
@@ -275,7 +275,7 @@ fn gone(run: &AnyRun, attempt: u32, pod: Option<&Pod>, container: &str) -> Failu
                 |known| format!("status.result has what is known: {known}"),
             );
             format!(
-                "{which} has no log any more: logs live only as long as the Pod, and it is gone; {known}"
+                "{which} has no log any more: logs live only as long as the Pod, and it no longer exists; {known}"
             )
         }
     };
@@ -371,7 +371,7 @@ mod tests {
         assert_eq!(failure.exit().code(), 5);
         assert_eq!(
             failure.message(),
-            "attempt 1 of TaskRun 'shop-7', version 1, has no log any more: logs live only as long as the Pod, and it is gone; status.result has what is known: NonZeroExit, exit code 3, Pod 'p', node 'n', ended 2026-01-01T00:00:00Z"
+            "attempt 1 of TaskRun 'shop-7', version 1, has no log any more: logs live only as long as the Pod, and it no longer exists; status.result has what is known: NonZeroExit, exit code 3, Pod 'p', node 'n', ended 2026-01-01T00:00:00Z"
         );
         let failure = gone(&a_run(&json!({}), &json!({})), 1, None, AGENT);
         assert!(failure.message().ends_with("has no Pod now"));
@@ -422,7 +422,7 @@ mod tests {
         assert!(
             gone(&run, 1, Some(&broken), AGENT)
                 .message()
-                .ends_with("ended with exit code 1")
+                .ends_with("exited with code 1")
         );
         let running = in_steps("Pending", json!({ "terminated": { "exitCode": 0 } }), runs);
         assert!(containers::has_started(&running, AGENT));

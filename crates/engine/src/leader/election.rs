@@ -164,7 +164,9 @@ impl ElectionState {
                             (ElectionAction::Renew, due.max(self.not_before))
                         }
                         Some(holder) => {
-                            return ElectionAction::StepDown(format!("it was taken by '{holder}'"));
+                            return ElectionAction::StepDown(format!(
+                                "it was acquired by '{holder}'"
+                            ));
                         }
                         None => {
                             return ElectionAction::StepDown("its holder was removed".to_owned());

@@ -36,7 +36,7 @@ pub(super) async fn oom_exit_zero(env: Env) -> Result<String> {
     let expect = Expect {
         phase: "Failed",
         reason: "OOMKilled",
-        says: &["exit code 0", "64Mi"],
+        says: &["exited with code 0", "64Mi"],
         events: &["Running", "OOMKilled"],
         ..Expect::default()
     };

@@ -119,7 +119,7 @@ pub(super) async fn pod_by_hand(env: Env) -> Result<String> {
             job_name(&seen)
         );
         said = bench.notes(&seen, "Disrupted").await?;
-        for word in [name, NODE, "stopped from outside"] {
+        for word in [name, NODE, "terminated by another actor"] {
             ensure!(said.contains(word), "'{word}' is not in '{said}'");
         }
         bench.deletes(&seen).await?;
@@ -161,7 +161,7 @@ pub(super) async fn job_by_hand(env: Env) -> Result<String> {
         let told = bench.notes(&seen, "JobLost").await?;
         let job = format!("Job '{name}-7-v1'");
         ensure!(
-            told.contains(&job) && told.contains("from outside"),
+            told.contains(&job) && told.contains("by another actor"),
             "{told}"
         );
         said.push(told);

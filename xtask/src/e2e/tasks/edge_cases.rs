@@ -51,7 +51,7 @@ pub(super) async fn evidence_lost(env: Env) -> Result<String> {
     let expect = Expect {
         phase: "Failed",
         reason: "EvidenceLost",
-        says: &["Job 'unread-7-v1' is complete", "its Pod is gone"],
+        says: &["Job 'unread-7-v1' is complete", "its Pod no longer exists"],
         events: &["Running", "EvidenceLost"],
         ..Expect::default()
     };

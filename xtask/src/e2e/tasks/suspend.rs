@@ -147,7 +147,10 @@ pub(super) async fn suspended_between(env: Env) -> Result<String> {
         .await?;
     let status = seen.status.unwrap_or_default();
     is_at_rest(&status)?;
-    says_all(&status, &["suspended after attempt 1", "exit code 4"])?;
+    says_all(
+        &status,
+        &["suspended after attempt 1", "exited with code 4"],
+    )?;
     // The second attempt was due by then.
     bench.stays_at(&run, (1, 1), Duration::from_secs(7)).await?;
     bench
