@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use crate::{supervise::Shutdown, watch_health::WatchHealth};
 
 /// Interval of the ticks of [`Health::tick`].
-const BEAT: Duration = Duration::from_secs(1);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Longest time between two ticks of a healthy runtime.
 const NO_BEAT: Duration = Duration::from_secs(10);
@@ -84,7 +84,7 @@ impl Health {
             self.state().beat = Instant::now();
             tokio::select! {
                 () = shutdown.wait() => {}
-                () = sleep(BEAT) => {}
+                () = sleep(HEARTBEAT_INTERVAL) => {}
             }
         }
         Ok(())
