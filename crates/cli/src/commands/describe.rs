@@ -30,10 +30,10 @@ use crate::{
 };
 
 /// Width of the labels before the values, in columns.
-const LABEL: usize = 14;
+const LABEL_WIDTH: usize = 14;
 
 /// Maximum number of Events shown, the newest ones. `events` shows all of them.
-const EVENTS: usize = 20;
+const MAX_SHOWN_EVENTS: usize = 20;
 
 pub(crate) async fn run(verb: Describe, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let Selection { kind, name } = target::one_word(&verb.target)
@@ -284,14 +284,14 @@ impl Page {
     fn section(self, title: &str, fields: &[Field]) -> String {
         let mut out = self.head(title);
         for (label, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
-            let lines = wrap(value, self.width.saturating_sub(LABEL + 3).max(20));
+            let lines = wrap(value, self.width.saturating_sub(LABEL_WIDTH + 3).max(20));
             for (index, line) in lines.iter().enumerate() {
                 let label = if index == 0 {
                     format!("{label}:")
                 } else {
                     String::new()
                 };
-                out.push_str(&format!("  {label:<LABEL$} {line}\n"));
+                out.push_str(&format!("  {label:<LABEL_WIDTH$} {line}\n"));
             }
         }
         out
@@ -429,7 +429,10 @@ impl Page {
 
     fn events(self, events: &[Event]) -> String {
         let mut table = events::table();
-        for event in events.iter().skip(events.len().saturating_sub(EVENTS)) {
+        for event in events
+            .iter()
+            .skip(events.len().saturating_sub(MAX_SHOWN_EVENTS))
+        {
             table.push(events::row(event, self.now));
         }
         if table.is_empty() {

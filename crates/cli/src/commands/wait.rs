@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// Interval between redraws of a live timeline.
-const TICK: Duration = Duration::from_secs(1);
+const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(verb: Wait, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let server = session.server().await?;
@@ -228,7 +228,7 @@ pub(crate) async fn until_finished(
         events.map(move |event| (index, event)).boxed()
     }));
     let mut view = View::new(session);
-    let mut tick = tokio::time::interval(TICK);
+    let mut tick = tokio::time::interval(REDRAW_INTERVAL);
     let time_up = async {
         match limit {
             Some(limit) => tokio::time::sleep(limit).await,
