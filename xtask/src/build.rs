@@ -1,11 +1,11 @@
-//! Compiles the workspace once, for every chore that needs its programs or its tests.
+//! Compiles the workspace once, for every task that needs its programs or its tests.
 
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use testkit::layout;
 
-/// Set by `cargo xtask ci`, which has built everything. Without it, each chore would wait for the lock
+/// Set by `cargo xtask ci`, which has built everything. Without it, each task would wait for the lock
 /// on the target directory while clippy holds it.
 pub(crate) const BUILT_VARIABLE: &str = "ORCHESTRATOR_BUILT";
 

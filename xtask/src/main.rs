@@ -1,4 +1,4 @@
-//! Every chore of the project. `cargo xtask --help` is the map.
+//! Every task of the project. `cargo xtask --help` is the map.
 
 #![expect(
     clippy::print_stdout,
@@ -15,34 +15,34 @@ mod e2e;
 mod faults;
 mod generate;
 mod image;
-mod isolation;
-mod prove;
 mod regressions;
 mod test_binaries;
 mod testbed;
+mod testbed_isolation;
 mod tools;
 mod unit;
+mod verify;
 mod wording;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Every chore of the project, one command each.
+/// Every task of the project, one command each.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Arguments {
     #[command(subcommand)]
-    chore: Chore,
+    task: Task,
 }
 
 #[derive(Subcommand)]
-enum Chore {
+enum Task {
     /// Before a commit: fmt, clippy, generated files, wording, unit tests, deny, docs. No root, no cluster
     Check,
     /// Run what CI runs: `check`, and beside it everything on the testbed
     Ci {
-        /// Add everything of which CI plays a share: campaigns, mutants, proofs; takes hours
+        /// Add everything of which CI plays a share: campaigns, mutants, the testbed; takes hours
         #[arg(long)]
         whole: bool,
         /// Write the table of stages in CONTRIBUTING.md
@@ -102,28 +102,28 @@ enum Chore {
         /// Only these, such as R03
         ids: Vec<String>,
     },
-    /// The real cluster for tests: build its parts, start it, prove that it works
+    /// The real cluster for tests: build its parts, start it, verify that it works
     #[command(subcommand)]
     Testbed(testbed::Command),
 }
 
 fn main() -> ExitCode {
-    let Arguments { chore } = Arguments::parse();
-    let result = match chore {
-        Chore::Check => ci::check(),
-        Chore::Ci { whole, report } => ci::ci(whole, report),
-        Chore::Generate { check } => generate::run(check),
-        Chore::Wording => wording::run(),
-        Chore::Test { filter } => cluster_tests::run(filter.as_deref()),
-        Chore::Unit { whole, build } => unit::run(whole, build),
-        Chore::Image { toolbox } => image::run(toolbox).map(|()| ExitCode::SUCCESS),
-        Chore::E2e(command) => e2e::run(command),
-        Chore::Attacks { whole, cases } => e2e::run(e2e::Command::Attacks { whole, cases }),
-        Chore::Bench(command) => bench::run(command),
-        Chore::Faults(command) => faults::run(&command),
-        Chore::Mutants(arguments) => faults::mutants::run(&arguments),
-        Chore::Regressions { ids } => regressions::run(&ids),
-        Chore::Testbed(command) => testbed::run(command),
+    let Arguments { task } = Arguments::parse();
+    let result = match task {
+        Task::Check => ci::check(),
+        Task::Ci { whole, report } => ci::ci(whole, report),
+        Task::Generate { check } => generate::run(check),
+        Task::Wording => wording::run(),
+        Task::Test { filter } => cluster_tests::run(filter.as_deref()),
+        Task::Unit { whole, build } => unit::run(whole, build),
+        Task::Image { toolbox } => image::run(toolbox).map(|()| ExitCode::SUCCESS),
+        Task::E2e(command) => e2e::run(command),
+        Task::Attacks { whole, cases } => e2e::run(e2e::Command::Attacks { whole, cases }),
+        Task::Bench(command) => bench::run(command),
+        Task::Faults(command) => faults::run(&command),
+        Task::Mutants(arguments) => faults::mutants::run(&arguments),
+        Task::Regressions { ids } => regressions::run(&ids),
+        Task::Testbed(command) => testbed::run(command),
     };
     match result {
         Ok(code) => code,

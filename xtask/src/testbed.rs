@@ -48,8 +48,8 @@ pub(crate) enum Command {
         #[arg(default_value = "dev")]
         name: String,
     },
-    /// Start clusters and show, case by case, that they do what real ones do
-    Prove {
+    /// Verify, case by case, that clusters behave like real ones
+    Verify {
         /// Only these cases (default: all)
         cases: Vec<String>,
     },
@@ -81,15 +81,15 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         Command::Down { name, all } => down(&name, all)?,
         Command::Status => status()?,
         Command::Env { name } => env(&Cluster::attach(&name)?)?,
-        Command::Prove { cases } => {
+        Command::Verify { cases } => {
             require_root()?;
             build::programs()?;
-            return runtime()?.block_on(crate::prove::run(&cases));
+            return runtime()?.block_on(crate::verify::run(&cases));
         }
         Command::Isolation { cases } => {
             require_root()?;
             build::programs()?;
-            return runtime()?.block_on(crate::isolation::run(&cases));
+            return runtime()?.block_on(crate::testbed_isolation::run(&cases));
         }
         Command::Own { name } => runtime()?.block_on(async {
             let cluster = Cluster::start(&name, Tier::Node).await?;

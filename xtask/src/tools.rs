@@ -1,4 +1,4 @@
-//! Programs that chores need and that Cargo can build: installed once, into the testbed's cache.
+//! Programs that tasks need and that Cargo can build: installed once, into the testbed's cache.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use testkit::{layout, lock::Lock};
 
-/// Another checkout's chores install a tool in a few minutes, two tools at most.
+/// Another checkout's tasks install a tool in a few minutes, two tools at most.
 const LOCK_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// A program from the Rust registry, pinned.

@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{Error, FilesError, Request, RunKind, TRIES, files, same_version, submit::Trial};
+use crate::{Error, FilesError, Request, RunKind, TRIES, files, same_version, submit::DryRun};
 
 /// The result of adding files to a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +43,7 @@ pub async fn add(
     namespace: &str,
     name: &str,
     added: &[File],
-    trial: Trial,
+    dry_run: DryRun,
 ) -> Result<Added, Error> {
     let runs: Api<TaskRun> = Api::namespaced(client.clone(), namespace);
     let mut first_seen = None;
@@ -55,7 +55,7 @@ pub async fn add(
         same_version(&mut first_seen, &run, name)?;
         let next = plan(&run, name, added)?;
         let how = PatchParams {
-            dry_run: trial.is_dry(),
+            dry_run: dry_run.is_on(),
             force: true,
             field_manager: Some(manager(next.version)),
             field_validation: Some(ValidationDirective::Strict),

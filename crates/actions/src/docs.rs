@@ -10,7 +10,7 @@ use kube::{Api, Client};
 
 use crate::{
     Error, Files, Request, Run, RunKind, outcome,
-    submit::{Trial, create},
+    submit::{DryRun, create},
 };
 
 /// Maximum length of an object name, in characters.
@@ -99,9 +99,9 @@ pub async fn submit_docs(
     client: &Client,
     namespace: &str,
     docs: &Docs,
-    trial: Trial,
+    dry_run: DryRun,
 ) -> Result<DocsRun, Error> {
-    create(client, namespace, &docs.run(namespace), trial).await
+    create(client, namespace, &docs.run(namespace), dry_run).await
 }
 
 /// Repeats a finished `DocsRun`: creates a new one with the same spec. Its name is the old name
@@ -128,7 +128,7 @@ pub async fn run_docs_again(
         .get(name)
         .await
         .map_err(|error| Request::of_kind(RunKind::Docs, "get", namespace, name).failed(error))?;
-    create(client, namespace, &again(&old, name)?, Trial::Real).await
+    create(client, namespace, &again(&old, name)?, DryRun::Off).await
 }
 
 fn again(old: &DocsRun, name: &str) -> Result<DocsRun, Error> {
@@ -139,7 +139,7 @@ fn again(old: &DocsRun, name: &str) -> Result<DocsRun, Error> {
         });
     }
     if outcome(old).is_none() {
-        let phase = old.stand().and_then(|stand| stand.phase);
+        let phase = old.status_view().and_then(|status| status.phase);
         return Err(Error::NotFinished {
             kind: RunKind::Docs,
             name: name.to_owned(),

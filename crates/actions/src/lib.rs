@@ -17,19 +17,19 @@ mod context;
 mod docs;
 mod error;
 mod files;
+mod lifecycle;
 mod outcome;
 mod run;
-mod steer;
 mod submit;
 
 pub use context::{Added, add as add_context};
 pub use docs::{Docs, run_docs_again, submit_docs};
 pub use error::{Error, Request};
 pub use files::{FILES, Files, FilesError};
+pub use lifecycle::{Change, Changed, change, run_again};
 pub use outcome::{Outcome, outcome};
-pub use run::{Run, RunKind, Stand};
-pub use steer::{Change, Changed, change, run_again};
-pub use submit::{Submission, Trial, submit};
+pub use run::{Run, RunKind, RunStatusView};
+pub use submit::{DryRun, Submission, submit};
 
 /// Maximum number of tries for a write to an object that changes meanwhile. The operator writes a
 /// status only a few times in a run's life, so the second try nearly always succeeds.

@@ -45,7 +45,7 @@ impl Outcome {
 /// A status of an earlier version is ignored.
 #[must_use]
 pub fn outcome<R: Run>(run: &R) -> Option<Outcome> {
-    let progress = run.stand()?.progress;
+    let progress = run.status_view()?.progress;
     if !progress.is_true(FINISHED) {
         return None;
     }

@@ -106,12 +106,12 @@ pub trait Run:
 
     /// Returns the status for the context version in the spec. A status of an earlier version is
     /// ignored.
-    fn stand(&self) -> Option<Stand<'_>>;
+    fn status_view(&self) -> Option<RunStatusView<'_>>;
 }
 
 /// The part of a run's status that all kinds have.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Stand<'a> {
+pub struct RunStatusView<'a> {
     /// The phase of the run.
     pub phase: Option<RunPhase>,
     /// The common status fields, such as the conditions.
@@ -133,9 +133,9 @@ impl Run for TaskRun {
         Some(self.spec.context_version)
     }
 
-    fn stand(&self) -> Option<Stand<'_>> {
+    fn status_view(&self) -> Option<RunStatusView<'_>> {
         let status = self.status.as_ref()?;
-        (status.context_version == Some(self.spec.context_version)).then_some(Stand {
+        (status.context_version == Some(self.spec.context_version)).then_some(RunStatusView {
             phase: status.phase,
             progress: &status.progress,
         })
@@ -157,9 +157,9 @@ impl Run for DocsRun {
         None
     }
 
-    fn stand(&self) -> Option<Stand<'_>> {
+    fn status_view(&self) -> Option<RunStatusView<'_>> {
         let status = self.status.as_ref()?;
-        Some(Stand {
+        Some(RunStatusView {
             phase: status.phase,
             progress: &status.progress,
         })

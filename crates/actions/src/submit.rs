@@ -25,18 +25,18 @@ pub struct Submission {
 
 /// Whether a write is stored or only validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trial {
+pub enum DryRun {
     /// The write is stored.
-    Real,
+    Off,
     /// The server validates the write fully but stores nothing.
-    DryRun,
+    On,
 }
 
-impl Trial {
-    pub(crate) fn is_dry(self) -> bool {
+impl DryRun {
+    pub(crate) fn is_on(self) -> bool {
         match self {
-            Self::Real => false,
-            Self::DryRun => true,
+            Self::Off => false,
+            Self::On => true,
         }
     }
 }
@@ -83,9 +83,9 @@ pub async fn submit(
     client: &Client,
     namespace: &str,
     submission: &Submission,
-    trial: Trial,
+    dry_run: DryRun,
 ) -> Result<TaskRun, Error> {
-    create(client, namespace, &submission.run(namespace), trial).await
+    create(client, namespace, &submission.run(namespace), dry_run).await
 }
 
 /// Creates a run. The server decides whether its name is free.
@@ -93,11 +93,11 @@ pub(crate) async fn create<R: Run>(
     client: &Client,
     namespace: &str,
     run: &R,
-    trial: Trial,
+    dry_run: DryRun,
 ) -> Result<R, Error> {
     let runs: Api<R> = Api::namespaced(client.clone(), namespace);
     let how = PostParams {
-        dry_run: trial.is_dry(),
+        dry_run: dry_run.is_on(),
         field_manager: Some(MANAGER.to_owned()),
     };
     let name = run.meta().name.as_deref().unwrap_or_default();

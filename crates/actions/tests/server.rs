@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use actions::{
-    Change, Changed, Docs, Error, Files, RunKind, Submission, Trial, add_context, change,
+    Change, Changed, Docs, DryRun, Error, Files, RunKind, Submission, add_context, change,
     run_again, run_docs_again, submit, submit_docs,
 };
 use anyhow::{Context, Result, bail};
@@ -41,7 +41,7 @@ async fn prepared(env: &Env) -> Result<()> {
 async fn submitted(env: &Env) -> Result<TaskRun> {
     prepared(env).await?;
     let wanted = submission(&[("task.md", "Do it.")])?;
-    Ok(submit(&env.client, &env.namespace, &wanted, Trial::Real).await?)
+    Ok(submit(&env.client, &env.namespace, &wanted, DryRun::Off).await?)
 }
 
 async fn stored(env: &Env) -> Result<TaskRun> {
@@ -87,7 +87,7 @@ async fn r21_of_submits_at_once_exactly_one_wins() -> Result<()> {
             let wanted = submission(&[("task.md", &content)])?;
             anyhow::Ok((
                 content,
-                submit(&env.client, &env.namespace, &wanted, Trial::Real).await,
+                submit(&env.client, &env.namespace, &wanted, DryRun::Off).await,
             ))
         });
         let (mut won, mut lost) = (Vec::new(), 0);
@@ -116,12 +116,12 @@ async fn a_dry_run_asks_the_server_and_stores_nothing() -> Result<()> {
         prepared(&env).await?;
         let (client, namespace) = (&env.client, &env.namespace);
         let wanted = submission(&[("task.md", "Do it.")])?;
-        submit(client, namespace, &wanted, Trial::DryRun).await?;
-        submit(client, namespace, &wanted, Trial::Real).await?;
-        let again = submit(client, namespace, &wanted, Trial::DryRun).await;
+        submit(client, namespace, &wanted, DryRun::On).await?;
+        submit(client, namespace, &wanted, DryRun::Off).await?;
+        let again = submit(client, namespace, &wanted, DryRun::On).await;
         assert!(matches!(again, Err(Error::Exists { .. })), "{again:?}");
         let added = [file("", "More.")];
-        let tried = add_context(client, namespace, "shop-7", &added, Trial::DryRun).await?;
+        let tried = add_context(client, namespace, "shop-7", &added, DryRun::On).await?;
         assert_eq!(tried.version, 2);
         assert_eq!(stored(&env).await?.spec.context_version, 1);
         Ok(())
@@ -133,7 +133,7 @@ async fn a_dry_run_asks_the_server_and_stores_nothing() -> Result<()> {
 async fn insist(env: &Env, content: &str) -> Result<usize> {
     for conflicts in 0..50 {
         let added = [file(content, content)];
-        match add_context(&env.client, &env.namespace, "shop-7", &added, Trial::Real).await {
+        match add_context(&env.client, &env.namespace, "shop-7", &added, DryRun::Off).await {
             Ok(_) => return Ok(conflicts),
             Err(Error::Conflict { wanted, found, .. }) => assert!(wanted <= found),
             Err(error) => bail!("{error}"),
@@ -172,7 +172,7 @@ async fn r15_an_added_file_replaces_none_and_belongs_to_its_version() -> Result<
         submitted(&env).await?;
         let (client, namespace) = (&env.client, &env.namespace);
         let add = async |added: &[File]| {
-            add_context(client, namespace, "shop-7", added, Trial::Real).await
+            add_context(client, namespace, "shop-7", added, DryRun::Off).await
         };
         let second = add(&[file("", "More.")]).await?;
         assert_eq!(
@@ -213,7 +213,7 @@ async fn r15_the_server_refuses_what_careless_writers_apply() -> Result<()> {
     suite::test(Tier::Api, "r15-careless", async |env| {
         submitted(&env).await?;
         let added = [file("context-v2.md", "Mine.")];
-        add_context(&env.client, &env.namespace, "shop-7", &added, Trial::Real).await?;
+        add_context(&env.client, &env.namespace, "shop-7", &added, DryRun::Off).await?;
         let unchanged = "'markdownFiles' may change only together with a higher 'contextVersion'";
         let missing = "an earlier file may not disappear: 'context-v2.md' is missing";
         let cases = [
@@ -265,7 +265,7 @@ async fn records_of_the_operator_are_no_conflict() -> Result<()> {
         let adding = async {
             for number in 0..5 {
                 let added = [file(&format!("{number}.md"), "More.")];
-                add_context(&env.client, &env.namespace, "shop-7", &added, Trial::Real).await?;
+                add_context(&env.client, &env.namespace, "shop-7", &added, DryRun::Off).await?;
             }
             anyhow::Ok(())
         };
@@ -281,21 +281,21 @@ async fn records_of_the_operator_are_no_conflict() -> Result<()> {
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn a_run_is_held_let_go_and_cancelled() -> Result<()> {
-    suite::test(Tier::Api, "steer", async |env| {
+    suite::test(Tier::Api, "lifecycle", async |env| {
         submitted(&env).await?;
-        let steer = async |wanted: Change| {
+        let apply = async |wanted: Change| {
             change::<TaskRun>(&env.client, &env.namespace, "shop-7", wanted).await
         };
-        assert!(matches!(steer(Change::Resume).await?, Changed::Before(_)));
-        assert!(steer(Change::Suspend).await?.run().spec.suspend);
-        assert!(matches!(steer(Change::Suspend).await?, Changed::Before(_)));
-        assert!(!steer(Change::Resume).await?.run().spec.suspend);
-        assert!(steer(Change::Cancel).await?.run().spec.cancel);
-        assert!(matches!(steer(Change::Cancel).await?, Changed::Before(_)));
-        let held = steer(Change::Suspend).await;
+        assert!(matches!(apply(Change::Resume).await?, Changed::Before(_)));
+        assert!(apply(Change::Suspend).await?.run().spec.suspend);
+        assert!(matches!(apply(Change::Suspend).await?, Changed::Before(_)));
+        assert!(!apply(Change::Resume).await?.run().spec.suspend);
+        assert!(apply(Change::Cancel).await?.run().spec.cancel);
+        assert!(matches!(apply(Change::Cancel).await?, Changed::Before(_)));
+        let held = apply(Change::Suspend).await;
         assert!(matches!(held, Err(Error::Cancelled { .. })), "{held:?}");
         let added = [file("", "More.")];
-        let added = add_context(&env.client, &env.namespace, "shop-7", &added, Trial::Real).await;
+        let added = add_context(&env.client, &env.namespace, "shop-7", &added, DryRun::Off).await;
         assert!(matches!(added, Err(Error::Cancelled { .. })), "{added:?}");
         let missing =
             change::<TaskRun>(&env.client, &env.namespace, "no-such", Change::Cancel).await;
@@ -411,7 +411,7 @@ async fn r21_of_docs_submitted_at_once_exactly_one_wins() -> Result<()> {
     suite::test(Tier::Api, "docs-r21", async |env| {
         prepared(&env).await?;
         let wanted = docs("guide");
-        let create = || submit_docs(&env.client, &env.namespace, &wanted, Trial::Real);
+        let create = || submit_docs(&env.client, &env.namespace, &wanted, DryRun::Off);
         let (mut won, mut lost) = (0, 0);
         for result in join_all((0..8).map(|_| create())).await {
             match result {
@@ -430,7 +430,7 @@ async fn r21_of_docs_submitted_at_once_exactly_one_wins() -> Result<()> {
             repository_url: "--upload-pack=x".to_owned(),
             ..docs("hostile")
         };
-        let refused = submit_docs(&env.client, &env.namespace, &hostile, Trial::DryRun).await;
+        let refused = submit_docs(&env.client, &env.namespace, &hostile, DryRun::On).await;
         assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
         Ok(())
     })
@@ -443,7 +443,7 @@ async fn of_docs_run_again_at_once_one_is_made_on_the_same_branch() -> Result<()
     suite::test(Tier::Api, "docs-again", async |env| {
         prepared(&env).await?;
         let (client, namespace) = (&env.client, &env.namespace);
-        let first = submit_docs(client, namespace, &docs("guide"), Trial::Real).await?;
+        let first = submit_docs(client, namespace, &docs("guide"), DryRun::Off).await?;
         let going = run_docs_again(client, namespace, "guide").await;
         assert!(
             matches!(

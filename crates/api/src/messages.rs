@@ -282,7 +282,7 @@ mod tests {
                 true,
             ),
             (
-                "Pod 'x': the container ended with exit code 1, but Job 'x' does not say so; is the Job controller running?",
+                "Pod 'x': the container exited with code 1, but Job 'x' does not say so; is the Job controller running?",
                 false,
             ),
             ("the Pod cannot be created: no", false),

@@ -133,7 +133,7 @@ reasons! {
         "Read the agent's log; `status.result` has the code.";
     OOMKilled: "The agent's container used more memory than its limit, and a process of it was killed. The exit code may be 0: a shell returns the code of its last command.",
         "Raise `resources.limits.memory` of the Agent, or let it use less.";
-    ExitContradicted: "A container ended with exit code 0, but the kubelet reports something that contradicts a success: a signal, a reason other than `Completed`, a restart, or a failed Pod.",
+    ExitContradicted: "A container exited with code 0, but the kubelet reports something that contradicts a success: a signal, a reason other than `Completed`, a restart, or a failed Pod.",
         "The message names it. Read the agent's log; if its work was done nevertheless, let the agent return the error of what it starts.";
     DeadlineExceeded: "The agent did not end within `timeout`, counted from its container's start.",
         "Raise `timeout` of the run or the Agent, or find out what the agent waited for.";
@@ -145,11 +145,11 @@ reasons! {
         "Write large results elsewhere, and their address into the result.";
     EvidenceLost: "The Job says that it ended, but its Pod was gone before we could read how. That is not a success.",
         "Run it again (`orc retry`). Look for what deletes finished Pods.";
-    Disrupted: "The Pod was stopped from outside: evicted, preempted, drained, deleted, or its node was lost. What it returned is not a result.",
+    Disrupted: "The Pod was terminated by another actor: evicted, preempted, drained, deleted, or its node was lost. What it returned is not a result.",
         "Nothing: it is started again by itself, and no attempt is used. If the message names a node that does not answer, bring it back; if its machine is off, delete the Node, or taint it with `node.kubernetes.io/out-of-service`.";
-    JobLost: "The Job was deleted from outside while it ran.",
+    JobLost: "The Job was deleted by another actor while it ran.",
         "Nothing: another one is started, and no attempt is used. Look for what deletes Jobs.";
-    TooManyDisruptions: "The agent was stopped from outside six times.",
+    TooManyDisruptions: "The agent was terminated by another actor six times.",
         "Look for what stops it: evictions, preemption, a drain that does not end. Then run it again (`orc retry`).";
     Cancelled: "Someone set `spec.cancel`.",
         "Nothing. To run it after all, submit another one.";

@@ -27,7 +27,7 @@ pub enum Verb {
     /// Describe a run, agent or tenant: spec, status, timeline, conditions, children, Events
     Describe(Describe),
     /// Show a run and its ConfigMap, Jobs and Pods as a tree
-    Tree(OfRun),
+    Tree(RunArgs),
     /// Explain why a run, agent or tenant is not progressing: root cause, evidence, next command
     Why(Why),
     /// Print the logs of the agent or of another container, while its Pod exists
@@ -42,13 +42,13 @@ pub enum Verb {
     /// Wait until runs finish and tenants are ready; the exit code is their outcome
     Wait(Wait),
     /// Cancel a run; this cannot be undone
-    Cancel(OfRun),
+    Cancel(RunArgs),
     /// Retry a run: the next version of a TaskRun, or another DocsRun on the same branch
     Retry(Retry),
     /// Suspend a run (its container is stopped) or a tenant (it is scaled to zero)
-    Suspend(Hold),
+    Suspend(SuspendArgs),
     /// Resume a suspended run or tenant
-    Resume(Hold),
+    Resume(SuspendArgs),
     /// Print the client and server versions
     Version(Version),
     /// Print shell completion
@@ -141,7 +141,7 @@ pub struct Describe {
 
 /// A command about one run.
 #[derive(Debug, Args)]
-pub struct OfRun {
+pub struct RunArgs {
     /// Name of the run; docsrun/NAME for a DocsRun
     #[arg(value_name = "RUN")]
     pub run: RunName,
@@ -152,7 +152,7 @@ pub struct OfRun {
 
 /// A command that suspends or resumes a run or a Tenant.
 #[derive(Debug, Args)]
-pub struct Hold {
+pub struct SuspendArgs {
     /// Name of the run; docsrun/NAME for a DocsRun, tenant/NAME for a Tenant
     #[arg(value_name = "RUN")]
     pub target: RunOrTenant,
@@ -224,9 +224,9 @@ pub struct Events {
     pub cluster: Cluster,
 }
 
-/// Waiting for the end of a run.
+/// Options for waiting for the end of a run.
 #[derive(Debug, Clone, Copy, Default, Args)]
-pub struct Waiting {
+pub struct WaitOptions {
     /// Wait until the run finishes; the exit code is its outcome
     #[arg(long)]
     pub wait: bool,
@@ -260,10 +260,10 @@ pub struct Submit {
     pub task: Option<SubmitTask>,
     #[command(flatten)]
     #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub sending: Sending,
+    pub submit_options: SubmitOptions,
     #[command(flatten)]
     #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub waiting: Waiting,
+    pub wait_options: WaitOptions,
     #[command(flatten)]
     #[expect(missing_docs, reason = "its docs are the flags'")]
     pub cluster: Cluster,
@@ -309,7 +309,7 @@ pub struct SubmitTask {
 
 /// Dry run and output of a submission.
 #[derive(Debug, Clone, Copy, Default, Args)]
-pub struct Sending {
+pub struct SubmitOptions {
     /// Do not persist changes
     #[arg(long, value_enum, value_name = "BY", conflicts_with = "wait")]
     pub dry_run: Option<DryRun>,
@@ -374,10 +374,10 @@ pub struct SubmitDocs {
     pub agent_timeout: Option<Duration>,
     #[command(flatten)]
     #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub sending: Sending,
+    pub submit_options: SubmitOptions,
     #[command(flatten)]
     #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub waiting: Waiting,
+    pub wait_options: WaitOptions,
     #[command(flatten)]
     #[expect(missing_docs, reason = "its docs are the flags'")]
     pub cluster: Cluster,
@@ -424,7 +424,7 @@ pub struct ContextAdd {
     pub dry_run: Option<DryRun>,
     #[command(flatten)]
     #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub waiting: Waiting,
+    pub wait_options: WaitOptions,
     #[command(flatten)]
     #[expect(missing_docs, reason = "its docs are the flags'")]
     pub cluster: Cluster,
@@ -458,7 +458,7 @@ pub struct Retry {
     pub run: RunName,
     #[command(flatten)]
     #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub waiting: Waiting,
+    pub wait_options: WaitOptions,
     #[command(flatten)]
     #[expect(missing_docs, reason = "its docs are the flags'")]
     pub cluster: Cluster,

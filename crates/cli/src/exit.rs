@@ -42,7 +42,7 @@ impl Exit {
         ),
         (
             Self::NotFound,
-            "not found, or deleted while it was waited for; for 'logs', the Pod is gone",
+            "not found, or deleted while it was waited for; for 'logs', the Pod no longer exists",
         ),
     ];
 

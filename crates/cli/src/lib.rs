@@ -1,9 +1,11 @@
 //! The command line `orc`. A link named `kubectl-orc` makes it a plugin of kubectl.
 //!
-//! The arguments become a verb ([`arguments`]). The verb reads or acts through a [`kube::Client`],
-//! and pure functions render the result. [`run()`] needs no process, so tests can call it.
+//! The arguments become a command ([`arguments`]). The command reads or acts through a
+//! [`kube::Client`], and pure functions render the result. [`run()`] needs no process, so tests can
+//! call it.
 
 pub mod arguments;
+mod commands;
 mod containers;
 mod environment;
 mod exit;
@@ -18,7 +20,6 @@ mod session;
 mod target;
 mod tenant;
 mod text;
-mod verbs;
 mod view;
 mod watching;
 
@@ -80,7 +81,7 @@ pub async fn run(
         Err(error) => return usage(&error, out, err),
     };
     let mut session = Session::new(environment, out, err, cluster(&verb));
-    match perform(verb, &mut session).await {
+    match run_command(verb, &mut session).await {
         Ok(exit) => exit,
         Err(failure) => match session.report(&failure) {
             Ok(()) => failure.exit(),
@@ -161,24 +162,28 @@ fn cluster(verb: &Verb) -> Cluster {
     }
 }
 
-async fn perform(verb: Verb, session: &mut Session<'_>) -> Result<Exit, Failure> {
+async fn run_command(verb: Verb, session: &mut Session<'_>) -> Result<Exit, Failure> {
     use actions::Change;
     match verb {
-        Verb::Get(verb) => verbs::get::perform(verb, session).await,
-        Verb::Describe(verb) => verbs::describe::perform(verb, session).await,
-        Verb::Tree(verb) => verbs::tree::perform(verb, session).await,
-        Verb::Why(verb) => verbs::why::perform(verb, session).await,
-        Verb::Logs(verb) => verbs::logs::perform(verb, session).await,
-        Verb::Events(verb) => verbs::events::perform(verb, session).await,
-        Verb::Submit(verb) => verbs::submit::perform(verb, session).await,
-        Verb::Context(Context::Add(verb)) => verbs::context::perform(verb, session).await,
-        Verb::Wait(verb) => verbs::wait::perform(verb, session).await,
-        Verb::Cancel(verb) => verbs::steer::perform(verb.run.into(), Change::Cancel, session).await,
-        Verb::Suspend(verb) => verbs::steer::perform(verb.target, Change::Suspend, session).await,
-        Verb::Resume(verb) => verbs::steer::perform(verb.target, Change::Resume, session).await,
-        Verb::Retry(verb) => verbs::retry::perform(verb, session).await,
-        Verb::Version(_) => verbs::version::perform(session).await,
-        Verb::Completion(verb) => verbs::completion::perform(verb, session),
+        Verb::Get(verb) => commands::get::run(verb, session).await,
+        Verb::Describe(verb) => commands::describe::run(verb, session).await,
+        Verb::Tree(verb) => commands::tree::run(verb, session).await,
+        Verb::Why(verb) => commands::why::run(verb, session).await,
+        Verb::Logs(verb) => commands::logs::run(verb, session).await,
+        Verb::Events(verb) => commands::events::run(verb, session).await,
+        Verb::Submit(verb) => commands::submit::run(verb, session).await,
+        Verb::Context(Context::Add(verb)) => commands::context::run(verb, session).await,
+        Verb::Wait(verb) => commands::wait::run(verb, session).await,
+        Verb::Cancel(verb) => {
+            commands::lifecycle::run(verb.run.into(), Change::Cancel, session).await
+        }
+        Verb::Suspend(verb) => {
+            commands::lifecycle::run(verb.target, Change::Suspend, session).await
+        }
+        Verb::Resume(verb) => commands::lifecycle::run(verb.target, Change::Resume, session).await,
+        Verb::Retry(verb) => commands::retry::run(verb, session).await,
+        Verb::Version(_) => commands::version::run(session).await,
+        Verb::Completion(verb) => commands::completion::run(verb, session),
     }
 }
 

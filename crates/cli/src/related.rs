@@ -37,7 +37,7 @@ const SUBJECTS: usize = 50;
 
 /// Maximum number of Events of one object. The server keeps Events for an hour and counts
 /// repetitions.
-const EVENTS: u32 = 200;
+const EVENTS_LIMIT: u32 = 200;
 
 /// The existing children of a run.
 #[derive(Debug, Clone, Default)]
@@ -139,7 +139,7 @@ pub(crate) async fn events(
     for uid in subjects(run, children).iter().take(SUBJECTS) {
         let which = ListParams::default()
             .fields(&format!("involvedObject.uid={uid}"))
-            .limit(EVENTS);
+            .limit(EVENTS_LIMIT);
         let request = request("Event", "events", server);
         events.extend(ask(request, api.list(&which)).await?.items);
     }

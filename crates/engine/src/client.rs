@@ -21,13 +21,13 @@ use crate::{
 };
 
 /// Timeout of a connection attempt. A server that accepts no connection for this long is away.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest silence on a connection that waits for a response. The server ends each watch sooner.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(100);
 
 /// Longest time in which a connection accepts no byte that is sent.
-const WRITE: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// User agent of the operator.
 const AGENT: &str = concat!("orchestrator/", env!("CARGO_PKG_VERSION"));
@@ -73,11 +73,11 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ClientError> {
     };
     // The caller would not know of a retried create.
     config.default_retry = false;
-    config.connect_timeout = Some(CONNECT);
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
     // Without it, the idle time of a pooled connection counts as silence.
     config.reset_reader_on_write = true;
-    config.write_timeout = Some(WRITE);
+    config.write_timeout = Some(WRITE_TIMEOUT);
     let agent = (USER_AGENT, HeaderValue::from_static(AGENT));
     config.headers.retain(|(name, _)| name != USER_AGENT);
     config.headers.push(agent);
@@ -460,7 +460,7 @@ mod tests {
         .unwrap();
         let config = config(Some(file.path())).await.unwrap();
         assert!(!config.default_retry && config.reset_reader_on_write);
-        assert_eq!(config.connect_timeout, Some(CONNECT));
+        assert_eq!(config.connect_timeout, Some(CONNECT_TIMEOUT));
         assert_eq!(config.read_timeout, Some(READ_TIMEOUT));
         assert_eq!(config.default_namespace, "n");
         let agents: Vec<_> = config

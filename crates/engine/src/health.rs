@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use crate::{supervise::Shutdown, watch_health::WatchHealth};
 
 /// Interval of the ticks of [`Health::tick`].
-const BEAT: Duration = Duration::from_secs(1);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Longest time between two ticks of a healthy runtime.
 const NO_BEAT: Duration = Duration::from_secs(10);
@@ -84,7 +84,7 @@ impl Health {
             self.state().beat = Instant::now();
             tokio::select! {
                 () = shutdown.wait() => {}
-                () = sleep(BEAT) => {}
+                () = sleep(HEARTBEAT_INTERVAL) => {}
             }
         }
         Ok(())
@@ -201,7 +201,7 @@ fn live(snapshot: &Snapshot) -> Result<(), String> {
         .is_some_and(|since| since <= NO_ANSWER);
     if snapshot.is_leading && answers && snapshot.queued > 0 && snapshot.since_moved > NO_PROGRESS {
         reasons.push(format!(
-            "no key was finished for {} s with {} in the queue, and the API server answers",
+            "no reconciliation finished for {} s although {} keys are queued and the API server responds",
             snapshot.since_moved.as_secs(),
             snapshot.queued
         ));
@@ -265,7 +265,11 @@ mod tests {
                 },
                 "",
             ),
-            ("stuck", stuck(), "no key was finished for 301 s with 3"),
+            (
+                "stuck",
+                stuck(),
+                "no reconciliation finished for 301 s although 3 keys are queued",
+            ),
             (
                 "stuck for exactly five minutes",
                 Snapshot {

@@ -73,7 +73,7 @@ impl<K: Kind> Reconciler<K> {
             invalid.error
         );
         if is_deleting && has_finalizer {
-            message.push_str("; to let it go as it is, set the annotation 'orchestrator.io/force-delete: \"true\"'");
+            message.push_str("; to release it as it is, set the annotation 'orchestrator.io/force-delete: \"true\"'");
         }
         let verdict = Verdict::stalled(Reason::Undecodable, message);
         let is_known = text("/status/message") == Some(verdict.message.as_str())

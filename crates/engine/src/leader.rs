@@ -46,7 +46,7 @@ use election::{ElectionAction, ElectionState, LeaseView};
 pub use leadership::{HeldLease, Leadership};
 
 /// Longest wait for the release at a shutdown. After it, the next leader waits for the expiry.
-const RELEASE: Duration = Duration::from_secs(1);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The Lease and the identity of a candidate.
 #[derive(Debug, Clone)]
@@ -164,7 +164,7 @@ impl Leader {
                     tokio::select! {
                         () = shutdown.wait() => {}
                         () = sleep_until(until) => {}
-                        event = next(&mut events) => self.hear(event, &mut listed),
+                        event = next(&mut events) => self.on_watch_event(event, &mut listed),
                     }
                 }
                 ElectionAction::Read
@@ -174,7 +174,7 @@ impl Leader {
                     let start = Instant::now();
                     tokio::select! {
                         () = shutdown.wait() => {}
-                        answer = self.ask(&act) => self.learn(&act, answer, start),
+                        answer = self.send_with_timeout(&act) => self.on_answer(&act, answer, start),
                     }
                 }
             }
@@ -183,7 +183,7 @@ impl Leader {
         self.release().await
     }
 
-    async fn ask(&mut self, act: &ElectionAction) -> Answer {
+    async fn send_with_timeout(&mut self, act: &ElectionAction) -> Answer {
         let limit = match self.state.until() {
             Some(until) => until.saturating_duration_since(Instant::now()),
             None => Duration::MAX,
@@ -223,7 +223,7 @@ impl Leader {
         }
     }
 
-    fn learn(&mut self, act: &ElectionAction, answer: Answer, start: Instant) {
+    fn on_answer(&mut self, act: &ElectionAction, answer: Answer, start: Instant) {
         let now = Instant::now();
         let durations = self.state.durations;
         match answer {
@@ -269,7 +269,7 @@ impl Leader {
         self.failures = 0;
     }
 
-    fn hear(&mut self, event: watcher::Result<Event<Lease>>, listed: &mut Option<Lease>) {
+    fn on_watch_event(&mut self, event: watcher::Result<Event<Lease>>, listed: &mut Option<Lease>) {
         let found = match event {
             Ok(Event::Init) => return *listed = None,
             Ok(Event::InitApply(lease)) => return *listed = Some(lease),
@@ -324,10 +324,10 @@ impl Leader {
         if self.is_unsure {
             self.state.view = LeaseView::Unknown;
         }
-        let failed = match timeout(RELEASE, self.surrender()).await {
+        let failed = match timeout(RELEASE_TIMEOUT, self.surrender()).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => describe(&error),
-            Err(_elapsed) => format!("no answer within {RELEASE:?}"),
+            Err(_elapsed) => format!("no answer within {RELEASE_TIMEOUT:?}"),
         };
         Err(NotReleased {
             lease: self.label,

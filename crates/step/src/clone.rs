@@ -11,13 +11,17 @@ use rustix::{
 use crate::{
     command::{Git, SHORT},
     failure::Failure,
+    progress::ProgressLog,
     repository::Place,
-    say::Say,
     settings::Settings,
 };
 
 /// Fetches the commit and writes its files.
-pub(crate) fn run(settings: &Settings, git: &Git, say: &mut Say<'_>) -> Result<Report, Failure> {
+pub(crate) fn run(
+    settings: &Settings,
+    git: &Git,
+    progress: &mut ProgressLog<'_>,
+) -> Result<Report, Failure> {
     let Settings {
         base,
         source,
@@ -27,7 +31,7 @@ pub(crate) fn run(settings: &Settings, git: &Git, say: &mut Say<'_>) -> Result<R
     } = settings;
     let place = place(settings);
     git.init(place, &settings.source_branch, base)?;
-    say.line(&format!("fetching commit {base} from {}", git.url));
+    progress.line(&format!("fetching commit {base} from {}", git.url));
     git.fetch(&BTreeSet::from([base.as_str()]), 1)?;
     check_paths(settings, git)?;
     let shown = match (settings.include_codebase, working_directory.as_str()) {
@@ -35,7 +39,7 @@ pub(crate) fn run(settings: &Settings, git: &Git, say: &mut Say<'_>) -> Result<R
         (false, path) => path,
     };
     git.check_size(base, shown)?;
-    say.line(&match shown {
+    progress.line(&match shown {
         "" => "writing all files for the agent".to_owned(),
         path => format!("writing the files below '{path}' for the agent"),
     });

@@ -14,7 +14,7 @@ use crate::{
     askpass,
     child::{self, Bounds, ChildError, Ended, Input},
     failure::{Failure, Step},
-    said,
+    git_errors,
     secret::Home,
 };
 
@@ -147,9 +147,9 @@ impl Git {
         if ended.status.success() {
             return Ok(ended.stdout);
         }
-        let said = said::quote(&ended.stderr, &self.credentials);
-        let message = format!("'git {what}' failed: {said}");
-        Err(match said::reason(&ended.stderr) {
+        let quote = git_errors::quote(&ended.stderr, &self.credentials);
+        let message = format!("'git {what}' failed: {quote}");
+        Err(match git_errors::reason(&ended.stderr) {
             // A local command has no server, so no other reason applies.
             Some(Reason::RepositoryTooLarge) => Failure::new(Reason::RepositoryTooLarge, message),
             Some(_) | None => self.step.failed(message),
@@ -171,14 +171,14 @@ impl Git {
 
     /// Converts a failed result of [`Git::remote`] to a failure. `what` is the attempted operation.
     pub(crate) fn refused(&self, ended: &Ended, what: &str) -> Failure {
-        let said = said::quote(&ended.stderr, &self.credentials);
-        let reason = said::reason(&ended.stderr);
-        let mut advice = reason.map_or("", said::advice).to_owned();
+        let quote = git_errors::quote(&ended.stderr, &self.credentials);
+        let reason = git_errors::reason(&ended.stderr);
+        let mut advice = reason.map_or("", git_errors::advice).to_owned();
         if reason == Some(Reason::HostKeyUnknown) {
             let name = self.url.known_host();
             advice.push_str(&format!(", in a line that begins with '{name}'"));
         }
-        let message = format!("cannot {what} {}: {said}{advice}", self.url);
+        let message = format!("cannot {what} {}: {quote}{advice}", self.url);
         match reason {
             Some(reason) => Failure::new(reason, message),
             None => self.step.failed(message),
@@ -264,7 +264,7 @@ fn too_large(what: &str) -> Failure {
     let reason = Reason::RepositoryTooLarge;
     Failure::new(
         reason,
-        format!("the repository {what}{}", said::advice(reason)),
+        format!("the repository {what}{}", git_errors::advice(reason)),
     )
 }
 

@@ -25,14 +25,14 @@ mod collect;
 mod command;
 mod commit;
 mod failure;
+mod git_errors;
 mod names;
 mod plan;
 mod probe;
+mod progress;
 mod publish;
 mod push;
 mod repository;
-mod said;
-mod say;
 mod secret;
 mod settings;
 mod signals;
@@ -56,8 +56,8 @@ use crate::{
     collect::LIMITS,
     command::Git,
     failure::{Failure, Step},
+    progress::ProgressLog,
     repository::Place,
-    say::Say,
     secret::Home,
     settings::{Environment, REPORT, Settings},
 };
@@ -101,7 +101,7 @@ pub fn run(
     let done = match Settings::read(step, &environment, start) {
         Ok(settings) => work(&settings, &environment, out),
         Err(failure) => {
-            Say::new(out, "step").line(&format!("{}: {}", failure.reason, failure.message));
+            ProgressLog::new(out, "step").line(&format!("{}: {}", failure.reason, failure.message));
             Report::failed(failure.reason, &failure.message)
         }
     };
@@ -152,7 +152,7 @@ fn tried(environment: &Environment, out: &mut dyn Write) -> ExitCode {
 }
 
 fn told(out: &mut dyn Write, text: &str) -> ExitCode {
-    Say::new(out, "step").line(text);
+    ProgressLog::new(out, "step").line(text);
     ExitCode::from(USAGE)
 }
 
@@ -180,32 +180,36 @@ fn answer(
 
 /// Runs the step, and returns and prints its result.
 fn work(settings: &Settings, environment: &Environment, out: &mut dyn Write) -> Report {
-    let mut say = Say::new(out, &settings.run_name);
+    let mut progress = ProgressLog::new(out, &settings.run_name);
     let folder = settings.scratch.join("step");
     let credentials = secret::read(settings.url.scheme(), settings.credentials.as_deref());
     let done = credentials.and_then(|credentials| {
         let done = prepare(settings, environment, &folder, credentials.clone())
-            .and_then(|git| perform(settings, &git, &mut say));
+            .and_then(|git| perform(settings, &git, &mut progress));
         done.map_err(|failure| Failure {
             message: mask(&failure.message, &credentials),
             ..failure
         })
     });
     if let Err(error) = remove(&folder) {
-        say.line(&format!("cannot remove '{}': {error}", folder.display()));
+        progress.line(&format!("cannot remove '{}': {error}", folder.display()));
     }
     let report = match done {
         Ok(report) => report,
         Err(failure) => Report::failed(failure.reason, &failure.message),
     };
-    say.line(&summary(&report));
+    progress.line(&summary(&report));
     report
 }
 
-fn perform(settings: &Settings, git: &Git, say: &mut Say<'_>) -> Result<Report, Failure> {
+fn perform(
+    settings: &Settings,
+    git: &Git,
+    progress: &mut ProgressLog<'_>,
+) -> Result<Report, Failure> {
     match settings.step {
-        Step::Clone => clone::run(settings, git, say),
-        Step::Publish => publish::run(settings, git, say),
+        Step::Clone => clone::run(settings, git, progress),
+        Step::Publish => publish::run(settings, git, progress),
     }
 }
 

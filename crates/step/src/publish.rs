@@ -11,24 +11,28 @@ use crate::{
     failure::{Failure, Step},
     names,
     plan::{self, Plan, Tree},
+    progress::ProgressLog,
     push::Push,
     repository::Place,
-    say::Say,
     settings::{Settings, is_below},
     stream,
 };
 
 /// Publishes, or detects that an earlier attempt has published.
-pub(crate) fn run(settings: &Settings, git: &Git, say: &mut Say<'_>) -> Result<Report, Failure> {
+pub(crate) fn run(
+    settings: &Settings,
+    git: &Git,
+    progress: &mut ProgressLog<'_>,
+) -> Result<Report, Failure> {
     git.init(Place::Bare, "publish", &settings.base)?;
     let branch = &settings.output_branch;
-    say.line(&format!("looking at branch '{branch}' of {}", git.url));
+    progress.line(&format!("looking at branch '{branch}' of {}", git.url));
     let head = git.head(branch)?;
     if head != settings.output_head {
         return found(settings, git, head, Files::default());
     }
     let parent = settings.parent();
-    say.line(&format!("fetching commit {parent}"));
+    progress.line(&format!("fetching commit {parent}"));
     git.fetch(
         &BTreeSet::from([parent.as_str(), settings.base.as_str()]),
         1,
@@ -36,7 +40,7 @@ pub(crate) fn run(settings: &Settings, git: &Git, say: &mut Say<'_>) -> Result<R
 
     let plan = changes(settings, git)?;
     let skipped = Files::new(plan.skipped.iter().map(|path| names::shown(path)));
-    say.line(&format!(
+    progress.line(&format!(
         "{} files below '/{}', {} to delete, {} skipped",
         plan.writes.len(),
         settings.output_path,
@@ -49,7 +53,7 @@ pub(crate) fn run(settings: &Settings, git: &Git, say: &mut Say<'_>) -> Result<R
         return Ok(Report::NoChanges { skipped });
     }
     let changed = Files::new(changed.iter().map(|path| names::shown(path)));
-    say.line(&format!(
+    progress.line(&format!(
         "pushing commit {commit} with {} changed files to '{branch}'",
         changed.count
     ));

@@ -10,8 +10,8 @@ use crate::{
     child::Ended,
     command::Git,
     failure::Failure,
+    git_errors::{self, Answer},
     publish,
-    said::{self, Answer},
     settings::Settings,
 };
 
@@ -71,7 +71,7 @@ impl Push<'_> {
     /// and its message does not come from a hook.
     fn check_access(&self) -> Result<(), Failure> {
         let ended = self.call(&["--dry-run"])?;
-        match said::answer(&String::from_utf8_lossy(&ended.stdout), &self.name()) {
+        match git_errors::answer(&String::from_utf8_lossy(&ended.stdout), &self.name()) {
             Answer::None if !ended.status.success() => Err(self.git.refused(&ended, "push to")),
             // The push itself reports more.
             Answer::None
@@ -87,14 +87,14 @@ impl Push<'_> {
             Ok(ended) => ended,
             Err(failure) => return self.judge_by_branch(failure.message),
         };
-        match said::answer(&String::from_utf8_lossy(&ended.stdout), &self.name()) {
+        match git_errors::answer(&String::from_utf8_lossy(&ended.stdout), &self.name()) {
             // Somebody may have moved the branch since then. The operator detects that.
             Answer::Accepted if ended.status.success() => Outcome::Pushed,
             Answer::Refused(words) => Outcome::Not(self.refused(&ended, &words, "")),
             answer @ (Answer::Stale | Answer::NotUpdated(_)) => self.not_updated(&ended, answer),
             Answer::Accepted | Answer::None => {
-                let said = said::quote(&ended.stderr, &self.git.credentials);
-                self.judge_by_branch(format!("cannot push to {}: {said}", self.git.url))
+                let quote = git_errors::quote(&ended.stderr, &self.git.credentials);
+                self.judge_by_branch(format!("cannot push to {}: {quote}", self.git.url))
             }
         }
     }
@@ -186,20 +186,20 @@ impl Push<'_> {
             return self.refused(ended, words, &advice);
         }
         let refused = self.refused(ended, words, "");
-        if said::is_lock(words) || said::is_lock(&ended.stderr) {
+        if git_errors::is_lock(words) || git_errors::is_lock(&ended.stderr) {
             return self.again(&refused.message);
         }
         refused
     }
 
     fn refused(&self, ended: &Ended, words: &str, advice: &str) -> Failure {
-        let said = said::server_words(&ended.stderr, &self.git.credentials)
-            .map_or_else(String::new, |said| format!(": {said}"));
-        let words = said::shown(words, &self.git.credentials);
+        let reply = git_errors::server_message(&ended.stderr, &self.git.credentials)
+            .map_or_else(String::new, |message| format!(": {message}"));
+        let words = git_errors::shown(words, &self.git.credentials);
         let branch = &self.settings.output_branch;
         Failure::new(
             Reason::PushRejected,
-            format!("the server refused the push to '{branch}' ({words}){said}{advice}"),
+            format!("the server refused the push to '{branch}' ({words}){reply}{advice}"),
         )
     }
 

@@ -246,7 +246,7 @@ pub enum PodPhase {
     Pending,
     /// At least one container runs.
     Running,
-    /// All containers ended with exit code 0.
+    /// All containers exited with code 0.
     Succeeded,
     /// A container ended with another exit code, or the Pod was rejected.
     Failed,

@@ -151,8 +151,8 @@ fn has_case(source: &str, name: &str, id: Option<&str>) -> bool {
     })
 }
 
-/// The code of all chores.
-fn chores(root: &Path) -> Result<String> {
+/// The code of all tasks of xtask.
+fn tasks(root: &Path) -> Result<String> {
     code(&root.join("xtask/src"))
 }
 
@@ -194,7 +194,7 @@ fn wrong(root: &Path, proof: &str) -> Result<Option<String>> {
         None => (proof, None),
     };
     let is_there = if let Some(command) = place.strip_prefix("cargo xtask ") {
-        let sources = chores(root)?;
+        let sources = tasks(root)?;
         let is_command = command.split(' ').all(|word| {
             let (first, rest) = word.split_at(1);
             let variant = format!("\n    {}{rest}", first.to_uppercase());

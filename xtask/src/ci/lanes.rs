@@ -72,12 +72,12 @@ impl Runner {
         self.run(&build::cargo(arguments))
     }
 
-    /// Runs a chore as a process of its own: a stage that crashes is a failed stage.
+    /// Runs a task as a process of its own: a stage that crashes is a failed stage.
     pub(super) fn xtask(&self, arguments: &[&str]) -> Result<()> {
-        self.run(&self.chore(arguments)?)
+        self.run(&self.task(arguments)?)
     }
 
-    /// Runs two chores at the same time; the output of the second comes when both have ended.
+    /// Runs two tasks at the same time; the output of the second comes when both have ended.
     pub(super) fn xtask_beside(&self, first: &[&str], second: &[&str]) -> Result<()> {
         let log = self.times.with_extension("second.log");
         fs::write(&log, "").with_context(|| format!("cannot write '{}'", log.display()))?;
@@ -96,14 +96,14 @@ impl Runner {
             Ok(text) => println!("{text}"),
             Err(error) => println!("cannot read '{}': {error}", log.display()),
         }
-        let second = second.unwrap_or_else(|_panic| bail!("the second chore's thread panicked"));
+        let second = second.unwrap_or_else(|_panic| bail!("the second task's thread panicked"));
         match (first, second) {
             (Err(first), Err(second)) => Err(first.context(format!("and: {second:#}"))),
             (first, second) => first.and(second),
         }
     }
 
-    fn chore(&self, arguments: &[&str]) -> Result<Command> {
+    fn task(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = Command::new(process::this_program()?);
         command.args(arguments);
         Ok(command)

@@ -1,9 +1,9 @@
 //! `cargo xtask check` and `cargo xtask ci`: stages in two lanes, each measured, and a summary.
 
 mod lanes;
-mod proofs;
 mod pure;
 mod summary;
+mod verify;
 mod whole;
 
 use std::{
@@ -124,7 +124,7 @@ const CLUSTER: &[Stage] = &[
             run.xtask_beside(&["e2e", "install"], &memory)
         })
     },
-    timed("testbed proofs", proofs::run),
+    timed("testbed verify", verify::run),
 ];
 
 fn clippy(run: &Runner) -> Result<()> {

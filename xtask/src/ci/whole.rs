@@ -12,8 +12,8 @@ pub(super) const STAGES: &[Stage] = &[
     stage("whole unit tests", Priority::Normal, |run| {
         run.xtask(&["unit", "--whole"])
     }),
-    stage("whole proofs", Priority::Normal, |run| {
-        run.xtask(&["testbed", "prove"])?;
+    stage("whole testbed", Priority::Normal, |run| {
+        run.xtask(&["testbed", "verify"])?;
         run.xtask(&["testbed", "isolation"])
     }),
     stage("whole image", Priority::Normal, |run| run.xtask(&["image"])),

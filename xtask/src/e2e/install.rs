@@ -206,10 +206,10 @@ async fn perform(cluster: &Cluster, shell: &Shell, step: &Step) -> Result<String
     let line = match command.split_once(' ') {
         // The one that runs, not one to be built anew.
         Some(("cargo", rest)) => {
-            let chore = rest
+            let task = rest
                 .strip_prefix("xtask ")
                 .with_context(|| format!("'{command}': of cargo's commands only 'xtask' is run"))?;
-            format!("'{}' {chore}", testkit::process::this_program()?.display())
+            format!("'{}' {task}", testkit::process::this_program()?.display())
         }
         Some(("helm" | "kubectl" | "orc", _)) => command.clone(),
         Some(_) | None => {
@@ -484,7 +484,7 @@ async fn first_failure(shell: &Shell) -> Result<String> {
     );
     ensure!(code == 3, "exit code {code} instead of 3");
     ensure!(
-        message.contains("exit code 3"),
+        message.contains("exited with code 3"),
         "the message does not name the exit code: {message}"
     );
     Ok(message.to_owned())

@@ -13,7 +13,7 @@ mod processor;
 mod quickstart;
 mod reading;
 mod shell;
-mod sight;
+mod status_history;
 mod tasks;
 mod tenants;
 mod why;

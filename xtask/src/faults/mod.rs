@@ -25,7 +25,7 @@ use testkit::{
     faults::{
         campaign::{self, Learning, Lesson, Manner, Tally, Verdict},
         plan::{self, Plan},
-        play::QUIET,
+        scenario_run::QUIET,
         silent,
     },
     layout, operator,

@@ -1,8 +1,8 @@
 //! `cargo xtask mutants`: puts one bug at a time into the operator, and looks whether the suites see it.
 
 mod cases;
+mod detector;
 mod program;
-mod sight;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,14 +20,14 @@ use testkit::{
         campaign::{self, Learning, Lesson, Manner},
         oracles::{Oracle, Violation},
         plan::{Class, Plan},
-        play::QUIET,
+        scenario_run::QUIET,
         specs::Random,
     },
     layout,
 };
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use self::sight::{Sight, sights};
+use self::detector::{Detector, detectors};
 use super::{
     age,
     seed::seed,
@@ -76,7 +76,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Sighting {
     /// The play or the case.
-    sight: String,
+    detector: String,
     /// All oracles that spoke, each once.
     oracles: Vec<String>,
     /// The first words, those of the mutant's own oracle if it spoke.
@@ -157,7 +157,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// The mutants that were asked for, with what may see them.
-fn chosen(arguments: &Arguments) -> Result<Vec<(About, Vec<Sight>)>> {
+fn chosen(arguments: &Arguments) -> Result<Vec<(About, Vec<Detector>)>> {
     let mut chosen = Vec::new();
     for name in &arguments.names {
         ensure!(
@@ -169,7 +169,7 @@ fn chosen(arguments: &Arguments) -> Result<Vec<(About, Vec<Sight>)>> {
         let about = mutant.about();
         let names = &arguments.names;
         if names.is_empty() || names.iter().any(|name| name == about.id) {
-            chosen.push((about, sights(about.seen_by)?));
+            chosen.push((about, detectors(about.seen_by)?));
         }
     }
     if let Some(count) = arguments.rotate {
@@ -181,27 +181,27 @@ fn chosen(arguments: &Arguments) -> Result<Vec<(About, Vec<Sight>)>> {
 }
 
 /// So many of those that plays can see.
-fn rotated<T>(all: Vec<(T, Vec<Sight>)>, count: usize, seed: u64) -> Vec<(T, Vec<Sight>)> {
-    let is_played = |sight: &Sight| matches!(sight, Sight::Play(..));
+fn rotated<T>(all: Vec<(T, Vec<Detector>)>, count: usize, seed: u64) -> Vec<(T, Vec<Detector>)> {
+    let is_played = |detector: &Detector| matches!(detector, Detector::ScenarioRun(..));
     let mut left: Vec<_> = all
         .into_iter()
-        .filter(|(_, sights)| sights.iter().any(is_played))
+        .filter(|(_, detectors)| detectors.iter().any(is_played))
         .collect();
     let mut random = Random::new(seed);
     let mut some = Vec::new();
     while some.len() < count && !left.is_empty() {
-        let (mutant, mut sights) = left.swap_remove(random.below(left.len()));
-        sights.retain(is_played);
-        some.push((mutant, sights));
+        let (mutant, mut detectors) = left.swap_remove(random.below(left.len()));
+        detectors.retain(is_played);
+        some.push((mutant, detectors));
     }
     some
 }
 
-async fn hunt(chosen: Vec<(About, Vec<Sight>)>, binary: &Path) -> Result<Vec<Found>> {
-    let is_played = |sight: &Sight| matches!(sight, Sight::Play(..));
+async fn hunt(chosen: Vec<(About, Vec<Detector>)>, binary: &Path) -> Result<Vec<Found>> {
+    let is_played = |detector: &Detector| matches!(detector, Detector::ScenarioRun(..));
     let has_plays = chosen
         .iter()
-        .any(|(_, sights)| sights.iter().any(is_played));
+        .any(|(_, detectors)| detectors.iter().any(is_played));
     let mut found: Vec<Found> = if has_plays {
         let operators: Vec<&'static TestedOperator> = TestedOperator::ALL.iter().collect();
         let stand = Stand::start(&operators, binary.to_owned()).await?;
@@ -216,12 +216,16 @@ async fn hunt(chosen: Vec<(About, Vec<Sight>)>, binary: &Path) -> Result<Vec<Fou
         })
         .collect()
     };
-    let left: Vec<(usize, Sight)> = chosen
+    let left: Vec<(usize, Detector)> = chosen
         .iter()
         .enumerate()
         .filter(|(place, _)| found.get(*place).is_some_and(|one| one.killer().is_none()))
-        .flat_map(|(place, (_, sights))| sights.iter().map(move |sight| (place, sight.clone())))
-        .filter(|(_, sight)| !is_played(sight))
+        .flat_map(|(place, (_, detectors))| {
+            detectors
+                .iter()
+                .map(move |detector| (place, detector.clone()))
+        })
+        .filter(|(_, detector)| !is_played(detector))
         .collect();
     for (place, sighting) in cases::run(&chosen, left, binary).await? {
         if let Some(one) = found.get_mut(place) {
@@ -232,10 +236,10 @@ async fn hunt(chosen: Vec<(About, Vec<Sight>)>, binary: &Path) -> Result<Vec<Fou
 }
 
 /// Plays the scenarios that can see each mutant until one does.
-async fn plays(stand: &Stand, chosen: &[(About, Vec<Sight>)]) -> Result<Vec<Found>> {
+async fn plays(stand: &Stand, chosen: &[(About, Vec<Detector>)]) -> Result<Vec<Found>> {
     let used = |name: &str| {
-        let mut sights = chosen.iter().flat_map(|(_, sights)| sights.iter());
-        sights.any(|sight| matches!(sight, Sight::Play(of, _) if of == name))
+        let mut detectors = chosen.iter().flat_map(|(_, detectors)| detectors.iter());
+        detectors.any(|detector| matches!(detector, Detector::ScenarioRun(of, _) if of == name))
     };
     let slow = stand.operators.iter().flat_map(|one| &one.slow);
     let cast: Vec<Cast> = stand
@@ -254,7 +258,7 @@ async fn plays(stand: &Stand, chosen: &[(About, Vec<Sight>)]) -> Result<Vec<Foun
     let learning = Arc::new(learning);
     let gate = Arc::new(Semaphore::new(PLAYS));
     let mut hunts = JoinSet::new();
-    for (place, (about, sights)) in chosen.iter().cloned().enumerate() {
+    for (place, (about, detectors)) in chosen.iter().cloned().enumerate() {
         let (gate, learning) = (Arc::clone(&gate), Arc::clone(&learning));
         hunts.spawn(async move {
             let _permit = gate.acquire().await;
@@ -262,13 +266,13 @@ async fn plays(stand: &Stand, chosen: &[(About, Vec<Sight>)]) -> Result<Vec<Foun
                 about,
                 seen: Vec::new(),
             };
-            for sight in &sights {
+            for detector in &detectors {
                 if found.killer().is_none()
-                    && let Some(plan) = plan_of(sight, &learning.lessons)
+                    && let Some(plan) = plan_of(detector, &learning.lessons)
                 {
                     found
                         .seen
-                        .extend(seen(&learning, plan?, about, sight).await?);
+                        .extend(seen(&learning, plan?, about, detector).await?);
                 }
             }
             anyhow::Ok((place, found))
@@ -286,10 +290,10 @@ async fn plays(stand: &Stand, chosen: &[(About, Vec<Sight>)]) -> Result<Vec<Foun
 }
 
 /// Plays each script once without a bug: what is red anyway sees nothing.
-async fn control(learning: &Learning, chosen: &[(About, Vec<Sight>)]) -> Result<()> {
+async fn control(learning: &Learning, chosen: &[(About, Vec<Detector>)]) -> Result<()> {
     let mut plans: BTreeMap<String, Plan> = BTreeMap::new();
-    for sight in chosen.iter().flat_map(|(_, sights)| sights.iter()) {
-        if let Some(plan) = plan_of(sight, &learning.lessons) {
+    for detector in chosen.iter().flat_map(|(_, detectors)| detectors.iter()) {
+        if let Some(plan) = plan_of(detector, &learning.lessons) {
             let plan = plan?;
             if !plan.script.is_empty() {
                 plans.insert(plan.id(), plan);
@@ -323,7 +327,7 @@ async fn seen(
     learning: &Learning,
     plan: Plan,
     about: About,
-    sight: &Sight,
+    detector: &Detector,
 ) -> Result<Option<Sighting>> {
     let manner = Manner {
         parallel: 1,
@@ -335,16 +339,16 @@ async fn seen(
         println!("not judged {} {id}: {why}", about.id);
     }
     let first = tally.divergences.first();
-    Ok(first.and_then(|(_, violations)| sighting(&about, sight.to_string(), violations)))
+    Ok(first.and_then(|(_, violations)| sighting(&about, detector.to_string(), violations)))
 }
 
 /// Everything that one play said.
-fn sighting(about: &About, sight: String, violations: &[Violation]) -> Option<Sighting> {
+fn sighting(about: &About, detector: String, violations: &[Violation]) -> Option<Sighting> {
     let own = |one: &&Violation| about.oracle() == Some(short(one.oracle).as_str());
     let first = violations.iter().find(own).or(violations.first())?;
     let oracles: BTreeSet<String> = violations.iter().map(name).collect();
     Some(Sighting {
-        sight,
+        detector,
         oracles: oracles.into_iter().collect(),
         words: first.to_string(),
     })
@@ -364,8 +368,8 @@ fn name(violation: &Violation) -> String {
     }
 }
 
-fn plan_of(sight: &Sight, lessons: &[Lesson]) -> Option<Result<Plan>> {
-    let Sight::Play(name, script) = sight else {
+fn plan_of(detector: &Detector, lessons: &[Lesson]) -> Option<Result<Plan>> {
+    let Detector::ScenarioRun(name, script) = detector else {
         return None;
     };
     let known = lessons.iter().find(|one| one.scenario.name() == name);
@@ -383,8 +387,13 @@ fn plan_of(sight: &Sight, lessons: &[Lesson]) -> Option<Result<Plan>> {
 fn line(found: &Found) -> String {
     let (id, oracles) = (found.about.id, found.oracles());
     match (found.killer(), found.about.oracle()) {
-        (Some(Sighting { sight, words, .. }), _) => {
-            format!("killed    {id:<26} by {oracles}: {sight}: {words}")
+        (
+            Some(Sighting {
+                detector, words, ..
+            }),
+            _,
+        ) => {
+            format!("killed    {id:<26} by {oracles}: {detector}: {words}")
         }
         (None, Some(oracle)) if !found.seen.is_empty() => {
             format!("SURVIVED  {id:<26} seen by another oracle only ({oracles}), wanted {oracle}")
@@ -425,8 +434,8 @@ fn page(found: &[Found], sum: &str) -> String {
         let About {
             id, class, words, ..
         } = one.about;
-        let (sight, said) = match (one.killer(), one.seen.is_empty()) {
-            (Some(killer), _) => (format!("`{}`", killer.sight), killer.words.as_str()),
+        let (detector, said) = match (one.killer(), one.seen.is_empty()) {
+            (Some(killer), _) => (format!("`{}`", killer.detector), killer.words.as_str()),
             (None, false) => ("**survived**: seen by another oracle only".to_owned(), ""),
             (None, true) => ("**survived**: seen by nobody".to_owned(), ""),
         };
@@ -434,7 +443,7 @@ fn page(found: &[Found], sum: &str) -> String {
         let said = api::status::bounded(&said, WORDS);
         let oracles = one.oracles();
         text.push_str(&format!(
-            "| `{id}` | {class} | {words} | {sight} | {oracles} | {said} |\n"
+            "| `{id}` | {class} | {words} | {detector} | {oracles} | {said} |\n"
         ));
     }
     text
@@ -505,13 +514,13 @@ mod tests {
 
     #[test]
     fn over_time_every_mutant_that_plays_can_see_has_its_turn() {
-        let all = || -> Vec<(&str, Vec<Sight>)> {
+        let all = || -> Vec<(&str, Vec<Detector>)> {
             let abouts = Mutant::ALL.iter().map(|mutant| mutant.about());
             abouts
-                .map(|about| (about.id, sights(about.seen_by).unwrap()))
+                .map(|about| (about.id, detectors(about.seen_by).unwrap()))
                 .collect()
         };
-        let ids = |some: Vec<(&'static str, Vec<Sight>)>| -> Vec<&str> {
+        let ids = |some: Vec<(&'static str, Vec<Detector>)>| -> Vec<&str> {
             some.into_iter().map(|(id, _)| id).collect()
         };
         let some = ids(rotated(all(), 5, 3));

@@ -32,7 +32,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use testkit::{
     cluster::{Cluster, Tier},
-    faults::witness::Witness,
+    faults::object_history::ObjectHistory,
     operator::{self, Operator, Plan},
     wait::until,
 };
@@ -56,7 +56,7 @@ const PACE: Duration = Duration::from_millis(250);
 const REAL_PACE: Duration = Duration::from_millis(1000);
 /// Submitted together just before a freeze, so that it finds passes on their way.
 const BURST: usize = 16;
-/// More than the whole suite submits; the witness keeps so many.
+/// More than the whole suite submits; the object history keeps so many.
 const RUNS: usize = 3000;
 /// Longer than the Lease lasts.
 const FROZEN: Duration = Duration::from_secs(5);
@@ -185,8 +185,8 @@ pub(crate) async fn on(cluster: &Cluster, counts: [usize; 3]) -> Result<Report> 
     let (client, config) = (cluster.client().await?, cluster.config().await?);
     operator::install(&client, api::crd::tasks()).await?;
     prepare(&client).await?;
-    let witness = Witness::start(&client, watched()).await?;
-    let crew = Crew {
+    let history = ObjectHistory::start(&client, watched()).await?;
+    let launcher = Launcher {
         client: client.clone(),
         config,
         plan: Plan {
@@ -210,10 +210,10 @@ pub(crate) async fn on(cluster: &Cluster, counts: [usize; 3]) -> Result<Report> 
             Tier::Api | Tier::Kwok => PACE,
         },
     };
-    let mut pair = Pair::start(&crew).await?;
+    let mut pair = Pair::start(&launcher).await?;
     ready_agent(&client, cluster.tier).await?;
     let disturbed = async {
-        let times = pair.disturb(&crew, &load, counts).await;
+        let times = pair.disturb(&launcher, &load, counts).await;
         load.is_over.store(true, Ordering::Relaxed);
         times
     };
@@ -223,9 +223,9 @@ pub(crate) async fn on(cluster: &Cluster, counts: [usize; 3]) -> Result<Report> 
     let settled = load.settled().await;
     let tokens = pair.stop().await?;
 
-    witness.caught_up(&client).await?;
+    history.caught_up(&client).await?;
     let submitted = load.names();
-    let mut contradictions = judge::contradictions(&witness.of(NAMESPACE, &watched()), &submitted);
+    let mut contradictions = judge::contradictions(&history.of(NAMESPACE, &watched()), &submitted);
     contradictions.extend(settled.err().map(|error| format!("{error:#}")));
     // With the mark everything that was answered is in the log.
     cluster.audit().mark(&client).await?;
@@ -393,14 +393,14 @@ impl Load {
     }
 }
 
-/// How operators are started.
-struct Crew {
+/// Starts operators with one configuration.
+struct Launcher {
     client: Client,
     config: Config,
     plan: Plan,
 }
 
-impl Crew {
+impl Launcher {
     async fn start(&self) -> Result<Operator> {
         Operator::start(&self.client, &self.config, &self.plan).await
     }
@@ -423,10 +423,10 @@ struct Pair {
 }
 
 impl Pair {
-    async fn start(crew: &Crew) -> Result<Self> {
-        let leader = crew.start().await?;
+    async fn start(launcher: &Launcher) -> Result<Self> {
+        let leader = launcher.start().await?;
         leads(&leader, Instant::now()).await?;
-        let other = crew.start().await?;
+        let other = launcher.start().await?;
         let tokens = [leader.credential()?, other.credential()?].into();
         Ok(Self {
             leader,
@@ -437,7 +437,7 @@ impl Pair {
 
     async fn disturb(
         &mut self,
-        crew: &Crew,
+        launcher: &Launcher,
         load: &Load,
         [kills, terms, freezes]: [usize; 3],
     ) -> Result<Observed> {
@@ -447,7 +447,7 @@ impl Pair {
             let since = Instant::now();
             self.leader.signal(Signal::SIGKILL)?;
             seen.kills.push(leads(&self.other, since).await?);
-            let old = self.replace(crew).await?;
+            let old = self.replace(launcher).await?;
             drop(old); // it is dead, and is waited for
         }
         for _ in 0..terms {
@@ -455,7 +455,7 @@ impl Pair {
             let since = Instant::now();
             self.leader.signal(Signal::SIGTERM)?;
             seen.terms.push(leads(&self.other, since).await?);
-            let stopped = stops(self.replace(crew).await?, since).await;
+            let stopped = stops(self.replace(launcher).await?, since).await;
             seen.unclean
                 .extend(stopped.err().map(|error| format!("{error:#}")));
         }
@@ -479,8 +479,8 @@ impl Pair {
     }
 
     /// The other one leads; a new one takes its place. The old leader.
-    async fn replace(&mut self, crew: &Crew) -> Result<Operator> {
-        let new = crew.start().await?;
+    async fn replace(&mut self, launcher: &Launcher) -> Result<Operator> {
+        let new = launcher.start().await?;
         self.tokens.insert(new.credential()?);
         let heir = std::mem::replace(&mut self.other, new);
         Ok(std::mem::replace(&mut self.leader, heir))

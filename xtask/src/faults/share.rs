@@ -10,7 +10,7 @@ use testkit::{
     faults::{
         campaign::{self, Learning, Tally},
         plan::{self, Plan},
-        play::QUIET,
+        scenario_run::QUIET,
         silent,
     },
 };

@@ -7,9 +7,9 @@ use kube::core::ApiResource;
 use testkit::{
     cluster::{Cluster, Tier, apply},
     faults::{
-        ledger::Ledger,
-        play::{Scenario, Theatre},
-        witness::Witness,
+        object_history::ObjectHistory,
+        scenario_run::{Scenario, Theatre},
+        side_effect_log::SideEffectLog,
     },
     git::{Network, Server},
     operator,
@@ -58,7 +58,7 @@ impl Stand {
         self.operators.iter().flat_map(|one| &one.scenarios)
     }
 
-    /// Ends the witness and the Git server; the cluster goes on.
+    /// Ends the object history and the Git server; the cluster goes on.
     pub(super) fn close(self) -> Cluster {
         drop(self.operators);
         self.cluster
@@ -94,16 +94,16 @@ async fn open(
     let network = Arc::new(Network::of(cluster)?);
     let address = network.address();
     let listener = network.run(move || std::net::TcpListener::bind((address, 0)))??;
-    let witness = Arc::new(Witness::start(&client, watched).await?);
-    let ledger = Arc::new(Ledger::start(listener)?);
+    let history = Arc::new(ObjectHistory::start(&client, watched).await?);
+    let side_effects = Arc::new(SideEffectLog::start(listener)?);
     let git = Arc::new(Server::in_cluster(cluster)?);
     let of_operator = |tested: &'static TestedOperator| {
         let theatre = Arc::new(Theatre {
             client: client.clone(),
             config: config.clone(),
             network: Arc::clone(&network),
-            witness: Arc::clone(&witness),
-            ledger: Arc::clone(&ledger),
+            history: Arc::clone(&history),
+            side_effects: Arc::clone(&side_effects),
             watched: (tested.watched)(),
             selected: tested.selected,
             audit: cluster.audit(),

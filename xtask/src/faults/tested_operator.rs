@@ -6,7 +6,7 @@ use api::rbac::Permission;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::ApiResource;
 use serde_json::Value;
-use testkit::{faults::play::Scenario, git::Server};
+use testkit::{faults::scenario_run::Scenario, git::Server};
 
 use super::{tasks, tenants};
 
@@ -25,7 +25,7 @@ pub(super) struct TestedOperator {
     pub(super) compound: u64,
     pub(super) definitions: fn() -> Vec<CustomResourceDefinition>,
     pub(super) permissions: fn() -> &'static [Permission],
-    /// What the witness watches for it.
+    /// What the object history watches for it.
     pub(super) watched: fn() -> Vec<ApiResource>,
     /// Plurals of its kinds that belong to no namespace.
     pub(super) selected: &'static [&'static str],

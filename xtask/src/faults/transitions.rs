@@ -6,8 +6,8 @@
 
 mod report;
 mod rest;
-mod sight;
 mod verdict;
+mod watched_objects;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -37,7 +37,7 @@ use tokio::task::JoinSet;
 pub(crate) use report::Report;
 use report::{Count, Played};
 use rest::process;
-use sight::Sight;
+use watched_objects::WatchedObjects;
 
 /// How many objects are changed at a time: each waits more than it works.
 const PARALLEL: usize = 40;
@@ -133,7 +133,7 @@ async fn play_all(cluster: &Cluster, chosen: Vec<Transition>, seed: u64) -> Resu
     }
     report.took = begin.elapsed();
     stage.at_rest(cluster, &mut report).await?;
-    report.violations.extend(stage.sight.violations());
+    report.violations.extend(stage.objects.violations());
     Ok(report)
 }
 
@@ -177,7 +177,7 @@ struct Stage {
     operator: Operator,
     /// Number and start time of the operator's process.
     process: (u32, String),
-    sight: Sight,
+    objects: WatchedObjects,
     kinds: BTreeMap<String, ApiResource>,
     made: AtomicU64,
 }
@@ -203,7 +203,7 @@ impl Stage {
         })
         .await?;
         let kinds = resources();
-        let sight = Sight::open(&client, NAMESPACE, kinds.values());
+        let objects = WatchedObjects::open(&client, NAMESPACE, kinds.values());
         let plan = Plan {
             binary: super::binary()?,
             operator: "tasks",
@@ -221,7 +221,7 @@ impl Stage {
             client,
             operator,
             process,
-            sight,
+            objects,
             kinds,
             made: AtomicU64::new(0),
         };
@@ -372,7 +372,7 @@ impl Stage {
             }
         };
         let (name, kind) = (&base.name, kind.to_owned());
-        if let Err(last) = self.sight.until(&kind, name, REST, is_back).await {
+        if let Err(last) = self.objects.until(&kind, name, REST, is_back).await {
             let status = last.map(|object| verdict::canonical(&object.data["status"]));
             let status = status.unwrap_or_default();
             played.fault(format!(
@@ -451,7 +451,7 @@ impl Stage {
         let generation = object.metadata.generation.unwrap_or_default();
         let begin = Instant::now();
         let is_seen = |object: &DynamicObject| verdict::observed(object) >= generation;
-        match self.sight.until(kind, &name, limit, is_seen).await {
+        match self.objects.until(kind, &name, limit, is_seen).await {
             Ok(seen) => {
                 if limit == SEEN {
                     played.waits.push(begin.elapsed());
@@ -485,7 +485,7 @@ impl Stage {
             verdict::observed(object) >= generation
                 && reason.is_some_and(|reason| reason != "Progressing")
         };
-        let seen = self.sight.until(kind, name, REST, is_at_rest).await;
+        let seen = self.objects.until(kind, name, REST, is_at_rest).await;
         Ok(seen.map_err(|last| {
             last.map_or_else(String::new, |object| object.data["status"].to_string())
         }))
@@ -517,7 +517,7 @@ impl Stage {
     async fn delete(&self, kind: &str, name: &str, played: &mut Played) -> Result<()> {
         let api = self.api(kind)?;
         api.delete(name, &DeleteParams::default()).await?;
-        if let Err(last) = self.sight.gone(kind, name, GONE).await {
+        if let Err(last) = self.objects.gone(kind, name, GONE).await {
             played.fault(format!(
                 "not gone after {} s: {}",
                 GONE.as_secs(),

@@ -3,14 +3,14 @@
 //! - [`manifests`]: the CRDs, the permissions and the policies, for the chart;
 //! - [`contract`]: the agent contract;
 //! - [`fields`]: the reference of fields, walked from the schemas of the CRDs;
-//! - [`words`]: the reference of reasons, phases and conditions;
+//! - [`reasons_and_phases`]: the reference of reasons, phases and conditions;
 //! - [`crate::faults::age`]: on pages of reports, whether the code has changed since.
 
 mod contract;
 mod fields;
 mod manifests;
 mod markdown;
-mod words;
+mod reasons_and_phases;
 
 use std::{
     collections::BTreeSet,
@@ -113,7 +113,7 @@ fn outputs() -> Result<Vec<Output>> {
     let mut all = Vec::new();
     all.extend(manifests::outputs()?);
     all.extend(fields::outputs()?);
-    all.extend(words::outputs());
+    all.extend(reasons_and_phases::outputs());
     all.push(contract::output()?);
     Ok(all)
 }

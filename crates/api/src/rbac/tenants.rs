@@ -125,7 +125,7 @@ pub(super) const ALL: &[Permission] = &[
         names: &[REDIS_SECRET],
         verbs: &["delete", "get", "list", "patch", "watch"],
         scope: Scope::Watched,
-        why: "whether a Redis' password is there; no other Secret can be read",
+        why: "whether a Redis' password exists; no other Secret can be read",
     },
     Permission {
         group: "",

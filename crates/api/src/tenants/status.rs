@@ -215,7 +215,7 @@ pub mod condition {
     pub const MEANINGS: &[(&str, &str)] = &[
         (
             NAMESPACE_READY,
-            "Its namespace is there, is this Tenant's, and says so.",
+            "Its namespace exists, is owned by this Tenant, and has the Tenant's labels.",
         ),
         (
             QUOTA_READY,
@@ -231,7 +231,7 @@ pub mod condition {
         ),
         (
             NETWORK_POLICIES_READY,
-            "Its network policies are there, and no others.",
+            "Its network policies exist, and no others.",
         ),
         (
             NETWORK_ISOLATED,
@@ -249,10 +249,10 @@ crate::phases! {
         Provisioning: "What it needs is being made or changed.",
             deadline "2 minutes: then Degraded, and it goes on", undo ""
             => [Pending, Running, Degraded, Suspended, Failed, Terminating];
-        Running: "Everything that the spec asks for is there and ready.",
+        Running: "Everything that the spec requests exists and is ready.",
             deadline "none", undo ""
             => [Pending, Provisioning, Degraded, Suspended, Failed, Terminating];
-        Degraded: "Something keeps it from being ready; the message names it. It goes on by itself once that is mended.",
+        Degraded: "Something keeps it from being ready; the message names it. It continues automatically once that is fixed.",
             deadline "none: it says what is in the way", undo ""
             => [Pending, Provisioning, Running, Suspended, Failed, Terminating];
         Suspended: "Server and Redis are stopped; their data stays.",

@@ -54,8 +54,8 @@ async fn s3_12_r15_context_is_added_by_two_at_once_and_none_is_lost() -> Result<
 
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
-async fn a_run_is_steered() -> Result<()> {
-    suite::test(Tier::Api, "orc-steer", async |env| {
+async fn a_run_is_suspended_resumed_and_cancelled() -> Result<()> {
+    suite::test(Tier::Api, "orc-lifecycle", async |env| {
         let orc = Orc::of_user(&env).await?;
         orc.run("cancel shop-7")
             .await?

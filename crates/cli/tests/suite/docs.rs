@@ -1,4 +1,4 @@
-//! All verbs with a DocsRun.
+//! All commands with a DocsRun.
 
 use anyhow::{Context, Result};
 use api::{names, tasks::DocsRun};
@@ -128,7 +128,7 @@ async fn documentation_is_submitted_once_and_read() -> Result<()> {
 
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
-async fn documentation_is_steered_waited_for_and_run_again() -> Result<()> {
+async fn documentation_is_suspended_resumed_waited_for_and_run_again() -> Result<()> {
     suite::test(Tier::Api, "orc-docs-again", async |env| {
         let orc = Orc::of_user(&env).await?;
         orc.run(SUBMIT).await?.expect(0, &[]);

@@ -85,7 +85,7 @@ fn not_terminating(found: &Value, what: &str) -> Result<(), ReconcileError> {
     Err(ReconcileError::new(
         ErrorClass::Transient,
         Reason::Progressing,
-        format!("an earlier {what} is still being deleted; waiting until it is gone"),
+        format!("an earlier {what} is still being deleted; waiting until it is deleted"),
     ))
 }
 

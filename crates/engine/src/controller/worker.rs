@@ -472,7 +472,7 @@ fn with_force_delete_hint<K: Kind>(object: &K::Object, fault: &ReconcileError) -
     if object.meta().deletion_timestamp.is_none() || is_short {
         return fault.clone();
     }
-    let hint = "to let the object go without waiting, set its annotation";
+    let hint = "to release the object without waiting, set its annotation";
     let message = format!(
         "{}; {hint} '{}: \"true\"'",
         fault.message,

@@ -24,7 +24,7 @@ pub struct LeaseTimings {
 }
 
 /// Longest timeout of a request, however long the Lease is.
-const REQUEST: Duration = Duration::from_secs(4);
+const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
 impl Default for LeaseTimings {
     /// Returns 15 s for the Lease, with a renewal every 5 s.
@@ -62,7 +62,7 @@ impl LeaseTimings {
             lease,
             renew,
             give_up,
-            request: REQUEST.min((give_up - renew) * 3 / 5),
+            request: MAX_REQUEST_TIMEOUT.min((give_up - renew) * 3 / 5),
             retry: renew / 10,
         }
     }
@@ -164,7 +164,9 @@ impl ElectionState {
                             (ElectionAction::Renew, due.max(self.not_before))
                         }
                         Some(holder) => {
-                            return ElectionAction::StepDown(format!("it was taken by '{holder}'"));
+                            return ElectionAction::StepDown(format!(
+                                "it was acquired by '{holder}'"
+                            ));
                         }
                         None => {
                             return ElectionAction::StepDown("its holder was removed".to_owned());

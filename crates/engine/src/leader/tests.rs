@@ -153,7 +153,7 @@ async fn a_holder_renews_in_time_and_gives_up_in_time() {
             Some(lease(OTHER, 1000, "8")),
             1,
             0,
-            ElectionAction::StepDown(format!("it was taken by '{OTHER}'")),
+            ElectionAction::StepDown(format!("it was acquired by '{OTHER}'")),
         ),
         (
             "released by hand",

@@ -21,7 +21,7 @@ pub(super) fn namespaces<'de, D: Deserializer<'de>>(
         }
         if names[..index].contains(name) {
             return Err(D::Error::custom(format!(
-                "watchNamespaces: '{name}' is there twice"
+                "watchNamespaces: '{name}' occurs twice"
             )));
         }
     }

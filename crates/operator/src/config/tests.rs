@@ -198,11 +198,7 @@ fn r16_what_is_wrong_is_refused_with_key_and_line() {
         ("concurrency: 1\nconcurrency: 2\n", "line 2", "concurrency"),
         ("\nwatchNamespaces: team-a\n", "line 2", "sequence"),
         ("watchNamespaces: [Team]\n", "line 1", "'Team'"),
-        (
-            "watchNamespaces: [a, b, a]\n",
-            "line 1",
-            "'a' is there twice",
-        ),
+        ("watchNamespaces: [a, b, a]\n", "line 1", "'a' occurs twice"),
         ("watchNamespaces: ['']\n", "line 1", "''"),
         ("log:\n  filter: engine=debug\n", "line 2", "log.filter"),
         ("log:\n  filter: loud\n", "line 2", "log.filter"),

@@ -113,7 +113,7 @@ pub(super) fn evaluate(
 /// Returns the result for a Job that ended, if its Pod no longer exists or reported no result.
 pub(super) fn result_missing(job: &JobView, end: &JobEnd, pod: Option<&PodView>) -> AttemptResult {
     let what = pod.map_or_else(
-        || "its Pod is gone".to_owned(),
+        || "its Pod no longer exists".to_owned(),
         |pod| format!("{} does not say how its container ended", describe_pod(pod)),
     );
     match end {
@@ -191,20 +191,20 @@ fn contradicted(
         Some(_) if exit.reason == OUT_OF_MEMORY => {
             let limit = memory_limit(step, attempt_spec);
             let message = format!(
-                "{name}: {container} ended with exit code 0, but a process of it used more memory {limit} and was killed"
+                "{name}: {container} exited with code 0, but a process of it used more memory {limit} and was killed"
             );
             (Reason::OOMKilled, message)
         }
         Some(what) => (
             Reason::ExitContradicted,
-            format!("{name}: {container} ended with exit code 0, but {what}"),
+            format!("{name}: {container} exited with code 0, but {what}"),
         ),
         None if pod.phase == PodPhase::Failed => {
             let why = pod.failure.as_ref().map_or_else(String::new, |failure| {
                 format!(" ({}){}", failure.reason, after_colon(&failure.message))
             });
             let message =
-                format!("{name}: {container} ended with exit code 0, but the Pod failed{why}");
+                format!("{name}: {container} exited with code 0, but the Pod failed{why}");
             (Reason::ExitContradicted, message)
         }
         None => return None,
@@ -227,7 +227,7 @@ fn succeeded(pod: &PodView, exit: &Exit, attempt_spec: Option<&AttemptSpec>) -> 
     let Some(attempt_spec) = attempt_spec else {
         return AttemptResult::new(
             Reason::AgentNotFound,
-            "the agent ended with exit code 0, but its Agent is gone, so nothing says which results it must have",
+            "the agent exited with code 0, but its Agent no longer exists, so the required results are unknown",
             evidence,
         );
     };
@@ -246,7 +246,7 @@ fn succeeded(pod: &PodView, exit: &Exit, attempt_spec: Option<&AttemptSpec>) -> 
         .collect();
     if !missing.is_empty() {
         let message = format!(
-            "the agent ended with exit code 0 without the required results: {}",
+            "the agent exited with code 0 without the required results: {}",
             missing.join(", ")
         );
         return AttemptResult::new(
@@ -258,7 +258,7 @@ fn succeeded(pod: &PodView, exit: &Exit, attempt_spec: Option<&AttemptSpec>) -> 
             },
         );
     }
-    let message = format!("the agent ended with exit code 0; {}", describe_pod(pod));
+    let message = format!("the agent exited with code 0; {}", describe_pod(pod));
     AttemptResult::new(
         Reason::Succeeded,
         message,
@@ -302,7 +302,7 @@ fn results(message: &str) -> Result<BTreeMap<String, String>, (Reason, String)> 
         // The message does not repeat the error, because the error quotes the agent's output.
         Ok(_) | Err(_) => Err((
             Reason::ResultInvalid,
-            "the agent ended with exit code 0, but its termination message is not one JSON object"
+            "the agent exited with code 0, but its termination message is not one JSON object"
                 .to_owned(),
         )),
     }
@@ -312,7 +312,7 @@ fn disrupted(pod: &PodView) -> AttemptResult {
     AttemptResult::new(
         Reason::Disrupted,
         format!(
-            "{} was stopped from outside{}; what it returned is no result",
+            "{} was terminated by another actor{}; its result is ignored",
             describe_pod(pod),
             disruption::source(pod)
         ),
@@ -378,7 +378,7 @@ fn failed(
         _ => (
             Reason::JobFailed,
             format!(
-                "{name}: the container ended with exit code 0, but its Job failed{}",
+                "{name}: the container exited with code 0, but its Job failed{}",
                 after_colon(job_message)
             ),
         ),
@@ -419,7 +419,7 @@ fn step_failed(pod: &str, container: &str, otherwise: Reason, exit: &Exit) -> (R
             let detail =
                 plain(&exit.message).map_or_else(String::new, |text| format!(": \"{text}\""));
             let message = format!(
-                "{pod}: the container '{container}' ended with exit code {} and without a report{detail}",
+                "{pod}: the container '{container}' exited with code {} and without a report{detail}",
                 exit.code
             );
             (otherwise, message)
@@ -431,7 +431,7 @@ fn exit_message(pod: &str, exit: &Exit) -> String {
     let signal = signal(exit).map_or_else(String::new, |signal| format!(" (signal {signal})"));
     let quote = plain(&exit.message).map_or_else(String::new, |text| format!(": \"{text}\""));
     format!(
-        "{pod}: the agent ended with exit code {}{signal}{quote}",
+        "{pod}: the agent exited with code {}{signal}{quote}",
         exit.code
     )
 }

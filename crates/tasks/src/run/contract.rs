@@ -100,7 +100,7 @@ pub const ENVIRONMENT: &[Variable] = &[
     },
     Variable {
         name: "ORCHESTRATOR_ATTEMPT",
-        meaning: "The number of this attempt within the version, from 1. A Pod that was stopped from outside may be replaced within one attempt.",
+        meaning: "The number of this attempt within the version, from 1. A Pod that was terminated by another actor may be replaced within one attempt.",
         value: |facts| Some(facts.attempt.to_string()),
     },
     Variable {
@@ -261,7 +261,7 @@ pub const STOPPING: &[Rule] = &[
     },
     Rule {
         when: "the run is resumed, or the cluster took the Pod away",
-        then: "The program is started again from its start, in a new and empty workspace. It must be able to begin anew.",
+        then: "The program is started again from its start, in a new and empty workspace. It must be able to start over.",
     },
 ];
 

@@ -18,7 +18,7 @@ pub(super) fn decide(run: &Run<'_>, since: Timestamp) -> RunDecision {
     let left = left(run);
     let status_only = |verdict| Decision::status_only(run.status.clone(), run.phase(), verdict);
     if run.annotation(names::FORCE_DELETE) == Some("true") {
-        let message = "let go without waiting, as the annotation asks";
+        let message = "released without waiting, as the annotation requests";
         return status_only(Verdict::working(Reason::Deleting, message)).remove_finalizer();
     }
     let is_asked = || run.jobs().all(|job| job.deleting.is_some());
@@ -43,7 +43,7 @@ pub(super) fn decide(run: &Run<'_>, since: Timestamp) -> RunDecision {
 
 fn blocked(left: &[String]) -> Verdict {
     let message = format!(
-        "{} did not stop within {}; still waiting. To let the run go without it, set the annotation {}: \"true\"",
+        "{} did not stop within {}; still waiting. To release the run without waiting, set the annotation {}: \"true\"",
         some_of(left),
         time::format_duration(STOP_WAIT),
         names::FORCE_DELETE

@@ -62,15 +62,13 @@ pub(super) fn given_up_at(pod: &PodView) -> Option<Timestamp> {
 pub(super) fn describe(pod: &PodView, now: Timestamp) -> String {
     let (name, by) = (describe_pod(pod), source(pod));
     if !may_run(pod) {
-        return format!(
-            "{name} was stopped from outside{by}; waiting for another to take its place"
-        );
+        return format!("{name} was terminated by another actor{by}; waiting for its replacement");
     }
     match (&pod.node, given_up_at(pod)) {
         (Some(node), Some(overdue)) if now >= overdue => format!(
-            "{name} was told to stop{by} and has not: node '{node}' does not answer. Another Pod starts when the node is back and has stopped it, when Node '{node}' is deleted, or when it has the taint 'node.kubernetes.io/out-of-service'"
+            "{name} was asked to stop{by} and has not stopped: node '{node}' does not respond. Another Pod starts when the node is back and has stopped it, when Node '{node}' is deleted, or when it has the taint 'node.kubernetes.io/out-of-service'"
         ),
-        _ => format!("{name} is being stopped from outside{by}; waiting until it has ended"),
+        _ => format!("{name} is being terminated by another actor{by}; waiting until it has ended"),
     }
 }
 
@@ -166,7 +164,7 @@ pub(super) fn remembered(
         .as_ref()
         .map_or_else(String::new, |node| format!(" on node '{node}'"));
     let message = format!(
-        "Pod '{}'{node} was stopped from outside; what it returned is no result",
+        "Pod '{}'{node} was terminated by another actor; its result is ignored",
         known.name
     );
     let evidence = Evidence {
@@ -199,5 +197,5 @@ pub(super) fn too_many(run: &Run<'_>, last: &str) -> String {
         ("", Some(pod)) => format!(": the last time it was Pod '{}'", pod.name),
         (last, _) => after_colon(last),
     };
-    format!("the agent was stopped from outside {count} times{last}")
+    format!("the agent was terminated by another actor {count} times{last}")
 }

@@ -244,7 +244,8 @@ fn stopping_message(result: &Evidence, job: &str) -> Verdict {
 
 /// Handles an attempt in progress with a Job that does not exist.
 pub(super) fn job_missing(run: &Run<'_>, job_name: &str) -> RunDecision {
-    let message = format!("Job '{job_name}' was deleted from outside before its end was read");
+    let message =
+        format!("Job '{job_name}' was deleted by another actor before its result was read");
     let attempt_result = AttemptResult::new(Reason::JobLost, message, Evidence::default());
     if mutant::on(Mutant::JobLossIsSuccess) {
         let reason = Reason::Succeeded;
@@ -315,7 +316,7 @@ fn still_there(run: &Run<'_>, job: Option<&JobView>) -> String {
         .map(|job| format!("Job '{}'", job.name))
         .chain(of_job.chain(run.orphaned_pods()).map(describe_pod))
         .collect();
-    format!("{} is still there", some_of(&things))
+    format!("{} still exists", some_of(&things))
 }
 
 fn stored(result: &Evidence) -> AttemptResult {

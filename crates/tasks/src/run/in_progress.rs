@@ -113,7 +113,7 @@ pub(super) fn waiting(
     if run.now >= deadline {
         if is_unread(run, job) {
             let message = format!(
-                "a Pod of Job '{}' ended, but it was gone before its end was read",
+                "a Pod of Job '{}' ended, but it was deleted before its result was read",
                 job.name
             );
             return finish::abort_attempt(run, job, Reason::EvidenceLost, &message);
@@ -281,7 +281,7 @@ fn settling(run: &Run<'_>, job: &JobView, pod: &PodView, exit: Option<&Exit>) ->
         || format!("{} ended", describe_pod(pod)),
         |exit| {
             format!(
-                "{}: the container ended with exit code {}",
+                "{}: the container exited with code {}",
                 describe_pod(pod),
                 exit.code
             )

@@ -63,7 +63,7 @@ pub(super) fn by_others(job: &JobView) -> Option<Cause> {
     is_theirs.then(|| Cause {
         reason: Reason::Suspended,
         message: format!(
-            "Job '{}' was suspended from outside; waiting until it is resumed there",
+            "Job '{}' was suspended by another actor, which has to resume it",
             job.name
         ),
     })

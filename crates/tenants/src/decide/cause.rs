@@ -57,7 +57,7 @@ pub(super) fn mismatch(state: TenantState<'_>, component: &str) -> Option<Cause>
         cause(
             Reason::VolumeNotReady,
             format!(
-                "PersistentVolumeClaim '{}' was there before and has {found}, 'redis.storage.size' asks for {wanted}: ask for what is there, or enlarge or delete the claim",
+                "PersistentVolumeClaim '{}' existed before and has {found}, but 'redis.storage.size' requests {wanted}: request the existing size, or enlarge or delete the claim",
                 claim.name
             ),
         )
@@ -147,7 +147,7 @@ fn container(pod: &PodView) -> Option<Cause> {
 
 fn crashing(pod: &PodView) -> Cause {
     let ended = pod.ended.as_ref().map_or_else(String::new, |(code, why)| {
-        format!(": it ended with exit code {code} ({why})")
+        format!(": it exited with code {code} ({why})")
     });
     cause(
         Reason::CrashLoop,

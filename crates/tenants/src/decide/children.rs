@@ -229,8 +229,7 @@ fn is_left(state: TenantState<'_>, secret: &SecretView) -> bool {
 /// Returns a message about a missing or blocking object. Such an object may need no effect: one that is
 /// being deleted blocks, but can only be waited for.
 pub(super) fn missing(state: TenantState<'_>, wanted: &[Desired<'_>]) -> Option<String> {
-    let going =
-        "is being deleted, and another is made when it is gone; is there a finalizer on it?";
+    let going = "is being deleted, and a new one is created afterwards; does it have a finalizer?";
     for one in wanted {
         let Manifest { resource, name, .. } = &one.manifest;
         let kind = resource.kind;
@@ -252,7 +251,7 @@ pub(super) fn missing(state: TenantState<'_>, wanted: &[Desired<'_>]) -> Option<
     let (resource, child) = to_prune(state, wanted).next()?;
     let Target { resource, name, .. } = target(resource, child);
     Some(format!(
-        "{} '{name}' is no longer wanted, and still there; is there a finalizer on it?",
+        "{} '{name}' is no longer needed but still exists; does it have a finalizer?",
         resource.kind
     ))
 }

@@ -36,7 +36,7 @@ const CHILDREN: &[ResourceType] = &[
 
 pub(super) fn decide(state: TenantState<'_>) -> TenantDecision {
     let mut status = state.status();
-    let message = "nothing is said of what is being taken away";
+    let message = "not observed while the Tenant is being deleted";
     let conditions = super::clear_observations(&mut status, Reason::Deleting, message);
     let mut decision = gone(state, status);
     decision.conditions = conditions;
@@ -60,7 +60,7 @@ fn gone(state: TenantState<'_>, mut status: TenantStatus) -> TenantDecision {
     // namespace, because an owner could create new ones indefinitely.
     let (outside, inside) = isolation::leftovers(state);
     if !outside.is_empty() && !is_forced {
-        let message = "the Pods that tried its connections are taken away";
+        let message = "the Pods that checked its connections are deleted";
         let verdict = Verdict::working(Reason::Deleting, message);
         let mut decision = Decision::status_only(status, TenantPhase::Terminating, verdict);
         decision.effects = outside;
@@ -68,7 +68,7 @@ fn gone(state: TenantState<'_>, mut status: TenantStatus) -> TenantDecision {
     }
     // The namespace does not exist or belongs to another owner, so there is nothing to delete.
     let Some(namespace) = own.filter(|_| !is_forced) else {
-        let verdict = Verdict::working(Reason::Deleting, "nothing is left to be taken away");
+        let verdict = Verdict::working(Reason::Deleting, "nothing is left to delete");
         let mut decision =
             Decision::status_only(status, TenantPhase::Terminating, verdict).remove_finalizer();
         if !state.confirmed && !is_forced {
@@ -147,25 +147,28 @@ fn remove(
             .requeue_at(state.now);
     }
     if namespace.deleting.is_none() {
-        let message = format!("namespace '{name}' is told to go");
+        let message = format!("requesting the deletion of namespace '{name}'");
         let verdict = Verdict::working(Reason::Deleting, message);
         return Decision::status_only(status, TenantPhase::Terminating, verdict).with(
             Effect::Delete(namespace::target(namespace).requires_intent(intent)),
         );
     }
     if mutant::on(Mutant::TenantReleasedEarly) {
-        let verdict = Verdict::working(Reason::Deleting, "the namespace was told to go");
+        let verdict = Verdict::working(
+            Reason::Deleting,
+            "the deletion of the namespace was requested",
+        );
         return Decision::status_only(status, TenantPhase::Terminating, verdict).remove_finalizer();
     }
     let what = namespace::remaining(namespace);
     if state.now >= deadline.0 {
         let blocker = if what.is_empty() {
-            "the cluster does not say what remains in it. It goes on by itself when the namespace is gone"
+            "the cluster does not report what remains in it. The deletion continues automatically when the namespace is deleted"
         } else {
-            "it goes on by itself when that is removed"
+            "the deletion continues automatically when that is removed"
         };
         let message = format!(
-            "namespace '{name}' is not gone after {}{what}; {blocker}. To let the Tenant go without waiting, and leave the namespace as it is: kubectl annotate tenant {} {}=true",
+            "namespace '{name}' is not deleted after {}{what}; {blocker}. To release the Tenant without waiting, and leave the namespace as it is: kubectl annotate tenant {} {}=true",
             duration(state),
             state.context.name,
             names::FORCE_DELETE

@@ -84,13 +84,13 @@ pub(super) fn policies_condition(
     if let Some(other) = going.next() {
         return update(false, Reason::Progressing, leaving(other));
     }
-    let message = format!("{count} policies are there, and no others");
+    let message = format!("{count} policies exist, and no others");
     update(true, Reason::Created, message)
 }
 
 fn leaving(policy: &ChildView) -> String {
     format!(
-        "NetworkPolicy '{}' is no longer wanted, and still there",
+        "NetworkPolicy '{}' is no longer needed but still exists",
         policy.name
     )
 }
@@ -192,7 +192,7 @@ pub(super) fn check_isolation(
         return rest(known(None, Reason::ProbesDisabled, message), None);
     }
     if mutant::on(Mutant::IsolationAssumed) {
-        let message = "the policies are there";
+        let message = "the policies exist";
         return rest(known(Some(true), Reason::Isolated, message), None);
     }
     let is_current = is_current(state, stored.as_ref());
@@ -613,7 +613,7 @@ fn no_result(pod: &PodView) -> String {
     let why = match (&pod.waiting, &pod.unschedulable, &pod.ended) {
         (Some((reason, message)), _, _) => format!("{reason} {message}"),
         (None, Some(message), _) => format!("it has no node: {message}"),
-        (None, None, Some((code, reason))) => format!("it ended with exit code {code} ({reason})"),
+        (None, None, Some((code, reason))) => format!("it exited with code {code} ({reason})"),
         (None, None, None) => "it did not come to its end in time".to_owned(),
     };
     messages::about_pod(&pod.name, &why)

@@ -301,7 +301,7 @@ fn aggregate_phase(
 fn running(state: TenantState<'_>, parts: &[(&str, Component)]) -> String {
     let namespace = state.context.namespace();
     if parts.is_empty() {
-        return format!("namespace '{namespace}' with its quota, roles and policies is there");
+        return format!("namespace '{namespace}' with its quota, roles and policies exists");
     }
     let ready: Vec<String> = parts
         .iter()

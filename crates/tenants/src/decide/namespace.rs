@@ -42,7 +42,7 @@ pub(super) fn ownership(state: TenantState<'_>) -> NamespaceOwnership {
             ", which this Tenant does not own,"
         };
         return NamespaceOwnership::Terminating(format!(
-            "namespace '{name}'{whose} is being deleted; another one is made when it is gone{}",
+            "namespace '{name}'{whose} is being deleted; a new one is created afterwards{}",
             remaining(namespace)
         ));
     }
@@ -91,10 +91,10 @@ fn taken(state: TenantState<'_>, namespace: &NamespaceView) -> String {
     let (name, tenant) = (&namespace.name, state.context.name);
     match &namespace.owner_name {
         Some(other) if namespace.owner_uid.is_some() && other != state.context.name => format!(
-            "namespace '{name}' belongs to Tenant '{other}'; it was not touched. Delete that Tenant, or make this one anew with another 'namespace'"
+            "namespace '{name}' belongs to Tenant '{other}'; left unchanged. Delete that Tenant, or recreate this one with another 'namespace'"
         ),
         Some(_) | None => format!(
-            "namespace '{name}' exists and is not this Tenant's; it was not touched. Delete it, make this Tenant anew with another 'namespace', or let it take this one: kubectl annotate namespace {name} {}={tenant}",
+            "namespace '{name}' already exists and is not owned by this Tenant; left unchanged. Delete it, recreate this Tenant with another 'namespace', or let it adopt this one: kubectl annotate namespace {name} {}={tenant}",
             names::ADOPT
         ),
     }
@@ -205,7 +205,7 @@ pub(super) fn ready_condition(state: TenantState<'_>) -> ConditionUpdate {
             is_own(state, namespace) && labels(state, namespace).is_none()
         });
     let (reason, message) = if is_ready {
-        let message = format!("namespace '{name}' is there and is this Tenant's");
+        let message = format!("namespace '{name}' exists and is owned by this Tenant");
         (Reason::Created, message)
     } else {
         let message = format!("namespace '{name}' is being made");

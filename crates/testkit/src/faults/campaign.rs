@@ -22,11 +22,11 @@ pub use self::tally::{Share, Tally};
 use super::{
     oracles::{Outcome, Violation},
     plan::{self, Class, Learned, Plan},
-    play::{Piece, Played, QUIET, Scenario, Theatre},
+    scenario_run::{QUIET, Scenario, ScenarioResult, ScenarioRun, Theatre},
     silent,
 };
 
-pub use super::play::NO_END;
+pub use super::scenario_run::NO_END;
 
 /// A point that was not reached is tried so often: a scenario's requests are not the same each time.
 const TRIES: usize = 3;
@@ -111,8 +111,9 @@ enum Taught {
 }
 
 /// Plays a scenario without faults: compared with this end if there is one, and quiet for so long.
-type Faultless =
-    dyn Fn(Option<Arc<Outcome>>, Duration) -> BoxFuture<'static, Result<Played>> + Send + Sync;
+type Faultless = dyn Fn(Option<Arc<Outcome>>, Duration) -> BoxFuture<'static, Result<ScenarioResult>>
+    + Send
+    + Sync;
 
 /// How a plan ended.
 #[derive(Debug)]
@@ -212,15 +213,15 @@ async fn faultless(
     scenario: &Arc<dyn Scenario>,
     baseline: Option<Arc<Outcome>>,
     quiet: Duration,
-) -> Result<Played> {
-    let piece = Piece {
+) -> Result<ScenarioResult> {
+    let run = ScenarioRun {
         scenario: scenario.as_ref(),
         script: &[],
         baseline: baseline.as_deref(),
         environment: &[],
         quiet,
     };
-    let played = theatre.play(piece).await;
+    let played = theatre.run(run).await;
     played.with_context(|| format!("'{}' without faults", scenario.name()))
 }
 
@@ -324,14 +325,14 @@ async fn attempt(lesson: &Lesson, plan: Plan, environment: &[(String, String)]) 
     let mut took = Duration::ZERO;
     loop {
         tries += 1;
-        let piece = Piece {
+        let run = ScenarioRun {
             scenario: lesson.scenario.as_ref(),
             script: &plan.script,
             baseline: Some(&lesson.outcome),
             environment,
             quiet: QUIET,
         };
-        let played = lesson.theatre.play(piece).await?;
+        let played = lesson.theatre.run(run).await?;
         took += played.took;
         // That a watch told nothing is no matter of luck.
         let is_of_watches = matches!(plan.class, Class::Watch | Class::Silent);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use api::names;
 use serde_json::{Map, Value, json};
 
-use super::witness::{Change, Seen, present};
+use super::object_history::{Change, Seen, present};
 
 /// Not part of any state that was asked for.
 const LEFT_OUT: [&str; 4] = ["endpoints", "endpointslices", "events", "leases"];

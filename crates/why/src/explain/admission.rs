@@ -5,7 +5,7 @@ use api::Reason;
 use super::{
     Finding, commands,
     create::{Refusal, blocked, seen},
-    scene::Scene,
+    run_context::RunContext,
 };
 use crate::{
     explanation::{Command, Health, Link},
@@ -45,7 +45,7 @@ pub(super) fn pod_security_link(world: &World, namespace: &str, refusal: &Refusa
 
 /// Explains a Pod that violates Pod Security. Our Pods satisfy the strictest level, so something
 /// else changes them.
-pub(super) fn pod_security(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
+pub(super) fn pod_security(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
     altered(scene.world, scene.namespace(), refusal)
 }
 
@@ -66,7 +66,7 @@ pub(super) fn altered(world: &World, namespace: &str, refusal: &Refusal<'_>) -> 
         .then(commands::yaml(&object, "the namespace's labels"))
 }
 
-pub(super) fn webhook(scene: Scene<'_>, refusal: &Refusal<'_>, answers: bool) -> Finding {
+pub(super) fn webhook(scene: RunContext<'_>, refusal: &Refusal<'_>, answers: bool) -> Finding {
     let finding = hook(refusal, answers, "the Agent", refusal.after_edit());
     if answers {
         finding.then(commands::edit_agent(scene, "change what it refuses"))
@@ -131,7 +131,7 @@ pub(super) fn hook(refusal: &Refusal<'_>, answers: bool, whose: &str, after: &st
     finding
 }
 
-pub(super) fn policy(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
+pub(super) fn policy(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
     ruled(refusal, "the Agent", refusal.after_edit())
         .then(commands::edit_agent(scene, "change what it refuses"))
         .then(commands::retry_after_edit(scene))
@@ -161,7 +161,7 @@ pub(super) fn ruled(refusal: &Refusal<'_>, whose: &str, after: &str) -> Finding 
         .then(commands::yaml(&object, "the policy's rules"))
 }
 
-pub(super) fn denied(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
+pub(super) fn denied(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
     forbidden(
         scene.namespace(),
         refusal,

@@ -5,7 +5,7 @@ use api::{Reason, status::condition};
 use super::{
     Finding, Summary, commands, conclude,
     operator::{self, Looked},
-    scene::{Scene, exists},
+    run_context::{RunContext, exists},
 };
 use crate::{
     explanation::{Command, Explanation, Health, Link, NoteKind, State},
@@ -243,7 +243,7 @@ fn secrets(world: &World, agent: &AgentView, mut finding: Finding) -> Finding {
 }
 
 /// Explains a run without a Job that waits for its Agent.
-pub(super) fn blocking(scene: Scene<'_>) -> Option<Finding> {
+pub(super) fn blocking(scene: RunContext<'_>) -> Option<Finding> {
     let world = scene.world;
     let name = &scene.run.agent_name;
     let said = scene.reason();
@@ -307,7 +307,7 @@ pub(super) fn blocking(scene: Scene<'_>) -> Option<Finding> {
 }
 
 /// Formats the deadline: ` (it waits until 10:20:11Z (in 5m))`.
-fn until(scene: Scene<'_>) -> String {
+fn until(scene: RunContext<'_>) -> String {
     let deadline = scene.status().deadline_at.as_ref();
     deadline.map_or_else(String::new, |deadline| {
         format!(

@@ -14,17 +14,21 @@ use crate::{
 };
 
 /// A rule: the reason, whether the rule applies, and the function that explains it.
-pub(super) type Teller<S> = (Reason, bool, fn(S) -> Finding);
+pub(super) type ReasonRule<S> = (Reason, bool, fn(S) -> Finding);
 
 /// Returns the finding of the first rule that applies to the reason.
-pub(super) fn tell<S: Copy>(of: S, reason: Reason, tellers: &[Teller<S>]) -> Option<Finding> {
-    let mut tellers = tellers.iter();
-    let (_, _, tell) = tellers.find(|(known, applies, _)| *known == reason && *applies)?;
-    Some(tell(of))
+pub(super) fn apply_rule<S: Copy>(
+    of: S,
+    reason: Reason,
+    rules: &[ReasonRule<S>],
+) -> Option<Finding> {
+    let mut rules = rules.iter();
+    let (_, _, explain) = rules.find(|(known, applies, _)| *known == reason && *applies)?;
+    Some(explain(of))
 }
 
 /// The object for which the operator sent the request.
-pub(super) struct Asker<'a> {
+pub(super) struct RequestContext<'a> {
     pub(super) world: &'a World,
     pub(super) object: ObjectRef,
     /// The noun for the object in messages.
@@ -34,7 +38,7 @@ pub(super) struct Asker<'a> {
     pub(super) progress: &'a CommonStatus,
 }
 
-impl Asker<'_> {
+impl RequestContext<'_> {
     fn message(&self) -> &str {
         self.progress.message.as_deref().unwrap_or_default()
     }
@@ -64,8 +68,8 @@ impl Asker<'_> {
 
 /// Explains that the operator lacks a permission. `place` is ` in namespace 'x'` if the namespace
 /// matters. `advice` is a remedy other than the chart.
-pub(super) fn denied(asker: &Asker<'_>, place: &str, advice: &str) -> Finding {
-    let message = asker.message();
+pub(super) fn denied(request: &RequestContext<'_>, place: &str, advice: &str) -> Finding {
+    let message = request.message();
     let what = Request::find(message).map_or("do it", |request| request.action);
     let user = message
         .split_once("User \"")
@@ -79,46 +83,46 @@ pub(super) fn denied(asker: &Asker<'_>, place: &str, advice: &str) -> Finding {
     let link = Link::new(object, Health::Error, Reason::Denied, words).seen(
         "status.message",
         message,
-        asker.written(),
+        request.written(),
     );
     let mut finding = Finding::new(
         State::Blocked,
         format!(
             "The operator's rights are not those of its chart. Upgrade or reinstall the chart{advice}. After that, {} succeeds by itself.",
-            asker.next_try()
+            request.next_try()
         ),
     )
     .link(link);
     finding.next.extend(user.map(|user| {
-        let namespace = asker.namespace;
+        let namespace = request.namespace;
         let line = format!("kubectl auth can-i {what} --as={user} -n {namespace}");
         Command::new(line, "may it by now?")
     }));
-    finding.maybe(operator::log(asker.world))
+    finding.maybe(operator::log(request.world))
 }
 
 /// Explains that the API server did not respond, or responded with an error.
-pub(super) fn unavailable(asker: &Asker<'_>) -> Finding {
+pub(super) fn unavailable(request: &RequestContext<'_>) -> Finding {
     let link = Link::new(
         ObjectRef::cluster("APIServer", "kubernetes"),
         Health::Error,
         Reason::ApiUnavailable,
         format!(
             "{}{}; it answers me now",
-            messages::answered_code(asker.message()).map_or_else(
+            messages::answered_code(request.message()).map_or_else(
                 || "did not answer the operator in time".to_owned(),
                 |code| format!("answered the operator with {code}")
             ),
-            asker.world.ago(asker.written())
+            request.world.ago(request.written())
         ),
     )
-    .since(asker.written())
-    .seen("status.message", asker.message(), asker.written());
+    .since(request.written())
+    .seen("status.message", request.message(), request.written());
     Finding::new(
         State::Waiting,
         format!(
             "Wait: the operator tries again by itself{}. If that fails, too, check the control plane.",
-            asker.tried_at()
+            request.tried_at()
         ),
     )
     .link(link)
@@ -126,27 +130,27 @@ pub(super) fn unavailable(asker: &Asker<'_>) -> Finding {
         "kubectl get --raw '/readyz?verbose'",
         "the API server's state",
     ))
-    .maybe(operator::log(asker.world))
+    .maybe(operator::log(request.world))
 }
 
 /// Explains an internal error of the operator.
-pub(super) fn internal(asker: &Asker<'_>) -> Finding {
-    let word = asker.word;
+pub(super) fn internal(request: &RequestContext<'_>) -> Finding {
+    let word = request.word;
     let link = Link::new(
         ObjectRef::cluster("Operator", "orchestrator"),
         Health::Error,
         Reason::InternalError,
         format!("has an internal error with this {word}"),
     )
-    .seen("status.message", asker.message(), asker.written());
+    .seen("status.message", request.message(), request.written());
     Finding::new(
         State::Blocked,
         format!(
             "This is a bug in Orchestrator: report it with this output and the operator's log. It is tried again by itself{}.",
-            asker.tried_at()
+            request.tried_at()
         ),
     )
     .link(link)
-    .maybe(operator::log(asker.world))
-    .then(commands::yaml(&asker.object, &format!("the {word}, for the report")))
+    .maybe(operator::log(request.world))
+    .then(commands::yaml(&request.object, &format!("the {word}, for the report")))
 }

@@ -1,6 +1,6 @@
 //! Suggested commands with real object names. Each command is built in one place.
 
-use super::{docs, scene::Scene};
+use super::{docs, run_context::RunContext};
 use crate::{
     explanation::Command,
     world::{ContainerState, ObjectRef, PodView},
@@ -112,12 +112,12 @@ pub(super) fn create(need: &str, name: &str, key: Option<&str>, within: &str) ->
     Command::new(command, description)
 }
 
-pub(super) fn edit_agent(scene: Scene<'_>, description: &str) -> Command {
+pub(super) fn edit_agent(scene: RunContext<'_>, description: &str) -> Command {
     edit(&scene.here("Agent", &scene.run.agent_name), description)
 }
 
 /// Returns the command that runs the run's agent again, with the same files.
-pub(super) fn retry(scene: Scene<'_>) -> Command {
+pub(super) fn retry(scene: RunContext<'_>) -> Command {
     let description = match &scene.run.docs {
         Some(_) => "run it again: another DocsRun with the same spec and branch",
         None => "run it again with the same files",
@@ -126,7 +126,7 @@ pub(super) fn retry(scene: Scene<'_>) -> Command {
 }
 
 /// Returns an `orc` command for the run.
-pub(super) fn orc(scene: Scene<'_>, verb: &str, flags: &str, description: &str) -> Command {
+pub(super) fn orc(scene: RunContext<'_>, verb: &str, flags: &str, description: &str) -> Command {
     let command = format!(
         "orc {verb} {} -n {}{flags}",
         scene.argument(),
@@ -137,13 +137,13 @@ pub(super) fn orc(scene: Scene<'_>, verb: &str, flags: &str, description: &str) 
 
 /// Returns the retry command for the case that the Agent was changed. Otherwise the run continues
 /// automatically.
-pub(super) fn retry_after_edit(scene: Scene<'_>) -> Command {
+pub(super) fn retry_after_edit(scene: RunContext<'_>) -> Command {
     let Command { command, .. } = retry(scene);
     Command::new(command, "only if you changed the Agent: run it again")
 }
 
 /// Returns the command that prints the log of the current container.
-pub(super) fn logs(scene: Scene<'_>, pod: &PodView) -> Command {
+pub(super) fn logs(scene: RunContext<'_>, pod: &PodView) -> Command {
     let is_well = matches!(pod.state(), ContainerState::Ended { code: 0, .. });
     match docs::step_of(scene, pod).filter(|_| !is_well) {
         Some(step) => orc(
@@ -156,7 +156,7 @@ pub(super) fn logs(scene: Scene<'_>, pod: &PodView) -> Command {
     }
 }
 
-pub(super) fn follow(scene: Scene<'_>, pod: &PodView) -> Command {
+pub(super) fn follow(scene: RunContext<'_>, pod: &PodView) -> Command {
     match docs::step_of(scene, pod) {
         Some(step) => orc(
             scene,
@@ -173,12 +173,12 @@ pub(super) fn follow(scene: Scene<'_>, pod: &PodView) -> Command {
     }
 }
 
-pub(super) fn wait(scene: Scene<'_>) -> Command {
+pub(super) fn wait(scene: RunContext<'_>) -> Command {
     orc(scene, "wait", "", "wait for the end")
 }
 
 /// Returns the command that repeats `orc why` for the run.
-pub(super) fn look_again(scene: Scene<'_>) -> Command {
+pub(super) fn look_again(scene: RunContext<'_>) -> Command {
     again(scene.kind(), &scene.run.meta.name, scene.namespace())
 }
 

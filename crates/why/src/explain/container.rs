@@ -6,7 +6,7 @@ use api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{Finding, commands, docs, scene::Scene};
+use super::{Finding, commands, docs, run_context::RunContext};
 use crate::{
     explanation::{Health, Link, State},
     world::PodView,
@@ -24,7 +24,7 @@ const OWN_FILES: i64 = 60;
 /// Explains the reason of a waiting container, or returns `None` if the reason is normal for a
 /// start.
 pub(super) fn waiting(
-    scene: Scene<'_>,
+    scene: RunContext<'_>,
     pod: &PodView,
     reason: &str,
     message: &str,
@@ -69,7 +69,7 @@ fn container(pod: &PodView) -> &str {
 
 /// Returns the time of the newest warning about the Pod, otherwise the Pod's creation time. A
 /// container's state itself has no time.
-fn seen_last<'a>(scene: Scene<'a>, pod: &'a PodView) -> Option<&'a Time> {
+fn seen_last<'a>(scene: RunContext<'a>, pod: &'a PodView) -> Option<&'a Time> {
     let warning = scene.warning(
         &pod.meta.uid,
         &["Failed", "BackOff", "InspectFailed", "ErrImageNeverPull"],
@@ -160,7 +160,12 @@ pub(super) const PULLS: &[&str] = &[
     "SignatureValidationFailed",
 ];
 
-pub(super) fn image(scene: Scene<'_>, pod: &PodView, reason: &str, words: &Words<'_>) -> Finding {
+pub(super) fn image(
+    scene: RunContext<'_>,
+    pod: &PodView,
+    reason: &str,
+    words: &Words<'_>,
+) -> Finding {
     let name = pod.current().map_or("?", |agent| agent.image.as_str());
     let pull = Pull::of(reason, words.message);
     let why = pull.why();
@@ -224,7 +229,7 @@ pub(super) fn on(pod: &PodView) -> String {
         .map_or_else(String::new, |node| format!(" on node '{node}'"))
 }
 
-pub(super) fn root(scene: Scene<'_>, pod: &PodView, words: &Words<'_>) -> Finding {
+pub(super) fn root(scene: RunContext<'_>, pod: &PodView, words: &Words<'_>) -> Finding {
     let name = pod.current().map_or("?", |agent| agent.image.as_str());
     let user = scene.world.agent.as_ref().map(|agent| agent.user);
     let user = user.map_or_else(String::new, |user| format!(" {user}"));
@@ -295,7 +300,7 @@ pub(crate) fn missing_thing(message: &str) -> Option<(&'static str, String, Opti
 
 /// Explains a Secret or ConfigMap that is missing or lacks a key. `object` waits for it.
 pub(super) fn secret(
-    scene: Scene<'_>,
+    scene: RunContext<'_>,
     object: crate::world::ObjectRef,
     words: &Words<'_>,
 ) -> Finding {
@@ -443,7 +448,7 @@ pub(super) fn secret(
         .then(commands::retry_after_edit(scene))
 }
 
-fn not_startable(scene: Scene<'_>, pod: &PodView, words: &Words<'_>) -> Finding {
+fn not_startable(scene: RunContext<'_>, pod: &PodView, words: &Words<'_>) -> Finding {
     let sentence = format!(
         "{} cannot be started{}{}",
         docs::container_words(scene, pod),

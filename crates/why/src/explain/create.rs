@@ -8,7 +8,7 @@ use super::{
     Finding, admission, commands,
     container::{AFTER_EDIT, THEN_AGAIN},
     quantity::{pairs, value},
-    scene::Scene,
+    run_context::RunContext,
 };
 use crate::{
     explanation::{Command, Health, Link, State},
@@ -47,7 +47,7 @@ impl Refusal<'_> {
 
 /// Explains a Job without a Pod: by the response to the Job controller, or by stating that nothing
 /// is known yet.
-pub(super) fn no_pod(scene: Scene<'_>, job: &JobView) -> Finding {
+pub(super) fn no_pod(scene: RunContext<'_>, job: &JobView) -> Finding {
     let about = job.object();
     let Some(event) = scene.warning(&job.meta.uid, &["FailedCreate"]) else {
         return nothing_said(scene, job);
@@ -72,7 +72,7 @@ pub(super) fn no_pod(scene: Scene<'_>, job: &JobView) -> Finding {
     explain(scene, &refusal, link)
 }
 
-fn nothing_said(scene: Scene<'_>, job: &JobView) -> Finding {
+fn nothing_said(scene: RunContext<'_>, job: &JobView) -> Finding {
     let age = job.meta.created.as_ref().map_or(0, |at| scene.age(at));
     let since = scene.ago(job.meta.created.as_ref());
     if age <= 30 {
@@ -178,7 +178,7 @@ impl Rule {
 }
 
 /// Explains a rejection. `above` is the link of the object that sent the request.
-pub(super) fn explain(scene: Scene<'_>, refusal: &Refusal<'_>, above: Link) -> Finding {
+pub(super) fn explain(scene: RunContext<'_>, refusal: &Refusal<'_>, above: Link) -> Finding {
     let finding = match Rule::of(refusal.message) {
         Rule::NamesMissing => names_missing(scene, refusal),
         Rule::PodSecurity => admission::pod_security(scene, refusal),
@@ -303,7 +303,7 @@ pub(super) fn quota_link(
     link.seen("status.used/status.hard", now.join(", "), Some(&world.now))
 }
 
-fn quota(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
+fn quota(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
     let exceeded = exceeded(scene.world, refusal.message);
     let Exceeded {
         name,
@@ -387,7 +387,7 @@ pub(super) fn unset(message: &str) -> (&str, &str) {
     (name, what.split(" for:").next().unwrap_or_default())
 }
 
-fn unlimited(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
+fn unlimited(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
     let (name, fields) = unset(refusal.message);
     let object = scene.here("ResourceQuota", name);
     let paths: Vec<String> = fields
@@ -458,7 +458,7 @@ pub(super) fn beyond(world: &World, namespace: &str, who: &str, refusal: &Refusa
     }
 }
 
-fn limit_range(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
+fn limit_range(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
     let Beyond {
         resource,
         object,
@@ -488,7 +488,7 @@ pub(super) fn missing_name(message: &str) -> (&'static str, &str) {
     (kind, message.rsplit('"').nth(1).unwrap_or_default())
 }
 
-fn names_missing(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
+fn names_missing(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
     let (kind, name) = missing_name(refusal.message);
     let object = match kind {
         "ServiceAccount" => scene.here(kind, name),
@@ -510,7 +510,7 @@ fn names_missing(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
     .then(commands::retry_after_edit(scene))
 }
 
-fn invalid(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
+fn invalid(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
     let agent = scene.here("Agent", &scene.run.agent_name);
     let link = Link::new(
         agent,
@@ -532,7 +532,7 @@ fn invalid(scene: Scene<'_>, refusal: &Refusal<'_>) -> Finding {
 }
 
 /// Explains a failed request that was not rejected: the API server had a temporary problem.
-fn unanswered(scene: Scene<'_>, refusal: &Refusal<'_>, above: Link) -> Finding {
+fn unanswered(scene: RunContext<'_>, refusal: &Refusal<'_>, above: Link) -> Finding {
     Finding::new(
         State::Waiting,
         "Wait: the Job controller tries again by itself. If it stays so for minutes, check the control plane.",

@@ -5,7 +5,7 @@ use api::Reason;
 
 use super::{
     Finding, commands, operator,
-    scene::Scene,
+    run_context::RunContext,
     stop::{Stop, stopping},
 };
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Returns the finalizer that keeps a run until its Job has stopped.
-fn finalizer(scene: Scene<'_>) -> &'static str {
+fn finalizer(scene: RunContext<'_>) -> &'static str {
     match &scene.run.docs {
         Some(_) => "docsruns.orchestrator.io/finalizer",
         None => "taskruns.orchestrator.io/finalizer",
@@ -26,7 +26,7 @@ fn finalizer(scene: Scene<'_>) -> &'static str {
 const STOP_WAIT: i64 = 600;
 
 /// Explains a run that is being deleted.
-pub(super) fn of_run(scene: Scene<'_>) -> Option<Finding> {
+pub(super) fn of_run(scene: RunContext<'_>) -> Option<Finding> {
     let since = scene.run.meta.deleting.as_ref()?;
     let held = &scene.run.meta.finalizers;
     let foreign: Vec<&str> = held
@@ -63,7 +63,7 @@ pub(super) fn of_run(scene: Scene<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-fn others(scene: Scene<'_>, foreign: &[&str]) -> Finding {
+fn others(scene: RunContext<'_>, foreign: &[&str]) -> Finding {
     let names = foreign.join("', '");
     let is_left = scene.jobs().next().is_some() || !scene.world.pods.is_empty();
     let gone = if is_left {
@@ -94,7 +94,7 @@ fn others(scene: Scene<'_>, foreign: &[&str]) -> Finding {
 }
 
 /// Explains that our finalizer waits for Jobs and Pods to stop.
-fn ours(scene: Scene<'_>) -> Finding {
+fn ours(scene: RunContext<'_>) -> Finding {
     let jobs: Vec<_> = scene.jobs().collect();
     let is_left = |pod: &&PodView| {
         let of_job = jobs.iter().any(|job| {
@@ -143,7 +143,7 @@ fn ours(scene: Scene<'_>) -> Finding {
     stopping(scene, pod, Stop::Ours(Reason::Deleting)).below(above)
 }
 
-fn released(scene: Scene<'_>) -> String {
+fn released(scene: RunContext<'_>) -> String {
     let age = scene
         .run
         .meta
@@ -161,7 +161,7 @@ fn released(scene: Scene<'_>) -> String {
 }
 
 /// Explains a namespace that is being deleted. Nothing can be created in it anymore.
-pub(super) fn of_namespace(scene: Scene<'_>) -> Option<Finding> {
+pub(super) fn of_namespace(scene: RunContext<'_>) -> Option<Finding> {
     let namespace = scene.world.namespace.as_ref()?;
     let since = namespace.deleting.as_ref()?;
     let object = ObjectRef::cluster("Namespace", &namespace.name);

@@ -4,14 +4,13 @@ use api::{Reason, messages, tasks::Evidence as RunResult};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
-    Finding,
-    blame::{Blame, blame, create_secret, ls_remote, repository, setting},
-    commands,
+    Finding, commands,
     container::Words,
     ended::{outcome, took},
     operator,
-    outcome::Told,
-    scene::Scene,
+    outcome::Explained,
+    root_cause::{RootCause, create_secret, ls_remote, repository, root_cause, setting},
+    run_context::RunContext,
 };
 use crate::{
     explanation::{Command, Health, Link, State},
@@ -37,7 +36,7 @@ impl Step {
 }
 
 /// Returns the current step, or `None` if the agent's container is current or the Pod has no steps.
-pub(super) fn step_of(scene: Scene<'_>, pod: &PodView) -> Option<Step> {
+pub(super) fn step_of(scene: RunContext<'_>, pod: &PodView) -> Option<Step> {
     scene.run.docs.as_ref()?;
     let name = pod.current()?.name.as_str();
     [Step::Clone, Step::Publish]
@@ -47,7 +46,7 @@ pub(super) fn step_of(scene: Scene<'_>, pod: &PodView) -> Option<Step> {
 
 /// Returns `the container`, or the container's name if the Pod is a DocsRun's with several
 /// containers.
-pub(super) fn container_words(scene: Scene<'_>, pod: &PodView) -> String {
+pub(super) fn container_words(scene: RunContext<'_>, pod: &PodView) -> String {
     match (&scene.run.docs, pod.current()) {
         (Some(_), Some(container)) => format!("container '{}'", container.name),
         (Some(_), None) | (None, _) => "the container".to_owned(),
@@ -55,18 +54,22 @@ pub(super) fn container_words(scene: Scene<'_>, pod: &PodView) -> String {
 }
 
 /// Returns the Secret that the run itself references.
-pub(super) fn secret(scene: Scene<'_>) -> Option<&str> {
+pub(super) fn secret(scene: RunContext<'_>) -> Option<&str> {
     scene.run.docs.as_ref()?.secret.as_deref()
 }
 
 /// Returns whether the run reported a push.
-pub(super) fn is_pushed(scene: Scene<'_>) -> bool {
+pub(super) fn is_pushed(scene: RunContext<'_>) -> bool {
     let docs = scene.run.docs.as_ref();
     docs.is_some_and(|docs| docs.commit.is_some())
 }
 
 /// Adds the advice for a Pod that waits for the run's own Secret.
-pub(super) fn with_secret_commands(scene: Scene<'_>, name: &str, mut finding: Finding) -> Finding {
+pub(super) fn with_secret_commands(
+    scene: RunContext<'_>,
+    name: &str,
+    mut finding: Finding,
+) -> Finding {
     finding.advice = format!(
         "Create Secret '{name}' in namespace '{}'; the Pod starts by itself a minute or two later.",
         scene.namespace()
@@ -79,7 +82,7 @@ pub(super) fn with_secret_commands(scene: Scene<'_>, name: &str, mut finding: Fi
 
 /// Explains a run that waits for its repository. Before the Job, the reason in the status gives the
 /// cause. After the push, the operator reads the branch from the server.
-pub(super) fn waiting(scene: Scene<'_>) -> Option<Finding> {
+pub(super) fn waiting(scene: RunContext<'_>) -> Option<Finding> {
     let docs = scene.run.docs.as_ref()?;
     let reason = scene.reason()?;
     if docs.commit.is_some() && matches!(reason, Reason::Verifying | Reason::NotVerified) {
@@ -88,12 +91,12 @@ pub(super) fn waiting(scene: Scene<'_>) -> Option<Finding> {
     if scene.job().is_some() || scene.status().result.is_some() {
         return None;
     }
-    let Blame {
+    let RootCause {
         mut link,
         advice,
         next,
         is_final,
-    } = blame(scene, docs, reason)?;
+    } = root_cause(scene, docs, reason)?;
     link = link.seen("status.message", scene.message(), scene.written());
     let until = scene.ago(scene.status().deadline_at.as_ref());
     let until = until.replacen(" at ", " until ", 1);
@@ -117,7 +120,7 @@ pub(super) fn waiting(scene: Scene<'_>) -> Option<Finding> {
     }))
 }
 
-fn verifying(scene: Scene<'_>, docs: &DocsView) -> Finding {
+fn verifying(scene: RunContext<'_>, docs: &DocsView) -> Finding {
     let branch = &docs.output_branch;
     let link = Link::new(
         repository(docs),
@@ -144,7 +147,7 @@ fn verifying(scene: Scene<'_>, docs: &DocsView) -> Finding {
 
 /// Explains a run without a problem so far: the operator reads the branches, or creates the Job
 /// next.
-pub(super) fn asking(scene: Scene<'_>) -> Option<Finding> {
+pub(super) fn asking(scene: RunContext<'_>) -> Option<Finding> {
     let docs = scene.run.docs.as_ref()?;
     if docs.base_commit.is_some() || scene.status().job_name.is_some() {
         return None;
@@ -174,13 +177,17 @@ pub(super) fn asking(scene: Scene<'_>) -> Option<Finding> {
 
 /// Explains the time after the agent's end. The next container starts at once, because it waits for
 /// no image or volume.
-pub(super) fn publish_starts(scene: Scene<'_>, pod: &PodView) -> Option<Finding> {
+pub(super) fn publish_starts(scene: RunContext<'_>, pod: &PodView) -> Option<Finding> {
     let is_next = step_of(scene, pod) == Some(Step::Publish);
     is_next.then(|| step_runs(scene, pod, None)).flatten()
 }
 
 /// Explains a step of Orchestrator that runs, or that is about to start if `since` is `None`.
-pub(super) fn step_runs(scene: Scene<'_>, pod: &PodView, since: Option<&Time>) -> Option<Finding> {
+pub(super) fn step_runs(
+    scene: RunContext<'_>,
+    pod: &PodView,
+    since: Option<&Time>,
+) -> Option<Finding> {
     let docs = scene.run.docs.as_ref()?;
     let node = pod.node.as_deref().unwrap_or("?");
     let (state, health, reason, what) = match step_of(scene, pod)? {
@@ -230,7 +237,7 @@ pub(super) fn step_runs(scene: Scene<'_>, pod: &PodView, since: Option<&Time>) -
 /// Explains a step of Orchestrator that does not start. Its image comes from the operator's
 /// configuration, not from the Agent.
 pub(super) fn toolbox(
-    scene: Scene<'_>,
+    scene: RunContext<'_>,
     pod: &PodView,
     reason: Reason,
     sentence: &str,
@@ -265,10 +272,14 @@ pub(super) fn toolbox(
 }
 
 /// Describes the Pod if the cause is below it.
-pub(super) fn told(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Option<Told> {
+pub(super) fn explained(
+    scene: RunContext<'_>,
+    result: &RunResult,
+    reason: Reason,
+) -> Option<Explained> {
     let docs = scene.run.docs.as_ref()?;
     let is_ours = matches!(reason, Reason::CloneFailed | Reason::PublishFailed);
-    if !is_ours && blame(scene, docs, reason).is_none() {
+    if !is_ours && root_cause(scene, docs, reason).is_none() {
         return None;
     }
     let which = match (
@@ -285,7 +296,7 @@ pub(super) fn told(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Opti
     } else {
         format!("{which} ended with this{}", took(result))
     };
-    Some(Told {
+    Some(Explained {
         sentence,
         advice: "The words in the first lines are Git's: correct what they name, then run it again (orc retry).".to_owned(),
         change: None,
@@ -293,9 +304,9 @@ pub(super) fn told(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Opti
 }
 
 /// Explains that `publish` exceeded its own timeout, which is not the agent's.
-pub(super) fn late(scene: Scene<'_>, result: &RunResult) -> Option<Told> {
+pub(super) fn late(scene: RunContext<'_>, result: &RunResult) -> Option<Explained> {
     let docs = scene.run.docs.as_ref()?;
-    messages::is_late_publish(scene.message()).then(|| Told {
+    messages::is_late_publish(scene.message()).then(|| Explained {
         sentence: format!("container 'publish' did not end in time and was stopped{}", took(result)),
         advice: format!(
             "Check whether '{}' takes pushes at a usable speed, and whether branch '{}' has a commit of this run; then run it again (orc retry).",
@@ -306,7 +317,7 @@ pub(super) fn late(scene: Scene<'_>, result: &RunResult) -> Option<Told> {
 }
 
 /// Explains a start timeout that expired during the clone.
-pub(super) fn cloned_too_long(scene: Scene<'_>, pod: ObjectRef) -> Finding {
+pub(super) fn cloned_too_long(scene: RunContext<'_>, pod: ObjectRef) -> Finding {
     let agent = &scene.run.agent_name;
     let link = Link::new(
         pod,
@@ -328,7 +339,7 @@ pub(super) fn cloned_too_long(scene: Scene<'_>, pod: ObjectRef) -> Finding {
 }
 
 /// Explains that the time for the repository expired before any response.
-fn never_answered(scene: Scene<'_>, docs: &DocsView) -> Finding {
+fn never_answered(scene: RunContext<'_>, docs: &DocsView) -> Finding {
     let link = Link::new(
         repository(docs),
         Health::Error,
@@ -351,17 +362,17 @@ fn never_answered(scene: Scene<'_>, docs: &DocsView) -> Finding {
 }
 
 /// Explains a run that failed because of an object below its Pod.
-pub(super) fn failed(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Option<Finding> {
+pub(super) fn failed(scene: RunContext<'_>, result: &RunResult, reason: Reason) -> Option<Finding> {
     let docs = scene.run.docs.as_ref()?;
     if reason == Reason::Progressing && result.pod_name.is_none() {
         return Some(never_answered(scene, docs));
     }
-    let Blame {
+    let RootCause {
         mut link,
         advice,
         next,
         is_final,
-    } = blame(scene, docs, reason)?;
+    } = root_cause(scene, docs, reason)?;
     link = link.seen(
         "status.message",
         scene.message(),
@@ -388,7 +399,7 @@ pub(super) fn failed(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Op
 }
 
 /// Returns the link that shows the repository's state after a successful run.
-pub(super) fn proof(scene: Scene<'_>) -> Option<Link> {
+pub(super) fn proof(scene: RunContext<'_>) -> Option<Link> {
     let docs = scene.run.docs.as_ref()?;
     let Some(commit) = &docs.commit else {
         return Some(
@@ -423,7 +434,7 @@ pub(super) fn proof(scene: Scene<'_>) -> Option<Link> {
 }
 
 /// Explains instructions that are too large. They cannot be changed.
-pub(super) fn too_large(scene: Scene<'_>, largest: &str, link: Link) -> Finding {
+pub(super) fn too_large(scene: RunContext<'_>, largest: &str, link: Link) -> Finding {
     let name = &scene.run.meta.name;
     Finding::new(
         State::Blocked,
@@ -446,7 +457,7 @@ pub(super) fn too_large(scene: Scene<'_>, largest: &str, link: Link) -> Finding 
 
 /// Replaces the retry command. A DocsRun is repeated as a new DocsRun, and two runs must not push
 /// to one branch. So this run has to end first.
-pub(super) fn cancel_first(scene: Scene<'_>, mut finding: Finding) -> Finding {
+pub(super) fn cancel_first(scene: RunContext<'_>, mut finding: Finding) -> Finding {
     let retry = commands::retry(scene).command;
     for command in &mut finding.next {
         if command.command == retry {

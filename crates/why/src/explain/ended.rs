@@ -9,9 +9,9 @@ use super::{
     Finding, agent, commands,
     container::{self, AFTER_EDIT, THEN_AGAIN, Words},
     create, docs,
-    outcome::{Told, tell},
+    outcome::{Explained, explain_outcome},
     plain,
-    scene::Scene,
+    run_context::RunContext,
     stop::{Stop, stopping},
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Explains a finished run, unless a newer context version has not been reconciled yet.
-pub(super) fn find(scene: Scene<'_>) -> Option<Finding> {
+pub(super) fn find(scene: RunContext<'_>) -> Option<Finding> {
     let is_of_this_version =
         scene.status().context_version.unwrap_or_default() >= scene.run.version;
     let message = scene.status().progress.message.as_deref();
@@ -37,7 +37,7 @@ pub(super) fn find(scene: Scene<'_>) -> Option<Finding> {
 
 /// Explains a run that was restored without its status. Nothing ran here, so only the earlier
 /// outcome is known.
-fn restored(scene: Scene<'_>) -> Finding {
+fn restored(scene: RunContext<'_>) -> Finding {
     let (state, health) = match scene.phase() {
         RunPhase::Succeeded => (State::Succeeded, Health::Ok),
         RunPhase::Failed | RunPhase::Pending | RunPhase::Running => (State::Failed, Health::Error),
@@ -56,7 +56,7 @@ fn restored(scene: Scene<'_>) -> Finding {
         .then(commands::retry(scene))
 }
 
-fn succeeded(scene: Scene<'_>) -> Finding {
+fn succeeded(scene: RunContext<'_>) -> Finding {
     let empty = RunResult::default();
     let result = scene.status().result.as_ref().unwrap_or(&empty);
     let mut finding = Finding::new(State::Succeeded, "Nothing to do.");
@@ -120,7 +120,7 @@ pub(super) fn took(result: &RunResult) -> String {
     }
 }
 
-fn pod_object(scene: Scene<'_>, result: &RunResult) -> ObjectRef {
+fn pod_object(scene: RunContext<'_>, result: &RunResult) -> ObjectRef {
     match result.pod_name.as_deref() {
         Some(name) => scene.here("Pod", name),
         None => scene.here(
@@ -131,7 +131,7 @@ fn pod_object(scene: Scene<'_>, result: &RunResult) -> ObjectRef {
 }
 
 /// Returns ` (the Pod is gone by now)` if the Pod no longer exists.
-fn there(scene: Scene<'_>, result: &RunResult) -> &'static str {
+fn there(scene: RunContext<'_>, result: &RunResult) -> &'static str {
     if result.pod_name.is_some() && scene.pod_of_result(result).is_none() {
         " (the Pod is gone by now)"
     } else {
@@ -140,7 +140,7 @@ fn there(scene: Scene<'_>, result: &RunResult) -> &'static str {
 }
 
 /// Adds the command that reads the log, or a note that the log was deleted with the Pod.
-fn with_logs(scene: Scene<'_>, result: &RunResult, finding: Finding) -> Finding {
+fn with_logs(scene: RunContext<'_>, result: &RunResult, finding: Finding) -> Finding {
     match scene.pod_of_result(result) {
         Some(pod)
             if !matches!(
@@ -168,7 +168,7 @@ fn with_logs(scene: Scene<'_>, result: &RunResult, finding: Finding) -> Finding 
     }
 }
 
-fn failed(scene: Scene<'_>) -> Finding {
+fn failed(scene: RunContext<'_>) -> Finding {
     let empty = RunResult::default();
     let result = scene.status().result.as_ref().unwrap_or(&empty);
     let reason = scene.reason().unwrap_or(Reason::InternalError);
@@ -190,7 +190,7 @@ fn failed(scene: Scene<'_>) -> Finding {
 }
 
 /// Explains a cancelled run. The cause is in the run itself, so its own link is the deepest.
-fn cancelled(scene: Scene<'_>, result: &RunResult) -> Finding {
+fn cancelled(scene: RunContext<'_>, result: &RunResult) -> Finding {
     let changed = scene.run.changed.as_ref();
     let mut link = Link::new(
         scene.object(),
@@ -232,7 +232,7 @@ fn cancelled(scene: Scene<'_>, result: &RunResult) -> Finding {
     ))
 }
 
-fn never_started(scene: Scene<'_>, reason: Reason) -> Finding {
+fn never_started(scene: RunContext<'_>, reason: Reason) -> Finding {
     match agent::blocking(scene).filter(|finding| finding.state == State::Blocked) {
         Some(mut finding) => {
             finding.advice = if reason == Reason::AgentNotFound {
@@ -278,7 +278,7 @@ fn never_started(scene: Scene<'_>, reason: Reason) -> Finding {
 
 /// Explains a start timeout. The message contains the last observed cause: `… within 10m:
 /// QuotaExceeded: …`.
-fn start_timeout(scene: Scene<'_>, result: &RunResult) -> Finding {
+fn start_timeout(scene: RunContext<'_>, result: &RunResult) -> Finding {
     let message = scene.message();
     let at = scene.status().finished_at.as_ref();
     let job = scene.status().job_name.as_deref().unwrap_or("(none)");
@@ -367,12 +367,12 @@ fn past(advice: &str) -> String {
 }
 
 /// Returns the Pod's link for an attempt that ended with this reason, with advice.
-pub(super) fn outcome(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Finding {
-    let Told {
+pub(super) fn outcome(scene: RunContext<'_>, result: &RunResult, reason: Reason) -> Finding {
+    let Explained {
         sentence,
         advice,
         change,
-    } = tell(scene, result, reason);
+    } = explain_outcome(scene, result, reason);
     let mut finding = Finding::new(State::Failed, advice);
     if let Some(job) = scene
         .job()
@@ -430,7 +430,7 @@ pub(super) fn outcome(scene: Scene<'_>, result: &RunResult, reason: Reason) -> F
 }
 
 /// Explains a failed attempt that will be followed by another one.
-pub(super) fn between(scene: Scene<'_>) -> Option<Finding> {
+pub(super) fn between(scene: RunContext<'_>) -> Option<Finding> {
     let status = scene.status();
     let result = status.result.as_ref()?;
     let reason = result.reason.as_deref().and_then(Reason::from_name)?;
@@ -479,7 +479,7 @@ pub(super) fn was_disrupted(result: &RunResult) -> bool {
 }
 
 /// Explains an attempt that was aborted while its Job is still being stopped.
-fn being_stopped(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Finding {
+fn being_stopped(scene: RunContext<'_>, result: &RunResult, reason: Reason) -> Finding {
     let pod = scene
         .job()
         .and_then(|job| scene.newest_pod(job))
@@ -500,7 +500,7 @@ fn being_stopped(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Findin
 }
 
 /// Explains a container that has ended before the status reports it.
-pub(super) fn settling(scene: Scene<'_>, pod: &PodView) -> Finding {
+pub(super) fn settling(scene: RunContext<'_>, pod: &PodView) -> Finding {
     let (sentence, finished) = match pod.state() {
         ContainerState::Ended {
             code,

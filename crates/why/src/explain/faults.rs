@@ -9,19 +9,19 @@ use api::{
 
 use super::{
     Finding,
-    answers::{self, Asker, Teller},
+    answers::{self, ReasonRule, RequestContext},
     commands, create, docs,
-    scene::Scene,
+    run_context::RunContext,
 };
 use crate::explanation::{Command, Health, Link, State};
 
 /// Explains an error in the status that nothing in the cluster contradicts.
-pub(super) fn find(scene: Scene<'_>) -> Option<Finding> {
+pub(super) fn find(scene: RunContext<'_>) -> Option<Finding> {
     let reason = scene.reason()?;
     let request = Request::find(scene.message());
     let is_refused_child = scene.job().is_none()
         && request.is_some_and(|request| request.action.starts_with("create "));
-    let tellers: [Teller<Scene<'_>>; 8] = [
+    let rules: [ReasonRule<RunContext<'_>>; 8] = [
         (Reason::Denied, true, denied),
         (Reason::InvalidChild, is_refused_child, invalid),
         (Reason::ApiUnavailable, true, unavailable),
@@ -31,11 +31,11 @@ pub(super) fn find(scene: Scene<'_>) -> Option<Finding> {
         (Reason::QuotaExceeded, is_refused_child, refused),
         (Reason::AdmissionDenied, is_refused_child, refused),
     ];
-    answers::tell(scene, reason, &tellers)
+    answers::apply_rule(scene, reason, &rules)
 }
 
-fn asker(scene: Scene<'_>) -> Asker<'_> {
-    Asker {
+fn request_context(scene: RunContext<'_>) -> RequestContext<'_> {
+    RequestContext {
         world: scene.world,
         object: scene.object(),
         word: "run",
@@ -45,7 +45,7 @@ fn asker(scene: Scene<'_>) -> Asker<'_> {
 }
 
 /// Explains a rejected Job or ConfigMap of the run.
-fn refused(scene: Scene<'_>) -> Finding {
+fn refused(scene: RunContext<'_>) -> Finding {
     let request = Request::find(scene.message());
     let (what, name) = match &request {
         Some(request) if request.action.ends_with("configmaps") => ("ConfigMap", request.name),
@@ -69,18 +69,18 @@ fn refused(scene: Scene<'_>) -> Finding {
 }
 
 /// Formats the time of the next try: `; next try at 10:05:53Z (in 42s)`.
-fn next_try(scene: Scene<'_>) -> String {
+fn next_try(scene: RunContext<'_>) -> String {
     let retry = scene.status().progress.retry.as_ref();
     retry.map_or_else(String::new, |retry| {
         ["; ", &scene.world.next_try(retry)].concat()
     })
 }
 
-fn denied(scene: Scene<'_>) -> Finding {
+fn denied(scene: RunContext<'_>) -> Finding {
     let namespace = scene.namespace();
     let place = format!(" in namespace '{namespace}'");
     let advice = format!(", or add namespace '{namespace}' to its 'watchNamespaces'");
-    answers::denied(&asker(scene), &place, &advice)
+    answers::denied(&request_context(scene), &place, &advice)
 }
 
 /// Returns the Agent's field from which `spec.template.spec.containers[0].resources.requests` is
@@ -92,7 +92,7 @@ fn agent_field(message: &str) -> Option<&str> {
     Some(path.strip_prefix("containers[0].").unwrap_or(path))
 }
 
-fn invalid(scene: Scene<'_>) -> Finding {
+fn invalid(scene: RunContext<'_>) -> Finding {
     let field = agent_field(scene.message()).map_or_else(
         || "the field that the words above name".to_owned(),
         |field| format!("'{field}'"),
@@ -109,7 +109,7 @@ fn invalid(scene: Scene<'_>) -> Finding {
         State::Blocked,
         format!(
             "Change {field} in Agent '{agent}'. After that, {} succeeds by itself.",
-            asker(scene).next_try()
+            request_context(scene).next_try()
         ),
     )
     .link(link)
@@ -117,16 +117,16 @@ fn invalid(scene: Scene<'_>) -> Finding {
     .then(commands::look_again(scene))
 }
 
-fn unavailable(scene: Scene<'_>) -> Finding {
-    answers::unavailable(&asker(scene))
+fn unavailable(scene: RunContext<'_>) -> Finding {
+    answers::unavailable(&request_context(scene))
 }
 
-fn internal(scene: Scene<'_>) -> Finding {
-    answers::internal(&asker(scene))
+fn internal(scene: RunContext<'_>) -> Finding {
+    answers::internal(&request_context(scene))
 }
 
 /// Explains a name that the run needs but that belongs to another object.
-fn taken(scene: Scene<'_>) -> Finding {
+fn taken(scene: RunContext<'_>) -> Finding {
     let message = scene.message();
     let (kind, name) = messages::object_with_name(message).unwrap_or(("Job", "?"));
     let object = scene.here(kind, name);
@@ -184,7 +184,7 @@ fn taken(scene: Scene<'_>) -> Finding {
     .then(commands::delete(&object, "only if nobody needs it"))
 }
 
-fn too_large(scene: Scene<'_>) -> Finding {
+fn too_large(scene: RunContext<'_>) -> Finding {
     let mut files: Vec<(&String, &usize)> = scene.run.files.iter().collect();
     files.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
     let own: usize = files.iter().map(|(_, bytes)| **bytes).sum();

@@ -6,7 +6,6 @@
 mod admission;
 mod agent;
 mod answers;
-mod blame;
 mod commands;
 mod container;
 mod create;
@@ -14,14 +13,15 @@ mod deletion;
 mod docs;
 mod ended;
 mod faults;
-mod going;
+mod in_progress;
 mod operator;
 mod other;
 mod outcome;
-mod place;
 mod quantity;
+mod root_cause;
 mod run;
-mod scene;
+mod run_context;
+mod scheduling;
 mod shell;
 mod stop;
 mod tenant;
@@ -38,7 +38,7 @@ use crate::{
 pub(crate) use container::missing_thing;
 #[cfg(feature = "gather")]
 pub(crate) use operator::OperatorName;
-use scene::Scene;
+use run_context::RunContext;
 
 /// Advice for runs, for reasons that several kinds share. The docs describe such a reason for all
 /// kinds.
@@ -177,7 +177,7 @@ pub fn explain(world: &World) -> Explanation {
         &world.tenant,
     ) {
         ("Agent", _, Some(agent), _) => agent::explain(world, agent),
-        (_, Some(run), _, _) => run::explain(Scene { world, run }),
+        (_, Some(run), _, _) => run::explain(RunContext { world, run }),
         (_, None, _, Some(tenant)) => tenant::explain(world, tenant),
         (_, None, _, None) => other::explain(world),
     };

@@ -2,19 +2,23 @@
 
 use api::{Reason, tasks::Evidence as RunResult};
 
-use super::{commands, docs, ended::took, plain, scene::Scene};
+use super::{commands, docs, ended::took, plain, run_context::RunContext};
 use crate::{explanation::Command, times};
 
 /// The description of an end: the sentence, the advice, and an optional command that changes the
 /// cause.
-pub(super) struct Told {
+pub(super) struct Explained {
     pub(super) sentence: String,
     pub(super) advice: String,
     pub(super) change: Option<Command>,
 }
 
-pub(super) fn tell(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Told {
-    let told = |sentence: String, advice: String, change| Told {
+pub(super) fn explain_outcome(
+    scene: RunContext<'_>,
+    result: &RunResult,
+    reason: Reason,
+) -> Explained {
+    let explained = |sentence: String, advice: String, change| Explained {
         sentence,
         advice,
         change,
@@ -31,7 +35,7 @@ pub(super) fn tell(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Told
             || "its limit".to_owned(),
             |limit| format!("its limit{}", of(scene, limit)),
         );
-        return told(
+        return explained(
             format!(
                 "the agent used more memory than {limit} and was killed{}",
                 took(result)
@@ -43,8 +47,8 @@ pub(super) fn tell(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Told
         );
     }
     if reason == Reason::DeadlineExceeded {
-        if let Some(told) = docs::late(scene, result) {
-            return told;
+        if let Some(explained) = docs::late(scene, result) {
+            return explained;
         }
         return late(scene, result);
     }
@@ -60,7 +64,7 @@ pub(super) fn tell(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Told
         } else {
             format!("'{}'", missing.join("', '"))
         };
-        return told(
+        return explained(
             format!("the agent ended with exit code 0, but without the result {missing}"),
             format!(
                 "Let the program of image '{}' write {missing} into the JSON object in /dev/termination-log, or make the result optional in Agent '{name}'; then run it again (orc retry).",
@@ -70,7 +74,7 @@ pub(super) fn tell(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Told
         );
     }
     if reason == Reason::ResultInvalid {
-        return told(
+        return explained(
             "what the agent wrote to /dev/termination-log is not one JSON object".to_owned(),
             format!(
                 "Have the program of image '{}' changed (by whoever builds it): it must write one JSON object, and nothing else, to /dev/termination-log. Then run it again (orc retry).",
@@ -80,7 +84,7 @@ pub(super) fn tell(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Told
         );
     }
     if reason == Reason::ResultTooLarge {
-        return told(
+        return explained(
             "what the agent wrote to /dev/termination-log was cut off at 4096 bytes, so it cannot be read".to_owned(),
             format!(
                 "Have the program of image '{}' changed (by whoever builds it): large results go elsewhere, and only their address into /dev/termination-log. Then run it again (orc retry).",
@@ -90,31 +94,31 @@ pub(super) fn tell(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Told
         );
     }
     if reason == Reason::EvidenceLost {
-        return told(
+        return explained(
             "ended, and its Pod was gone before anyone could read how".to_owned(),
             "Find out what deletes finished Pods here. The agent may well have done its work: running it again (orc retry) repeats that, side effects included.".to_owned(),
             None,
         );
     }
     if reason == Reason::TooManyDisruptions {
-        return told(
+        return explained(
             format!("was the last of {} that were stopped from outside", scene.status().disruptions),
             "Find out what stops its Pods: evictions, preemption, a drain that does not end. Then run it again (orc retry).".to_owned(),
             None,
         );
     }
     if reason == Reason::Disrupted {
-        return told(
+        return explained(
             format!("was stopped from outside{}", took(result)),
             plain(reason),
             None,
         );
     }
     if reason == Reason::JobLost {
-        return told("was deleted from outside".to_owned(), plain(reason), None);
+        return explained("was deleted from outside".to_owned(), plain(reason), None);
     }
-    if let Some(told) = docs::told(scene, result, reason) {
-        return told;
+    if let Some(explained) = docs::explained(scene, result, reason) {
+        return explained;
     }
     let sentence = match &result.message {
         Some(message) if !scene.message().contains(message.as_str()) => message.clone(),
@@ -124,14 +128,14 @@ pub(super) fn tell(scene: Scene<'_>, result: &RunResult, reason: Reason) -> Told
         reason,
         Reason::ImageNeedsRoot | Reason::ContainerNotStartable
     );
-    told(
+    explained(
         sentence,
         format!("{} Then run it again (orc retry).", plain(reason)),
         if change { edit("correct it") } else { None },
     )
 }
 
-fn exited(scene: Scene<'_>, result: &RunResult) -> Told {
+fn exited(scene: RunContext<'_>, result: &RunResult) -> Explained {
     let code = result.exit_code.unwrap_or_default();
     let hint = match code {
         126 => " (126: the program is not executable)",
@@ -157,7 +161,7 @@ fn exited(scene: Scene<'_>, result: &RunResult) -> Told {
                 .to_owned()
         }
     };
-    Told {
+    Explained {
         sentence: format!(
             "the agent ended with exit code {code}{hint}{}",
             took(result)
@@ -168,7 +172,7 @@ fn exited(scene: Scene<'_>, result: &RunResult) -> Told {
 }
 
 /// Formats the limit as ` of 2m`, unless it was changed after the failed attempt.
-fn of(scene: Scene<'_>, limit: &str) -> String {
+fn of(scene: RunContext<'_>, limit: &str) -> String {
     if scene.message().split([' ', ';']).any(|word| word == limit) {
         format!(" of {limit}")
     } else {
@@ -177,7 +181,7 @@ fn of(scene: Scene<'_>, limit: &str) -> String {
 }
 
 /// Explains a timeout. The run's own timeout overrides the Agent's.
-fn late(scene: Scene<'_>, result: &RunResult) -> Told {
+fn late(scene: RunContext<'_>, result: &RunResult) -> Explained {
     let words = |seconds: u64| times::span(i64::try_from(seconds).unwrap_or(i64::MAX));
     let (kind, name) = (scene.kind(), &scene.run.meta.name);
     let find = "or find out what the agent waited for";
@@ -215,7 +219,7 @@ fn late(scene: Scene<'_>, result: &RunResult) -> Told {
             None,
         ),
     };
-    Told {
+    Explained {
         sentence: format!(
             "the agent did not end within {limit} and was stopped{}",
             took(result)

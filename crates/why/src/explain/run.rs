@@ -3,9 +3,9 @@
 use api::{Reason, messages, status::condition, tasks::RunPhase};
 
 use super::{
-    Finding, Summary, agent, commands, conclude, deletion, docs, ended, faults, going,
+    Finding, Summary, agent, commands, conclude, deletion, docs, ended, faults, in_progress,
     operator::{self, Looked},
-    scene::Scene,
+    run_context::RunContext,
     stop::{Stop, stopping},
 };
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Explains the state of a run.
-pub(super) fn explain(scene: Scene<'_>) -> Explanation {
+pub(super) fn explain(scene: RunContext<'_>) -> Explanation {
     // The order matters: a state that makes all later topics irrelevant comes first.
     let finding = undecodable(scene)
         .or_else(|| deletion::of_run(scene))
@@ -27,7 +27,7 @@ pub(super) fn explain(scene: Scene<'_>) -> Explanation {
         .or_else(|| docs::waiting(scene))
         .or_else(|| agent::blocking(scene))
         .or_else(|| between(scene))
-        .unwrap_or_else(|| going::find(scene));
+        .unwrap_or_else(|| in_progress::find(scene));
     let mut finding = operator::needed(scene.world, finding);
     finding.is_newer |= is_outdated(scene, &finding);
     finding.notes.extend(superseded(scene));
@@ -37,7 +37,7 @@ pub(super) fn explain(scene: Scene<'_>) -> Explanation {
 
 /// Removes proposals to run the run again if that is not possible. A cancelled TaskRun cannot be
 /// run again, and a DocsRun only after it has finished.
-fn not_again(scene: Scene<'_>, mut finding: Finding) -> Finding {
+fn not_again(scene: RunContext<'_>, mut finding: Finding) -> Finding {
     if scene.run.docs.is_some() {
         if !scene.is_over() {
             finding = docs::cancel_first(scene, finding);
@@ -60,7 +60,7 @@ fn not_again(scene: Scene<'_>, mut finding: Finding) -> Finding {
     finding
 }
 
-fn summary(scene: Scene<'_>) -> Summary {
+fn summary(scene: RunContext<'_>) -> Summary {
     let status = scene.status();
     let said = status.progress.condition(condition::SUCCEEDED);
     let open = status
@@ -89,7 +89,7 @@ fn summary(scene: Scene<'_>) -> Summary {
 }
 
 /// Puts the run's own link in front, unless a topic already did.
-fn with_own_link(scene: Scene<'_>, finding: Finding) -> Finding {
+fn with_own_link(scene: RunContext<'_>, finding: Finding) -> Finding {
     if finding
         .links
         .first()
@@ -198,7 +198,7 @@ fn with_own_link(scene: Scene<'_>, finding: Finding) -> Finding {
 }
 
 /// Formats the number of disruptions: `; 2 disruptions so far`, or an empty string.
-fn disrupted(scene: Scene<'_>) -> String {
+fn disrupted(scene: RunContext<'_>) -> String {
     match scene.status().disruptions {
         0 => String::new(),
         1 => "; 1 disruption so far".to_owned(),
@@ -206,7 +206,7 @@ fn disrupted(scene: Scene<'_>) -> String {
     }
 }
 
-fn undecodable(scene: Scene<'_>) -> Option<Finding> {
+fn undecodable(scene: RunContext<'_>) -> Option<Finding> {
     let error = scene.run.undecodable.as_ref()?;
     let link = Link::new(
         scene.object(),
@@ -230,7 +230,7 @@ fn undecodable(scene: Scene<'_>) -> Option<Finding> {
     )
 }
 
-fn not_seen(scene: Scene<'_>) -> Option<Finding> {
+fn not_seen(scene: RunContext<'_>) -> Option<Finding> {
     let looked = Looked {
         kind: scene.kind(),
         meta: &scene.run.meta,
@@ -244,7 +244,7 @@ fn not_seen(scene: Scene<'_>) -> Option<Finding> {
     (!(is_early && finding.state == State::Waiting)).then_some(finding)
 }
 
-fn cancelling(scene: Scene<'_>) -> Option<Finding> {
+fn cancelling(scene: RunContext<'_>) -> Option<Finding> {
     if !scene.run.cancel {
         return None;
     }
@@ -295,7 +295,7 @@ fn stopped_job(job: Option<&JobView>, reason: Reason, why: &str) -> Vec<Link> {
     job.map(link).into_iter().collect()
 }
 
-fn suspended(scene: Scene<'_>) -> Option<Finding> {
+fn suspended(scene: RunContext<'_>) -> Option<Finding> {
     if !scene.run.suspend {
         return None;
     }
@@ -345,7 +345,7 @@ fn suspended(scene: Scene<'_>) -> Option<Finding> {
 }
 
 /// Explains the time between two attempts, or while an aborted attempt is being stopped.
-fn between(scene: Scene<'_>) -> Option<Finding> {
+fn between(scene: RunContext<'_>) -> Option<Finding> {
     match scene.unrecorded_job() {
         Some(_) => None,
         None => ended::between(scene),
@@ -391,7 +391,7 @@ const CAUSES: &[Reason] = &[
 /// - its cause no longer exists in the cluster,
 /// - it has no cause although something blocks,
 /// - or its phase is over.
-fn is_outdated(scene: Scene<'_>, finding: &Finding) -> bool {
+fn is_outdated(scene: RunContext<'_>, finding: &Finding) -> bool {
     let Some(said) = scene.reason() else {
         return false;
     };
@@ -448,7 +448,7 @@ fn is_outdated(scene: Scene<'_>, finding: &Finding) -> bool {
 }
 
 /// Returns a note about the outcome of the previous version.
-fn superseded(scene: Scene<'_>) -> Option<Note> {
+fn superseded(scene: RunContext<'_>) -> Option<Note> {
     let last = scene.status().history.last()?;
     Some(Note {
         kind: NoteKind::Hint,

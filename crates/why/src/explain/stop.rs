@@ -3,7 +3,7 @@
 
 use api::Reason;
 
-use super::{Finding, commands, place, scene::Scene};
+use super::{Finding, commands, run_context::RunContext, scheduling};
 use crate::{
     explanation::{Command, Health, Link, State},
     world::{NodeView, PodView, World},
@@ -25,7 +25,7 @@ pub(super) enum Stop {
 }
 
 /// Explains a Pod that is being stopped.
-pub(super) fn stopping(scene: Scene<'_>, pod: &PodView, by: Stop) -> Finding {
+pub(super) fn stopping(scene: RunContext<'_>, pod: &PodView, by: Stop) -> Finding {
     let mut link = said(scene, pod, by);
     if let Some(node) = lost_node(scene, pod) {
         link.health = Health::Waiting;
@@ -79,7 +79,7 @@ pub(super) fn stopping(scene: Scene<'_>, pod: &PodView, by: Stop) -> Finding {
 }
 
 /// Returns whether the kubelet should already have killed the Pod.
-fn is_overdue(scene: Scene<'_>, pod: &PodView) -> bool {
+fn is_overdue(scene: RunContext<'_>, pod: &PodView) -> bool {
     match (&pod.meta.stop_by, &pod.meta.deleting) {
         (Some(end), _) => scene.age(end) > SLACK,
         (None, Some(asked)) => scene.age(asked) > GRACE,
@@ -88,7 +88,7 @@ fn is_overdue(scene: Scene<'_>, pod: &PodView) -> bool {
 }
 
 /// Formats the number of disruptions and the limit.
-fn count(scene: Scene<'_>) -> String {
+fn count(scene: RunContext<'_>) -> String {
     match scene.status().disruptions {
         0 => "The 6th disruption ends the run.".to_owned(),
         count => format!("This is disruption {count}; the 6th ends the run."),
@@ -96,7 +96,7 @@ fn count(scene: Scene<'_>) -> String {
 }
 
 /// Explains a Pod that was disrupted and has ended. Another Pod replaces it.
-pub(super) fn replaced(scene: Scene<'_>, pod: &PodView) -> Finding {
+pub(super) fn replaced(scene: RunContext<'_>, pod: &PodView) -> Finding {
     let link = said(scene, pod, Stop::Outside);
     Finding::new(
         State::Waiting,
@@ -111,7 +111,7 @@ pub(super) fn replaced(scene: Scene<'_>, pod: &PodView) -> Finding {
 }
 
 /// Returns the Pod's own link.
-fn said(scene: Scene<'_>, pod: &PodView, by: Stop) -> Link {
+fn said(scene: RunContext<'_>, pod: &PodView, by: Stop) -> Link {
     let node = pod.node.as_deref().unwrap_or("(none)");
     let told = pod.meta.deleting.as_ref();
     let since = told.or_else(|| pod.disruption().and_then(|known| known.since.as_ref()));
@@ -160,7 +160,7 @@ fn said(scene: Scene<'_>, pod: &PodView, by: Stop) -> Link {
 }
 
 /// Formats the deadline: `, is killed at 10:05:35Z (in 24s) at the latest`.
-fn killed(scene: Scene<'_>, pod: &PodView) -> String {
+fn killed(scene: RunContext<'_>, pod: &PodView) -> String {
     match &pod.meta.stop_by {
         None => " and has not ended yet".to_owned(),
         Some(end) if scene.age(end) > 0 => {
@@ -186,7 +186,7 @@ fn who(reason: &str) -> &'static str {
 
 /// Explains an unmanaged finalizer that keeps the Pod. The Job controller's own finalizer is
 /// removed with its Job.
-fn held(scene: Scene<'_>, pod: &PodView, link: &Link) -> Option<Finding> {
+fn held(scene: RunContext<'_>, pod: &PodView, link: &Link) -> Option<Finding> {
     let holder = pod
         .meta
         .finalizers
@@ -211,13 +211,13 @@ fn held(scene: Scene<'_>, pod: &PodView, link: &Link) -> Option<Finding> {
 }
 
 /// Returns the Pod's node, if the node is not ready.
-pub(super) fn lost_node<'a>(scene: Scene<'a>, pod: &PodView) -> Option<&'a NodeView> {
+pub(super) fn lost_node<'a>(scene: RunContext<'a>, pod: &PodView) -> Option<&'a NodeView> {
     let node = scene.node(pod.node.as_deref()?)?;
     (!node.is_ready()).then_some(node)
 }
 
 /// Explains a Pod on an unready node without a request to stop it.
-pub(super) fn on_lost_node(scene: Scene<'_>, pod: &PodView, node: &NodeView) -> Finding {
+pub(super) fn on_lost_node(scene: RunContext<'_>, pod: &PodView, node: &NodeView) -> Finding {
     let link = Link::new(
         pod.object(),
         Health::Waiting,
@@ -232,7 +232,7 @@ pub(super) fn on_lost_node(scene: Scene<'_>, pod: &PodView, node: &NodeView) -> 
 }
 
 /// Explains an unready node, and the ways to release its Pods.
-fn lost(scene: Scene<'_>, node: &NodeView) -> Finding {
+fn lost(scene: RunContext<'_>, node: &NodeView) -> Finding {
     node_lost(
         scene.world,
         node,
@@ -243,7 +243,7 @@ fn lost(scene: Scene<'_>, node: &NodeView) -> Finding {
 /// The same for any Pod of Orchestrator. `meanwhile` is an additional clause for the advice.
 pub(super) fn node_lost(world: &World, node: &NodeView, meanwhile: &str) -> Finding {
     let name = &node.name;
-    let mut link = place::out_of_service(world, node);
+    let mut link = scheduling::out_of_service(world, node);
     "NodeLost".clone_into(&mut link.reason);
     Finding::new(
         State::Blocked,

@@ -6,7 +6,7 @@ use super::{
     Finding, commands,
     container::{self, AFTER_EDIT, Words},
     create::times,
-    scene::Scene,
+    run_context::RunContext,
 };
 use crate::{
     explanation::{Command, Health, Link, State},
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Explains the first claim of the Pod that is not bound, or returns `None` if all are bound.
-pub(super) fn claims(scene: Scene<'_>, pod: &PodView) -> Option<Finding> {
+pub(super) fn claims(scene: RunContext<'_>, pod: &PodView) -> Option<Finding> {
     let name = pod.claims.iter().find(|name| {
         let claim = claim(scene, name);
         claim.is_none_or(|claim| claim.phase != "Bound")
@@ -43,7 +43,7 @@ pub(super) fn claims(scene: Scene<'_>, pod: &PodView) -> Option<Finding> {
     Some(finding.below(vec![above]))
 }
 
-fn claim<'a>(scene: Scene<'a>, name: &str) -> Option<&'a ClaimView> {
+fn claim<'a>(scene: RunContext<'a>, name: &str) -> Option<&'a ClaimView> {
     scene
         .world
         .claims
@@ -53,7 +53,7 @@ fn claim<'a>(scene: Scene<'a>, name: &str) -> Option<&'a ClaimView> {
 
 /// Explains a missing claim, but only if we read that it does not exist. A list that could not be
 /// read proves nothing.
-fn absent(scene: Scene<'_>, name: &str) -> Option<Finding> {
+fn absent(scene: RunContext<'_>, name: &str) -> Option<Finding> {
     if scene.exists("PersistentVolumeClaim", name) != Some(false) {
         return None;
     }
@@ -72,7 +72,7 @@ fn absent(scene: Scene<'_>, name: &str) -> Option<Finding> {
     )
 }
 
-fn pending(scene: Scene<'_>, claim: &ClaimView) -> Finding {
+fn pending(scene: RunContext<'_>, claim: &ClaimView) -> Finding {
     let object = scene.here("PersistentVolumeClaim", &claim.meta.name);
     let class = claim.class.as_deref().unwrap_or_default();
     let said = scene
@@ -186,7 +186,7 @@ fn pending(scene: Scene<'_>, claim: &ClaimView) -> Finding {
 }
 
 /// Explains the messages of the kubelet and the attacher about the volumes of a scheduled Pod.
-pub(super) fn mounts(scene: Scene<'_>, pod: &PodView) -> Option<Finding> {
+pub(super) fn mounts(scene: RunContext<'_>, pod: &PodView) -> Option<Finding> {
     let reasons = ["FailedMount", "FailedAttachVolume", "FailedMapVolume"];
     let event = scene.warning(&pod.meta.uid, &reasons)?;
     let source = format!("Event {}{}", event.reason, times(event.count));
@@ -240,7 +240,7 @@ pub(super) fn mounts(scene: Scene<'_>, pod: &PodView) -> Option<Finding> {
 }
 
 /// Explains a volume that is attached to another node, which may still write to it.
-fn attached_elsewhere(scene: Scene<'_>, pod: &PodView, link: Link) -> Finding {
+fn attached_elsewhere(scene: RunContext<'_>, pod: &PodView, link: Link) -> Finding {
     let here = pod.node.as_deref();
     let others = scene.world.pods.iter().filter(|other| {
         other.node.as_deref() != here && other.claims.iter().any(|name| pod.claims.contains(name))

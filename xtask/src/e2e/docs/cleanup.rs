@@ -10,8 +10,8 @@ use testkit::suite::Env;
 
 use super::{
     super::children::{keeps, until_left},
-    held::{Step, held, held_with, writer},
-    kit::{Bench, Expect, LIMIT, one_commit, phase_of},
+    blocked::{Step, blocked, blocked_with, writer},
+    fixture::{Bench, Expect, LIMIT, one_commit, phase_of},
 };
 
 /// Nothing of what is known of a run went with its children.
@@ -90,12 +90,12 @@ pub(super) async fn configured(env: Env) -> Result<String> {
 pub(super) async fn others(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     // Longer than both of the others take, also on a busy machine.
-    let second = held(&bench, "second", Step::Writing(150)).await?;
+    let second = blocked(&bench, "second", Step::Writing(150)).await?;
     let before = children_of(&bench, &second.run).await?;
     ensure!(before.len() == 3, "{before:?}");
     // Cleaned up, and deleted, while the other one is at work.
     let keep = json!({ "childTTL": { "succeeded": "1s" } });
-    let cleaned = held_with(&bench, "cleaned", Step::Writing(1), keep).await?;
+    let cleaned = blocked_with(&bench, "cleaned", Step::Writing(1), keep).await?;
     let done = bench
         .until("cleaned", LIMIT, "finished", |status| {
             status.progress.is_true(condition::SUCCEEDED)
@@ -104,7 +104,7 @@ pub(super) async fn others(env: Env) -> Result<String> {
     one_commit(&done, &cleaned.repository)?;
     until_left(&bench.env, &done, (0, 0, 0), LIMIT).await?;
     bench.deletes(&done).await?;
-    let deleted = held(&bench, "deleted", Step::Writing(600)).await?;
+    let deleted = blocked(&bench, "deleted", Step::Writing(600)).await?;
     bench.deletes(&deleted.run).await?;
     let seen = bench.runs().get("second").await?.status;
     let seen = seen.unwrap_or_default();

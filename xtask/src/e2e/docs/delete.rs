@@ -14,14 +14,14 @@ use serde_json::json;
 use testkit::{git::Hook, suite::Env, wait::until};
 
 use super::{
-    held::{HOOK, Held, Step, held, idle, nothing_or_one, says},
-    kit::{Bench, Expect, LIMIT, reason_of, says_all},
+    blocked::{BlockedRun, HOOK, Step, blocked, idle, nothing_or_one, says},
+    fixture::{Bench, Expect, LIMIT, reason_of, says_all},
 };
 
 const FINALIZER: &str = "docsruns.orchestrator.io/finalizer";
 
 /// Deletes a run that has children: its finalizer holds it until they are gone.
-async fn goes(bench: &Bench, held: &Held) -> Result<()> {
+async fn goes(bench: &Bench, held: &BlockedRun) -> Result<()> {
     let name = held.run.name_any();
     ensure!(
         held.run.finalizers() == [FINALIZER],
@@ -34,7 +34,7 @@ async fn goes(bench: &Bench, held: &Held) -> Result<()> {
 pub(super) async fn before(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     for (name, step) in [("asked", Step::Asking), ("agentless", Step::Agentless)] {
-        let held = held(&bench, name, step).await?;
+        let held = blocked(&bench, name, step).await?;
         // Nothing was made that it would have to wait for.
         ensure!(bench.jobs_of(&held.run).await?.is_empty(), "a Job");
         ensure!(held.run.finalizers().is_empty(), "{name} is held");
@@ -49,7 +49,7 @@ pub(super) async fn before(env: Env) -> Result<String> {
 pub(super) async fn at_work(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     for (name, step) in [("cloned", Step::Cloning), ("written", Step::Writing(600))] {
-        let held = held(&bench, name, step).await?;
+        let held = blocked(&bench, name, step).await?;
         goes(&bench, &held).await?;
         let has_pushed = nothing_or_one(&held.run, &held.repository)?;
         ensure!(!has_pushed, "{name}: pushed");
@@ -67,7 +67,7 @@ pub(super) async fn at_push(env: Env) -> Result<String> {
         ("pushed", Step::Pushing(HOOK)),
         ("taken", Step::Pushed(HOOK)),
     ] {
-        let held = held(&bench, name, step).await?;
+        let held = blocked(&bench, name, step).await?;
         goes(&bench, &held).await?;
         // The server may go on with what it received.
         idle(&held.repository).await?;
@@ -95,7 +95,7 @@ pub(super) async fn at_push(env: Env) -> Result<String> {
 
 pub(super) async fn verifying(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    let held = held(&bench, "unread", Step::Verifying).await?;
+    let held = blocked(&bench, "unread", Step::Verifying).await?;
     goes(&bench, &held).await?;
     ensure!(nothing_or_one(&held.run, &held.repository)?, "not pushed");
     bench.done().await?;
@@ -107,7 +107,7 @@ pub(super) async fn over(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let repository = bench.repository("good").await?;
     bench
-        .agent("good", &super::held::writer(1), json!({}))
+        .agent("good", &super::blocked::writer(1), json!({}))
         .await?;
     bench.agent("bad", "exit 3", json!({})).await?;
     bench.submit("good", json!({})).await?;
@@ -140,8 +140,8 @@ pub(super) async fn over(env: Env) -> Result<String> {
 
 pub(super) async fn operator_down(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    let writes = held(&bench, "writes", Step::Writing(600)).await?;
-    let pushes = held(&bench, "pushes", Step::Pushing(HOOK)).await?;
+    let writes = blocked(&bench, "writes", Step::Writing(600)).await?;
+    let pushes = blocked(&bench, "pushes", Step::Pushing(HOOK)).await?;
     // Stopped well: its Lease is free at once.
     let down = bench.stopped().await?;
     let runs = down.runs();
@@ -177,11 +177,11 @@ pub(super) async fn with_namespace(env: Env) -> Result<String> {
     env.namespace.clone_from(&doomed);
     let lines = "    allowedNetworks: [198.18.0.0/24]\n";
     let bench = Bench::planned(env, home, lines).await?;
-    held(&bench, "agentless", Step::Agentless).await?;
-    held(&bench, "asked", Step::Asking).await?;
-    held(&bench, "unread", Step::Verifying).await?;
-    held(&bench, "written", Step::Writing(600)).await?;
-    let last = held(&bench, "pushed", Step::Pushing(HOOK)).await?;
+    blocked(&bench, "agentless", Step::Agentless).await?;
+    blocked(&bench, "asked", Step::Asking).await?;
+    blocked(&bench, "unread", Step::Verifying).await?;
+    blocked(&bench, "written", Step::Writing(600)).await?;
+    let last = blocked(&bench, "pushed", Step::Pushing(HOOK)).await?;
     namespaces.delete(&doomed, &DeleteParams::default()).await?;
     until(
         "the namespace to be gone",
@@ -217,7 +217,7 @@ pub(super) async fn forced(env: Env) -> Result<String> {
     bench.submit("forced", json!({})).await?;
     let run = bench
         .until("forced", LIMIT, "running", |status| {
-            super::kit::phase_of(status) == "Running"
+            super::fixture::phase_of(status) == "Running"
         })
         .await?;
     bench

@@ -11,8 +11,8 @@ use kube::{
 use testkit::{git::Hook, suite::Env};
 
 use super::{
-    held::{HOOK, Held, Step, held, nothing_or_one, says},
-    kit::{Bench, Expect},
+    blocked::{BlockedRun, HOOK, Step, blocked, nothing_or_one, says},
+    fixture::{Bench, Expect},
 };
 
 /// A step, the name of its run, and whether the first Pod's push came through for sure.
@@ -36,7 +36,7 @@ fn pod_name(run: &DocsRun) -> Result<String> {
 /// The run succeeds, in this many Jobs; what was pushed by the first Pod is not pushed again.
 async fn goes_on(
     bench: &Bench,
-    held: &Held,
+    held: &BlockedRun,
     (event, jobs): (&'static str, usize),
     has_pushed: bool,
 ) -> Result<DocsRun> {
@@ -69,7 +69,7 @@ pub(super) async fn evicted(env: Env) -> Result<String> {
     let pods: Api<Pod> = bench.env.api();
     let mut said = Vec::new();
     for (name, step, has_pushed) in [WORK].into_iter().chain(PUSH) {
-        let held = held(&bench, name, step).await?;
+        let held = blocked(&bench, name, step).await?;
         let pod = pod_name(&held.run)?;
         pods.evict(&pod, &EvictParams::default()).await?;
         held.repository.set_hook(&Hook::Accept)?;
@@ -90,7 +90,7 @@ pub(super) async fn pod_by_hand(env: Env) -> Result<String> {
     let pods: Api<Pod> = bench.env.api();
     let mut said = Vec::new();
     for (name, step, has_pushed) in PUSH {
-        let held = held(&bench, name, step).await?;
+        let held = blocked(&bench, name, step).await?;
         pods.delete(&pod_name(&held.run)?, &DeleteParams::default())
             .await?;
         held.repository.set_hook(&Hook::Accept)?;
@@ -110,7 +110,7 @@ pub(super) async fn job_by_hand(env: Env) -> Result<String> {
     let mut said = Vec::new();
     let ways = [DeleteParams::foreground(), DeleteParams::background()];
     for ((name, step, has_pushed), way) in PUSH.into_iter().zip(ways) {
-        let held = held(&bench, name, step).await?;
+        let held = blocked(&bench, name, step).await?;
         jobs.delete(&format!("{name}-docs"), &way).await?;
         held.repository.set_hook(&Hook::Accept)?;
         let run = goes_on(&bench, &held, ("JobLost", 1), has_pushed).await?;

@@ -8,7 +8,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::kit::{Bench, LIMIT};
+use super::fixture::{Bench, LIMIT};
 
 /// What is on its way when somebody asks who knocked is there within this time.
 const LAST_KNOCK: Duration = Duration::from_millis(300);

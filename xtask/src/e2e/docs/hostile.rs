@@ -9,8 +9,8 @@ use testkit::suite::Env;
 
 use super::{
     TOOLBOX,
+    fixture::{Bench, Expect, SECRET},
     gate::Gate,
-    kit::{Bench, Expect, SECRET},
     leaks::containers,
     push::{has_files, on, untouched, with_base},
 };

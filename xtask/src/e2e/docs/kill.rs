@@ -20,8 +20,8 @@ use tokio::time::Instant;
 
 use super::{
     super::children::rejects_jobs,
-    held::{HOOK, Held, Step, active, held, nothing_or_one, writer},
-    kit::{Bench, Down, Expect, LIMIT, brief, children, phase_of, reason_of},
+    blocked::{BlockedRun, HOOK, Step, active, blocked, nothing_or_one, writer},
+    fixture::{Bench, Down, Expect, LIMIT, brief, children, phase_of, reason_of},
 };
 
 /// A Lease that is over soon after its holder was killed.
@@ -33,7 +33,7 @@ async fn place(env: Env) -> Result<Bench> {
 }
 
 /// The run of this name succeeds under the operator that took over.
-async fn succeeds(bench: Bench, held: &Held) -> Result<String> {
+async fn succeeds(bench: Bench, held: &BlockedRun) -> Result<String> {
     let name = held.run.name_any();
     let start = Instant::now();
     let run = bench
@@ -56,7 +56,7 @@ async fn succeeds(bench: Bench, held: &Held) -> Result<String> {
 
 pub(super) async fn asking(env: Env) -> Result<String> {
     let bench = place(env).await?;
-    let held = held(&bench, "asked", Step::Asking).await?;
+    let held = blocked(&bench, "asked", Step::Asking).await?;
     let down = bench.killed().await?;
     held.repository.set_behaviour(&Behaviour::Normal)?;
     succeeds(down.up().await?, &held).await
@@ -64,19 +64,19 @@ pub(super) async fn asking(env: Env) -> Result<String> {
 
 pub(super) async fn writing(env: Env) -> Result<String> {
     let bench = place(env).await?;
-    let held = held(&bench, "written", Step::Writing(8)).await?;
+    let held = blocked(&bench, "written", Step::Writing(8)).await?;
     succeeds(bench.killed().await?.up().await?, &held).await
 }
 
 pub(super) async fn pushing(env: Env) -> Result<String> {
     let bench = place(env).await?;
-    let held = held(&bench, "pushed", Step::Pushing(HOOK)).await?;
+    let held = blocked(&bench, "pushed", Step::Pushing(HOOK)).await?;
     succeeds(bench.killed().await?.up().await?, &held).await
 }
 
 pub(super) async fn unanswered(env: Env) -> Result<String> {
     let bench = place(env).await?;
-    let held = held(&bench, "unanswered", Step::Pushed(HOOK)).await?;
+    let held = blocked(&bench, "unanswered", Step::Pushed(HOOK)).await?;
     succeeds(bench.killed().await?.up().await?, &held).await
 }
 
@@ -100,7 +100,7 @@ async fn until_over(down: &Down, uid: &str) -> Result<()> {
 /// Twice: before the end of the push was recorded, and before the server confirmed it.
 pub(super) async fn recording(env: Env) -> Result<String> {
     let bench = place(env).await?;
-    let held = held(&bench, "recorded", Step::Pushed(HOOK)).await?;
+    let held = blocked(&bench, "recorded", Step::Pushed(HOOK)).await?;
     let down = bench.killed().await?;
     until_over(&down, &held.run.uid().unwrap_or_default()).await?;
     let seen = down.runs().get("recorded").await?;
@@ -165,7 +165,7 @@ pub(super) async fn recorded_base(env: Env) -> Result<String> {
 pub(super) async fn hand_over(env: Env) -> Result<String> {
     let mut bench = Bench::new(env).await?;
     let second = bench.another().await?;
-    let held = held(&bench, "handed", Step::Pushing(HOOK)).await?;
+    let held = blocked(&bench, "handed", Step::Pushing(HOOK)).await?;
     ensure!(
         bench.operator.is_leading().await? && !second.is_leading().await?,
         "one leads"

@@ -5,7 +5,7 @@ use api::tasks::DocsRun;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
 use testkit::git::Repository;
 
-use super::kit::{Bench, secrets};
+use super::fixture::{Bench, secrets};
 
 /// What the containers of a run's Pod wrote; nothing if one was not started.
 pub(super) struct Said {

@@ -1,20 +1,20 @@
 //! `cargo xtask e2e docs`: DocsRuns on the real node, each case with a Git server and an operator
 //! process of its own, which has the chart's rights and nothing more.
 
+mod blocked;
 mod cleanup;
 mod delete;
 mod disrupt;
+mod fixture;
 mod gate;
-mod held;
-mod hold;
 mod hostile;
 mod kill;
-mod kit;
 mod leaks;
 mod push;
 mod quiet;
 mod refused;
 mod remote;
+mod suspend;
 mod tutorial;
 
 use testkit::suite::Case;
@@ -131,27 +131,27 @@ pub(super) fn cases() -> Vec<Case> {
         case!(
             "suspend-push",
             "suspended during the clone and the push, and after it, then resumed: one commit",
-            hold::suspended_at_push
+            suspend::suspended_at_push
         ),
         case!(
             "suspend-early",
             "suspended before the start and while the repository is asked",
-            hold::suspended_before
+            suspend::suspended_before
         ),
         case!(
             "cancel-push",
             "cancelled during the clone, the agent and the push, and after it: the doubt is said",
-            hold::cancelled_at_push
+            suspend::cancelled_at_push
         ),
         case!(
             "cancel-early",
             "cancelled while asking, without an Agent, and suspended",
-            hold::cancelled_before
+            suspend::cancelled_before
         ),
         case!(
             "cancel-verify",
             "cancelled before the server confirmed; childTTL",
-            hold::cancelled_at_verification
+            suspend::cancelled_at_verification
         ),
         case!(
             "delete-push",

@@ -13,8 +13,8 @@ use testkit::{
 
 use super::{
     super::reading::logs_creation,
+    fixture::{Bench, Expect, LIMIT, SECRET, WRITER, reason_of, says_all},
     gate::Gate,
-    kit::{Bench, Expect, LIMIT, SECRET, WRITER, reason_of, says_all},
     leaks::has_begun,
 };
 
@@ -149,7 +149,7 @@ pub(super) async fn no_changes(env: Env) -> Result<String> {
         json!({ "agentName": "same", "output": { "requireChanges": false, "path": "docs/" } });
     bench.submit("calm", on(&bench, "same", calm)).await?;
     let expect = Expect {
-        says: &["'docs/'", "nothing differs"],
+        says: &["'docs/'", "nothing changed"],
         ..Expect::failure("NoChanges")
     };
     bench.ended("same", &expect).await?;
@@ -180,7 +180,7 @@ pub(super) async fn agent_failed(env: Env) -> Result<String> {
     bench.agent("broken", script, retry.clone()).await?;
     bench.submit("broken", json!({})).await?;
     let expect = Expect {
-        says: &["exit code 3", "no model"],
+        says: &["exited with code 3", "no model"],
         attempts: 2,
         jobs: 2,
         ..Expect::failure("NonZeroExit")

@@ -14,8 +14,8 @@ use testkit::{
 
 use super::{
     super::{children::until_left, events, merge, reading::sane},
-    held::{Step, held, held_with, says, writer},
-    kit::{Bench, Expect, LIMIT, brief, phase_of, reason_of},
+    blocked::{Step, blocked, blocked_with, says, writer},
+    fixture::{Bench, Expect, LIMIT, brief, phase_of, reason_of},
 };
 
 /// Without a change for this long, nothing may be written.
@@ -140,11 +140,11 @@ async fn ordinary(bench: &Bench) -> Result<String> {
 /// DocsRuns that wait, run, are suspended, or have ended; how many there are.
 async fn docs_runs(bench: &Bench) -> Result<usize> {
     let never = json!({ "repositoryUrl": "https://198.18.0.1:1/none.git" });
-    held(bench, "agentless", Step::Agentless).await?;
-    held(bench, "unanswered", Step::Asking).await?;
-    held(bench, "unread", Step::Verifying).await?;
-    held(bench, "written", Step::Writing(600)).await?;
-    held_with(bench, "paused", Step::Writing(600), json!({})).await?;
+    blocked(bench, "agentless", Step::Agentless).await?;
+    blocked(bench, "unanswered", Step::Asking).await?;
+    blocked(bench, "unread", Step::Verifying).await?;
+    blocked(bench, "written", Step::Writing(600)).await?;
+    blocked_with(bench, "paused", Step::Writing(600), json!({})).await?;
     bench
         .patch("paused", json!({ "spec": { "suspend": true } }))
         .await?;

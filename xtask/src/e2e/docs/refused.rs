@@ -24,8 +24,8 @@ use testkit::{cluster::apply, suite::Env, wait::until};
 
 use super::{
     super::{children::rejects_jobs, events},
+    fixture::{Bench, Expect, SECRET, WRITER, brief, phase_of, reason_of, says_all},
     gate::Gate,
-    kit::{Bench, Expect, SECRET, WRITER, brief, phase_of, reason_of, says_all},
     push::{not_started, untouched},
 };
 

@@ -19,8 +19,8 @@ use testkit::{
 };
 
 use super::{
+    fixture::{Bench, Expect, LIMIT, SECRET, WRITER, reason_of, says_all},
     gate::Gate,
-    kit::{Bench, Expect, LIMIT, SECRET, WRITER, reason_of, says_all},
     push::{has_files, not_started, on, untouched, with_base},
 };
 

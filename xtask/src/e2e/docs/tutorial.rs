@@ -5,7 +5,7 @@ use testkit::{layout, suite::Env};
 
 use super::{
     super::{quickstart, shell::Shell},
-    kit::{BUSYBOX, Bench, one_commit},
+    fixture::{BUSYBOX, Bench, one_commit},
 };
 
 /// What the page has in place of the case's own.

@@ -22,7 +22,7 @@ use tokio::time::sleep;
 
 use super::{
     super::{attacks::tried, merge},
-    kit::{BUSYBOX, Bench, Expect, LIMIT, busy, phase_of, reason_of},
+    fixture::{BUSYBOX, Bench, Expect, LIMIT, busy, phase_of, reason_of},
 };
 
 /// A shell returns 0 although the kernel killed what it started. The kubelet says both.
@@ -36,7 +36,7 @@ pub(super) async fn oom_exit_zero(env: Env) -> Result<String> {
     let expect = Expect {
         phase: "Failed",
         reason: "OOMKilled",
-        says: &["exit code 0", "64Mi"],
+        says: &["exited with code 0", "64Mi"],
         events: &["Running", "OOMKilled"],
         ..Expect::default()
     };

@@ -19,7 +19,7 @@ use testkit::suite::Env;
 
 use super::{
     super::policies::{Attempt, Bound, accepted, client_of, fresh, rejected},
-    kit::{BUSYBOX, Bench, Expect, LIMIT, busy, reason_of},
+    fixture::{BUSYBOX, Bench, Expect, LIMIT, busy, reason_of},
 };
 
 /// The account of the operator creates a privileged Job, takes what belongs to others, and deletes it.

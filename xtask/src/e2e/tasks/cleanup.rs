@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::{
     super::children::{keeps, left, until_left},
-    kit::{Bench, Expect, LIMIT, brief},
+    fixture::{Bench, Expect, LIMIT, brief},
 };
 
 /// Returns something, so that it can be seen to stay.
@@ -253,7 +253,7 @@ pub(super) async fn runs_deleted(env: Env) -> Result<String> {
     let bench = Bench::configured(env, config).await?;
     bench.agent("brief", ANSWERS, json!({})).await?;
     bench
-        .agent("lasting", &super::kit::busy(600), json!({}))
+        .agent("lasting", &super::fixture::busy(600), json!({}))
         .await?;
     bench.submit("brief", json!({})).await?;
     bench.submit("lasting", json!({})).await?;

@@ -13,7 +13,7 @@ use testkit::{suite::Env, wait::until};
 
 use super::{
     super::children::left,
-    kit::{Bench, COLLECTED, Expect, LIMIT, SHORT_LEASE, phase_of},
+    fixture::{Bench, COLLECTED, Expect, LIMIT, SHORT_LEASE, phase_of},
 };
 
 pub(super) async fn pending(env: Env) -> Result<String> {
@@ -64,7 +64,7 @@ pub(super) async fn running(env: Env) -> Result<String> {
                 .message
                 .as_deref()
                 .is_some_and(|text| text.contains("busy-7-v1"))
-                && super::kit::reason_of(status) == "Deleting"
+                && super::fixture::reason_of(status) == "Deleting"
         })
         .await?;
     let message = seen

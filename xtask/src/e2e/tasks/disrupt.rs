@@ -19,7 +19,9 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use testkit::{suite::Env, wait::until};
 
-use super::kit::{Bench, Expect, LIMIT, UNTIL, brief, busy, lasts, phase_of, reason_of, says_all};
+use super::fixture::{
+    Bench, Expect, LIMIT, UNTIL, brief, busy, lasts, phase_of, reason_of, says_all,
+};
 use crate::e2e::shell::Shell;
 
 const NODE: &str = "node-0";
@@ -117,7 +119,7 @@ pub(super) async fn pod_by_hand(env: Env) -> Result<String> {
             job_name(&seen)
         );
         said = bench.notes(&seen, "Disrupted").await?;
-        for word in [name, NODE, "stopped from outside"] {
+        for word in [name, NODE, "terminated by another actor"] {
             ensure!(said.contains(word), "'{word}' is not in '{said}'");
         }
         bench.deletes(&seen).await?;
@@ -159,7 +161,7 @@ pub(super) async fn job_by_hand(env: Env) -> Result<String> {
         let told = bench.notes(&seen, "JobLost").await?;
         let job = format!("Job '{name}-7-v1'");
         ensure!(
-            told.contains(&job) && told.contains("from outside"),
+            told.contains(&job) && told.contains("by another actor"),
             "{told}"
         );
         said.push(told);

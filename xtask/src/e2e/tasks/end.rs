@@ -10,7 +10,7 @@ use testkit::{cluster::apply, suite::Env};
 
 use super::{
     super::reading::logs_creation,
-    kit::{BUSYBOX, Bench, Expect, phase_of},
+    fixture::{BUSYBOX, Bench, Expect, phase_of},
 };
 
 pub(super) async fn success(env: Env) -> Result<String> {
@@ -20,7 +20,7 @@ pub(super) async fn success(env: Env) -> Result<String> {
     bench.agent("good", script, more).await?;
     bench.submit("good", json!({})).await?;
     let expect = Expect {
-        says: &["exit code 0"],
+        says: &["exited with code 0"],
         ..Expect::default()
     };
     let seen = bench.ended("good", &expect).await?;
@@ -153,7 +153,7 @@ pub(super) async fn exit_3(env: Env) -> Result<String> {
     let expect = Expect {
         phase: "Failed",
         reason: "NonZeroExit",
-        says: &["exit code 3", "the tests are red"],
+        says: &["exited with code 3", "the tests are red"],
         events: &["Running", "NonZeroExit"],
         ..Expect::default()
     };

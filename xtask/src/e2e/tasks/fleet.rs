@@ -11,7 +11,7 @@ use serde_json::json;
 use testkit::{suite::Env, wait::until};
 use tokio::time::Instant;
 
-use super::kit::{Bench, Expect, LIMIT, phase_of};
+use super::fixture::{Bench, Expect, LIMIT, phase_of};
 
 pub(super) async fn hand_over(env: Env) -> Result<String> {
     let mut bench = Bench::new(env).await?;

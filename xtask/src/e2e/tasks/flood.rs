@@ -23,7 +23,7 @@ use tokio::{
 
 use super::{
     super::attacks::{self, Size, tried},
-    kit::{Bench, LIMIT},
+    fixture::{Bench, LIMIT},
 };
 
 /// Connections to each port, and for how long. On the code before the bound, 350 were enough; 20 seconds have four

@@ -10,7 +10,7 @@ use testkit::suite::Env;
 
 use super::{
     super::attacks::tried,
-    kit::{Bench, Expect, LIMIT, reason_of},
+    fixture::{Bench, Expect, LIMIT, reason_of},
 };
 
 /// So many runs, and as many ConfigMaps. `cargo xtask bench memory` has 600.

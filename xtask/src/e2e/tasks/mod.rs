@@ -6,14 +6,14 @@ mod bounds;
 mod cleanup;
 mod delete;
 mod disrupt;
+mod edge_cases;
 mod end;
+mod fixture;
 mod fleet;
 mod flood;
-mod hold;
-mod kit;
 mod large;
-mod odd;
 mod start;
+mod suspend;
 mod version;
 
 use testkit::suite::Case;
@@ -226,32 +226,32 @@ pub(super) fn cases() -> Vec<Case> {
         case!(
             "suspend-first",
             "suspended before the start",
-            hold::suspended_before
+            suspend::suspended_before
         ),
         case!(
             "suspend-during",
             "suspended while it runs",
-            hold::suspended_during
+            suspend::suspended_during
         ),
         case!(
             "suspend-between",
             "suspended between attempts",
-            hold::suspended_between
+            suspend::suspended_between
         ),
         case!(
             "cancel-first",
             "cancelled before the start",
-            hold::cancelled_before
+            suspend::cancelled_before
         ),
         case!(
             "cancel-during",
             "cancelled while it runs",
-            hold::cancelled_during
+            suspend::cancelled_during
         ),
         case!(
             "cancel-between",
             "cancelled between attempts",
-            hold::cancelled_between
+            suspend::cancelled_between
         ),
         case!(
             "keep-children",
@@ -281,19 +281,23 @@ pub(super) fn cases() -> Vec<Case> {
         case!(
             "evidence-lost",
             "a Pod that went unread",
-            odd::evidence_lost
+            edge_cases::evidence_lost
         ),
         case!(
             "names",
             "names and services as hostile as they may be",
-            odd::hostile_names
+            edge_cases::hostile_names
         ),
         case!(
             "restored",
             "restored without status, it does not run again",
-            odd::restored
+            edge_cases::restored
         ),
-        case!("orphaned", "restored beside a Job that runs", odd::orphaned),
+        case!(
+            "orphaned",
+            "restored beside a Job that runs",
+            edge_cases::orphaned
+        ),
         case!(
             "examples",
             "the agents of examples/ do what they say",
@@ -302,7 +306,7 @@ pub(super) fn cases() -> Vec<Case> {
         last!(
             "kstatus",
             "what other tools make of every version of every run",
-            odd::kstatus
+            edge_cases::kstatus
         ),
         alone!("drained", "kubectl drain uses no attempt", disrupt::drained),
         alone!(

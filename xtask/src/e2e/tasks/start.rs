@@ -18,7 +18,7 @@ use testkit::{cluster::apply, suite::Env, wait::until};
 
 use super::{
     super::children::{rejects_jobs, rejects_pods},
-    kit::{Bench, Expect, LIMIT, phase_of, reason_of},
+    fixture::{Bench, Expect, LIMIT, phase_of, reason_of},
 };
 
 /// Long enough to see the cause, short enough not to wait long.
@@ -173,7 +173,7 @@ pub(super) async fn job_refused(env: Env) -> Result<String> {
         })
         .await?;
     let status = seen.status.clone().unwrap_or_default();
-    super::kit::says_all(&status, &["create jobs", "refused-7-v1", "no-jobs"])?;
+    super::fixture::says_all(&status, &["create jobs", "refused-7-v1", "no-jobs"])?;
     ensure!(
         phase_of(&status) == "Pending",
         "S0.3: the status is not empty"
@@ -282,7 +282,7 @@ pub(super) async fn too_large(env: Env) -> Result<String> {
         status.progress.is_true("Stalled"),
         "given up until someone changes it"
     );
-    super::kit::says_all(&status, &["1024000", "921600"])?;
+    super::fixture::says_all(&status, &["1024000", "921600"])?;
     bench.deletes(&run).await?;
     bench.done().await?;
     Ok(status.progress.message.unwrap_or_default())
@@ -307,7 +307,7 @@ pub(super) async fn name_taken(env: Env) -> Result<String> {
         .await?;
     let status = seen.status.clone().unwrap_or_default();
     ensure!(status.progress.is_true("Stalled"));
-    super::kit::says_all(&status, &["Job 'taken-7-v1'", "belongs to someone else"])?;
+    super::fixture::says_all(&status, &["Job 'taken-7-v1'", "belongs to someone else"])?;
     let after = jobs.get("taken-7-v1").await?;
     ensure!(
         after.uid() == foreign.uid() && after.labels().contains_key("mine"),

@@ -18,7 +18,7 @@ use testkit::{suite::Env, wait::until};
 
 use super::{
     super::{attacks::tried, why::now},
-    kit::{Bench, LIMIT, both, labelled, namespace},
+    fixture::{Bench, LIMIT, both, labelled, namespace},
 };
 
 /// Someone removes the finalizer of a Tenant that is deleted with its data.

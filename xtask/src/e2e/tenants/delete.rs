@@ -25,7 +25,9 @@ use serde_json::{Value, json};
 use testkit::{operator, suite::Env, wait::until};
 
 use super::super::reading::says_all;
-use super::kit::{Bench, LIMIT, SAID, both, namespace, ready_reason, reason, redis, told, told_of};
+use super::fixture::{
+    Bench, LIMIT, SAID, both, namespace, ready_reason, reason, redis, told, told_of,
+};
 
 /// With everything: namespace, volume, Tenant, in this order; S2.4.
 pub(super) async fn with_all(env: Env) -> Result<String> {
@@ -411,7 +413,7 @@ pub(super) async fn definition(env: Env) -> Result<String> {
         bench.running(name).await?;
     }
     bench.stores(&all[0], "kept=yes").await?;
-    let judged = super::kit::judge().await?;
+    let judged = super::fixture::judge().await?;
     let crds: Api<CustomResourceDefinition> = Api::all(bench.client());
     let crd = "tenants.orchestrator.io";
     crds.delete(crd, &DeleteParams::default()).await?;
@@ -441,7 +443,7 @@ pub(super) async fn definition(env: Env) -> Result<String> {
     ensure!(kept == "yes", "'{kept}'");
     // It comes back, and so do they.
     operator::install(&bench.client(), api::crd::tenants()).await?;
-    super::kit::look(&bench.env).await?;
+    super::fixture::look(&bench.env).await?;
     for (name, word) in all.iter().zip(["a", "b", "c"]) {
         let spec = if word == "a" { both() } else { json!({}) };
         bench.create(word, spec).await?;
@@ -493,13 +495,13 @@ pub(super) async fn well(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let bugs = r#"orchestrator_reconcile_errors_total{kind="Tenant",class="Bug"}"#;
     let count = bench.metric(bugs).await?;
-    let log = super::kit::end().await?;
+    let log = super::fixture::end().await?;
     ensure!(count < 0.5, "a bug: {log}");
     ensure!(!log.contains("panicked"), "it panicked: {log}");
-    super::kit::judge().await?;
+    super::fixture::judge().await?;
     Ok(format!(
         "no panic, no bug; a server reached its Redis within {:.1} s; {}",
-        super::kit::slowest().await.as_secs_f64(),
+        super::fixture::slowest().await.as_secs_f64(),
         super::super::why::tally()
     ))
 }

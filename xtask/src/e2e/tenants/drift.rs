@@ -21,7 +21,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use testkit::{suite::Env, wait::until};
 
-use super::kit::{Bench, SAID, both, labelled, namespace, reason};
+use super::fixture::{Bench, SAID, both, labelled, namespace, reason};
 
 const REPAIRED: Duration = Duration::from_secs(10);
 
@@ -314,7 +314,7 @@ pub(super) fn is_forbidden<T: Debug>(what: &str, result: kube::Result<T>) -> Res
 /// An owner can use his namespace, and nothing else.
 pub(super) async fn owners(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    let own = |user: &str| json!({ "owners": [{ "kind": "User", "name": user }], "redis": super::kit::redis() });
+    let own = |user: &str| json!({ "owners": [{ "kind": "User", "name": user }], "redis": super::fixture::redis() });
     let a = bench.create("a", own("alice")).await?;
     let b = bench.create("b", own("bob")).await?;
     bench.running(&a).await?;

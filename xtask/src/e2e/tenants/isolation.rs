@@ -12,7 +12,7 @@ use kube::{
 use serde_json::{Value, json};
 use testkit::{suite::Env, wait::until};
 
-use super::kit::{Bench, HOME, SAID, both, reason, told_of};
+use super::fixture::{Bench, HOME, SAID, both, reason, told_of};
 
 /// The policy engine of the testbed.
 const ENGINE: &str = "kube-router";

@@ -4,12 +4,12 @@
 mod attacks;
 mod delete;
 mod drift;
+mod fixture;
 mod isolation;
-mod kit;
 mod owners;
 mod ready;
 
-pub(super) use kit::{HOME, abandon, install};
+pub(super) use fixture::{HOME, abandon, install};
 
 use testkit::suite::Case;
 

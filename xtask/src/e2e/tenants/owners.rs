@@ -24,7 +24,7 @@ use testkit::{suite::Env, wait::until};
 use super::{
     super::attacks::tried,
     drift::as_user,
-    kit::{Bench, both, exec, namespace, server},
+    fixture::{Bench, both, exec, namespace, server},
 };
 
 /// A shell, and `nc`.

@@ -19,8 +19,8 @@ use kube::{
 use serde_json::{Value, json};
 use testkit::{suite::Env, wait::until};
 
-use super::super::sight::Sight;
-use super::kit::{
+use super::super::status_history::StatusHistory;
+use super::fixture::{
     Bench, LIMIT, NOTES, REDIS, both, namespace, readiness, ready_reason, reason, redis, server,
     told, told_of,
 };
@@ -31,7 +31,7 @@ pub(super) async fn runs(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let name = bench.name("a");
     let begin = std::time::Instant::now();
-    let sight = watch(&bench, &name).await?;
+    let history = watch(&bench, &name).await?;
     bench.create("a", both()).await?;
     let status = bench.running(&name).await?.status.unwrap_or_default();
     let took = begin.elapsed().as_secs_f64();
@@ -51,7 +51,7 @@ pub(super) async fn runs(env: Env) -> Result<String> {
         "{status:?}"
     );
     all_ours(&bench, &name).await?;
-    let versions = sight.versions().await?;
+    let versions = history.versions().await?;
     bench.deletes(&name).await?;
     let seen = phases(&versions, &name)?;
     ensure!(seen.contains(&"Provisioning".to_owned()), "{seen:?}");
@@ -63,10 +63,10 @@ pub(super) async fn runs(env: Env) -> Result<String> {
 }
 
 /// Watches all Tenants, and the workloads in the namespace that one of them will have.
-async fn watch(bench: &Bench, name: &str) -> Result<Sight> {
+async fn watch(bench: &Bench, name: &str) -> Result<StatusHistory> {
     let client = bench.client();
     let inside = |resource| Api::namespaced_with(client.clone(), &namespace(name), &resource);
-    Sight::of(vec![
+    StatusHistory::of(vec![
         Api::all_with(client.clone(), &ApiResource::erase::<Tenant>(&())),
         inside(ApiResource::erase::<Deployment>(&())),
         inside(ApiResource::erase::<StatefulSet>(&())),

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use testkit::{layout, operator};
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use super::{SWITCH, Sighting, sight::Sight};
+use super::{SWITCH, Sighting, detector::Detector};
 
 /// Cases at a time: each has a cluster of its own.
 const CASES: usize = 2;
@@ -15,13 +15,13 @@ const CASES: usize = 2;
 /// Runs cases with the mutants that no play saw; first all of them without one, because a case
 /// that fails anyway sees nothing.
 pub(super) async fn run(
-    chosen: &[(About, Vec<Sight>)],
-    left: Vec<(usize, Sight)>,
+    chosen: &[(About, Vec<Detector>)],
+    left: Vec<(usize, Detector)>,
     binary: &Path,
 ) -> Result<Vec<(usize, Sighting)>> {
     let mut suites: Vec<String> = Vec::new();
-    for (_, sight) in &left {
-        if let Sight::Case(suite, _) = sight
+    for (_, detector) in &left {
+        if let Detector::Case(suite, _) = detector
             && !suites.contains(suite)
         {
             suites.push(suite.clone());
@@ -29,8 +29,8 @@ pub(super) async fn run(
     }
     for suite in suites {
         let mut names: Vec<&str> = Vec::new();
-        for (_, sight) in &left {
-            if let Sight::Case(of, name) = sight
+        for (_, detector) in &left {
+            if let Detector::Case(of, name) = detector
                 && *of == suite
                 && !names.contains(&name.as_str())
             {
@@ -46,35 +46,35 @@ pub(super) async fn run(
     }
     let gate = Arc::new(Semaphore::new(CASES));
     let mut hunts = JoinSet::new();
-    for (place, sight) in left {
+    for (place, detector) in left {
         let Some((about, _)) = chosen.get(place) else {
             continue;
         };
         let (id, gate, binary) = (about.id, Arc::clone(&gate), binary.to_owned());
         hunts.spawn(async move {
             let _permit = gate.acquire().await;
-            let failure = match &sight {
-                Sight::Case(suite, name) => case(&binary, Some(id), suite, &[name]).await?,
-                Sight::Freeze => freeze(&binary, id).await?,
-                Sight::Play(..) => None,
+            let failure = match &detector {
+                Detector::Case(suite, name) => case(&binary, Some(id), suite, &[name]).await?,
+                Detector::Freeze => freeze(&binary, id).await?,
+                Detector::ScenarioRun(..) => None,
             };
-            anyhow::Ok((place, id, sight, failure))
+            anyhow::Ok((place, id, detector, failure))
         });
     }
     let mut killers = Vec::new();
     while let Some(ended) = hunts.join_next().await {
-        let (place, id, sight, failure) = ended??;
+        let (place, id, detector, failure) = ended??;
         match failure {
             Some(words) => {
-                println!("killed    {id:<26} {sight}: {words}");
+                println!("killed    {id:<26} {detector}: {words}");
                 let sighting = Sighting {
-                    sight: sight.to_string(),
+                    detector: detector.to_string(),
                     oracles: vec!["the case".to_owned()],
                     words,
                 };
                 killers.push((place, sighting));
             }
-            None => println!("not seen  {id:<26} {sight}"),
+            None => println!("not seen  {id:<26} {detector}"),
         }
     }
     Ok(killers)
@@ -113,7 +113,7 @@ async fn freeze(binary: &Path, mutant: &str) -> Result<Option<String>> {
     Ok(failed.map(|line| line.trim().to_owned()))
 }
 
-/// What a chore of this program says with another operator.
+/// What a task of this program says with another operator.
 async fn told(binary: &Path, mutant: Option<&str>, arguments: &[&str]) -> Result<String> {
     let mut command = tokio::process::Command::new(testkit::process::this_program()?);
     command

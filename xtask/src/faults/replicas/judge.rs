@@ -1,9 +1,9 @@
-//! What became of the runs, by the witness's watches.
+//! What became of the runs, by the watches of the object history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::{names, status::condition};
-use testkit::faults::witness::{Change, Seen};
+use testkit::faults::object_history::{Change, Seen};
 
 /// All that contradicts the promises: each of these runs has one Job with one Pod, ends well, once,
 /// and is let go.

@@ -12,7 +12,7 @@ use kube::{
 };
 use serde_json::json;
 use testkit::{
-    faults::play::{Proof, Scenario, Stage},
+    faults::scenario_run::{Proof, Scenario, Stage},
     git::{Hook, Repository, Server},
     wait::until,
 };
@@ -66,7 +66,7 @@ impl Scenario for OfDocs {
         CONFIG.to_owned()
     }
 
-    fn play<'a>(&'a self, stage: &'a Stage) -> BoxFuture<'a, Result<Proof>> {
+    fn run<'a>(&'a self, stage: &'a Stage) -> BoxFuture<'a, Result<Proof>> {
         async move {
             let repository = self.prepare(stage).await?;
             // A claim is judged also if it comes where none should.

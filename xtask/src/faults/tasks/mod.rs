@@ -12,8 +12,8 @@ use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 use testkit::{
     faults::{
-        play::{Proof, Scenario, Stage},
-        witness::Seen,
+        object_history::Seen,
+        scenario_run::{Proof, Scenario, Stage},
     },
     git::Server,
 };
@@ -38,7 +38,7 @@ pub(super) fn slow(git: &Arc<Server>) -> Vec<Arc<dyn Scenario>> {
     all
 }
 
-/// What the operator watches, for the witness.
+/// What the operator watches, for the object history.
 pub(super) fn watched() -> Vec<kube::core::ApiResource> {
     use api::tasks::{DocsRun, TaskRun};
     use k8s_openapi::api::{
@@ -59,9 +59,9 @@ pub(super) fn watched() -> Vec<kube::core::ApiResource> {
     ]
 }
 
-/// A line of an agent's script: tells the ledger what was done.
+/// A line of an agent's script: tells the side-effect log what was done.
 fn tells(stage: &Stage, what: &str) -> String {
-    let place = stage.ledger.address();
+    let place = stage.side_effects.address();
     format!(
         "wget -q -O /dev/null http://{place}/did/$ORCHESTRATOR_NAMESPACE/$ORCHESTRATOR_UID/{what} || exit 9\n"
     )
@@ -69,7 +69,7 @@ fn tells(stage: &Stage, what: &str) -> String {
 
 /// Lines of an agent's script: waits at a gate, and ends at once when it is told to.
 fn waits(stage: &Stage, gate: &str) -> String {
-    let place = stage.ledger.address();
+    let place = stage.side_effects.address();
     format!(
         "trap 'exit 143' TERM\n\
          wget -q -O /dev/null http://{place}/gate/$ORCHESTRATOR_NAMESPACE/{gate} & wait $!\n"
@@ -170,10 +170,10 @@ async fn gone(stage: &Stage, resource: &str) -> Result<()> {
 
 /// Waits until somebody is at this gate and the run `work` says that it runs.
 async fn at_gate(stage: &Stage, resource: &str, gate: &str) -> Result<()> {
-    let (ledger, namespace) = (&stage.ledger, &stage.namespace);
+    let (side_effects, namespace) = (&stage.side_effects, &stage.namespace);
     stage
         .until("the agent at its gate", LIMIT, |seen| {
-            let count = ledger.waiting(namespace, gate);
+            let count = side_effects.waiting(namespace, gate);
             let (phase, reason) = standing(seen, resource);
             if count > 0 && phase == "Running" {
                 Ok(())

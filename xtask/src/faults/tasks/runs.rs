@@ -20,21 +20,21 @@ use kube::{
 };
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use testkit::faults::play::{Proof, Scenario, Stage};
+use testkit::faults::scenario_run::{Proof, Scenario, Stage};
 
 use super::{agent, at_gate, find, gone, proof, secret, stands, tells, waits};
 
 const RUNS: &str = "taskruns";
 
 /// What users do in one scenario.
-type Play = for<'a> fn(&'a Stage) -> BoxFuture<'a, Result<()>>;
+type ScenarioFn = for<'a> fn(&'a Stage) -> BoxFuture<'a, Result<()>>;
 
 /// One of TaskRuns.
 struct OfRuns {
     name: &'static str,
     replicas: usize,
     stirs: &'static [&'static str],
-    play: Play,
+    actions: ScenarioFn,
 }
 
 impl Scenario for OfRuns {
@@ -50,10 +50,10 @@ impl Scenario for OfRuns {
         self.stirs
     }
 
-    fn play<'a>(&'a self, stage: &'a Stage) -> BoxFuture<'a, Result<Proof>> {
+    fn run<'a>(&'a self, stage: &'a Stage) -> BoxFuture<'a, Result<Proof>> {
         async move {
             secret(stage).await?;
-            (self.play)(stage).await?;
+            (self.actions)(stage).await?;
             Ok(proof())
         }
         .boxed()
@@ -61,7 +61,7 @@ impl Scenario for OfRuns {
 }
 
 pub(super) fn scenarios() -> Vec<Arc<dyn Scenario>> {
-    let one = |name, play| scenario(name, 1, play);
+    let one = |name, actions| scenario(name, 1, actions);
     vec![
         one("success", |stage| success(stage).boxed()),
         one("retry", |stage| retry(stage).boxed()),
@@ -78,7 +78,7 @@ pub(super) fn scenarios() -> Vec<Arc<dyn Scenario>> {
                 "runtimeclasses",
                 "storageclasses",
             ],
-            play: |stage| change_of_agent(stage).boxed(),
+            actions: |stage| change_of_agent(stage).boxed(),
         }),
         one("restart", |stage| restart(stage).boxed()),
         scenario("replicas", 2, |stage| failover(stage).boxed()),
@@ -93,12 +93,12 @@ pub(super) fn slow() -> Vec<Arc<dyn Scenario>> {
     ]
 }
 
-fn scenario(name: &'static str, replicas: usize, play: Play) -> Arc<dyn Scenario> {
+fn scenario(name: &'static str, replicas: usize, actions: ScenarioFn) -> Arc<dyn Scenario> {
     Arc::new(OfRuns {
         name,
         replicas,
         stirs: &[],
-        play,
+        actions,
     })
 }
 
@@ -187,8 +187,8 @@ async fn supersede(stage: &Stage) -> Result<()> {
     .await?;
     let second = at_gate(stage, RUNS, "v2").await;
     // Also if nobody came: then the first one ends, and must not count as the second.
-    stage.ledger.open(&stage.namespace, "v1");
-    stage.ledger.open(&stage.namespace, "v2");
+    stage.side_effects.open(&stage.namespace, "v1");
+    stage.side_effects.open(&stage.namespace, "v2");
     let ended = stands(stage, RUNS, "Succeeded", "Succeeded").await;
     second.and(ended)
 }
@@ -210,7 +210,7 @@ async fn suspend(stage: &Stage) -> Result<()> {
             }
         })
         .await?;
-    stage.ledger.open(&stage.namespace, "go");
+    stage.side_effects.open(&stage.namespace, "go");
     patch(stage, json!({ "spec": { "suspend": false } })).await?;
     stands(stage, RUNS, "Succeeded", "Succeeded").await
 }
@@ -253,7 +253,7 @@ async fn change_of_agent(stage: &Stage) -> Result<()> {
         ready(stage, is_ready).await?;
     }
     stir(stage).await?;
-    stage.ledger.open(&stage.namespace, "go");
+    stage.side_effects.open(&stage.namespace, "go");
     stands(stage, RUNS, "Succeeded", "Succeeded").await
 }
 
@@ -337,10 +337,10 @@ async fn restart(stage: &Stage) -> Result<()> {
     submit(stage, json!({})).await?;
     at_gate(stage, RUNS, "go").await?;
     // It may be between two processes just now, by a fault.
-    while stage.crew.signal(0, Signal::SIGTERM).is_err() {
+    while stage.operator_set.signal(0, Signal::SIGTERM).is_err() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    stage.ledger.open(&stage.namespace, "go");
+    stage.side_effects.open(&stage.namespace, "go");
     stands(stage, RUNS, "Succeeded", "Succeeded").await
 }
 
@@ -350,14 +350,14 @@ async fn failover(stage: &Stage) -> Result<()> {
     submit(stage, json!({})).await?;
     at_gate(stage, RUNS, "go").await?;
     loop {
-        if let Some(leader) = stage.crew.leader().await
-            && stage.crew.signal(leader, Signal::SIGKILL).is_ok()
+        if let Some(leader) = stage.operator_set.leader().await
+            && stage.operator_set.signal(leader, Signal::SIGKILL).is_ok()
         {
             break;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    stage.ledger.open(&stage.namespace, "go");
+    stage.side_effects.open(&stage.namespace, "go");
     stands(stage, RUNS, "Succeeded", "Succeeded").await
 }
 
@@ -381,7 +381,7 @@ async fn backoff(stage: &Stage) -> Result<()> {
             Ok(())
         })
         .await?;
-    stage.crew.fell(0).await?;
+    stage.operator_set.kill_permanently(0).await?;
     let runs: Api<TaskRun> = stage.api();
     let made = runs.get("work").await?.metadata.creation_timestamp;
     let made = made.context("a run without a time")?.0;
@@ -391,6 +391,6 @@ async fn backoff(stage: &Stage) -> Result<()> {
     runs.patch_status("work", &PatchParams::default(), &patch)
         .await?;
     quotas.delete("none", &DeleteParams::default()).await?;
-    stage.crew.raise(0)?;
+    stage.operator_set.restart(0)?;
     stands(stage, RUNS, "Succeeded", "Succeeded").await
 }

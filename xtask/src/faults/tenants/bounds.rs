@@ -12,7 +12,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use testkit::faults::{play::Stage, witness::Seen};
+use testkit::faults::{object_history::Seen, scenario_run::Stage};
 
 use super::{LIMIT, create, inside, name, patch, place, stands};
 

@@ -9,7 +9,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use testkit::faults::play::Stage;
+use testkit::faults::scenario_run::Stage;
 
 use super::{bounds, create, delete, gone, inside, stands, work};
 
@@ -30,8 +30,8 @@ pub(super) async fn removal(stage: &Stage) -> Result<()> {
 pub(super) async fn handover(stage: &Stage) -> Result<()> {
     bounds::bare(stage).await?;
     loop {
-        if let Some(leader) = stage.crew.leader().await {
-            stage.crew.fell(leader).await?;
+        if let Some(leader) = stage.operator_set.leader().await {
+            stage.operator_set.kill_permanently(leader).await?;
             break;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -17,9 +17,9 @@ use kube::{
 };
 use serde_json::{Value, json};
 use testkit::faults::{
+    object_history::Seen,
     oracles::{Evidence, Violation},
-    play::{Proof, Scenario, Stage},
-    witness::Seen,
+    scenario_run::{Proof, Scenario, Stage},
 };
 
 /// The longest wait for a step, with an API server that refuses and an operator that is killed.
@@ -32,7 +32,7 @@ const PROVEN: Duration = Duration::from_secs(170);
 const SLACK: Duration = Duration::from_secs(60);
 
 /// What users do in one scenario.
-type Play = for<'a> fn(&'a Stage) -> BoxFuture<'a, Result<()>>;
+type ScenarioFn = for<'a> fn(&'a Stage) -> BoxFuture<'a, Result<()>>;
 
 /// One of Tenants.
 struct OfTenants {
@@ -40,7 +40,7 @@ struct OfTenants {
     replicas: usize,
     begins_as: Option<&'static str>,
     limit: Duration,
-    play: Play,
+    actions: ScenarioFn,
 }
 
 impl Scenario for OfTenants {
@@ -64,9 +64,9 @@ impl Scenario for OfTenants {
         oracles::judge(evidence)
     }
 
-    fn play<'a>(&'a self, stage: &'a Stage) -> BoxFuture<'a, Result<Proof>> {
+    fn run<'a>(&'a self, stage: &'a Stage) -> BoxFuture<'a, Result<Proof>> {
         async move {
-            (self.play)(stage).await?;
+            (self.actions)(stage).await?;
             // Whether a claim is borne out is judged by everything that was seen.
             let proof: Proof = Box::new(|_| Ok(()));
             Ok(proof)
@@ -79,14 +79,14 @@ fn of(
     name: &'static str,
     begins_as: Option<&'static str>,
     limit: Duration,
-    play: Play,
+    actions: ScenarioFn,
 ) -> Arc<dyn Scenario> {
     Arc::new(OfTenants {
         name,
         replicas: 1,
         begins_as,
         limit,
-        play,
+        actions,
     })
 }
 
@@ -99,7 +99,7 @@ pub(super) fn slow() -> Vec<Arc<dyn Scenario>> {
 
 /// All of them. Their names are no others' of another operator.
 pub(super) fn scenarios() -> Vec<Arc<dyn Scenario>> {
-    let one = |name, begins_as, play| of(name, begins_as, LIMIT + SLACK, play);
+    let one = |name, begins_as, actions| of(name, begins_as, LIMIT + SLACK, actions);
     let (bare, full) = (Some("bare"), Some("full"));
     vec![
         one("bare", None, |stage| bounds::bare(stage).boxed()),
@@ -117,7 +117,7 @@ pub(super) fn scenarios() -> Vec<Arc<dyn Scenario>> {
             replicas: 2,
             begins_as: bare,
             limit: LIMIT + SLACK,
-            play: |stage| ends::handover(stage).boxed(),
+            actions: |stage| ends::handover(stage).boxed(),
         }),
         of("isolated", full, PROVEN + SLACK, |stage| {
             work::isolated(stage).boxed()
@@ -128,7 +128,7 @@ pub(super) fn scenarios() -> Vec<Arc<dyn Scenario>> {
 /// Kinds of the operator that belong to no namespace.
 pub(super) const SELECTED: &[&str] = &["tenants"];
 
-/// What the operator watches, for the witness.
+/// What the operator watches, for the object history.
 pub(super) fn watched() -> Vec<kube::core::ApiResource> {
     use k8s_openapi::api::{
         apps::v1::{Deployment, StatefulSet},

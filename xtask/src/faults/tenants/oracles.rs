@@ -11,8 +11,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use api::names;
 use testkit::faults::{
+    object_history::{Change, Seen},
     oracles::{Evidence, Oracle, Violation},
-    witness::{Change, Seen},
 };
 
 /// A word about something that was so until a moment ago is no lie: the watches of a campaign are up to

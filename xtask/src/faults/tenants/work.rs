@@ -7,7 +7,7 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use serde_json::{Value, json};
-use testkit::faults::play::Stage;
+use testkit::faults::scenario_run::Stage;
 
 use super::{
     LIMIT, PROVEN, create, inside,

@@ -44,7 +44,7 @@ pub(super) fn begin(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision) -> DocsD
         Some(Report::NoChanges { skipped }) => return unchanged(run, docs, ended, &skipped),
         Some(Report::Cloned { .. } | Report::Failed { .. }) | None => {
             let message = format!(
-                "the container 'publish' ended with exit code 0 without a report that can be read{}",
+                "the container 'publish' exited with code 0 without a report that can be read{}",
                 push_outcome::unknown_message(docs)
             );
             let kept = push_outcome::noted(run, docs);
@@ -64,7 +64,7 @@ pub(super) fn begin(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision) -> DocsD
         return fail(run, &kept, ended.status, Reason::PublishFailed, &message);
     }
     let message = format!(
-        "commit {commit} {outcome} to '{}'; asking the server whether it is there",
+        "commit {commit} {outcome} to '{}'; checking that the server has it",
         docs.run.output_branch(),
     );
     let kept = DocsRunStatus {
@@ -218,7 +218,7 @@ fn unchanged(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision, skipped: &Files
         ..push_outcome::noted(run, docs)
     };
     let message = format!(
-        "the agent ended with exit code 0, but below '{}' nothing differs from what is there{}",
+        "the agent exited with code 0, but nothing changed below '{}'{}",
         docs.run.spec.output.path,
         left_out(kept.left_out.as_ref())
     );

@@ -53,7 +53,7 @@ fn who_stops_a_pod_is_named_and_counted_at_once() {
             (RunPhase::Running, State::Working, Reason::Disrupted)
         );
         let wanted = format!(
-            "Pod 'shop-7-v1-x' on node 'node-1' is being stopped from outside ({who}: the words); waiting until it has ended"
+            "Pod 'shop-7-v1-x' on node 'node-1' is being terminated by another actor ({who}: the words); waiting until it has ended"
         );
         assert_eq!(decision.verdict.message, wanted);
         let status = scene.status().clone();
@@ -78,7 +78,7 @@ fn a_pod_that_its_job_replaces_is_one_disruption() {
         decision
             .verdict
             .message
-            .contains("waiting for another to take its place")
+            .contains("waiting for its replacement")
     );
     assert_eq!(scene.status().started_at, None);
     scene.at(110);
@@ -142,7 +142,7 @@ fn a_job_that_ended_with_a_stopped_pod_is_started_again() {
                 assert_eq!(said(&decision), AGAIN, "{case}");
                 let message = &decision.verdict.message;
                 assert!(
-                    message.starts_with("Pod 'shop-7-v1-x' on node 'node-1' was stopped from outside; what it returned is no result")
+                    message.starts_with("Pod 'shop-7-v1-x' on node 'node-1' was terminated by another actor; its result is ignored")
                         && message.ends_with("started again without using an attempt (disruption 1 of at most 5)"),
                     "{case}: {message}"
                 );
@@ -187,7 +187,7 @@ fn a_job_that_was_deleted_is_made_again_when_its_pod_has_stopped() {
         decision
             .verdict
             .message
-            .contains("is being deleted from outside")
+            .contains("is being deleted by another actor")
     );
     assert_eq!(scene.status().disruptions, 0);
     // Background deletion: the Pod outlives its Job.
@@ -314,7 +314,7 @@ fn the_sixth_disruption_of_whichever_kind_ends_the_run() {
         assert_eq!(said(&decision), TOO_MANY, "{last}");
         let message = &decision.verdict.message;
         assert!(
-            message.starts_with("the agent was stopped from outside 6 times: "),
+            message.starts_with("the agent was terminated by another actor 6 times: "),
             "{message}"
         );
         assert_eq!(scene.status().disruptions, 6);
@@ -346,7 +346,7 @@ fn a_lost_node_is_named_with_the_ways_out_when_the_grace_is_long_over() {
         stop(scene.at(100).pod(container), 100);
         let decision = scene.pass();
         assert_eq!(said(&decision), (phase, State::Working, Reason::Disrupted));
-        assert!(!decision.verdict.message.contains("does not answer"));
+        assert!(!decision.verdict.message.contains("does not respond"));
         assert_eq!(
             decision.requeue_at,
             Some(at(160)),
@@ -358,12 +358,12 @@ fn a_lost_node_is_named_with_the_ways_out_when_the_grace_is_long_over() {
                 .decide()
                 .verdict
                 .message
-                .contains("does not answer")
+                .contains("does not respond")
         );
         let decision = scene.at(160).pass();
         let message = &decision.verdict.message;
         for part in [
-            "node 'node-1' does not answer",
+            "node 'node-1' does not respond",
             "Node 'node-1' is deleted",
             "taint 'node.kubernetes.io/out-of-service'",
         ] {

@@ -192,7 +192,10 @@ fn a_job_that_ended_without_its_pod_proves_nothing() {
     scene.at(70);
     let (phase, reason, words) = verdict(&scene);
     assert_eq!((phase, reason), (RunPhase::Failed, Reason::EvidenceLost));
-    assert_eq!(words, "Job 'shop-7-v1' is complete, but its Pod is gone");
+    assert_eq!(
+        words,
+        "Job 'shop-7-v1' is complete, but its Pod no longer exists"
+    );
 
     let mut scene = completed(json!({}), running(10));
     assert_eq!(scene.decide().phase, RunPhase::Running, "an old Pod");
@@ -296,17 +299,17 @@ fn each_failure_has_its_name() {
         (
             exit_for(3, "Error", "no such branch\nsecond line"),
             NonZeroExit,
-            "exit code 3: \"no such branch second line\"",
+            "exited with code 3: \"no such branch second line\"",
         ),
         (
             exit_for(3, "Error", r#"{"answer": "x"}"#),
             NonZeroExit,
-            "exit code 3",
+            "exited with code 3",
         ),
         (
             exit_for(143, "Error", "\u{1b}[31mred"),
             NonZeroExit,
-            "exit code 143 (signal 15)",
+            "exited with code 143 (signal 15)",
         ),
         (
             exit_for(128, "StartError", "exec: \"/a\": permission denied"),
@@ -326,7 +329,7 @@ fn each_failure_has_its_name() {
         (
             ended(0, 50, ""),
             JobFailed,
-            "exit code 0, but its Job failed: Job has reached",
+            "exited with code 0, but its Job failed: Job has reached",
         ),
     ];
     for (container, expected, part) in cases {
@@ -355,13 +358,17 @@ fn a_termination_that_contradicts_exit_code_0_is_no_success() {
         Container::Ended(exit)
     };
     let cases: [(Container, Option<Reason>, &str); 9] = [
-        (exit(|_| ()), None, "exit code 0"),
-        (exit(|exit| exit.reason.clear()), None, "exit code 0"),
-        (exit(|exit| exit.signal = Some(0)), None, "exit code 0"),
+        (exit(|_| ()), None, "exited with code 0"),
+        (exit(|exit| exit.reason.clear()), None, "exited with code 0"),
+        (
+            exit(|exit| exit.signal = Some(0)),
+            None,
+            "exited with code 0",
+        ),
         (
             exit(|exit| exit.reason = "OOMKilled".to_owned()),
             Some(OOMKilled),
-            "exit code 0, but a process of it used more memory than its limit of 256Mi",
+            "exited with code 0, but a process of it used more memory than its limit of 256Mi",
         ),
         (
             exit(|exit| exit.signal = Some(9)),
@@ -423,7 +430,7 @@ fn a_pod_that_contradicts_its_container_is_no_success() {
         (phase, reason),
         (RunPhase::Failed, Reason::ExitContradicted)
     );
-    let part = "exit code 0, but the Pod failed (Evicted): the node was low on memory";
+    let part = "exited with code 0, but the Pod failed (Evicted): the node was low on memory";
     assert!(words.contains(part), "{words}");
 }
 
@@ -449,9 +456,9 @@ fn the_jobs_own_failure_counts_where_no_container_says_better() {
         (
             "BackoffLimitExceeded",
             EvidenceLost,
-            "failed, but its Pod is gone",
+            "failed, but its Pod no longer exists",
         ),
-        ("", EvidenceLost, "failed, but its Pod is gone"),
+        ("", EvidenceLost, "failed, but its Pod no longer exists"),
         (
             "PodFailurePolicy",
             JobFailed,

@@ -317,7 +317,7 @@ fn a_failed_attempt_is_repeated_at_a_stored_time() {
     );
     assert_eq!(
         decision.verdict.message,
-        "attempt 1 of 2 failed: Pod 'shop-7-v1-x' on node 'node-1': the agent ended with exit code 3: \"sorry\"; the next one starts at 2030-01-01T00:01:10Z"
+        "attempt 1 of 2 failed: Pod 'shop-7-v1-x' on node 'node-1': the agent exited with code 3: \"sorry\"; the next one starts at 2030-01-01T00:01:10Z"
     );
     assert_eq!(decision.requeue_at, Some(at(70)));
     let waiting = scene.status().clone();
@@ -344,7 +344,7 @@ fn a_failed_attempt_is_repeated_at_a_stored_time() {
         decision
             .verdict
             .message
-            .ends_with("exit code 4 (after 2 attempts)")
+            .ends_with("exited with code 4 (after 2 attempts)")
     );
 }
 

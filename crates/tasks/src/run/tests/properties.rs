@@ -142,7 +142,7 @@ fn check_counts(scene: &Scene, decision: &RunDecision, stored: &TaskRunStatus) {
     let is_said = decision
         .verdict
         .message
-        .starts_with("the agent was stopped from outside 6 times");
+        .starts_with("the agent was terminated by another actor 6 times");
     assert!(!is_said || is_over(stored) || stored.result.is_some() || status.disruptions == 6);
     let begun = (status.attempts, status.job_name.as_ref());
     if begun == (stored.attempts, stored.job_name.as_ref()) {

@@ -17,7 +17,7 @@ fn compares(decision: &RunDecision) -> Vec<String> {
     decision.effects.iter().filter_map(existing).collect()
 }
 
-/// Returns an attempt that this process did not create. Its container ended with exit code 0.
+/// Returns an attempt that this process did not create. Its container exited with code 0.
 fn complete() -> Scene {
     let mut scene = Scene::started();
     scene.job().proven = false;

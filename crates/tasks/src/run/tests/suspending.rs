@@ -116,7 +116,7 @@ fn pods_from_before_the_resume_are_neither_evidence_nor_a_disruption() {
     scene.pass();
     resume(&mut scene, 110);
     scene.pass();
-    // The old Pod obeyed and ended with exit code 0. The controller reports when it resumed.
+    // The old Pod obeyed and exited with code 0. The controller reports when it resumed.
     stop(scene.pod(ended(0, 105, r#"{"answer": "half"}"#)), 101);
     scene.world.pods[0].created = Some(at(1));
     for resumed in [Timestamp::MAX, at(112)] {
@@ -194,7 +194,7 @@ fn a_run_that_is_held_between_attempts_waits_without_a_job() {
         message.starts_with("suspended after attempt 1: "),
         "{message}"
     );
-    assert!(message.contains("exit code 3"), "{message}");
+    assert!(message.contains("exited with code 3"), "{message}");
     assert!(scene.at(5000).pass().effects.is_empty());
     resume(&mut scene, 5001);
     let decision = scene.pass();

@@ -67,7 +67,7 @@ fn a_blocker_is_named() {
                 cluster.world.pods.push(pod);
             },
             Reason::CrashLoop,
-            "exit code 3",
+            "exited with code 3",
         ),
         (
             "volume",

@@ -6,8 +6,8 @@ use crate::faults::{
     point::{Fault, Injection, Point, Route},
 };
 
-fn played(violations: Vec<Violation>) -> Played {
-    Played {
+fn played(violations: Vec<Violation>) -> ScenarioResult {
+    ScenarioResult {
         learned: Learned::default(),
         outcome: Outcome::default(),
         violations,

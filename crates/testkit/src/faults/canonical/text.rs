@@ -129,8 +129,8 @@ mod tests {
     fn what_differs_each_time_is_replaced_in_texts() {
         for (text, wanted) in [
             (
-                "the agent ended with exit code 0",
-                "the agent ended with exit code 0",
+                "the agent exited with code 0",
+                "the agent exited with code 0",
             ),
             (
                 "starts at 2026-11-15T15:05:18Z; wait",

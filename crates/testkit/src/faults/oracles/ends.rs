@@ -10,8 +10,8 @@ use crate::{
     audit::Entry,
     faults::{
         canonical::difference,
-        ledger::Effect,
-        witness::{Change, Seen, present},
+        object_history::{Change, Seen, present},
+        side_effect_log::Effect,
     },
 };
 

@@ -4,7 +4,7 @@ use api::{names, status::condition};
 use serde_json::Value;
 
 use super::{DONE, Evidence, agent_end, is_run, which};
-use crate::faults::witness::{Change, Seen};
+use crate::faults::object_history::{Change, Seen};
 
 pub(super) fn false_greens(evidence: &Evidence<'_>) -> Vec<String> {
     let mut words = Vec::new();

@@ -6,7 +6,7 @@ use api::{Reason, names, status::condition};
 use serde_json::Value;
 
 use super::{agent_end, ends::epoch, is_ours, is_run, which};
-use crate::faults::witness::Seen;
+use crate::faults::object_history::Seen;
 
 pub(super) fn untruths(seen: &[Seen]) -> Vec<String> {
     let mut words = Vec::new();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::names;
 
 use super::{TWO_AT_ONCE, agent_end, is_run};
-use crate::faults::witness::{Change, Seen};
+use crate::faults::object_history::{Change, Seen};
 
 /// Conditions of a Job whose Pods end or have ended.
 const ENDS: [&str; 4] = ["Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"];

@@ -15,10 +15,10 @@ use std::{
 
 use api::{GROUP, status::bounded};
 
-use super::{canonical::Canonical, ledger::Effect, witness::Seen};
+use super::{canonical::Canonical, object_history::Seen, side_effect_log::Effect};
 use crate::audit::Entry;
 
-/// What an agent tells the ledger when its work is done.
+/// What an agent tells the side-effect log when its work is done.
 pub const DONE: &str = "done";
 /// The agent's container.
 const AGENT: &str = "agent";
@@ -86,13 +86,13 @@ impl fmt::Display for Violation {
 pub struct Evidence<'a> {
     /// The play's own namespace.
     pub home: &'a str,
-    /// By the witness, who is to have caught up.
+    /// By the object history, which must have caught up.
     pub seen: &'a [Seen],
     /// The operator's own requests about this namespace, from the play's begin to its end.
     pub audit: &'a [Entry],
     /// Those of them since all was done; `None` if that was not waited for.
     pub quiet: Option<&'a [Entry]>,
-    /// By the ledger, which is to be whole.
+    /// By the side-effect log, which is to be whole.
     pub effects: &'a [Effect],
     /// The operator's lines.
     pub logs: &'a [String],

@@ -1,10 +1,10 @@
 //! A proxy between one operator and the real API server, which does what a script says.
 
 mod answers;
-mod book;
-mod held;
+mod delayed;
 mod part;
 mod relay;
+mod script;
 mod stream;
 mod wire;
 
@@ -34,14 +34,14 @@ use tokio_rustls::{
 };
 
 use self::{
-    book::Book,
+    script::ScriptState,
     wire::{Line, Wire},
 };
 use super::point::Injection;
 
 pub use self::{
-    book::Traced,
     part::{PLAY, Part},
+    script::Traced,
 };
 
 /// An operator has one for each watch, and some more.
@@ -57,9 +57,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 ///
 /// Caveat: take it out before the process is waited for; afterwards its number may be another's.
 #[derive(Debug, Clone, Default)]
-pub struct Victim(Arc<Mutex<Option<i32>>>);
+pub struct KillTarget(Arc<Mutex<Option<i32>>>);
 
-impl Victim {
+impl KillTarget {
     /// The process to kill from now on, if any.
     pub fn set(&self, pid: Option<i32>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = pid;
@@ -90,20 +90,20 @@ pub struct Endpoint {
 /// What all connections share.
 struct Shared {
     part: Part,
-    book: Mutex<Book>,
+    script: Mutex<ScriptState>,
     upstream: Client,
-    victim: Victim,
+    target: KillTarget,
     calm: watch::Sender<bool>,
 }
 
 impl Shared {
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn script(&self) -> MutexGuard<'_, ScriptState> {
+        self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn kill(&self, injection: usize) {
-        if self.victim.kill() {
-            self.book().hit(injection);
+        if self.target.kill() {
+            self.script().hit(injection);
         }
     }
 }
@@ -130,10 +130,10 @@ impl Proxy {
     pub async fn start(
         listener: std::net::TcpListener,
         upstream: &Config,
-        victim: Victim,
+        target: KillTarget,
         script: Vec<Injection>,
     ) -> Result<Self> {
-        Self::of_part(listener, upstream, victim, script, Part::default()).await
+        Self::of_part(listener, upstream, target, script, Part::default()).await
     }
 
     /// The same for one play of several in a cluster.
@@ -143,7 +143,7 @@ impl Proxy {
     pub async fn of_part(
         listener: std::net::TcpListener,
         upstream: &Config,
-        victim: Victim,
+        target: KillTarget,
         script: Vec<Injection>,
         part: Part,
     ) -> Result<Self> {
@@ -153,9 +153,9 @@ impl Proxy {
         let (acceptor, endpoint) = identity(address)?;
         let shared = Arc::new(Shared {
             part,
-            book: Mutex::new(Book::new(script)),
+            script: Mutex::new(ScriptState::new(script)),
             upstream: Client::try_from(bare(upstream))?,
-            victim,
+            target,
             calm: watch::Sender::new(false),
         });
         let mut serving = JoinSet::new();
@@ -176,7 +176,7 @@ impl Proxy {
     /// Every request so far, in the order of arrival.
     #[must_use]
     pub fn trace(&self) -> Vec<Traced> {
-        self.shared.book().trace()
+        self.shared.script().trace()
     }
 
     /// Which injections have been carried out at least once, in the order of the script: a kill if
@@ -184,12 +184,12 @@ impl Proxy {
     /// answered with 410.
     #[must_use]
     pub fn hits(&self) -> Vec<bool> {
-        self.shared.book().hits()
+        self.shared.script().hits()
     }
 
     /// From now on nothing is injected any more; events that are held back come at once.
     pub fn calm(&self) {
-        self.shared.book().calm();
+        self.shared.script().calm();
         self.shared.calm.send_replace(true);
     }
 }

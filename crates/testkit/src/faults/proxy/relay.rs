@@ -47,7 +47,7 @@ pub(super) async fn answer(
     }
     let start = (asked.route.verb == "watch").then(|| start(&head.uri));
     let now = Instant::now().into_std();
-    let Some(arrival) = shared.book().arrive(now, &asked, start) else {
+    let Some(arrival) = shared.script().arrive(now, &asked, start) else {
         let message = "the fault proxy has had more requests than one play can have";
         return Ok(failure(500, "TraceFull", message, &asked));
     };
@@ -102,7 +102,7 @@ impl Exchange {
         } else {
             Response::new(Body::empty())
         };
-        let hit = || self.shared.book().hit(injection);
+        let hit = || self.shared.script().hit(injection);
         match fault {
             Fault::KillBefore | Fault::KillAfter => {
                 self.shared.kill(injection);
@@ -153,7 +153,7 @@ impl Exchange {
             .await
             .with_context(|| format!("no answer within {} s", HEAD.as_secs()))??;
         let code = answer.status().as_u16();
-        self.shared.book().answered(self.number, code);
+        self.shared.script().answered(self.number, code);
         Ok(answer)
     }
 
@@ -161,7 +161,7 @@ impl Exchange {
         let (mut head, body) = answer.into_parts();
         strip(&mut head.headers);
         let resource = &self.asked.route.resource;
-        let is_touched = truncated_by.is_some() || self.shared.book().has_watch_fault(resource);
+        let is_touched = truncated_by.is_some() || self.shared.script().has_watch_fault(resource);
         let body = match self.start {
             Some(start) if is_touched && head.status == StatusCode::OK => {
                 head.headers.remove(header::CONTENT_LENGTH);

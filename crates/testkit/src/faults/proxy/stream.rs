@@ -14,8 +14,8 @@ use tokio::{
 use super::{
     Shared,
     answers::Outgoing,
-    book::Turn,
-    held::{Held, Kind, kind},
+    delayed::{DelayedLines, Kind, kind},
+    script::Turn,
     wire::Cut,
 };
 
@@ -83,7 +83,7 @@ pub(super) struct Delivery {
     is_listing: bool,
     /// The injection that ends it in the middle of its first line.
     truncated_by: Option<usize>,
-    held: Held,
+    delayed: DelayedLines,
     calm: watch::Receiver<bool>,
 }
 
@@ -105,7 +105,7 @@ impl Delivery {
             }),
             is_listing,
             truncated_by,
-            held: Held::default(),
+            delayed: DelayedLines::default(),
         }
     }
 
@@ -124,7 +124,7 @@ impl Delivery {
             if !due.is_empty() {
                 return Some(Ok(Bytes::from(due)));
             }
-            let wake = self.held.next().or_else(|| self.end_of_silence());
+            let wake = self.delayed.next().or_else(|| self.end_of_silence());
             let is_calm = *self.calm.borrow();
             match &mut self.server {
                 Server::Ended if wake.is_none() => return None,
@@ -139,7 +139,7 @@ impl Delivery {
                 Server::Sends(lines) => tokio::select! {
                     () = until(wake) => {}
                     Ok(()) = self.calm.changed(), if !is_calm => {}
-                    line = lines.next(), if self.held.has_room() => match line {
+                    line = lines.next(), if self.delayed.has_room() => match line {
                         Ok(Some(line)) => self.take(line),
                         Ok(None) => self.server = Server::Ended,
                         Err(Cut) => self.server = Server::Broke,
@@ -155,7 +155,7 @@ impl Delivery {
             Server::Sends(_) => None,
             Server::Ended | Server::Broke => {
                 let now = Instant::now().into_std();
-                let until = self.shared.book().silence(&self.resource, false, now);
+                let until = self.shared.script().silence(&self.resource, false, now);
                 until.map(Instant::from_std)
             }
         }
@@ -164,7 +164,7 @@ impl Delivery {
     fn take(&mut self, line: Vec<u8>) {
         let (now, kind) = (Instant::now(), kind(&line, self.is_listing));
         let fault = match kind {
-            Kind::Event => self.shared.book().hold(&self.resource),
+            Kind::Event => self.shared.script().hold(&self.resource),
             Kind::InitialEnd => {
                 self.is_listing = false;
                 None
@@ -174,31 +174,31 @@ impl Delivery {
         let silence = match kind {
             Kind::Event | Kind::Mark if !self.is_listing => {
                 let is_own_event = kind == Kind::Event && self.shared.part.is_own(&line);
-                let mut book = self.shared.book();
-                book.silence(&self.resource, is_own_event, now.into_std())
+                let mut script = self.shared.script();
+                script.silence(&self.resource, is_own_event, now.into_std())
             }
             // A listing is always true, also while events are held back.
             Kind::Initial | Kind::InitialEnd | Kind::Event | Kind::Mark => None,
         };
         let earliest = silence.map_or(now, Instant::from_std);
-        self.held.push(line, kind, fault, earliest);
+        self.delayed.push(line, kind, fault, earliest);
     }
 
     /// What may go now; what comes together goes together.
     fn due(&mut self) -> Vec<u8> {
         let (now, is_calm) = (Instant::now(), *self.calm.borrow());
         let mut due = Vec::new();
-        while let Some((kind, line)) = self.held.pop(now, is_calm) {
+        while let Some((kind, line)) = self.delayed.pop(now, is_calm) {
             let is_of_an_object = matches!(kind, Kind::Initial | Kind::Event);
             if let Some(injection) = self.truncated_by.filter(|_| is_of_an_object) {
                 due.extend_from_slice(&line[..line.len() / 2]);
-                self.shared.book().hit(injection);
-                self.held.clear();
+                self.shared.script().hit(injection);
+                self.delayed.clear();
                 self.server = Server::Broke;
                 return due;
             }
             let turn = match kind {
-                Kind::Event => self.shared.book().event(&self.resource),
+                Kind::Event => self.shared.script().event(&self.resource),
                 Kind::Initial | Kind::InitialEnd | Kind::Mark => Turn::Pass,
             };
             match turn {
@@ -207,7 +207,7 @@ impl Delivery {
                     if turn == Turn::Last {
                         due.extend_from_slice(&line);
                     }
-                    self.held.clear();
+                    self.delayed.clear();
                     self.server = Server::Ended;
                     return due;
                 }

@@ -1,6 +1,6 @@
 //! What a client sees through the fault proxy, and what the API server has stored.
 
-mod play;
+mod fixture;
 mod watches;
 
 use std::{
@@ -20,33 +20,33 @@ use testkit::{
     cluster::Tier,
     faults::{
         point::{Fault, Injection, Point, Route},
-        proxy::{Traced, Victim},
+        proxy::{KillTarget, Traced},
     },
     suite,
 };
 use tokio::time::{Instant, sleep};
 
-use self::play::{Play, at, client, is_reset, map, seen, status};
+use self::fixture::{Fixture, at, client, is_reset, map, seen, status};
 
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn without_faults_all_passes_with_the_clients_own_token() -> Result<()> {
     suite::test(Tier::Api, "proxy-pass", async |env| {
-        let play = Play::new(&env, Vec::new()).await?;
+        let fixture = Fixture::new(&env, Vec::new()).await?;
         let nobody: Api<ConfigMap> =
-            Api::namespaced(client(play.proxy.endpoint(), None)?, &env.namespace);
+            Api::namespaced(client(fixture.proxy.endpoint(), None)?, &env.namespace);
         let error = nobody.get("a").await.unwrap_err();
         assert!(matches!(status(&error), Some((401 | 403, _))), "{error}");
-        let mut events = Box::pin(play.watch().await?);
-        play.create("a").await?;
+        let mut events = Box::pin(fixture.watch().await?);
+        fixture.create("a").await?;
         let written = Instant::now();
         let (_, came) = seen(&mut events).await?;
         assert!(came - written < Duration::from_secs(1), "kept back");
-        let twice = play.create("a").await.unwrap_err();
+        let twice = fixture.create("a").await.unwrap_err();
         assert_eq!(status(&twice), Some((409, "AlreadyExists")));
-        play.maps.delete("a", &DeleteParams::default()).await?;
-        assert!(!play.is_stored("a").await?);
-        let writes = play.proxy.trace();
+        fixture.maps.delete("a", &DeleteParams::default()).await?;
+        assert!(!fixture.is_stored("a").await?);
+        let writes = fixture.proxy.trace();
         let seen: Vec<_> = writes
             .iter()
             .filter(|traced| traced.point.route.is_write())
@@ -97,17 +97,17 @@ async fn what_is_lost_is_stored_and_what_is_refused_is_not() -> Result<()> {
             .zip(&cases)
             .map(|(number, (fault, ..))| at("create", &format!("a{number}"), 1, *fault))
             .collect();
-        let play = Play::new(&env, script).await?;
-        assert_eq!(play.proxy.hits(), [false; 10]);
+        let fixture = Fixture::new(&env, script).await?;
+        assert_eq!(fixture.proxy.hits(), [false; 10]);
         for (number, (fault, (is_wanted, argument), code, stored)) in (0..).zip(&cases) {
             let name = format!("a{number}");
-            let error = play.create(&name).await.unwrap_err();
+            let error = fixture.create(&name).await.unwrap_err();
             assert!(is_wanted(&error, *argument), "{fault}: {error:?}");
-            assert_eq!(play.is_stored(&name).await?, *stored, "{fault}");
-            let traced = play.traced("create").pop().context("no trace")?;
+            assert_eq!(fixture.is_stored(&name).await?, *stored, "{fault}");
+            let traced = fixture.traced("create").pop().context("no trace")?;
             assert_eq!((traced.fault, traced.code), (Some(*fault), *code));
             // Hit once only.
-            match play.create(&name).await {
+            match fixture.create(&name).await {
                 Ok(_) => assert!(!stored, "{fault}"),
                 Err(error) => {
                     assert_eq!(status(&error), Some((409, "AlreadyExists")), "{fault}");
@@ -115,7 +115,7 @@ async fn what_is_lost_is_stored_and_what_is_refused_is_not() -> Result<()> {
                 }
             }
         }
-        assert_eq!(play.proxy.hits(), [true; 10]);
+        assert_eq!(fixture.proxy.hits(), [true; 10]);
         Ok(())
     })
     .await
@@ -130,25 +130,25 @@ async fn reads_are_cut_and_reset_too() -> Result<()> {
             at("list", "", 1, Fault::Truncated),
             at("list", "", 2, Fault::Reset),
         ];
-        let play = Play::new(&env, script).await?;
-        play.create("a").await?;
-        let error = play.maps.get("a").await.unwrap_err();
+        let fixture = Fixture::new(&env, script).await?;
+        fixture.create("a").await?;
+        let error = fixture.maps.get("a").await.unwrap_err();
         assert!(status(&error).is_none() && !is_reset(&error), "{error:?}");
-        play.maps.get("a").await?;
-        let list = async || play.maps.list(&ListParams::default()).await;
+        fixture.maps.get("a").await?;
+        let list = async || fixture.maps.list(&ListParams::default()).await;
         let error = list().await.unwrap_err();
         assert!(status(&error).is_none() && !is_reset(&error), "{error:?}");
         assert!(is_reset(&list().await.unwrap_err()));
         list().await?;
-        assert_eq!(play.proxy.hits(), [true; 3]);
+        assert_eq!(fixture.proxy.hits(), [true; 3]);
         Ok(())
     })
     .await
 }
 
-fn sleeper(victim: &Victim) -> Result<Child> {
+fn sleeper(target: &KillTarget) -> Result<Child> {
     let child = Command::new("sleep").arg("60").spawn()?;
-    victim.set(Some(i32::try_from(child.id())?));
+    target.set(Some(i32::try_from(child.id())?));
     Ok(child)
 }
 
@@ -175,19 +175,22 @@ async fn the_operator_is_killed_around_a_write() -> Result<()> {
             (Fault::KillRelayed, true, true),
         ];
         for (fault, is_answered, stored) in cases {
-            let play = Play::new(&env, vec![at("create", "a", 1, fault)]).await;
-            let play = play.with_context(|| fault.to_string())?;
-            let mut child = sleeper(&play.victim)?;
-            play.create("other").await?;
-            let answer = play.create("a").await;
+            let fixture = Fixture::new(&env, vec![at("create", "a", 1, fault)]).await;
+            let fixture = fixture.with_context(|| fault.to_string())?;
+            let mut child = sleeper(&fixture.target)?;
+            fixture.create("other").await?;
+            let answer = fixture.create("a").await;
             assert_eq!(answer.is_ok(), is_answered, "{fault}: {answer:?}");
             assert!(was_killed(&mut child).await?, "{fault}");
-            assert!(!play.victim.kill(), "{fault}: not forgotten");
-            assert_eq!(play.is_stored("a").await?, stored, "{fault}");
-            assert_eq!(play.proxy.hits(), [true]);
+            assert!(!fixture.target.kill(), "{fault}: not forgotten");
+            assert_eq!(fixture.is_stored("a").await?, stored, "{fault}");
+            assert_eq!(fixture.proxy.hits(), [true]);
             for name in ["a", "other"] {
-                if play.is_stored(name).await? {
-                    play.stored.delete(name, &DeleteParams::default()).await?;
+                if fixture.is_stored(name).await? {
+                    fixture
+                        .stored
+                        .delete(name, &DeleteParams::default())
+                        .await?;
                 }
             }
         }
@@ -200,9 +203,9 @@ async fn the_operator_is_killed_around_a_write() -> Result<()> {
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn a_kill_without_a_process_is_no_hit() -> Result<()> {
     suite::test(Tier::Api, "proxy-nobody", async |env| {
-        let play = Play::new(&env, vec![at("create", "a", 1, Fault::KillBefore)]).await?;
-        assert!(is_reset(&play.create("a").await.unwrap_err()));
-        assert_eq!(play.proxy.hits(), [false]);
+        let fixture = Fixture::new(&env, vec![at("create", "a", 1, Fault::KillBefore)]).await?;
+        assert!(is_reset(&fixture.create("a").await.unwrap_err()));
+        assert_eq!(fixture.proxy.hits(), [false]);
         Ok(())
     })
     .await
@@ -221,9 +224,9 @@ async fn twenty_clients_at_once_are_counted_as_one() -> Result<()> {
             fault: Fault::Refused(500),
             times: 7,
         }];
-        let play = Play::new(&env, script).await?;
+        let fixture = Fixture::new(&env, script).await?;
         let writers = (0..20).map(async |writer| {
-            let maps: Api<ConfigMap> = Api::namespaced(play.client()?, &play.namespace);
+            let maps: Api<ConfigMap> = Api::namespaced(fixture.client()?, &fixture.namespace);
             let mut refused = 0;
             for number in 0..10 {
                 let name = format!("w{writer}-{number}");
@@ -237,14 +240,19 @@ async fn twenty_clients_at_once_are_counted_as_one() -> Result<()> {
         });
         let refused: Vec<u32> = join_all(writers).await.into_iter().collect::<Result<_>>()?;
         assert_eq!(refused.iter().sum::<u32>(), 7);
-        let trace = play.traced("create");
+        let trace = fixture.traced("create");
         let hit: Vec<usize> = (0..trace.len())
             .filter(|number| trace[*number].fault.is_some())
             .collect();
         assert_eq!(trace.len(), 200);
         assert_eq!(hit, [49, 50, 51, 52, 53, 54, 55]);
         assert_eq!(
-            play.stored.list(&ListParams::default()).await?.items.len(),
+            fixture
+                .stored
+                .list(&ListParams::default())
+                .await?
+                .items
+                .len(),
             194
         );
         Ok(())

@@ -14,14 +14,14 @@ use testkit::{
     cluster::Tier,
     faults::{
         point::{Fault, Injection, WatchFault},
-        proxy::{Proxy, Victim},
+        proxy::{KillTarget, Proxy},
     },
     suite,
     wait::until,
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use super::play::{Play, SOON, at, client, is_reset, seen, status, token};
+use super::fixture::{Fixture, SOON, at, client, is_reset, seen, status, token};
 
 fn on_watch(fault: WatchFault) -> Injection {
     Injection::Watch {
@@ -34,21 +34,24 @@ fn on_watch(fault: WatchFault) -> Injection {
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn a_silent_watch_delivers_nothing_until_its_time_is_over() -> Result<()> {
     suite::test(Tier::Api, "proxy-silent", async |env| {
-        let play = Play::new(&env, vec![on_watch(WatchFault::Silent(3000))]).await?;
-        let mut events = Box::pin(play.watch().await?);
-        assert_eq!(play.proxy.hits(), [false]);
+        let fixture = Fixture::new(&env, vec![on_watch(WatchFault::Silent(3000))]).await?;
+        let mut events = Box::pin(fixture.watch().await?);
+        assert_eq!(fixture.proxy.hits(), [false]);
         let begin = Instant::now();
-        play.store("a").await?;
+        fixture.store("a").await?;
         until("the silence", SOON, async || {
-            Ok(match play.proxy.hits().as_slice() {
+            Ok(match fixture.proxy.hits().as_slice() {
                 [true] => Ok(()),
                 other => Err(format!("{other:?}")),
             })
         })
         .await?;
         sleep(Duration::from_millis(1000)).await;
-        play.store("b").await?;
-        assert_eq!(play.maps.list(&ListParams::default()).await?.items.len(), 3);
+        fixture.store("b").await?;
+        assert_eq!(
+            fixture.maps.list(&ListParams::default()).await?.items.len(),
+            3
+        );
         let (name, came) = seen(&mut events).await?;
         assert_eq!(name, "a");
         let late = came - begin;
@@ -57,7 +60,7 @@ async fn a_silent_watch_delivers_nothing_until_its_time_is_over() -> Result<()> 
         assert_eq!(name, "b");
         assert!(with - came < Duration::from_millis(500), "not together");
         // Once only.
-        play.store("c").await?;
+        fixture.store("c").await?;
         let stored = Instant::now();
         let (name, came) = seen(&mut events).await?;
         assert_eq!(name, "c");
@@ -71,15 +74,18 @@ async fn a_silent_watch_delivers_nothing_until_its_time_is_over() -> Result<()> 
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn events_come_late_while_reads_are_true() -> Result<()> {
     suite::test(Tier::Api, "proxy-stale", async |env| {
-        let play = Play::new(&env, vec![on_watch(WatchFault::Stale(3000))]).await?;
-        let mut events = Box::pin(play.watch().await?);
-        assert_eq!(play.proxy.hits(), [false]);
+        let fixture = Fixture::new(&env, vec![on_watch(WatchFault::Stale(3000))]).await?;
+        let mut events = Box::pin(fixture.watch().await?);
+        assert_eq!(fixture.proxy.hits(), [false]);
         for name in ["a", "b", "c"] {
-            play.store(name).await?;
+            fixture.store(name).await?;
         }
         let written = Instant::now();
-        play.maps.get("c").await?;
-        assert_eq!(play.maps.list(&ListParams::default()).await?.items.len(), 4);
+        fixture.maps.get("c").await?;
+        assert_eq!(
+            fixture.maps.list(&ListParams::default()).await?.items.len(),
+            4
+        );
         ensure!(written.elapsed() < Duration::from_millis(2500), "too slow");
         for name in ["a", "b"] {
             assert_eq!(seen(&mut events).await?.0, name);
@@ -89,10 +95,10 @@ async fn events_come_late_while_reads_are_true() -> Result<()> {
         let late = came - written;
         // The server's own way to the proxy takes some of it.
         assert!(late > Duration::from_millis(2900), "after {late:?}");
-        assert_eq!(play.proxy.hits(), [true]);
-        play.store("d").await?;
+        assert_eq!(fixture.proxy.hits(), [true]);
+        fixture.store("d").await?;
         sleep(Duration::from_millis(200)).await;
-        play.proxy.calm();
+        fixture.proxy.calm();
         let calm = Instant::now();
         assert_eq!(seen(&mut events).await?.0, "d");
         let after_calm = calm.elapsed();
@@ -113,11 +119,11 @@ async fn what_was_there_before_a_watch_is_not_late() -> Result<()> {
             on_watch(WatchFault::Stale(3000)),
             on_watch(WatchFault::Cut(1)),
         ];
-        let play = Play::new(&env, script).await?;
-        play.store("a").await?;
+        let fixture = Fixture::new(&env, script).await?;
+        fixture.store("a").await?;
         let begun = Instant::now();
         let streaming = watcher::Config::default().streaming_lists();
-        let mut events = Box::pin(watcher(play.maps.clone(), streaming));
+        let mut events = Box::pin(watcher(fixture.maps.clone(), streaming));
         loop {
             let event = timeout(SOON, events.try_next()).await??;
             if matches!(event, Some(watcher::Event::InitDone)) {
@@ -126,13 +132,13 @@ async fn what_was_there_before_a_watch_is_not_late() -> Result<()> {
         }
         let took = begun.elapsed();
         assert!(took < Duration::from_millis(2000), "after {took:?}");
-        assert_eq!(play.traced("list").len(), 0);
-        assert_eq!(play.proxy.hits(), [false; 2]);
-        let written = play.store("b").await?;
+        assert_eq!(fixture.traced("list").len(), 0);
+        assert_eq!(fixture.proxy.hits(), [false; 2]);
+        let written = fixture.store("b").await?;
         let event = timeout(SOON, events.try_next()).await??;
         assert!(matches!(event, Some(watcher::Event::Apply(_))));
         assert!(written.elapsed() > Duration::from_millis(2900));
-        assert_eq!(play.proxy.hits(), [true; 2]);
+        assert_eq!(fixture.proxy.hits(), [true; 2]);
         Ok(())
     })
     .await
@@ -142,12 +148,12 @@ async fn what_was_there_before_a_watch_is_not_late() -> Result<()> {
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn events_come_together() -> Result<()> {
     suite::test(Tier::Api, "proxy-together", async |env| {
-        let play = Play::new(&env, vec![on_watch(WatchFault::Collapsed(1200))]).await?;
-        let mut events = Box::pin(play.watch().await?);
-        let first = play.store("a").await?;
+        let fixture = Fixture::new(&env, vec![on_watch(WatchFault::Collapsed(1200))]).await?;
+        let mut events = Box::pin(fixture.watch().await?);
+        let first = fixture.store("a").await?;
         for name in ["b", "c"] {
             sleep(Duration::from_millis(400)).await;
-            play.store(name).await?;
+            fixture.store(name).await?;
         }
         let mut times = Vec::new();
         for wanted in ["a", "b", "c"] {
@@ -160,20 +166,20 @@ async fn events_come_together() -> Result<()> {
             times[2] - times[0] < Duration::from_millis(400),
             "{times:?}"
         );
-        assert_eq!(play.proxy.hits(), [true]);
+        assert_eq!(fixture.proxy.hits(), [true]);
         Ok(())
     })
     .await
 }
 
 /// Watches as controllers do until all of `wanted` were seen; how often an error came.
-async fn follow(play: &Play, wanted: &[&str]) -> Result<u32> {
-    let mut events = Box::pin(watcher(play.maps.clone(), watcher::Config::default()));
+async fn follow(fixture: &Fixture, wanted: &[&str]) -> Result<u32> {
+    let mut events = Box::pin(watcher(fixture.maps.clone(), watcher::Config::default()));
     let mut missing: BTreeSet<&str> = wanted.iter().copied().collect();
     let mut errors = 0;
     let writing = async {
         until("the first watch", SOON, async || {
-            let watches = play.traced("watch").len();
+            let watches = fixture.traced("watch").len();
             Ok(if watches > 0 {
                 Ok(())
             } else {
@@ -182,7 +188,7 @@ async fn follow(play: &Play, wanted: &[&str]) -> Result<u32> {
         })
         .await?;
         for name in wanted {
-            play.store(name).await?;
+            fixture.store(name).await?;
             sleep(Duration::from_millis(50)).await;
         }
         Ok(())
@@ -208,12 +214,12 @@ async fn follow(play: &Play, wanted: &[&str]) -> Result<u32> {
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn a_stream_that_was_cut_is_resumed() -> Result<()> {
     suite::test(Tier::Api, "proxy-cut", async |env| {
-        let play = Play::new(&env, vec![on_watch(WatchFault::Cut(2))]).await?;
-        let errors = follow(&play, &["a", "b", "c", "d"]).await?;
+        let fixture = Fixture::new(&env, vec![on_watch(WatchFault::Cut(2))]).await?;
+        let errors = follow(&fixture, &["a", "b", "c", "d"]).await?;
         assert_eq!(errors, 0);
-        assert_eq!(play.traced("watch").len(), 2);
-        assert_eq!(play.traced("list").len(), 1);
-        assert_eq!(play.proxy.hits(), [true]);
+        assert_eq!(fixture.traced("watch").len(), 2);
+        assert_eq!(fixture.traced("list").len(), 1);
+        assert_eq!(fixture.proxy.hits(), [true]);
         Ok(())
     })
     .await
@@ -223,13 +229,17 @@ async fn a_stream_that_was_cut_is_resumed() -> Result<()> {
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn a_stream_that_is_gone_leads_to_a_new_list() -> Result<()> {
     suite::test(Tier::Api, "proxy-gone", async |env| {
-        let play = Play::new(&env, vec![on_watch(WatchFault::Gone(2))]).await?;
-        let errors = follow(&play, &["a", "b", "c", "d"]).await?;
+        let fixture = Fixture::new(&env, vec![on_watch(WatchFault::Gone(2))]).await?;
+        let errors = follow(&fixture, &["a", "b", "c", "d"]).await?;
         assert_eq!(errors, 1);
-        let codes: Vec<_> = play.traced("watch").iter().map(|seen| seen.code).collect();
+        let codes: Vec<_> = fixture
+            .traced("watch")
+            .iter()
+            .map(|seen| seen.code)
+            .collect();
         assert!(codes.starts_with(&[Some(200), None]), "{codes:?}");
-        assert_eq!(play.traced("list").len(), 2);
-        assert_eq!(play.proxy.hits(), [true]);
+        assert_eq!(fixture.traced("list").len(), 2);
+        assert_eq!(fixture.proxy.hits(), [true]);
         Ok(())
     })
     .await
@@ -244,18 +254,18 @@ async fn a_watch_is_refused_reset_and_cut_within_an_event() -> Result<()> {
             at("watch", "", 2, Fault::Reset),
             at("watch", "", 3, Fault::Truncated),
         ];
-        let play = Play::new(&env, script).await?;
-        let refused = play.watch().await.err().context("not refused")?;
+        let fixture = Fixture::new(&env, script).await?;
+        let refused = fixture.watch().await.err().context("not refused")?;
         let refused = refused.downcast::<kube::Error>()?;
         assert_eq!(status(&refused), Some((429, "TooManyRequests")));
-        let reset = play.watch().await.err().context("not reset")?;
+        let reset = fixture.watch().await.err().context("not reset")?;
         assert!(is_reset(&reset.downcast::<kube::Error>()?));
-        let mut events = Box::pin(play.watch().await?);
-        play.store("a").await?;
+        let mut events = Box::pin(fixture.watch().await?);
+        fixture.store("a").await?;
         let ended = timeout(SOON, events.next()).await?;
         assert!(matches!(ended, None | Some(Err(_))), "{ended:?}");
-        assert_eq!(play.proxy.hits(), [true; 3]);
-        follow(&play, &["b"]).await?;
+        assert_eq!(fixture.proxy.hits(), [true; 3]);
+        follow(&fixture, &["b"]).await?;
         Ok(())
     })
     .await
@@ -288,9 +298,9 @@ async fn when_the_client_goes_its_watch_ends_at_the_server() -> Result<()> {
                 fault: WatchFault::Stale(100),
             });
             let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-            let victim = Victim::default();
+            let target = KillTarget::default();
             let script = script.into_iter().collect();
-            let proxy = Proxy::start(listener, &env.config, victim, script).await?;
+            let proxy = Proxy::start(listener, &env.config, target, script).await?;
             let token = token(&env).await?;
             let client = client(proxy.endpoint(), Some(&token))?;
             let templates: Api<PodTemplate> = Api::namespaced(client, &env.namespace);

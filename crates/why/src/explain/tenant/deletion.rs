@@ -4,8 +4,8 @@ use api::{Reason, names};
 
 use super::{
     super::{Finding, commands, operator},
-    remains,
-    site::Site,
+    context::TenantContext,
+    terminating,
 };
 use crate::{
     explanation::{Command, Health, Link, State},
@@ -17,7 +17,7 @@ const FINALIZER: &str = "tenants.orchestrator.io/finalizer";
 /// Time in seconds that the operator's own remaining work may take. Normally it takes seconds.
 const SOON: i64 = 60;
 
-pub(super) fn find(site: Site<'_>) -> Option<Finding> {
+pub(super) fn find(site: TenantContext<'_>) -> Option<Finding> {
     let since = site.tenant.meta.deleting.as_ref()?;
     let held = &site.tenant.meta.finalizers;
     let foreign: Vec<&str> = held
@@ -55,7 +55,7 @@ pub(super) fn find(site: Site<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-fn others(site: Site<'_>, foreign: &[&str]) -> Finding {
+fn others(site: TenantContext<'_>, foreign: &[&str]) -> Finding {
     let names = foreign.join("', '");
     let since = site.tenant.meta.deleting.as_ref();
     let link = Link::new(
@@ -81,21 +81,21 @@ fn others(site: Site<'_>, foreign: &[&str]) -> Finding {
 }
 
 /// Explains that our finalizer waits until the deletion policy is applied.
-fn ours(site: Site<'_>) -> Finding {
+fn ours(site: TenantContext<'_>) -> Finding {
     let namespace = site
         .world
         .namespace
         .as_ref()
         .filter(|namespace| site.is_own(namespace));
     if let Some(namespace) = namespace.filter(|namespace| namespace.deleting.is_some()) {
-        return remains::find(site, namespace, Reason::Deleting, "with everything in it");
+        return terminating::find(site, namespace, Reason::Deleting, "with everything in it");
     }
     if let Some(pod) = site.probes().next() {
         return Finding::new(
             State::Deleting,
             "Wait: the Pods that tried its connections are taken away first.",
         )
-        .link(remains::stopping(site, pod, Reason::Deleting))
+        .link(terminating::stopping(site, pod, Reason::Deleting))
         .then(site.look_again());
     }
     let is_known =
@@ -137,7 +137,7 @@ fn ours(site: Site<'_>) -> Finding {
     .maybe(operator::log(site.world))
 }
 
-fn released(site: Site<'_>) -> String {
+fn released(site: TenantContext<'_>) -> String {
     late(
         site,
         "Nothing is left of the Tenant: the operator lets it go within seconds.",
@@ -145,7 +145,7 @@ fn released(site: Site<'_>) -> String {
 }
 
 /// Returns `words`, or another text if the deletion has taken longer than [`SOON`].
-fn late(site: Site<'_>, words: &str) -> String {
+fn late(site: TenantContext<'_>, words: &str) -> String {
     let since = site.tenant.meta.deleting.as_ref();
     let age = since.map_or(0, |at| site.world.age(at));
     if age > SOON {

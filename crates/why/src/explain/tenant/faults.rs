@@ -9,12 +9,12 @@ use api::{
 use super::{
     super::{
         Finding,
-        answers::{self, Asker, Teller},
+        answers::{self, ReasonRule, RequestContext},
         commands,
         create::Refusal,
     },
+    context::TenantContext,
     refused,
-    site::Site,
 };
 use crate::{
     explanation::{Health, Link, State},
@@ -22,10 +22,10 @@ use crate::{
 };
 
 /// Explains an error in the status.
-pub(super) fn find(site: Site<'_>) -> Option<Finding> {
+pub(super) fn find(site: TenantContext<'_>) -> Option<Finding> {
     let reason = site.reason()?;
     let is_request = Request::find(site.message()).is_some();
-    let tellers: [Teller<Site<'_>>; 7] = [
+    let rules: [ReasonRule<TenantContext<'_>>; 7] = [
         (Reason::Denied, true, denied),
         (Reason::ApiUnavailable, true, unavailable),
         (Reason::InternalError, true, internal),
@@ -34,11 +34,11 @@ pub(super) fn find(site: Site<'_>) -> Option<Finding> {
         (Reason::QuotaExceeded, is_request, of_request),
         (Reason::AdmissionDenied, is_request, of_request),
     ];
-    answers::tell(site, reason, &tellers)
+    answers::apply_rule(site, reason, &rules)
 }
 
-fn asker(site: Site<'_>) -> Asker<'_> {
-    Asker {
+fn request_context(site: TenantContext<'_>) -> RequestContext<'_> {
+    RequestContext {
         world: site.world,
         object: site.object(),
         word: "Tenant",
@@ -67,7 +67,7 @@ fn kind(what: &str) -> &'static str {
     known.map_or("Child", |(_, kind)| kind)
 }
 
-fn child(site: Site<'_>, what: &str, name: &str) -> ObjectRef {
+fn child(site: TenantContext<'_>, what: &str, name: &str) -> ObjectRef {
     match kind(what) {
         "Namespace" => site.place(),
         kind => site.here(kind, name),
@@ -75,7 +75,7 @@ fn child(site: Site<'_>, what: &str, name: &str) -> ObjectRef {
 }
 
 /// Explains a rejected request for a child of the Tenant.
-fn of_request(site: Site<'_>) -> Finding {
+fn of_request(site: TenantContext<'_>) -> Finding {
     let request = Request::find(site.message());
     let (what, name) = request.map_or(("", "?"), |request| (request.action, request.name));
     let link = Link::new(
@@ -84,7 +84,7 @@ fn of_request(site: Site<'_>) -> Finding {
         "FailedCreate",
         format!(
             "cannot be set by the operator ('{what}' is refused); it tries again{}",
-            asker(site).tried_at()
+            request_context(site).tried_at()
         ),
     );
     let refusal = Refusal {
@@ -97,11 +97,11 @@ fn of_request(site: Site<'_>) -> Finding {
     refused::explain(site, None, &refusal, link)
 }
 
-fn denied(site: Site<'_>) -> Finding {
-    answers::denied(&asker(site), "", "")
+fn denied(site: TenantContext<'_>) -> Finding {
+    answers::denied(&request_context(site), "", "")
 }
 
-fn invalid(site: Site<'_>) -> Finding {
+fn invalid(site: TenantContext<'_>) -> Finding {
     let link = Link::new(
         site.object(),
         Health::Error,
@@ -122,16 +122,16 @@ fn invalid(site: Site<'_>) -> Finding {
     .then(site.look_again())
 }
 
-fn unavailable(site: Site<'_>) -> Finding {
-    answers::unavailable(&asker(site))
+fn unavailable(site: TenantContext<'_>) -> Finding {
+    answers::unavailable(&request_context(site))
 }
 
-fn internal(site: Site<'_>) -> Finding {
-    answers::internal(&asker(site))
+fn internal(site: TenantContext<'_>) -> Finding {
+    answers::internal(&request_context(site))
 }
 
 /// Explains a name that the Tenant needs but that belongs to another object.
-fn taken(site: Site<'_>) -> Finding {
+fn taken(site: TenantContext<'_>) -> Finding {
     let message = site.message();
     let (kind, name) = messages::object_with_name(message).unwrap_or(("Secret", "tenant-redis"));
     let object = site.here(kind, name);
@@ -174,7 +174,7 @@ fn taken(site: Site<'_>) -> Finding {
             State::Waiting,
             format!(
                 "Wait: {kind} '{name}' is gone by now, and {} succeeds by itself.",
-                asker(site).next_try()
+                request_context(site).next_try()
             ),
         )
         .link(link)

@@ -13,8 +13,8 @@ use super::{
         create::{Refusal, exceeded, missing_name, quota_link, seen},
         operator,
     },
+    context::{TenantContext, main},
     own,
-    site::{Site, main},
 };
 use crate::{
     explanation::{Command, Health, Link, State},
@@ -25,7 +25,7 @@ use crate::{
 const PROOF: i64 = 300;
 
 /// Explains the isolation of a Tenant in which everything else is ready.
-pub(super) fn find(site: Site<'_>) -> Finding {
+pub(super) fn find(site: TenantContext<'_>) -> Finding {
     if !site.tenant.has_policies {
         return disabled(site);
     }
@@ -61,7 +61,7 @@ fn not_isolated(advice: impl Into<String>) -> Finding {
     Finding::new(State::NotIsolated, advice)
 }
 
-fn policies(site: Site<'_>) -> Command {
+fn policies(site: TenantContext<'_>) -> Command {
     commands::list(
         "NetworkPolicy",
         site.namespace(),
@@ -69,7 +69,7 @@ fn policies(site: Site<'_>) -> Command {
     )
 }
 
-fn tried(site: Site<'_>) -> Command {
+fn tried(site: TenantContext<'_>) -> Command {
     commands::yaml(
         &site.object(),
         "'status.isolation.connections' has every connection that was tried",
@@ -77,12 +77,14 @@ fn tried(site: Site<'_>) -> Command {
 }
 
 /// Returns the time when the last check ended.
-fn proved(site: Site<'_>) -> Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time> {
+fn proved(
+    site: TenantContext<'_>,
+) -> Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time> {
     let isolation = site.tenant.status.isolation.as_ref()?;
     isolation.last_proved_at.as_ref()
 }
 
-fn proven(site: Site<'_>) -> Finding {
+fn proven(site: TenantContext<'_>) -> Finding {
     let at = proved(site);
     let sentence = format!(
         "is ready, and isolated: what must be refused was refused, and what must pass passed{}",
@@ -110,7 +112,7 @@ fn proven(site: Site<'_>) -> Finding {
 }
 
 /// Explains a Tenant that disables its policies in the spec.
-fn disabled(site: Site<'_>) -> Finding {
+fn disabled(site: TenantContext<'_>) -> Finding {
     let link = Link::new(
         site.object(),
         Health::Error,
@@ -133,7 +135,7 @@ fn disabled(site: Site<'_>) -> Finding {
 }
 
 /// Returns the NetworkPolicies in the namespace that the Tenant does not manage.
-fn strangers(site: Site<'_>) -> Vec<&Meta> {
+fn strangers(site: TenantContext<'_>) -> Vec<&Meta> {
     let all = site.world.policies.iter().flat_map(|all| all.iter());
     all.filter(|policy| {
         !site.is_ours(policy) && policy.retained_from.as_deref() != Some(site.name())
@@ -141,7 +143,7 @@ fn strangers(site: Site<'_>) -> Vec<&Meta> {
     .collect()
 }
 
-fn foreign(site: Site<'_>) -> Option<Finding> {
+fn foreign(site: TenantContext<'_>) -> Option<Finding> {
     let strangers = strangers(site);
     let (first, rest) = strangers.split_first()?;
     let more: Vec<String> = rest.iter().map(|one| format!("'{}'", one.name)).collect();
@@ -178,13 +180,13 @@ fn foreign(site: Site<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-fn said(site: Site<'_>) -> Option<Reason> {
+fn said(site: TenantContext<'_>) -> Option<Reason> {
     let known = site.condition(condition::NETWORK_ISOLATED)?;
     Reason::from_name(&known.reason)
 }
 
 /// Explains a policy in the status that was not found. It was deleted, or it may not be read.
-fn foreign_said(site: Site<'_>) -> Finding {
+fn foreign_said(site: TenantContext<'_>) -> Finding {
     let known = site.condition(condition::NETWORK_ISOLATED);
     let message = known.map_or("", |known| known.message.as_str());
     let name = messages::network_policy(message).map_or("?", |(name, _)| name);
@@ -221,7 +223,7 @@ fn foreign_said(site: Site<'_>) -> Finding {
 }
 
 /// Explains that the default-deny policy, on which the isolation depends, is missing.
-fn missing(site: Site<'_>) -> Option<Finding> {
+fn missing(site: TenantContext<'_>) -> Option<Finding> {
     let mut all = site.world.policies.iter().flat_map(|all| all.iter());
     site.world.policies.as_ref()?;
     let is_deny = |policy: &Meta| {
@@ -248,7 +250,7 @@ fn missing(site: Site<'_>) -> Option<Finding> {
 }
 
 /// Explains a connection with an unexpected result.
-fn connection(site: Site<'_>, reason: Reason) -> Finding {
+fn connection(site: TenantContext<'_>, reason: Reason) -> Finding {
     let isolation = site.tenant.status.isolation.as_ref();
     let all = isolation.map_or(&[] as &[CheckedConnection], |known| {
         known.connections.as_slice()
@@ -340,7 +342,7 @@ fn connection(site: Site<'_>, reason: Reason) -> Finding {
 }
 
 /// Explains a probe Pod that did not finish.
-fn failed(site: Site<'_>) -> Finding {
+fn failed(site: TenantContext<'_>) -> Finding {
     let known = site.condition(condition::NETWORK_ISOLATED);
     let isolation = site.tenant.status.isolation.as_ref();
     let told = isolation.and_then(|isolation| isolation.message.as_deref());
@@ -409,7 +411,7 @@ fn failed(site: Site<'_>) -> Finding {
 }
 
 /// Explains a probe Pod that is stuck.
-fn of_pod(site: Site<'_>, pod: &PodView) -> Option<Finding> {
+fn of_pod(site: TenantContext<'_>, pod: &PodView) -> Option<Finding> {
     let stands = main(pod).map(|one| &one.state);
     let is_stuck = matches!(stands, Some(ContainerState::Waiting { .. }))
         || pod
@@ -422,7 +424,7 @@ fn of_pod(site: Site<'_>, pod: &PodView) -> Option<Finding> {
 
 /// Explains probe Pods that could not be created, or that would produce meaningless results.
 fn unmade(
-    site: Site<'_>,
+    site: TenantContext<'_>,
     message: &str,
     at: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
     again: &str,
@@ -529,7 +531,7 @@ fn unmade(
 }
 
 /// Explains a check that is running or about to start.
-fn pending(site: Site<'_>) -> Finding {
+fn pending(site: TenantContext<'_>) -> Finding {
     let known = site.condition(condition::NETWORK_ISOLATED);
     let since = known.map(|known| &known.last_transition_time);
     let waits = since.map_or(0, |at| site.world.age(at));
@@ -581,7 +583,7 @@ fn pending(site: Site<'_>) -> Finding {
 }
 
 /// Explains a Tenant that is not checked, which is not a problem.
-fn untried(site: Site<'_>, reason: Reason, sentence: &str, advice: &str) -> Finding {
+fn untried(site: TenantContext<'_>, reason: Reason, sentence: &str, advice: &str) -> Finding {
     let known = site.condition(condition::NETWORK_ISOLATED);
     let since = known.map(|known| &known.last_transition_time);
     let link = Link::new(

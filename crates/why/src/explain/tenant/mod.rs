@@ -1,6 +1,8 @@
 //! A Tenant: selects the topic that explains it, and puts the Tenant's own link at the head of the
 //! chain.
 
+mod capacity;
+mod context;
 mod deletion;
 mod faults;
 mod isolation;
@@ -8,9 +10,7 @@ mod namespace;
 mod parts;
 mod pod;
 mod refused;
-mod remains;
-mod room;
-mod site;
+mod terminating;
 mod volume;
 
 use api::{
@@ -27,11 +27,11 @@ use crate::{
     explanation::{Command, Explanation, Health, Link, Note, NoteKind, State},
     world::{TenantView, World},
 };
-use site::Site;
+use context::TenantContext;
 
 /// Explains the state of a Tenant.
 pub(super) fn explain(world: &World, tenant: &TenantView) -> Explanation {
-    let site = Site { world, tenant };
+    let site = TenantContext { world, tenant };
     // The order matters: a state that makes all later topics irrelevant comes first.
     let finding = undecodable(site)
         .or_else(|| deletion::find(site))
@@ -57,7 +57,7 @@ pub(super) fn explain(world: &World, tenant: &TenantView) -> Explanation {
 
 /// Returns the first line: the message of the status, or the message about isolation if the Tenant
 /// is ready.
-fn summary(site: Site<'_>, state: State) -> Summary {
+fn summary(site: TenantContext<'_>, state: State) -> Summary {
     let progress = &site.tenant.status.progress;
     let isolated = match state {
         State::NotIsolated | State::NotProven => site.condition(condition::NETWORK_ISOLATED),
@@ -92,7 +92,7 @@ fn summary(site: Site<'_>, state: State) -> Summary {
 }
 
 /// Puts the Tenant's own link in front, unless a topic already did.
-fn with_own_link(site: Site<'_>, finding: Finding) -> Finding {
+fn with_own_link(site: TenantContext<'_>, finding: Finding) -> Finding {
     let is_there = finding
         .links
         .first()
@@ -147,7 +147,7 @@ fn with_own_link(site: Site<'_>, finding: Finding) -> Finding {
 }
 
 /// Returns the Tenant's own link, with its status as evidence.
-fn own(site: Site<'_>, health: Health, reason: &str, sentence: &str) -> Link {
+fn own(site: TenantContext<'_>, health: Health, reason: &str, sentence: &str) -> Link {
     let status = &site.tenant.status;
     let phase = status.phase.map_or("none", |phase| api::Phase::name(phase));
     let ready = site.condition(READY);
@@ -185,7 +185,7 @@ fn own(site: Site<'_>, health: Health, reason: &str, sentence: &str) -> Link {
     link
 }
 
-fn undecodable(site: Site<'_>) -> Option<Finding> {
+fn undecodable(site: TenantContext<'_>) -> Option<Finding> {
     let error = site.tenant.undecodable.as_ref()?;
     let changed = site.tenant.changed.as_ref();
     let link = Link::new(
@@ -206,7 +206,7 @@ fn undecodable(site: Site<'_>) -> Option<Finding> {
     )
 }
 
-fn not_seen(site: Site<'_>) -> Option<Finding> {
+fn not_seen(site: TenantContext<'_>) -> Option<Finding> {
     let looked = Looked {
         kind: "Tenant",
         meta: &site.tenant.meta,
@@ -217,7 +217,7 @@ fn not_seen(site: Site<'_>) -> Option<Finding> {
 }
 
 /// Explains a suspended Tenant. Its server and its Redis are stopped or are being stopped.
-fn suspended(site: Site<'_>) -> Option<Finding> {
+fn suspended(site: TenantContext<'_>) -> Option<Finding> {
     if !site.tenant.suspend {
         return None;
     }
@@ -247,7 +247,7 @@ fn suspended(site: Site<'_>) -> Option<Finding> {
     )
     .link(link);
     if let Some(pod) = left {
-        finding = finding.link(remains::stopping(site, pod, Reason::Suspended));
+        finding = finding.link(terminating::stopping(site, pod, Reason::Suspended));
     }
     finding = finding
         .then(commands::who(&site.object(), "who set 'suspend'"))
@@ -266,7 +266,7 @@ fn suspended(site: Site<'_>) -> Option<Finding> {
 }
 
 /// Explains a Tenant for which every requested object exists, as far as we can read them.
-fn stand(site: Site<'_>) -> Finding {
+fn stand(site: TenantContext<'_>) -> Finding {
     let says_ready = site.tenant.status.progress.is_true(READY);
     if says_ready {
         return isolation::find(site);
@@ -335,7 +335,7 @@ fn is_label_of(label: &str, reason: Reason) -> bool {
 
 /// Returns whether the status is outdated. It is if its cause no longer exists in the cluster, or
 /// if it has no cause although something blocks.
-fn is_outdated(site: Site<'_>, finding: &Finding) -> bool {
+fn is_outdated(site: TenantContext<'_>, finding: &Finding) -> bool {
     let Some(said) = site.reason() else {
         return false;
     };
@@ -371,7 +371,7 @@ fn is_outdated(site: Site<'_>, finding: &Finding) -> bool {
 }
 
 /// Returns a note about missing isolation. The user must not miss it because of another problem.
-fn not_isolated(site: Site<'_>, finding: &Finding) -> Option<Note> {
+fn not_isolated(site: TenantContext<'_>, finding: &Finding) -> Option<Note> {
     let known = site.condition(condition::NETWORK_ISOLATED)?;
     let is_told = match finding.state {
         State::Waiting | State::Blocked | State::Suspended => false,

@@ -4,8 +4,8 @@ use api::{Reason, names};
 
 use super::{
     super::{Finding, commands, operator},
-    remains,
-    site::Site,
+    context::TenantContext,
+    terminating,
 };
 use crate::{
     explanation::{Command, Health, Link, State},
@@ -17,7 +17,7 @@ const SOON: i64 = 30;
 
 /// Explains a problem with the namespace. Returns `None` if the Tenant owns the namespace and it is
 /// not being deleted, or if nothing is known.
-pub(super) fn find(site: Site<'_>) -> Option<Finding> {
+pub(super) fn find(site: TenantContext<'_>) -> Option<Finding> {
     let Some(namespace) = &site.world.namespace else {
         return match site.exists("Namespace", site.namespace()) {
             Some(false) => Some(absent(site)),
@@ -44,7 +44,7 @@ pub(super) fn find(site: Site<'_>) -> Option<Finding> {
     Some(taken(site, namespace))
 }
 
-fn absent(site: Site<'_>) -> Finding {
+fn absent(site: TenantContext<'_>) -> Finding {
     let age = site
         .tenant
         .meta
@@ -72,7 +72,7 @@ fn absent(site: Site<'_>) -> Finding {
 }
 
 /// Explains a namespace that may not be read, by the reason in the status.
-fn unread(site: Site<'_>) -> Option<Finding> {
+fn unread(site: TenantContext<'_>) -> Option<Finding> {
     let reason = site.reason()?;
     let (health, advice) = if reason == Reason::NamespaceTaken {
         (
@@ -105,13 +105,13 @@ fn unread(site: Site<'_>) -> Option<Finding> {
     )
 }
 
-fn dying(site: Site<'_>, namespace: &NamespaceView) -> Finding {
+fn dying(site: TenantContext<'_>, namespace: &NamespaceView) -> Finding {
     let whose = if site.is_own(namespace) {
         "with everything in it"
     } else {
         "and is not this Tenant's"
     };
-    let mut finding = remains::find(site, namespace, Reason::NamespaceTerminating, whose);
+    let mut finding = terminating::find(site, namespace, Reason::NamespaceTerminating, whose);
     finding.advice = format!(
         "{} When the namespace is gone, another one is made by itself.",
         finding.advice
@@ -119,7 +119,7 @@ fn dying(site: Site<'_>, namespace: &NamespaceView) -> Finding {
     finding.then(site.look_again())
 }
 
-fn offered(site: Site<'_>, namespace: &NamespaceView) -> Finding {
+fn offered(site: TenantContext<'_>, namespace: &NamespaceView) -> Finding {
     let (name, value) = match &namespace.adopt {
         Some(tenant) => (names::ADOPT, tenant.clone()),
         None => (
@@ -146,7 +146,7 @@ fn offered(site: Site<'_>, namespace: &NamespaceView) -> Finding {
 }
 
 /// Describes the owner of the namespace.
-fn whose(site: Site<'_>, namespace: &NamespaceView) -> String {
+fn whose(site: TenantContext<'_>, namespace: &NamespaceView) -> String {
     let meta = &namespace.meta;
     let is_of_tenant = meta.run_kind.as_deref() == Some("Tenant") && meta.run_uid.is_some();
     match (&meta.run_name, &meta.retained_from, &namespace.adopt) {
@@ -174,7 +174,7 @@ fn whose(site: Site<'_>, namespace: &NamespaceView) -> String {
     }
 }
 
-fn taken(site: Site<'_>, namespace: &NamespaceView) -> Finding {
+fn taken(site: TenantContext<'_>, namespace: &NamespaceView) -> Finding {
     let (place, tenant) = (site.namespace(), site.name());
     let meta = &namespace.meta;
     let mut link = Link::new(

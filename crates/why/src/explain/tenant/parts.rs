@@ -14,9 +14,8 @@ use super::{
         create::{Refusal, times},
         operator,
     },
-    pod, refused,
-    site::{Site, is_ready},
-    volume,
+    context::{TenantContext, is_ready},
+    pod, refused, volume,
 };
 use crate::{
     explanation::{Health, Link, NoteKind, State},
@@ -58,14 +57,14 @@ impl Part {
 
     /// Returns the number of requested replicas, or `None` if the spec does not request the
     /// component.
-    fn wanted(self, site: Site<'_>) -> Option<i32> {
+    fn wanted(self, site: TenantContext<'_>) -> Option<i32> {
         match self {
             Self::Redis => site.tenant.redis.as_ref().map(|_| 1),
             Self::Server => site.tenant.server.as_ref().map(|server| server.replicas),
         }
     }
 
-    fn said(self, site: Site<'_>) -> Option<&Component> {
+    fn said(self, site: TenantContext<'_>) -> Option<&Component> {
         let status = &site.tenant.status;
         match self {
             Self::Redis => status.redis_status.as_ref(),
@@ -76,7 +75,7 @@ impl Part {
 
 /// Explains the component that keeps the Tenant from being ready. A blocked component comes before
 /// one that is just starting.
-pub(super) fn find(site: Site<'_>) -> Option<Finding> {
+pub(super) fn find(site: TenantContext<'_>) -> Option<Finding> {
     let mut found: Vec<(Part, Finding)> = Part::ALL
         .into_iter()
         .filter_map(|part| Some((part, look(site, part)?)))
@@ -103,7 +102,7 @@ pub(super) fn find(site: Site<'_>) -> Option<Finding> {
 }
 
 /// Explains why a component is not ready. Returns `None` if it is ready or not requested.
-fn look(site: Site<'_>, part: Part) -> Option<Finding> {
+fn look(site: TenantContext<'_>, part: Part) -> Option<Finding> {
     let wanted = part.wanted(site)?;
     let Some(workload) = site.workload(part.name()) else {
         return unseen(site, part);
@@ -147,12 +146,17 @@ fn look(site: Site<'_>, part: Part) -> Option<Finding> {
     Some(finding.below(vec![own(site, part, workload, reason)]))
 }
 
-fn object(site: Site<'_>, part: Part) -> ObjectRef {
+fn object(site: TenantContext<'_>, part: Part) -> ObjectRef {
     site.here(part.kind(), part.name())
 }
 
 /// Returns the link of the Deployment or StatefulSet.
-fn own(site: Site<'_>, part: Part, workload: &WorkloadView, reason: impl ToString) -> Link {
+fn own(
+    site: TenantContext<'_>,
+    part: Part,
+    workload: &WorkloadView,
+    reason: impl ToString,
+) -> Link {
     Link::new(
         object(site, part),
         Health::Waiting,
@@ -171,7 +175,7 @@ fn own(site: Site<'_>, part: Part, workload: &WorkloadView, reason: impl ToStrin
 
 /// Explains a component that does not exist, or that may not be read. In that case only the status
 /// is known.
-fn unseen(site: Site<'_>, part: Part) -> Option<Finding> {
+fn unseen(site: TenantContext<'_>, part: Part) -> Option<Finding> {
     let object = object(site, part);
     if site.exists(part.kind(), part.name()) == Some(false) {
         let link = Link::new(
@@ -222,13 +226,13 @@ fn unseen(site: Site<'_>, part: Part) -> Option<Finding> {
 }
 
 /// Explains the problem of the newest Pod that is not ready.
-fn of_pods(site: Site<'_>, part: Part) -> Option<Finding> {
+fn of_pods(site: TenantContext<'_>, part: Part) -> Option<Finding> {
     let mut pods: Vec<&PodView> = unready(site, part).collect();
     pods.sort_by_key(|pod| Reverse(pod.meta.created.clone()));
     pods.iter().find_map(|pod| pod::find(site, part, pod))
 }
 
-fn unready(site: Site<'_>, part: Part) -> impl Iterator<Item = &PodView> {
+fn unready(site: TenantContext<'_>, part: Part) -> impl Iterator<Item = &PodView> {
     site.pods(part.name()).filter(|pod| {
         let is_over = ["Succeeded", "Failed"].contains(&pod.phase.as_str());
         pod.meta.deleting.is_none() && !is_ready(pod) && !is_over
@@ -236,7 +240,7 @@ fn unready(site: Site<'_>, part: Part) -> impl Iterator<Item = &PodView> {
 }
 
 /// Explains a missing Pod: the API server may have rejected the controller's request.
-fn not_made(site: Site<'_>, part: Part, workload: &WorkloadView) -> Option<Finding> {
+fn not_made(site: TenantContext<'_>, part: Part, workload: &WorkloadView) -> Option<Finding> {
     let event = site
         .world
         .warning(&workload.meta.uid, &["FailedCreate"])
@@ -284,7 +288,7 @@ fn not_made(site: Site<'_>, part: Part, workload: &WorkloadView) -> Option<Findi
 }
 
 /// Explains a Pod that is starting, or a Pod that has to stop before the next one can start.
-fn on_the_way(site: Site<'_>, part: Part) -> Option<Finding> {
+fn on_the_way(site: TenantContext<'_>, part: Part) -> Option<Finding> {
     let newest = unready(site, part).max_by_key(|pod| pod.meta.created.clone());
     if let Some(pod) = newest {
         return Some(pod::starting(site, pod));
@@ -292,7 +296,7 @@ fn on_the_way(site: Site<'_>, part: Part) -> Option<Finding> {
     let going = site
         .pods(part.name())
         .find(|pod| pod.meta.deleting.is_some())?;
-    let link = super::remains::stopping(site, going, Reason::Progressing);
+    let link = super::terminating::stopping(site, going, Reason::Progressing);
     Some(
         Finding::new(
             State::Waiting,
@@ -309,7 +313,7 @@ fn on_the_way(site: Site<'_>, part: Part) -> Option<Finding> {
 
 /// Explains a component that is not ready although no problem is known.
 fn rest(
-    site: Site<'_>,
+    site: TenantContext<'_>,
     part: Part,
     workload: &WorkloadView,
     is_seen: bool,

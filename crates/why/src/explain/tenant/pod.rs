@@ -13,10 +13,10 @@ use super::{
         create::times,
         stop,
     },
+    capacity,
+    context::{TenantContext, is_ready, main, part},
     parts::Part,
     refused::AFTER_EDIT,
-    room,
-    site::{Site, is_ready, main, part},
 };
 use crate::{
     explanation::{Command, Health, Link, State},
@@ -30,16 +30,16 @@ pub(super) const STARTING: i64 = 5;
 const REACHED: i64 = 10;
 
 /// Explains why a Pod is not ready, or returns `None` if it may just be starting.
-pub(super) fn find(site: Site<'_>, of: Part, pod: &PodView) -> Option<Finding> {
+pub(super) fn find(site: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Finding> {
     lost(site, of, pod)
         .or_else(|| container(site, pod))
-        .or_else(|| room::unplaced(site, of, pod))
+        .or_else(|| capacity::unplaced(site, of, pod))
         .or_else(|| unanswered(site, of, pod))
         .or_else(|| unmounted(site, pod))
 }
 
 /// Explains a Pod on an unready node. The state of such a Pod is unknown.
-fn lost(site: Site<'_>, of: Part, pod: &PodView) -> Option<Finding> {
+fn lost(site: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Finding> {
     let node = site.world.node(pod.node.as_deref()?)?;
     if node.is_ready() {
         return None;
@@ -66,7 +66,7 @@ fn lost(site: Site<'_>, of: Part, pod: &PodView) -> Option<Finding> {
     Some(stop::node_lost(site.world, node, meanwhile).below(vec![link]))
 }
 
-fn container(site: Site<'_>, pod: &PodView) -> Option<Finding> {
+fn container(site: TenantContext<'_>, pod: &PodView) -> Option<Finding> {
     let container = main(pod)?;
     let (reason, message) = match &container.state {
         ContainerState::Waiting { reason, message } => (reason.as_str(), message.as_str()),
@@ -106,7 +106,7 @@ fn words(container: &ContainerView) -> (String, &str) {
 
 /// Returns the time of the newest warning about the Pod, otherwise the Pod's creation time. A
 /// container's state itself has no time.
-fn seen_last<'a>(site: Site<'a>, pod: &'a PodView) -> Option<&'a Time> {
+fn seen_last<'a>(site: TenantContext<'a>, pod: &'a PodView) -> Option<&'a Time> {
     let reasons = ["Failed", "BackOff", "InspectFailed", "ErrImageNeverPull"];
     let warning = site.world.warning(&pod.meta.uid, &reasons);
     warning
@@ -116,7 +116,7 @@ fn seen_last<'a>(site: Site<'a>, pod: &'a PodView) -> Option<&'a Time> {
 
 /// Returns the Pod's link with the kubelet's message about its container.
 fn wrong(
-    site: Site<'_>,
+    site: TenantContext<'_>,
     pod: &PodView,
     container: &ContainerView,
     reason: Reason,
@@ -132,7 +132,7 @@ fn events(pod: &PodView) -> Command {
     commands::describe(&pod.object(), "the kubelet's Events")
 }
 
-fn image(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding {
+fn image(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
     let (reason, message) = match &container.state {
         ContainerState::Waiting { reason, message } => (reason.as_str(), message.as_str()),
         ContainerState::Unknown | ContainerState::Running { .. } | ContainerState::Ended { .. } => {
@@ -178,7 +178,7 @@ fn image(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding {
 }
 
 /// Explains an image problem of a probe Pod. Its image comes from the operator's configuration.
-fn of_probe(site: Site<'_>, pod: &PodView, mut link: Link) -> Finding {
+fn of_probe(site: TenantContext<'_>, pod: &PodView, mut link: Link) -> Finding {
     link.health = Health::Waiting;
     let image = main(pod).map_or("?", |one| one.image.as_str());
     let setting = Link::new(
@@ -202,7 +202,7 @@ fn of_probe(site: Site<'_>, pod: &PodView, mut link: Link) -> Finding {
     ))
 }
 
-fn root(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding {
+fn root(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
     let (_, message) = words(container);
     let why = if is_permission(message) {
         "its program cannot be executed by user 65532".to_owned()
@@ -231,7 +231,7 @@ fn root(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding {
 }
 
 /// Explains a missing Secret or ConfigMap of an environment variable.
-fn missing(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding {
+fn missing(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
     let (source, message) = words(container);
     let Some((kind, name, key)) = missing_thing(message) else {
         return not_startable(site, pod, container);
@@ -318,7 +318,7 @@ fn missing(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding 
     finding.then(site.edit("or name another"))
 }
 
-fn not_startable(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding {
+fn not_startable(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
     let (_, message) = words(container);
     let link = wrong(
         site,
@@ -342,7 +342,7 @@ fn not_startable(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Fi
 }
 
 /// Explains a program that ended and is restarted.
-fn crashing(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding {
+fn crashing(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
     let ended = match (&container.state, &container.before) {
         (ended @ ContainerState::Ended { .. }, _) | (_, Some(ended)) => Some(ended),
         (_, None) => None,
@@ -424,7 +424,7 @@ fn crashing(site: Site<'_>, pod: &PodView, container: &ContainerView) -> Finding
 }
 
 /// Explains a program that runs but fails its probe.
-fn unanswered(site: Site<'_>, of: Part, pod: &PodView) -> Option<Finding> {
+fn unanswered(site: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Finding> {
     let container = main(pod)?;
     let ContainerState::Running { since } = &container.state else {
         return None;
@@ -476,7 +476,7 @@ fn unanswered(site: Site<'_>, of: Part, pod: &PodView) -> Option<Finding> {
 
 /// Returns whether the server waits for its Redis, or the Redis has only just become ready. Then
 /// the server itself is not the problem.
-fn waits_for_redis(site: Site<'_>) -> bool {
+fn waits_for_redis(site: TenantContext<'_>) -> bool {
     if site.tenant.redis.is_none() {
         return false;
     }
@@ -490,7 +490,7 @@ fn waits_for_redis(site: Site<'_>) -> bool {
 }
 
 /// Explains the messages of the kubelet and the attacher about the volumes of a scheduled Pod.
-fn unmounted(site: Site<'_>, pod: &PodView) -> Option<Finding> {
+fn unmounted(site: TenantContext<'_>, pod: &PodView) -> Option<Finding> {
     let reasons = ["FailedMount", "FailedAttachVolume", "FailedMapVolume"];
     let event = site.world.warning(&pod.meta.uid, &reasons)?;
     let container = main(pod)?;
@@ -530,7 +530,7 @@ fn unmounted(site: Site<'_>, pod: &PodView) -> Option<Finding> {
 }
 
 /// Explains a Pod that is starting without a problem so far.
-pub(super) fn starting(site: Site<'_>, pod: &PodView) -> Finding {
+pub(super) fn starting(site: TenantContext<'_>, pod: &PodView) -> Finding {
     let container = main(pod);
     let state = container.map_or(&ContainerState::Unknown, |one| &one.state);
     let created = pod.meta.created.as_ref();

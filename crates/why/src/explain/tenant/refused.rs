@@ -10,7 +10,7 @@ use super::{
             Beyond, Refusal, Rule, beyond, blocked, exceeded, missing_name, quota_link, seen, unset,
         },
     },
-    site::Site,
+    context::TenantContext,
 };
 use crate::{
     explanation::{Command, Health, Link, State},
@@ -43,7 +43,7 @@ fn field(resource: &str) -> Option<&'static str> {
 /// Explains a rejection. `above` is the link of the object that was to be created. `part` is the
 /// component that the object belongs to.
 pub(super) fn explain(
-    site: Site<'_>,
+    site: TenantContext<'_>,
     part: Option<&str>,
     refusal: &Refusal<'_>,
     above: Link,
@@ -83,7 +83,7 @@ pub(super) fn explain(
 
 /// Explains a rejection by a quota. The quota follows from the Tenant's own fields such as
 /// `'resources.pods.limit'`, is the quota for probe Pods, or is unmanaged.
-fn quota(site: Site<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> Finding {
+fn quota(site: TenantContext<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> Finding {
     let known = exceeded(site.world, refusal.message);
     let name = known.name;
     let what = refusal.what;
@@ -153,7 +153,7 @@ fn quota(site: Site<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> Finding {
     }
 }
 
-fn limit_missing(site: Site<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> Finding {
+fn limit_missing(site: TenantContext<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> Finding {
     let (name, fields) = unset(refusal.message);
     let part = part.unwrap_or("server");
     let link = Link::new(
@@ -171,7 +171,7 @@ fn limit_missing(site: Site<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> F
     .then(site.look_again())
 }
 
-fn limit_range(site: Site<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> Finding {
+fn limit_range(site: TenantContext<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> Finding {
     let Beyond {
         resource,
         object,
@@ -198,7 +198,7 @@ fn limit_range(site: Site<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> Fin
         }))
 }
 
-fn names_missing(site: Site<'_>, refusal: &Refusal<'_>) -> Finding {
+fn names_missing(site: TenantContext<'_>, refusal: &Refusal<'_>) -> Finding {
     let (kind, name) = missing_name(refusal.message);
     let object = match kind {
         "ServiceAccount" => site.here(kind, name),
@@ -224,7 +224,7 @@ fn names_missing(site: Site<'_>, refusal: &Refusal<'_>) -> Finding {
         .then(site.look_again())
 }
 
-fn invalid(site: Site<'_>, refusal: &Refusal<'_>) -> Finding {
+fn invalid(site: TenantContext<'_>, refusal: &Refusal<'_>) -> Finding {
     let link = Link::new(
         site.object(),
         Health::Error,

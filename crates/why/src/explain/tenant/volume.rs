@@ -4,7 +4,7 @@ use api::Reason;
 
 use super::{
     super::{Finding, commands, create::times, quantity::value},
-    site::Site,
+    context::TenantContext,
 };
 use crate::{
     explanation::{Command, Health, Link, State},
@@ -15,13 +15,13 @@ use crate::{
 const CLAIM: &str = "data-redis-0";
 const UNCHANGING: &str = "'redis.storage' cannot be changed: for another class, take the data elsewhere, remove 'redis' from the Tenant, delete the claim, and ask for 'redis' again.";
 
-pub(super) fn claim(site: Site<'_>) -> Option<&ClaimView> {
+pub(super) fn claim(site: TenantContext<'_>) -> Option<&ClaimView> {
     let claims = site.world.claims.iter();
     claims.into_iter().find(|claim| claim.meta.name == CLAIM)
 }
 
 /// Explains a claim that already existed and is smaller than requested.
-pub(super) fn mismatch(site: Site<'_>) -> Option<Finding> {
+pub(super) fn mismatch(site: TenantContext<'_>) -> Option<Finding> {
     let wanted = &site.tenant.redis.as_ref()?.size;
     let claim = claim(site)?;
     if value(&claim.size)? >= value(wanted)? {
@@ -58,7 +58,7 @@ pub(super) fn mismatch(site: Site<'_>) -> Option<Finding> {
 }
 
 /// Explains a claim without a volume.
-pub(super) fn pending(site: Site<'_>, claim: &ClaimView) -> Finding {
+pub(super) fn pending(site: TenantContext<'_>, claim: &ClaimView) -> Finding {
     let object = site.here("PersistentVolumeClaim", &claim.meta.name);
     let class = claim.class.as_deref().unwrap_or_default();
     let of_class = match class {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::names;
 use serde_json::json;
-use testkit::faults::witness::{Change, Seen};
+use testkit::faults::object_history::{Change, Seen};
 
 use super::{
     View,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::names;
-use testkit::faults::witness::{Change, Seen};
+use testkit::faults::object_history::{Change, Seen};
 
 use super::{View, is_deleting, namespace, wanted_namespace};
 

@@ -8,12 +8,12 @@ const UID: &str = "uid-of-tenant";
 const PLACE: &str = "tenant-a";
 
 /// What was seen of one Tenant; each step a second after the last.
-struct Play {
+struct ScenarioRun {
     start: Instant,
     seen: Vec<Seen>,
 }
 
-impl Play {
+impl ScenarioRun {
     fn new() -> Self {
         Self {
             start: Instant::now(),
@@ -133,14 +133,14 @@ fn merge(into: &mut Value, more: Value) {
     }
 }
 
-fn says(play: &Play, words: &str) {
+fn says(play: &ScenarioRun, words: &str) {
     let said = play.judged();
     assert!(said.contains(words), "'{words}' is not in '{said}'");
 }
 
 #[test]
 fn a_tenant_with_all_of_it_is_green() {
-    let mut play = Play::made();
+    let mut play = ScenarioRun::made();
     play.says("Ready", "Running");
     assert_eq!(play.judged(), "");
 }
@@ -148,12 +148,12 @@ fn a_tenant_with_all_of_it_is_green() {
 #[test]
 fn a_green_needs_each_child() {
     for gone in 1..8 {
-        let mut play = Play::made();
+        let mut play = ScenarioRun::made();
         let missing = play.seen.remove(gone);
         play.says("Ready", "Running");
         says(&play, &format!("{}/{}", missing.resource, missing.name));
     }
-    let mut play = Play::made();
+    let mut play = ScenarioRun::made();
     play.child(
         "networkpolicies",
         "default-deny",
@@ -170,7 +170,7 @@ fn a_green_needs_each_child() {
 /// The watches of a campaign are 2.5 s late at most: more is no excuse.
 #[test]
 fn a_green_over_a_child_that_is_wrong_for_four_seconds_is_a_lie() {
-    let mut play = Play::made();
+    let mut play = ScenarioRun::made();
     let open = json!({ "ingress": [{}] });
     play.child("networkpolicies", "default-deny", open);
     for _ in 0..3 {
@@ -187,7 +187,7 @@ fn a_green_over_a_child_that_is_wrong_for_four_seconds_is_a_lie() {
 /// A Tenant that is not ready can still lie about its parts.
 #[test]
 fn a_condition_needs_what_it_speaks_for() {
-    let mut play = Play::made();
+    let mut play = ScenarioRun::made();
     play.says("NetworkPoliciesReady", "Degraded");
     play.says("QuotaReady", "Degraded");
     assert_eq!(play.judged(), "");
@@ -210,7 +210,7 @@ fn a_condition_needs_what_it_speaks_for() {
 #[test]
 fn a_green_needs_what_works_to_be_ready() {
     let redis = json!({ "spec": { "redis": redis() } });
-    let mut play = Play::made();
+    let mut play = ScenarioRun::made();
     play.tenant(redis.clone());
     play.child("statefulsets", "redis", json!({}));
     let status = json!({ "phase": "Running", "observedGeneration": 1, "conditions": [
@@ -225,8 +225,8 @@ fn a_green_needs_what_works_to_be_ready() {
 
 #[test]
 fn the_readiness_of_what_was_changed_is_not_the_old_one() {
-    let mut play = Play::made();
-    let set = |play: &mut Play, generation: i64, observed: i64| {
+    let mut play = ScenarioRun::made();
+    let set = |play: &mut ScenarioRun, generation: i64, observed: i64| {
         let mut object = redis_set();
         object["metadata"]["generation"] = json!(generation);
         object["status"] = json!({ "observedGeneration": observed, "readyReplicas": 1 });
@@ -313,7 +313,7 @@ fn deployment() -> Value {
 
 /// A whole Tenant that says that it is ready, after this was done to one of its children.
 fn with(resource: &str, name: &str, change: impl Fn(&mut Value)) -> String {
-    let mut play = Play::made();
+    let mut play = ScenarioRun::made();
     let bounds = json!({ "requests.cpu": "1", "limits.cpu": "2", "pods": "250" });
     let service = |name: &str, port: u16| {
         json!({
@@ -501,7 +501,7 @@ fn a_green_needs_each_child_as_the_spec_asks() {
 
 #[test]
 fn a_policy_that_nobody_asked_for_is_no_green() {
-    let mut play = Play::made();
+    let mut play = ScenarioRun::made();
     play.child("networkpolicies", "allow-namespaces", json!({}));
     play.says("Ready", "Running");
     says(&play, "networkpolicies/allow-namespaces is not wanted");
@@ -509,8 +509,8 @@ fn a_policy_that_nobody_asked_for_is_no_green() {
 
 #[test]
 fn isolation_needs_pods_that_told() {
-    let mut play = Play::made();
-    let probe = |play: &mut Play, namespace: &str, told: &str| {
+    let mut play = ScenarioRun::made();
+    let probe = |play: &mut ScenarioRun, namespace: &str, told: &str| {
         let object = json!({
             "metadata": {
                 "namespace": namespace,
@@ -527,7 +527,7 @@ fn isolation_needs_pods_that_told() {
     probe(&mut play, "home", "1 ok\n1 open");
     play.says("NetworkIsolated", "Provisioning");
     says(&play, "no Pod outside had told so");
-    let mut play = Play::made();
+    let mut play = ScenarioRun::made();
     probe(&mut play, PLACE, "1 ok\n0 refused");
     probe(&mut play, "home", "1 ok\n0 refused");
     play.says("NetworkIsolated", "Provisioning");
@@ -544,17 +544,17 @@ fn isolation_needs_pods_that_told() {
 #[test]
 fn a_namespace_is_taken_only_if_it_is_offered() {
     let foreign = json!({ "metadata": { "labels": { names::UID: "other" } } });
-    let mut play = Play::new();
+    let mut play = ScenarioRun::new();
     play.place(foreign.clone());
     play.tenant(json!({}));
     play.place(json!({}));
     says(&play, "nobody had offered it");
-    let mut play = Play::new();
+    let mut play = ScenarioRun::new();
     play.place(foreign.clone());
     play.tenant(json!({}));
     play.child("resourcequotas", "tenant-probes", json!({}));
     says(&play, "was written into namespace");
-    let mut play = Play::new();
+    let mut play = ScenarioRun::new();
     play.place(foreign);
     play.tenant(json!({}));
     play.place(json!({ "metadata": {
@@ -572,17 +572,17 @@ fn a_namespace_ends_only_as_announced() {
         "metadata": { "deletionTimestamp": "now" },
         "status": { "intent": "delete uid-of-place" },
     });
-    let mut play = Play::made();
+    let mut play = ScenarioRun::made();
     play.tenant(going.clone());
     play.place(going.clone());
     says(&play, "that was not announced");
-    let mut play = Play::made();
+    let mut play = ScenarioRun::made();
     play.tenant(announced.clone());
     play.place(going.clone());
     assert_eq!(play.judged(), "");
     let mut retained = announced.clone();
     retained["spec"] = json!({ "deletion": { "policy": "Retain" } });
-    let mut play = Play::made();
+    let mut play = ScenarioRun::made();
     play.tenant(retained);
     play.place(going);
     says(&play, "was to be retained");
@@ -592,7 +592,7 @@ fn a_namespace_ends_only_as_announced() {
 fn a_tenant_goes_after_its_namespace() {
     let deleted = json!({ "spec": { "deletion": { "policy": "Delete" } } });
     let labelled = json!({ "metadata": { "labels": { names::UID: UID } } });
-    let mut play = Play::made();
+    let mut play = ScenarioRun::made();
     let gone = Change::Deleted;
     play.see(gone, "tenants", "a", UID, deleted);
     play.see(gone, "namespaces", PLACE, "uid-of-place", labelled);
@@ -601,7 +601,7 @@ fn a_tenant_goes_after_its_namespace() {
 
 #[test]
 fn children_are_made_by_who_is_held() {
-    let mut play = Play::new();
+    let mut play = ScenarioRun::new();
     play.tenant(json!({ "metadata": { "finalizers": [] } }));
     play.place(json!({}));
     says(&play, "was made before its Tenant was held");
@@ -609,7 +609,7 @@ fn children_are_made_by_who_is_held() {
 
 #[test]
 fn a_password_is_made_once() {
-    let mut play = Play::made();
+    let mut play = ScenarioRun::made();
     for uid in ["one", "two"] {
         let object = json!({ "metadata": { "namespace": PLACE } });
         play.see(Change::Added, "secrets", "tenant-redis", uid, object);

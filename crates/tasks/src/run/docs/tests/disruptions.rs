@@ -249,7 +249,7 @@ fn a_lost_node_is_named_and_nothing_else_is_started() {
         let decision = scene.at(160).pass();
         assert_has(
             &decision,
-            &["node 'node-1' does not answer", "out-of-service"],
+            &["node 'node-1' does not respond", "out-of-service"],
         );
         assert!(decision.effects.is_empty(), "{name}");
         assert_eq!(scene.status().disruptions, 1, "{name}");

@@ -56,7 +56,7 @@ const CASES: &[Case] = &[
         reason: Reason::CloneFailed,
         parts: &[
             "'clone'",
-            "exit code 2",
+            "exited with code 2",
             "without a report",
             "Killed by someone",
         ],
@@ -99,7 +99,7 @@ const CASES: &[Case] = &[
             scene.around.fail();
         },
         reason: Reason::NonZeroExit,
-        parts: &["the agent ended with exit code 3", "sorry"],
+        parts: &["the agent exited with code 3", "sorry"],
         is_in_doubt: false,
     },
     Case {
@@ -109,7 +109,7 @@ const CASES: &[Case] = &[
             scene.around.fail();
         },
         reason: Reason::NonZeroExit,
-        parts: &["the agent ended with exit code 3"],
+        parts: &["the agent exited with code 3"],
         is_in_doubt: false,
     },
     Case {
@@ -119,7 +119,7 @@ const CASES: &[Case] = &[
             scene.around.fail();
         },
         reason: Reason::NonZeroExit,
-        parts: &["exit code 3"],
+        parts: &["exited with code 3"],
         is_in_doubt: false,
     },
     Case {
@@ -163,14 +163,14 @@ const CASES: &[Case] = &[
         name: "publish says nothing",
         end: |scene| scene.publish_ends(1, ""),
         reason: Reason::PublishFailed,
-        parts: &["'publish'", "exit code 1", "without a report"],
+        parts: &["'publish'", "exited with code 1", "without a report"],
         is_in_doubt: true,
     },
     Case {
         name: "publish claims a push and fails",
         end: |scene| scene.publish_ends(1, &pushed().write()),
         reason: Reason::PublishFailed,
-        parts: &["exit code 1"],
+        parts: &["exited with code 1"],
         is_in_doubt: true,
     },
     Case {
@@ -189,14 +189,14 @@ const CASES: &[Case] = &[
         name: "publish succeeds without a report",
         end: |scene| scene.publish_ends(0, ""),
         reason: Reason::PublishFailed,
-        parts: &["exit code 0 without a report"],
+        parts: &["exited with code 0 without a report"],
         is_in_doubt: true,
     },
     Case {
         name: "publish succeeds with nonsense",
         end: |scene| scene.publish_ends(0, "{\"outcome\": \"Pushed\"}"),
         reason: Reason::PublishFailed,
-        parts: &["exit code 0 without a report"],
+        parts: &["exited with code 0 without a report"],
         is_in_doubt: true,
     },
     Case {
@@ -208,21 +208,21 @@ const CASES: &[Case] = &[
             scene.publish_ends(0, &report.write());
         },
         reason: Reason::PublishFailed,
-        parts: &["exit code 0 without a report"],
+        parts: &["exited with code 0 without a report"],
         is_in_doubt: true,
     },
     Case {
         name: "publish succeeds with the report of a failure",
         end: |scene| scene.publish_ends(0, &said_no(git::Reason::PushRejected)),
         reason: Reason::PublishFailed,
-        parts: &["exit code 0 without a report"],
+        parts: &["exited with code 0 without a report"],
         is_in_doubt: true,
     },
     Case {
         name: "nothing changed",
         end: |scene| scene.publish_ends(0, &unchanged().write()),
         reason: Reason::NoChanges,
-        parts: &["below 'docs/' nothing differs", "1 left out (docs/link)"],
+        parts: &["nothing changed below 'docs/'", "1 left out (docs/link)"],
         is_in_doubt: false,
     },
     Case {
@@ -233,7 +233,7 @@ const CASES: &[Case] = &[
             scene.at(75);
         },
         reason: Reason::EvidenceLost,
-        parts: &["its Pod is gone"],
+        parts: &["its Pod no longer exists"],
         is_in_doubt: true,
     },
     Case {
@@ -285,14 +285,14 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// All containers ended with exit code 0, and `publish` reports a push.
+/// All containers exited with code 0, and `publish` reports a push.
 const CONTRADICTED: &[Case] = &[
     Case {
         name: "a process of the agent was killed for memory, and the agent returned 0",
         end: |scene| contradicted(scene, Step::Agent, "OOMKilled"),
         reason: Reason::OOMKilled,
         parts: &[
-            "the agent ended with exit code 0, but a process of it used more memory than its limit of",
+            "the agent exited with code 0, but a process of it used more memory than its limit of",
         ],
         is_in_doubt: false,
     },
@@ -301,7 +301,7 @@ const CONTRADICTED: &[Case] = &[
         end: |scene| contradicted(scene, Step::Clone, "OOMKilled"),
         reason: Reason::OOMKilled,
         parts: &[
-            "the container 'clone' ended with exit code 0",
+            "the container 'clone' exited with code 0",
             "more memory than its limit",
         ],
         is_in_doubt: false,
@@ -310,7 +310,7 @@ const CONTRADICTED: &[Case] = &[
         name: "the kubelet contradicts the agent's code",
         end: |scene| contradicted(scene, Step::Agent, "Error"),
         reason: Reason::ExitContradicted,
-        parts: &["the agent ended with exit code 0, but the kubelet reports the reason 'Error'"],
+        parts: &["the agent exited with code 0, but the kubelet reports the reason 'Error'"],
         is_in_doubt: false,
     },
     Case {
@@ -321,7 +321,7 @@ const CONTRADICTED: &[Case] = &[
         },
         reason: Reason::OOMKilled,
         parts: &[
-            "the container 'publish' ended with exit code 0",
+            "the container 'publish' exited with code 0",
             "more memory than its limit",
         ],
         is_in_doubt: false,

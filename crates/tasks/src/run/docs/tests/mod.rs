@@ -198,7 +198,7 @@ impl Scene {
         scene
     }
 
-    /// Returns a run with a complete Job: `publish` ended with exit code 0 in the 60th second, with
+    /// Returns a run with a complete Job: `publish` exited with code 0 in the 60th second, with
     /// this report.
     fn reported(report: &Report) -> Self {
         let mut scene = Self::publishing();
@@ -394,7 +394,7 @@ impl Scene {
         pod
     }
 
-    /// Sets the Pod to `publish`. The agent ended with exit code 0 in the 50th second, with this
+    /// Sets the Pod to `publish`. The agent exited with code 0 in the 50th second, with this
     /// message.
     fn publish_container(&mut self, container: Container, message: &str) -> &mut PodView {
         let Container::Ended(agent) = ended(0, 50, message) else {

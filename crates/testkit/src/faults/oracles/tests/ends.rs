@@ -4,9 +4,9 @@ use super::*;
 
 #[test]
 fn o1_another_end_is_said() {
-    let mut play = Play::new();
+    let mut play = ScenarioRun::new();
     play.edit(7, |run| run["status"]["attempts"] = json!(2));
-    let judged = play.judged(&Play::new().outcome());
+    let judged = play.judged(&ScenarioRun::new().outcome());
     assert_eq!(judged.len(), 1, "{judged:?}");
     assert_eq!(
         judged[0].to_string(),
@@ -16,9 +16,9 @@ fn o1_another_end_is_said() {
 
 #[test]
 fn o2_another_number_of_creates_and_deletes_is_said() {
-    let baseline = Play::new().outcome();
+    let baseline = ScenarioRun::new().outcome();
     let said = |more: Entry| {
-        let mut play = Play::new();
+        let mut play = ScenarioRun::new();
         play.audit.push(more);
         play.judged(&baseline)
             .into_iter()
@@ -47,8 +47,8 @@ fn o2_another_number_of_creates_and_deletes_is_said() {
 
 #[test]
 fn o2_a_create_whose_caller_died_is_no_difference() {
-    let baseline = Play::new().outcome();
-    let mut play = Play::new();
+    let baseline = ScenarioRun::new().outcome();
+    let mut play = ScenarioRun::new();
     for one in &mut play.audit {
         if one.request.verb == "create" {
             one.code = 504;
@@ -61,9 +61,9 @@ fn o2_a_create_whose_caller_died_is_no_difference() {
 /// `isolated/seed-43`: the second of two Pods was refused, and both were made a minute later.
 #[test]
 fn o2_a_try_that_was_called_off_is_made_again_and_no_other() {
-    let baseline = Play::new().outcome();
+    let baseline = ScenarioRun::new().outcome();
     let said = |result: &str, pods: usize| {
-        let mut play = Play::new();
+        let mut play = ScenarioRun::new();
         let isolation = json!({ "result": result, "retryAt": "2030-01-01T00:01:00Z" });
         let tenant = json!({ "status": { "isolation": isolation } });
         play.see("tenants", "shop", "uid-of-shop", tenant);
@@ -86,8 +86,8 @@ fn o2_a_try_that_was_called_off_is_made_again_and_no_other() {
 
 #[test]
 fn o2_a_second_object_is_seen_though_nobody_tells() {
-    let baseline = Play::new().outcome();
-    let mut play = Play::new();
+    let baseline = ScenarioRun::new().outcome();
+    let mut play = ScenarioRun::new();
     let job = (*play.seen[3].object).clone();
     play.change(Change::Added, "jobs", "job", "uid-of-second", job.clone());
     play.change(Change::Deleted, "jobs", "job", "uid-of-second", job);
@@ -104,9 +104,9 @@ fn o2_a_second_object_is_seen_though_nobody_tells() {
 
 #[test]
 fn o3_effects_are_as_many_as_without_faults() {
-    let baseline = Play::new().outcome();
-    let said = |change: &dyn Fn(&mut Play)| {
-        let mut play = Play::new();
+    let baseline = ScenarioRun::new().outcome();
+    let said = |change: &dyn Fn(&mut ScenarioRun)| {
+        let mut play = ScenarioRun::new();
         change(&mut play);
         let violations = play.judged(&baseline).into_iter();
         violations
@@ -128,7 +128,7 @@ fn o3_effects_are_as_many_as_without_faults() {
         &["a run that was not seen"],
     );
     // What Kubernetes started twice, the status says.
-    let disrupted = |play: &mut Play| {
+    let disrupted = |play: &mut ScenarioRun| {
         play.done(RUN);
         play.edit(7, |run| run["status"]["disruptions"] = json!(1));
     };
@@ -138,8 +138,8 @@ fn o3_effects_are_as_many_as_without_faults() {
 #[test]
 fn o3_a_run_ends_once_per_version() {
     let second = |change: &dyn Fn(&mut Value)| {
-        let mut play = Play::new();
-        let mut status = Play::succeeded();
+        let mut play = ScenarioRun::new();
+        let mut status = ScenarioRun::succeeded();
         change(&mut status);
         play.run(status);
         play.said(Oracle::OneEffect)
@@ -154,9 +154,9 @@ fn o3_a_run_ends_once_per_version() {
         &second(&|status| status["conditions"][0]["reason"] = json!("Odd")),
         &wanted,
     );
-    says(&second(&|status| *status = Play::failed()), &wanted);
+    says(&second(&|status| *status = ScenarioRun::failed()), &wanted);
     let newer = |status: &mut Value| {
-        *status = Play::failed();
+        *status = ScenarioRun::failed();
         status["contextVersion"] = json!(2);
     };
     says(&second(&newer), &[]);
@@ -164,12 +164,12 @@ fn o3_a_run_ends_once_per_version() {
 
 #[test]
 fn o4_what_is_gone_without_faults_is_gone() {
-    let mut gone = Play::new();
+    let mut gone = ScenarioRun::new();
     let job = (*gone.seen[3].object).clone();
     gone.change(Change::Deleted, "jobs", "job", "uid-of-job", job);
     let baseline = gone.outcome();
     assert_eq!(gone.judged(&baseline), []);
-    let left = Play::new().judged(&baseline);
+    let left = ScenarioRun::new().judged(&baseline);
     let words: Vec<String> = left.iter().map(ToString::to_string).collect();
     says(
         &words,
@@ -182,12 +182,12 @@ fn o4_what_is_gone_without_faults_is_gone() {
 
 #[test]
 fn o4_nothing_is_held_or_orphaned() {
-    let said = |change: &dyn Fn(&mut Play)| {
-        let mut play = Play::new();
+    let said = |change: &dyn Fn(&mut ScenarioRun)| {
+        let mut play = ScenarioRun::new();
         change(&mut play);
         play.said(Oracle::NothingLeft)
     };
-    let hold = |play: &mut Play, index: usize, name: &str| {
+    let hold = |play: &mut ScenarioRun, index: usize, name: &str| {
         play.edit(index, |object| {
             object["metadata"]["finalizers"] = json!([name]);
         });
@@ -212,7 +212,7 @@ fn o4_nothing_is_held_or_orphaned() {
         &[],
     );
     says(
-        &said(&|play| play.run(Play::succeeded()).change = Change::Deleted),
+        &said(&|play| play.run(ScenarioRun::succeeded()).change = Change::Deleted),
         &[
             "jobs/job is there, but its owner taskruns/run is not",
             "pods/job-x is there, but its owner taskruns/run is not",
@@ -234,17 +234,17 @@ fn o5_nothing_is_written_after_the_end() {
         (entry("create", "events.events.k8s.io", "e", 201), "events"),
         (entry("delete", "pods", "p", 404), "delete pods"),
     ] {
-        let mut play = Play::new();
+        let mut play = ScenarioRun::new();
         play.quiet.push(more);
         says(&play.said(Oracle::Quiet), &[wanted]);
     }
-    says(&Play::new().said(Oracle::Quiet), &[]);
+    says(&ScenarioRun::new().said(Oracle::Quiet), &[]);
 }
 
 #[test]
 fn o7_no_panic_and_no_secret_anywhere() {
-    let said = |change: &dyn Fn(&mut Play)| {
-        let mut play = Play::new();
+    let said = |change: &dyn Fn(&mut ScenarioRun)| {
+        let mut play = ScenarioRun::new();
         change(&mut play);
         let said = play.said(Oracle::NoLeak);
         assert!(!said.join(" ").contains(CANARY), "{said:?}");
@@ -289,8 +289,8 @@ fn o7_no_panic_and_no_secret_anywhere() {
 
 #[test]
 fn o7_a_private_text_may_be_in_a_spec_and_is_repeated_nowhere() {
-    let said = |change: &dyn Fn(&mut Play)| {
-        let mut play = Play::new();
+    let said = |change: &dyn Fn(&mut ScenarioRun)| {
+        let mut play = ScenarioRun::new();
         change(&mut play);
         play.said(Oracle::NoLeak)
     };
@@ -327,7 +327,7 @@ fn o7_a_private_text_may_be_in_a_spec_and_is_repeated_nowhere() {
 fn o1_a_phase_twice_in_a_row_is_said() {
     let record = |phase: &str, attempt: Option<u32>| json!({ "phase": phase, "attempt": attempt });
     let said = |history: Value| {
-        let mut play = Play::new();
+        let mut play = ScenarioRun::new();
         play.edit(7, |run| run["status"]["phaseHistory"] = history);
         play.said(Oracle::SameEnd)
     };
@@ -353,14 +353,14 @@ fn o1_a_phase_twice_in_a_row_is_said() {
 #[test]
 fn o1_another_end_of_the_timeline_is_said() {
     let ended = |history: Value| {
-        let mut play = Play::new();
+        let mut play = ScenarioRun::new();
         play.edit(7, |run| run["status"]["phaseHistory"] = history);
         play
     };
     let last =
         json!({ "phase": "Succeeded", "attempt": 1, "outcome": "Succeeded", "startedAt": "a" });
     let baseline = ended(json!([last])).outcome();
-    let of = |play: &Play| -> Vec<String> {
+    let of = |play: &ScenarioRun| -> Vec<String> {
         let all = play.judged(&baseline).into_iter();
         all.map(|one| one.words).collect()
     };

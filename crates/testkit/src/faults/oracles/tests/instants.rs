@@ -4,7 +4,7 @@ use super::*;
 
 /// What O6 says of runs with these states after each other.
 fn at_every_instant(versions: &[(i64, Value)]) -> Vec<String> {
-    let mut play = Play::empty();
+    let mut play = ScenarioRun::empty();
     for (generation, status) in versions {
         play.run(status.clone());
         let last = play.seen.len() - 1;
@@ -24,7 +24,7 @@ fn of_generation(mut status: Value, generation: i64) -> Value {
 
 #[test]
 fn o6_generations_are_true_and_never_fall() {
-    let running = Play::running;
+    let running = ScenarioRun::running;
     says(&at_every_instant(&[(1, running()), (2, running())]), &[]);
     let newer = of_generation(running(), 2);
     says(
@@ -45,14 +45,18 @@ fn o6_generations_are_true_and_never_fall() {
             "observedGeneration of Succeeded fell from 2 to 1",
         ],
     );
-    let mut reversed = Play::new();
+    let mut reversed = ScenarioRun::new();
     reversed.seen.reverse();
     says(&reversed.said(Oracle::TrueAtEveryInstant), &[]);
 }
 
 #[test]
 fn o6_an_end_stays_within_its_version() {
-    let (running, succeeded, failed) = (Play::running, Play::succeeded, Play::failed);
+    let (running, succeeded, failed) = (
+        ScenarioRun::running,
+        ScenarioRun::succeeded,
+        ScenarioRun::failed,
+    );
     says(&at_every_instant(&[(1, running()), (1, failed())]), &[]);
     for after in [running(), failed()] {
         let said = at_every_instant(&[(1, succeeded()), (1, after)]);
@@ -76,25 +80,28 @@ fn o6_conditions_and_phase_agree() {
         at_every_instant(&[(1, status)])
     };
     let both = condition_of("Stalled", "True", "Odd");
-    says(&with(Play::running(), both), &["Reconciling and Stalled"]);
+    says(
+        &with(ScenarioRun::running(), both),
+        &["Reconciling and Stalled"],
+    );
     let green = condition_of("Succeeded", "True", "Succeeded");
     says(
-        &with(Play::failed(), green),
+        &with(ScenarioRun::failed(), green),
         &["Succeeded and the phase 'Failed' disagree"],
     );
     let open = condition_of("Finished", "False", "Odd");
     says(
-        &with(Play::failed(), open),
+        &with(ScenarioRun::failed(), open),
         &["Finished and the phase 'Failed' disagree"],
     );
 }
 
 #[test]
 fn o6_a_status_that_has_seen_the_spec_follows_it() {
-    let said = |spec: Value, change: &dyn Fn(&mut Play)| {
-        let mut play = Play::empty();
+    let said = |spec: Value, change: &dyn Fn(&mut ScenarioRun)| {
+        let mut play = ScenarioRun::empty();
         play.pod(json!({ "running": {} }));
-        play.run_with(spec, Play::running());
+        play.run_with(spec, ScenarioRun::running());
         change(&mut play);
         play.said(Oracle::TrueAtEveryInstant)
     };
@@ -109,7 +116,7 @@ fn o6_a_status_that_has_seen_the_spec_follows_it() {
         &[],
     );
     // It has not seen it yet; it is going; it has ended already; it is held.
-    let exceptions: [&dyn Fn(&mut Play); 4] = [
+    let exceptions: [&dyn Fn(&mut ScenarioRun); 4] = [
         &|play| play.edit(1, |run| run["metadata"]["generation"] = json!(2)),
         &|play| play.edit(1, |run| run["metadata"]["deletionTimestamp"] = json!("now")),
         &|play| {
@@ -128,8 +135,8 @@ fn o6_a_status_that_has_seen_the_spec_follows_it() {
     for exception in exceptions {
         says(&said(suspended(), exception), &[]);
     }
-    let mut ended = Play::empty();
-    ended.run_with(json!({ "contextVersion": 2 }), Play::failed());
+    let mut ended = ScenarioRun::empty();
+    ended.run_with(json!({ "contextVersion": 2 }), ScenarioRun::failed());
     says(
         &ended.said(Oracle::TrueAtEveryInstant),
         &["says that it has seen version 2, and speaks of 1"],

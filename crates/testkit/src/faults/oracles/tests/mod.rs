@@ -10,14 +10,14 @@ use std::{
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{audit::Request, faults::witness::Change};
+use crate::{audit::Request, faults::object_history::Change};
 
 const RUN: &str = "uid-of-run";
 const CANARY: &str = "hunter2-hunter2";
 const PRIVATE: &str = "mine-and-only-mine";
 
 /// Everything of a play; a test changes what it is about.
-struct Play {
+struct ScenarioRun {
     seen: Vec<Seen>,
     audit: Vec<Entry>,
     quiet: Vec<Entry>,
@@ -46,7 +46,7 @@ fn condition_of(kind: &str, status: &str, reason: &str) -> Value {
     json!({ "type": kind, "status": status, "reason": reason, "observedGeneration": 1 })
 }
 
-impl Play {
+impl ScenarioRun {
     fn see(&mut self, resource: &str, name: &str, uid: &str, object: Value) -> &mut Seen {
         self.change(Change::Modified, resource, name, uid, object)
     }
@@ -251,20 +251,20 @@ fn says(words: &[String], wanted: &[&str]) {
 
 #[test]
 fn a_play_that_ended_well_is_green() {
-    let play = Play::new();
+    let play = ScenarioRun::new();
     assert_eq!(play.judged(&play.outcome()), []);
-    assert_eq!(play.judged(&Play::new().outcome()), []);
+    assert_eq!(play.judged(&ScenarioRun::new().outcome()), []);
 }
 
 #[test]
 fn o0_a_success_needs_a_pod_of_its_own_that_ended_with_0_before_it() {
-    let red = |change: &dyn Fn(&mut Play), wanted: &str| {
-        let mut play = Play::new();
+    let red = |change: &dyn Fn(&mut ScenarioRun), wanted: &str| {
+        let mut play = ScenarioRun::new();
         change(&mut play);
         says(&play.said(Oracle::NoFalseGreen), &[wanted]);
     };
     let pod_of = |label: &'static str, value: &'static str| {
-        move |play: &mut Play| {
+        move |play: &mut ScenarioRun| {
             for index in [4, 6] {
                 play.edit(index, |pod| pod["metadata"]["labels"][label] = json!(value));
             }
@@ -274,7 +274,7 @@ fn o0_a_success_needs_a_pod_of_its_own_that_ended_with_0_before_it() {
     red(&pod_of("orchestrator.io/uid", "another"), no_pod);
     red(&pod_of("context-version", "2"), no_pod);
     let exit = |code: i64| {
-        move |play: &mut Play| {
+        move |play: &mut ScenarioRun| {
             play.edit(6, |pod| {
                 pod["status"]["containerStatuses"][0]["state"] =
                     json!({ "terminated": { "exitCode": code } });
@@ -284,24 +284,24 @@ fn o0_a_success_needs_a_pod_of_its_own_that_ended_with_0_before_it() {
     red(&exit(1), no_pod);
     // What counts is when it was written, not when it was seen.
     red(&|play| play.seen[6].version = 99, no_pod);
-    let mut late = Play::new();
+    let mut late = ScenarioRun::new();
     late.seen.swap(6, 7);
     says(&late.said(Oracle::NoFalseGreen), &[]);
 }
 
 #[test]
 fn o0_a_success_needs_the_word_of_its_agent_and_of_the_world() {
-    let mut silent = Play::new();
+    let mut silent = ScenarioRun::new();
     silent.effects[0].what = "begun".into();
     says(
         &silent.said(Oracle::NoFalseGreen),
         &["taskruns/run at version 17 says Succeeded=True, but its agent had not told 'done'"],
     );
-    let mut late = Play::new();
+    let mut late = ScenarioRun::new();
     late.effects[0].at = late.start + Duration::from_secs(60);
     says(&late.said(Oracle::NoFalseGreen), &["had not told"]);
     for (resource, claim) in [("taskruns", "Succeeded=True"), ("agents", "Ready=True")] {
-        let mut play = Play::new();
+        let mut play = ScenarioRun::new();
         play.denied = Some((resource, "the world knows nothing of it"));
         let said = play.said(Oracle::NoFalseGreen);
         says(&said, &["the world knows nothing of it"]);
@@ -311,7 +311,7 @@ fn o0_a_success_needs_the_word_of_its_agent_and_of_the_world() {
 
 #[test]
 fn o0_an_agent_before_others_in_the_row_counts() {
-    let mut play = Play::new();
+    let mut play = ScenarioRun::new();
     play.edit(6, |pod| {
         pod["status"] = json!({
             "initContainerStatuses": [{ "name": "agent", "state": { "terminated": { "exitCode": 0 } } }],
@@ -324,9 +324,9 @@ fn o0_an_agent_before_others_in_the_row_counts() {
 #[test]
 fn o0_a_restored_run_is_borne_out_by_its_annotation_only_if_it_came_with_it() {
     let restored = |index: usize, version: i64| {
-        let mut play = Play::empty();
+        let mut play = ScenarioRun::empty();
         play.run(json!(null));
-        play.run(Play::succeeded());
+        play.run(ScenarioRun::succeeded());
         let outcome = format!("{{\"outcome\":\"Succeeded\",\"version\":{version}}}");
         play.edit(index, |run| {
             run["metadata"]["annotations"] = json!({ "orchestrator.io/outcome": outcome });

@@ -1,7 +1,7 @@
 use super::*;
 
-fn said(play: &Play) -> Vec<String> {
-    let baseline = Play::new().outcome();
+fn said(play: &ScenarioRun) -> Vec<String> {
+    let baseline = ScenarioRun::new().outcome();
     play.judged(&baseline)
         .iter()
         .map(ToString::to_string)
@@ -32,7 +32,7 @@ fn o0_an_agent_is_ready_only_if_its_account_was_there() {
         (vec![Change::Added], 1, true),
         (vec![Change::Added, Change::Deleted], 1, false),
     ] {
-        let mut play = Play::new();
+        let mut play = ScenarioRun::new();
         for change in changes.clone() {
             play.change(
                 change,
@@ -52,7 +52,7 @@ fn o0_an_agent_is_ready_only_if_its_account_was_there() {
 #[test]
 fn o0_a_docsrun_succeeds_after_its_whole_pod() {
     for (phase, is_green) in [("Running", false), ("Succeeded", true)] {
-        let mut play = Play::empty();
+        let mut play = ScenarioRun::empty();
         let pod = json!({
             "metadata": { "labels": { "orchestrator.io/uid": RUN } },
             "status": {
@@ -80,8 +80,8 @@ fn o4_no_child_outlives_its_run() {
     let job = json!({ "metadata": { "labels": { "orchestrator.io/uid": RUN } } });
     let run = json!({ "metadata": { "generation": 1 } });
     for is_last in [false, true] {
-        let mut play = Play::new();
-        let gone = |play: &mut Play| {
+        let mut play = ScenarioRun::new();
+        let gone = |play: &mut ScenarioRun| {
             play.change(Change::Deleted, "jobs", "job", "uid-of-job", job.clone());
         };
         if !is_last {
@@ -107,7 +107,7 @@ fn o5_the_same_is_not_told_twice_and_a_refusal_is_no_drum() {
     };
     // Names in capitals tell something else.
     let with = |uids: &[&str]| {
-        let mut play = Play::new();
+        let mut play = ScenarioRun::new();
         for uid in uids {
             let is_other = uid.chars().all(char::is_uppercase);
             let reason = if is_other { "Denied" } else { "Running" };
@@ -116,7 +116,7 @@ fn o5_the_same_is_not_told_twice_and_a_refusal_is_no_drum() {
         play
     };
     let baseline = with(&["a"]).outcome();
-    let noise = |play: &Play| {
+    let noise = |play: &ScenarioRun| {
         let all = play.judged(&baseline);
         all.iter().filter(|one| one.oracle == Oracle::Quiet).count()
     };
@@ -146,7 +146,7 @@ fn o5_the_same_is_not_told_twice_and_a_refusal_is_no_drum() {
 
 #[test]
 fn o7_a_secret_is_also_seen_as_a_secret_carries_it() {
-    let mut play = Play::new();
+    let mut play = ScenarioRun::new();
     play.logs.push("sent aHVudGVyMi1odW50ZXIy".to_owned());
     let said = said(&play);
     assert!(has(&said, "secret 0 is in line 2 of the log"), "{said:?}");

@@ -1,0 +1,84 @@
+//! `context add`
+
+use std::path::{Path, PathBuf};
+
+use actions::{Request, RunKind};
+use api::tasks::File;
+
+use crate::{
+    Exit,
+    arguments::{ContextAdd, DryRun},
+    commands::wait,
+    failure::Failure,
+    files,
+    session::{Session, bounded},
+    target::RunName,
+    text::{bytes, count},
+};
+
+pub(crate) async fn run(verb: ContextAdd, session: &mut Session<'_>) -> Result<Exit, Failure> {
+    let RunName { kind, name } = verb.run.clone();
+    if kind != RunKind::Task {
+        return Err(Failure::client(format!(
+            "{} has no versions: what it reads cannot be changed; submit another one",
+            verb.run
+        )));
+    }
+    let added = read(&verb.files, session)?;
+    if verb.dry_run == Some(DryRun::Client) {
+        for file in &added {
+            let named = if file.filename.is_empty() {
+                "context-v{N}.md, N being the new version"
+            } else {
+                &file.filename
+            };
+            session.line(&format!("{named}: {}", bytes(file.content.len())))?;
+        }
+        return Ok(Exit::Ok);
+    }
+    let server = session.server().await?;
+    let (server_dry_run, done) = match verb.dry_run {
+        None => (actions::DryRun::Off, "has"),
+        Some(DryRun::Client | DryRun::Server) => {
+            (actions::DryRun::On, "would have (nothing was stored)")
+        }
+    };
+    let request = Request::of_run("patch", &server.namespace, &name);
+    let action = actions::add_context(
+        &server.client,
+        &server.namespace,
+        &name,
+        &added,
+        server_dry_run,
+    );
+    let done_with = bounded(request, action).await?;
+    let names: Vec<String> = done_with
+        .files
+        .iter()
+        .map(|file| format!("'{file}'"))
+        .collect();
+    session.line(&format!(
+        "TaskRun '{name}' {done} version {} with {}, {} in all",
+        done_with.version,
+        names.join(", "),
+        count(done_with.run.spec.markdown_files.len(), "file"),
+    ))?;
+    if server_dry_run == actions::DryRun::On {
+        return Ok(Exit::Ok);
+    }
+    wait::afterwards(session, &server, verb.run, &verb.wait_options).await
+}
+
+fn read(paths: &[PathBuf], session: &Session<'_>) -> Result<Vec<File>, Failure> {
+    let is_input = |path: &&PathBuf| path.as_path() == Path::new("-");
+    let (inputs, others): (Vec<&PathBuf>, Vec<&PathBuf>) = paths.iter().partition(is_input);
+    if inputs.len() > 1 {
+        return Err(Failure::client("'-' can be read once only"));
+    }
+    let others: Vec<PathBuf> = others.into_iter().cloned().collect();
+    let mut added = files::read(&others)?;
+    if !inputs.is_empty() {
+        added.push(files::read_input(&mut (session.environment.input)())?);
+    }
+    Ok(added)
+}

@@ -1,0 +1,581 @@
+//! `get`
+
+use std::collections::BTreeMap;
+
+use actions::{Request, RunKind};
+use api::{GROUP, Timestamp};
+use futures::TryStreamExt;
+use kube::{
+    Api, ResourceExt,
+    api::ListParams,
+    core::{ApiResource, DynamicObject},
+    runtime::{WatchStreamExt, watcher},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    Exit,
+    arguments::{Format, Get},
+    failure::Failure,
+    output,
+    session::{Server, Session, ask},
+    target::{self, Kind},
+    text::{Cell, Table, Tone, age, cell, toned},
+    watching::{Trouble, trouble},
+};
+
+/// Objects per list request. A run may have 900 KiB of files.
+const PAGE: u32 = 100;
+
+/// The objects to be listed, and their format.
+struct Question {
+    kind: Kind,
+    name: Option<String>,
+    selector: Option<String>,
+    is_everywhere: bool,
+    is_wide: bool,
+}
+
+pub(crate) async fn run(verb: Get, session: &mut Session<'_>) -> Result<Exit, Failure> {
+    let (kind, name) = target::of_words(&verb.what).map_err(Failure::Client)?;
+    if name.is_some() && (verb.all_namespaces || verb.selector.is_some()) {
+        return Err(Failure::client(
+            "one object is asked for by its name: '-A' and '-l' have no meaning then",
+        ));
+    }
+    let is_data = match verb.output {
+        Some(Format::Json | Format::Yaml) => true,
+        Some(Format::Wide | Format::Name) | None => false,
+    };
+    if verb.watch && is_data {
+        return Err(Failure::client(
+            "'-w' prints lines: use it with '-o wide', '-o name' or without '-o'",
+        ));
+    }
+    let question = Question {
+        kind,
+        name,
+        selector: verb.selector,
+        is_everywhere: verb.all_namespaces,
+        is_wide: verb.output == Some(Format::Wide),
+    };
+    let server = session.server().await?;
+    if verb.watch {
+        return watch(&question, verb.output, &server, session).await;
+    }
+    match verb.output {
+        Some(Format::Json | Format::Yaml) => data(&question, verb.output, &server, session).await,
+        Some(Format::Wide | Format::Name) | None => {
+            lines(&question, verb.output, &server, session).await
+        }
+    }
+}
+
+impl Question {
+    fn api(&self, server: &Server) -> Api<DynamicObject> {
+        let kind = self.kind;
+        let resource = ApiResource {
+            group: GROUP.to_owned(),
+            version: kind.version().to_owned(),
+            api_version: format!("{GROUP}/{}", kind.version()),
+            kind: kind.name().to_owned(),
+            plural: kind.plural().to_owned(),
+        };
+        // We read dynamic objects. With typed ones, a single object that does not match the schema
+        // would hide all others.
+        if self.is_everywhere || !kind.is_namespaced() {
+            Api::all_with(server.client.clone(), &resource)
+        } else {
+            Api::namespaced_with(server.client.clone(), &server.namespace, &resource)
+        }
+    }
+
+    fn request(&self, verb: &'static str, server: &Server) -> Request {
+        Request {
+            verb,
+            kind: self.kind.name(),
+            resource: self.kind.resource(),
+            name: self.name.clone(),
+            namespace: (!self.is_everywhere && self.kind.is_namespaced())
+                .then(|| server.namespace.clone()),
+        }
+    }
+
+    /// Returns whether the rows begin with a namespace.
+    fn has_namespace(&self) -> bool {
+        self.is_everywhere && self.kind.is_namespaced()
+    }
+
+    /// Reads the next page, and returns the token for the page after it.
+    async fn page(
+        &self,
+        server: &Server,
+        from: Option<String>,
+    ) -> Result<(Vec<DynamicObject>, Option<String>), Failure> {
+        if let Some(name) = &self.name {
+            let object = ask(self.request("get", server), self.api(server).get(name)).await?;
+            return Ok((vec![object], None));
+        }
+        let which = ListParams {
+            label_selector: self.selector.clone(),
+            limit: Some(PAGE),
+            continue_token: from,
+            ..ListParams::default()
+        };
+        let list = ask(self.request("list", server), self.api(server).list(&which)).await?;
+        let next = list.metadata.continue_.filter(|token| !token.is_empty());
+        Ok((list.items, next))
+    }
+
+    fn table(&self) -> Table {
+        let mut head = Vec::new();
+        if self.has_namespace() {
+            head.push("NAMESPACE");
+        }
+        head.push("NAME");
+        head.extend(match self.kind {
+            Kind::Run(RunKind::Task) => ["PHASE", "REASON", "VERSION", "ATTEMPT", "AGE"].as_slice(),
+            Kind::Run(RunKind::Docs) => ["PHASE", "REASON", "BRANCH", "ATTEMPT", "AGE"].as_slice(),
+            Kind::Agent => ["READY", "STATUS", "AGE"].as_slice(),
+            Kind::Tenant => ["READY", "STATUS", "REASON", "ISOLATED", "AGE"].as_slice(),
+        });
+        if self.has_commit() {
+            head.push("COMMIT");
+        }
+        if self.has_place() {
+            head.push("NAMESPACE");
+        }
+        if self.is_wide {
+            head.push("MESSAGE");
+        }
+        Table::new(head)
+    }
+
+    fn row(&self, object: &DynamicObject, now: Timestamp) -> Vec<Cell> {
+        let mut row = Vec::new();
+        if self.has_namespace() {
+            row.push(cell(object.namespace().unwrap_or_default()));
+        }
+        row.push(cell(object.name_any()));
+        let status = &object.data["status"];
+        row.extend(match self.kind {
+            Kind::Run(kind) => run_cells(object, status, kind),
+            Kind::Agent => agent_cells(status),
+            Kind::Tenant => tenant_cells(object, status),
+        });
+        let created = object.metadata.creation_timestamp.as_ref();
+        row.push(cell(age(created.map(|time| time.0), now)));
+        if self.has_commit() {
+            row.push(cell(status["commit"].as_str().unwrap_or_default()));
+        }
+        if self.has_place() {
+            row.push(cell(status["namespace"].as_str().unwrap_or_default()));
+        }
+        if self.is_wide {
+            row.push(cell(status["message"].as_str().unwrap_or_default()));
+        }
+        row
+    }
+
+    /// Returns whether the rows have the column `COMMIT`.
+    fn has_commit(&self) -> bool {
+        self.is_wide && self.kind == Kind::Run(RunKind::Docs)
+    }
+
+    /// Returns whether the rows have a column for the Tenant's namespace.
+    fn has_place(&self) -> bool {
+        self.is_wide && self.kind == Kind::Tenant
+    }
+
+    /// Returns the number of columns after the age.
+    fn after_age(&self) -> usize {
+        usize::from(self.is_wide) + usize::from(self.has_commit()) + usize::from(self.has_place())
+    }
+
+    fn line_name(&self, object: &DynamicObject) -> String {
+        format!("{}/{}\n", self.kind.singular(), object.name_any())
+    }
+
+    /// Returns the message for an empty result.
+    fn nothing(&self, server: &Server) -> String {
+        let what = self.kind.listed();
+        let which = match &self.selector {
+            Some(selector) => format!(" with labels '{selector}'"),
+            None => String::new(),
+        };
+        if !self.kind.is_namespaced() {
+            format!("no {what}{which}")
+        } else if self.is_everywhere {
+            format!("no {what}{which} in any namespace")
+        } else {
+            format!("no {what}{which} in namespace '{}'", server.namespace)
+        }
+    }
+}
+
+fn run_cells(object: &DynamicObject, status: &Value, kind: RunKind) -> Vec<Cell> {
+    let phase = status["phase"].as_str().unwrap_or_default();
+    let tone = match phase {
+        "Succeeded" => Tone::Good,
+        "Failed" => Tone::Bad,
+        "Running" => Tone::Busy,
+        _ => Tone::Waiting,
+    };
+    let phase = if object.metadata.deletion_timestamp.is_some() {
+        format!("{phase},Deleting")
+    } else {
+        phase.to_owned()
+    };
+    let number = |value: &Value| value.as_i64().map_or_else(String::new, |it| it.to_string());
+    vec![
+        toned(phase, tone),
+        cell(
+            condition(status, "Succeeded")["reason"]
+                .as_str()
+                .unwrap_or_default(),
+        ),
+        cell(match kind {
+            RunKind::Task => number(&status["contextVersion"]),
+            RunKind::Docs => status["branch"].as_str().unwrap_or_default().to_owned(),
+        }),
+        cell(number(&status["attempts"])),
+    ]
+}
+
+fn agent_cells(status: &Value) -> Vec<Cell> {
+    let ready = condition(status, "Ready");
+    let value = ready["status"].as_str().unwrap_or("Unknown");
+    let tone = match value {
+        "True" => Tone::Good,
+        "False" => Tone::Bad,
+        _ => Tone::Waiting,
+    };
+    vec![
+        toned(value, tone),
+        cell(ready["reason"].as_str().unwrap_or_default()),
+    ]
+}
+
+/// Returns the cells of a Tenant. A running Tenant that is not isolated must not appear healthy.
+fn tenant_cells(object: &DynamicObject, status: &Value) -> Vec<Cell> {
+    let ready = condition(status, "Ready");
+    let isolated = condition(status, "NetworkIsolated");
+    let toned_by = |known: &Value| {
+        let value = known["status"].as_str().unwrap_or("Unknown");
+        let tone = match value {
+            "True" => Tone::Good,
+            "False" => Tone::Bad,
+            _ => Tone::Waiting,
+        };
+        toned(value, tone)
+    };
+    let phase = status["phase"].as_str().unwrap_or_default();
+    let phase = if object.metadata.deletion_timestamp.is_some() && phase != "Terminating" {
+        format!("{phase},Deleting")
+    } else {
+        phase.to_owned()
+    };
+    let reason = match (ready["reason"].as_str(), isolated["reason"].as_str()) {
+        (Some("Ready"), Some(isolated)) if isolated != "Isolated" => isolated,
+        (ready, _) => ready.unwrap_or_default(),
+    };
+    vec![
+        toned_by(ready),
+        cell(phase),
+        cell(reason),
+        toned_by(isolated),
+    ]
+}
+
+fn condition<'a>(status: &'a Value, kind: &str) -> &'a Value {
+    let conditions = status["conditions"].as_array();
+    conditions
+        .and_then(|all| all.iter().find(|condition| condition["type"] == kind))
+        .unwrap_or(&Value::Null)
+}
+
+/// Prints the objects as lines. It reads them page by page and keeps only their rows.
+async fn lines(
+    question: &Question,
+    format: Option<Format>,
+    server: &Server,
+    session: &mut Session<'_>,
+) -> Result<Exit, Failure> {
+    let mut table = question.table();
+    let mut next = None;
+    loop {
+        let (objects, following) = question.page(server, next).await?;
+        for object in &objects {
+            if format == Some(Format::Name) {
+                session.print(&question.line_name(object))?;
+            }
+            table.push(question.row(object, session.now()));
+        }
+        next = following;
+        if next.is_none() {
+            break;
+        }
+    }
+    if table.is_empty() {
+        session.remark(&question.nothing(server))?;
+    } else if format != Some(Format::Name) {
+        let room = session.room();
+        session.print(&table.render(session.paint, room))?;
+    }
+    Ok(Exit::Ok)
+}
+
+async fn data(
+    question: &Question,
+    format: Option<Format>,
+    server: &Server,
+    session: &mut Session<'_>,
+) -> Result<Exit, Failure> {
+    let (mut items, mut next) = (Vec::new(), None);
+    loop {
+        let (objects, following) = question.page(server, next).await?;
+        for mut object in objects {
+            // The items of a list have no type.
+            object.types = Some(kube::core::TypeMeta {
+                api_version: format!("{GROUP}/{}", question.kind.version()),
+                kind: question.kind.name().to_owned(),
+            });
+            items.push(output::plain(&object)?);
+        }
+        next = following;
+        if next.is_none() {
+            break;
+        }
+    }
+    let value = match (&question.name, items.pop()) {
+        (Some(_), Some(only)) => only,
+        (_, last) => {
+            items.extend(last);
+            json!({ "apiVersion": "v1", "kind": "List", "metadata": {}, "items": items })
+        }
+    };
+    let text = if format == Some(Format::Yaml) {
+        output::yaml(&value)?
+    } else {
+        output::json(&value)?
+    };
+    session.print(&text)?;
+    Ok(Exit::Ok)
+}
+
+async fn watch(
+    question: &Question,
+    format: Option<Format>,
+    server: &Server,
+    session: &mut Session<'_>,
+) -> Result<Exit, Failure> {
+    if question.name.is_some() {
+        // Without this request, a name that does not exist would lead to an endless wait instead of
+        // an error.
+        question.page(server, None).await?;
+    }
+    let mut which = watcher::Config::default();
+    if let Some(selector) = &question.selector {
+        which = which.labels(selector);
+    }
+    if let Some(name) = &question.name {
+        which = which.fields(&format!("metadata.name={name}"));
+    }
+    let events = watcher(question.api(server), which).default_backoff();
+    let mut events = std::pin::pin!(events);
+    let (mut table, mut is_first) = (question.table(), true);
+    let mut shown: BTreeMap<String, Vec<Cell>> = BTreeMap::new();
+    loop {
+        let event = tokio::select! {
+            interrupted = tokio::signal::ctrl_c() => {
+                interrupted?;
+                return Ok(Exit::Ok);
+            }
+            event = events.try_next() => event,
+        };
+        let (object, is_gone) = match event {
+            Ok(Some(watcher::Event::Apply(object) | watcher::Event::InitApply(object))) => {
+                (object, false)
+            }
+            Ok(Some(watcher::Event::Delete(object))) => (object, true),
+            Ok(Some(watcher::Event::Init)) => continue,
+            Ok(Some(watcher::Event::InitDone)) => {
+                if is_first && format != Some(Format::Name) {
+                    let room = session.room();
+                    session.print(&table.render(session.paint, room))?;
+                }
+                is_first = false;
+                continue;
+            }
+            Ok(None) => return Ok(Exit::Ok),
+            Err(error) => match trouble(error, question.request("watch", server)) {
+                Trouble::Fatal(failure) => return Err(failure),
+                Trouble::Passing(words) => {
+                    session.remark(&format!("{words}; trying again"))?;
+                    continue;
+                }
+            },
+        };
+        let mut row = question.row(&object, session.now());
+        if is_gone && let Some(phase) = row.get_mut(usize::from(question.has_namespace()) + 1) {
+            *phase = toned("Deleted", Tone::Dim);
+        }
+        // Print no row if only the age has changed. After a lost connection, the watch delivers all
+        // objects again.
+        let news = without_age(question, &row);
+        let uid = object.uid().unwrap_or_default();
+        if shown.get(&uid) == Some(&news) {
+            continue;
+        }
+        if is_gone {
+            shown.remove(&uid);
+        } else {
+            shown.insert(uid, news);
+        }
+        if format == Some(Format::Name) {
+            session.print(&question.line_name(&object))?;
+        } else if is_first {
+            table.push(row);
+        } else {
+            table.widen(&row);
+            let room = session.room();
+            session.print(&table.render_row(&row, session.paint, room))?;
+        }
+    }
+}
+
+fn without_age(question: &Question, row: &[Cell]) -> Vec<Cell> {
+    let age = row.len() - 1 - question.after_age();
+    let cells = row.iter().enumerate();
+    cells
+        .filter(|(index, _)| *index != age)
+        .map(|(_, cell)| cell.clone())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::Paint;
+
+    fn question(kind: Kind, is_everywhere: bool, is_wide: bool) -> Question {
+        Question {
+            kind,
+            name: None,
+            selector: None,
+            is_everywhere,
+            is_wide,
+        }
+    }
+
+    fn rendered(question: &Question, objects: &[Value]) -> String {
+        let mut table = question.table();
+        for object in objects {
+            let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
+            table.push(question.row(&object, "2026-01-01T01:00:00Z".parse().unwrap()));
+        }
+        table.render(Paint { is_on: false }, None)
+    }
+
+    #[test]
+    fn runs_are_a_table() {
+        let metadata = |name: &str| {
+            json!({ "name": name, "namespace": "team",
+            "creationTimestamp": "2026-01-01T00:00:00Z" })
+        };
+        let objects = [
+            json!({ "metadata": metadata("shop-7"), "status": { "phase": "Failed",
+                "contextVersion": 2, "attempts": 3, "message": "exit code 3",
+                "conditions": [{ "type": "Succeeded", "status": "False", "reason": "NonZeroExit" }] } }),
+            json!({ "metadata": metadata("new"), "status": { "phase": "Pending",
+                "observedGeneration": -1, "message": "waiting for the operator to look at it" } }),
+            json!({ "metadata": metadata("poison"), "status": { "phase": 7 } }),
+        ];
+        assert_eq!(
+            rendered(&question(Kind::Run(RunKind::Task), false, false), &objects),
+            "NAME     PHASE     REASON        VERSION   ATTEMPT   AGE\n\
+             shop-7   Failed    NonZeroExit   2         3         60m\n\
+             new      Pending                                     60m\n\
+             poison                                               60m\n"
+        );
+        assert_eq!(
+            rendered(
+                &question(Kind::Run(RunKind::Task), true, true),
+                &objects[..1]
+            ),
+            "NAMESPACE   NAME     PHASE    REASON        VERSION   ATTEMPT   AGE   MESSAGE\n\
+             team        shop-7   Failed   NonZeroExit   2         3         60m   exit code 3\n"
+        );
+    }
+
+    #[test]
+    fn documentation_is_a_table() {
+        let objects = [
+            json!({ "metadata": { "name": "guide", "creationTimestamp": "2026-01-01T00:00:00Z" },
+            "status": { "phase": "Succeeded", "branch": "docs/guide", "attempts": 1,
+                "commit": "c0535e4", "message": "pushed",
+                "conditions": [{ "type": "Succeeded", "status": "True", "reason": "Succeeded" }] } }),
+        ];
+        let docs = |is_wide| question(Kind::Run(RunKind::Docs), false, is_wide);
+        assert_eq!(
+            rendered(&docs(false), &objects),
+            "NAME    PHASE       REASON      BRANCH       ATTEMPT   AGE\n\
+             guide   Succeeded   Succeeded   docs/guide   1         60m\n"
+        );
+        assert_eq!(
+            rendered(&docs(true), &objects),
+            "NAME    PHASE       REASON      BRANCH       ATTEMPT   AGE   COMMIT    MESSAGE\n\
+             guide   Succeeded   Succeeded   docs/guide   1         60m   c0535e4   pushed\n"
+        );
+        let object: DynamicObject = serde_json::from_value(objects[0].clone()).unwrap();
+        for is_wide in [false, true] {
+            let row = |clock: &str| docs(is_wide).row(&object, clock.parse().unwrap());
+            assert_eq!(
+                without_age(&docs(is_wide), &row("2026-01-01T01:00:00Z")),
+                without_age(&docs(is_wide), &row("2026-01-01T02:00:00Z"))
+            );
+        }
+    }
+
+    #[test]
+    fn agents_are_a_table() {
+        let objects = [json!({ "metadata": { "name": "writer" }, "status": {
+            "conditions": [{ "type": "Ready", "status": "True", "reason": "Ready" }] } })];
+        assert_eq!(
+            rendered(&question(Kind::Agent, false, false), &objects),
+            "NAME     READY   STATUS   AGE\n\
+             writer   True    Ready    <unknown>\n"
+        );
+    }
+
+    #[test]
+    fn tenants_are_a_table_without_a_namespace_of_their_own() {
+        let condition = |kind: &str, value: &str, reason: &str| json!({ "type": kind, "status": value, "reason": reason });
+        let objects = [
+            json!({ "metadata": { "name": "acme", "creationTimestamp": "2026-01-01T00:00:00Z" },
+                "status": { "phase": "Running", "namespace": "tenant-acme", "message": "redis 1/1 ready",
+                    "conditions": [condition("Ready", "True", "Ready"),
+                        condition("NetworkIsolated", "True", "Isolated")] } }),
+            json!({ "metadata": { "name": "open", "creationTimestamp": "2026-01-01T00:00:00Z" },
+                "status": { "phase": "Running", "namespace": "shop", "message": "ready",
+                    "conditions": [condition("Ready", "True", "Ready"),
+                        condition("NetworkIsolated", "False", "PolicyNotEnforced")] } }),
+            json!({ "metadata": { "name": "new" }, "status": {} }),
+        ];
+        // Tenants are cluster-scoped, so `-A` makes no difference.
+        for is_everywhere in [false, true] {
+            assert_eq!(
+                rendered(&question(Kind::Tenant, is_everywhere, false), &objects),
+                "NAME   READY     STATUS    REASON              ISOLATED   AGE\n\
+                 acme   True      Running   Ready               True       60m\n\
+                 open   True      Running   PolicyNotEnforced   False      60m\n\
+                 new    Unknown                                 Unknown    <unknown>\n"
+            );
+        }
+        assert_eq!(
+            rendered(&question(Kind::Tenant, false, true), &objects[..1]),
+            "NAME   READY   STATUS    REASON   ISOLATED   AGE   NAMESPACE     MESSAGE\n\
+             acme   True    Running   Ready    True       60m   tenant-acme   redis 1/1 ready\n"
+        );
+    }
+}

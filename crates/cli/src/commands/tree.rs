@@ -1,0 +1,172 @@
+//! `tree`
+
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+
+use crate::{
+    Exit,
+    arguments::RunArgs,
+    failure::Failure,
+    related::{self, Children},
+    run::AnyRun,
+    session::Session,
+    text::{Paint, Tone, clean},
+    view::{self, Standing},
+};
+
+pub(crate) async fn run(verb: RunArgs, session: &mut Session<'_>) -> Result<Exit, Failure> {
+    let server = session.server().await?;
+    let run = related::run(&server, &verb.run).await?;
+    let children = related::children(&server, &run).await?;
+    let paint = session.paint;
+    let head = labelled(run.kind().name(), run.meta(), Some(&run.standing()), paint);
+    session.line(&head)?;
+    session.print(&render(&run, &children, paint))?;
+    Ok(Exit::Ok)
+}
+
+/// Renders the children as branches, without the run itself.
+pub(crate) fn render(run: &AnyRun, children: &Children, paint: Paint) -> String {
+    if children.is_empty() {
+        let why = if run.outcome().is_some() {
+            "no children: they are removed some time after the end"
+        } else {
+            "no children yet"
+        };
+        return format!("└─ {}\n", paint.apply(Tone::Dim, why));
+    }
+    let mut branches: Vec<Branch> = Vec::new();
+    for map in &children.config_maps {
+        branches.push(Branch::leaf(labelled("ConfigMap", map, None, paint)));
+    }
+    for job in &children.jobs {
+        let uid = job.metadata.uid.as_deref().unwrap_or_default();
+        let pods = children.pods.iter();
+        branches.push(Branch {
+            label: labelled("Job", &job.metadata, Some(&view::job(job)), paint),
+            leaves: pods
+                .filter(|pod| view::is_owned(&pod.metadata, uid))
+                .map(|pod| pod_label(pod, paint))
+                .collect(),
+        });
+    }
+    // A Pod may exist for a moment longer than its Job.
+    let jobs = &children.jobs;
+    let orphans = children.pods.iter().filter(|pod| {
+        let has_job = jobs.iter().any(|job| {
+            view::is_owned(
+                &pod.metadata,
+                job.metadata.uid.as_deref().unwrap_or_default(),
+            )
+        });
+        !has_job
+    });
+    branches.extend(orphans.map(|pod| Branch::leaf(pod_label(pod, paint))));
+    draw(&branches)
+}
+
+struct Branch {
+    label: String,
+    leaves: Vec<String>,
+}
+
+impl Branch {
+    fn leaf(label: String) -> Self {
+        Self {
+            label,
+            leaves: Vec::new(),
+        }
+    }
+}
+
+fn draw(branches: &[Branch]) -> String {
+    let mut out = String::new();
+    for (index, branch) in branches.iter().enumerate() {
+        let (fork, side) = if index + 1 == branches.len() {
+            ("└─", "   ")
+        } else {
+            ("├─", "│  ")
+        };
+        out.push_str(&format!("{fork} {}\n", branch.label));
+        for (index, leaf) in branch.leaves.iter().enumerate() {
+            let fork = if index + 1 == branch.leaves.len() {
+                "└─"
+            } else {
+                "├─"
+            };
+            out.push_str(&format!("{side}{fork} {leaf}\n"));
+        }
+    }
+    out
+}
+
+fn pod_label(pod: &Pod, paint: Paint) -> String {
+    let label = labelled("Pod", &pod.metadata, Some(&view::pod(pod)), paint);
+    match pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
+        Some(node) => format!("{label} on node '{}'", clean(node)),
+        None => label,
+    }
+}
+
+fn labelled(kind: &str, meta: &ObjectMeta, standing: Option<&Standing>, paint: Paint) -> String {
+    let name = clean(meta.name.as_deref().unwrap_or_default());
+    match standing {
+        Some(standing) => format!(
+            "{kind} {name}  {}",
+            paint.apply(standing.tone, &standing.text())
+        ),
+        None => format!("{kind} {name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, from_value, json};
+
+    use super::*;
+    use crate::run::tests::a_run;
+
+    fn meta(name: &str, uid: &str, owner: &str) -> Value {
+        json!({ "name": name, "uid": uid, "ownerReferences":
+            [{ "apiVersion": "v1", "kind": "X", "name": "x", "uid": owner }] })
+    }
+
+    #[test]
+    fn pods_hang_below_their_jobs() {
+        let run = a_run(&json!({}), &json!({}));
+        let paint = Paint { is_on: false };
+        let failed = json!({ "conditions": [{ "type": "Failed", "status": "True" }] });
+        let pod = |name, uid, owner, phase: &str, node: &str| {
+            from_value(
+                json!({ "metadata": meta(name, uid, owner), "spec": { "containers": [],
+                "nodeName": node }, "status": { "phase": phase } }),
+            )
+            .unwrap()
+        };
+        let children = Children {
+            config_maps: vec![from_value(meta("shop-7-v1-files", "m", "u-1")).unwrap()],
+            jobs: vec![
+                from_value(json!({ "metadata": meta("shop-7-v1", "j1", "u-1"), "status": failed }))
+                    .unwrap(),
+                from_value(json!({ "metadata": meta("shop-7-v1-a2", "j2", "u-1") })).unwrap(),
+            ],
+            pods: vec![
+                pod("shop-7-v1-x", "p1", "j1", "Failed", "node-0"),
+                pod("shop-7-v1-a2-y", "p2", "j2", "Running", "node-1"),
+                pod("shop-7-v0-z", "p3", "gone", "Succeeded", "node-1"),
+            ],
+        };
+        assert_eq!(
+            render(&run, &children, paint),
+            "├─ ConfigMap shop-7-v1-files\n\
+             ├─ Job shop-7-v1  ✗ Failed\n\
+             │  └─ Pod shop-7-v1-x  ✗ Failed on node 'node-0'\n\
+             ├─ Job shop-7-v1-a2  ● Active\n\
+             │  └─ Pod shop-7-v1-a2-y  ● Running on node 'node-1'\n\
+             └─ Pod shop-7-v0-z  ✓ Succeeded on node 'node-1'\n"
+        );
+        assert_eq!(
+            render(&run, &Children::default(), paint),
+            "└─ no children yet\n"
+        );
+    }
+}

@@ -1,0 +1,595 @@
+//! `wait`, and the `--wait` flag of other commands.
+
+use std::{io, time::Duration};
+
+use actions::{Outcome, Request, Run, RunKind};
+use api::{
+    Timestamp,
+    tasks::{DocsRun, TaskRun},
+    tenants::Tenant,
+};
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{
+    Api, Resource,
+    runtime::{WatchStreamExt, watcher},
+};
+use serde::de::DeserializeOwned;
+
+use crate::{
+    Exit,
+    arguments::{Wait, WaitOptions},
+    commands::timeline::{self, Line},
+    failure::Failure,
+    run::AnyRun,
+    session::{Server, Session},
+    target::{RunName, RunOrTenant},
+    tenant,
+    text::{Tone, between, moment, span},
+    watching::{Trouble, trouble},
+};
+
+/// Interval between redraws of a live timeline.
+const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) async fn run(verb: Wait, session: &mut Session<'_>) -> Result<Exit, Failure> {
+    let server = session.server().await?;
+    let mut runs: Vec<RunOrTenant> = Vec::new();
+    for run in verb.runs {
+        if !runs.contains(&run) {
+            runs.push(run);
+        }
+    }
+    until_finished(session, &server, &runs, verb.timeout).await
+}
+
+/// Waits for a run that was just started, or prints the command to wait for it.
+pub(crate) async fn afterwards(
+    session: &mut Session<'_>,
+    server: &Server,
+    run: RunName,
+    options: &WaitOptions,
+) -> Result<Exit, Failure> {
+    if options.wait {
+        return until_finished(session, server, &[run.into()], options.timeout).await;
+    }
+    let next = session.command(&format!("wait {}", run.argument()));
+    session.line(&format!("  to follow it: {next}"))?;
+    Ok(Exit::Ok)
+}
+
+/// The result of waiting for one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum End {
+    Finished(Outcome),
+    /// The Tenant is ready.
+    Ready,
+    /// The Tenant's spec cannot be applied.
+    Failed,
+    NotFound,
+    Deleted,
+}
+
+/// The last observed state of a run or Tenant.
+#[derive(Debug, Clone)]
+enum Object {
+    Run(AnyRun),
+    Tenant(Box<Tenant>),
+}
+
+impl Object {
+    fn meta(&self) -> &ObjectMeta {
+        match self {
+            Self::Run(run) => run.meta(),
+            Self::Tenant(tenant) => &tenant.metadata,
+        }
+    }
+
+    /// Returns the result if the object needs no further waiting.
+    fn end(&self) -> Option<End> {
+        match self {
+            Self::Run(run) => run.outcome().map(End::Finished),
+            Self::Tenant(seen) if tenant::is_ready(seen) => Some(End::Ready),
+            Self::Tenant(seen) if tenant::is_failed(seen) => Some(End::Failed),
+            Self::Tenant(_) => None,
+        }
+    }
+
+    fn sentence(&self) -> String {
+        match self {
+            Self::Run(run) => timeline::sentence(run),
+            Self::Tenant(tenant) => timeline::sentence(tenant.as_ref()),
+        }
+    }
+
+    fn block(&self, now: Timestamp, width: usize) -> Vec<Line> {
+        match self {
+            Self::Run(run) => timeline::block(run, now, width),
+            Self::Tenant(tenant) => timeline::block(tenant.as_ref(), now, width),
+        }
+    }
+}
+
+/// A run or Tenant that we wait for.
+#[derive(Debug, Clone)]
+struct Awaited {
+    name: RunOrTenant,
+    run: Option<Object>,
+    is_listed: bool,
+    end: Option<End>,
+    said: String,
+}
+
+impl Awaited {
+    fn new(name: &RunOrTenant) -> Self {
+        Self {
+            name: name.clone(),
+            run: None,
+            is_listed: false,
+            end: None,
+            said: String::new(),
+        }
+    }
+
+    /// Handles a watch event. After the first result, later events are ignored.
+    fn observe(&mut self, event: watcher::Event<Object>) {
+        if self.end.is_some() {
+            return;
+        }
+        match event {
+            watcher::Event::Init => self.is_listed = false,
+            watcher::Event::InitApply(run) | watcher::Event::Apply(run) => {
+                self.is_listed = true;
+                let known = self.run.as_ref().map(|known| &known.meta().uid);
+                if known.is_some_and(|uid| *uid != run.meta().uid) {
+                    // The object was deleted, and another one was created under the same name.
+                    self.end = Some(End::Deleted);
+                    return;
+                }
+                self.end = run.end();
+                self.run = Some(run);
+            }
+            watcher::Event::InitDone if !self.is_listed => {
+                self.end = Some(if self.run.is_some() {
+                    End::Deleted
+                } else {
+                    End::NotFound
+                });
+            }
+            watcher::Event::InitDone => {}
+            watcher::Event::Delete(_) => self.end = Some(End::Deleted),
+        }
+    }
+
+    fn exit(&self) -> Exit {
+        match &self.end {
+            Some(End::Finished(outcome)) => Exit::of_outcome(outcome),
+            Some(End::Ready) => Exit::Ok,
+            Some(End::Failed) => Exit::Failed,
+            Some(End::NotFound | End::Deleted) => Exit::NotFound,
+            None => Exit::Timeout,
+        }
+    }
+
+    fn sentence(&self) -> Option<String> {
+        match (&self.end, &self.run) {
+            (Some(End::NotFound), _) => Some(format!("{} ✗ not found", self.name.name())),
+            (Some(End::Deleted), _) => Some(format!(
+                "{} ✗ deleted while it was waited for",
+                self.name.name()
+            )),
+            (Some(End::Finished(_) | End::Ready | End::Failed) | None, Some(run)) => {
+                Some(run.sentence())
+            }
+            (Some(End::Finished(_) | End::Ready | End::Failed) | None, None) => None,
+        }
+    }
+
+    fn lines(&self, now: Timestamp, width: usize, is_alone: bool) -> Vec<Line> {
+        let is_here = !matches!(self.end, Some(End::NotFound | End::Deleted));
+        match &self.run {
+            Some(run) if is_here && is_alone => run.block(now, width),
+            Some(_) | None => {
+                let words = self.sentence();
+                let words = words.unwrap_or_else(|| format!("{} … looking", self.name.name()));
+                let tone = match self.exit() {
+                    Exit::Ok => Tone::Good,
+                    Exit::Timeout => Tone::Plain,
+                    Exit::Failed | Exit::Client | Exit::Denied | Exit::NotFound => Tone::Bad,
+                };
+                vec![(tone, words)]
+            }
+        }
+    }
+}
+
+/// Waits until all objects have a result or the time is up. The exit code follows from the results.
+pub(crate) async fn until_finished(
+    session: &mut Session<'_>,
+    server: &Server,
+    runs: &[RunOrTenant],
+    limit: Option<Duration>,
+) -> Result<Exit, Failure> {
+    let mut awaited: Vec<Awaited> = runs.iter().map(Awaited::new).collect();
+    let mut events = stream::select_all(runs.iter().enumerate().map(|(index, run)| {
+        let events = match run {
+            RunOrTenant::Run(RunName { kind, name }) => match kind {
+                RunKind::Task => watch(of_run::<TaskRun>(server), name),
+                RunKind::Docs => watch(of_run::<DocsRun>(server), name),
+            },
+            RunOrTenant::Tenant(name) => {
+                let tenants: Api<Tenant> = Api::all(server.client.clone());
+                watch_as(tenants, name, |seen| Object::Tenant(Box::new(seen)))
+            }
+        };
+        events.map(move |event| (index, event)).boxed()
+    }));
+    let mut view = View::new(session);
+    let mut tick = tokio::time::interval(REDRAW_INTERVAL);
+    let time_up = async {
+        match limit {
+            Some(limit) => tokio::time::sleep(limit).await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut time_up = std::pin::pin!(time_up);
+    loop {
+        let mut remark = None;
+        tokio::select! {
+            // Without `biased`, a busy stream could delay the end of the time limit.
+            biased;
+            () = &mut time_up => {
+                view.show(session, &mut awaited, Moment::Last)?;
+                return timed_out(session, &awaited, limit, view.trouble);
+            }
+            interrupted = tokio::signal::ctrl_c() => {
+                interrupted?;
+                view.show(session, &mut awaited, Moment::Last)?;
+                return left(session, &awaited);
+            }
+            Some((index, event)) = events.next() => match (event, awaited.get_mut(index)) {
+                (Ok(event), Some(one)) => {
+                    // Only `Init` arrives without a response of the server.
+                    if !matches!(event, watcher::Event::Init) {
+                        view.trouble = None;
+                    }
+                    one.observe(event);
+                }
+                (Ok(_), None) => {}
+                (Err(error), one) => {
+                    if let Some(name) = one.map(|one| &one.name) {
+                        match trouble(error, watched(name, server)) {
+                            Trouble::Fatal(failure) => return Err(failure),
+                            Trouble::Passing(words) => remark = Some(words),
+                        }
+                    }
+                }
+            },
+            _ = tick.tick(), if view.is_live => {}
+        }
+        view.remark(session, remark)?;
+        let is_over = awaited.iter().all(|one| one.end.is_some());
+        let at = if is_over { Moment::Last } else { Moment::Going };
+        view.show(session, &mut awaited, at)?;
+        if is_over {
+            return ended(session, &awaited);
+        }
+    }
+}
+
+type Seen = Result<watcher::Event<Object>, watcher::Error>;
+
+/// Returns the request for error messages.
+fn watched(name: &RunOrTenant, server: &Server) -> Request {
+    let kind = name.kind();
+    Request {
+        verb: "watch",
+        kind: kind.name(),
+        resource: kind.resource(),
+        name: Some(name.name().to_owned()),
+        namespace: kind.is_namespaced().then(|| server.namespace.clone()),
+    }
+}
+
+fn of_run<R: Run>(server: &Server) -> Api<R> {
+    Api::namespaced(server.client.clone(), &server.namespace)
+}
+
+/// Watches one run.
+fn watch<R>(runs: Api<R>, name: &str) -> BoxStream<'static, Seen>
+where
+    R: Run + Send + Sync + 'static,
+    AnyRun: From<R>,
+{
+    watch_as(runs, name, |seen| Object::Run(seen.into()))
+}
+
+/// Watches one object.
+fn watch_as<K>(all: Api<K>, name: &str, seen: fn(K) -> Object) -> BoxStream<'static, Seen>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    let which = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let events = watcher(all, which).default_backoff();
+    let one = move |event| match event {
+        watcher::Event::Apply(object) => watcher::Event::Apply(seen(object)),
+        watcher::Event::Delete(object) => watcher::Event::Delete(seen(object)),
+        watcher::Event::Init => watcher::Event::Init,
+        watcher::Event::InitApply(object) => watcher::Event::InitApply(seen(object)),
+        watcher::Event::InitDone => watcher::Event::InitDone,
+    };
+    events.map(move |event| event.map(one)).boxed()
+}
+
+fn timed_out(
+    session: &mut Session<'_>,
+    awaited: &[Awaited],
+    limit: Option<Duration>,
+    trouble: Option<String>,
+) -> Result<Exit, Failure> {
+    let seconds = limit.map_or(0, |limit| {
+        i64::try_from(limit.as_secs()).unwrap_or(i64::MAX)
+    });
+    if let Some(trouble) = trouble {
+        // The state is unknown, which is not the same as "still running".
+        return Err(Failure::client(format!(
+            "timed out after {}, and the state is not known: {trouble}",
+            span(seconds)
+        )));
+    }
+    let going = awaited.iter().filter(|one| one.end.is_none());
+    for run in going.map(|one| one.name.clone()) {
+        let why = session.command(&format!("why {}", run.argument()));
+        session.remark(&format!(
+            "timed out after {}: {run} continues\n  to see what it waits for: {why}",
+            span(seconds)
+        ))?;
+    }
+    Ok(Exit::most_severe(awaited.iter().map(Awaited::exit)))
+}
+
+/// Handles Ctrl-C, which ends only the waiting.
+fn left(session: &mut Session<'_>, awaited: &[Awaited]) -> Result<Exit, Failure> {
+    let going = awaited.iter().filter(|one| one.end.is_none());
+    for run in going.map(|one| one.name.clone()) {
+        let wait = session.command(&format!("wait {}", run.argument()));
+        let stop = match &run {
+            RunOrTenant::Run(run) => {
+                let cancel = session.command(&format!("cancel {}", run.argument()));
+                format!("\n  to stop it for good: {cancel}")
+            }
+            RunOrTenant::Tenant(_) => String::new(),
+        };
+        session.remark(&format!(
+            "stopped waiting: {run} continues\n  to wait again: {wait}{stop}"
+        ))?;
+    }
+    Ok(Exit::most_severe(awaited.iter().map(Awaited::exit)))
+}
+
+fn ended(session: &mut Session<'_>, awaited: &[Awaited]) -> Result<Exit, Failure> {
+    for one in awaited {
+        match one.exit() {
+            Exit::Failed => {
+                let why = session.command(&format!("why {}", one.name.argument()));
+                session.remark(&format!("  to see why '{}' failed: {why}", one.name.name()))?;
+            }
+            Exit::NotFound => {
+                let listed = one.name.kind().listed();
+                let what = match &one.name {
+                    RunOrTenant::Run(_) => "runs",
+                    RunOrTenant::Tenant(_) => "Tenants",
+                };
+                let get = session.command(&format!("get {listed}"));
+                session.remark(&format!("  to see which {what} there are: {get}"))?;
+            }
+            Exit::Ok | Exit::Client | Exit::Timeout | Exit::Denied => {}
+        }
+    }
+    Ok(Exit::most_severe(awaited.iter().map(Awaited::exit)))
+}
+
+/// Whether more output follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    Going,
+    Last,
+}
+
+/// The output: a block that is redrawn on a terminal, otherwise one line per change.
+struct View {
+    is_live: bool,
+    started: Timestamp,
+    /// Number of lines on the screen that the next redraw replaces.
+    height: usize,
+    /// The error that prevents us from reading the state of the objects.
+    trouble: Option<String>,
+}
+
+impl View {
+    fn new(session: &Session<'_>) -> Self {
+        Self {
+            is_live: session.room().is_some(),
+            started: session.now(),
+            height: 0,
+            trouble: None,
+        }
+    }
+
+    /// Prints an error of the watch. The same error is printed only once.
+    fn remark(&mut self, session: &mut Session<'_>, words: Option<String>) -> io::Result<()> {
+        if words.is_some() && words != self.trouble {
+            let said = words.as_deref().unwrap_or_default();
+            session.remark(&format!("{said}; trying again"))?;
+            self.trouble = words;
+            // The lines above were printed before the remark and must not be redrawn.
+            self.height = 0;
+        }
+        Ok(())
+    }
+
+    fn show(
+        &mut self,
+        session: &mut Session<'_>,
+        awaited: &mut [Awaited],
+        at: Moment,
+    ) -> io::Result<()> {
+        let now = session.now();
+        if self.is_live {
+            let (width, height) = session.screen();
+            let mut lines: Vec<Line> = Vec::new();
+            for one in awaited.iter() {
+                lines.extend(one.lines(now, width, awaited.len() == 1));
+            }
+            // Lines that leave the screen cannot be redrawn.
+            lines.truncate(height.saturating_sub(2).max(1));
+            if at == Moment::Going {
+                let waited = span(between(self.started, now));
+                let words = format!("waited {waited}; Ctrl-C ends the waiting, not the run");
+                lines.push((Tone::Dim, words));
+            }
+            let back = match self.height {
+                0 => String::new(),
+                // The user may have typed something and moved the cursor.
+                height => format!("\r\u{1b}[{height}A\u{1b}[J"),
+            };
+            self.height = lines.len();
+            let drawn = timeline::drawn(&lines, width, session.paint);
+            return session.print(&format!("{back}{drawn}"));
+        }
+        for one in awaited {
+            if let Some(words) = one.sentence()
+                && words != one.said
+            {
+                session.line(&format!("{} {words}", moment(now)))?;
+                one.said = words;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        run::tests::{a_run, condition},
+        tenant::tests::a_tenant,
+    };
+
+    fn run(uid: &str, reason: Option<&str>) -> Object {
+        let value = if reason == Some("Succeeded") {
+            "True"
+        } else {
+            "False"
+        };
+        let status = match reason {
+            Some(reason) => json!({ "contextVersion": 1, "conditions": [
+                condition("Finished", "True", reason), condition("Succeeded", value, reason)] }),
+            None => json!({ "phase": "Pending" }),
+        };
+        let AnyRun::Task(mut run) = a_run(&json!({}), &status) else {
+            panic!("no TaskRun");
+        };
+        run.metadata.uid = Some(uid.to_owned());
+        Object::Run(AnyRun::Task(run))
+    }
+
+    fn tenant(generation: i64, phase: &str, ready: &str) -> Object {
+        let status = json!({ "phase": phase, "observedGeneration": 1,
+            "conditions": [condition("Ready", ready, "X")] });
+        Object::Tenant(Box::new(a_tenant(generation, &status)))
+    }
+
+    /// The Tenant must be ready for its latest spec.
+    #[test]
+    fn a_tenant_is_waited_for_until_it_is_ready() {
+        let cases: Vec<(Vec<Event<Object>>, u8)> = vec![
+            (vec![Event::Init, Event::InitDone], 5),
+            (vec![Event::Apply(tenant(1, "Provisioning", "False"))], 3),
+            (vec![Event::Apply(tenant(1, "Degraded", "False"))], 3),
+            (vec![Event::Apply(tenant(1, "Running", "True"))], 0),
+            (vec![Event::Apply(tenant(2, "Running", "True"))], 3),
+            (vec![Event::Apply(tenant(1, "Failed", "False"))], 1),
+            (
+                vec![
+                    Event::Apply(tenant(1, "Degraded", "False")),
+                    Event::Apply(tenant(1, "Running", "True")),
+                ],
+                0,
+            ),
+            (
+                vec![
+                    Event::Apply(tenant(1, "Degraded", "False")),
+                    Event::Delete(tenant(1, "Degraded", "False")),
+                ],
+                5,
+            ),
+        ];
+        for (number, (events, wanted)) in cases.into_iter().enumerate() {
+            let mut one = Awaited::new(&"tenant/acme".parse().unwrap());
+            for event in events {
+                one.observe(event);
+            }
+            assert_eq!(one.exit().code(), wanted, "case {number}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_waiting_is_the_exit_code() {
+        let going = || run("a", None);
+        let done = |reason| run("a", Some(reason));
+        let cases: Vec<(Vec<Event<Object>>, u8)> = vec![
+            (vec![Event::Init], 3),
+            (vec![Event::Init, Event::InitDone], 5),
+            (
+                vec![Event::Init, Event::InitApply(going()), Event::InitDone],
+                3,
+            ),
+            (vec![Event::InitApply(done("Succeeded"))], 0),
+            (
+                vec![Event::InitApply(going()), Event::Apply(done("OOMKilled"))],
+                1,
+            ),
+            (vec![Event::Apply(done("Cancelled"))], 4),
+            (vec![Event::Apply(going()), Event::Delete(going())], 5),
+            // The connection was lost meanwhile.
+            (vec![Event::Apply(going()), Event::Init, Event::InitDone], 5),
+            (
+                vec![
+                    Event::Apply(going()),
+                    Event::Init,
+                    Event::InitApply(going()),
+                    Event::InitDone,
+                ],
+                3,
+            ),
+            (
+                vec![
+                    Event::Apply(going()),
+                    Event::Init,
+                    Event::InitApply(run("b", Some("Succeeded"))),
+                ],
+                5,
+            ),
+            // After the first result, later events are ignored.
+            (
+                vec![Event::Apply(done("Succeeded")), Event::Delete(going())],
+                0,
+            ),
+        ];
+        for (number, (events, wanted)) in cases.into_iter().enumerate() {
+            let mut one = Awaited::new(&"shop-7".parse().unwrap());
+            for event in events {
+                one.observe(event);
+            }
+            assert_eq!(one.exit().code(), wanted, "case {number}");
+        }
+    }
+}

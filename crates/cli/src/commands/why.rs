@@ -1,0 +1,90 @@
+//! `why`
+
+use actions::RunKind;
+use why::{
+    Explanation,
+    gather::{GatherError, Options, Target, TargetKind},
+};
+
+use crate::{
+    Exit,
+    arguments::{DataFormat, Why},
+    failure::{Advice, Failure, others_of},
+    output,
+    session::Session,
+    target::{self, Kind},
+};
+
+pub(crate) async fn run(verb: Why, session: &mut Session<'_>) -> Result<Exit, Failure> {
+    let asked: target::Target = target::one_word(&verb.target)
+        .parse()
+        .map_err(Failure::Client)?;
+    let server = session.server().await?;
+    let target = Target {
+        kind: asked.kind,
+        namespace: server.namespace.clone(),
+        name: asked.name,
+    };
+    let kind = target.kind;
+    let world = why::gather(server.client, target, Options::at(session.now())).await;
+    let world = world.map_err(|error| failure(&error, kind))?;
+    let mut explanation = why::explain(&world);
+    rename(&mut explanation, session.environment.program);
+    let text = match verb.output {
+        Some(DataFormat::Json) => output::json(&explanation)?,
+        Some(DataFormat::Yaml) => output::yaml(&explanation)?,
+        None => why::render(&explanation, session.width(), session.paint.is_on),
+    };
+    session.print(&text)?;
+    Ok(Exit::Ok)
+}
+
+/// Replaces the program's name in the suggested commands with the one that users type.
+fn rename(explanation: &mut Explanation, program: &str) {
+    for step in &mut explanation.next_steps {
+        if let Some(rest) = step.command.strip_prefix("orc ") {
+            step.command = format!("{program} {rest}");
+        }
+    }
+}
+
+fn failure(error: &GatherError, kind: TargetKind) -> Failure {
+    let message = error.to_string();
+    match error {
+        GatherError::NotFound(_) => Failure::Gone {
+            message,
+            next: others(kind),
+        },
+        GatherError::NotInstalled(_) | GatherError::Unreadable(_) => Failure::Client(message),
+    }
+}
+
+fn others(kind: TargetKind) -> Vec<Advice> {
+    match kind {
+        TargetKind::TaskRun => others_of(Kind::Run(RunKind::Task)),
+        TargetKind::DocsRun => others_of(Kind::Run(RunKind::Docs)),
+        TargetKind::Agent => others_of(Kind::Agent),
+        TargetKind::Tenant => others_of(Kind::Tenant),
+        TargetKind::Job | TargetKind::Pod => {
+            vec![("to see those of a run", "tree RUN".to_owned())]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use why::ObjectRef;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_code_5_and_what_cannot_be_read_is_2() {
+        let object = ObjectRef::namespaced("TaskRun", "team", "shop-7");
+        let missing = failure(&GatherError::NotFound(object.clone()), TargetKind::TaskRun);
+        assert_eq!(missing.exit().code(), 5);
+        assert!(missing.message().contains("'shop-7'"));
+        assert_eq!(missing.advice()[0].1, "get runs");
+        let unknown = failure(&GatherError::NotInstalled(object), TargetKind::TaskRun);
+        assert_eq!(unknown.exit().code(), 2);
+    }
+}

@@ -1,0 +1,25 @@
+//! Progress output of a step, for people.
+
+use std::io::Write;
+
+/// Writes one line per operation, prefixed with the run's name.
+pub(crate) struct ProgressLog<'a> {
+    out: &'a mut dyn Write,
+    run: String,
+}
+
+impl<'a> ProgressLog<'a> {
+    pub(crate) fn new(out: &'a mut dyn Write, run: &str) -> ProgressLog<'a> {
+        ProgressLog {
+            out,
+            run: run.to_owned(),
+        }
+    }
+
+    /// Writes a line. A failed write does not stop the step, because nothing depends on the output.
+    pub(crate) fn line(&mut self, text: &str) {
+        match writeln!(self.out, "{}: {text}", self.run) {
+            Ok(()) | Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! An attempt in progress: its Job, its Pod, and the objects that they wait for.
+
+use api::Reason;
+
+use super::{
+    Finding, commands, container, create, docs, ended,
+    run_context::RunContext,
+    scheduling,
+    stop::{Stop, lost_node, on_lost_node, replaced, stopping},
+    volume,
+};
+use crate::{
+    explanation::{Command, Health, Link, State},
+    times,
+    world::{ContainerState, JobView, PodView},
+};
+
+/// Explains the attempt by the state of the cluster.
+pub(super) fn find(scene: RunContext<'_>) -> Finding {
+    match scene.job() {
+        Some(job) => with_job(scene, job),
+        None => without_job(scene),
+    }
+}
+
+/// Explains a run without a Job. Either another object has to end first, or the Job is lost, or it
+/// will be created soon.
+fn without_job(scene: RunContext<'_>) -> Finding {
+    let again = commands::look_again(scene);
+    let left: Vec<&PodView> = scene
+        .world
+        .pods
+        .iter()
+        .filter(|pod| pod.may_run())
+        .collect();
+    if let Some(pod) = left.first() {
+        return stopping(scene, pod, Stop::Ours(Reason::Progressing)).then(again);
+    }
+    if let Some(job) = scene.jobs().find(|job| job.end().is_none()) {
+        let link = Link::new(
+            job.object(),
+            Health::Waiting,
+            Reason::Progressing,
+            "of an earlier version or attempt has to stop first",
+        );
+        return Finding::new(
+            State::Waiting,
+            "Wait: the next Job is made when this one is gone.",
+        )
+        .link(match &job.meta.deleting {
+            Some(at) => link
+                .since(Some(at))
+                .seen("deletion asked for", "", Some(at)),
+            None => link.seen("deletion asked for", "not yet", Some(&scene.world.now)),
+        })
+        .then(again)
+        .then(commands::describe(&job.object(), "what holds it"));
+    }
+    if let Some(finding) = docs::asking(scene) {
+        return finding;
+    }
+    if let Some(name) = &scene.status().job_name {
+        let is_late = scene.written().is_some_and(|at| scene.age(at) > 30);
+        let link = Link::new(
+            scene.here("Job", name),
+            if is_late {
+                Health::Error
+            } else {
+                Health::Waiting
+            },
+            Reason::JobLost,
+            "is not there: someone deleted it while the run went on",
+        )
+        .since(scene.written());
+        return Finding::new(
+            State::Waiting,
+            format!("Nothing: Job '{name}' is looked for once more; if it stays away, another Job takes its place by itself, and no attempt is used. Then find out what deletes Jobs here."),
+        )
+        .link(link.seen("looked for it", "not found", Some(&scene.world.now)))
+        .then(again)
+        .then(Command::new(
+            format!("kubectl get events -n {} --field-selector involvedObject.name={name}", scene.namespace()),
+            "what happened to it",
+        ));
+    }
+    Finding::new(
+        State::Waiting,
+        "Wait: the Job is made in a moment. If it is not there in a minute, look into the operator's log.",
+    )
+    .then(again)
+    .maybe(super::operator::log(scene.world))
+}
+
+fn with_job(scene: RunContext<'_>, job: &JobView) -> Finding {
+    let Some(pod) = scene.newest_pod(job) else {
+        return match (job.end(), &job.meta.deleting) {
+            (Some(_), _) => unread(scene, job),
+            (None, Some(_)) => being_deleted(scene, job),
+            (None, None) if job.suspended => suspended(scene, job),
+            (None, None) => create::no_pod(scene, job),
+        };
+    };
+    let above = Link::new(
+        job.object(),
+        Health::Waiting,
+        if job.end().is_some() {
+            "Ended"
+        } else {
+            "Active"
+        },
+        job_words(scene, job),
+    );
+    let above = match (job.end(), &job.meta.deleting) {
+        (Some(end), _) => above.seen(
+            format!("condition {}=True ({})", end.kind, end.reason),
+            &end.message,
+            end.since.as_ref(),
+        ),
+        (None, Some(at)) => above.seen("deletion asked for", "", Some(at)),
+        (None, None) => above,
+    };
+    let finding = pod_stand(scene, pod);
+    let above = match finding.state {
+        State::Running => Link {
+            health: Health::Ok,
+            ..above
+        },
+        State::Succeeded
+        | State::Failed
+        | State::Waiting
+        | State::Blocked
+        | State::Suspended
+        | State::Deleting
+        | State::Ready
+        | State::NotIsolated
+        | State::NotProven
+        | State::Unmanaged => above,
+    };
+    finding.below(vec![above])
+}
+
+fn job_words(scene: RunContext<'_>, job: &JobView) -> String {
+    let created = scene.ago(job.meta.created.as_ref());
+    match (job.end(), &job.meta.deleting) {
+        (Some(end), _) if end.kind == "Complete" => "is complete".to_owned(),
+        (Some(_), _) => "has failed".to_owned(),
+        (None, Some(_)) => "is being deleted from outside".to_owned(),
+        (None, None) => format!("was created{created}, and has its Pod"),
+    }
+}
+
+fn unread(scene: RunContext<'_>, job: &JobView) -> Finding {
+    let mut link = Link::new(
+        job.object(),
+        Health::Error,
+        Reason::EvidenceLost,
+        "has ended, and its Pod is gone: nothing says how the agent ended",
+    );
+    if let Some(end) = job.end() {
+        link = link.seen(
+            format!("condition {}=True ({})", end.kind, end.reason),
+            &end.message,
+            end.since.as_ref(),
+        );
+    }
+    Finding::new(
+        State::Waiting,
+        "The run is about to end as EvidenceLost. Find out what deletes finished Pods here. Running it again repeats what the agent did, side effects included.",
+    )
+    .link(link)
+    .then(commands::look_again(scene))
+    .then(commands::retry(scene))
+}
+
+fn being_deleted(scene: RunContext<'_>, job: &JobView) -> Finding {
+    let link = Link::new(
+        job.object(),
+        Health::Error,
+        Reason::JobLost,
+        format!(
+            "is being deleted from outside{}",
+            scene.since(job.meta.deleting.as_ref())
+        ),
+    )
+    .since(job.meta.deleting.as_ref())
+    .seen(
+        "metadata.finalizers",
+        job.meta.finalizers.join(", "),
+        job.meta.deleting.as_ref(),
+    );
+    Finding::new(State::Waiting, "Wait: another Job is started when this one is gone, and no attempt is used. Then find out what deletes Jobs here.")
+        .link(link)
+        .then(commands::yaml(&job.object(), "what holds it"))
+}
+
+fn suspended(scene: RunContext<'_>, job: &JobView) -> Finding {
+    let link = Link::new(
+        job.object(),
+        Health::Error,
+        Reason::Suspended,
+        "is suspended, though the run is not: the operator is about to resume it, or someone else suspends it (a queue such as Kueue)",
+    )
+    .seen("spec.suspend", "true", Some(&scene.world.now));
+    Finding::new(
+        State::Blocked,
+        format!(
+            "If Job '{}' stays so for more than some seconds, find out who suspends it.",
+            job.meta.name
+        ),
+    )
+    .link(link)
+    .then(commands::who(
+        &job.object(),
+        "'metadata.managedFields' names who set 'suspend'",
+    ))
+    .then(commands::look_again(scene))
+}
+
+/// Explains the state of a Job's Pod.
+fn pod_stand(scene: RunContext<'_>, pod: &PodView) -> Finding {
+    let ended = matches!(pod.state(), ContainerState::Ended { .. });
+    if !ended && (pod.disruption().is_some() || pod.meta.deleting.is_some()) {
+        return stopping(scene, pod, Stop::Outside);
+    }
+    if ended && pod.disruption().is_some() {
+        return replaced(scene, pod);
+    }
+    if let Some(node) = lost_node(scene, pod).filter(|_| !ended) {
+        return on_lost_node(scene, pod, node);
+    }
+    match pod.state() {
+        ContainerState::Running { since } => docs::step_runs(scene, pod, since.as_ref())
+            .unwrap_or_else(|| running(scene, pod, since.as_ref())),
+        ContainerState::Ended { .. } => ended::settling(scene, pod),
+        ContainerState::Waiting { reason, message } => {
+            container::waiting(scene, pod, reason, message)
+                .or_else(|| docs::publish_starts(scene, pod))
+                .unwrap_or_else(|| starting(scene, pod))
+        }
+        ContainerState::Unknown if pod.phase == "Failed" => ended::settling(scene, pod),
+        ContainerState::Unknown => starting(scene, pod),
+    }
+}
+
+/// Explains a container that has not started and has no message from the kubelet. It waits for a
+/// node or a volume, or it is just starting.
+fn starting(scene: RunContext<'_>, pod: &PodView) -> Finding {
+    if pod.node.is_none()
+        && let Some(finding) = scheduling::unscheduled(scene, pod)
+    {
+        return finding;
+    }
+    if let Some(finding) = volume::mounts(scene, pod) {
+        return finding;
+    }
+    if let Some(finding) = volume::claims(scene, pod) {
+        return finding;
+    }
+    let sandbox = scene.warning(
+        &pod.meta.uid,
+        &["FailedCreatePodSandBox", "FailedCreatePodContainer"],
+    );
+    if let Some(event) = sandbox {
+        let link = Link::new(
+            pod.object(),
+            Health::Error,
+            Reason::ContainerNotStartable,
+            format!(
+                "the node cannot set the Pod up: {}",
+                event.message.rsplit("): ").next().unwrap_or(&event.message)
+            ),
+        )
+        .since(event.first.as_ref())
+        .seen(
+            format!("Event {}{}", event.reason, create::times(event.count)),
+            &event.message,
+            event.last.as_ref(),
+        );
+        let node = pod.node.as_deref().unwrap_or("?");
+        let mut finding = Finding::new(State::Blocked, format!("Check the network plugin and the container runtime of node '{node}', or ask whoever runs the cluster. The kubelet tries again by itself."))
+            .link(link)
+            .then(commands::describe(&pod.object(), "all Events of the Pod"));
+        if let Some(node) = pod.node.as_ref().filter(|_| scene.may_read("nodes")) {
+            finding = finding.then(commands::node(node));
+        }
+        return finding;
+    }
+    let where_to = pod.node.as_ref().map_or_else(
+        || "waits for the scheduler to give it a node".to_owned(),
+        |node| format!("starts on node '{node}' (image, volumes)"),
+    );
+    let link = Link::new(
+        pod.object(),
+        Health::Waiting,
+        Reason::Progressing,
+        format!("{where_to}{}", scene.since(pod.meta.created.as_ref())),
+    )
+    .since(pod.meta.created.as_ref());
+    let link = match pod.state() {
+        ContainerState::Waiting { reason, message } => {
+            link.seen(format!("container waiting: {reason}"), message, None)
+        }
+        ContainerState::Unknown | ContainerState::Running { .. } | ContainerState::Ended { .. } => {
+            link.seen("status.phase", &pod.phase, pod.meta.created.as_ref())
+        }
+    };
+    let until = scene
+        .status()
+        .deadline_at
+        .as_ref()
+        .map_or_else(String::new, |deadline| {
+            format!(" It has until {} to start.", scene.when(deadline))
+        });
+    Finding::new(
+        State::Waiting,
+        format!("Wait: nothing is wrong so far.{until}"),
+    )
+    .link(link)
+    .then(commands::describe(&pod.object(), "the Pod's Events"))
+    .then(commands::look_again(scene))
+}
+
+fn running(
+    scene: RunContext<'_>,
+    pod: &PodView,
+    since: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
+) -> Finding {
+    let node = pod.node.as_deref().unwrap_or("?");
+    let deadline = scene
+        .status()
+        .deadline_at
+        .as_ref()
+        .filter(|_| scene.status().started_at.is_some());
+    let until = deadline.map_or_else(String::new, |deadline| {
+        format!(
+            "; it has until {} ({})",
+            times::clock(scene.now(), deadline.0),
+            {
+                let left = deadline
+                    .0
+                    .as_second()
+                    .saturating_sub(scene.now().as_second());
+                if left >= 0 {
+                    format!("{} left", times::span(left))
+                } else {
+                    format!("{} over", times::span(left.saturating_neg()))
+                }
+            }
+        )
+    });
+    let link = Link::new(
+        pod.object(),
+        Health::Ok,
+        "Running",
+        format!(
+            "the agent runs on node '{node}'{}{until}",
+            scene.since(since)
+        ),
+    )
+    .since(since)
+    .seen(
+        format!(
+            "container '{}' running",
+            pod.current().map_or("agent", |agent| agent.name.as_str())
+        ),
+        pod.current().map_or("", |agent| agent.image.as_str()),
+        since,
+    );
+    Finding::new(
+        State::Running,
+        "Nothing is wrong: wait for its end, or follow what it writes.",
+    )
+    .link(link)
+    .then(commands::follow(scene, pod))
+    .then(commands::wait(scene))
+}

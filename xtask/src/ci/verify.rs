@@ -1,0 +1,66 @@
+//! Verifies the testbed itself: all cases if its files changed since they last passed on this machine, else the
+//! two cases that depend on the machine.
+
+use std::{fs, process::Command};
+
+use anyhow::{Context, Result, ensure};
+use testkit::layout;
+
+use super::lanes::Runner;
+
+/// Files that the testbed is made of.
+const TESTBED: &[&str] = &[
+    "Cargo.lock",
+    "testbed",
+    "crates/testkit/src/cluster",
+    "crates/testkit/src/cluster.rs",
+    "crates/testkit/src/image_cache.rs",
+    "crates/testkit/src/images",
+    "crates/testkit/src/images.rs",
+    "crates/testkit/src/machine.rs",
+    "crates/testkit/src/parts",
+    "crates/testkit/src/parts.rs",
+    "xtask/src/testbed.rs",
+    "xtask/src/testbed_isolation.rs",
+    "xtask/src/verify",
+];
+
+pub(super) fn run(run: &Runner) -> Result<()> {
+    let file = layout::cache()?.join("testbed-verified");
+    let now = state()?;
+    let verified = fs::read_to_string(&file).unwrap_or_default();
+    if now.as_deref().is_some_and(|now| now == verified) {
+        println!("the testbed's files are those of the last verification: two of its cases run");
+        return run.xtask(&["testbed", "isolation", "start-times", "owner-killed"]);
+    }
+    run.xtask(&["testbed", "verify"])?;
+    run.xtask(&["testbed", "isolation"])?;
+    if let Some(now) = now {
+        fs::write(&file, now).context("cannot record the verification")?;
+    }
+    Ok(())
+}
+
+/// Returns the Git objects of the testbed's files, or nothing if any of them was changed since the
+/// last commit.
+fn state() -> Result<Option<String>> {
+    let git = |arguments: &[&str]| -> Result<String> {
+        let output = Command::new("git")
+            .args(arguments)
+            .args(TESTBED)
+            .current_dir(layout::repository())
+            .output()
+            .context("cannot run git")?;
+        ensure!(
+            output.status.success(),
+            "git: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    let changed = git(&["status", "--porcelain", "--"])?;
+    if !changed.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(git(&["ls-tree", "-r", "HEAD", "--"])?))
+}

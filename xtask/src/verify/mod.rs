@@ -1,0 +1,128 @@
+//! `cargo xtask testbed verify`: the cluster does what a real one does.
+
+mod fixture;
+mod kwok;
+mod network;
+mod node;
+mod requests;
+mod workloads;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use futures::FutureExt;
+use testkit::{
+    cluster::Tier,
+    suite::{CASE_LIMIT, Case, When},
+};
+
+/// Two cores: more at once only makes each slower.
+const PARALLEL: usize = 4;
+
+macro_rules! case {
+    ($tier:ident, $name:literal, $shows:literal, $run:path) => {
+        Case {
+            name: $name,
+            shows: $shows,
+            tier: Tier::$tier,
+            suite: "",
+            when: When::Together,
+            limit: CASE_LIMIT,
+            run: |env| $run(env).boxed(),
+        }
+    };
+}
+
+fn cases() -> Vec<Case> {
+    vec![
+        case!(
+            Node,
+            "job",
+            "a Job from a local image completes, logs and exec are read through the API",
+            workloads::job
+        ),
+        case!(
+            Node,
+            "oom",
+            "a container over its memory limit is OOMKilled",
+            workloads::out_of_memory
+        ),
+        case!(
+            Node,
+            "image",
+            "an unknown image is reported",
+            workloads::unknown_image
+        ),
+        case!(
+            Node,
+            "volume",
+            "a PVC is provisioned, written, and read by a second Pod",
+            workloads::volume
+        ),
+        case!(
+            Node,
+            "eviction",
+            "the eviction API evicts, and a PodDisruptionBudget stops it",
+            workloads::eviction
+        ),
+        case!(
+            Node,
+            "dns",
+            "a Service is reached by its DNS name",
+            network::service_by_name
+        ),
+        case!(
+            Node,
+            "policy",
+            "a default-deny NetworkPolicy blocks, an allow rule opens again",
+            network::policy
+        ),
+        case!(
+            Node,
+            "quota",
+            "a ResourceQuota refuses a Pod",
+            requests::quota
+        ),
+        case!(
+            Node,
+            "podsecurity",
+            "Pod Security 'restricted' refuses a privileged Pod",
+            requests::pod_security
+        ),
+        case!(
+            Api,
+            "audit",
+            "the audit reader's counts equal what was done",
+            requests::audit
+        ),
+        case!(
+            Kwok,
+            "kwok",
+            "kwok completes 1,000 Jobs",
+            kwok::thousand_jobs
+        ),
+        Case {
+            when: When::Alone,
+            ..case!(
+                Node,
+                "csi-sanity",
+                "the volume driver passes csi-sanity",
+                workloads::csi_sanity
+            )
+        },
+        Case {
+            when: When::Alone,
+            ..case!(
+                Node,
+                "kubelet",
+                "a stopped kubelet makes the node NotReady, and it comes back",
+                node::kubelet
+            )
+        },
+    ]
+}
+
+/// Runs all cases, or those whose names are given.
+pub(crate) async fn run(only: &[String]) -> Result<ExitCode> {
+    crate::cases::run("verify", cases(), only, PARALLEL).await
+}
