@@ -18,6 +18,7 @@ mod image;
 mod isolation;
 mod prove;
 mod regressions;
+mod source_edits;
 mod test_binaries;
 mod testbed;
 mod tools;

@@ -12,14 +12,14 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use testkit::lock::Lock;
 
-use super::edits::Edit;
+use super::Edit;
 
 /// Another run in the same checkout takes this long at most.
 const LOCK_LIMIT: Duration = Duration::from_hours(1);
 
 /// The copy. Files that did not change keep their times, so that Cargo compiles only changed crates.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(crate) struct Tree {
     root: PathBuf,
     target: PathBuf,
     logs: PathBuf,
@@ -28,17 +28,17 @@ pub(super) struct Tree {
 
 /// A file as it was before an edit.
 #[derive(Debug)]
-pub(super) struct Original {
+pub(crate) struct Original {
     path: PathBuf,
     text: String,
 }
 
 impl Tree {
     /// Copies the files of `repository` that Git does not ignore into `folder`.
-    pub(super) fn new(repository: &Path, folder: &Path) -> Result<Self> {
+    pub(crate) fn new(repository: &Path, folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder)?;
         let lock = Lock::take(&folder.join("lock"), LOCK_LIMIT, &mut |holder| {
-            println!("waiting: {holder} tries regressions")
+            println!("waiting: {holder} uses this copy")
         })?;
         let tree = Self {
             root: folder.join("tree"),
@@ -63,7 +63,7 @@ impl Tree {
     ///
     /// # Errors
     /// When an old text is not in its file exactly once. Then no file is changed.
-    pub(super) fn apply(&self, edits: &[Edit]) -> Result<Vec<Original>> {
+    pub(crate) fn apply(&self, edits: &[Edit<'_>]) -> Result<Vec<Original>> {
         let mut changes: Vec<(Original, String)> = Vec::new();
         for edit in edits {
             let path = self.root.join(edit.file);
@@ -85,7 +85,7 @@ impl Tree {
     }
 
     /// Undoes edits.
-    pub(super) fn restore(&self, originals: &[Original]) -> Result<()> {
+    pub(crate) fn restore(&self, originals: &[Original]) -> Result<()> {
         for Original { path, text } in originals {
             // The file must be newer than the compiled edit, so its old time is not restored.
             fs::write(path, text)
@@ -95,7 +95,7 @@ impl Tree {
     }
 
     /// Runs a command of Cargo in the copy; its output is appended to the log of this name.
-    pub(super) fn run(&self, command: &mut Command, log: &str, limit: Duration) -> Result<()> {
+    pub(crate) fn run(&self, command: &mut Command, log: &str, limit: Duration) -> Result<()> {
         command
             .current_dir(&self.root)
             .env("CARGO_TARGET_DIR", &self.target);
@@ -103,13 +103,13 @@ impl Tree {
     }
 
     /// Empties a log: results of an earlier run must not count for this one.
-    pub(super) fn clear_log(&self, name: &str) -> Result<()> {
+    pub(crate) fn clear_log(&self, name: &str) -> Result<()> {
         fs::write(self.log(name), "")?;
         Ok(())
     }
 
     /// The path of a log.
-    pub(super) fn log(&self, name: &str) -> PathBuf {
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.logs.join(format!("{name}.log"))
     }
 }
