@@ -3,6 +3,7 @@
 mod cases;
 mod program;
 mod sight;
+mod source;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
