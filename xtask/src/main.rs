@@ -16,6 +16,7 @@ mod faults;
 mod generate;
 mod image;
 mod regressions;
+mod source_edits;
 mod test_binaries;
 mod testbed;
 mod testbed_isolation;

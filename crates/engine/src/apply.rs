@@ -11,7 +11,6 @@ use api::{
 };
 use http::Method;
 use kube::{Client, Error};
-use mutant::Mutant;
 use serde_json::{Value, json};
 
 use self::found::{may_apply, ours};
@@ -152,9 +151,6 @@ impl Applier {
             "{}?fieldManager={MANAGER}&fieldValidation=Strict",
             path.collection()
         );
-        if mutant::on(Mutant::BodyLogged) {
-            tracing::info!("create {}", manifest.body);
-        }
         if manifest.existing {
             return match self.send(Method::GET, path.object(), None).await {
                 Ok(found) => self.compare(manifest, found),
@@ -170,20 +166,11 @@ impl Applier {
                 self.keep(path, object);
                 Ok(EffectOutcome::Created)
             }
-            Err(Failed::Api(error)) if is(&error, 409) && mutant::on(Mutant::TakenNameSuffixed) => {
-                self.create_another(manifest).await
-            }
             Err(Failed::Api(error)) if is(&error, 409) => {
                 let found = self.get(path).await?;
                 self.compare(manifest, found)
             }
-            Err(failed) => {
-                let fault = failed.fault("create", path);
-                if mutant::on(Mutant::LostAnswerRepeated) && fault.class == ErrorClass::Transient {
-                    return self.create_another(manifest).await;
-                }
-                Err(fault)
-            }
+            Err(failed) => Err(failed.fault("create", path)),
         }
     }
 
@@ -205,20 +192,6 @@ impl Applier {
             }),
             Err(fault) => Err(fault),
         }
-    }
-
-    /// Creates the same object under a generated name. Only mutants use it.
-    async fn create_another(&self, manifest: &Manifest) -> Result<EffectOutcome, ReconcileError> {
-        let path = ResourcePath::from(manifest);
-        let mut body = manifest.body.clone();
-        body["metadata"]["generateName"] = json!([path.name, "-"].concat());
-        body["metadata"]["name"] = Value::Null;
-        let created = self.send(Method::POST, path.collection(), Some(&body));
-        let another = created.await;
-        another.map_or_else(
-            |failed| Err(failed.fault("create", path)),
-            |_| Ok(EffectOutcome::Created),
-        )
     }
 
     /// Applies the fields that we own, to an object that is ours or does not exist.
@@ -272,15 +245,10 @@ impl Applier {
         if let Some(version) = &target.version {
             preconditions["resourceVersion"] = json!(version);
         }
-        let policy = if mutant::on(Mutant::PodsOrphaned) {
-            "Orphan"
-        } else {
-            "Foreground"
-        };
         let body = json!({
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "propagationPolicy": policy,
+            "propagationPolicy": "Foreground",
             "preconditions": preconditions,
         });
         match self.send(Method::DELETE, path.object(), Some(&body)).await {

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use api::names;
 use kube::{Resource, ResourceExt};
-use mutant::Mutant;
 
 use crate::Cache;
 
@@ -67,9 +66,6 @@ impl<V> Child<V> {
 /// Returns the index key of an object of ours, and of its children in this namespace.
 #[must_use]
 pub fn owned_by(kind: &str, namespace: &str, uid: &str) -> String {
-    if mutant::on(Mutant::OwnerNamespaceIgnored) {
-        return ["owner", kind, uid].join("/");
-    }
     ["owner", kind, namespace, uid].join("/")
 }
 

@@ -14,7 +14,6 @@ use std::{
 
 use api::{decide::ErrorClass, names};
 use kube::{Client, Resource, ResourceExt};
-use mutant::Mutant;
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 
 use self::worker::Worker;
@@ -220,9 +219,6 @@ impl<K: Kind> Controller<K> {
 /// objects need no spreading.
 fn open<T: Send + Sync + 'static>(handle: &Handle, objects: &Cache<T>, seed: u64) {
     handle.0.is_started.store(true, Ordering::SeqCst);
-    if mutant::on(Mutant::StartUnseen) {
-        return;
-    }
     let keys = objects.keys();
     let count = u32::try_from(keys.len()).unwrap_or(u32::MAX);
     let window = Duration::from_millis(5)

@@ -7,7 +7,6 @@ use api::{
 };
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::ObjectMeta;
-use mutant::Mutant;
 use serde_json::json;
 
 use crate::{apply::ResourcePath, key::Key, kind::Kind, reconcile::Reconciler};
@@ -55,12 +54,9 @@ impl<K: Kind> Reconciler<K> {
             verdict.reason.name()
         };
         let generation = meta.generation.unwrap_or(0);
-        let mut which = names::hash(&format!(
+        let which = names::hash(&format!(
             "{uid}/{generation}/{attempt}/{disruptions}/{phase}/{reason}/{since:?}"
         ));
-        if mutant::on(Mutant::EventRenamed) {
-            which = names::hash(&[which, now.to_string()].concat());
-        }
         let name = event_name(meta.name.as_deref().unwrap_or_default(), &which);
         let regarding = ObjectReference {
             api_version: Some(K::RESOURCE.api_version()),
@@ -90,11 +86,6 @@ impl<K: Kind> Reconciler<K> {
             name: &name,
             subresource: None,
         };
-        while mutant::on(Mutant::EventAwaited)
-            && self.applier.create_once(path, &body).await.is_err()
-        {
-            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-        }
         if let Err(fault) = self.applier.create_once(path, &body).await {
             self.metrics.error(K::RESOURCE.kind, fault.class.name());
             tracing::warn!(object = %Key::of(meta), manager = MANAGER, "an Event could not be sent: {fault}");

@@ -2,7 +2,7 @@
 
 mod effects;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use api::{
     Phase, Reason, State, Status, Timestamp, Verdict,
@@ -11,7 +11,6 @@ use api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Resource, ResourceExt, core::ObjectMeta};
-use mutant::Mutant;
 use serde_json::{Value, json};
 
 use crate::{
@@ -93,17 +92,9 @@ impl<K: Kind> Reconciler<K> {
         let now = self.clock.now();
         let stored = K::status(object).cloned().unwrap_or_default();
         let mut world = self.kind.observe(object, now).await?;
-        let mut is_confirmed = mutant::on(Mutant::AbsenceFromCache);
-
+        let mut is_confirmed = false;
         let mut fault: Option<ReconcileError> = None;
         let mut version = meta.resource_version.clone().unwrap_or_default();
-        if mutant::on(Mutant::GenerationAcknowledged) {
-            let mut claimed = stored.clone();
-            claimed.progress_mut().observed_generation = meta.generation.unwrap_or(0);
-            let verdict = Verdict::working(Reason::Progressing, "acknowledged");
-            let record = self.update_status(object, &version, &stored, &claimed, &verdict, now);
-            version = record.await?.unwrap_or(version);
-        }
         let decision = loop {
             let input = Input {
                 object: &**object,
@@ -133,12 +124,6 @@ impl<K: Kind> Reconciler<K> {
             }
             if !has_finalizer && !is_deleting && needs_finalizer::<K>(&decision) {
                 version = self.add_finalizer(object, &version).await?;
-            }
-            if mutant::on(Mutant::StatusFirst) && !decision.effects.is_empty() {
-                let status = decision.next_status(&stored, meta.generation.unwrap_or(0), now);
-                let verdict = &decision.verdict;
-                let record = self.update_status(object, &version, &stored, &status, verdict, now);
-                version = record.await?.unwrap_or(version);
             }
             match self.apply_effects(object, &decision.effects).await {
                 Ok(()) => break decision,
@@ -185,16 +170,8 @@ impl<K: Kind> Reconciler<K> {
         {
             version = written;
         }
-        if let FinalizerAction::Remove { annotations } = &decision.finalizer
-            && !mutant::on(Mutant::FinalizerKept)
-        {
-            let released = self.remove_finalizer(object, &version, annotations).await;
-            if !mutant::on(Mutant::ReleaseFaultSwallowed) {
-                released?;
-            }
-        }
-        if mutant::on(Mutant::HotLoop) {
-            return Ok(Outcome::Completed(Some(now + Duration::from_secs(1))));
+        if let FinalizerAction::Remove { annotations } = &decision.finalizer {
+            self.remove_finalizer(object, &version, annotations).await?;
         }
         Ok(Outcome::Completed(decision.requeue_at))
     }
@@ -268,15 +245,7 @@ impl<K: Kind> Reconciler<K> {
         let body = json!({ "status": patch });
         let uid = meta.uid.clone().unwrap_or_default();
         let patch = self.applier.patch(path, &uid, Some(version), body);
-        let written = self.while_leading(patch).await;
-        let written = match written {
-            Err(Abort::Error(fault))
-                if fault.class == ErrorClass::Conflict && mutant::on(Mutant::ConflictSwallowed) =>
-            {
-                return Ok(None);
-            }
-            answer => answer?,
-        };
+        let written = self.while_leading(patch).await?;
         self.count(stored, status, now);
         let (kind, object) = (K::RESOURCE.kind, Key::of(meta));
         tracing::debug!(kind, %object, phase = phase_name(status), "wrote the status");
@@ -430,7 +399,7 @@ impl<K: Kind> Reconciler<K> {
 
     /// Returns an error if the Lease is lost. Then no write may begin; writes in flight are harmless.
     fn ensure_leading(&self) -> Result<(), Abort> {
-        if self.leading.is_leader() || mutant::on(Mutant::LeaseLossIgnored) {
+        if self.leading.is_leader() {
             Ok(())
         } else {
             Err(Abort::LeadershipLost)
@@ -443,9 +412,6 @@ impl<K: Kind> Reconciler<K> {
         &self,
         write: impl Future<Output = Result<T, ReconcileError>>,
     ) -> Result<T, Abort> {
-        if mutant::on(Mutant::LeaseLossIgnored) {
-            return Ok(write.await?);
-        }
         tokio::select! {
             biased;
             () = self.leading.lost() => Err(Abort::LeadershipLost),
@@ -484,8 +450,8 @@ impl<K: Kind> Reconciler<K> {
 /// Returns whether the object needs our finalizer: something is about to be created for it, or was.
 /// Someone may have removed the finalizer since, for example with `kubectl replace`.
 fn needs_finalizer<K: Kind>(decision: &Decision<K::Status, K::External>) -> bool {
-    let has_children = decision.status.has_children() && !mutant::on(Mutant::FinalizerNotRestored);
-    decision.finalizer == FinalizerAction::Keep && (!decision.effects.is_empty() || has_children)
+    decision.finalizer == FinalizerAction::Keep
+        && (!decision.effects.is_empty() || decision.status.has_children())
 }
 
 fn has_finalizer<K: Kind>(meta: &ObjectMeta) -> bool {
@@ -574,11 +540,9 @@ fn check<K: Kind>(
             decision.phase.name()
         )));
     }
-    let is_unchecked =
-        mutant::on(Mutant::IntentUnstored) || mutant::on(Mutant::NamespaceUnannounced);
     for effect in &decision.effects {
         match (effect, required_intent(effect)) {
-            (_, Some(intent)) if !stored.has_intent(intent) && !is_unchecked => {
+            (_, Some(intent)) if !stored.has_intent(intent) => {
                 return Err(ReconcileError::bug(format!(
                     "an irreversible effect was refused: the stored status does not carry its intent '{intent}'"
                 )));

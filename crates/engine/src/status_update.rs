@@ -9,7 +9,6 @@ use api::{
     status::Retry,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use mutant::Mutant;
 use serde_json::{Map, Value};
 
 /// The state that a decision observed before its effects or its status write failed.
@@ -31,7 +30,7 @@ pub(crate) fn status_after_error<S: Status>(
     generation: i64,
     now: Timestamp,
 ) -> Option<S> {
-    if stored.is_over() && !mutant::on(Mutant::FaultAfterEnd) {
+    if stored.is_over() {
         return None;
     }
     let verdict = verdict_of(fault);
@@ -75,7 +74,7 @@ pub(crate) fn verdict_of(fault: &ReconcileError) -> Verdict {
 
 /// Returns whether the status has to be written.
 pub(crate) fn has_changed<S: Status>(old: &S, new: &S) -> bool {
-    old != new || mutant::on(Mutant::HotLoop)
+    old != new
 }
 
 /// Returns the merge patch that changes `old` to `new`, with `now` as the time of the write. Fields that

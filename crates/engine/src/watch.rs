@@ -21,7 +21,6 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
-use mutant::Mutant;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::{sync::Semaphore, time::timeout};
@@ -449,10 +448,6 @@ where
             let event = match event {
                 None => return Err("its stream ended".to_owned()),
                 Some(Ok(event)) => event,
-                Some(Err(_)) if mutant::on(Mutant::WatchErrorSilent) => {
-                    shutdown.wait().await;
-                    return Ok(());
-                }
                 Some(Err(error)) => {
                     drop(permit.take());
                     self.interrupted(&error);
@@ -495,10 +490,8 @@ where
                 }
                 Event::InitDone => {
                     drop(permit.take());
-                    if !mutant::on(Mutant::RelistAddsOnly) {
-                        self.cache
-                            .finish_relist(self.namespace.as_deref(), round, &invalid);
-                    }
+                    self.cache
+                        .finish_relist(self.namespace.as_deref(), round, &invalid);
                     self.health.watch_health().synced(self.number);
                     let (resource, objects) = (self.resource, self.cache.len());
                     tracing::debug!(

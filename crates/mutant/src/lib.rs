@@ -1,7 +1,8 @@
-//! Bugs that a test build can be told to have: who tests the promises is tested with them.
+//! Bugs that a test build can be told to have: they test the suites.
 //!
-//! The code asks `mutant::on(Mutant::X)` where bug X would be. Without the feature `switches`, which
-//! no release has, the answer is a constant `false` and the compiler removes the bug.
+//! The product does not know this crate. `cargo xtask mutants` builds a copy of the repository, and the edits
+//! in `xtask/mutants` write `mutant::on(Mutant::X)` into the copy where bug X would be. The copy is built with
+//! the feature `switches`. Without it, no bug can be chosen.
 
 mod table;
 

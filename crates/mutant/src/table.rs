@@ -1,5 +1,5 @@
-//! All mutants. Each has one place in the code, where the bug would be; some need a second one,
-//! because the engine would refuse the first.
+//! All mutants. Each has an edit in `xtask/mutants`, at the place of the bug. Some need a second edit, because
+//! the engine would reject the first bug.
 
 use super::About;
 

@@ -10,8 +10,6 @@ pub mod config;
 pub mod http;
 pub mod listener;
 pub mod logging;
-#[cfg(feature = "mutants")]
-mod mutants;
 pub mod run;
 
 use arguments::Arguments;
@@ -41,8 +39,6 @@ pub fn main() -> ExitCode {
 }
 
 fn prepare(arguments: &Arguments) -> Result<Config> {
-    #[cfg(feature = "mutants")]
-    mutants::choose()?;
     let config = Config::load(&arguments.config, arguments.operator)?;
     if !arguments.check_config {
         let format = arguments.log_format.unwrap_or_else(|| {
@@ -53,8 +49,6 @@ fn prepare(arguments: &Arguments) -> Result<Config> {
             }
         });
         logging::start(format, &config.log.filter)?;
-        #[cfg(feature = "mutants")]
-        mutants::warn();
     }
     Ok(config)
 }

@@ -5,7 +5,6 @@ use api::{
     decide::{Decision, Input, NoExternal, ResourceType},
     tasks::{Agent, AgentPhase, AgentStatus},
 };
-use mutant::Mutant;
 
 /// API resource type of an Agent.
 pub const RESOURCE: ResourceType = ResourceType::new(api::GROUP, "v1alpha1", "Agent", "agents");
@@ -32,11 +31,7 @@ pub struct AgentWorld {
 #[must_use]
 pub fn decide(input: &Input<'_, Agent, AgentWorld>) -> Decision<AgentStatus, NoExternal> {
     let status = input.object.status.clone().unwrap_or_default();
-    let was_ready = status.phase == Some(AgentPhase::Ready);
-    let mut missing = missing(input.object, input.world);
-    if mutant::on(Mutant::ReadyForEver) && was_ready {
-        missing.clear();
-    }
+    let missing = missing(input.object, input.world);
     let decision = if missing.is_empty() {
         let verdict = Verdict::ready("everything that the Agent names exists");
         Decision::status_only(status, AgentPhase::Ready, verdict)

@@ -23,7 +23,6 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 use kube::{Resource, ResourceExt, core::PartialObjectMeta};
-use mutant::Mutant;
 
 use crate::{
     agent::{self, AgentWorld},
@@ -44,13 +43,9 @@ pub fn start(
     context: Context,
     scope: Scope,
     defaults: Defaults,
-    mut settings: Settings,
+    settings: Settings,
     supervisor: &mut Supervisor,
 ) {
-    if mutant::on(Mutant::InsideAllowed) {
-        settings.allowed_networks = ["0.0.0.0/0", "::/0"].map(str::to_owned).to_vec();
-        settings.plain_http = true;
-    }
     let (client, metrics, health) = (
         context.client.clone(),
         context.metrics.clone(),
@@ -209,9 +204,6 @@ fn enqueue_runs_of_agents<R: Send + Sync + 'static>(
     let (runs, handle) = (runs.clone(), handle.clone());
     agents.on_change(move |change| {
         let index_key = index_key("agent", change.key.namespace.as_deref(), &change.key.name);
-        if mutant::on(Mutant::AgentUnheard) {
-            return;
-        }
         for key in runs.active_keys_of(&index_key) {
             handle.enqueue(&key);
         }
@@ -268,9 +260,6 @@ impl Classes {
         ] {
             let (agents, handle, kind) = (agents.clone(), handle.clone(), cache.name());
             cache.on_change(move |change| {
-                if mutant::on(Mutant::ReferenceUnheard) {
-                    return;
-                }
                 let index_key = index_key(kind, change.key.namespace.as_deref(), &change.key.name);
                 for key in agents.keys_of(&index_key) {
                     handle.enqueue(&key);

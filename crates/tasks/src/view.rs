@@ -18,7 +18,6 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
 
-use mutant::Mutant;
 use serde::Serialize;
 
 use crate::run::{self, attempt_spec::AttemptSpec, contract, docs};
@@ -305,9 +304,6 @@ impl Exit {
     /// process that it started. A container that was started twice did its work twice.
     #[must_use]
     pub fn contradiction(&self) -> Option<String> {
-        if mutant::on(Mutant::OomExitZeroSucceeds) {
-            return None;
-        }
         match (self.signal, self.reason.as_str(), self.restarts) {
             (_, "OOMKilled", _) => Some("the kernel killed a process of it for memory".to_owned()),
             (Some(signal), _, _) if signal != 0 => Some(format!("it was ended by signal {signal}")),

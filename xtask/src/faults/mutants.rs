@@ -3,6 +3,7 @@
 mod cases;
 mod detector;
 mod program;
+mod source;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -4,7 +4,6 @@
 mod cluster;
 mod edits;
 mod outcome;
-mod tree;
 
 use std::{
     collections::BTreeSet,
@@ -19,8 +18,8 @@ use self::{
     cluster::TestCluster,
     edits::{Needs, Regression, Suite},
     outcome::Outcomes,
-    tree::Tree,
 };
+use crate::source_edits::Tree;
 
 /// Limit of one compilation: the first one compiles all dependencies.
 const BUILD_LIMIT: Duration = Duration::from_mins(30);

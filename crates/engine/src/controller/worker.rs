@@ -17,7 +17,6 @@ use api::{
 use futures::FutureExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Resource;
-use mutant::Mutant;
 use tokio::time::Instant;
 
 use super::{Context, Handle};
@@ -123,9 +122,6 @@ impl<K: Kind> Worker<K> {
             Outcome::Completed(requeue_at) => {
                 self.retries().remove(key);
                 match requeue_at {
-                    Some(_) if mutant::on(Mutant::WakeForgotten) => {
-                        ("Waiting", Requeue::AwaitChange)
-                    }
                     Some(at) => ("Waiting", Requeue::At(self.instant(at))),
                     None => ("Completed", Requeue::AwaitChange),
                 }
@@ -284,10 +280,7 @@ impl<K: Kind> Worker<K> {
             since: known.map_or(now, |known| known.since),
             until: instant,
         };
-        let mut delay = backoff::delay(self.seed, key, class, entry.attempt);
-        if mutant::on(Mutant::RetryAtOnce) {
-            delay = Duration::ZERO;
-        }
+        let delay = backoff::delay(self.seed, key, class, entry.attempt);
         entry.until = instant + delay;
         retries.insert(key.clone(), entry.clone());
         (entry, delay)
@@ -320,10 +313,7 @@ impl<K: Kind> Worker<K> {
         };
         retries.insert(key.clone(), entry);
         // The process that stored the time may have had another clock.
-        let mut longest = backoff::ceiling(*class, retry.attempt);
-        if mutant::on(Mutant::ForeignClockBelieved) {
-            longest = Duration::from_secs(24 * 60 * 60);
-        }
+        let longest = backoff::ceiling(*class, retry.attempt);
         let next = retry.next_at.as_ref()?.0;
         let at = next.min(now.checked_add(longest).unwrap_or(now));
         let at = (at > now).then(|| self.instant(at))?;
@@ -435,7 +425,6 @@ fn should_report(fault: &ReconcileError, lasts: Duration) -> bool {
         ErrorClass::Transient | ErrorClass::Conflict => {
             lasts > REPORT_TRANSIENT_AFTER && fault.reason != Reason::NamespaceTerminating
         }
-        ErrorClass::Denied if mutant::on(Mutant::DenialUnshown) => false,
         ErrorClass::Invalid | ErrorClass::Denied | ErrorClass::Failed | ErrorClass::Bug => true,
     }
 }
@@ -446,7 +435,7 @@ fn backoff_until<K: Kind>(class: ErrorClass, until: Instant) -> Requeue {
     // More frequent reconciliations help neither a control plane in trouble nor a bug of ours.
     let is_refusal = matches!(class, ErrorClass::Denied | ErrorClass::Invalid);
     let is_long_lived = <K::Status as Status>::LIFECYCLE == api::Lifecycle::LongLived;
-    let is_listening = is_long_lived && is_refusal && !mutant::on(Mutant::BackoffDeaf);
+    let is_listening = is_long_lived && is_refusal;
     if !is_listening {
         return Requeue::Backoff(Backoff::deaf(until));
     }
@@ -461,8 +450,7 @@ fn backoff_until<K: Kind>(class: ErrorClass, until: Instant) -> Requeue {
 pub(super) fn sweep(handle: &Handle, known: impl FnOnce() -> Vec<Key>) {
     let mut queue = handle.queue();
     let known: HashSet<Key> = known().into_iter().collect();
-    let forgets = mutant::on(Mutant::StandbyForgets);
-    queue.retain(|key| known.contains(key) && !forgets);
+    queue.retain(|key| known.contains(key));
 }
 
 /// Adds the force-delete annotation to the message of an error that blocks the deletion of an
@@ -492,7 +480,7 @@ pub(super) fn retry_to_store<S: Status>(
 ) -> Option<Retry> {
     let RetryState { class, attempt, .. } = *state;
     let longest = backoff::ceiling(class, attempt);
-    if longest < backoff::PERSIST_RETRY_FROM || mutant::on(Mutant::BackoffUnstored) {
+    if longest < backoff::PERSIST_RETRY_FROM {
         return None;
     }
     let class_name = class.name().to_owned();

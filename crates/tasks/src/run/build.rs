@@ -20,7 +20,6 @@ use k8s_openapi::{
         apis::meta::v1::{ObjectMeta, OwnerReference},
     },
 };
-use mutant::Mutant;
 use serde_json::Value;
 
 use super::{
@@ -136,13 +135,9 @@ pub(super) fn job(context: &BuildContext<'_>) -> Result<Manifest, serde_json::Er
 }
 
 fn manifest(resource: ResourceType, run_spec: &RunSpec<'_>, name: &str, body: Value) -> Manifest {
-    let mut namespace = run_spec.metadata.namespace.as_deref();
-    if mutant::on(Mutant::CrossNamespaceOwner) {
-        namespace = Some("default");
-    }
     Manifest::new(
         resource,
-        namespace,
+        run_spec.metadata.namespace.as_deref(),
         name,
         run_spec.metadata.uid.as_deref().unwrap_or_default(),
         labels(run_spec),
@@ -176,11 +171,7 @@ fn labels(run_spec: &RunSpec<'_>) -> BTreeMap<String, String> {
         (names::SERVICE_NAME, run.spec.service_name.clone()),
         (names::CONTEXT_VERSION, run.spec.context_version.to_string()),
     ] {
-        let mut label = names::label_value(&value);
-        if mutant::on(Mutant::RawLabel) {
-            label = value;
-        }
-        labels.insert(key.to_owned(), label);
+        labels.insert(key.to_owned(), names::label_value(&value));
     }
     labels
 }
@@ -226,9 +217,7 @@ fn pod(context: &BuildContext<'_>) -> core::PodSpec {
         restart_policy: Some("Never".to_owned()),
         termination_grace_period_seconds: Some(contract::GRACE_SECONDS),
         service_account_name: Some(agent.service_account_name.clone()),
-        automount_service_account_token: Some(
-            agent.automount_token || mutant::on(Mutant::TokenMounted),
-        ),
+        automount_service_account_token: Some(agent.automount_token),
         // Without this, the agent gets variables for every Service of the namespace, which leaks
         // its neighbors.
         enable_service_links: Some(false),

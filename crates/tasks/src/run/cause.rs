@@ -10,8 +10,6 @@ use api::{
     warning::Warning,
 };
 
-use mutant::Mutant;
-
 use super::{disruption, world::describe_pod};
 use crate::view::{CLONING, Container, JobView, PodView};
 
@@ -37,9 +35,6 @@ pub(super) fn find(
     now: Timestamp,
 ) -> Option<Cause> {
     let Some(pod) = pod else {
-        if mutant::on(Mutant::QuotaUnsaid) {
-            return None;
-        }
         return newest(warnings, &job.uid, (job.created, now), from_job_warning);
     };
     stopped(pod, now)
@@ -76,17 +71,13 @@ fn container(pod: &PodView, user: Option<i64>) -> Option<Cause> {
         | "ErrImageNeverPull"
         | "RegistryUnavailable"
         | "ImageInspectError"
-        | "SignatureValidationFailed"
-            if !mutant::on(Mutant::PullUnsaid) =>
-        {
-            Some(Cause::new(
-                Reason::ImagePullFailed,
-                format!(
-                    "{pod}: the image cannot be pulled{}",
-                    after_colon(pull_error(message))
-                ),
-            ))
-        }
+        | "SignatureValidationFailed" => Some(Cause::new(
+            Reason::ImagePullFailed,
+            format!(
+                "{pod}: the image cannot be pulled{}",
+                after_colon(pull_error(message))
+            ),
+        )),
         "CreateContainerConfigError" if is_late(message) => None,
         "CreateContainerConfigError" if needs_root(message) => Some(Cause::new(
             Reason::ImageNeedsRoot,
@@ -126,9 +117,6 @@ pub(super) fn not_executable(pod: &str, message: &str, user: Option<i64>) -> Cau
 }
 
 fn unschedulable(pod: &PodView) -> Option<Cause> {
-    if mutant::on(Mutant::UnschedulableUnsaid) {
-        return None;
-    }
     let message = pod.unschedulable.as_deref()?;
     let lower = message.to_lowercase();
     let reason = if lower.contains("persistentvolumeclaim") || lower.contains("volume") {

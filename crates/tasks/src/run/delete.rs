@@ -1,7 +1,6 @@
 //! Deletion of a run: its Jobs and Pods are stopped first.
 
 use api::{Reason, Timestamp, Verdict, decide::Decision, names};
-use mutant::Mutant;
 
 use super::{
     RunDecision, STOP_WAIT, outcome,
@@ -21,8 +20,7 @@ pub(super) fn decide(run: &Run<'_>, since: Timestamp) -> RunDecision {
         let message = "released without waiting, as the annotation requests";
         return status_only(Verdict::working(Reason::Deleting, message)).remove_finalizer();
     }
-    let is_asked = || run.jobs().all(|job| job.deleting.is_some());
-    if left.is_empty() || (mutant::on(Mutant::FinalizerEarly) && is_asked()) {
+    if left.is_empty() {
         let message = "nothing is left of the run";
         return status_only(Verdict::working(Reason::Deleting, message)).remove_finalizer();
     }

@@ -7,7 +7,6 @@ use api::{
     tasks::{Evidence, RunPod},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use mutant::Mutant;
 
 use super::{
     attempt_result::AttemptResult,
@@ -106,9 +105,6 @@ pub(super) fn with_new_disruptions<'a>(run: &Run<'a>, job: &JobView) -> Run<'a> 
         run.status.pod = Some(to_status(pod, Some(run.now)));
     } else if is_another {
         run.status.pod = None;
-    }
-    if mutant::on(Mutant::EvictionCounted) {
-        run.status.attempts = run.status.attempts.saturating_add(count);
     }
     run.status.disruptions = run
         .status

@@ -17,7 +17,6 @@ use api::{
     tasks::{Backoff, Evidence, RunPhase, TaskRunStatus},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use mutant::Mutant;
 
 use super::{
     RunDecision, STOP_WAIT,
@@ -33,7 +32,7 @@ const INNER: usize = MAX_MESSAGE_CHARS - 200;
 /// Concludes an attempt that ended: ends the run, or schedules the next attempt.
 pub(super) fn finish_attempt(run: &Run<'_>, attempt_result: AttemptResult) -> RunDecision {
     let reason = attempt_result.reason;
-    if disruption::is_disruption(reason) && !mutant::on(Mutant::EvictionCounted) {
+    if disruption::is_disruption(reason) {
         return disrupted(run, attempt_result);
     }
     let is_done = run.run_spec.is_done(&attempt_result.evidence);
@@ -161,7 +160,6 @@ pub(super) fn retry_or_wait(run: &Run<'_>, result: &Evidence) -> RunDecision {
         return finish_run(run, status, RunPhase::Failed, verdict);
     }
     match run.deadline() {
-        Some(_) if mutant::on(Mutant::RetryWaitForgotten) => start::start(run),
         Some(due) if run.now < due && !is_cancelled_or_suspended(run) => {
             wait_for_next(run, status, due)
         }
@@ -227,11 +225,7 @@ pub(super) fn abort_attempt(
     status.deadline_at = Some(Time(run.after(STOP_WAIT)));
     let verdict = stopping_message(&result, &job.name);
     status.result = Some(result);
-    let decision = Decision::status_only(status, run.phase(), verdict).requeue_at(run.now);
-    if mutant::on(Mutant::EvidenceAfterStop) {
-        return decision.with(run.delete(job));
-    }
-    decision
+    Decision::status_only(status, run.phase(), verdict).requeue_at(run.now)
 }
 
 fn stopping_message(result: &Evidence, job: &str) -> Verdict {
@@ -247,16 +241,6 @@ pub(super) fn job_missing(run: &Run<'_>, job_name: &str) -> RunDecision {
     let message =
         format!("Job '{job_name}' was deleted by another actor before its result was read");
     let attempt_result = AttemptResult::new(Reason::JobLost, message, Evidence::default());
-    if mutant::on(Mutant::JobLossIsSuccess) {
-        let reason = Reason::Succeeded;
-        return finish_attempt(
-            run,
-            AttemptResult {
-                reason,
-                ..attempt_result
-            },
-        );
-    }
     finish_attempt(run, attempt_result)
 }
 

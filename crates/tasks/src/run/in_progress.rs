@@ -9,7 +9,6 @@ use api::{
     tasks::RunPhase,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use mutant::Mutant;
 use serde_json::json;
 
 use super::{
@@ -32,9 +31,6 @@ const QUIET: Duration = Duration::from_secs(30);
 /// Decides about the attempt with this Job, which is in progress according to the status.
 pub(super) fn decide(run: &Run<'_>, job_name: &str) -> RunDecision {
     let Some(job) = run.job(job_name) else {
-        if mutant::on(Mutant::JobLossUnseen) {
-            return Decision::status_only(run.next(), run.phase(), created(job_name));
-        }
         return finish::job_missing(run, job_name);
     };
     match attempt::read(run, job) {
@@ -205,7 +201,7 @@ fn running(run: &Run<'_>, job: &JobView, pod: &PodView, since: Option<Timestamp>
     let mut requeue_at = deadline;
     let verdict = match attempt::being_deleted(job) {
         Some(cause) => Verdict::working(cause.reason, cause.message),
-        None if disruption::is_stopped(pod) && !mutant::on(Mutant::StoppingUnsaid) => {
+        None if disruption::is_stopped(pod) => {
             let overdue = disruption::given_up_at(pod).filter(|at| run.now < *at);
             requeue_at = overdue.map_or(requeue_at, |at| at.min(requeue_at));
             Verdict::working(Reason::Disrupted, disruption::describe(pod, run.now))

@@ -7,7 +7,6 @@ use api::{
     messages, names,
     tasks::{RunPhase, TaskRunStatus},
 };
-use mutant::Mutant;
 use serde::{Deserialize, Serialize};
 
 use super::{RunDecision, cleanup, version, world::Run};
@@ -66,7 +65,6 @@ pub(super) fn release(
         uid: run.uid.to_owned(),
     };
     let annotations = match serde_json::to_string(&outcome) {
-        Ok(_) if mutant::on(Mutant::OutcomeUnwritten) => std::collections::BTreeMap::new(),
         Ok(text) => [(names::OUTCOME.to_owned(), text)].into(),
         Err(_) => std::collections::BTreeMap::new(),
     };
@@ -77,7 +75,7 @@ pub(super) fn release(
 /// ended.
 pub(super) fn restored(run: &Run<'_>) -> Option<RunDecision> {
     // Without a version, the status can hold at most an error of an earlier reconciliation.
-    if run.status.context_version.is_some() || mutant::on(Mutant::OutcomeIgnored) {
+    if run.status.context_version.is_some() {
         return None;
     }
     let text = run.annotation(names::OUTCOME)?;

@@ -4,14 +4,12 @@ use std::time::Duration;
 
 use api::{
     decide::ResourceType,
-    names::{LABEL_LIMIT, cut},
     tasks::{
-        ChildTtl, DocsRun, DocsRunStatus, Evidence, File, Retry, TaskRun, TaskRunSpec, docs_names,
-        names, push_intent,
+        ChildTtl, DocsRun, DocsRunStatus, Evidence, File, Retry, TaskRun, docs_names, names,
+        push_intent,
     },
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use mutant::Mutant;
 
 use super::docs::{self, Settings};
 
@@ -118,13 +116,6 @@ impl<'a> RunSpec<'a> {
 
     pub(super) fn job_name(&self, attempt: u32, replaced_after: Option<u32>) -> String {
         match self.work {
-            Workload::Task(run) if mutant::on(Mutant::NameCut) => {
-                let TaskRunSpec { service_name, .. } = &run.spec;
-                let mut plain = run.spec.clone();
-                plain.service_name = "x".to_owned();
-                let name = names::job(&plain, attempt, replaced_after);
-                cut(&name.replacen('x', service_name, 1), LABEL_LIMIT).to_owned()
-            }
             Workload::Task(run) => names::job(&run.spec, attempt, replaced_after),
             Workload::Docs(_) => docs_names::job(self.name(), attempt, replaced_after),
         }

@@ -9,7 +9,6 @@ use api::{
     tasks::{Agent, CONTEXT_LIMIT, RunPhase, TaskRunStatus},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use mutant::Mutant;
 
 use super::{
     RunDecision, START_WAIT, STOP_WAIT, attempt,
@@ -44,7 +43,7 @@ pub(super) fn ready<'a>(run: &Run<'a>, name: &str) -> Result<&'a Agent, Box<RunD
     if let Some((begun, job)) = find_unrecorded_job(run) {
         return Err(Box::new(adopt(run, &begun, job)));
     }
-    if run.run_spec.cancel && !mutant::on(Mutant::CancelUnheard) {
+    if run.run_spec.cancel {
         return Err(Box::new(finish::cancelled(run)));
     }
     if run.run_spec.suspend {
@@ -179,9 +178,6 @@ pub(super) fn missing(
     context: &BuildContext<'_>,
 ) -> Result<Vec<Effect<NoExternal>>, serde_json::Error> {
     let mut effects = Vec::new();
-    if mutant::on(Mutant::PartialWriteBelieved) && run.files().is_some() && context.attempt == 1 {
-        return Ok(effects);
-    }
     if run.files().is_none() {
         effects.push(Effect::Ensure(Box::new(build::config_map(context)?)));
     }
@@ -267,9 +263,6 @@ fn wait_for_previous(run: &Run<'_>, next: &str) -> Option<RunDecision> {
 
 /// Stalls a run with more files than a ConfigMap holds. Files that are already stored fit.
 fn too_large(run: &Run<'_>) -> Option<RunDecision> {
-    if mutant::on(Mutant::SizeUnchecked) {
-        return None;
-    }
     let agent = run.world.agent.as_ref().map(|agent| &agent.spec);
     let (own, instructions) = build::sizes(run.run_spec.files.unwrap_or_default(), agent);
     if run.files().is_some() || own.saturating_add(instructions) <= CONTEXT_LIMIT {
@@ -301,10 +294,7 @@ fn usable<'a>(run: &Run<'a>) -> Result<&'a Agent, (Reason, String)> {
     };
     let status = agent.status.as_ref().map(|status| &status.progress);
     let generation = agent.metadata.generation.unwrap_or(0);
-    let is_newest = |observed: i64| {
-        observed >= generation || (observed > 0 && mutant::on(Mutant::OldReadinessBelieved))
-    };
-    let Some(progress) = status.filter(|known| is_newest(known.observed_generation)) else {
+    let Some(progress) = status.filter(|known| known.observed_generation >= generation) else {
         // A condition about an older spec is not valid for this one. The Agent is reconciled in a
         // moment, so this is no warning.
         return Err((

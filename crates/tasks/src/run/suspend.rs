@@ -8,7 +8,6 @@ use api::{
     tasks::RunPhase,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use mutant::Mutant;
 use serde_json::{Value, json};
 
 use super::{
@@ -51,7 +50,7 @@ pub(super) fn during(run: &Run<'_>, job: &JobView) -> RunDecision {
         format!("suspended: waiting for {} to stop", some_of(&left))
     };
     let mut decision = suspended(run, message);
-    if (!job.suspended || !job.suspended_by_us) && !mutant::on(Mutant::SuspendUnenforced) {
+    if !job.suspended || !job.suspended_by_us {
         decision = decision.with(set(run, job, json!({ "suspend": true })));
     }
     decision
@@ -104,11 +103,6 @@ pub(super) fn resume(run: &Run<'_>, job: &JobView) -> RunDecision {
     status.started_at = None;
     status.pod = None;
     status.deadline_at = Some(Time(deadline));
-    if mutant::on(Mutant::ResumeStartsAnother) {
-        status.job_name = None;
-        return Decision::status_only(status, RunPhase::Pending, in_progress::created(""))
-            .requeue_at(run.now);
-    }
     // Not every release of Kubernetes restarts the Job's own limit.
     let mut spec = json!({ "suspend": false });
     if let Some(limit) = in_progress::limit(job, time::after(deadline, run.pod_time(job))) {

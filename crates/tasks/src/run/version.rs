@@ -7,7 +7,6 @@ use api::{
     tasks::{Evidence, RunPhase, TaskRunStatus, Version},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use mutant::Mutant;
 
 use super::{
     RunDecision, START_WAIT,
@@ -52,11 +51,10 @@ pub(super) fn supersede(run: &Run<'_>) -> RunDecision {
     history.push(past(run));
     let surplus = history.len().saturating_sub(HISTORY);
     history.drain(..surplus);
-    let old_job = run.status.job_name.clone();
     let status = TaskRunStatus {
         phase: run.status.phase,
         context_version: Some(run.version()),
-        job_name: old_job.filter(|_| mutant::on(Mutant::OldResultCounts)),
+        job_name: None,
         job_uid: None,
         config_map_name: None,
         config_map_uid: None,

@@ -16,7 +16,6 @@ use api::{
     names,
     tenants::{Tenant, TenantSpec, namespace_of},
 };
-use mutant::Mutant;
 use serde_json::{Value, json};
 
 pub use namespace::{NOTES, description_annotations, namespace, namespace_labels};
@@ -172,11 +171,7 @@ fn pod_labels(context: BuildContext<'_>, component: &str) -> BTreeMap<String, St
 
 /// Returns the number of replicas: 0 if the Tenant is suspended.
 fn scaled(spec: &TenantSpec, replicas: u32) -> u32 {
-    if spec.suspend && !mutant::on(Mutant::PauseUnenforced) {
-        0
-    } else {
-        replicas
-    }
+    if spec.suspend { 0 } else { replicas }
 }
 
 /// Returns the security context of our Pods. They have no privileges.

@@ -5,7 +5,6 @@ use api::{
     names,
     tenants::{EgressRule, IngressRule, NetworkPolicy, Peer, Port, Protocol, TenantSpec},
 };
-use mutant::Mutant;
 use serde_json::{Value, json};
 
 use super::{BuildContext, COMPONENT, SERVER, types};
@@ -48,7 +47,7 @@ pub(super) fn all(context: BuildContext<'_>) -> Vec<Manifest> {
         .spec
         .server
         .as_ref()
-        .filter(|_| !allowed_namespaces.is_empty() || mutant::on(Mutant::NobodyIsEverybody))
+        .filter(|_| !allowed_namespaces.is_empty())
     {
         let from: Vec<Value> = allowed_namespaces
             .iter()

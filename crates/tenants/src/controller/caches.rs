@@ -23,7 +23,6 @@ use k8s_openapi::api::{
     rbac::v1::RoleBinding,
 };
 use kube::{Resource, ResourceExt};
-use mutant::Mutant;
 use serde::Serialize;
 
 use crate::{
@@ -230,9 +229,7 @@ impl Caches {
         {
             let (tenants, handle) = (tenants.clone(), handle.clone());
             namespaces.on_change(move |change| {
-                if !mutant::on(Mutant::NamespaceUnheard) {
-                    enqueue_all(&tenants, &handle, &in_namespace(&change.key.name));
-                }
+                enqueue_all(&tenants, &handle, &in_namespace(&change.key.name));
             });
         }
         enqueue_owner(quotas, tenants, handle);

@@ -6,7 +6,6 @@ use api::{
     names,
     tenants::{Counted, Usage, Used, condition},
 };
-use mutant::Mutant;
 use serde_json::json;
 
 use super::TenantState;
@@ -163,8 +162,7 @@ pub(super) fn to_prune<'a>(
     };
     let all = state.world.children.iter();
     all.filter(move |(resource, child)| {
-        let is_kept = mutant::on(Mutant::RuleUnpruned) && *resource == types::NETWORK_POLICY;
-        is_ours(*resource, child) && !is_wanted(wanted, *resource, child) && !is_kept
+        is_ours(*resource, child) && !is_wanted(wanted, *resource, child)
     })
     .map(|(resource, child)| (*resource, child))
 }
@@ -197,9 +195,6 @@ fn secret(state: TenantState<'_>) -> Option<Effect<NoExternal>> {
                 subresource: None,
                 patch,
             })
-        }
-        Some(secret) if state.secret_uid().is_some() && mutant::on(Mutant::SecretRenewed) => {
-            Some(Effect::Delete(target(&secret.uid)))
         }
         Some(secret) if state.secret_uid().is_some() => {
             let is_labelled = secret.has_label;
@@ -257,9 +252,6 @@ pub(super) fn missing(state: TenantState<'_>, wanted: &[Desired<'_>]) -> Option<
 }
 
 fn is_intact(child: &ChildView, manifest: &Manifest) -> bool {
-    if mutant::on(Mutant::DriftUnrepaired) {
-        return child.intent.as_deref() == manifest.intent();
-    }
     let (live, wanted) = (child.live.value(), drift::kept(&manifest.body));
     let is_same = if EXACT.contains(&manifest.resource) {
         let part =

@@ -6,8 +6,6 @@ use api::{
     tenants::{Component, ComponentPhase, TenantStatus, condition},
 };
 
-use mutant::Mutant;
-
 use super::{
     TenantState,
     cause::{self, Cause},
@@ -86,7 +84,7 @@ fn evaluate(
         .count();
     if is_suspended {
         let is_stopped = is_seen && replicas == 0 && left == 0;
-        return if is_stopped || mutant::on(Mutant::PauseUnenforced) {
+        return if is_stopped {
             let message = "is stopped".to_owned();
             component(ComponentPhase::Suspended, message, 0, 0)
         } else {
@@ -103,10 +101,6 @@ fn evaluate(
         .endpoints
         .iter()
         .any(|known| known.service == name && known.ready > 0);
-    if mutant::on(Mutant::TenantReadyUnseen) {
-        let message = format!("{wanted} of {wanted} ready");
-        return component(ComponentPhase::Running, message, wanted, wanted);
-    }
     if is_seen && is_there && leads && cause::mismatch(state, name).is_none() {
         let message = format!("{ready} of {wanted} ready");
         return component(ComponentPhase::Running, message, ready, wanted);

@@ -7,7 +7,6 @@ use api::{
     tenants::{DeletionPolicy, TenantPhase, TenantStatus},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use mutant::Mutant;
 use serde_json::json;
 
 use super::{TenantDecision, TenantState, children::target, isolation, namespace};
@@ -82,9 +81,6 @@ fn gone(state: TenantState<'_>, mut status: TenantStatus) -> TenantDecision {
         _ if state.world.is_definition_going && namespace.deleting.is_none() => {
             retain(state, status, namespace, &[], inside)
         }
-        DeletionPolicy::Retain if mutant::on(Mutant::RetainedIsDeleted) => {
-            remove(state, status, namespace, &deadline)
-        }
         DeletionPolicy::Delete => remove(state, status, namespace, &deadline),
         DeletionPolicy::Retain => retain(state, status, namespace, NOT_RETAINED, inside),
     }
@@ -140,7 +136,7 @@ fn remove(
     let intent = ["delete ", &namespace.uid].concat();
     let is_announced = status.intent.as_ref() == Some(&intent);
     status.intent = Some(intent.clone());
-    if !is_announced && !mutant::on(Mutant::NamespaceUnannounced) {
+    if !is_announced {
         let message = format!("namespace '{name}' will be deleted with everything in it");
         let verdict = Verdict::working(Reason::Deleting, message);
         return Decision::status_only(status, TenantPhase::Terminating, verdict)
@@ -152,13 +148,6 @@ fn remove(
         return Decision::status_only(status, TenantPhase::Terminating, verdict).with(
             Effect::Delete(namespace::target(namespace).requires_intent(intent)),
         );
-    }
-    if mutant::on(Mutant::TenantReleasedEarly) {
-        let verdict = Verdict::working(
-            Reason::Deleting,
-            "the deletion of the namespace was requested",
-        );
-        return Decision::status_only(status, TenantPhase::Terminating, verdict).remove_finalizer();
     }
     let what = namespace::remaining(namespace);
     if state.now >= deadline.0 {

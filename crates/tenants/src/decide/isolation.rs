@@ -13,7 +13,6 @@ use api::{
     },
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use mutant::Mutant;
 
 use super::{
     TenantState,
@@ -172,7 +171,7 @@ pub(super) fn check_isolation(
     // A result from before the namespace was open is invalid afterwards.
     let without_result = |check: IsolationCheck| IsolationCheck {
         isolation: check.isolation.map(|known| Isolated {
-            policies: known.policies.filter(|_| mutant::on(Mutant::ProofOutlived)),
+            policies: None,
             ..known
         }),
         ..check
@@ -190,10 +189,6 @@ pub(super) fn check_isolation(
     if !spec.isolation.probe {
         let message = "nobody tries: 'isolation.probe' is false";
         return rest(known(None, Reason::ProbesDisabled, message), None);
-    }
-    if mutant::on(Mutant::IsolationAssumed) {
-        let message = "the policies exist";
-        return rest(known(Some(true), Reason::Isolated, message), None);
     }
     let is_current = is_current(state, stored.as_ref());
     let due = next(state, stored.as_ref());

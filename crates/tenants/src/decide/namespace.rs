@@ -8,7 +8,6 @@ use api::{
     names,
     tenants::condition,
 };
-use mutant::Mutant;
 use serde_json::{Map, Value, json};
 
 use super::TenantState;
@@ -57,7 +56,7 @@ pub(super) fn ownership(state: TenantState<'_>) -> NamespaceOwnership {
         && offered
             .iter()
             .any(|tenant| tenant.as_deref() == Some(state.context.name));
-    if is_offered || mutant::on(Mutant::NamespaceUnoffered) {
+    if is_offered {
         return NamespaceOwnership::Owned(vec![adopt(state, namespace)]);
     }
     NamespaceOwnership::NotOwned(taken(state, namespace))
@@ -65,10 +64,7 @@ pub(super) fn ownership(state: TenantState<'_>) -> NamespaceOwnership {
 
 /// Returns whether the namespace belongs to this Tenant.
 pub(super) fn is_own(state: TenantState<'_>, namespace: &NamespaceView) -> bool {
-    let has_its_name =
-        namespace.owner_name.as_deref() == Some(&*names::label_value(state.context.name));
     match namespace.owner_uid.as_deref() {
-        Some(_) if mutant::on(Mutant::NamespaceByName) && has_its_name => true,
         Some(owner) => owner == names::label_value(state.context.uid),
         // Someone removed the label, or the namespace was released.
         None => {

@@ -7,22 +7,27 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use testkit::layout;
 
-use super::SWITCH;
-use crate::build;
+use super::{SWITCH, source};
+use crate::source_edits::Tree;
 
-/// Compiles it. All packages at once, so that it shares its dependencies with the other programs.
+/// Compiles it, in a copy of the repository that has the edits. All packages at once and in the target
+/// directory of the other programs, so that it shares its dependencies with them.
 pub(super) fn build() -> Result<PathBuf> {
-    let arguments = [
-        "build",
-        "--quiet",
-        "--workspace",
-        "--bin",
-        "orchestrator-mutants",
-        "--features",
-        "operator/mutants",
-    ];
-    let status = build::cargo(&arguments).status()?;
+    let repository = layout::repository();
+    let texts = source::texts(repository)?;
+    let tree = Tree::with_texts(repository, &repository.join("target/mutants"), &texts)?;
+    let folder = folder()?;
+    let target = folder.parent().context("no target directory")?;
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--workspace"])
+        .args(["--bin", "orchestrator-mutants"])
+        .args(["--features", "operator/mutants"])
+        .current_dir(tree.root())
+        .env("CARGO_TARGET_DIR", target)
+        .status()
+        .context("cannot run cargo")?;
     ensure!(
         status.success(),
         "the operator with the mutants cannot be compiled"
@@ -32,11 +37,16 @@ pub(super) fn build() -> Result<PathBuf> {
 
 /// The compiled program.
 pub(super) fn path() -> Result<PathBuf> {
-    let program = testkit::process::this_program()?;
-    let folder = program.parent().context("this program is in no folder")?;
-    let path = folder.join("orchestrator-mutants");
+    let path = folder()?.join("orchestrator-mutants");
     ensure!(path.is_file(), "'{}' does not exist", path.display());
     Ok(path)
+}
+
+/// The directory of the workspace's programs, which is below the target directory.
+fn folder() -> Result<PathBuf> {
+    let program = testkit::process::this_program()?;
+    let folder = program.parent().context("this program is in no folder")?;
+    Ok(folder.to_owned())
 }
 
 /// Checks that it says which mutant is on, and ends if nobody knows that mutant: a play with a wrong

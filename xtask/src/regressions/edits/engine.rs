@@ -31,8 +31,12 @@ pub(super) const EDITS: &[Regression] = &[
         bug: "an error of a status update is swallowed",
         edits: &[Edit {
             file: "crates/engine/src/reconcile.rs",
-            old: "            answer => answer?,",
-            new: "            Err(Abort::Error(_)) => return Ok(None),\n            answer => answer?,",
+            old: "        let written = self.while_leading(patch).await?;\n",
+            new: r"        let written = match self.while_leading(patch).await {
+            Err(Abort::Error(_)) => return Ok(None),
+            answer => answer?,
+        };
+",
         }],
         suite: SUITE,
     },

@@ -11,7 +11,7 @@ mod tenants;
 
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use crate::source_edits::Edit;
 
 /// A bug, and the tests that must see it.
 #[derive(Debug)]
@@ -22,20 +22,9 @@ pub(super) struct Regression {
     /// The bug that the edits put back.
     pub(super) bug: &'static str,
     /// The edits, applied together.
-    pub(super) edits: &'static [Edit],
+    pub(super) edits: &'static [Edit<'static>],
     /// Where the tests are.
     pub(super) suite: Suite,
-}
-
-/// A replacement of text in one file.
-#[derive(Debug)]
-pub(super) struct Edit {
-    /// The path from the root of the repository.
-    pub(super) file: &'static str,
-    /// The text to replace. It must be in the file exactly once.
-    pub(super) old: &'static str,
-    /// The new text.
-    pub(super) new: &'static str,
 }
 
 /// A set of test binaries that one command of Cargo runs.
@@ -106,23 +95,6 @@ impl Regression {
         let of_id = all().filter(|other| other.id == self.id);
         let before = of_id.take_while(|other| !std::ptr::eq(*other, self));
         format!("{}-{}", self.id, before.count() + 1)
-    }
-}
-
-impl Edit {
-    /// The text with the edit.
-    ///
-    /// # Errors
-    /// When the old text is not in it exactly once.
-    pub(super) fn applied(&self, text: &str) -> Result<String> {
-        let count = text.matches(self.old).count();
-        ensure!(
-            count == 1,
-            "the old text is {count} times in '{}' instead of once: {:?}",
-            self.file,
-            self.old
-        );
-        Ok(text.replacen(self.old, self.new, 1))
     }
 }
 

@@ -30,8 +30,8 @@ pub(super) const EDITS: &[Regression] = &[
         bug: "policies of removed rules stay",
         edits: &[Edit {
             file: "crates/tenants/src/decide/children.rs",
-            old: "&& !is_wanted(wanted, *resource, child) && !is_kept",
-            new: "&& !is_wanted(wanted, *resource, child) && !is_kept && *resource != types::NETWORK_POLICY",
+            old: "is_ours(*resource, child) && !is_wanted(wanted, *resource, child)",
+            new: "is_ours(*resource, child) && !is_wanted(wanted, *resource, child) && *resource != types::NETWORK_POLICY",
         }],
         suite: SUITE,
     },
@@ -40,7 +40,7 @@ pub(super) const EDITS: &[Regression] = &[
         bug: "an empty list of namespaces opens the server to all",
         edits: &[Edit {
             file: "crates/tenants/src/build/network.rs",
-            old: "        .filter(|_| !allowed_namespaces.is_empty() || mutant::on(Mutant::NobodyIsEverybody))\n",
+            old: "        .filter(|_| !allowed_namespaces.is_empty())\n",
             new: "",
         }],
         suite: SUITE,
@@ -50,7 +50,7 @@ pub(super) const EDITS: &[Regression] = &[
         bug: "an existing namespace without an owner is adopted",
         edits: &[Edit {
             file: "crates/tenants/src/decide/namespace.rs",
-            old: "    if is_offered || mutant::on(Mutant::NamespaceUnoffered) {",
+            old: "    if is_offered {",
             new: "    if is_offered || namespace.owner_uid.is_none() {",
         }],
         suite: SUITE,
@@ -60,8 +60,13 @@ pub(super) const EDITS: &[Regression] = &[
         bug: "the Tenant is released before its namespace is deleted",
         edits: &[Edit {
             file: "crates/tenants/src/decide/delete.rs",
-            old: "    if mutant::on(Mutant::TenantReleasedEarly) {",
-            new: "    if namespace.deleting.is_some() {",
+            old: "    let what = namespace::remaining(namespace);\n",
+            new: r#"    if namespace.deleting.is_some() {
+        let verdict = Verdict::working(Reason::Deleting, "the namespace was told to go");
+        return Decision::status_only(status, TenantPhase::Terminating, verdict).remove_finalizer();
+    }
+    let what = namespace::remaining(namespace);
+"#,
         }],
         suite: SUITE,
     },

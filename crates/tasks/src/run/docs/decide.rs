@@ -4,7 +4,6 @@ use api::{
     decide::Input,
     tasks::{DocsRun, RunPhase},
 };
-use mutant::Mutant;
 
 use super::{DocsDecision, DocsWorld, push_outcome, resolve, status, verify};
 use crate::run::{
@@ -58,16 +57,7 @@ pub fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> DocsDecision {
     if is_new && run.fault.is_none() {
         let (_, name) = run.next_attempt();
         return match start::ready(&run, &name) {
-            Ok(agent) => {
-                let resolved = resolve::decide(&run, &docs, agent, answer);
-                if mutant::on(Mutant::IntentUnstored) && resolved.status.base_commit.is_some() {
-                    let mut object = input.object.clone();
-                    object.status = Some(resolved.status);
-                    let object = &object;
-                    return decide(&Input { object, ..*input });
-                }
-                resolved
-            }
+            Ok(agent) => resolve::decide(&run, &docs, agent, answer),
             Err(wait) => status::of_docs(confirm::first(&run, with_conditions(*wait)), &stored),
         };
     }

@@ -9,7 +9,6 @@ use api::{
 };
 use git::{Files, Report};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use mutant::Mutant;
 
 use super::{
     DocsDecision, LsRemoteResponse, VERIFY_LAG, VERIFY_WAIT,
@@ -71,9 +70,6 @@ pub(super) fn begin(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision) -> DocsD
         left_out: some(skipped),
         ..with_commit(run, docs, commit, changed)
     };
-    if mutant::on(Mutant::PushUnconfirmed) {
-        return status::of_docs(ended, &kept);
-    }
     let mut next = ended.status;
     next.finished_at = None;
     next.deadline_at = Some(Time(run.after(VERIFY_WAIT)));

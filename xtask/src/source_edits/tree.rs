@@ -1,7 +1,7 @@
 //! A copy of the repository that edits are applied to, with a target directory of its own.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::ErrorKind,
     path::{Path, PathBuf},
@@ -12,14 +12,14 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use testkit::lock::Lock;
 
-use super::edits::Edit;
+use super::Edit;
 
 /// Another run in the same checkout takes this long at most.
 const LOCK_LIMIT: Duration = Duration::from_hours(1);
 
 /// The copy. Files that did not change keep their times, so that Cargo compiles only changed crates.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(crate) struct Tree {
     root: PathBuf,
     target: PathBuf,
     logs: PathBuf,
@@ -28,17 +28,27 @@ pub(super) struct Tree {
 
 /// A file as it was before an edit.
 #[derive(Debug)]
-pub(super) struct Original {
+pub(crate) struct Original {
     path: PathBuf,
     text: String,
 }
 
 impl Tree {
     /// Copies the files of `repository` that Git does not ignore into `folder`.
-    pub(super) fn new(repository: &Path, folder: &Path) -> Result<Self> {
+    pub(crate) fn new(repository: &Path, folder: &Path) -> Result<Self> {
+        Self::with_texts(repository, folder, &BTreeMap::new())
+    }
+
+    /// Copies the files of `repository`, except that these files have these texts. They need not exist in
+    /// `repository`.
+    pub(crate) fn with_texts(
+        repository: &Path,
+        folder: &Path,
+        texts: &BTreeMap<PathBuf, String>,
+    ) -> Result<Self> {
         fs::create_dir_all(folder)?;
         let lock = Lock::take(&folder.join("lock"), LOCK_LIMIT, &mut |holder| {
-            println!("waiting: {holder} tries regressions")
+            println!("waiting: {holder} uses this copy")
         })?;
         let tree = Self {
             root: folder.join("tree"),
@@ -51,19 +61,28 @@ impl Tree {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
             Ok(()) | Err(_) => fs::create_dir_all(&tree.logs)?,
         }
-        let listed = listed(repository)?;
-        for file in &listed {
+        let mut files = listed(repository)?;
+        for file in files.iter().filter(|file| !texts.contains_key(*file)) {
             copy(&repository.join(file), &tree.root.join(file))?;
         }
-        remove_others(&tree.root, &tree.root, &listed)?;
+        for (file, text) in texts {
+            write(&tree.root.join(file), text)?;
+        }
+        files.extend(texts.keys().cloned());
+        remove_others(&tree.root, &tree.root, &files)?;
         Ok(tree)
+    }
+
+    /// The root of the copy.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
     }
 
     /// Applies edits; returns the files as they were.
     ///
     /// # Errors
     /// When an old text is not in its file exactly once. Then no file is changed.
-    pub(super) fn apply(&self, edits: &[Edit]) -> Result<Vec<Original>> {
+    pub(crate) fn apply(&self, edits: &[Edit<'_>]) -> Result<Vec<Original>> {
         let mut changes: Vec<(Original, String)> = Vec::new();
         for edit in edits {
             let path = self.root.join(edit.file);
@@ -85,7 +104,7 @@ impl Tree {
     }
 
     /// Undoes edits.
-    pub(super) fn restore(&self, originals: &[Original]) -> Result<()> {
+    pub(crate) fn restore(&self, originals: &[Original]) -> Result<()> {
         for Original { path, text } in originals {
             // The file must be newer than the compiled edit, so its old time is not restored.
             fs::write(path, text)
@@ -95,7 +114,7 @@ impl Tree {
     }
 
     /// Runs a command of Cargo in the copy; its output is appended to the log of this name.
-    pub(super) fn run(&self, command: &mut Command, log: &str, limit: Duration) -> Result<()> {
+    pub(crate) fn run(&self, command: &mut Command, log: &str, limit: Duration) -> Result<()> {
         command
             .current_dir(&self.root)
             .env("CARGO_TARGET_DIR", &self.target);
@@ -103,13 +122,13 @@ impl Tree {
     }
 
     /// Empties a log: results of an earlier run must not count for this one.
-    pub(super) fn clear_log(&self, name: &str) -> Result<()> {
+    pub(crate) fn clear_log(&self, name: &str) -> Result<()> {
         fs::write(self.log(name), "")?;
         Ok(())
     }
 
     /// The path of a log.
-    pub(super) fn log(&self, name: &str) -> PathBuf {
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.logs.join(format!("{name}.log"))
     }
 }
@@ -144,18 +163,32 @@ fn listed(repository: &Path) -> Result<BTreeSet<PathBuf>> {
 /// Copies a file unless the copy is equal.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     let content = fs::read(from).with_context(|| format!("cannot read '{}'", from.display()))?;
-    match fs::read(to) {
-        Ok(known) if known == content => return Ok(()),
-        Ok(_) => {}
+    if !has_content(to, &content)? {
+        fs::copy(from, to).with_context(|| format!("cannot write '{}'", to.display()))?;
+    }
+    Ok(())
+}
+
+/// Writes a file unless it has this text.
+fn write(to: &Path, text: &str) -> Result<()> {
+    if !has_content(to, text.as_bytes())? {
+        fs::write(to, text).with_context(|| format!("cannot write '{}'", to.display()))?;
+    }
+    Ok(())
+}
+
+/// Returns whether a file has this content. If the file does not exist, creates its directory.
+fn has_content(file: &Path, content: &[u8]) -> Result<bool> {
+    match fs::read(file) {
+        Ok(known) => Ok(known == content),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            if let Some(folder) = to.parent() {
+            if let Some(folder) = file.parent() {
                 fs::create_dir_all(folder)?;
             }
+            Ok(false)
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => Err(error.into()),
     }
-    fs::copy(from, to).with_context(|| format!("cannot write '{}'", to.display()))?;
-    Ok(())
 }
 
 /// Removes the files below `folder` that are not listed.
@@ -236,5 +269,37 @@ mod tests {
         assert!(!to.join("tree/src/c.rs").exists());
         assert_eq!(time(), before);
         drop(tree);
+    }
+
+    #[test]
+    fn a_file_with_another_text_is_written_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+        fs::create_dir_all(&from).unwrap();
+        git(&from, &["init", "--quiet"]);
+        fs::write(from.join("a.rs"), "a").unwrap();
+        let text = |text: &str| text.to_owned();
+        let texts = BTreeMap::from([
+            (PathBuf::from("a.rs"), text("edited")),
+            (PathBuf::from("new/b.rs"), text("added")),
+        ]);
+        let read = |name: &str| fs::read_to_string(to.join("tree").join(name)).unwrap();
+        let time = |name: &str| {
+            let metadata = fs::metadata(to.join("tree").join(name)).unwrap();
+            metadata.modified().unwrap()
+        };
+
+        drop(Tree::with_texts(&from, &to, &texts).unwrap());
+        assert_eq!(read("a.rs"), "edited");
+        assert_eq!(read("new/b.rs"), "added");
+        let before = (time("a.rs"), time("new/b.rs"));
+        drop(Tree::with_texts(&from, &to, &texts).unwrap());
+        assert_eq!((time("a.rs"), time("new/b.rs")), before);
+
+        // Without the texts, the copy is the repository again.
+        let tree = Tree::new(&from, &to).unwrap();
+        assert_eq!(tree.root(), to.join("tree"));
+        assert_eq!(read("a.rs"), "a");
+        assert!(!to.join("tree/new/b.rs").exists());
     }
 }
