@@ -445,7 +445,7 @@ mod tests {
             tokio::time::advance(Duration::from_secs(1)).await;
             assert!(service.call(get("/version")).await.is_ok());
         }
-        assert!(health.live().unwrap_err().contains("API server answers"));
+        assert!(health.live().unwrap_err().contains("API server responds"));
     }
 
     #[tokio::test]

@@ -344,7 +344,7 @@ mod tests {
             ..well()
         })
         .unwrap_err();
-        for wanted in ["not ticked", "task 'a'", "no key"] {
+        for wanted in ["not ticked", "task 'a'", "no reconciliation finished"] {
             assert!(why.contains(wanted), "{why}");
         }
     }

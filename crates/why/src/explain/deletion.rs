@@ -40,7 +40,10 @@ pub(super) fn of_run(scene: RunContext<'_>) -> Option<Finding> {
     } else if is_ours {
         ours(scene)
     } else if foreign.is_empty() {
-        Finding::new(State::Deleting, "Nothing holds it: it is gone in a moment.")
+        Finding::new(
+            State::Deleting,
+            "Nothing holds it: it is deleted in a moment.",
+        )
     } else {
         others(scene, &foreign)
     };
@@ -69,7 +72,7 @@ fn others(scene: RunContext<'_>, foreign: &[&str]) -> Finding {
     let gone = if is_left {
         ""
     } else {
-        "its Job and Pod are gone; "
+        "its Job and Pod are deleted; "
     };
     let link = Link::new(
         scene.object(),
@@ -85,12 +88,12 @@ fn others(scene: RunContext<'_>, foreign: &[&str]) -> Finding {
     );
     Finding::new(
         State::Deleting,
-        format!("Find out what set '{names}' on {} '{}' and let it finish. Take it off by hand (delete its line under 'metadata.finalizers') only if that is gone for good.", scene.kind(), scene.run.meta.name),
+        format!("Find out what set '{names}' on {} '{}' and let it finish. Take it off by hand (delete its line under 'metadata.finalizers') only if that no longer exists.", scene.kind(), scene.run.meta.name),
     )
     .link(link)
     .newer()
     .then(commands::who(&scene.object(), "'metadata.managedFields' names who set it"))
-    .then(commands::edit(&scene.object(), "only if that is gone for good: delete its line under 'metadata.finalizers'"))
+    .then(commands::edit(&scene.object(), "only if that no longer exists: delete its line under 'metadata.finalizers'"))
 }
 
 /// Explains that our finalizer waits for Jobs and Pods to stop.

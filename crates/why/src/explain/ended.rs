@@ -77,7 +77,7 @@ fn succeeded(scene: RunContext<'_>) -> Finding {
         Health::Ok,
         "Completed",
         format!(
-            "the agent ended with exit code {}{}{}",
+            "the agent exited with code {}{}{}",
             code(result),
             took(result),
             there(scene, result)
@@ -130,10 +130,10 @@ fn pod_object(scene: RunContext<'_>, result: &RunResult) -> ObjectRef {
     }
 }
 
-/// Returns ` (the Pod is gone by now)` if the Pod no longer exists.
+/// Returns ` (the Pod no longer exists)` if the Pod no longer exists.
 fn there(scene: RunContext<'_>, result: &RunResult) -> &'static str {
     if result.pod_name.is_some() && scene.pod_of_result(result).is_none() {
-        " (the Pod is gone by now)"
+        " (the Pod no longer exists)"
     } else {
         ""
     }
@@ -161,7 +161,7 @@ fn with_logs(scene: RunContext<'_>, result: &RunResult, finding: Finding) -> Fin
             };
             finding.note(
                 NoteKind::Hint,
-                format!("the Pod is gone, and its log with it{why}"),
+                format!("the Pod and its log are deleted{why}"),
             )
         }
         None => finding,
@@ -203,7 +203,7 @@ fn cancelled(scene: RunContext<'_>, result: &RunResult) -> Finding {
         let what = match (&result.started_at, result.exit_code) {
             (Some(_), Some(code)) => {
                 format!(
-                    "Pod '{pod}' ran{} and ended with exit code {code}",
+                    "Pod '{pod}' ran{} and exited with code {code}",
                     took(result)
                 )
             }
@@ -516,7 +516,7 @@ pub(super) fn settling(scene: RunContext<'_>, pod: &PodView) -> Finding {
             };
             (
                 format!(
-                    "{} ended with exit code {code} ({reason}){words}",
+                    "{} exited with code {code} ({reason}){words}",
                     docs::container_words(scene, pod)
                 ),
                 finished.clone(),

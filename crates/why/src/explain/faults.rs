@@ -147,7 +147,7 @@ fn taken(scene: RunContext<'_>) -> Finding {
             "it belongs to nobody (no controller owner): someone created it by hand or with a tool"
                 .to_owned()
         }
-        None if scene.exists(kind, name) == Some(false) => "it is gone by now".to_owned(),
+        None if scene.exists(kind, name) == Some(false) => "it no longer exists".to_owned(),
         None => "whose it is could not be read".to_owned(),
     };
     let mut link = Link::new(

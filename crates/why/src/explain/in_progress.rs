@@ -45,7 +45,7 @@ fn without_job(scene: RunContext<'_>) -> Finding {
         );
         return Finding::new(
             State::Waiting,
-            "Wait: the next Job is made when this one is gone.",
+            "Wait: the next Job is created when this one is deleted.",
         )
         .link(match &job.meta.deleting {
             Some(at) => link
@@ -144,7 +144,7 @@ fn job_words(scene: RunContext<'_>, job: &JobView) -> String {
     match (job.end(), &job.meta.deleting) {
         (Some(end), _) if end.kind == "Complete" => "is complete".to_owned(),
         (Some(_), _) => "has failed".to_owned(),
-        (None, Some(_)) => "is being deleted from outside".to_owned(),
+        (None, Some(_)) => "is being deleted by another actor".to_owned(),
         (None, None) => format!("was created{created}, and has its Pod"),
     }
 }
@@ -154,7 +154,7 @@ fn unread(scene: RunContext<'_>, job: &JobView) -> Finding {
         job.object(),
         Health::Error,
         Reason::EvidenceLost,
-        "has ended, and its Pod is gone: nothing says how the agent ended",
+        "has ended, and its Pod is deleted: nothing shows how the agent ended",
     );
     if let Some(end) = job.end() {
         link = link.seen(
@@ -178,7 +178,7 @@ fn being_deleted(scene: RunContext<'_>, job: &JobView) -> Finding {
         Health::Error,
         Reason::JobLost,
         format!(
-            "is being deleted from outside{}",
+            "is being deleted by another actor{}",
             scene.since(job.meta.deleting.as_ref())
         ),
     )
@@ -188,7 +188,7 @@ fn being_deleted(scene: RunContext<'_>, job: &JobView) -> Finding {
         job.meta.finalizers.join(", "),
         job.meta.deleting.as_ref(),
     );
-    Finding::new(State::Waiting, "Wait: another Job is started when this one is gone, and no attempt is used. Then find out what deletes Jobs here.")
+    Finding::new(State::Waiting, "Wait: another Job is started when this one is deleted, and no attempt is used. Then find out what deletes Jobs here.")
         .link(link)
         .then(commands::yaml(&job.object(), "what holds it"))
 }

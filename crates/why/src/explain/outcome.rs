@@ -65,7 +65,7 @@ pub(super) fn explain_outcome(
             format!("'{}'", missing.join("', '"))
         };
         return explained(
-            format!("the agent ended with exit code 0, but without the result {missing}"),
+            format!("the agent exited with code 0, but without the result {missing}"),
             format!(
                 "Let the program of image '{}' write {missing} into the JSON object in /dev/termination-log, or make the result optional in Agent '{name}'; then run it again (orc retry).",
                 agent.map_or("?", |agent| agent.image.as_str())
@@ -95,27 +95,31 @@ pub(super) fn explain_outcome(
     }
     if reason == Reason::EvidenceLost {
         return explained(
-            "ended, and its Pod was gone before anyone could read how".to_owned(),
+            "ended, and its Pod was deleted before anyone could read how".to_owned(),
             "Find out what deletes finished Pods here. The agent may well have done its work: running it again (orc retry) repeats that, side effects included.".to_owned(),
             None,
         );
     }
     if reason == Reason::TooManyDisruptions {
         return explained(
-            format!("was the last of {} that were stopped from outside", scene.status().disruptions),
+            format!("was the last of {} that were terminated by another actor", scene.status().disruptions),
             "Find out what stops its Pods: evictions, preemption, a drain that does not end. Then run it again (orc retry).".to_owned(),
             None,
         );
     }
     if reason == Reason::Disrupted {
         return explained(
-            format!("was stopped from outside{}", took(result)),
+            format!("was terminated by another actor{}", took(result)),
             plain(reason),
             None,
         );
     }
     if reason == Reason::JobLost {
-        return explained("was deleted from outside".to_owned(), plain(reason), None);
+        return explained(
+            "was deleted by another actor".to_owned(),
+            plain(reason),
+            None,
+        );
     }
     if let Some(explained) = docs::explained(scene, result, reason) {
         return explained;
@@ -162,10 +166,7 @@ fn exited(scene: RunContext<'_>, result: &RunResult) -> Explained {
         }
     };
     Explained {
-        sentence: format!(
-            "the agent ended with exit code {code}{hint}{}",
-            took(result)
-        ),
+        sentence: format!("the agent exited with code {code}{hint}{}", took(result)),
         advice,
         change: is_command.then(|| commands::edit_agent(scene, "check 'command' and 'image'")),
     }

@@ -182,7 +182,7 @@ fn replace_secret(scene: RunContext<'_>, name: &str) -> Command {
             "kubectl create secret generic {name} -n {} --from-file=<FOLDER> --dry-run=client -o yaml | kubectl replace -f -",
             scene.namespace()
         ),
-        format!("put all keys anew, from a folder with one file for each: {KEYS}"),
+        format!("put all keys again, from a directory with one file for each: {KEYS}"),
     )
 }
 

@@ -134,7 +134,7 @@ fn with_own_link(scene: RunContext<'_>, finding: Finding) -> Finding {
             let sentence = match ended {
                 Some(result) if ended::was_disrupted(result) => {
                     format!(
-                        "was stopped from outside; {} is started again",
+                        "was terminated by another actor; {} is started again",
                         scene.attempt()
                     )
                 }

@@ -123,9 +123,12 @@ fn said(scene: RunContext<'_>, pod: &PodView, by: Stop) -> Link {
             (
                 Reason::Disrupted,
                 if pod.may_run() {
-                    format!("is being stopped from outside{}: {who}", scene.since(since))
+                    format!(
+                        "is being terminated by another actor{}: {who}",
+                        scene.since(since)
+                    )
                 } else {
-                    format!("was stopped from outside{}: {who}", scene.ago(since))
+                    format!("was terminated by another actor{}: {who}", scene.ago(since))
                 },
             )
         }
@@ -179,7 +182,7 @@ fn who(reason: &str) -> &'static str {
             "its node got a taint that it does not tolerate (node lost or in trouble)"
         }
         "TerminationByKubelet" => "its node has too little memory or disk, or shuts down",
-        "DeletionByPodGC" => "its node is gone",
+        "DeletionByPodGC" => "its node was deleted",
         _ => "its condition says why",
     }
 }

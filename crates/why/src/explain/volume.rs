@@ -255,7 +255,7 @@ fn attached_elsewhere(scene: RunContext<'_>, pod: &PodView, link: Link) -> Findi
     };
     Finding::new(
         State::Blocked,
-        format!("The volume is still attached to {node}. It is released when the Pod there is gone. Only if that node's machine is off: have the Node tainted out-of-service, which lets go of all its Pods, those of other teams, too."),
+        format!("The volume is still attached to {node}. It is released when the Pod there is deleted. Only if that node's machine is off: have the Node tainted out-of-service, which lets go of all its Pods, those of other teams, too."),
     )
     .link(link)
     .then(Command::new(

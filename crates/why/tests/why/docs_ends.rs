@@ -235,7 +235,7 @@ pub(crate) fn cases() -> Vec<Case> {
             plain(over(
                 "Failed",
                 "NonZeroExit",
-                &format!("Pod '{POD}' on node 'node-1': the agent ended with exit code 3"),
+                &format!("Pod '{POD}' on node 'node-1': the agent exited with code 3"),
                 json!({ "result": { "exitCode": 3 } }),
             ))
             .docs_job(failed_job.clone())

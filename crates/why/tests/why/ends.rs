@@ -52,7 +52,7 @@ pub(crate) fn cases() -> Vec<Case> {
         "imageID": "registry.example/writer@sha256:5f3c",
     });
     let complete = json!({ "status": { "conditions": [{ "type": "Complete", "status": "True", "reason": "CompletionsReached", "message": "Reached expected number of succeeded pods", "lastTransitionTime": at("10:02:11") }] } });
-    let succeeded = "the agent ended with exit code 0; Pod 'shop-7-v1-x2k9p' on node 'node-1'";
+    let succeeded = "the agent exited with code 0; Pod 'shop-7-v1-x2k9p' on node 'node-1'";
     let no_pod = json!({ "podName": null, "podUID": null, "node": null, "startedAt": null });
     let mut unsubmitted = Scene::new(status(
         "Failed",
@@ -82,7 +82,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ended(
             "exit-code",
             "NonZeroExit",
-            "Pod 'shop-7-v1-x2k9p' on node 'node-1': the agent ended with exit code 3: \"the tests are red\"",
+            "Pod 'shop-7-v1-x2k9p' on node 'node-1': the agent exited with code 3: \"the tests are red\"",
             json!({ "exitCode": 3 }),
             exit(3, "Error"),
         ),
@@ -92,7 +92,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 let mut status = over(
                     "Failed",
                     "NonZeroExit",
-                    "Pod 'shop-7-v1-a3-x2k9p' on node 'node-1': the agent ended with exit code 127 (after 3 attempts)",
+                    "Pod 'shop-7-v1-a3-x2k9p' on node 'node-1': the agent exited with code 127 (after 3 attempts)",
                     json!({ "exitCode": 127, "podName": "shop-7-v1-a3-x2k9p" }),
                 );
                 crate::build::merge(&mut status, json!({ "attempts": 3, "jobName": "shop-7-v1-a3" }));
@@ -141,7 +141,7 @@ pub(crate) fn cases() -> Vec<Case> {
             Scene::new(over(
                 "Failed",
                 "ResultMissing",
-                "the agent ended with exit code 0 without the required results: report",
+                "the agent exited with code 0 without the required results: report",
                 json!({ "exitCode": 0, "results": { "answer": "42" } }),
             ))
             .agent(json!({ "spec": { "results": [{ "name": "report", "required": true }] } }))
@@ -152,7 +152,7 @@ pub(crate) fn cases() -> Vec<Case> {
         gone(
             "result-invalid",
             "ResultInvalid",
-            "the agent ended with exit code 0, but its termination message is not one JSON object",
+            "the agent exited with code 0, but its termination message is not one JSON object",
             json!({ "exitCode": 0 }),
         ),
         gone(
@@ -178,7 +178,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 let mut status = over(
                     "Failed",
                     "TooManyDisruptions",
-                    "the agent was stopped from outside 6 times: Pod 'shop-7-v1-x2k9p' on node 'node-1' was stopped from outside (PreemptionByScheduler); what it returned is no result",
+                    "the agent was terminated by another actor 6 times: Pod 'shop-7-v1-x2k9p' on node 'node-1' was terminated by another actor (PreemptionByScheduler); its result is ignored",
                     json!({}),
                 );
                 crate::build::merge(&mut status, json!({ "disruptions": 6 }));
@@ -239,7 +239,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 over(
                     "Failed",
                     "NonZeroExit",
-                    "Pod 'shop-7-v1-x2k9p' on node 'node-1': the agent ended with exit code 3",
+                    "Pod 'shop-7-v1-x2k9p' on node 'node-1': the agent exited with code 3",
                     json!({ "exitCode": 3 }),
                 ),
                 json!({ "spec": { "cancel": true } }),

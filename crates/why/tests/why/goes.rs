@@ -68,11 +68,11 @@ fn going_on() -> Vec<Case> {
         status(
             "Pending",
             "NonZeroExit",
-            "attempt 1 of 3 failed: Pod 'shop-7-v1-x2k9p' on node 'node-1': the agent ended with exit code 4; the next one starts at 2026-03-02T10:05:53Z",
+            "attempt 1 of 3 failed: Pod 'shop-7-v1-x2k9p' on node 'node-1': the agent exited with code 4; the next one starts at 2026-03-02T10:05:53Z",
             json!({
                 "jobName": "shop-7-v1", "deadlineAt": at("10:05:53"),
                 "result": {
-                    "reason": "NonZeroExit", "message": "Pod 'shop-7-v1-x2k9p' on node 'node-1': the agent ended with exit code 4",
+                    "reason": "NonZeroExit", "message": "Pod 'shop-7-v1-x2k9p' on node 'node-1': the agent exited with code 4",
                     "exitCode": 4, "podName": POD, "podUID": "pod-uid", "node": "node-1",
                     "startedAt": at("10:04:00"), "finishedAt": at("10:05:03"),
                 },
@@ -101,12 +101,12 @@ fn going_on() -> Vec<Case> {
     };
     let drained = again(
         "Disrupted",
-        "Pod 'shop-7-v1-x2k9p' on node 'node-1' was stopped from outside (EvictionByEvictionAPI: Eviction API: evicting); what it returned is no result",
+        "Pod 'shop-7-v1-x2k9p' on node 'node-1' was terminated by another actor (EvictionByEvictionAPI: Eviction API: evicting); its result is ignored",
         json!({ "podName": POD, "podUID": "pod-uid", "node": "node-1", "startedAt": at("10:00:09"), "exitCode": 143, "signal": 15 }),
     );
     let gone = again(
         "JobLost",
-        "Job 'shop-7-v1' was deleted from outside before its end was read",
+        "Job 'shop-7-v1' was deleted by another actor before its result was read",
         json!({}),
     );
     let disrupted_at = |status: serde_json::Value, clock: &str| {
@@ -198,7 +198,7 @@ fn going_on() -> Vec<Case> {
             "ended-but-its-job-is-silent",
             Scene::new({
                 let mut status = running();
-                let message = "Pod 'shop-7-v1-x2k9p' on node 'node-1': the container ended with exit code 137, but Job 'shop-7-v1' does not say so; is the Job controller running?";
+                let message = "Pod 'shop-7-v1-x2k9p' on node 'node-1': the container exited with code 137, but Job 'shop-7-v1' does not say so; is the Job controller running?";
                 merge(&mut status, json!({ "message": message, "deadlineAt": at("10:14:00") }));
                 written(status, "10:04:30")
             })
@@ -209,10 +209,10 @@ fn going_on() -> Vec<Case> {
             Some(("Pod", POD, "Ended")),
         ),
         case("job-lost-starts-again", Scene::new(gone), Waiting, None),
-        case("evicted", Scene::new(disrupted_at(going("Running", "Disrupted", "Pod 'shop-7-v1-x2k9p' on node 'node-1' is being stopped from outside (EvictionByEvictionAPI: Eviction API: evicting); waiting until it has ended"), "10:05:02")).job(json!({})).pod(evicted).node(json!({})), Waiting, None),
+        case("evicted", Scene::new(disrupted_at(going("Running", "Disrupted", "Pod 'shop-7-v1-x2k9p' on node 'node-1' is being terminated by another actor (EvictionByEvictionAPI: Eviction API: evicting); waiting until it has ended"), "10:05:02")).job(json!({})).pod(evicted).node(json!({})), Waiting, None),
         case(
             "preempted-and-ended",
-            Scene::new(written(disrupted_at(going("Pending", "Disrupted", "Pod 'shop-7-v1-x2k9p' on node 'node-1' was stopped from outside (PreemptionByScheduler: default-scheduler: preempting to accommodate a higher priority pod); waiting for another to take its place"), "10:04:41"), "10:05:03"))
+            Scene::new(written(disrupted_at(going("Pending", "Disrupted", "Pod 'shop-7-v1-x2k9p' on node 'node-1' was terminated by another actor (PreemptionByScheduler: default-scheduler: preempting to accommodate a higher priority pod); waiting for its replacement"), "10:04:41"), "10:05:03"))
                 .job(json!({}))
                 .pod(preempted)
                 .node(json!({})),

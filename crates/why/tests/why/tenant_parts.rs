@@ -75,11 +75,11 @@ fn containers() -> Vec<Case> {
     );
     let crash = degraded(
         "CrashLoop",
-        "server: Pod 'server-7d9f-x2k9p': its program ends again and again: it ended with exit code 1 (Error)",
+        "server: Pod 'server-7d9f-x2k9p': its program ends again and again: it exited with code 1 (Error)",
     );
     let oom = degraded(
         "CrashLoop",
-        "server: Pod 'server-7d9f-x2k9p': its program ends again and again: it ended with exit code 137 (OOMKilled)",
+        "server: Pod 'server-7d9f-x2k9p': its program ends again and again: it exited with code 137 (OOMKilled)",
     );
     let probe = degraded(
         "ProbeFailed",

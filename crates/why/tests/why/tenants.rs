@@ -379,7 +379,7 @@ fn others() -> Vec<Case> {
             Site::bare(tenant_parts::of_server(
                 degraded(
                     "CrashLoop",
-                    "server: Pod 'server-7d9f-x2k9p': its program ends again and again: it ended with exit code 1 (Error)",
+                    "server: Pod 'server-7d9f-x2k9p': its program ends again and again: it exited with code 1 (Error)",
                 ),
                 "CrashLoop",
             ))

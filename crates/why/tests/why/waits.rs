@@ -107,7 +107,7 @@ fn needs() -> Vec<Case> {
             "suspended-between-attempts",
             Scene::new(json!({})).with_run(
                 {
-                    let said = "Pod 'shop-7-v1-x2k9p' on node 'node-1': the agent ended with exit code 4";
+                    let said = "Pod 'shop-7-v1-x2k9p' on node 'node-1': the agent exited with code 4";
                     let mut status = suspended(&format!("suspended after attempt 1: {said}"));
                     merge(&mut status, json!({ "result": {
                         "reason": "NonZeroExit", "message": said, "exitCode": 4, "podName": POD, "podUID": "pod-uid",

@@ -62,7 +62,7 @@ pub(super) const EDITS: &[Regression] = &[
             file: "crates/tenants/src/decide/delete.rs",
             old: "    let what = namespace::remaining(namespace);\n",
             new: r#"    if namespace.deleting.is_some() {
-        let verdict = Verdict::working(Reason::Deleting, "the namespace was told to go");
+        let verdict = Verdict::working(Reason::Deleting, "the deletion of the namespace was requested");
         return Decision::status_only(status, TenantPhase::Terminating, verdict).remove_finalizer();
     }
     let what = namespace::remaining(namespace);

@@ -382,7 +382,10 @@ fn a_lost_node_is_named_with_the_ways_out_when_the_grace_is_long_over() {
     stop(pod, 10);
     pod.node = None;
     let message = scene.decide().verdict.message;
-    assert!(message.contains("is being stopped"), "{message}");
+    assert!(
+        message.contains("is being terminated by another actor"),
+        "{message}"
+    );
 }
 
 #[test]

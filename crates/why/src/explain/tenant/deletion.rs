@@ -31,7 +31,10 @@ pub(super) fn find(site: TenantContext<'_>) -> Option<Finding> {
     } else if is_ours {
         ours(site)
     } else if foreign.is_empty() {
-        Finding::new(State::Deleting, "Nothing holds it: it is gone in a moment.")
+        Finding::new(
+            State::Deleting,
+            "Nothing holds it: it is deleted in a moment.",
+        )
     } else {
         others(site, &foreign)
     };
@@ -72,12 +75,12 @@ fn others(site: TenantContext<'_>, foreign: &[&str]) -> Finding {
     );
     Finding::new(
         State::Deleting,
-        format!("Find out what set '{names}' on Tenant '{}' and let it finish. Take it off by hand (delete its line under 'metadata.finalizers') only if that is gone for good.", site.name()),
+        format!("Find out what set '{names}' on Tenant '{}' and let it finish. Take it off by hand (delete its line under 'metadata.finalizers') only if that no longer exists.", site.name()),
     )
     .link(link)
     .newer()
     .then(commands::who(&site.object(), "'metadata.managedFields' names who set it"))
-    .then(site.edit("only if that is gone for good: delete its line under 'metadata.finalizers'"))
+    .then(site.edit("only if that no longer exists: delete its line under 'metadata.finalizers'"))
 }
 
 /// Explains that our finalizer waits until the deletion policy is applied.

@@ -155,7 +155,7 @@ fn taken(site: TenantContext<'_>) -> Finding {
             object.clone(),
             Health::Ok,
             "GoneNow",
-            "had a name that the Tenant needs, and is gone by now",
+            "had a name that the Tenant needs, and no longer exists",
         )
     } else {
         Link::new(
@@ -173,7 +173,7 @@ fn taken(site: TenantContext<'_>) -> Finding {
         let mut finding = Finding::new(
             State::Waiting,
             format!(
-                "Wait: {kind} '{name}' is gone by now, and {} succeeds by itself.",
+                "Wait: {kind} '{name}' no longer exists, and {} succeeds by itself.",
                 request_context(site).next_try()
             ),
         )

@@ -196,7 +196,7 @@ fn foreign_said(site: TenantContext<'_>) -> Finding {
             object,
             Health::Ok,
             "GoneNow",
-            "was not the Tenant's, and is gone by now",
+            "was not the Tenant's, and no longer exists",
         )
         .seen("looked for it", "not found", Some(&site.world.now));
         return Finding::new(State::NotProven, "Wait: it is tried again by itself now.")
@@ -397,7 +397,7 @@ fn failed(site: TenantContext<'_>) -> Finding {
     .seen("status.isolation.connections", &detail, at);
     Finding::new(
         State::NotProven,
-        format!("The words are the kubelet's or the scheduler's, about a Pod of the operator that is gone by now: check the image 'tenants.probeImage' of its configuration, and whether a node has room. {again}"),
+        format!("The words are the kubelet's or the scheduler's, about a Pod of the operator that no longer exists: check the image 'tenants.probeImage' of its configuration, and whether a node has room. {again}"),
     )
     .link(link)
     .then(Command::new(

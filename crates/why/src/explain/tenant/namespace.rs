@@ -82,7 +82,7 @@ fn unread(site: TenantContext<'_>) -> Option<Finding> {
     } else if reason == Reason::NamespaceTerminating {
         (
             Health::Waiting,
-            "Wait: when it is gone, another one is made. Ask whoever may see the namespace what its deletion waits for.",
+            "Wait: when it is deleted, another one is created. Ask whoever may see the namespace what its deletion waits for.",
         )
     } else {
         return None;
@@ -113,7 +113,7 @@ fn dying(site: TenantContext<'_>, namespace: &NamespaceView) -> Finding {
     };
     let mut finding = terminating::find(site, namespace, Reason::NamespaceTerminating, whose);
     finding.advice = format!(
-        "{} When the namespace is gone, another one is made by itself.",
+        "{} When the namespace is deleted, another one is created automatically.",
         finding.advice
     );
     finding.then(site.look_again())
@@ -223,7 +223,7 @@ fn taken(site: TenantContext<'_>, namespace: &NamespaceView) -> Finding {
         ))
         .then(commands::delete(
             &site.object(),
-            "to create this one anew with another 'namespace'",
+            "to create this one again with another 'namespace'",
         ));
     }
     let fate = match site.tenant.deletion.as_str() {

@@ -361,7 +361,7 @@ fn crashing(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -
             ..
         }) => (
             format!(
-                ": it ended with exit code {code} ({reason}){}",
+                ": it exited with code {code} ({reason}){}",
                 site.world.ago(finished.as_ref())
             ),
             *code,

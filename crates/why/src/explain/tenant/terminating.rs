@@ -123,7 +123,7 @@ fn undiscovered(site: TenantContext<'_>, namespace: &NamespaceView) -> Option<Fi
         &known.message,
         known.since.as_ref(),
     );
-    let advice = "Bring what serves that part of the API back, or delete its APIService if it is gone for good.";
+    let advice = "Bring what serves that part of the API back, or delete its APIService if it no longer exists.";
     let finding = Finding::new(State::Blocked, advice)
         .link(link)
         .then(Command::new(
@@ -218,13 +218,13 @@ fn held(site: TenantContext<'_>) -> Option<Finding> {
     Some(
         Finding::new(
             if is_late { State::Blocked } else { State::Waiting },
-            format!("Find out what set '{holders}' on {} '{}' and let it finish. Take it off by hand only if that is gone for good.", first.kind, first.meta.name),
+            format!("Find out what set '{holders}' on {} '{}' and let it finish. Take it off by hand only if that no longer exists.", first.kind, first.meta.name),
         )
         .link(link)
         .then(Command::new(get, "'metadata.managedFields' names who set it"))
         .then(Command::new(
             edit,
-            "only if that is gone for good: delete its line under 'metadata.finalizers'",
+            "only if that no longer exists: delete its line under 'metadata.finalizers'",
         )),
     )
 }
