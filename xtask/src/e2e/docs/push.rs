@@ -154,7 +154,7 @@ pub(super) async fn no_changes(env: Env) -> Result<String> {
     };
     bench.ended("same", &expect).await?;
     let expect = Expect {
-        says: &["nothing differs", "nothing was pushed"],
+        says: &["nothing changed below", "nothing was pushed"],
         ..Expect::default()
     };
     let calm = bench.ended("calm", &expect).await?;
