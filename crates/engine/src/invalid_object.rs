@@ -41,11 +41,14 @@ impl<K: Kind> Reconciler<K> {
             return Ok(Outcome::Abandoned);
         }
         let text = |pointer: &str| known.pointer(pointer).and_then(Value::as_str);
-        // Another object has this name now. The watch will deliver it.
-        if text("/metadata/uid") != Some(invalid.uid.as_str()) {
+        let version = text("/metadata/resourceVersion");
+        // Another object has this name now, or the object changed and may be decodable. The watch will
+        // deliver it.
+        if text("/metadata/uid") != Some(invalid.uid.as_str())
+            || version != Some(invalid.version.as_str())
+        {
             return Ok(Outcome::Skipped);
         }
-        let version = text("/metadata/resourceVersion");
         let is_deleting = text("/metadata/deletionTimestamp").is_some();
         let finalizers = known
             .pointer("/metadata/finalizers")

@@ -255,8 +255,8 @@ impl<K: Kind> Reconciler<K> {
         Ok(Some(version.unwrap_or_default().to_owned()))
     }
 
-    /// Returns a conflict if an earlier leader wrote the object after this version. An Event about a
-    /// decision from an old version would report a transition that never happens, or happened
+    /// Returns a conflict if the object changed after a version that is older than our Lease. An Event
+    /// about a decision from an old version would report a transition that never happens, or happened
     /// before: the API server rejects only the status.
     async fn ensure_current(&self, meta: &ObjectMeta, version: &str) -> Result<(), Abort> {
         if !self.leading.may_be_outdated(parse_version(Some(version))) {
@@ -268,7 +268,7 @@ impl<K: Kind> Reconciler<K> {
         if current.as_deref() == Some(version) {
             return Ok(());
         }
-        let message = "the object changed after the cached version, before this process led";
+        let message = "the cache has an old version of the object, from before this process led";
         Err(ReconcileError::new(ErrorClass::Conflict, Reason::Progressing, message).into())
     }
 
@@ -290,6 +290,15 @@ impl<K: Kind> Reconciler<K> {
             // The object is finished, so its status does not change. Only an Event can report the
             // error.
             if self.leading.is_leader() {
+                let version = object.meta().resource_version.as_deref();
+                match self
+                    .ensure_current(object.meta(), version.unwrap_or_default())
+                    .await
+                {
+                    Ok(()) => {}
+                    Err(Abort::LeadershipLost) => return Ok(()),
+                    Err(Abort::Error(fault) | Abort::NonFatal(fault)) => return Err(fault),
+                }
                 let transition = Transition {
                     meta: object.meta(),
                     since: since(&stored),

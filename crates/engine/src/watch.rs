@@ -23,7 +23,6 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
     cache::{Cache, Identity, InvalidObject},
@@ -38,8 +37,11 @@ use crate::{
     watch_health::{CacheNotReady, WatchHealth},
 };
 
+mod list_queue;
 #[cfg(test)]
 mod tests;
+
+use list_queue::ListQueue;
 
 /// Seconds after which the server ends a watch. The watch is then reopened where it ended.
 ///
@@ -53,11 +55,6 @@ const _: () = assert!(WATCH_SECONDS as u64 + 10 <= READ_TIMEOUT.as_secs());
 /// Number of objects in one response to a list request. An object has up to 1.5 MB, so a response has at most 24 MB.
 /// With kube's default of 500 objects it could have 750 MB.
 const PAGE: u32 = 16;
-
-/// Longest wait of a list for the list of another watch. One page of large objects needs up to five times its size
-/// while it is decoded, so two pages at once could exceed the memory of the container. A list that hangs must not
-/// stop the others.
-const LIST_WAIT: Duration = Duration::from_secs(5);
 
 /// The namespaces that are watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,7 +173,7 @@ pub struct WatchManager {
     health: Health,
     scope: Scope,
     rounds: Arc<AtomicU64>,
-    listing: Arc<Semaphore>,
+    lists: Arc<ListQueue>,
     tasks: Vec<(String, WatchTask)>,
     writers: Writers,
     proven: Proven,
@@ -198,7 +195,7 @@ impl WatchManager {
             health,
             scope,
             rounds: Arc::default(),
-            listing: Arc::new(Semaphore::new(1)),
+            lists: Arc::default(),
             tasks: Vec::new(),
             writers: HashMap::new(),
             proven: Proven::default(),
@@ -314,7 +311,7 @@ impl WatchManager {
             transform: Arc::clone(&watch.transform),
             cache: cache.clone(),
             rounds: Arc::clone(&self.rounds),
-            listing: Arc::clone(&self.listing),
+            lists: Arc::clone(&self.lists),
             metrics: self.metrics.clone(),
             health: self.health.clone(),
         };
@@ -414,8 +411,8 @@ struct Reflector<K, T> {
     transform: Transform<K, T>,
     cache: Cache<T>,
     rounds: Arc<AtomicU64>,
-    /// Permits of the lists that may run at once, in the whole process.
-    listing: Arc<Semaphore>,
+    /// The order of all lists of the process.
+    lists: Arc<ListQueue>,
     metrics: Metrics,
     health: Health,
 }
@@ -439,7 +436,7 @@ where
         let mut events = pin!(watcher(api, config).backoff(backoff));
         let mut round = 0;
         let mut invalid = HashSet::new();
-        let mut permit = None;
+        let mut turn = None;
         loop {
             let event = tokio::select! {
                 () = shutdown.wait() => return Ok(()),
@@ -449,7 +446,7 @@ where
                 None => return Err("its stream ended".to_owned()),
                 Some(Ok(event)) => event,
                 Some(Err(error)) => {
-                    drop(permit.take());
+                    drop(turn.take());
                     self.interrupted(&error);
                     continue;
                 }
@@ -466,20 +463,24 @@ where
                         namespace = self.namespace_for_logs(),
                         "listing"
                     );
+                    turn = tokio::select! {
+                        () = shutdown.wait() => return Ok(()),
+                        turn = self.lists.wait() => turn,
+                    };
+                    if turn.is_none() {
+                        let resource = self.resource;
+                        tracing::warn!(resource, "lists beside another list, which hangs");
+                    }
+                    // The request is sent when the stream is polled next. The list must contain all that was
+                    // written before this round, so the round begins after the wait.
                     round = self.rounds.fetch_add(1, Ordering::SeqCst) + 1;
                     self.cache.begin_relist(round);
                     invalid.clear();
-                    // The request is sent when the stream is polled next.
-                    permit = tokio::select! {
-                        () = shutdown.wait() => return Ok(()),
-                        permit = timeout(LIST_WAIT, self.listing.acquire()) => match permit {
-                            Ok(Ok(permit)) => Some(permit),
-                            Ok(Err(_never_closed)) => None,
-                            Err(_elapsed) => None,
-                        },
-                    };
                 }
-                Event::InitApply(object) => self.take(object, round, &mut invalid),
+                Event::InitApply(object) => {
+                    self.lists.on_progress();
+                    self.take(object, round, &mut invalid);
+                }
                 Event::Apply(object) => {
                     self.take(object, round, &mut invalid);
                     self.health.watch_health().on_event(self.number);
@@ -489,7 +490,7 @@ where
                     self.health.watch_health().on_event(self.number);
                 }
                 Event::InitDone => {
-                    drop(permit.take());
+                    drop(turn.take());
                     self.cache
                         .finish_relist(self.namespace.as_deref(), round, &invalid);
                     self.health.watch_health().synced(self.number);

@@ -27,7 +27,7 @@ mod words;
 
 use super::*;
 use crate::{
-    cache::Identity,
+    cache::{Identity, InvalidObject},
     health::Health,
     leader::HeldLease,
     watch::{Scope, Watch, WatchManager},
@@ -296,6 +296,16 @@ impl Server {
             }
         });
         Client::new(service, "default")
+    }
+
+    /// Returns the verb and the last part of the path of each request.
+    fn sent(&self) -> Vec<String> {
+        let requests = self.requests.lock().unwrap();
+        let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        requests
+            .iter()
+            .map(|(verb, path, _)| format!("{verb} {}", name(path)))
+            .collect()
     }
 
     fn statuses(&self, name: &str) -> Vec<Value> {

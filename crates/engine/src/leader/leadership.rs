@@ -52,7 +52,7 @@ impl Leadership {
     pub(crate) fn may_be_outdated(&self, version: u64) -> bool {
         self.0
             .borrow()
-            .is_some_and(|lease| version < lease.acquired_version)
+            .is_none_or(|lease| version < lease.acquired_version)
     }
 
     /// Waits until the leadership is won or lost. A renewal does not notify.
@@ -109,7 +109,10 @@ mod tests {
             assert_eq!(leading.may_be_outdated(version), expected, "{version}");
         }
         sender.send_replace(None);
-        assert!(!leading.may_be_outdated(6), "it does not write at all");
+        assert!(
+            leading.may_be_outdated(8),
+            "nothing is known without the Lease"
+        );
     }
 
     #[tokio::test(start_paused = true)]
