@@ -102,7 +102,7 @@ impl Shell {
             stderr.trim_end()
         );
         ensure!(
-            !stderr.contains("Warning:"),
+            !has_warning(&stderr),
             "'{line}' warns: {}",
             stderr.trim_end()
         );
@@ -115,5 +115,30 @@ impl Shell {
             .check(&format!("kubectl get {what} --output json"))
             .await?;
         serde_json::from_str(&text).with_context(|| format!("'kubectl get {what}' printed no JSON"))
+    }
+}
+
+/// Whether kubectl printed a warning of the API server. These begin a line. The log line that kubectl writes when
+/// it cancels its own watch has the word in the middle: `I1117 … "Warning: watch ended with error"`.
+fn has_warning(stderr: &str) -> bool {
+    stderr.lines().any(|line| line.starts_with("Warning:"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_warnings_of_the_api_server_count() {
+        let own =
+            "I1117 22:40:41.171199    4638 reflector.go:664] \"Warning: watch ended with error\"";
+        for (stderr, expected) in [
+            ("", false),
+            (own, false),
+            ("Warning: unknown field \"spec.x\"", true),
+            (&[own, "\nWarning: it is deprecated\n"].concat(), true),
+        ] {
+            assert_eq!(has_warning(stderr), expected, "{stderr}");
+        }
     }
 }
