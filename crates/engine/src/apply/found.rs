@@ -81,7 +81,7 @@ fn not_terminating(found: &Value, what: &str) -> Result<(), ReconcileError> {
     Err(ReconcileError::new(
         ErrorClass::Transient,
         Reason::Progressing,
-        format!("an earlier {what} is still being deleted; waiting until it is deleted"),
+        format!("an earlier {what} is still being deleted; waiting until its deletion is complete"),
     ))
 }
 

@@ -139,7 +139,7 @@ pub(super) fn being_deleted(job: &JobView) -> Option<Cause> {
     job.deleting.map(|_| Cause {
         reason: Reason::JobLost,
         message: format!(
-            "Job '{}' is being deleted by another actor; waiting until it is deleted",
+            "Job '{}' is being deleted by another actor; waiting until its deletion is complete",
             job.name
         ),
     })
