@@ -469,7 +469,7 @@ where
                     };
                     if turn.is_none() {
                         let resource = self.resource;
-                        tracing::warn!(resource, "lists beside another list, which hangs");
+                        tracing::warn!(resource, "lists now, although another list hangs");
                     }
                     // The request is sent when the stream is polled next. The list must contain all that was
                     // written before this round, so the round begins after the wait.

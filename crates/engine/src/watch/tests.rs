@@ -14,8 +14,16 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Paths of the list requests, in their order.
 type Lists = Arc<Mutex<Vec<String>>>;
 
+/// The started watches.
+struct Started {
+    lists: Lists,
+    secrets: Cache<Secret>,
+    running: RunningWatches,
+    _supervisor: Supervisor,
+}
+
 /// Starts a watch of ConfigMaps and, a moment later, one of Secrets. A list of ConfigMaps takes `takes`.
-fn start(takes: Duration, is_broken: bool) -> (Lists, Supervisor) {
+fn start(takes: Duration, is_broken: bool) -> Started {
     let lists = Lists::default();
     let seen = Arc::clone(&lists);
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -44,10 +52,15 @@ fn start(takes: Duration, is_broken: bool) -> (Lists, Supervisor) {
     let client = Client::new(service, "default");
     let mut watches = WatchManager::new(client, Metrics::default(), Health::default(), Scope::All);
     watches.namespaced::<ConfigMap, _>(("", "configmaps"), all());
-    watches.namespaced::<Secret, _>(("", "secrets"), all());
+    let secrets = watches.namespaced::<Secret, _>(("", "secrets"), all());
     let mut supervisor = Supervisor::new(Health::default(), SECOND);
-    watches.start(&mut supervisor);
-    (lists, supervisor)
+    let running = watches.start(&mut supervisor);
+    Started {
+        lists,
+        secrets,
+        running,
+        _supervisor: supervisor,
+    }
 }
 
 fn all<K>() -> Watch<K, K> {
@@ -68,8 +81,8 @@ async fn lists_follow_each_other_and_one_that_hangs_or_fails_stops_none() {
         (100 * SECOND, false, 5_000),
     ];
     for (takes, is_broken, expected) in table {
-        let (lists, _supervisor) = start(takes, is_broken);
-        let sent = || lists.lock().unwrap().clone();
+        let started = start(takes, is_broken);
+        let sent = || started.lists.lock().unwrap().clone();
         tokio::time::sleep(Duration::from_millis(expected - 100)).await;
         assert_eq!(sent(), ["configmaps"], "{takes:?}, fails: {is_broken}");
         tokio::time::sleep(SECOND / 5).await;
@@ -79,4 +92,20 @@ async fn lists_follow_each_other_and_one_that_hangs_or_fails_stops_none() {
             "{takes:?}, fails: {is_broken}"
         );
     }
+}
+
+/// A list contains all that was written before it is sent, however long it waits for its turn. So an object
+/// that it lacks was deleted.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_created_and_deleted_during_the_wait_does_not_stay() {
+    let started = start(2 * SECOND, false);
+    tokio::time::sleep(SECOND).await;
+    let metadata = json!({
+        "name": "a", "namespace": "n", "uid": "uid-a", "resourceVersion": "8",
+    });
+    let secret = json!({ "metadata": metadata });
+    started.running.written("", "secrets", secret);
+    assert_eq!(started.secrets.len(), 1);
+    tokio::time::sleep(2 * SECOND).await;
+    assert_eq!(started.secrets.len(), 0);
 }
