@@ -280,45 +280,49 @@ impl<K: Kind> Reconciler<K> {
         observed: Option<&Observed<K::Status>>,
         retry: Option<Retry>,
     ) -> Result<(), ReconcileError> {
+        match self
+            .record_fault_inner(object, fault, observed, retry)
+            .await
+        {
+            Ok(()) | Err(Abort::LeadershipLost) => Ok(()),
+            Err(Abort::Error(fault) | Abort::NonFatal(fault)) => Err(fault),
+        }
+    }
+
+    async fn record_fault_inner(
+        &self,
+        object: &K::Object,
+        fault: &ReconcileError,
+        observed: Option<&Observed<K::Status>>,
+        retry: Option<Retry>,
+    ) -> Result<(), Abort> {
         let now = self.clock.now();
         let stored = K::status(object).cloned().unwrap_or_default();
-        let generation = object.meta().generation.unwrap_or(0);
+        let meta = object.meta();
+        let generation = meta.generation.unwrap_or(0);
+        let version = meta.resource_version.clone().unwrap_or_default();
         let verdict = status_update::verdict_of(fault);
         let Some(status) =
             status_update::status_after_error(&stored, fault, observed, retry, generation, now)
         else {
             // The object is finished, so its status does not change. Only an Event can report the
             // error.
-            if self.leading.is_leader() {
-                let version = object.meta().resource_version.as_deref();
-                match self
-                    .ensure_current(object.meta(), version.unwrap_or_default())
-                    .await
-                {
-                    Ok(()) => {}
-                    Err(Abort::LeadershipLost) => return Ok(()),
-                    Err(Abort::Error(fault) | Abort::NonFatal(fault)) => return Err(fault),
-                }
-                let transition = Transition {
-                    meta: object.meta(),
-                    since: since(&stored),
-                    attempt: stored.attempt(),
-                    disruptions: stored.disruptions(),
-                    phase: phase_name(&stored),
-                    verdict: &verdict,
-                };
-                self.publish(&transition, now).await;
-            }
+            self.ensure_leading()?;
+            self.ensure_current(meta, &version).await?;
+            let transition = Transition {
+                meta,
+                since: since(&stored),
+                attempt: stored.attempt(),
+                disruptions: stored.disruptions(),
+                phase: phase_name(&stored),
+                verdict: &verdict,
+            };
+            self.publish(&transition, now).await;
             return Ok(());
         };
-        let version = object.meta().resource_version.clone().unwrap_or_default();
-        match self
-            .update_status(object, &version, &stored, &status, &verdict, now)
-            .await
-        {
-            Ok(_) | Err(Abort::LeadershipLost) => Ok(()),
-            Err(Abort::Error(fault) | Abort::NonFatal(fault)) => Err(fault),
-        }
+        self.update_status(object, &version, &stored, &status, &verdict, now)
+            .await?;
+        Ok(())
     }
 
     /// Reads objects from the API server into the caches, because a decision assumes that

@@ -96,14 +96,18 @@ async fn a_write_is_given_up_when_the_lease_ends() {
     room.end().await;
 }
 
+/// Returns a Lease that this process acquired at version 500.
+fn led_since_500() -> Option<HeldLease> {
+    later(DAY).map(|lease| HeldLease {
+        acquired_version: 500,
+        ..lease
+    })
+}
+
 /// Found by the plan `handover/watch-tenants=silent-15000`: a new leader whose watch was behind sent an
 /// Event for a transition that the old leader had already reported.
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_sends_no_event_about_an_old_version() {
-    let led_since_500 = later(DAY).map(|lease| HeldLease {
-        acquired_version: 500,
-        ..lease
-    });
     // The server's version is 1000. A version of 500 or more was seen while this process led.
     let current = ["GET stale", "POST events", "PATCH status"];
     for (cached, expected) in [
@@ -113,7 +117,7 @@ async fn a_new_leader_sends_no_event_about_an_old_version() {
         (1000, &current[1..]),
     ] {
         let room = room(&[]);
-        room.leading.send_replace(led_since_500);
+        room.leading.send_replace(led_since_500());
         pass(SECOND).await;
         put(&room.objects, "stale", cached, 1, None);
         pass(SECOND).await;
@@ -141,6 +145,31 @@ async fn an_object_that_changed_since_is_not_reported_as_undecodable() {
         };
         room.objects.on_invalid(&Room::key("stale"), invalid);
         pass(SECOND).await;
+        assert_eq!(room.server.sent(), expected, "version {version}");
+        room.end().await;
+    }
+}
+
+/// A new leader whose watch is behind may know the end of a run that was started again since.
+#[tokio::test(start_paused = true)]
+async fn no_event_reports_an_error_about_an_old_end() {
+    let end = |version| {
+        let mut status = ToyStatus {
+            phase: Some(ToyPhase::Broken),
+            ..ToyStatus::default()
+        };
+        status.progress.observed_generation = 1;
+        (version, status)
+    };
+    for ((version, status), expected) in [
+        (end(499), ["DELETE forbidden", "GET over"]),
+        (end(500), ["DELETE forbidden", "POST events"]),
+    ] {
+        let room = room(&[]);
+        room.leading.send_replace(led_since_500());
+        pass(SECOND).await;
+        put(&room.objects, "over", version, 1, Some(status));
+        pass(SECOND / 10).await;
         assert_eq!(room.server.sent(), expected, "version {version}");
         room.end().await;
     }
