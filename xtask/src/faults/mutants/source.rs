@@ -1,4 +1,4 @@
-//! The source of the operator with the mutants: the repository's files with the edits of `xtask/mutants`.
+//! The source of the operator with the mutants: the repository's files with the edits of `tests/mutants`.
 
 use std::{
     collections::BTreeMap,
@@ -11,10 +11,10 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::source_edits::Edit;
 
 /// The edits, in files that `README.md` beside them explains.
-const EDITS: &str = "xtask/mutants/edits";
+const EDITS: &str = "tests/mutants/edits";
 
 /// Files that only the copy has, by their paths in it.
-const FILES: &str = "xtask/mutants/files";
+const FILES: &str = "tests/mutants/files";
 
 /// An edit that puts mutants into a file.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub(super) fn texts(repository: &Path) -> Result<BTreeMap<PathBuf, String>> {
     ensure!(
         wrong.is_empty(),
         "{}\nThe edited code has changed. Write its present lines into the edit, as '-' lines and as context; \
-         see xtask/mutants/README.md",
+         see tests/mutants/README.md",
         wrong.join("\n")
     );
     let folder = repository.join(FILES);
@@ -217,12 +217,7 @@ mod tests {
                 }
             }
         }
-        for entry in fs::read_dir(layout::repository().join("crates")).unwrap() {
-            let path = entry.unwrap().path();
-            if !path.ends_with("mutant") {
-                check(&path);
-            }
-        }
+        check(&layout::repository().join("crates"));
     }
 
     #[test]
@@ -261,9 +256,9 @@ mod tests {
             fs::write(path, text).unwrap();
         };
         write("a.rs", "one\ntwo\n");
-        write("xtask/mutants/files/new/b.rs", "added\n");
+        write("tests/mutants/files/new/b.rs", "added\n");
         write(
-            "xtask/mutants/edits/a.diff",
+            "tests/mutants/edits/a.diff",
             "--- a.rs\n@@ first\n-one\n+1\n@@ second\n 1\n-two\n+2\n",
         );
         let all = texts(folder.path()).unwrap();
@@ -273,9 +268,9 @@ mod tests {
         write("a.rs", "one\nthree\n");
         let error = texts(folder.path()).unwrap_err().to_string();
         for part in [
-            "xtask/mutants/edits/a.diff:5: the edit of 'second' does not fit",
+            "tests/mutants/edits/a.diff:5: the edit of 'second' does not fit",
             "0 times in 'a.rs'",
-            "xtask/mutants/README.md",
+            "tests/mutants/README.md",
         ] {
             assert!(error.contains(part), "{error}");
         }

@@ -112,7 +112,7 @@ pub(super) const EDITS: &[Regression] = &[
         id: "to_have_run_nothing_or_to_have_skipped_is_not_success",
         bug: "skipped cases on the testbed are a success",
         edits: &[Edit {
-            file: "crates/testkit/src/suite.rs",
+            file: "tests/testkit/src/suite.rs",
             old: " && (self.skipped == 0 || may_skip)",
             new: "",
         }],
@@ -122,7 +122,7 @@ pub(super) const EDITS: &[Regression] = &[
         id: "a_violation_without_faults_is_a_divergence_and_is_not_played_again",
         bug: "a false success without faults is forgiven",
         edits: &[Edit {
-            file: "crates/testkit/src/faults/campaign.rs",
+            file: "tests/testkit/src/faults/campaign.rs",
             old: "        return Ok(Taught::Diverges(first.violations, first.kept));",
             new: "        return Ok(Taught::Learned(first.learned, Arc::new(first.outcome)));",
         }],
@@ -132,7 +132,7 @@ pub(super) const EDITS: &[Regression] = &[
         id: "o1_a_phase_twice_in_a_row_is_said",
         bug: "O1 ignores the phase history",
         edits: &[Edit {
-            file: "crates/testkit/src/faults/oracles/ends.rs",
+            file: "tests/testkit/src/faults/oracles/ends.rs",
             old: r#"first["phase"] == second["phase"] && first["attempt"] == second["attempt"]"#,
             new: "first == second && first.is_null()",
         }],
@@ -142,7 +142,7 @@ pub(super) const EDITS: &[Regression] = &[
         id: "o7_a_private_text_may_be_in_a_spec_and_is_repeated_nowhere",
         bug: "O7 ignores private texts in logs",
         edits: &[Edit {
-            file: "crates/testkit/src/faults/oracles/ends.rs",
+            file: "tests/testkit/src/faults/oracles/ends.rs",
             old: r#"        if let Some(line) = evidence.logs.iter().position(|line| line.contains(text)) {
             say(format!("line {} of the log", line + 1));
         }
@@ -155,7 +155,7 @@ pub(super) const EDITS: &[Regression] = &[
         id: "points_that_no_fault_reached_are_named",
         bug: "plans that reached nothing are as good as others",
         edits: &[Edit {
-            file: "crates/testkit/src/faults/campaign/tally.rs",
+            file: "tests/testkit/src/faults/campaign/tally.rs",
             old: " && missed <= all / MISSED",
             new: " && missed <= all",
         }],
@@ -165,7 +165,7 @@ pub(super) const EDITS: &[Regression] = &[
         id: "faults_of_compound_schedules_are_counted_for_themselves",
         bug: "one fault of a compound schedule counts as all of them",
         edits: &[Edit {
-            file: "crates/testkit/src/faults/campaign/tally.rs",
+            file: "tests/testkit/src/faults/campaign/tally.rs",
             old: "self.whole_schedules.add(usize::from(hit == planned), 1);",
             new: "self.whole_schedules.add(usize::from(hit > 0), 1);",
         }],
@@ -175,7 +175,7 @@ pub(super) const EDITS: &[Regression] = &[
         id: "over_all_seeds_every_plan_has_its_turn",
         bug: "the share is the same with each commit",
         edits: &[Edit {
-            file: "crates/testkit/src/faults/plan.rs",
+            file: "tests/testkit/src/faults/plan.rs",
             old: "group.sort_by_key(|plan| std::cmp::Reverse(rank(seed, &plan.id())));",
             new: "group.sort_by_key(|plan| std::cmp::Reverse(rank(7, &plan.id())));",
         }],

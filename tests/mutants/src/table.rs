@@ -1,4 +1,4 @@
-//! All mutants. Each has an edit in `xtask/mutants`, at the place of the bug. Some need a second edit, because
+//! All mutants. Each has an edit in `tests/mutants/edits`, at the place of the bug. Some need a second edit, because
 //! the engine would reject the first bug.
 
 use super::About;

@@ -1,7 +1,7 @@
 //! Bugs that a test build can be told to have: they test the suites.
 //!
 //! The product does not know this crate. `cargo xtask mutants` builds a copy of the repository, and the edits
-//! in `xtask/mutants` write `mutant::on(Mutant::X)` into the copy where bug X would be. The copy is built with
+//! in `tests/mutants/edits` write `mutant::on(Mutant::X)` into the copy where bug X would be. The copy is built with
 //! the feature `switches`. Without it, no bug can be chosen.
 
 mod table;
