@@ -1,28 +1,20 @@
-//! A real Kubernetes cluster for tests, and what tests ask of it.
+//! The harness that all suites share, on a cluster of `testbed`.
 //!
-//! - [`parts`] and [`images`] are built once into a cache, by `cargo xtask testbed build`;
-//! - [`cluster`] starts them: a [`cluster::Tier`] in namespaces of its own;
 //! - [`suite`] gives a test a client and a fresh namespace on a cluster that the run shares;
-//! - [`git`] serves repositories over https and ssh;
-//! - [`audit`] says who asked the API server for what, how often.
+//! - [`operator`] starts the operator under test;
+//! - [`faults`] puts faults between the operator and the API server, and judges the outcome;
+//! - [`git`] serves repositories over https and ssh.
 //!
-//! For tests only: nothing of it is in a release.
+//! For tests only: no release contains it.
 
-pub mod audit;
-mod cache;
-pub mod cluster;
 pub mod faults;
 pub mod git;
-pub mod image_cache;
-pub mod images;
-pub mod layout;
-pub mod load;
-pub mod lock;
-pub mod machine;
 pub mod operator;
-pub mod parts;
-pub mod process;
 pub mod seed;
 pub mod suite;
 pub mod times;
-pub mod wait;
+
+// Tests need one crate for the cluster and for the harness.
+pub use testbed::{
+    audit, cluster, image_cache, images, layout, load, lock, machine, parts, process, wait,
+};

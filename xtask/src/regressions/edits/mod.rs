@@ -197,6 +197,7 @@ mod tests {
         for row in all() {
             let package = match row.suite.package {
                 package @ "xtask" => package.to_owned(),
+                package @ "testkit" => format!("tests/{package}"),
                 package => format!("crates/{package}"),
             };
             let part = match row.suite.target {

@@ -30,7 +30,7 @@ const TABLES: [(&str, &str, &str); 4] = [
     ("UDP", "/proc/net/udp6", "07"),
 ];
 /// A user's path often lacks the folders of system programs: "not found" must mean "not installed".
-pub(crate) const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Everything that a cluster could leave behind, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]

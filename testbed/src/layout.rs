@@ -17,8 +17,7 @@ pub const STATE_VARIABLE: &str = "ORCHESTRATOR_TESTBED_STATE";
 ///
 /// Caveat: fixed at compile time, because tests of other crates run in their own folder.
 pub fn repository() -> &'static Path {
-    // tests/testkit -> tests -> repository
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
 /// The folder with recipes, image declarations and manifests.

@@ -571,7 +571,7 @@ mod tests {
 
     #[test]
     fn the_images_of_this_repository_are_well_declared() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/images");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("images");
         let images = Image::load_all(&root).unwrap();
         let names: Vec<_> = images.iter().map(Image::name).collect();
         assert!(
