@@ -9,7 +9,10 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{cluster::XTASK_VARIABLE, layout};
+use crate::{
+    cluster::{SUITES, SUITES_VARIABLE},
+    layout,
+};
 
 /// The kubelet sets these, and they are the machine's own: no namespace has a copy.
 pub(crate) const SETTINGS: [&str; 6] = [
@@ -218,7 +221,7 @@ fn namespaces(process: &Path) -> Result<[Option<PathBuf>; 3]> {
     Ok([mount?, pid?, network?])
 }
 
-/// Whether its program is `xtask`, or what stands for it.
+/// Whether its program is `suites`, or the one that stands for it.
 fn is_keeper(process: &Path) -> Result<bool> {
     let Some(program) = link(&process.join("exe"))? else {
         return Ok(false);
@@ -226,8 +229,8 @@ fn is_keeper(process: &Path) -> Result<bool> {
     // The program of a process that runs on after a new build has this ending.
     let program = program.to_string_lossy();
     let program = Path::new(program.trim_end_matches(" (deleted)"));
-    Ok(program.file_name().is_some_and(|name| name == "xtask")
-        || std::env::var_os(XTASK_VARIABLE).is_some_and(|path| Path::new(&path) == program))
+    Ok(program.file_name().is_some_and(|name| name == SUITES)
+        || std::env::var_os(SUITES_VARIABLE).is_some_and(|path| Path::new(&path) == program))
 }
 
 /// Links, addresses and routes.
@@ -567,8 +570,8 @@ mod tests {
 
         let mut ends = Vec::new();
         // Copied by another process: a program that this one has open for writing cannot start.
-        run(&format!("cp /bin/sleep {path}/xtask")).unwrap();
-        for command in ["unshare -m sleep 30", &format!("{path}/xtask 30")] {
+        run(&format!("cp /bin/sleep {path}/{SUITES}")).unwrap();
+        for command in ["unshare -m sleep 30", &format!("{path}/{SUITES} 30")] {
             let words: Vec<&str> = command.split(' ').collect();
             let child = Command::new(words[0]).args(&words[1..]).spawn().unwrap();
             expect(&format!("process {}: ", child.id()), String::new());

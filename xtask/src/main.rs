@@ -6,28 +6,15 @@
     reason = "a command line talks by printing"
 )]
 
-mod bench;
-mod build;
-mod cases;
 mod ci;
-mod cluster_tests;
-mod e2e;
-mod faults;
 mod generate;
-mod image;
-mod regressions;
-mod source_edits;
-mod test_binaries;
-mod testbed;
-mod testbed_isolation;
-mod tools;
-mod unit;
-mod verify;
+mod suites;
 mod wording;
 
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
+use testbed::operator_image;
 
 /// Every task of the project, one command each.
 #[derive(Parser)]
@@ -59,19 +46,11 @@ enum Task {
     /// Count unclear words in pages and comments; fails above a ceiling and at banned phrases
     Wording,
     /// The tests that need root or a cluster: starts one of each tier, runs them, ends it
-    Test {
-        /// Only tests whose name contains this
-        filter: Option<String>,
-    },
+    #[command(disable_help_flag = true)]
+    Test(PassedOn),
     /// Run the tests that need no root and no cluster, several binaries at a time
-    Unit {
-        /// Run property and fuzz tests with their whole counts of cases
-        #[arg(long)]
-        whole: bool,
-        /// Compile the tests, and run none
-        #[arg(long)]
-        build: bool,
-    },
+    #[command(disable_help_flag = true)]
+    Unit(PassedOn),
     /// The operator's image, as an archive for a cluster's nodes; needs no Docker
     Image {
         /// Instead, the image of the steps around a DocsRun's agent; needs root and the network
@@ -79,33 +58,35 @@ enum Task {
         toolbox: bool,
     },
     /// The product as its users have it, on a real cluster
-    #[command(subcommand)]
-    E2e(e2e::Command),
+    #[command(disable_help_flag = true)]
+    E2e(PassedOn),
     /// What others may try, on the real node; ends with the number of attacks and of those that succeeded
-    Attacks {
-        /// With the sizes that CI has no time for: a flood of three minutes
-        #[arg(long)]
-        whole: bool,
-        /// Only these cases
-        cases: Vec<String>,
-    },
+    #[command(disable_help_flag = true)]
+    Attacks(PassedOn),
     /// Measurements with limits, of which CI runs a share
-    #[command(subcommand)]
-    Bench(bench::Command),
+    #[command(disable_help_flag = true)]
+    Bench(PassedOn),
     /// Crashes at every write, lost answers, refusals and old caches, judged by oracles
-    #[command(subcommand)]
-    Faults(faults::Command),
+    #[command(disable_help_flag = true)]
+    Faults(PassedOn),
     /// Puts one bug at a time into the operator, and looks whether the suites see it
-    Mutants(faults::mutants::Arguments),
+    #[command(disable_help_flag = true)]
+    Mutants(PassedOn),
     /// Put each bug of an earlier system back, one at a time, and require that the test with its id fails;
     /// the same for tests that once could not fail
-    Regressions {
-        /// Only these, such as R03
-        ids: Vec<String>,
-    },
+    #[command(disable_help_flag = true)]
+    Regressions(PassedOn),
     /// The real cluster for tests: build its parts, start it, verify that it works
-    #[command(subcommand)]
-    Testbed(testbed::Command),
+    #[command(disable_help_flag = true)]
+    Testbed(PassedOn),
+}
+
+/// Arguments that the program of the suites reads.
+#[derive(Args)]
+struct PassedOn {
+    /// Arguments of the suite; `--help` lists them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
 }
 
 fn main() -> ExitCode {
@@ -115,16 +96,16 @@ fn main() -> ExitCode {
         Task::Ci { whole, report } => ci::ci(whole, report),
         Task::Generate { check } => generate::run(check),
         Task::Wording => wording::run(),
-        Task::Test { filter } => cluster_tests::run(filter.as_deref()),
-        Task::Unit { whole, build } => unit::run(whole, build),
-        Task::Image { toolbox } => image::run(toolbox).map(|()| ExitCode::SUCCESS),
-        Task::E2e(command) => e2e::run(command),
-        Task::Attacks { whole, cases } => e2e::run(e2e::Command::Attacks { whole, cases }),
-        Task::Bench(command) => bench::run(command),
-        Task::Faults(command) => faults::run(&command),
-        Task::Mutants(arguments) => faults::mutants::run(&arguments),
-        Task::Regressions { ids } => regressions::run(&ids),
-        Task::Testbed(command) => testbed::run(command),
+        Task::Image { toolbox } => operator_image::run(toolbox).map(|()| ExitCode::SUCCESS),
+        Task::Test(passed) => suites::run("test", &passed.arguments),
+        Task::Unit(passed) => suites::run("unit", &passed.arguments),
+        Task::E2e(passed) => suites::run("e2e", &passed.arguments),
+        Task::Attacks(passed) => suites::run("attacks", &passed.arguments),
+        Task::Bench(passed) => suites::run("bench", &passed.arguments),
+        Task::Faults(passed) => suites::run("faults", &passed.arguments),
+        Task::Mutants(passed) => suites::run("mutants", &passed.arguments),
+        Task::Regressions(passed) => suites::run("regressions", &passed.arguments),
+        Task::Testbed(passed) => suites::run("testbed", &passed.arguments),
     };
     match result {
         Ok(code) => code,

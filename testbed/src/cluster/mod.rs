@@ -51,8 +51,14 @@ const NAMESPACES_LIMIT: Duration = Duration::from_secs(20);
 /// For a cluster to be gone: half a second on an idle machine, and the removal's own limits.
 const STOP_LIMIT: Duration = Duration::from_secs(90);
 
-/// Path of the `xtask` binary, for tests that start clusters: the keeper is one of its commands.
-pub const XTASK_VARIABLE: &str = "ORCHESTRATOR_XTASK";
+/// Path of the program `suites`, for tests that start clusters: the keeper is one of its commands.
+pub const SUITES_VARIABLE: &str = "ORCHESTRATOR_SUITES";
+
+/// Name of the program whose command the keeper is.
+pub(crate) const SUITES: &str = "suites";
+
+/// Names a kubeconfig: the cases run on that cluster instead of one of ours.
+pub const KUBECONFIG_VARIABLE: &str = "ORCHESTRATOR_TEST_KUBECONFIG";
 
 /// How much of a cluster a test needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -379,7 +385,7 @@ fn start_keeper(folders: &Folders) -> Result<(Child, Vec<String>)> {
     fs::create_dir_all(&folders.run)?;
     fs::create_dir_all(&folders.logs)?;
     let log = fs::File::create(folders.logs.join("keeper.log"))?;
-    let mut keeper = detached_command(&xtask()?)
+    let mut keeper = detached_command(&suites()?)
         .args(["testbed", "keeper", &folders.name])
         .stdin(Stdio::piped())
         .stdout(log.try_clone()?)
@@ -429,13 +435,14 @@ fn detached_command(program: &Path) -> Command {
     command
 }
 
-fn xtask() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os(XTASK_VARIABLE) {
+/// Path of the program that has the command of the keeper.
+fn suites() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os(SUITES_VARIABLE) {
         return Ok(path.into());
     }
     let path = crate::process::this_program()?;
     ensure!(
-        path.file_stem().is_some_and(|name| name == "xtask"),
+        path.file_stem().is_some_and(|name| name == SUITES),
         "tests that start clusters are run by 'cargo xtask test' only"
     );
     Ok(path)

@@ -15,7 +15,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client};
 
-use super::{Cluster, Process, Tier, components, manifests, pki::Pki, write, xtask};
+use super::{Cluster, Process, Tier, components, manifests, pki::Pki, suites, write};
 use crate::{image_cache, layout, parts, process, wait::until};
 
 const LIMIT: Duration = Duration::from_secs(90);
@@ -315,7 +315,7 @@ pub(crate) fn is_ready(node: &Node) -> bool {
 
 /// A copy, so that a new build does not change a cluster that runs.
 fn csi_driver(cluster: &Cluster) -> Result<PathBuf> {
-    let built = xtask()?.with_file_name("csi-btrfs");
+    let built = suites()?.with_file_name("csi-btrfs");
     let copy = cluster.folders.run.join("csi-btrfs");
     fs::copy(&built, &copy).with_context(|| {
         format!(

@@ -10,6 +10,7 @@
 pub mod faults;
 pub mod git;
 pub mod operator;
+pub mod report_age;
 pub mod seed;
 pub mod suite;
 pub mod times;

@@ -96,7 +96,10 @@ fn parse(value: &str) -> Result<u64> {
 }
 
 /// Returns the id of the checked-out commit.
-fn head() -> Result<String> {
+///
+/// # Errors
+/// When there is no Git, or no commit.
+pub fn head() -> Result<String> {
     let output = Command::new("git")
         .args(["rev-parse", "--verify", "HEAD"])
         .current_dir(layout::repository())

@@ -21,14 +21,12 @@ use kube::{
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 
 use crate::{
-    cluster::{Cluster, Tier, client_config},
+    cluster::{Cluster, KUBECONFIG_VARIABLE, Tier, client_config},
     load::{Load, Ticks},
     times,
     wait::until,
 };
 
-/// Names a kubeconfig: the cases run on that cluster instead of one of ours.
-pub const KUBECONFIG_VARIABLE: &str = "ORCHESTRATOR_TEST_KUBECONFIG";
 /// Names the run whose clusters the tests share; set by `cargo xtask test`.
 pub const RUN_VARIABLE: &str = "ORCHESTRATOR_TEST_RUN";
 /// Names the file for tests that cannot run; set by `cargo xtask test`.

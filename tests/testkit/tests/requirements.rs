@@ -151,9 +151,16 @@ fn has_case(source: &str, name: &str, id: Option<&str>) -> bool {
     })
 }
 
-/// The code of all tasks of xtask.
-fn tasks(root: &Path) -> Result<String> {
-    code(&root.join("xtask/src"))
+/// The folders with the commands of `cargo xtask`.
+const COMMANDS: &[&str] = &["testbed/src", "tests/suites/src", "xtask/src"];
+
+/// The code of all commands of xtask.
+fn commands(root: &Path) -> Result<String> {
+    let mut sources = String::new();
+    for folder in COMMANDS {
+        sources.push_str(&code(&root.join(folder))?);
+    }
+    Ok(sources)
 }
 
 /// The code below a folder.
@@ -175,7 +182,7 @@ fn suite(root: &Path, command: &str) -> Result<String> {
     }
     let mut sources = String::new();
     for name in names {
-        let path = root.join("xtask/src").join(name.replace(' ', "/"));
+        let path = root.join("tests/suites/src").join(name.replace(' ', "/"));
         let file = path.with_extension("rs");
         if file.is_file() {
             sources.push_str(&fs::read_to_string(file)?);
@@ -194,7 +201,7 @@ fn wrong(root: &Path, proof: &str) -> Result<Option<String>> {
         None => (proof, None),
     };
     let is_there = if let Some(command) = place.strip_prefix("cargo xtask ") {
-        let sources = tasks(root)?;
+        let sources = commands(root)?;
         let is_command = command.split(' ').all(|word| {
             let (first, rest) = word.split_at(1);
             let variant = format!("\n    {}{rest}", first.to_uppercase());

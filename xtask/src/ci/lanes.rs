@@ -13,13 +13,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use testbed::build;
 use testkit::{
     layout,
     load::{Load, Ticks},
     process, times,
 };
-
-use crate::{build, test_binaries};
 
 /// Cases that a stage lists as its slowest.
 const SLOWEST: usize = 10;
@@ -308,7 +307,7 @@ pub(super) fn built(folder: &Path) -> Result<BTreeMap<&'static str, String>> {
     }
     Ok(BTreeMap::from([
         (build::BUILT_VARIABLE, "1".to_owned()),
-        (test_binaries::LIST_VARIABLE, list.display().to_string()),
+        (build::TEST_BINARIES_VARIABLE, list.display().to_string()),
     ]))
 }
 

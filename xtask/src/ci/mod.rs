@@ -12,13 +12,13 @@ use std::{
 };
 
 use anyhow::{Result, bail};
+use testbed::{
+    build, operator_image,
+    tools::{DENY, MDBOOK},
+};
 use testkit::{load::Ticks, process};
 
 use self::lanes::{Ended, Priority, Runner, Stage};
-use crate::{
-    image,
-    tools::{DENY, MDBOOK},
-};
 
 const fn stage(name: &'static str, priority: Priority, work: fn(&Runner) -> Result<()>) -> Stage {
     Stage {
@@ -159,7 +159,7 @@ fn docs(run: &Runner) -> Result<()> {
         "--document-private-items",
         "--quiet",
     ];
-    run.run(crate::build::cargo(&arguments).env("RUSTDOCFLAGS", "--deny warnings"))
+    run.run(build::cargo(&arguments).env("RUSTDOCFLAGS", "--deny warnings"))
 }
 
 /// Runs what a contributor runs before a commit, one stage after another.
@@ -184,7 +184,8 @@ fn run(main: Vec<&Stage>, shadow: Vec<&Stage>, is_whole: bool, report: bool) -> 
     println!("== build");
     let mut environment = lanes::built(&folder)?;
     if !is_whole {
-        environment.insert(image::PROFILE_VARIABLE, image::TEST_PROFILE.to_owned());
+        let profile = operator_image::TEST_PROFILE.to_owned();
+        environment.insert(operator_image::PROFILE_VARIABLE, profile);
     }
     let mut ended = vec![Ended {
         name: "build",

@@ -2,9 +2,9 @@
 //! arguments.
 
 use anyhow::{Result, bail};
+use testbed::build;
 
 use super::lanes::Runner;
-use crate::build;
 
 /// Crates that decide.
 const PACKAGES: &[&str] = &["api", "git", "tasks", "tenants", "why"];

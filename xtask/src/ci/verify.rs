@@ -12,9 +12,8 @@ use super::lanes::Runner;
 const TESTBED: &[&str] = &[
     "Cargo.lock",
     "testbed",
-    "xtask/src/testbed.rs",
-    "xtask/src/testbed_isolation.rs",
-    "xtask/src/verify",
+    "tests/suites/src/testbed_isolation.rs",
+    "tests/suites/src/verify",
 ];
 
 pub(super) fn run(run: &Runner) -> Result<()> {

@@ -4,9 +4,18 @@
 use std::{fs, io::ErrorKind, process::Command};
 
 use anyhow::{Context, Result};
-use testkit::layout;
 
-use super::{mutants, seed, tested_operator::TestedOperator};
+use crate::{layout, seed};
+
+/// The page of the fault campaigns on the tasks operator.
+pub const TASKS_PAGE: &str = "docs/reference/fault-report.md";
+/// The page of the fault campaigns on the tenants operator.
+pub const TENANTS_PAGE: &str = "docs/reference/fault-report-tenants.md";
+/// The page of the mutants.
+pub const MUTANTS_PAGE: &str = "docs/reference/mutants.md";
+
+/// All pages of reports.
+pub const PAGES: &[&str] = &[TASKS_PAGE, TENANTS_PAGE, MUTANTS_PAGE];
 
 /// The code that the reports speak of.
 const SOURCES: &[&str] = &[
@@ -32,9 +41,9 @@ enum Age {
     Unknown,
 }
 
-/// The lines of a page about the commit that is checked out.
-pub(super) fn header() -> String {
-    let Some(commit) = seed::head() else {
+/// Returns the lines of a page about the commit that is checked out.
+pub fn header() -> String {
+    let Ok(commit) = seed::head() else {
         return "Run on an unknown commit.\n".to_owned();
     };
     let short = commit.get(..7).unwrap_or(&commit);
@@ -45,14 +54,13 @@ pub(super) fn header() -> String {
     format!("{MARK}{short} -->\nRun on commit `{short}`{more}.\n")
 }
 
-/// All pages that are there, as they should be: path and text.
+/// Returns all pages that exist, as they should be: path and text.
 ///
 /// # Errors
 /// When one cannot be read.
-pub(crate) fn pages() -> Result<Vec<(String, String)>> {
-    let of_operators = TestedOperator::ALL.iter().map(|tested| tested.page);
+pub fn pages() -> Result<Vec<(String, String)>> {
     let mut pages = Vec::new();
-    for path in of_operators.chain([mutants::PAGE]) {
+    for &path in PAGES {
         match fs::read_to_string(layout::repository().join(path)) {
             Ok(text) => {
                 let age = commit_of(&text).map_or(Age::Unknown, age_of);

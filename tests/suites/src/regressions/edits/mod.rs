@@ -99,12 +99,14 @@ impl Regression {
 }
 
 impl Suite {
-    /// Unit tests of xtask.
-    const XTASK: Self = Self {
-        package: "xtask",
-        target: Target::Bin("xtask"),
-        needs: Needs::Nothing,
-    };
+    /// Unit tests of a package with one program, which has its name.
+    const fn bin(package: &'static str) -> Self {
+        Self {
+            package,
+            target: Target::Bin(package),
+            needs: Needs::Nothing,
+        }
+    }
 
     const fn lib(package: &'static str) -> Self {
         Self {
@@ -125,9 +127,9 @@ impl Suite {
     /// The command that compiles and runs its tests.
     pub(super) fn cargo_test(&self) -> Command {
         let mut command = Command::new(env!("CARGO"));
-        // With xtask, which needs nearly all crates, each package has the same features: dependencies are
-        // compiled once and not once for each package. It has no library and no integration tests.
-        command.args(["test", "--package", self.package, "--package", "xtask"]);
+        // With the suites, which need nearly all crates, each package has the same features: dependencies are
+        // compiled once and not once for each package. They have no library and no integration tests.
+        command.args(["test", "--package", self.package, "--package", "suites"]);
         match self.target {
             Target::Lib => command.arg("--lib"),
             Target::Bin(name) => command.args(["--bin", name]),
@@ -197,7 +199,7 @@ mod tests {
         for row in all() {
             let package = match row.suite.package {
                 package @ "xtask" => package.to_owned(),
-                package @ "testkit" => format!("tests/{package}"),
+                package @ ("suites" | "testkit") => format!("tests/{package}"),
                 package => format!("crates/{package}"),
             };
             let part = match row.suite.target {

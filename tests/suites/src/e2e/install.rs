@@ -14,6 +14,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use futures::{FutureExt, future::BoxFuture};
 use serde_json::Value;
+use testbed::commands::announce;
 use testkit::{
     cluster::{Cluster, REGISTRY, Tier},
     layout,
@@ -27,7 +28,7 @@ use super::{
     quickstart::{self, Step},
     shell::Shell,
 };
-use crate::{cases::Report, testbed::announce};
+use crate::cases::Report;
 
 /// Images of the examples, and what the node knows them as. Debian's busybox is a 1.35 too, and its Redis
 /// a 7; the server is another one, which listens where it is told to, too.
@@ -204,12 +205,13 @@ async fn perform(cluster: &Cluster, shell: &Shell, step: &Step) -> Result<String
         return Ok(format!("'{command}', here by the node itself"));
     }
     let line = match command.split_once(' ') {
-        // The one that runs, not one to be built anew.
+        // The one beside this program, not one to be built anew.
         Some(("cargo", rest)) => {
             let task = rest
                 .strip_prefix("xtask ")
                 .with_context(|| format!("'{command}': of cargo's commands only 'xtask' is run"))?;
-            format!("'{}' {task}", testkit::process::this_program()?.display())
+            let xtask = testkit::process::this_program()?.with_file_name("xtask");
+            format!("'{}' {task}", xtask.display())
         }
         Some(("helm" | "kubectl" | "orc", _)) => command.clone(),
         Some(_) | None => {

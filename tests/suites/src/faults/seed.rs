@@ -51,7 +51,7 @@ fn choose(asked: Option<u64>, variable: &str, commit: Option<&str>) -> Result<Se
 }
 
 /// The commit that is checked out, if there is Git and one.
-pub(crate) fn head() -> Option<String> {
+fn head() -> Option<String> {
     let output = Command::new("git")
         .args(["rev-parse", "HEAD"])
         .current_dir(layout::repository())

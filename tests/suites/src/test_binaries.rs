@@ -14,13 +14,8 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use testbed::build::{self, TEST_BINARIES_VARIABLE};
 use testkit::{process, suite::Summary, times};
-
-use crate::build;
-
-/// Names a file with the list of test binaries, for the stages of `cargo xtask ci` after the one that builds
-/// them.
-pub(crate) const LIST_VARIABLE: &str = "ORCHESTRATOR_TEST_BINARIES";
 
 /// A compiled test harness.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -43,7 +38,7 @@ pub(crate) struct Outcome {
 
 /// Returns the test binaries of the workspace: those that CI has built, or built now.
 pub(crate) fn all() -> Result<Vec<TestBinary>> {
-    if let Some(list) = std::env::var_os(LIST_VARIABLE) {
+    if let Some(list) = std::env::var_os(TEST_BINARIES_VARIABLE) {
         let text = fs::read_to_string(&list).context("the list of test binaries")?;
         return Ok(serde_json::from_str(&text)?);
     }
@@ -53,7 +48,7 @@ pub(crate) fn all() -> Result<Vec<TestBinary>> {
 /// Compiles all tests, and writes their list where `cargo xtask ci` wants it.
 pub(crate) fn build() -> Result<()> {
     let binaries = compile()?;
-    if let Some(list) = std::env::var_os(LIST_VARIABLE) {
+    if let Some(list) = std::env::var_os(TEST_BINARIES_VARIABLE) {
         fs::write(list, serde_json::to_string(&binaries)?)?;
     }
     Ok(())

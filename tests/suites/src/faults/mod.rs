@@ -1,6 +1,5 @@
 //! `cargo xtask faults …`: crashes, lost answers, refusals and old caches, on the real node.
 
-pub(crate) mod age;
 pub(crate) mod mutants;
 mod replicas;
 mod report;
@@ -21,6 +20,10 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
+use testbed::{
+    build,
+    commands::{require_root, runtime},
+};
 use testkit::{
     faults::{
         campaign::{self, Learning, Lesson, Manner, Tally, Verdict},
@@ -35,10 +38,6 @@ use tokio::runtime::Runtime;
 use self::{
     stand::{Cast, Stand},
     tested_operator::TestedOperator,
-};
-use crate::{
-    build,
-    testbed::{require_root, runtime},
 };
 
 /// Plays wait more than they work.

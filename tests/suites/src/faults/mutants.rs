@@ -16,6 +16,10 @@ use std::{
 use ::mutant::{About, Mutant};
 use anyhow::{Result, ensure};
 use clap::Args;
+use testbed::{
+    build,
+    commands::{require_root, runtime},
+};
 use testkit::{
     faults::{
         campaign::{self, Learning, Lesson, Manner},
@@ -24,27 +28,19 @@ use testkit::{
         scenario_run::QUIET,
         specs::Random,
     },
-    layout,
+    layout, report_age,
 };
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use self::detector::{Detector, detectors};
 use super::{
-    age,
     seed::seed,
     stand::{Cast, Stand},
     tested_operator::TestedOperator,
 };
-use crate::{
-    build,
-    testbed::{require_root, runtime},
-};
 
 /// Chooses the bug of a test build.
 const SWITCH: &str = "ORCHESTRATOR_MUTANT";
-
-/// The page of the docs.
-pub(super) const PAGE: &str = "docs/reference/mutants.md";
 
 /// Plays of mutants at a time: most of them wait for what never comes.
 const PLAYS: usize = 12;
@@ -147,7 +143,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let sum = format!("{}, {:.0} s", sum(&found), begin.elapsed().as_secs_f64());
     println!("{sum}");
     if arguments.report {
-        let path = layout::repository().join(PAGE);
+        let path = layout::repository().join(report_age::MUTANTS_PAGE);
         std::fs::write(&path, page(&found, &sum))?;
     }
     Ok(if found.iter().all(|one| one.killer().is_some()) {
@@ -429,7 +425,7 @@ fn page(found: &[Found], sum: &str) -> String {
          Each is a switch of a test build; no release has them. A mutant of the class *false success* must be\n\
          seen by the oracle O0, one of *secret leakage* by O7: other sightings do not count for these.\n\n{sum}.\n\n\
          | mutant | class | what goes wrong | seen in | by | what it said |\n|---|---|---|---|---|---|\n",
-        age::header()
+        report_age::header()
     );
     for one in found {
         let About {

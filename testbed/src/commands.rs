@@ -1,22 +1,25 @@
-//! `cargo xtask testbed …`.
+//! `cargo xtask testbed …`, except for the suites that verify the testbed.
+
+#![expect(clippy::print_stdout, reason = "a command line talks by printing")]
 
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Subcommand;
-use testkit::{
-    cluster::{self, Cluster, Folders, Tier},
+
+use crate::{
+    build,
+    cluster::{self, Cluster, Folders, KUBECONFIG_VARIABLE, Tier},
     image_cache,
     images::Image,
     layout,
     parts::{self, Part},
-    suite::KUBECONFIG_VARIABLE,
+    process,
 };
 
-use crate::build;
-
-#[derive(Subcommand)]
-pub(crate) enum Command {
+/// The commands that build and run clusters.
+#[derive(Debug, Subcommand)]
+pub enum Command {
     /// Build what is not in the cache: parts from Go modules, images from declarations
     Build {
         /// Only the parts and images of these names (default: all)
@@ -48,16 +51,6 @@ pub(crate) enum Command {
         #[arg(default_value = "dev")]
         name: String,
     },
-    /// Verify, case by case, that clusters behave like real ones
-    Verify {
-        /// Only these cases (default: all)
-        cases: Vec<String>,
-    },
-    /// Show that clusters do not see each other and leave nothing behind, killed or not
-    Isolation {
-        /// Only these cases (default: all)
-        cases: Vec<String>,
-    },
     /// Print the archives of images, for `kind load image-archive`
     Images {
         /// Only these (default: all)
@@ -65,32 +58,35 @@ pub(crate) enum Command {
     },
     /// Own a cluster until killed; for `isolation`
     #[command(hide = true)]
-    Own { name: String },
+    Own {
+        /// Its name
+        name: String,
+    },
     /// The process beside a cluster; started by `up` and by tests
     #[command(hide = true)]
-    Keeper { name: String },
+    Keeper {
+        /// Its name
+        name: String,
+    },
     /// The first process inside a cluster; started by the keeper
     #[command(hide = true)]
-    Init { name: String },
+    Init {
+        /// Its name
+        name: String,
+    },
 }
 
-pub(crate) fn run(command: Command) -> Result<ExitCode> {
+/// Runs one of the commands.
+///
+/// # Errors
+/// When it fails.
+pub fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Build { names } => build(&names)?,
         Command::Up { name, tier } => runtime()?.block_on(up(&name, tier))?,
         Command::Down { name, all } => down(&name, all)?,
         Command::Status => status()?,
         Command::Env { name } => env(&Cluster::attach(&name)?)?,
-        Command::Verify { cases } => {
-            require_root()?;
-            build::programs()?;
-            return runtime()?.block_on(crate::verify::run(&cases));
-        }
-        Command::Isolation { cases } => {
-            require_root()?;
-            build::programs()?;
-            return runtime()?.block_on(crate::testbed_isolation::run(&cases));
-        }
         Command::Own { name } => runtime()?.block_on(async {
             let cluster = Cluster::start(&name, Tier::Node).await?;
             std::future::pending::<()>().await;
@@ -102,7 +98,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             }
         }
         Command::Keeper { name } => {
-            let mut init = std::process::Command::new(testkit::process::this_program()?);
+            let mut init = std::process::Command::new(process::this_program()?);
             init.args(["testbed", "init", &name]);
             cluster::keeper::run(&Folders::new(&name)?, &mut init)?;
         }
@@ -115,7 +111,11 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
 /// two, two such waits stop the clocks of all other cases.
 const THREADS: usize = 16;
 
-pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
+/// Starts the runtime of a suite.
+///
+/// # Errors
+/// When the system has no threads for it.
+pub fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .enable_all()
@@ -146,8 +146,12 @@ fn build(names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Before anything else: a contributor should not wait for a build to read this.
-pub(crate) fn require_root() -> Result<()> {
+/// Checks that this process may start a cluster, or has one from a contributor. Call it first: nobody should
+/// wait for a build to read this.
+///
+/// # Errors
+/// When it may not.
+pub fn require_root() -> Result<()> {
     ensure!(
         nix::unistd::geteuid().is_root() || std::env::var_os(KUBECONFIG_VARIABLE).is_some(),
         "a cluster needs root (namespaces, mounts, control groups); without it the same tests run on \
@@ -169,8 +173,8 @@ async fn up(name: &str, tier: Tier) -> Result<()> {
     Ok(())
 }
 
-/// How a start went, and what an earlier cluster left that could not be removed.
-pub(crate) fn announce(cluster: &Cluster) {
+/// Prints how a start went, and the remains of an earlier cluster that could not be removed.
+pub fn announce(cluster: &Cluster) {
     let (name, tier) = (&cluster.folders.name, cluster.tier.name());
     if let Some(times) = &cluster.times {
         println!("cluster '{name}' ({tier}): {times}");

@@ -1,6 +1,12 @@
 //! `cargo xtask image`: the operator as an image archive, without Docker and without a registry; and
 //! the image that clones and pushes for it, for tests.
 
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command line talks by printing"
+)]
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -9,7 +15,8 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use testkit::{
+
+use crate::{
     cluster::Cluster,
     images::{self, DECLARATION, Image},
     layout,
@@ -31,23 +38,27 @@ const BUILD_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// Names Cargo's profile for images: `image`, as users have it, if it is not set. CI sets `image-test`,
 /// which compiles in a third of the time.
-pub(crate) const PROFILE_VARIABLE: &str = "ORCHESTRATOR_IMAGE_PROFILE";
-pub(crate) const TEST_PROFILE: &str = "image-test";
+pub const PROFILE_VARIABLE: &str = "ORCHESTRATOR_IMAGE_PROFILE";
+/// The profile that CI chooses.
+pub const TEST_PROFILE: &str = "image-test";
 
 fn profile() -> String {
     std::env::var(PROFILE_VARIABLE).unwrap_or_else(|_unset| "image".to_owned())
 }
 
 /// An image that was built.
-pub(crate) struct Built {
+pub struct Built {
     /// The archive.
-    pub(crate) archive: PathBuf,
+    pub archive: PathBuf,
     /// The name that a node has it under.
-    pub(crate) reference: String,
+    pub reference: String,
 }
 
-/// Builds and says where it is.
-pub(crate) fn run(toolbox: bool) -> Result<()> {
+/// Builds the operator's image, or that of the steps, and prints where it is.
+///
+/// # Errors
+/// When it cannot be built.
+pub fn run(toolbox: bool) -> Result<()> {
     let start = Instant::now();
     let (Built { archive, reference }, place) = if toolbox {
         (build_toolbox()?, TOOLBOX_ARCHIVE)
@@ -66,7 +77,10 @@ pub(crate) fn run(toolbox: bool) -> Result<()> {
 }
 
 /// Builds the toolbox and loads it on a cluster's node; the name that Pods use it under.
-pub(crate) async fn load_toolbox(cluster: &Cluster) -> Result<String> {
+///
+/// # Errors
+/// When it cannot be built or loaded.
+pub async fn load_toolbox(cluster: &Cluster) -> Result<String> {
     let Built { archive, reference } = tokio::task::spawn_blocking(build_toolbox).await??;
     cluster.load_image(&archive).await?;
     Ok(reference)
@@ -78,7 +92,10 @@ pub(crate) async fn load_toolbox(cluster: &Cluster) -> Result<String> {
 ///
 /// Caveats: needs root and the network, 25 s whenever the program changed. Its packages are those
 /// of a test: it is not to be published.
-pub(crate) fn build_toolbox() -> Result<Built> {
+///
+/// # Errors
+/// When it cannot be built.
+pub fn build_toolbox() -> Result<Built> {
     let (folder, _lock) = work_folder()?;
     let program = compile(&folder, "step", "step")?;
     let image = declare_toolbox(&folder.join("declaration/orchestrator-toolbox"))?;
@@ -119,13 +136,19 @@ fn work_folder() -> Result<(PathBuf, Lock)> {
 }
 
 /// Compiles the operator as the image has it.
-pub(crate) fn operator() -> Result<PathBuf> {
+///
+/// # Errors
+/// When it does not compile.
+pub fn operator() -> Result<PathBuf> {
     let (folder, _lock) = work_folder()?;
     compile(&folder, "operator", "orchestrator")
 }
 
 /// Builds the operator's image, as much of it as changed.
-pub(crate) fn build() -> Result<Built> {
+///
+/// # Errors
+/// When it cannot be built.
+pub fn build() -> Result<Built> {
     let (folder, _lock) = work_folder()?;
     let program = compile(&folder, "operator", "orchestrator")?;
     let image = declare(&folder.join("declaration/orchestrator"))?;

@@ -3,14 +3,19 @@
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use testkit::layout;
+
+use crate::layout;
 
 /// Set by `cargo xtask ci`, which has built everything. Without it, each task would wait for the lock
 /// on the target directory while clippy holds it.
-pub(crate) const BUILT_VARIABLE: &str = "ORCHESTRATOR_BUILT";
+pub const BUILT_VARIABLE: &str = "ORCHESTRATOR_BUILT";
 
-/// Whether `cargo xtask ci` has built everything.
-pub(crate) fn is_built() -> bool {
+/// Names a file with the list of test binaries, for the stages of `cargo xtask ci` after the one that builds
+/// them.
+pub const TEST_BINARIES_VARIABLE: &str = "ORCHESTRATOR_TEST_BINARIES";
+
+/// Returns whether `cargo xtask ci` has built everything.
+pub fn is_built() -> bool {
     std::env::var_os(BUILT_VARIABLE).is_some()
 }
 
@@ -18,11 +23,27 @@ pub(crate) fn is_built() -> bool {
 ///
 /// All of them in one command: with `--package`, Cargo chooses features for that package alone and
 /// compiles most dependencies once more.
-pub(crate) fn programs() -> Result<()> {
+///
+/// # Errors
+/// When they do not compile.
+pub fn programs() -> Result<()> {
+    build(&["--bins"])
+}
+
+/// Builds one program of the workspace, with the features that it has in [`programs`].
+///
+/// # Errors
+/// When it does not compile.
+pub fn program(name: &str) -> Result<()> {
+    build(&["--bin", name])
+}
+
+fn build(targets: &[&str]) -> Result<()> {
     if is_built() {
         return Ok(());
     }
-    let status = cargo(&["build", "--quiet", "--workspace", "--bins"])
+    let status = cargo(&["build", "--quiet", "--workspace"])
+        .args(targets)
         .status()
         .context("cannot run cargo")?;
     ensure!(status.success(), "the workspace's programs cannot be built");
@@ -30,7 +51,7 @@ pub(crate) fn programs() -> Result<()> {
 }
 
 /// Returns this very cargo, in the repository.
-pub(crate) fn cargo(arguments: &[&str]) -> Command {
+pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command.args(arguments).current_dir(layout::repository());
     command

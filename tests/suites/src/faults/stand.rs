@@ -4,6 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use anyhow::Result;
 use kube::core::ApiResource;
+use testbed::{commands::announce, operator_image};
 use testkit::{
     cluster::{Cluster, Tier, apply},
     faults::{
@@ -16,7 +17,6 @@ use testkit::{
 };
 
 use super::tested_operator::TestedOperator;
-use crate::{image, testbed::announce};
 
 /// A scenario and the theatre of its operator.
 pub(super) type Cast = (Arc<Theatre>, Arc<dyn Scenario>);
@@ -75,7 +75,7 @@ async fn open(
     operators: &[&'static TestedOperator],
     binary: PathBuf,
 ) -> Result<Vec<OperatorScenarios>> {
-    image::load_toolbox(cluster).await?;
+    operator_image::load_toolbox(cluster).await?;
     let (client, config) = (cluster.client().await?, cluster.config().await?);
     let mut watched: Vec<ApiResource> = Vec::new();
     for tested in operators {

@@ -5,7 +5,7 @@ use super::{Edit, Needs, Regression, Suite};
 /// Tests that render the chart with the testbed's helm.
 const HELM: Suite = Suite {
     needs: Needs::Testbed,
-    ..Suite::XTASK
+    ..Suite::bin("suites")
 };
 
 const DEPLOYMENT: &str = "charts/orchestrator/templates/deployment.yaml";
@@ -19,7 +19,7 @@ pub(super) const EDITS: &[Regression] = &[
             old: "              jobName:\n",
             new: "              job:\n",
         }],
-        suite: Suite::XTASK,
+        suite: Suite::bin("xtask"),
     },
     Regression {
         id: "R17",

@@ -6,7 +6,7 @@ use api::rbac::Permission;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::ApiResource;
 use serde_json::Value;
-use testkit::{faults::scenario_run::Scenario, git::Server};
+use testkit::{faults::scenario_run::Scenario, git::Server, report_age};
 
 use super::{tasks, tenants};
 
@@ -41,7 +41,7 @@ impl TestedOperator {
     pub(super) const ALL: &[Self] = &[
         Self {
             name: "tasks",
-            page: "docs/reference/fault-report.md",
+            page: report_age::TASKS_PAGE,
             share: 60,
             compound: 520,
             definitions: api::crd::tasks,
@@ -54,7 +54,7 @@ impl TestedOperator {
         },
         Self {
             name: "tenants",
-            page: "docs/reference/fault-report-tenants.md",
+            page: report_age::TENANTS_PAGE,
             share: 30,
             compound: 100,
             definitions: api::crd::tenants,
@@ -76,5 +76,17 @@ impl TestedOperator {
     pub(super) fn names() -> String {
         let names: Vec<&str> = Self::ALL.iter().map(|tested| tested.name).collect();
         names.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_report_gets_its_age() {
+        for tested in TestedOperator::ALL {
+            assert!(report_age::PAGES.contains(&tested.page), "{}", tested.name);
+        }
     }
 }

@@ -3,6 +3,7 @@
 use super::{Edit, Needs, Regression, Suite};
 
 const ENGINE: Suite = Suite::lib("engine");
+const SUITES: Suite = Suite::bin("suites");
 const TESTKIT: Suite = Suite::lib("testkit");
 const OPERATOR_CLUSTER: Suite = Suite::test("operator", "suite", Needs::Cluster);
 
@@ -185,7 +186,7 @@ pub(super) const EDITS: &[Regression] = &[
         id: "another_reason_than_the_objects_is_an_error",
         bug: "a wrong reason of `orc why` is skipped",
         edits: &[Edit {
-            file: "xtask/src/e2e/why.rs",
+            file: "tests/suites/src/e2e/why.rs",
             old: r#"    ensure!(
         found.reason == reason,
         "orc why says '{}', the object '{reason}'",
@@ -197,13 +198,13 @@ pub(super) const EDITS: &[Regression] = &[
     }
     if",
         }],
-        suite: Suite::XTASK,
+        suite: SUITES,
     },
     Regression {
         id: "an_empty_status_is_an_error",
         bug: "a case accepts a missing status (S0.3)",
         edits: &[Edit {
-            file: "xtask/src/e2e/reading.rs",
+            file: "tests/suites/src/e2e/reading.rs",
             old: r#"    let status = status.context("S0.3: no status, although the CRD has a default")?;
 "#,
             new: r"    let Some(status) = status else {
@@ -211,60 +212,60 @@ pub(super) const EDITS: &[Regression] = &[
     };
 ",
         }],
-        suite: Suite::XTASK,
+        suite: SUITES,
     },
     Regression {
         id: "a_green_over_a_child_that_is_wrong_for_four_seconds_is_a_lie",
         bug: "O0 of Tenants is blind to eight seconds",
         edits: &[Edit {
-            file: "xtask/src/faults/tenants/oracles.rs",
+            file: "tests/suites/src/faults/tenants/oracles.rs",
             old: "LATE: Duration = Duration::from_secs(3);",
             new: "LATE: Duration = Duration::from_secs(8);",
         }],
-        suite: Suite::XTASK,
+        suite: SUITES,
     },
     Regression {
         id: "a_green_needs_each_child_as_the_spec_asks",
         bug: "O0 of Tenants does not compare images",
         edits: &[Edit {
-            file: "xtask/src/faults/tenants/oracles/expected.rs",
+            file: "tests/suites/src/faults/tenants/oracles/expected.rs",
             old: r#"    container["image"] == asked["image"]
         && ("#,
             new: "    (",
         }],
-        suite: Suite::XTASK,
+        suite: SUITES,
     },
     Regression {
         id: "a_lie_counts_as_seen_by_its_oracle_only",
         bug: "any oracle may see a mutant of the class false success",
         edits: &[Edit {
-            file: "xtask/src/faults/mutants.rs",
+            file: "tests/suites/src/faults/mutants.rs",
             old: "        Some(oracle) => sighting.oracles.iter().any(|one| one == oracle),",
             new: "        Some(_) => !sighting.oracles.is_empty(),",
         }],
-        suite: Suite::XTASK,
+        suite: SUITES,
     },
     Regression {
         id: "over_time_every_mutant_that_plays_can_see_has_its_turn",
         bug: "CI tries the same mutants with each commit",
         edits: &[Edit {
-            file: "xtask/src/faults/mutants.rs",
+            file: "tests/suites/src/faults/mutants.rs",
             old: "left.swap_remove(random.below(left.len()))",
             new: "left.swap_remove(random.below(1))",
         }],
-        suite: Suite::XTASK,
+        suite: SUITES,
     },
     Regression {
         id: "an_old_page_says_so_and_a_new_one_does_not",
         bug: "a report page does not say that the code has changed",
         edits: &[Edit {
-            file: "xtask/src/faults/age.rs",
+            file: "tests/testkit/src/report_age.rs",
             old: r"        Age::Unknown => return page.to_owned(),
         Age::Current => None,",
             new: r"        Age::Unknown => return page.to_owned(),
         _ if page.is_ascii() => None,
         Age::Current => None,",
         }],
-        suite: Suite::XTASK,
+        suite: TESTKIT,
     },
 ];

@@ -3,13 +3,12 @@
 use std::process::Command;
 
 use anyhow::Result;
+use testbed::commands::{announce, require_root, runtime};
 use testkit::{
-    cluster::{Cluster, Tier, XTASK_VARIABLE},
+    cluster::{Cluster, SUITES_VARIABLE, Tier},
     suite::{self, Place},
 };
 use tokio::runtime::Runtime;
-
-use crate::testbed::{announce, require_root, runtime};
 
 /// A started API server, or the contributor's own cluster.
 pub(super) struct TestCluster {
@@ -45,7 +44,7 @@ impl TestCluster {
     /// Tells tests where the cluster is. A test that cannot run there fails.
     pub(super) fn set(&self, command: &mut Command) -> Result<()> {
         command
-            .env(XTASK_VARIABLE, testkit::process::this_program()?)
+            .env(SUITES_VARIABLE, testkit::process::this_program()?)
             .env(suite::RUN_VARIABLE, &self.run)
             .env_remove(suite::SKIPPED_VARIABLE);
         Ok(())

@@ -6,8 +6,10 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 use clap::Subcommand;
-
-use crate::testbed::{require_root, runtime};
+use testbed::{
+    commands::{require_root, runtime},
+    operator_image,
+};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -39,7 +41,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         } => {
             let binary = match binary {
                 Some(binary) => binary,
-                None => crate::image::operator()?,
+                None => operator_image::operator()?,
             };
             let size = memory::Size {
                 from,

@@ -30,6 +30,7 @@ use kube::{
 };
 use nix::sys::signal::Signal;
 use serde_json::json;
+use testbed::commands::announce;
 use testkit::{
     cluster::{Cluster, Tier},
     faults::object_history::ObjectHistory,
@@ -40,7 +41,6 @@ use tokio::time::sleep;
 
 use self::log::{Late, late, made_twice, writes};
 use super::tasks;
-use crate::testbed::announce;
 
 /// No play's namespace has it in its name.
 const NAMESPACE: &str = "takeover";

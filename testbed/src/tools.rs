@@ -1,5 +1,7 @@
 //! Programs that tasks need and that Cargo can build: installed once, into the testbed's cache.
 
+#![expect(clippy::print_stdout, reason = "an installation takes minutes")]
+
 use std::{
     fs,
     io::ErrorKind,
@@ -9,34 +11,38 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use testkit::{layout, lock::Lock};
+
+use crate::{layout, lock::Lock, process};
 
 /// Another checkout's tasks install a tool in a few minutes, two tools at most.
 const LOCK_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// A program from the Rust registry, pinned.
-pub(crate) struct Tool {
+pub struct Tool {
     name: &'static str,
     version: &'static str,
     arguments: &'static [&'static str],
 }
 
 /// Licenses, bans and sources of dependencies.
-pub(crate) const DENY: Tool = Tool {
+pub const DENY: Tool = Tool {
     name: "cargo-deny",
     version: "0.20.2",
     arguments: &[],
 };
 /// The book in `docs/`.
-pub(crate) const MDBOOK: Tool = Tool {
+pub const MDBOOK: Tool = Tool {
     name: "mdbook",
     version: "0.5.4",
     arguments: &["--no-default-features", "--features", "search"],
 };
 
 impl Tool {
-    /// Its path; builds it first if the cache lacks it.
-    pub(crate) fn path(&self) -> Result<PathBuf> {
+    /// Returns its path; builds it first if the cache lacks it.
+    ///
+    /// # Errors
+    /// When it cannot be built.
+    pub fn path(&self) -> Result<PathBuf> {
         let folder = layout::cache()?.join("tools");
         std::fs::create_dir_all(&folder)?;
         let root = folder.join(format!("{}-{}", self.name, self.version));
@@ -79,7 +85,7 @@ impl Tool {
             "{} {} does not build: 'cargo install' {}",
             self.name,
             self.version,
-            testkit::process::ended(status)
+            process::ended(status)
         );
         removed.with_context(|| format!("cannot remove '{}'", target.display()))
     }

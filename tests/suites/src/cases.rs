@@ -3,13 +3,14 @@
 use std::{collections::BTreeMap, process::ExitCode, sync::Arc, time::Instant};
 
 use anyhow::{Result, anyhow, bail};
+use testbed::commands::announce;
 use testkit::{
     cluster::{Cluster, Tier},
     suite::{self, Case, Place, Summary},
     times,
 };
 
-use crate::{e2e::attacks::Tally, testbed::announce};
+use crate::e2e::attacks::Tally;
 
 /// A case of an operator, on the real node: its name, what it shows, and the function.
 macro_rules! case {

@@ -4,15 +4,16 @@ use std::{collections::BTreeMap, fs, process::ExitCode};
 
 use anyhow::{Result, ensure};
 use futures::future::join_all;
+use testbed::{
+    build,
+    commands::{announce, require_root, runtime},
+};
 use testkit::{
-    cluster::{Cluster, Tier, XTASK_VARIABLE},
+    cluster::{Cluster, SUITES_VARIABLE, Tier},
     suite::{self, Place},
 };
 
-use crate::{
-    build, test_binaries,
-    testbed::{announce, require_root, runtime},
-};
+use crate::test_binaries;
 
 /// Tests at once in one binary, and binaries at once: nearly all of them wait for a cluster. With more,
 /// candidates with Leases of 3 s lose them on two cores.
@@ -43,9 +44,9 @@ pub(crate) fn run(filter: Option<&str>) -> Result<ExitCode> {
     let runtime = runtime()?;
     let clusters = runtime.block_on(clusters(&name))?;
     fs::write(&skipped, "")?;
-    let xtask = testkit::process::this_program()?;
+    let program = testkit::process::this_program()?;
     let environment = BTreeMap::from([
-        (XTASK_VARIABLE, xtask.display().to_string()),
+        (SUITES_VARIABLE, program.display().to_string()),
         (suite::RUN_VARIABLE, name.clone()),
         (suite::SKIPPED_VARIABLE, skipped.display().to_string()),
     ]);

@@ -25,15 +25,15 @@ use api::names;
 use clap::Subcommand;
 use kube::api::ListParams;
 use serde_json::Value;
+use testbed::{
+    build,
+    commands::{require_root, runtime},
+    operator_image,
+};
 use testkit::{
     cluster::Cluster,
     parts,
     suite::{Case, Place, When},
-};
-
-use crate::{
-    build,
-    testbed::{require_root, runtime},
 };
 
 /// A suite of cases on the real node: one operator's.
@@ -144,7 +144,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
                 "this one needs a cluster of the testbed: it loads images on the node"
             );
             // Here it may take its minutes; where the README builds it, a cluster waits.
-            crate::image::build()?;
+            operator_image::build()?;
             runtime()?.block_on(install::run())
         }
         Command::Budget => runtime()?.block_on(budget::run()),
@@ -210,7 +210,7 @@ async fn perform(
     }
     let prepare = async |cluster: &Cluster| {
         if needs_toolbox {
-            let loaded = crate::image::load_toolbox(cluster).await?;
+            let loaded = operator_image::load_toolbox(cluster).await?;
             ensure!(loaded == docs::TOOLBOX, "'{loaded}' was loaded");
         }
         Ok(())

@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, process::ExitCode};
 
 use anyhow::{Context, Result, ensure};
+use testbed::build;
 
-use crate::{build, test_binaries};
+use crate::test_binaries;
 
 /// Binaries at once: some wait for servers while others compute.
 const BINARIES: usize = 3;

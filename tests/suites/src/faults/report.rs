@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use api::status::bounded;
-use testkit::faults::campaign::{Lesson, Tally, words};
-
-use super::age;
+use testkit::{
+    faults::campaign::{Lesson, Tally, words},
+    report_age,
+};
 
 /// More of one sort are counted, not named.
 const NAMED: usize = 40;
@@ -21,7 +22,7 @@ pub(super) fn page(operator: &str, lessons: &[Lesson], tally: &Tally) -> String 
          {}\n\
          What it is and what it means: [failure modes](../concepts/faults.md).\n\n\
          ```text\n",
-        age::header()
+        report_age::header()
     );
     text.push_str(&tally.to_string());
     text.push_str("```\n\n| scenario | writes | kinds of requests | watched resources that change |\n|---|---|---|---|\n");
