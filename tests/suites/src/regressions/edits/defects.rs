@@ -90,11 +90,9 @@ pub(super) const EDITS: &[Regression] = &[
         bug: "a denied clean-up of a finished run has no Event (S0.5)",
         edits: &[Edit {
             file: "crates/engine/src/reconcile.rs",
-            old: r"                self.publish(&transition, now).await;
-            }
+            old: r"            self.publish(&transition, now).await;
             return Ok(());",
-            new: r"                drop(transition);
-            }
+            new: r"            drop(transition);
             return Ok(());",
         }],
         suite: OPERATOR_CLUSTER,
