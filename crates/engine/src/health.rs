@@ -200,10 +200,13 @@ fn live(snapshot: &Snapshot) -> Result<(), String> {
         .since_answer
         .is_some_and(|since| since <= NO_ANSWER);
     if snapshot.is_leading && answers && snapshot.queued > 0 && snapshot.since_moved > NO_PROGRESS {
+        let queued = match snapshot.queued {
+            1 => "1 key is".to_owned(),
+            count => format!("{count} keys are"),
+        };
         reasons.push(format!(
-            "no reconciliation finished for {} s although {} keys are queued and the API server responds",
-            snapshot.since_moved.as_secs(),
-            snapshot.queued
+            "no reconciliation finished for {} s although {queued} queued and the API server responds",
+            snapshot.since_moved.as_secs()
         ));
     }
     verdict(&reasons)

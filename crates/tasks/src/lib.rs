@@ -3,8 +3,10 @@
 //!
 //! Decisions are pure functions of the observed state: they use no client, no clock and no async runtime.
 //! [`agent::decide`], [`run::decide()`] and [`run::docs::decide()`] read as the state diagrams of their kinds.
+//! [`build`] creates the manifests of their children.
 
 pub mod agent;
+pub mod build;
 #[cfg(feature = "controller")]
 mod contents;
 #[cfg(feature = "controller")]

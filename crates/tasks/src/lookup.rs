@@ -241,15 +241,20 @@ impl LookupQueue {
     }
 }
 
-/// Returns host and port of a URL, only to distinguish servers.
+/// Returns host and port of a URL, only to distinguish servers. The default port of the scheme is removed: with it, the
+/// same server would count as two, and get the limit of both.
 fn host(url: &str) -> String {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let url = url.to_lowercase();
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url.as_str()));
     let authority = rest.split('/').next().unwrap_or(rest);
-    authority
-        .rsplit('@')
-        .next()
-        .unwrap_or(authority)
-        .to_lowercase()
+    let host = authority.rsplit('@').next().unwrap_or(authority);
+    let default_port = match scheme {
+        "https" => ":443",
+        "http" => ":80",
+        "ssh" => ":22",
+        _ => return host.to_owned(),
+    };
+    host.strip_suffix(default_port).unwrap_or(host).to_owned()
 }
 
 impl GitLookupWorker {

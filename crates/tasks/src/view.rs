@@ -20,7 +20,10 @@ use k8s_openapi::{
 
 use serde::Serialize;
 
-use crate::run::{self, attempt_spec::AttemptSpec, contract, docs};
+use crate::{
+    build::{self, contract},
+    run::{self, attempt_spec::AttemptSpec, docs},
+};
 
 /// Reduced view of a Job.
 #[derive(Debug, Clone, PartialEq)]
@@ -446,8 +449,8 @@ impl Containers {
                 image_id,
             };
         }
-        let clone = read(find(init, docs::pod::CLONE).as_ref());
-        let publish = read(find(ordinary, docs::pod::PUBLISH).as_ref());
+        let clone = read(find(init, build::CLONE).as_ref());
+        let publish = read(find(ordinary, build::PUBLISH).as_ref());
         let waits = match &publish {
             Container::Waiting(said) => Some(said.clone()),
             Container::Unknown | Container::Running { .. } | Container::Ended(_) => None,

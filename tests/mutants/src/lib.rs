@@ -96,9 +96,9 @@ mod tests {
 
     use super::*;
 
-    /// The catalogue's classes that code of the engine, of the tasks or of the tenants can break; the last
-    /// four are promises that no class of the catalogue names. Four of the catalogue have no mutant: path
-    /// traversal in file names, huge numbers, YAML and gzip bombs, references to another namespace.
+    /// The catalog's classes that code of the engine, of the tasks or of the tenants can break. The last four are
+    /// promises that the catalog does not list. Three of its classes have no mutant: path traversal in file names,
+    /// huge numbers, and YAML and gzip bombs. References to another namespace are part of "cross-namespace owner".
     const CLASSES: &[&str] = &[
         "double create from a stale cache",
         "duplicate after a lost answer",

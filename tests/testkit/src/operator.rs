@@ -1,9 +1,13 @@
 //! The operator's real binary as a process beside a cluster, with the rights of its chart and
 //! nothing more.
 
+mod access;
+mod addresses;
+mod pages;
+
 use std::{
     fs,
-    net::{Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
@@ -14,20 +18,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use api::rbac::{Permission, Scope};
-use k8s_openapi::{
-    api::{
-        authentication::v1::{TokenRequest, TokenRequestSpec},
-        core::v1::ServiceAccount,
-        rbac::v1::{
-            ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
-        },
-    },
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use api::rbac::Permission;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client, Config, ResourceExt,
-    api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+    api::{ListParams, Patch, PatchParams},
     core::{ApiResource, DynamicObject},
 };
 use nix::{
@@ -35,15 +30,11 @@ use nix::{
     unistd::Pid,
 };
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
 
-use crate::{cluster, faults::proxy::Endpoint, git::Network, load::Ticks, wait::until};
+use crate::{faults::proxy::Endpoint, git::Network, load::Ticks, wait::until};
 
-/// The name of the ServiceAccount and its bindings.
-pub const ACCOUNT: &str = "operator-under-test";
+pub use access::{ACCOUNT, cluster_name};
+pub use pages::Pages;
 
 /// Names another binary of the operator, to see whether a suite notices the difference.
 pub const BINARY_VARIABLE: &str = "ORCHESTRATOR_TEST_BINARY";
@@ -112,8 +103,8 @@ impl Launch {
     /// When the API server refuses something, or a file cannot be written.
     pub async fn new(client: &Client, config: &Config, plan: &Plan) -> Result<Self> {
         let folder = tempfile::tempdir().context("cannot make a folder")?;
-        let user = grant(client, plan).await?;
-        let kubeconfig = kubeconfig_of(client, config, plan).await?;
+        let user = access::grant(client, plan).await?;
+        let kubeconfig = access::kubeconfig(client, config, plan).await?;
         fs::write(folder.path().join("kubeconfig"), kubeconfig)?;
         let watched = json!(plan.watched);
         let settings = format!("watchNamespaces: {watched}\n{}", plan.config);
@@ -136,7 +127,7 @@ impl Launch {
         } = self;
         let nth = self.starts.fetch_add(1, Ordering::Relaxed);
         let log = folder.path().join(format!("log-{nth}"));
-        let (probe_address, metrics_address) = own_addresses();
+        let (probe_address, metrics_address) = addresses::own();
         let mut command = Command::new(&plan.binary);
         command
             .arg("--config")
@@ -359,80 +350,6 @@ impl Operator {
     }
 }
 
-/// What an operator shows by HTTP.
-#[derive(Debug, Clone)]
-pub struct Pages {
-    probe_address: SocketAddr,
-    metrics_address: SocketAddr,
-    network: Option<Arc<Network>>,
-}
-
-impl Pages {
-    /// Gets one: code and text.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub async fn page(&self, path: &str) -> Result<(u16, String)> {
-        let mut stream = self.connect(path).await?;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: operator\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        tokio::time::timeout(Duration::from_secs(5), stream.read_to_string(&mut answer)).await??;
-        let code = answer.split(' ').nth(1).context("no answer")?.parse()?;
-        let (_, text) = answer.split_once("\r\n\r\n").context("no text")?;
-        Ok((code, text.to_owned()))
-    }
-
-    async fn connect(&self, path: &str) -> Result<TcpStream> {
-        let address = match path {
-            "/metrics" => self.metrics_address,
-            _ => self.probe_address,
-        };
-        let Some(network) = &self.network else {
-            return Ok(TcpStream::connect(address).await?);
-        };
-        let stream = network.run(move || std::net::TcpStream::connect(address))??;
-        stream.set_nonblocking(true)?;
-        Ok(TcpStream::from_std(stream)?)
-    }
-
-    /// All metrics, as text.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub async fn metrics(&self) -> Result<String> {
-        let (code, text) = self.page("/metrics").await?;
-        ensure!(code == 200, "/metrics answered {code}");
-        Ok(text)
-    }
-
-    /// The value of one series, written as on the page; 0 if it is not there.
-    ///
-    /// # Errors
-    /// When it does not answer, or says no number.
-    pub async fn metric(&self, series: &str) -> Result<f64> {
-        let text = self.metrics().await?;
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        match line {
-            None => Ok(0.0),
-            Some(value) => value
-                .trim()
-                .parse()
-                .with_context(|| format!("'{series}' is '{value}'")),
-        }
-    }
-
-    /// Whether it leads, by its own metric.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub async fn is_leading(&self) -> Result<bool> {
-        Ok(self.metric("orchestrator_leader").await? > 0.5)
-    }
-}
-
 /// Installs CRDs and waits until they are served. Tests that share a cluster may do it at once.
 ///
 /// # Errors
@@ -483,186 +400,6 @@ pub async fn install(client: &Client, crds: Vec<CustomResourceDefinition>) -> Re
     Ok(())
 }
 
-/// Two addresses that nobody else uses. The host belongs to this process, and the ports are none that the
-/// kernel gives to connections and to listeners on all addresses: those took them between a look for a
-/// free one and the operator's start.
-fn own_addresses() -> (SocketAddr, SocketAddr) {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    addresses_of(process, count)
-}
-
-fn addresses_of(process: u32, count: u32) -> (SocketAddr, SocketAddr) {
-    let byte = |number: u32| u8::try_from(number % 256).unwrap_or_default();
-    let host = Ipv4Addr::new(
-        127,
-        byte(1 + (process >> 8) % 254),
-        byte(process),
-        byte(1 + count % 254),
-    );
-    let port = PORTS + 2 * u16::try_from(count / 254 % 5_000).unwrap_or_default();
-    ((host, port).into(), (host, port + 1).into())
-}
-
-/// Below those of NodePorts and of connections.
-const PORTS: u16 = 20_000;
-
-fn rules(permissions: &[Permission], scopes: &[Scope]) -> Vec<PolicyRule> {
-    permissions
-        .iter()
-        .filter(|permission| scopes.contains(&permission.scope))
-        .map(|permission| PolicyRule {
-            api_groups: Some(vec![permission.group.to_owned()]),
-            resources: Some(vec![permission.resource.to_owned()]),
-            verbs: permission
-                .verbs
-                .iter()
-                .map(|verb| (*verb).to_owned())
-                .collect(),
-            resource_names: (!permission.names.is_empty())
-                .then(|| permission.names.iter().map(|&name| name.into()).collect()),
-            ..PolicyRule::default()
-        })
-        .collect()
-}
-
-/// The ClusterRole of an operator, and its binding.
-#[must_use]
-pub fn cluster_name(home: &str) -> String {
-    format!("{ACCOUNT}-{home}")
-}
-
-/// Makes the account and gives it exactly the operator's permissions; the account's user name.
-async fn grant(client: &Client, plan: &Plan) -> Result<String> {
-    let home = plan.home.as_str();
-    let params = PatchParams::apply("testkit").force();
-    let meta = |name: &str| ObjectMeta {
-        name: Some(name.to_owned()),
-        ..ObjectMeta::default()
-    };
-    let subjects = Some(vec![Subject {
-        kind: "ServiceAccount".to_owned(),
-        name: ACCOUNT.to_owned(),
-        namespace: Some(home.to_owned()),
-        ..Subject::default()
-    }]);
-    let role_ref = |kind: &str, name: &str| RoleRef {
-        api_group: "rbac.authorization.k8s.io".to_owned(),
-        kind: kind.to_owned(),
-        name: name.to_owned(),
-    };
-    let account = ServiceAccount {
-        metadata: meta(ACCOUNT),
-        ..ServiceAccount::default()
-    };
-    Api::<ServiceAccount>::namespaced(client.clone(), home)
-        .patch(ACCOUNT, &params, &Patch::Apply(&account))
-        .await?;
-    let own = Role {
-        metadata: meta(ACCOUNT),
-        rules: Some(rules(plan.permissions, &[Scope::Own])),
-    };
-    Api::<Role>::namespaced(client.clone(), home)
-        .patch(ACCOUNT, &params, &Patch::Apply(&own))
-        .await?;
-    let binding = RoleBinding {
-        metadata: meta(ACCOUNT),
-        role_ref: role_ref("Role", ACCOUNT),
-        subjects: subjects.clone(),
-    };
-    Api::<RoleBinding>::namespaced(client.clone(), home)
-        .patch(ACCOUNT, &params, &Patch::Apply(&binding))
-        .await?;
-    // Cluster-wide, as the chart does: a namespace that is deleted must not take our rights with it.
-    let name = cluster_name(home);
-    let role = ClusterRole {
-        metadata: meta(&name),
-        rules: Some(rules(plan.permissions, &[Scope::Watched, Scope::Cluster])),
-        ..ClusterRole::default()
-    };
-    Api::<ClusterRole>::all(client.clone())
-        .patch(&name, &params, &Patch::Apply(&role))
-        .await?;
-    let binding = ClusterRoleBinding {
-        metadata: meta(&name),
-        role_ref: role_ref("ClusterRole", &name),
-        subjects,
-    };
-    Api::<ClusterRoleBinding>::all(client.clone())
-        .patch(&name, &params, &Patch::Apply(&binding))
-        .await?;
-    Ok(format!("system:serviceaccount:{home}:{ACCOUNT}"))
-}
-
-async fn kubeconfig_of(client: &Client, config: &Config, plan: &Plan) -> Result<String> {
-    let request = TokenRequest {
-        spec: TokenRequestSpec {
-            expiration_seconds: Some(3600),
-            ..TokenRequestSpec::default()
-        },
-        ..TokenRequest::default()
-    };
-    let token = Api::<ServiceAccount>::namespaced(client.clone(), &plan.home)
-        .create_token_request(ACCOUNT, &PostParams::default(), &request)
-        .await?;
-    let token = token.status.context("no token")?.token;
-    let (server, authorities, name) = match (&plan.endpoint, &plan.network) {
-        (Some(endpoint), _) => {
-            let authority = base64(endpoint.authority.as_bytes());
-            (endpoint.server.clone(), authority, None)
-        }
-        (None, network) => {
-            let server = match network {
-                Some(_) => format!("https://{}", cluster::API_SERVER),
-                None => config.cluster_url.to_string(),
-            };
-            let name = config.tls_server_name.clone();
-            (server, authorities(config)?, name)
-        }
-    };
-    let mut cluster = json!({ "server": server, "certificate-authority-data": authorities });
-    if let Some(name) = name {
-        cluster["tls-server-name"] = json!(name);
-    }
-    let text = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "test",
-        "clusters": [{ "name": "test", "cluster": cluster }],
-        "users": [{ "name": "test", "user": { "token": token } }],
-        "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test", "namespace": plan.home } }],
-    });
-    Ok(text.to_string())
-}
-
-/// The API server's authorities, as a kubeconfig carries them.
-fn authorities(config: &Config) -> Result<String> {
-    let mut text = String::new();
-    if let Some(path) = &config.root_cert_file {
-        text = fs::read_to_string(path)?;
-    }
-    for certificate in config.root_cert.iter().flat_map(|all| all.iter()) {
-        text.push_str(&pem(certificate));
-    }
-    ensure!(!text.is_empty(), "the cluster's authorities are not known");
-    Ok(base64(text.as_bytes()))
-}
-
-fn pem(der: &[u8]) -> String {
-    let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
-    let body = base64(der);
-    for line in body.as_bytes().chunks(64) {
-        text.push_str(&String::from_utf8_lossy(line));
-        text.push('\n');
-    }
-    text.push_str("-----END CERTIFICATE-----\n");
-    text
-}
-
-/// k8s-openapi's `ByteString` is base64 in JSON.
-fn base64(bytes: &[u8]) -> String {
-    let encoded = json!(k8s_openapi::ByteString(bytes.to_vec()));
-    encoded.as_str().unwrap_or_default().to_owned()
-}
-
 /// The binary that `cargo build` made for the tests that run now, or the one that
 /// [`BINARY_VARIABLE`] names.
 ///
@@ -679,26 +416,4 @@ pub fn built(target: &Path) -> Result<PathBuf> {
         binary.display()
     );
     Ok(binary)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn each_operator_has_an_address_of_its_own() {
-        let starts = (0..2_000_u32).map(|count| addresses_of(4_242, count));
-        let others = (0..2_000_u32).map(|count| addresses_of(4_243, count));
-        let all: BTreeSet<SocketAddr> = starts
-            .chain(others)
-            .flat_map(|(probes, metrics)| [probes, metrics])
-            .collect();
-        assert_eq!(all.len(), 8_000);
-        for address in all {
-            assert!(address.ip().is_loopback(), "{address}");
-            assert!((PORTS..30_000).contains(&address.port()), "{address}");
-        }
-    }
 }

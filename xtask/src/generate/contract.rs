@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use api::tasks::AgentSpec;
 use serde_json::json;
-use tasks::run::contract::{
+use tasks::build::contract::{
     CONTAINER, ENVIRONMENT, EXIT_CODES, GRACE_SECONDS, MOUNTS, Mount, RESERVED, RESULT_FILE,
     RESULT_LIMIT, RESULTS, Rule, STOPPING, Variable, WORKSPACE,
 };

@@ -18,5 +18,6 @@ mod seed;
 mod stolen;
 mod support;
 mod tenant_attacks;
+mod tenant_operator;
 mod tenants;
 mod wrong;

@@ -15,11 +15,11 @@ use serde_json::Value;
 use super::{
     attempt_spec::AttemptSpec,
     cause::{after_colon, not_executable},
-    contract::RESULT_LIMIT,
     disruption,
     world::describe_pod,
 };
 use crate::{
+    build::contract::RESULT_LIMIT,
     time,
     view::{Container, Exit, JobEnd, JobView, PodPhase, PodView, Step},
 };

@@ -14,12 +14,12 @@ use serde_json::json;
 use super::{
     RunDecision, STOP_WAIT,
     attempt::{self, Attempt, recent},
-    build::BACKSTOP,
     cause::{self, Cause},
     disruption, finish, start, suspend,
     world::{Run, describe_pod},
 };
 use crate::{
+    build::BACKSTOP,
     time,
     view::{Container, Exit, JobView, PodView, Step},
 };

@@ -17,11 +17,9 @@
 mod attempt;
 mod attempt_result;
 pub mod attempt_spec;
-mod build;
 mod cause;
 mod cleanup;
 mod confirm;
-pub mod contract;
 mod decide;
 mod delete;
 mod disruption;

@@ -13,7 +13,8 @@ use api::{
     tasks::RunPhase,
 };
 
-use super::{RunDecision, build::BuildContext, start, world::Run};
+use super::{RunDecision, start, world::Run};
+use crate::build::BuildContext;
 
 /// Delay between a comparison and the next decision. It is not zero: an object that a silent watch still shows may no
 /// longer exist.

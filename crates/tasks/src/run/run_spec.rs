@@ -18,18 +18,18 @@ const ONLY: i64 = 1;
 
 /// Spec of a run of either kind.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RunSpec<'a> {
-    pub(super) metadata: &'a ObjectMeta,
-    pub(super) version: i64,
-    pub(super) agent_name: &'a str,
-    pub(super) timeout: Option<Duration>,
-    pub(super) retry: Option<&'a Retry>,
-    pub(super) suspend: bool,
-    pub(super) cancel: bool,
-    pub(super) child_ttl: Option<ChildTtl>,
+pub(crate) struct RunSpec<'a> {
+    pub(crate) metadata: &'a ObjectMeta,
+    pub(crate) version: i64,
+    pub(crate) agent_name: &'a str,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) retry: Option<&'a Retry>,
+    pub(crate) suspend: bool,
+    pub(crate) cancel: bool,
+    pub(crate) child_ttl: Option<ChildTtl>,
     /// Files of the run, or `None` if they were left out of the cached run.
-    pub(super) files: Option<&'a [File]>,
-    pub(super) work: Workload<'a>,
+    pub(crate) files: Option<&'a [File]>,
+    pub(crate) work: Workload<'a>,
 }
 
 /// The work of the run's Pod.
@@ -63,7 +63,7 @@ fn files<'a>(own: &'a [File], kept: Option<&'a [File]>) -> Option<&'a [File]> {
 
 impl<'a> RunSpec<'a> {
     /// Describes a TaskRun. `kept` has its files if they are not in the run itself.
-    pub(super) fn of_task(run: &'a TaskRun, kept: Option<&'a [File]>) -> Self {
+    pub(crate) fn of_task(run: &'a TaskRun, kept: Option<&'a [File]>) -> Self {
         let spec = &run.spec;
         Self {
             metadata: &run.metadata,
@@ -80,7 +80,7 @@ impl<'a> RunSpec<'a> {
     }
 
     /// Describes a DocsRun in the same way.
-    pub(super) fn of_docs(docs: Docs<'a>, kept: Option<&'a [File]>) -> Self {
+    pub(crate) fn of_docs(docs: Docs<'a>, kept: Option<&'a [File]>) -> Self {
         let spec = &docs.run.spec;
         Self {
             metadata: &docs.run.metadata,
@@ -96,25 +96,25 @@ impl<'a> RunSpec<'a> {
         }
     }
 
-    pub(super) fn name(&self) -> &'a str {
+    pub(crate) fn name(&self) -> &'a str {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    pub(super) fn resource(&self) -> ResourceType {
+    pub(crate) fn resource(&self) -> ResourceType {
         match self.work {
             Workload::Task(_) => super::RESOURCE,
             Workload::Docs(_) => docs::RESOURCE,
         }
     }
 
-    pub(super) fn config_map_name(&self) -> String {
+    pub(crate) fn config_map_name(&self) -> String {
         match self.work {
             Workload::Task(run) => names::config_map(&run.spec),
             Workload::Docs(_) => docs_names::config_map(self.name()),
         }
     }
 
-    pub(super) fn job_name(&self, attempt: u32, replaced_after: Option<u32>) -> String {
+    pub(crate) fn job_name(&self, attempt: u32, replaced_after: Option<u32>) -> String {
         match self.work {
             Workload::Task(run) => names::job(&run.spec, attempt, replaced_after),
             Workload::Docs(_) => docs_names::job(self.name(), attempt, replaced_after),
@@ -123,7 +123,7 @@ impl<'a> RunSpec<'a> {
 
     /// Returns the intent of the effect that cannot be undone once this run's Job exists, as the
     /// stored status announces it.
-    pub(super) fn requires_intent(&self) -> Option<String> {
+    pub(crate) fn requires_intent(&self) -> Option<String> {
         match self.work {
             Workload::Task(_) => None,
             // Without a record, no intent can match, so the engine rejects the Job.
@@ -132,7 +132,7 @@ impl<'a> RunSpec<'a> {
     }
 
     /// Returns how much longer than the agent its Pod may run.
-    pub(super) fn after_agent(&self) -> Duration {
+    pub(crate) fn after_agent(&self) -> Duration {
         match self.work {
             Workload::Task(_) => Duration::ZERO,
             Workload::Docs(_) => docs::PUBLISH_TIME,
@@ -140,7 +140,7 @@ impl<'a> RunSpec<'a> {
     }
 
     /// Returns advice for a run with too many files.
-    pub(super) fn fewer_files(&self) -> &'static str {
+    pub(crate) fn fewer_files(&self) -> &'static str {
         match self.work {
             Workload::Task(_) => "make them smaller with a higher 'contextVersion'",
             Workload::Docs(_) => "submit another DocsRun with smaller ones",
@@ -148,7 +148,7 @@ impl<'a> RunSpec<'a> {
     }
 
     /// Returns advice for repeating a run that ended.
-    pub(super) fn run_again(&self) -> &'static str {
+    pub(crate) fn run_again(&self) -> &'static str {
         match self.work {
             Workload::Task(_) => "Raise 'contextVersion' to run it again",
             Workload::Docs(_) => "Submit another DocsRun to run it again",
@@ -157,7 +157,7 @@ impl<'a> RunSpec<'a> {
 
     /// Returns whether the status records the work of this run's Job. A Job that exists before that
     /// was not created by us for this record.
-    pub(super) fn is_announced(&self) -> bool {
+    pub(crate) fn is_announced(&self) -> bool {
         match self.work {
             Workload::Task(_) => true,
             Workload::Docs(docs) => docs.status.base_commit.is_some(),
@@ -166,7 +166,7 @@ impl<'a> RunSpec<'a> {
 
     /// Returns whether an attempt with this result did all that it can. Another agent must not
     /// write pushed files once more.
-    pub(super) fn is_done(&self, result: &Evidence) -> bool {
+    pub(crate) fn is_done(&self, result: &Evidence) -> bool {
         match self.work {
             Workload::Task(_) => false,
             Workload::Docs(_) => result.exit_code == Some(0),

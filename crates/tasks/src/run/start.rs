@@ -11,12 +11,11 @@ use api::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
-    RunDecision, START_WAIT, STOP_WAIT, attempt,
-    build::{self, BuildContext},
-    finish, in_progress, suspend,
+    RunDecision, START_WAIT, STOP_WAIT, attempt, finish, in_progress, suspend,
     world::{Run, Stage, describe_pod, may_run, some_of},
 };
 use crate::{
+    build::{self, BuildContext},
     time,
     view::{JobView, PodView},
 };

@@ -45,8 +45,8 @@ pub(super) fn pod_security_link(world: &World, namespace: &str, refusal: &Refusa
 
 /// Explains a Pod that violates Pod Security. Our Pods satisfy the strictest level, so something
 /// else changes them.
-pub(super) fn pod_security(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
-    altered(scene.world, scene.namespace(), refusal)
+pub(super) fn pod_security(context: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
+    altered(context.world, context.namespace(), refusal)
 }
 
 /// Explains a Pod of Orchestrator that no longer satisfies 'restricted'.
@@ -66,10 +66,10 @@ pub(super) fn altered(world: &World, namespace: &str, refusal: &Refusal<'_>) -> 
         .then(commands::yaml(&object, "the namespace's labels"))
 }
 
-pub(super) fn webhook(scene: RunContext<'_>, refusal: &Refusal<'_>, answers: bool) -> Finding {
+pub(super) fn webhook(context: RunContext<'_>, refusal: &Refusal<'_>, answers: bool) -> Finding {
     let finding = hook(refusal, answers, "the Agent", refusal.after_edit());
     if answers {
-        finding.then(commands::edit_agent(scene, "change what it refuses"))
+        finding.then(commands::edit_agent(context, "change what it refuses"))
     } else {
         finding
     }
@@ -131,10 +131,10 @@ pub(super) fn hook(refusal: &Refusal<'_>, answers: bool, whose: &str, after: &st
     finding
 }
 
-pub(super) fn policy(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
+pub(super) fn policy(context: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
     ruled(refusal, "the Agent", refusal.after_edit())
-        .then(commands::edit_agent(scene, "change what it refuses"))
-        .then(commands::retry_after_edit(scene))
+        .then(commands::edit_agent(context, "change what it refuses"))
+        .then(commands::retry_after_edit(context))
 }
 
 /// Explains `ValidatingAdmissionPolicy 'p' with binding 'b' denied request: …`.
@@ -161,14 +161,14 @@ pub(super) fn ruled(refusal: &Refusal<'_>, whose: &str, after: &str) -> Finding 
         .then(commands::yaml(&object, "the policy's rules"))
 }
 
-pub(super) fn denied(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
+pub(super) fn denied(context: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
     forbidden(
-        scene.namespace(),
+        context.namespace(),
         refusal,
         "the Agent",
         refusal.after_edit(),
     )
-    .then(commands::edit_agent(scene, "change what is refused"))
+    .then(commands::edit_agent(context, "change what is refused"))
 }
 
 /// Explains an admission rule that has no name.

@@ -243,42 +243,42 @@ fn secrets(world: &World, agent: &AgentView, mut finding: Finding) -> Finding {
 }
 
 /// Explains a run without a Job that waits for its Agent.
-pub(super) fn blocking(scene: RunContext<'_>) -> Option<Finding> {
-    let world = scene.world;
-    let name = &scene.run.agent_name;
-    let said = scene.reason();
+pub(super) fn blocking(context: RunContext<'_>) -> Option<Finding> {
+    let world = context.world;
+    let name = &context.run.agent_name;
+    let said = context.reason();
     let waits = matches!(said, Some(Reason::AgentNotFound | Reason::AgentNotReady))
-        || (scene.status().result.is_none() && scene.status().job_name.is_none());
-    if !waits || scene.job().is_some() {
+        || (context.status().result.is_none() && context.status().job_name.is_none());
+    if !waits || context.job().is_some() {
         return None;
     }
-    let again = || commands::look_again(scene);
+    let again = || commands::look_again(context);
     let Some(agent) = &world.agent else {
-        if scene.exists("Agent", name) != Some(false) {
+        if context.exists("Agent", name) != Some(false) {
             return None;
         }
         let link = Link::new(
-            scene.here("Agent", name),
+            context.here("Agent", name),
             Health::Error,
             Reason::AgentNotFound,
-            format!("does not exist in namespace '{}'", scene.namespace()),
+            format!("does not exist in namespace '{}'", context.namespace()),
         )
-        .since(scene.run.meta.created.as_ref());
+        .since(context.run.meta.created.as_ref());
         return Some(
             Finding::new(
                 State::Blocked,
                 format!(
                     "Create Agent '{name}': the run starts by itself then{}. If the name is wrong, delete the run and submit it again: 'agentName' cannot be changed.",
-                    until(scene)
+                    until(context)
                 ),
             )
             .link(link.seen("looked for it", "not found", Some(&world.now)))
-            .then(commands::list("Agent", scene.namespace(), "the Agents that exist here"))
+            .then(commands::list("Agent", context.namespace(), "the Agents that exist here"))
             .then(Command::new(
-                format!("kubectl apply -n {} -f <AGENT.yaml>", scene.namespace()),
+                format!("kubectl apply -n {} -f <AGENT.yaml>", context.namespace()),
                 format!("create Agent '{name}'"),
             ))
-            .then(commands::delete(&scene.object(), "or give the run up, if the name is wrong")),
+            .then(commands::delete(&context.object(), "or give the run up, if the name is wrong")),
         );
     };
     let mut finding = unreadable(world, agent)
@@ -307,12 +307,12 @@ pub(super) fn blocking(scene: RunContext<'_>) -> Option<Finding> {
 }
 
 /// Formats the deadline: ` (it waits until 10:20:11Z (in 5m))`.
-fn until(scene: RunContext<'_>) -> String {
-    let deadline = scene.status().deadline_at.as_ref();
+fn until(context: RunContext<'_>) -> String {
+    let deadline = context.status().deadline_at.as_ref();
     deadline.map_or_else(String::new, |deadline| {
         format!(
             " (it waits until {})",
-            crate::times::clock(scene.now(), deadline.0)
+            crate::times::clock(context.now(), deadline.0)
         )
     })
 }

@@ -112,60 +112,60 @@ pub(super) fn create(need: &str, name: &str, key: Option<&str>, within: &str) ->
     Command::new(command, description)
 }
 
-pub(super) fn edit_agent(scene: RunContext<'_>, description: &str) -> Command {
-    edit(&scene.here("Agent", &scene.run.agent_name), description)
+pub(super) fn edit_agent(context: RunContext<'_>, description: &str) -> Command {
+    edit(&context.here("Agent", &context.run.agent_name), description)
 }
 
 /// Returns the command that runs the run's agent again, with the same files.
-pub(super) fn retry(scene: RunContext<'_>) -> Command {
-    let description = match &scene.run.docs {
+pub(super) fn retry(context: RunContext<'_>) -> Command {
+    let description = match &context.run.docs {
         Some(_) => "run it again: another DocsRun with the same spec and branch",
         None => "run it again with the same files",
     };
-    orc(scene, "retry", "", description)
+    orc(context, "retry", "", description)
 }
 
 /// Returns an `orc` command for the run.
-pub(super) fn orc(scene: RunContext<'_>, verb: &str, flags: &str, description: &str) -> Command {
+pub(super) fn orc(context: RunContext<'_>, verb: &str, flags: &str, description: &str) -> Command {
     let command = format!(
         "orc {verb} {} -n {}{flags}",
-        scene.argument(),
-        scene.namespace()
+        context.argument(),
+        context.namespace()
     );
     Command::new(command, description)
 }
 
 /// Returns the retry command for the case that the Agent was changed. Otherwise the run continues
 /// automatically.
-pub(super) fn retry_after_edit(scene: RunContext<'_>) -> Command {
-    let Command { command, .. } = retry(scene);
+pub(super) fn retry_after_edit(context: RunContext<'_>) -> Command {
+    let Command { command, .. } = retry(context);
     Command::new(command, "only if you changed the Agent: run it again")
 }
 
 /// Returns the command that prints the log of the current container.
-pub(super) fn logs(scene: RunContext<'_>, pod: &PodView) -> Command {
+pub(super) fn logs(context: RunContext<'_>, pod: &PodView) -> Command {
     let is_well = matches!(pod.state(), ContainerState::Ended { code: 0, .. });
-    match docs::step_of(scene, pod).filter(|_| !is_well) {
+    match docs::step_of(context, pod).filter(|_| !is_well) {
         Some(step) => orc(
-            scene,
+            context,
             "logs",
             &format!(" -c {}", step.container()),
             &format!("what '{}' wrote", step.container()),
         ),
-        None => orc(scene, "logs", "", "what the agent wrote"),
+        None => orc(context, "logs", "", "what the agent wrote"),
     }
 }
 
-pub(super) fn follow(scene: RunContext<'_>, pod: &PodView) -> Command {
-    match docs::step_of(scene, pod) {
+pub(super) fn follow(context: RunContext<'_>, pod: &PodView) -> Command {
+    match docs::step_of(context, pod) {
         Some(step) => orc(
-            scene,
+            context,
             "logs",
             &format!(" -c {} -f", step.container()),
             &format!("what '{}' writes, as it writes it", step.container()),
         ),
         None => orc(
-            scene,
+            context,
             "logs",
             " -f",
             "what the agent writes, as it writes it",
@@ -173,13 +173,13 @@ pub(super) fn follow(scene: RunContext<'_>, pod: &PodView) -> Command {
     }
 }
 
-pub(super) fn wait(scene: RunContext<'_>) -> Command {
-    orc(scene, "wait", "", "wait for the end")
+pub(super) fn wait(context: RunContext<'_>) -> Command {
+    orc(context, "wait", "", "wait for the end")
 }
 
 /// Returns the command that repeats `orc why` for the run.
-pub(super) fn look_again(scene: RunContext<'_>) -> Command {
-    again(scene.kind(), &scene.run.meta.name, scene.namespace())
+pub(super) fn look_again(context: RunContext<'_>) -> Command {
+    again(context.kind(), &context.run.meta.name, context.namespace())
 }
 
 /// Returns the command that repeats `orc why` for an object. `within` is empty for a cluster-scoped

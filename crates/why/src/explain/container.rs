@@ -24,7 +24,7 @@ const OWN_FILES: i64 = 60;
 /// Explains the reason of a waiting container, or returns `None` if the reason is normal for a
 /// start.
 pub(super) fn waiting(
-    scene: RunContext<'_>,
+    context: RunContext<'_>,
     pod: &PodView,
     reason: &str,
     message: &str,
@@ -32,21 +32,21 @@ pub(super) fn waiting(
     let words = Words {
         source: format!("container '{}' waiting: {reason}", container(pod)),
         message,
-        at: seen_last(scene, pod),
+        at: seen_last(context, pod),
         since: pod.meta.created.as_ref(),
         is_over: false,
     };
     match reason {
-        _ if PULLS.contains(&reason) => Some(image(scene, pod, reason, &words)),
-        "CreateContainerConfigError" if needs_root(message) => Some(root(scene, pod, &words)),
+        _ if PULLS.contains(&reason) => Some(image(context, pod, reason, &words)),
+        "CreateContainerConfigError" if needs_root(message) => Some(root(context, pod, &words)),
         "CreateContainerConfigError" if is_missing(message) => {
-            Some(secret(scene, pod.object(), &words))
+            Some(secret(context, pod.object(), &words))
         }
         "CreateContainerError" | "RunContainerError" if is_permission(message) => {
-            Some(root(scene, pod, &words))
+            Some(root(context, pod, &words))
         }
         "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
-            Some(not_startable(scene, pod, &words))
+            Some(not_startable(context, pod, &words))
         }
         _ => None,
     }
@@ -69,8 +69,8 @@ fn container(pod: &PodView) -> &str {
 
 /// Returns the time of the newest warning about the Pod, otherwise the Pod's creation time. A
 /// container's state itself has no time.
-fn seen_last<'a>(scene: RunContext<'a>, pod: &'a PodView) -> Option<&'a Time> {
-    let warning = scene.warning(
+fn seen_last<'a>(context: RunContext<'a>, pod: &'a PodView) -> Option<&'a Time> {
+    let warning = context.warning(
         &pod.meta.uid,
         &["Failed", "BackOff", "InspectFailed", "ErrImageNeverPull"],
     );
@@ -161,7 +161,7 @@ pub(super) const PULLS: &[&str] = &[
 ];
 
 pub(super) fn image(
-    scene: RunContext<'_>,
+    context: RunContext<'_>,
     pod: &PodView,
     reason: &str,
     words: &Words<'_>,
@@ -177,9 +177,9 @@ pub(super) fn image(
         Pull::NotFound => "Correct the Agent's 'image', or push the image.",
         Pull::Refused | Pull::Other => "Check the Agent's 'image' and 'imagePullSecrets'.",
     };
-    if docs::step_of(scene, pod).is_some() {
+    if docs::step_of(context, pod).is_some() {
         let sentence = format!("image '{name}' cannot be pulled{}: {why}", on(pod));
-        return docs::toolbox(scene, pod, Reason::ImagePullFailed, &sentence, words);
+        return docs::toolbox(context, pod, Reason::ImagePullFailed, &sentence, words);
     }
     let link = Link::new(
         pod.object(),
@@ -194,32 +194,32 @@ pub(super) fn image(
         .needs
         .iter()
         .filter(|need| need.role == "imagePullSecrets");
-    for need in secrets.filter(|need| scene.exists("Secret", &need.name) == Some(false)) {
+    for need in secrets.filter(|need| context.exists("Secret", &need.name) == Some(false)) {
         finding = finding.link(
             Link::new(
-                scene.here("Secret", &need.name),
+                context.here("Secret", &need.name),
                 Health::Error,
                 Reason::SecretNotFound,
                 "does not exist, and 'imagePullSecrets' names it: the pull goes without credentials",
             )
             .since(words.since)
-            .seen("looked for it", "not found", Some(&scene.world.now)),
+            .seen("looked for it", "not found", Some(&context.world.now)),
         );
         finding.advice = format!(
             "Create Secret '{}' (type kubernetes.io/dockerconfigjson); the kubelet tries again by itself, every 5 minutes or more often. {AFTER_EDIT}",
             need.name
         );
         finding.next.push(crate::explanation::Command::new(
-            format!("kubectl create secret docker-registry {} -n {} --from-file=.dockerconfigjson=<FILE>", need.name, scene.namespace()),
+            format!("kubectl create secret docker-registry {} -n {} --from-file=.dockerconfigjson=<FILE>", need.name, context.namespace()),
             format!("create Secret '{}' from a docker config file", need.name),
         ));
     }
     finding
         .then(commands::edit_agent(
-            scene,
+            context,
             "correct 'image' or 'imagePullSecrets'",
         ))
-        .then(commands::retry_after_edit(scene))
+        .then(commands::retry_after_edit(context))
         .then(commands::describe(&pod.object(), "the kubelet's Events"))
 }
 
@@ -229,9 +229,9 @@ pub(super) fn on(pod: &PodView) -> String {
         .map_or_else(String::new, |node| format!(" on node '{node}'"))
 }
 
-pub(super) fn root(scene: RunContext<'_>, pod: &PodView, words: &Words<'_>) -> Finding {
+pub(super) fn root(context: RunContext<'_>, pod: &PodView, words: &Words<'_>) -> Finding {
     let name = pod.current().map_or("?", |agent| agent.image.as_str());
-    let user = scene.world.agent.as_ref().map(|agent| agent.user);
+    let user = context.world.agent.as_ref().map(|agent| agent.user);
     let user = user.map_or_else(String::new, |user| format!(" {user}"));
     let why = if is_permission(words.message) {
         format!("its program cannot be executed by user{user}")
@@ -243,9 +243,9 @@ pub(super) fn root(scene: RunContext<'_>, pod: &PodView, words: &Words<'_>) -> F
             None => "it runs as root".to_owned(),
         }
     };
-    if docs::step_of(scene, pod).is_some() {
+    if docs::step_of(context, pod).is_some() {
         let sentence = format!("image '{name}' cannot run as it must");
-        return docs::toolbox(scene, pod, Reason::ImageNeedsRoot, &sentence, words);
+        return docs::toolbox(context, pod, Reason::ImageNeedsRoot, &sentence, words);
     }
     let link = Link::new(
         pod.object(),
@@ -260,8 +260,8 @@ pub(super) fn root(scene: RunContext<'_>, pod: &PodView, words: &Words<'_>) -> F
         format!("Agents never run as root. Build the image with a numeric USER and a program that everyone may execute, or set the Agent's 'runAsUser' to a number that works. {THEN_AGAIN}"),
     )
     .link(link)
-    .then(commands::edit_agent(scene, "set 'runAsUser' or another 'image'"))
-    .then(commands::retry(scene))
+    .then(commands::edit_agent(context, "set 'runAsUser' or another 'image'"))
+    .then(commands::retry(context))
 }
 
 /// Parses `… image has non-numeric user (app), …`.
@@ -300,7 +300,7 @@ pub(crate) fn missing_thing(message: &str) -> Option<(&'static str, String, Opti
 
 /// Explains a Secret or ConfigMap that is missing or lacks a key. `object` waits for it.
 pub(super) fn secret(
-    scene: RunContext<'_>,
+    context: RunContext<'_>,
     object: crate::world::ObjectRef,
     words: &Words<'_>,
 ) -> Finding {
@@ -331,18 +331,18 @@ pub(super) fn secret(
         .link(waits("something that does not exist").since(words.since))
         .then(commands::describe(&object, "the kubelet's Events"));
     };
-    let needs = scene.world.agent.iter().flat_map(|agent| &agent.needs);
+    let needs = context.world.agent.iter().flat_map(|agent| &agent.needs);
     let role = needs
         .filter(|need| need.kind == kind && need.name == name)
         .map(|need| format!(" (the Agent's '{}')", need.role))
         .next();
-    let is_of_docs = kind == "Secret" && docs::secret(scene) == Some(name.as_str());
+    let is_of_docs = kind == "Secret" && docs::secret(context) == Some(name.as_str());
     let role = if is_of_docs {
         " (the DocsRun's 'credentialsSecretRef')".to_owned()
     } else {
         role.unwrap_or_default()
     };
-    let exists = scene.exists(kind, &name);
+    let exists = context.exists(kind, &name);
     let (sentence, reason) = match (&key, exists) {
         (Some(key), _) => (
             format!("has no key '{key}', and the container needs it{role}"),
@@ -351,7 +351,7 @@ pub(super) fn secret(
         (None, Some(true)) => (
             format!(
                 "exists by now; it was missing when the kubelet looked{}",
-                scene.ago(words.at)
+                context.ago(words.at)
             ),
             "ExistsNow",
         ),
@@ -362,7 +362,7 @@ pub(super) fn secret(
         (None, None) => (
             format!(
                 "was missing when the kubelet looked{}, and the container needs it{role}; whether it exists by now is not known",
-                scene.ago(words.at)
+                context.ago(words.at)
             ),
             absent,
         ),
@@ -374,7 +374,7 @@ pub(super) fn secret(
     };
     let is_there_now = key.is_none() && exists == Some(true);
     let missing = Link::new(
-        scene.here(kind, &name),
+        context.here(kind, &name),
         if is_there_now {
             Health::Waiting
         } else {
@@ -384,7 +384,7 @@ pub(super) fn secret(
         sentence,
     )
     .since(words.since)
-    .seen("looked for it", looked, Some(&scene.world.now));
+    .seen("looked for it", looked, Some(&context.world.now));
     let first = if exists.is_none() {
         format!(
             "Ask someone who may read it whether {kind} '{name}' exists by now; if not, create it"
@@ -394,7 +394,10 @@ pub(super) fn secret(
     };
     let mut finding = Finding::new(
         State::Blocked,
-        format!("{first} in namespace '{}'. {AFTER_EDIT}", scene.namespace()),
+        format!(
+            "{first} in namespace '{}'. {AFTER_EDIT}",
+            context.namespace()
+        ),
     )
     .link(waits(&format!("{kind} '{name}'")))
     .link(missing);
@@ -403,10 +406,10 @@ pub(super) fn secret(
         finding.advice = format!(
             "Wait: {kind} '{name}' exists by now, and the kubelet tries again within two minutes."
         );
-        return finding.newer().then(commands::look_again(scene));
+        return finding.newer().then(commands::look_again(context));
     }
-    if scene.status().config_map_name.as_deref() == Some(name.as_str()) {
-        let age = words.since.map_or(0, |at| scene.age(at));
+    if context.status().config_map_name.as_deref() == Some(name.as_str()) {
+        let age = words.since.map_or(0, |at| context.age(at));
         finding.advice = if age > OWN_FILES {
             format!(
                 "ConfigMap '{name}' has the run's own files. The operator makes it again by itself, and has not for {}: look into its log, and find out what deletes ConfigMaps here.",
@@ -418,13 +421,13 @@ pub(super) fn secret(
             )
         };
         return finding
-            .maybe(super::operator::log(scene.world))
-            .then(commands::look_again(scene));
+            .maybe(super::operator::log(context.world))
+            .then(commands::look_again(context));
     }
     if is_of_docs {
-        return docs::with_secret_commands(scene, &name, finding);
+        return docs::with_secret_commands(context, &name, finding);
     }
-    let agent_key = scene
+    let agent_key = context
         .world
         .agent
         .iter()
@@ -437,26 +440,37 @@ pub(super) fn secret(
         Some(key) => {
             finding.advice = format!("Add the key '{key}' to {kind} '{name}'. {AFTER_EDIT}");
             finding.then(commands::edit(
-                &scene.here(kind, &name),
+                &context.here(kind, &name),
                 &format!("add '{key}' (values of a Secret in base64, or under 'stringData')"),
             ))
         }
-        None => finding.then(commands::create(kind, &name, agent_key, scene.namespace())),
+        None => finding.then(commands::create(
+            kind,
+            &name,
+            agent_key,
+            context.namespace(),
+        )),
     };
     finding
-        .then(commands::edit_agent(scene, "or name another"))
-        .then(commands::retry_after_edit(scene))
+        .then(commands::edit_agent(context, "or name another"))
+        .then(commands::retry_after_edit(context))
 }
 
-fn not_startable(scene: RunContext<'_>, pod: &PodView, words: &Words<'_>) -> Finding {
+fn not_startable(context: RunContext<'_>, pod: &PodView, words: &Words<'_>) -> Finding {
     let sentence = format!(
         "{} cannot be started{}{}",
-        docs::container_words(scene, pod),
+        docs::container_words(context, pod),
         on(pod),
         last_words(words.message)
     );
-    if docs::step_of(scene, pod).is_some() {
-        return docs::toolbox(scene, pod, Reason::ContainerNotStartable, &sentence, words);
+    if docs::step_of(context, pod).is_some() {
+        return docs::toolbox(
+            context,
+            pod,
+            Reason::ContainerNotStartable,
+            &sentence,
+            words,
+        );
     }
     let link = Link::new(
         pod.object(),
@@ -473,8 +487,11 @@ fn not_startable(scene: RunContext<'_>, pod: &PodView, words: &Words<'_>) -> Fin
         ),
     )
     .link(link)
-    .then(commands::edit_agent(scene, "correct 'command' or 'image'"))
-    .then(commands::retry(scene))
+    .then(commands::edit_agent(
+        context,
+        "correct 'command' or 'image'",
+    ))
+    .then(commands::retry(context))
     .then(commands::describe(&pod.object(), "the kubelet's Events"))
 }
 

@@ -47,10 +47,10 @@ impl Refusal<'_> {
 
 /// Explains a Job without a Pod: by the response to the Job controller, or by stating that nothing
 /// is known yet.
-pub(super) fn no_pod(scene: RunContext<'_>, job: &JobView) -> Finding {
+pub(super) fn no_pod(context: RunContext<'_>, job: &JobView) -> Finding {
     let about = job.object();
-    let Some(event) = scene.warning(&job.meta.uid, &["FailedCreate"]) else {
-        return nothing_said(scene, job);
+    let Some(event) = context.warning(&job.meta.uid, &["FailedCreate"]) else {
+        return nothing_said(context, job);
     };
     let source = format!("Event FailedCreate{}", times(event.count));
     let link = Link::new(
@@ -59,7 +59,7 @@ pub(super) fn no_pod(scene: RunContext<'_>, job: &JobView) -> Finding {
         "FailedCreate",
         format!(
             "has no Pod: each try to create one is refused, the last{}",
-            scene.ago(event.last.as_ref())
+            context.ago(event.last.as_ref())
         ),
     );
     let refusal = Refusal {
@@ -69,12 +69,12 @@ pub(super) fn no_pod(scene: RunContext<'_>, job: &JobView) -> Finding {
         at: event.last.as_ref(),
         since: event.first.as_ref(),
     };
-    explain(scene, &refusal, link)
+    explain(context, &refusal, link)
 }
 
-fn nothing_said(scene: RunContext<'_>, job: &JobView) -> Finding {
-    let age = job.meta.created.as_ref().map_or(0, |at| scene.age(at));
-    let since = scene.ago(job.meta.created.as_ref());
+fn nothing_said(context: RunContext<'_>, job: &JobView) -> Finding {
+    let age = job.meta.created.as_ref().map_or(0, |at| context.age(at));
+    let since = context.ago(job.meta.created.as_ref());
     if age <= 30 {
         let link = Link::new(
             job.object(),
@@ -83,10 +83,10 @@ fn nothing_said(scene: RunContext<'_>, job: &JobView) -> Finding {
             format!("was created{since}; its Pod is about to be"),
         )
         .since(job.meta.created.as_ref())
-        .seen("looked for Pods of it", "none", Some(&scene.world.now));
+        .seen("looked for Pods of it", "none", Some(&context.world.now));
         return Finding::new(State::Waiting, "Wait: this takes a second or two.")
             .link(link)
-            .then(commands::look_again(scene));
+            .then(commands::look_again(context));
     }
     let link = Link::new(
         job.object(),
@@ -100,7 +100,7 @@ fn nothing_said(scene: RunContext<'_>, job: &JobView) -> Finding {
     .seen(
         "looked for Pods and Events of it",
         "none",
-        Some(&scene.world.now),
+        Some(&context.world.now),
     );
     Finding::new(
         State::Blocked,
@@ -178,19 +178,19 @@ impl Rule {
 }
 
 /// Explains a rejection. `above` is the link of the object that sent the request.
-pub(super) fn explain(scene: RunContext<'_>, refusal: &Refusal<'_>, above: Link) -> Finding {
+pub(super) fn explain(context: RunContext<'_>, refusal: &Refusal<'_>, above: Link) -> Finding {
     let finding = match Rule::of(refusal.message) {
-        Rule::NamesMissing => names_missing(scene, refusal),
-        Rule::PodSecurity => admission::pod_security(scene, refusal),
-        Rule::Quota => quota(scene, refusal),
-        Rule::LimitMissing => unlimited(scene, refusal),
-        Rule::LimitRange => limit_range(scene, refusal),
-        Rule::WebhookDown => admission::webhook(scene, refusal, false),
-        Rule::Webhook => admission::webhook(scene, refusal, true),
-        Rule::Policy => admission::policy(scene, refusal),
-        Rule::Invalid => invalid(scene, refusal),
-        Rule::Denied => admission::denied(scene, refusal),
-        Rule::Unanswered => return unanswered(scene, refusal, above),
+        Rule::NamesMissing => names_missing(context, refusal),
+        Rule::PodSecurity => admission::pod_security(context, refusal),
+        Rule::Quota => quota(context, refusal),
+        Rule::LimitMissing => unlimited(context, refusal),
+        Rule::LimitRange => limit_range(context, refusal),
+        Rule::WebhookDown => admission::webhook(context, refusal, false),
+        Rule::Webhook => admission::webhook(context, refusal, true),
+        Rule::Policy => admission::policy(context, refusal),
+        Rule::Invalid => invalid(context, refusal),
+        Rule::Denied => admission::denied(context, refusal),
+        Rule::Unanswered => return unanswered(context, refusal, above),
     };
     finding.below(vec![above])
 }
@@ -303,8 +303,8 @@ pub(super) fn quota_link(
     link.seen("status.used/status.hard", now.join(", "), Some(&world.now))
 }
 
-fn quota(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
-    let exceeded = exceeded(scene.world, refusal.message);
+fn quota(context: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
+    let exceeded = exceeded(context.world, refusal.message);
     let Exceeded {
         name,
         asked,
@@ -312,7 +312,7 @@ fn quota(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
         is_zero,
         ..
     } = &exceeded;
-    let object = scene.here("ResourceQuota", name);
+    let object = context.here("ResourceQuota", name);
     let of_agent = asked
         .iter()
         .any(|(resource, _)| resource.contains("cpu") || resource.contains("memory"));
@@ -329,7 +329,7 @@ fn quota(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
             "Free some of ResourceQuota '{name}' (end or delete what uses it) or have it raised. The {what} is created by itself then."
         ),
     });
-    let link = quota_link(scene.world, object.clone(), refusal, &exceeded);
+    let link = quota_link(context.world, object.clone(), refusal, &exceeded);
     finding = finding.link(link);
     if *has_room {
         finding.state = State::Waiting;
@@ -338,7 +338,7 @@ fn quota(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
         );
         return finding
             .newer()
-            .then(commands::look_again(scene))
+            .then(commands::look_again(context))
             .then(commands::describe(&object, "what is used of it now"));
     }
     finding = finding.then(commands::describe(
@@ -350,12 +350,12 @@ fn quota(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
     }
     finding = finding.then(commands::list(
         what,
-        scene.namespace(),
+        context.namespace(),
         "what may use it up",
     ));
     if of_agent {
         finding.then(commands::edit_agent(
-            scene,
+            context,
             "or lower 'resources', then 'orc retry'",
         ))
     } else {
@@ -387,9 +387,9 @@ pub(super) fn unset(message: &str) -> (&str, &str) {
     (name, what.split(" for:").next().unwrap_or_default())
 }
 
-fn unlimited(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
+fn unlimited(context: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
     let (name, fields) = unset(refusal.message);
-    let object = scene.here("ResourceQuota", name);
+    let object = context.here("ResourceQuota", name);
     let paths: Vec<String> = fields
         .split(',')
         .map(|field| format!("'resources.{}'", field.trim()))
@@ -403,12 +403,12 @@ fn unlimited(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
     );
     blocked(format!(
         "Set {paths} in Agent '{}'. {}",
-        scene.run.agent_name,
+        context.run.agent_name,
         refusal.then_again()
     ))
     .link(seen(link, refusal))
-    .then(commands::edit_agent(scene, &format!("set {paths}")))
-    .then(commands::retry(scene))
+    .then(commands::edit_agent(context, &format!("set {paths}")))
+    .then(commands::retry(context))
 }
 
 /// A rejection by a LimitRange.
@@ -458,17 +458,17 @@ pub(super) fn beyond(world: &World, namespace: &str, who: &str, refusal: &Refusa
     }
 }
 
-fn limit_range(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
+fn limit_range(context: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
     let Beyond {
         resource,
         object,
         link,
-    } = beyond(scene.world, scene.namespace(), "Agent", refusal);
+    } = beyond(context.world, context.namespace(), "Agent", refusal);
     blocked(format!("Change '{resource}' in the Agent's 'resources' to fit, then run it again (orc retry): the Job exists already and keeps the old value. Or have {} '{}' changed; then it goes on by itself.", object.kind, object.name))
         .link(link)
         .then(commands::describe(&object, "the limits"))
-        .then(commands::edit_agent(scene, &format!("change 'resources' ({resource})")))
-        .then(commands::retry_after_edit(scene))
+        .then(commands::edit_agent(context, &format!("change 'resources' ({resource})")))
+        .then(commands::retry_after_edit(context))
 }
 
 /// Returns the kind and name of the missing object that a Pod references.
@@ -488,10 +488,10 @@ pub(super) fn missing_name(message: &str) -> (&'static str, &str) {
     (kind, message.rsplit('"').nth(1).unwrap_or_default())
 }
 
-fn names_missing(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
+fn names_missing(context: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
     let (kind, name) = missing_name(refusal.message);
     let object = match kind {
-        "ServiceAccount" => scene.here(kind, name),
+        "ServiceAccount" => context.here(kind, name),
         _ => ObjectRef::cluster(kind, name),
     };
     let link = Link::new(
@@ -505,13 +505,13 @@ fn names_missing(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
         refusal.after_edit()
     ))
     .link(seen(link, refusal))
-    .then(commands::create(kind, name, None, scene.namespace()))
-    .then(commands::edit_agent(scene, "or name another"))
-    .then(commands::retry_after_edit(scene))
+    .then(commands::create(kind, name, None, context.namespace()))
+    .then(commands::edit_agent(context, "or name another"))
+    .then(commands::retry_after_edit(context))
 }
 
-fn invalid(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
-    let agent = scene.here("Agent", &scene.run.agent_name);
+fn invalid(context: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
+    let agent = context.here("Agent", &context.run.agent_name);
     let link = Link::new(
         agent,
         Health::Error,
@@ -523,22 +523,22 @@ fn invalid(scene: RunContext<'_>, refusal: &Refusal<'_>) -> Finding {
     );
     blocked(format!(
         "The words above name the field. Change it in Agent '{}'. {}",
-        scene.run.agent_name,
+        context.run.agent_name,
         refusal.then_again()
     ))
     .link(seen(link, refusal))
-    .then(commands::edit_agent(scene, "change the field"))
-    .then(commands::retry(scene))
+    .then(commands::edit_agent(context, "change the field"))
+    .then(commands::retry(context))
 }
 
 /// Explains a failed request that was not rejected: the API server had a temporary problem.
-fn unanswered(scene: RunContext<'_>, refusal: &Refusal<'_>, above: Link) -> Finding {
+fn unanswered(context: RunContext<'_>, refusal: &Refusal<'_>, above: Link) -> Finding {
     Finding::new(
         State::Waiting,
         "Wait: the Job controller tries again by itself. If it stays so for minutes, check the control plane.",
     )
     .link(seen(above, refusal))
-    .then(commands::look_again(scene))
+    .then(commands::look_again(context))
     .then(Command::new(
         "kubectl get --raw '/readyz?verbose'",
         "the API server's state",

@@ -15,8 +15,8 @@ use crate::{
 };
 
 /// Returns the finalizer that keeps a run until its Job has stopped.
-fn finalizer(scene: RunContext<'_>) -> &'static str {
-    match &scene.run.docs {
+fn finalizer(context: RunContext<'_>) -> &'static str {
+    match &context.run.docs {
         Some(_) => "docsruns.orchestrator.io/finalizer",
         None => "taskruns.orchestrator.io/finalizer",
     }
@@ -26,79 +26,79 @@ fn finalizer(scene: RunContext<'_>) -> &'static str {
 const STOP_WAIT: i64 = 600;
 
 /// Explains a run that is being deleted.
-pub(super) fn of_run(scene: RunContext<'_>) -> Option<Finding> {
-    let since = scene.run.meta.deleting.as_ref()?;
-    let held = &scene.run.meta.finalizers;
+pub(super) fn of_run(context: RunContext<'_>) -> Option<Finding> {
+    let since = context.run.meta.deleting.as_ref()?;
+    let held = &context.run.meta.finalizers;
     let foreign: Vec<&str> = held
         .iter()
         .map(String::as_str)
-        .filter(|name| *name != finalizer(scene))
+        .filter(|name| *name != finalizer(context))
         .collect();
-    let is_ours = held.iter().any(|name| name == finalizer(scene));
-    let mut finding = if is_ours && operator::is_down(scene.world) {
-        operator::down(scene.world)
+    let is_ours = held.iter().any(|name| name == finalizer(context));
+    let mut finding = if is_ours && operator::is_down(context.world) {
+        operator::down(context.world)
     } else if is_ours {
-        ours(scene)
+        ours(context)
     } else if foreign.is_empty() {
         Finding::new(
             State::Deleting,
             "Nothing holds it: it is deleted in a moment.",
         )
     } else {
-        others(scene, &foreign)
+        others(context, &foreign)
     };
     finding.state = State::Deleting;
-    if is_ours && scene.age(since) > STOP_WAIT && !scene.run.force_delete {
+    if is_ours && context.age(since) > STOP_WAIT && !context.run.force_delete {
         finding.next.truncate(2);
         finding = finding.then(Command::new(
             format!(
                 "kubectl annotate {} {} -n {} orchestrator.io/force-delete=true",
-                commands::resource(scene.kind()),
-                scene.run.meta.name,
-                scene.namespace()
+                commands::resource(context.kind()),
+                context.run.meta.name,
+                context.namespace()
             ),
             "the last way out: let the run go without waiting; its Pod may still be at work then",
         ));
     }
     if finding.next.is_empty() {
-        finding = finding.then(commands::yaml(&scene.object(), "its finalizers"));
+        finding = finding.then(commands::yaml(&context.object(), "its finalizers"));
     }
     Some(finding)
 }
 
-fn others(scene: RunContext<'_>, foreign: &[&str]) -> Finding {
+fn others(context: RunContext<'_>, foreign: &[&str]) -> Finding {
     let names = foreign.join("', '");
-    let is_left = scene.jobs().next().is_some() || !scene.world.pods.is_empty();
+    let is_left = context.jobs().next().is_some() || !context.world.pods.is_empty();
     let gone = if is_left {
         ""
     } else {
         "its Job and Pod are deleted; "
     };
     let link = Link::new(
-        scene.object(),
+        context.object(),
         Health::Error,
         "Finalizer",
         format!("{gone}the finalizer '{names}', which is not Orchestrator's, holds it"),
     )
-    .since(scene.run.meta.deleting.as_ref())
+    .since(context.run.meta.deleting.as_ref())
     .seen(
         "metadata.finalizers",
-        scene.run.meta.finalizers.join(", "),
-        scene.run.meta.deleting.as_ref(),
+        context.run.meta.finalizers.join(", "),
+        context.run.meta.deleting.as_ref(),
     );
     Finding::new(
         State::Deleting,
-        format!("Find out what set '{names}' on {} '{}' and let it finish. Take it off by hand (delete its line under 'metadata.finalizers') only if that no longer exists.", scene.kind(), scene.run.meta.name),
+        format!("Find out what set '{names}' on {} '{}' and let it finish. Take it off by hand (delete its line under 'metadata.finalizers') only if that no longer exists.", context.kind(), context.run.meta.name),
     )
     .link(link)
     .newer()
-    .then(commands::who(&scene.object(), "'metadata.managedFields' names who set it"))
-    .then(commands::edit(&scene.object(), "only if that no longer exists: delete its line under 'metadata.finalizers'"))
+    .then(commands::who(&context.object(), "'metadata.managedFields' names who set it"))
+    .then(commands::edit(&context.object(), "only if that no longer exists: delete its line under 'metadata.finalizers'"))
 }
 
 /// Explains that our finalizer waits for Jobs and Pods to stop.
-fn ours(scene: RunContext<'_>) -> Finding {
-    let jobs: Vec<_> = scene.jobs().collect();
+fn ours(context: RunContext<'_>) -> Finding {
+    let jobs: Vec<_> = context.jobs().collect();
     let is_left = |pod: &&PodView| {
         let of_job = jobs.iter().any(|job| {
             pod.meta
@@ -108,7 +108,7 @@ fn ours(scene: RunContext<'_>) -> Finding {
         });
         of_job || pod.may_run()
     };
-    let pod = scene
+    let pod = context
         .world
         .pods
         .iter()
@@ -124,13 +124,13 @@ fn ours(scene: RunContext<'_>) -> Finding {
         );
         above.push(match &job.meta.deleting {
             Some(at) => link.seen("deletion asked for", "", Some(at)),
-            None => link.seen("deletion asked for", "not yet", Some(&scene.world.now)),
+            None => link.seen("deletion asked for", "not yet", Some(&context.world.now)),
         });
     }
     let Some(pod) = pod else {
         return match above.is_empty() {
-            true => Finding::new(State::Deleting, released(scene))
-            .maybe(operator::log(scene.world)),
+            true => Finding::new(State::Deleting, released(context))
+            .maybe(operator::log(context.world)),
             false => Finding::new(
                 State::Deleting,
                 "Wait: the run's Job is being removed. If it stays for minutes, check the Job's finalizers.",
@@ -138,21 +138,21 @@ fn ours(scene: RunContext<'_>) -> Finding {
             .below(above)
             .then(commands::list(
                 "Job",
-                scene.namespace(),
+                context.namespace(),
                 "those that are left",
             )),
         };
     };
-    stopping(scene, pod, Stop::Ours(Reason::Deleting)).below(above)
+    stopping(context, pod, Stop::Ours(Reason::Deleting)).below(above)
 }
 
-fn released(scene: RunContext<'_>) -> String {
-    let age = scene
+fn released(context: RunContext<'_>) -> String {
+    let age = context
         .run
         .meta
         .deleting
         .as_ref()
-        .map_or(0, |at| scene.age(at));
+        .map_or(0, |at| context.age(at));
     if age > 60 {
         format!(
             "Nothing is left of the run, and the operator has not let it go for {}: look into its log.",
@@ -164,8 +164,8 @@ fn released(scene: RunContext<'_>) -> String {
 }
 
 /// Explains a namespace that is being deleted. Nothing can be created in it anymore.
-pub(super) fn of_namespace(scene: RunContext<'_>) -> Option<Finding> {
-    let namespace = scene.world.namespace.as_ref()?;
+pub(super) fn of_namespace(context: RunContext<'_>) -> Option<Finding> {
+    let namespace = context.world.namespace.as_ref()?;
     let since = namespace.deleting.as_ref()?;
     let object = ObjectRef::cluster("Namespace", &namespace.name);
     let mut link = Link::new(
@@ -174,7 +174,7 @@ pub(super) fn of_namespace(scene: RunContext<'_>) -> Option<Finding> {
         Reason::NamespaceTerminating,
         format!(
             "is being deleted{}: nothing can be created in it, and the run goes with it",
-            scene.since(Some(since))
+            context.since(Some(since))
         ),
     )
     .since(Some(since))

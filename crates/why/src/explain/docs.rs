@@ -36,8 +36,8 @@ impl Step {
 }
 
 /// Returns the current step, or `None` if the agent's container is current or the Pod has no steps.
-pub(super) fn step_of(scene: RunContext<'_>, pod: &PodView) -> Option<Step> {
-    scene.run.docs.as_ref()?;
+pub(super) fn step_of(context: RunContext<'_>, pod: &PodView) -> Option<Step> {
+    context.run.docs.as_ref()?;
     let name = pod.current()?.name.as_str();
     [Step::Clone, Step::Publish]
         .into_iter()
@@ -46,49 +46,49 @@ pub(super) fn step_of(scene: RunContext<'_>, pod: &PodView) -> Option<Step> {
 
 /// Returns `the container`, or the container's name if the Pod is a DocsRun's with several
 /// containers.
-pub(super) fn container_words(scene: RunContext<'_>, pod: &PodView) -> String {
-    match (&scene.run.docs, pod.current()) {
+pub(super) fn container_words(context: RunContext<'_>, pod: &PodView) -> String {
+    match (&context.run.docs, pod.current()) {
         (Some(_), Some(container)) => format!("container '{}'", container.name),
         (Some(_), None) | (None, _) => "the container".to_owned(),
     }
 }
 
 /// Returns the Secret that the run itself references.
-pub(super) fn secret(scene: RunContext<'_>) -> Option<&str> {
-    scene.run.docs.as_ref()?.secret.as_deref()
+pub(super) fn secret(context: RunContext<'_>) -> Option<&str> {
+    context.run.docs.as_ref()?.secret.as_deref()
 }
 
 /// Returns whether the run reported a push.
-pub(super) fn is_pushed(scene: RunContext<'_>) -> bool {
-    let docs = scene.run.docs.as_ref();
+pub(super) fn is_pushed(context: RunContext<'_>) -> bool {
+    let docs = context.run.docs.as_ref();
     docs.is_some_and(|docs| docs.commit.is_some())
 }
 
 /// Adds the advice for a Pod that waits for the run's own Secret.
 pub(super) fn with_secret_commands(
-    scene: RunContext<'_>,
+    context: RunContext<'_>,
     name: &str,
     mut finding: Finding,
 ) -> Finding {
     finding.advice = format!(
         "Create Secret '{name}' in namespace '{}'; the Pod starts by itself a minute or two later.",
-        scene.namespace()
+        context.namespace()
     );
     finding.next.clear();
     finding
-        .then(create_secret(scene, name))
-        .then(commands::look_again(scene))
+        .then(create_secret(context, name))
+        .then(commands::look_again(context))
 }
 
 /// Explains a run that waits for its repository. Before the Job, the reason in the status gives the
 /// cause. After the push, the operator reads the branch from the server.
-pub(super) fn waiting(scene: RunContext<'_>) -> Option<Finding> {
-    let docs = scene.run.docs.as_ref()?;
-    let reason = scene.reason()?;
+pub(super) fn waiting(context: RunContext<'_>) -> Option<Finding> {
+    let docs = context.run.docs.as_ref()?;
+    let reason = context.reason()?;
     if docs.commit.is_some() && matches!(reason, Reason::Verifying | Reason::NotVerified) {
-        return Some(verifying(scene, docs));
+        return Some(verifying(context, docs));
     }
-    if scene.job().is_some() || scene.status().result.is_some() {
+    if context.job().is_some() || context.status().result.is_some() {
         return None;
     }
     let RootCause {
@@ -96,9 +96,9 @@ pub(super) fn waiting(scene: RunContext<'_>) -> Option<Finding> {
         advice,
         next,
         is_final,
-    } = root_cause(scene, docs, reason)?;
-    link = link.seen("status.message", scene.message(), scene.written());
-    let until = scene.ago(scene.status().deadline_at.as_ref());
+    } = root_cause(context, docs, reason)?;
+    link = link.seen("status.message", context.message(), context.written());
+    let until = context.ago(context.status().deadline_at.as_ref());
     let until = until.replacen(" at ", " until ", 1);
     let state = match link.health {
         Health::Ok | Health::Waiting => State::Waiting,
@@ -114,13 +114,13 @@ pub(super) fn waiting(scene: RunContext<'_>) -> Option<Finding> {
     finding.next = next;
     finding.next.truncate(2);
     Some(finding.then(if is_final {
-        commands::orc(scene, "cancel", "", "end this one")
+        commands::orc(context, "cancel", "", "end this one")
     } else {
-        commands::look_again(scene)
+        commands::look_again(context)
     }))
 }
 
-fn verifying(scene: RunContext<'_>, docs: &DocsView) -> Finding {
+fn verifying(context: RunContext<'_>, docs: &DocsView) -> Finding {
     let branch = &docs.output_branch;
     let link = Link::new(
         repository(docs),
@@ -131,8 +131,8 @@ fn verifying(scene: RunContext<'_>, docs: &DocsView) -> Finding {
             docs.commit.as_deref().unwrap_or("?")
         ),
     )
-    .seen("status.message", scene.message(), scene.written());
-    let until = scene.ago(scene.status().deadline_at.as_ref());
+    .seen("status.message", context.message(), context.written());
+    let until = context.ago(context.status().deadline_at.as_ref());
     Finding::new(
         State::Waiting,
         format!(
@@ -141,15 +141,15 @@ fn verifying(scene: RunContext<'_>, docs: &DocsView) -> Finding {
         ),
     )
     .link(link)
-    .then(commands::look_again(scene))
+    .then(commands::look_again(context))
     .then(ls_remote(docs, branch))
 }
 
 /// Explains a run without a problem so far: the operator reads the branches, or creates the Job
 /// next.
-pub(super) fn asking(scene: RunContext<'_>) -> Option<Finding> {
-    let docs = scene.run.docs.as_ref()?;
-    if docs.base_commit.is_some() || scene.status().job_name.is_some() {
+pub(super) fn asking(context: RunContext<'_>) -> Option<Finding> {
+    let docs = context.run.docs.as_ref()?;
+    if docs.base_commit.is_some() || context.status().job_name.is_some() {
         return None;
     }
     let link = Link::new(
@@ -161,36 +161,36 @@ pub(super) fn asking(scene: RunContext<'_>) -> Option<Finding> {
             docs.source_branch
         ),
     )
-    .since(scene.run.meta.created.as_ref())
-    .seen("status.baseCommit", "none yet", scene.written());
+    .since(context.run.meta.created.as_ref())
+    .seen("status.baseCommit", "none yet", context.written());
     Some(
         Finding::new(
             State::Waiting,
             "Wait: this takes seconds. If it stays so, the first lines will say what the server answered.",
         )
         .link(link)
-        .then(commands::look_again(scene))
+        .then(commands::look_again(context))
         .then(ls_remote(docs, &docs.source_branch))
-        .maybe(operator::log(scene.world)),
+        .maybe(operator::log(context.world)),
     )
 }
 
 /// Explains the time after the agent's end. The next container starts at once, because it waits for
 /// no image or volume.
-pub(super) fn publish_starts(scene: RunContext<'_>, pod: &PodView) -> Option<Finding> {
-    let is_next = step_of(scene, pod) == Some(Step::Publish);
-    is_next.then(|| step_runs(scene, pod, None)).flatten()
+pub(super) fn publish_starts(context: RunContext<'_>, pod: &PodView) -> Option<Finding> {
+    let is_next = step_of(context, pod) == Some(Step::Publish);
+    is_next.then(|| step_runs(context, pod, None)).flatten()
 }
 
 /// Explains a step of Orchestrator that runs, or that is about to start if `since` is `None`.
 pub(super) fn step_runs(
-    scene: RunContext<'_>,
+    context: RunContext<'_>,
     pod: &PodView,
     since: Option<&Time>,
 ) -> Option<Finding> {
-    let docs = scene.run.docs.as_ref()?;
+    let docs = context.run.docs.as_ref()?;
     let node = pod.node.as_deref().unwrap_or("?");
-    let (state, health, reason, what) = match step_of(scene, pod)? {
+    let (state, health, reason, what) = match step_of(context, pod)? {
         Step::Clone => (
             State::Waiting,
             Health::Waiting,
@@ -212,7 +212,7 @@ pub(super) fn step_runs(
         pod.object(),
         health,
         reason,
-        format!("{what}, on node '{node}'{}", scene.since(since)),
+        format!("{what}, on node '{node}'{}", context.since(since)),
     )
     .since(since)
     .seen(
@@ -229,15 +229,15 @@ pub(super) fn step_runs(
             "Nothing is wrong: wait for its end, or follow what it writes.",
         )
         .link(link)
-        .then(commands::follow(scene, pod))
-        .then(commands::wait(scene)),
+        .then(commands::follow(context, pod))
+        .then(commands::wait(context)),
     )
 }
 
 /// Explains a step of Orchestrator that does not start. Its image comes from the operator's
 /// configuration, not from the Agent.
 pub(super) fn toolbox(
-    scene: RunContext<'_>,
+    context: RunContext<'_>,
     pod: &PodView,
     reason: Reason,
     sentence: &str,
@@ -253,7 +253,7 @@ pub(super) fn toolbox(
         reason,
         format!(
             "its image '{image}' cannot be used for {}: it is the operator's, not the Agent's",
-            container_words(scene, pod)
+            container_words(context, pod)
         ),
     )
     .since(words.since)
@@ -265,7 +265,7 @@ pub(super) fn toolbox(
     .link(above)
     .link(link)
     .maybe(operator::config(
-        scene.world,
+        context.world,
         "the operator's configuration: 'toolboxImage' below 'tasks.docs'",
     ))
     .then(commands::describe(&pod.object(), "the kubelet's Events"))
@@ -273,18 +273,18 @@ pub(super) fn toolbox(
 
 /// Describes the Pod if the cause is below it.
 pub(super) fn explained(
-    scene: RunContext<'_>,
+    context: RunContext<'_>,
     result: &RunResult,
     reason: Reason,
 ) -> Option<Explained> {
-    let docs = scene.run.docs.as_ref()?;
+    let docs = context.run.docs.as_ref()?;
     let is_ours = matches!(reason, Reason::CloneFailed | Reason::PublishFailed);
-    if !is_ours && root_cause(scene, docs, reason).is_none() {
+    if !is_ours && root_cause(context, docs, reason).is_none() {
         return None;
     }
     let which = match (
         reason,
-        scene.pod_of_result(result).and_then(PodView::current),
+        context.pod_of_result(result).and_then(PodView::current),
     ) {
         (Reason::CloneFailed, _) => "container 'clone'".to_owned(),
         (Reason::PublishFailed, _) => "container 'publish'".to_owned(),
@@ -304,9 +304,9 @@ pub(super) fn explained(
 }
 
 /// Explains that `publish` exceeded its own timeout, which is not the agent's.
-pub(super) fn late(scene: RunContext<'_>, result: &RunResult) -> Option<Explained> {
-    let docs = scene.run.docs.as_ref()?;
-    messages::is_late_publish(scene.message()).then(|| Explained {
+pub(super) fn late(context: RunContext<'_>, result: &RunResult) -> Option<Explained> {
+    let docs = context.run.docs.as_ref()?;
+    messages::is_late_publish(context.message()).then(|| Explained {
         sentence: format!("container 'publish' did not end in time and was stopped{}", took(result)),
         advice: format!(
             "Check whether '{}' takes pushes at a usable speed, and whether branch '{}' has a commit of this run; then run it again (orc retry).",
@@ -317,8 +317,8 @@ pub(super) fn late(scene: RunContext<'_>, result: &RunResult) -> Option<Explaine
 }
 
 /// Explains a start timeout that expired during the clone.
-pub(super) fn cloned_too_long(scene: RunContext<'_>, pod: ObjectRef) -> Finding {
-    let agent = &scene.run.agent_name;
+pub(super) fn cloned_too_long(context: RunContext<'_>, pod: ObjectRef) -> Finding {
+    let agent = &context.run.agent_name;
     let link = Link::new(
         pod,
         Health::Error,
@@ -327,19 +327,19 @@ pub(super) fn cloned_too_long(scene: RunContext<'_>, pod: ObjectRef) -> Finding 
     )
     .seen(
         "status.message",
-        scene.message(),
-        scene.status().finished_at.as_ref(),
+        context.message(),
+        context.status().finished_at.as_ref(),
     );
     Finding::new(
         State::Failed,
         format!("Use a smaller repository or a faster server, or raise 'startTimeout' of Agent '{agent}': the clone counts."),
     )
     .link(link)
-    .then(commands::edit_agent(scene, "raise 'startTimeout'"))
+    .then(commands::edit_agent(context, "raise 'startTimeout'"))
 }
 
 /// Explains that the time for the repository expired before any response.
-fn never_answered(scene: RunContext<'_>, docs: &DocsView) -> Finding {
+fn never_answered(context: RunContext<'_>, docs: &DocsView) -> Finding {
     let link = Link::new(
         repository(docs),
         Health::Error,
@@ -348,8 +348,8 @@ fn never_answered(scene: RunContext<'_>, docs: &DocsView) -> Finding {
     )
     .seen(
         "status.message",
-        scene.message(),
-        scene.status().finished_at.as_ref(),
+        context.message(),
+        context.status().finished_at.as_ref(),
     );
     Finding::new(
         State::Failed,
@@ -357,29 +357,33 @@ fn never_answered(scene: RunContext<'_>, docs: &DocsView) -> Finding {
     )
     .link(link)
     .then(ls_remote(docs, &docs.source_branch))
-    .maybe(operator::log(scene.world))
-    .then(commands::retry(scene))
+    .maybe(operator::log(context.world))
+    .then(commands::retry(context))
 }
 
 /// Explains a run that failed because of an object below its Pod.
-pub(super) fn failed(scene: RunContext<'_>, result: &RunResult, reason: Reason) -> Option<Finding> {
-    let docs = scene.run.docs.as_ref()?;
+pub(super) fn failed(
+    context: RunContext<'_>,
+    result: &RunResult,
+    reason: Reason,
+) -> Option<Finding> {
+    let docs = context.run.docs.as_ref()?;
     if reason == Reason::Progressing && result.pod_name.is_none() {
-        return Some(never_answered(scene, docs));
+        return Some(never_answered(context, docs));
     }
     let RootCause {
         mut link,
         advice,
         next,
         is_final,
-    } = root_cause(scene, docs, reason)?;
+    } = root_cause(context, docs, reason)?;
     link = link.seen(
         "status.message",
-        scene.message(),
-        scene.status().finished_at.as_ref(),
+        context.message(),
+        context.status().finished_at.as_ref(),
     );
     let mut finding = match result.pod_name {
-        Some(_) => outcome(scene, result, reason),
+        Some(_) => outcome(context, result, reason),
         None => Finding::new(State::Failed, ""),
     };
     let logs = finding.next.drain(..).next();
@@ -395,12 +399,12 @@ pub(super) fn failed(scene: RunContext<'_>, result: &RunResult, reason: Reason) 
         .next
         .extend(logs.filter(|logs| logs.command.contains(" -c ")));
     finding.next.truncate(2);
-    Some(finding.maybe((!is_final).then(|| commands::retry(scene))))
+    Some(finding.maybe((!is_final).then(|| commands::retry(context))))
 }
 
 /// Returns the link that shows the repository's state after a successful run.
-pub(super) fn proof(scene: RunContext<'_>) -> Option<Link> {
-    let docs = scene.run.docs.as_ref()?;
+pub(super) fn proof(context: RunContext<'_>) -> Option<Link> {
+    let docs = context.run.docs.as_ref()?;
     let Some(commit) = &docs.commit else {
         return Some(
             Link::new(
@@ -412,7 +416,11 @@ pub(super) fn proof(scene: RunContext<'_>) -> Option<Link> {
                     docs.output_path
                 ),
             )
-            .seen("status.commit", "none", scene.status().finished_at.as_ref()),
+            .seen(
+                "status.commit",
+                "none",
+                context.status().finished_at.as_ref(),
+            ),
         );
     };
     let files = docs.changed_files.map_or_else(String::new, |count| {
@@ -429,13 +437,17 @@ pub(super) fn proof(scene: RunContext<'_>) -> Option<Link> {
                 docs.output_branch
             ),
         )
-        .seen("status.commit", commit, scene.status().finished_at.as_ref()),
+        .seen(
+            "status.commit",
+            commit,
+            context.status().finished_at.as_ref(),
+        ),
     )
 }
 
 /// Explains instructions that are too large. They cannot be changed.
-pub(super) fn too_large(scene: RunContext<'_>, largest: &str, link: Link) -> Finding {
-    let name = &scene.run.meta.name;
+pub(super) fn too_large(context: RunContext<'_>, largest: &str, link: Link) -> Finding {
+    let name = &context.run.meta.name;
     Finding::new(
         State::Blocked,
         format!("Shorten '{largest}' and submit another DocsRun: 'instructions' cannot be changed. Or let the agent fetch the data itself."),
@@ -444,7 +456,7 @@ pub(super) fn too_large(scene: RunContext<'_>, largest: &str, link: Link) -> Fin
     .then(Command::new(
         format!(
             "kubectl get odr {name} -n {} -o yaml > {name}.yaml",
-            scene.namespace()
+            context.namespace()
         ),
         format!("take it into a file; in there, shorten '{largest}' and change the name"),
     ))
@@ -452,17 +464,17 @@ pub(super) fn too_large(scene: RunContext<'_>, largest: &str, link: Link) -> Fin
         format!("kubectl create -f {name}.yaml"),
         "then create it",
     ))
-    .then(commands::orc(scene, "cancel", "", "and end this one"))
+    .then(commands::orc(context, "cancel", "", "and end this one"))
 }
 
 /// Replaces the retry command. A DocsRun is repeated as a new DocsRun, and two runs must not push
 /// to one branch. So this run has to end first.
-pub(super) fn cancel_first(scene: RunContext<'_>, mut finding: Finding) -> Finding {
-    let retry = commands::retry(scene).command;
+pub(super) fn cancel_first(context: RunContext<'_>, mut finding: Finding) -> Finding {
+    let retry = commands::retry(context).command;
     for command in &mut finding.next {
         if command.command == retry {
             *command = commands::orc(
-                scene,
+                context,
                 "cancel",
                 "",
                 &format!("end it; when it has ended: {retry}"),

@@ -21,46 +21,49 @@ use crate::{
 };
 
 /// Explains a finished run, unless a newer context version has not been reconciled yet.
-pub(super) fn find(scene: RunContext<'_>) -> Option<Finding> {
+pub(super) fn find(context: RunContext<'_>) -> Option<Finding> {
     let is_of_this_version =
-        scene.status().context_version.unwrap_or_default() >= scene.run.version;
-    let message = scene.status().progress.message.as_deref();
+        context.status().context_version.unwrap_or_default() >= context.run.version;
+    let message = context.status().progress.message.as_deref();
     if is_of_this_version && message.is_some_and(messages::is_restored) {
-        return Some(restored(scene));
+        return Some(restored(context));
     }
-    match scene.phase() {
-        RunPhase::Succeeded if is_of_this_version => Some(succeeded(scene)),
-        RunPhase::Failed if is_of_this_version => Some(failed(scene)),
+    match context.phase() {
+        RunPhase::Succeeded if is_of_this_version => Some(succeeded(context)),
+        RunPhase::Failed if is_of_this_version => Some(failed(context)),
         RunPhase::Pending | RunPhase::Running | RunPhase::Succeeded | RunPhase::Failed => None,
     }
 }
 
 /// Explains a run that was restored without its status. Nothing ran here, so only the earlier
 /// outcome is known.
-fn restored(scene: RunContext<'_>) -> Finding {
-    let (state, health) = match scene.phase() {
+fn restored(context: RunContext<'_>) -> Finding {
+    let (state, health) = match context.phase() {
         RunPhase::Succeeded => (State::Succeeded, Health::Ok),
         RunPhase::Failed | RunPhase::Pending | RunPhase::Running => (State::Failed, Health::Error),
     };
     let link = Link::new(
-        scene.object(),
+        context.object(),
         health,
-        scene.reason().unwrap_or(Reason::EvidenceLost),
+        context.reason().unwrap_or(Reason::EvidenceLost),
         "was restored without its status; the annotation 'orchestrator.io/outcome' kept how it had ended",
     )
     .seen("metadata.annotations", "orchestrator.io/outcome", None);
     let advice = "Nothing was run here, and nothing has to be. Its evidence is in the object that it was restored from; to run it once more: orc retry.";
     Finding::new(state, advice)
         .link(link)
-        .then(commands::yaml(&scene.object(), "what the annotation says"))
-        .then(commands::retry(scene))
+        .then(commands::yaml(
+            &context.object(),
+            "what the annotation says",
+        ))
+        .then(commands::retry(context))
 }
 
-fn succeeded(scene: RunContext<'_>) -> Finding {
+fn succeeded(context: RunContext<'_>) -> Finding {
     let empty = RunResult::default();
-    let result = scene.status().result.as_ref().unwrap_or(&empty);
+    let result = context.status().result.as_ref().unwrap_or(&empty);
     let mut finding = Finding::new(State::Succeeded, "Nothing to do.");
-    if let Some(job) = scene.job() {
+    if let Some(job) = context.job() {
         let link = Link::new(job.object(), Health::Ok, "Complete", "is complete");
         finding = finding.link(match job.end() {
             Some(end) => link.seen(
@@ -71,7 +74,7 @@ fn succeeded(scene: RunContext<'_>) -> Finding {
             None => link,
         });
     }
-    let pod = pod_object(scene, result);
+    let pod = pod_object(context, result);
     let mut link = Link::new(
         pod,
         Health::Ok,
@@ -80,7 +83,7 @@ fn succeeded(scene: RunContext<'_>) -> Finding {
             "the agent exited with code {}{}{}",
             code(result),
             took(result),
-            there(scene, result)
+            there(context, result)
         ),
     )
     .seen(
@@ -97,8 +100,9 @@ fn succeeded(scene: RunContext<'_>) -> Finding {
     if let Some(node) = &result.node {
         link = link.seen("node", node, None);
     }
-    let finding = finding.link(link).links(docs::proof(scene));
-    with_logs(scene, result, finding).then(commands::yaml(&scene.object(), "all of the evidence"))
+    let finding = finding.link(link).links(docs::proof(context));
+    with_logs(context, result, finding)
+        .then(commands::yaml(&context.object(), "all of the evidence"))
 }
 
 fn code(result: &RunResult) -> String {
@@ -120,19 +124,19 @@ pub(super) fn took(result: &RunResult) -> String {
     }
 }
 
-fn pod_object(scene: RunContext<'_>, result: &RunResult) -> ObjectRef {
+fn pod_object(context: RunContext<'_>, result: &RunResult) -> ObjectRef {
     match result.pod_name.as_deref() {
-        Some(name) => scene.here("Pod", name),
-        None => scene.here(
+        Some(name) => context.here("Pod", name),
+        None => context.here(
             "Job",
-            scene.status().job_name.as_deref().unwrap_or("(none)"),
+            context.status().job_name.as_deref().unwrap_or("(none)"),
         ),
     }
 }
 
 /// Returns ` (the Pod no longer exists)` if the Pod no longer exists.
-fn there(scene: RunContext<'_>, result: &RunResult) -> &'static str {
-    if result.pod_name.is_some() && scene.pod_of_result(result).is_none() {
+fn there(context: RunContext<'_>, result: &RunResult) -> &'static str {
+    if result.pod_name.is_some() && context.pod_of_result(result).is_none() {
         " (the Pod no longer exists)"
     } else {
         ""
@@ -140,19 +144,19 @@ fn there(scene: RunContext<'_>, result: &RunResult) -> &'static str {
 }
 
 /// Adds the command that reads the log, or a note that the log was deleted with the Pod.
-fn with_logs(scene: RunContext<'_>, result: &RunResult, finding: Finding) -> Finding {
-    match scene.pod_of_result(result) {
+fn with_logs(context: RunContext<'_>, result: &RunResult, finding: Finding) -> Finding {
+    match context.pod_of_result(result) {
         Some(pod)
             if !matches!(
                 pod.state(),
                 ContainerState::Unknown | ContainerState::Waiting { .. }
             ) =>
         {
-            finding.then(commands::logs(scene, pod))
+            finding.then(commands::logs(context, pod))
         }
         Some(_) => finding,
         None if result.pod_name.is_some() && result.started_at.is_some() => {
-            let why = match scene.phase() {
+            let why = match context.phase() {
                 RunPhase::Succeeded | RunPhase::Failed => format!(
                     "; some minutes after the end Jobs are cleaned up, unless the run's 'childTTL' or the annotation {}=\"true\" keeps them",
                     names::PRESERVE
@@ -168,37 +172,37 @@ fn with_logs(scene: RunContext<'_>, result: &RunResult, finding: Finding) -> Fin
     }
 }
 
-fn failed(scene: RunContext<'_>) -> Finding {
+fn failed(context: RunContext<'_>) -> Finding {
     let empty = RunResult::default();
-    let result = scene.status().result.as_ref().unwrap_or(&empty);
-    let reason = scene.reason().unwrap_or(Reason::InternalError);
+    let result = context.status().result.as_ref().unwrap_or(&empty);
+    let reason = context.reason().unwrap_or(Reason::InternalError);
     let never_ran = result.pod_name.is_none();
     let needs_agent = matches!(reason, Reason::AgentNotFound | Reason::AgentNotReady);
     let mut finding = if reason == Reason::StartTimeout {
-        start_timeout(scene, result)
+        start_timeout(context, result)
     } else if reason == Reason::Cancelled {
-        cancelled(scene, result)
+        cancelled(context, result)
     } else if needs_agent && never_ran {
-        never_started(scene, reason)
-    } else if let Some(finding) = docs::failed(scene, result, reason) {
+        never_started(context, reason)
+    } else if let Some(finding) = docs::failed(context, result, reason) {
         finding
     } else {
-        outcome(scene, result, reason).then(commands::retry(scene))
+        outcome(context, result, reason).then(commands::retry(context))
     };
     finding.state = State::Failed;
     finding
 }
 
 /// Explains a cancelled run. The cause is in the run itself, so its own link is the deepest.
-fn cancelled(scene: RunContext<'_>, result: &RunResult) -> Finding {
-    let changed = scene.run.changed.as_ref();
+fn cancelled(context: RunContext<'_>, result: &RunResult) -> Finding {
+    let changed = context.run.changed.as_ref();
     let mut link = Link::new(
-        scene.object(),
+        context.object(),
         Health::Error,
         Reason::Cancelled,
         "was ended by its 'spec.cancel', which someone set",
     )
-    .seen("spec.cancel", scene.run.cancel.to_string(), changed);
+    .seen("spec.cancel", context.run.cancel.to_string(), changed);
     if let Some(pod) = &result.pod_name {
         let what = match (&result.started_at, result.exit_code) {
             (Some(_), Some(code)) => {
@@ -216,7 +220,7 @@ fn cancelled(scene: RunContext<'_>, result: &RunResult) -> Finding {
             result.finished_at.as_ref(),
         );
     }
-    let again = match &scene.run.docs {
+    let again = match &context.run.docs {
         Some(_) => {
             "To run it after all, run it again (orc retry): another DocsRun with the same spec."
         }
@@ -226,19 +230,19 @@ fn cancelled(scene: RunContext<'_>, result: &RunResult) -> Finding {
         State::Failed,
         format!("Nothing: someone asked for it, and it cannot be taken back. {again}"),
     );
-    with_logs(scene, result, finding.link(link)).then(commands::who(
-        &scene.object(),
+    with_logs(context, result, finding.link(link)).then(commands::who(
+        &context.object(),
         "'metadata.managedFields' names who set 'cancel'",
     ))
 }
 
-fn never_started(scene: RunContext<'_>, reason: Reason) -> Finding {
-    match agent::blocking(scene).filter(|finding| finding.state == State::Blocked) {
+fn never_started(context: RunContext<'_>, reason: Reason) -> Finding {
+    match agent::blocking(context).filter(|finding| finding.state == State::Blocked) {
         Some(mut finding) => {
             finding.advice = if reason == Reason::AgentNotFound {
                 format!(
                     "Create Agent '{}', then run it again (orc retry). The run was given up.",
-                    scene.run.agent_name
+                    context.run.agent_name
                 )
             } else {
                 format!(
@@ -247,11 +251,11 @@ fn never_started(scene: RunContext<'_>, reason: Reason) -> Finding {
                 )
             };
             finding.next.truncate(2);
-            finding.then(commands::retry(scene))
+            finding.then(commands::retry(context))
         }
         None => {
             let link = Link::new(
-                scene.here("Agent", &scene.run.agent_name),
+                context.here("Agent", &context.run.agent_name),
                 Health::Ok,
                 Reason::Ready,
                 "exists and is ready by now",
@@ -260,42 +264,42 @@ fn never_started(scene: RunContext<'_>, reason: Reason) -> Finding {
                 State::Failed,
                 format!(
                     "Run it again (orc retry): Agent '{}' can be used by now.",
-                    scene.run.agent_name
+                    context.run.agent_name
                 ),
             )
-            .link(link.seen("looked for it", "found", Some(&scene.world.now)))
+            .link(link.seen("looked for it", "found", Some(&context.world.now)))
             .note(
                 NoteKind::Disagreement,
                 format!(
                     "the run ended as {reason}{}; its Agent is there now",
-                    scene.ago(scene.status().finished_at.as_ref())
+                    context.ago(context.status().finished_at.as_ref())
                 ),
             )
-            .then(commands::retry(scene))
+            .then(commands::retry(context))
         }
     }
 }
 
 /// Explains a start timeout. The message contains the last observed cause: `… within 10m:
 /// QuotaExceeded: …`.
-fn start_timeout(scene: RunContext<'_>, result: &RunResult) -> Finding {
-    let message = scene.message();
-    let at = scene.status().finished_at.as_ref();
-    let job = scene.status().job_name.as_deref().unwrap_or("(none)");
+fn start_timeout(context: RunContext<'_>, result: &RunResult) -> Finding {
+    let message = context.message();
+    let at = context.status().finished_at.as_ref();
+    let job = context.status().job_name.as_deref().unwrap_or("(none)");
     let Some((reason, words)) = messages::start_timeout_cause(message) else {
         let link = Link::new(
-            pod_object(scene, result),
+            pod_object(context, result),
             Health::Error,
             Reason::StartTimeout,
             "did not start in time, and nothing said why",
         );
-        return Finding::new(State::Failed, format!("Run it again (orc retry), and ask 'orc why' while it waits. Raise 'startTimeout' of Agent '{}' if its image is large or nodes are slow to come.", scene.run.agent_name))
+        return Finding::new(State::Failed, format!("Run it again (orc retry), and ask 'orc why' while it waits. Raise 'startTimeout' of Agent '{}' if its image is large or nodes are slow to come.", context.run.agent_name))
             .link(link.seen("status.message", message, at))
-            .then(commands::retry(scene))
-            .then(commands::edit_agent(scene, "raise 'startTimeout'"));
+            .then(commands::retry(context))
+            .then(commands::edit_agent(context, "raise 'startTimeout'"));
     };
     let mut finding = if reason == Reason::Cloning {
-        docs::cloned_too_long(scene, pod_object(scene, result))
+        docs::cloned_too_long(context, pod_object(context, result))
     } else if matches!(
         reason,
         Reason::QuotaExceeded
@@ -304,7 +308,7 @@ fn start_timeout(scene: RunContext<'_>, result: &RunResult) -> Finding {
             | Reason::InvalidChild
     ) {
         let above = Link::new(
-            scene.here("Job", job),
+            context.here("Job", job),
             Health::Waiting,
             "FailedCreate",
             "never got its Pod: each try to create one was refused",
@@ -316,7 +320,7 @@ fn start_timeout(scene: RunContext<'_>, result: &RunResult) -> Finding {
             at,
             since: None,
         };
-        create::explain(scene, &refusal, above)
+        create::explain(context, &refusal, above)
     } else if reason == Reason::SecretNotFound {
         let words = Words {
             source: "status.message".to_owned(),
@@ -325,17 +329,17 @@ fn start_timeout(scene: RunContext<'_>, result: &RunResult) -> Finding {
             since: None,
             is_over: true,
         };
-        container::secret(scene, pod_object(scene, result), &words)
+        container::secret(context, pod_object(context, result), &words)
     } else {
         let link = Link::new(
-            pod_object(scene, result),
+            pod_object(context, result),
             Health::Error,
             reason,
             "never started, for the cause in the first lines",
         );
         Finding::new(State::Failed, plain(reason))
             .link(link.seen("status.message", message, at))
-            .then(commands::edit_agent(scene, "correct it"))
+            .then(commands::edit_agent(context, "correct it"))
     };
     finding.is_newer = false;
     finding.advice = format!(
@@ -346,7 +350,7 @@ fn start_timeout(scene: RunContext<'_>, result: &RunResult) -> Finding {
         .next
         .retain(|command| !command.command.starts_with("orc "));
     finding.next.truncate(2);
-    finding.then(commands::retry(scene))
+    finding.then(commands::retry(context))
 }
 
 /// Removes the sentences that promise an automatic continuation from advice for a waiting run.
@@ -367,16 +371,16 @@ fn past(advice: &str) -> String {
 }
 
 /// Returns the Pod's link for an attempt that ended with this reason, with advice.
-pub(super) fn outcome(scene: RunContext<'_>, result: &RunResult, reason: Reason) -> Finding {
+pub(super) fn outcome(context: RunContext<'_>, result: &RunResult, reason: Reason) -> Finding {
     let Explained {
         sentence,
         advice,
         change,
-    } = explain_outcome(scene, result, reason);
+    } = explain_outcome(context, result, reason);
     let mut finding = Finding::new(State::Failed, advice);
-    if let Some(job) = scene
+    if let Some(job) = context
         .job()
-        .filter(|job| job.object() != pod_object(scene, result))
+        .filter(|job| job.object() != pod_object(context, result))
     {
         let (health, how) = match job.end() {
             Some(end) if end.kind == "Complete" => (Health::Ok, "is complete"),
@@ -394,10 +398,10 @@ pub(super) fn outcome(scene: RunContext<'_>, result: &RunResult, reason: Reason)
         });
     }
     let mut link = Link::new(
-        pod_object(scene, result),
+        pod_object(context, result),
         Health::Error,
         reason,
-        format!("{sentence}{}", there(scene, result)),
+        format!("{sentence}{}", there(context, result)),
     );
     let ended = [
         result.exit_code.map(|code| format!("exit code {code}")),
@@ -412,12 +416,12 @@ pub(super) fn outcome(scene: RunContext<'_>, result: &RunResult, reason: Reason)
     };
     link = link.seen("status.result", words, result.finished_at.as_ref());
     if reason == Reason::TooManyDisruptions {
-        let count = scene.status().disruptions.to_string();
-        link = link.seen("status.disruptions", count, scene.written());
+        let count = context.status().disruptions.to_string();
+        link = link.seen("status.disruptions", count, context.written());
         finding = finding.then(Command::new(
             format!(
                 "kubectl get events -n {} --field-selector involvedObject.kind=Pod",
-                scene.namespace()
+                context.namespace()
             ),
             "who stopped its Pods (Events of the last hour)",
         ));
@@ -425,20 +429,20 @@ pub(super) fn outcome(scene: RunContext<'_>, result: &RunResult, reason: Reason)
     for (name, value) in result.results.iter().take(4) {
         link = link.seen(format!("result {name}"), value, None);
     }
-    let finding = with_logs(scene, result, finding.link(link));
+    let finding = with_logs(context, result, finding.link(link));
     finding.maybe(change)
 }
 
 /// Explains a failed attempt that will be followed by another one.
-pub(super) fn between(scene: RunContext<'_>) -> Option<Finding> {
-    let status = scene.status();
+pub(super) fn between(context: RunContext<'_>) -> Option<Finding> {
+    let status = context.status();
     let result = status.result.as_ref()?;
     let reason = result.reason.as_deref().and_then(Reason::from_name)?;
     if result.finished_at.is_none() {
-        return Some(being_stopped(scene, result, reason));
+        return Some(being_stopped(context, result, reason));
     }
     let due = status.deadline_at.as_ref();
-    let mut finding = outcome(scene, result, reason);
+    let mut finding = outcome(context, result, reason);
     finding.state = State::Waiting;
     if was_disrupted(result) {
         finding.advice = format!(
@@ -448,7 +452,7 @@ pub(super) fn between(scene: RunContext<'_>) -> Option<Finding> {
     } else {
         finding.advice = format!(
             "Wait: the next attempt starts by itself{}. Meanwhile find out why attempt {} failed.",
-            scene.ago(due),
+            context.ago(due),
             status.attempts
         );
     }
@@ -462,14 +466,16 @@ pub(super) fn between(scene: RunContext<'_>) -> Option<Finding> {
         Health::Waiting,
         Reason::Progressing,
         match due {
-            Some(due) if due.0 > scene.now() => format!("starts by itself at {}", scene.when(due)),
+            Some(due) if due.0 > context.now() => {
+                format!("starts by itself at {}", context.when(due))
+            }
             Some(_) | None => "is about to start by itself".to_owned(),
         },
     )
     .since(result.finished_at.as_ref())
     .seen("status.deadlineAt", "", due);
     finding = finding.link(next);
-    Some(finding.then(commands::look_again(scene)))
+    Some(finding.then(commands::look_again(context)))
 }
 
 /// Returns whether the attempt was disrupted. A disruption uses no attempt.
@@ -479,20 +485,20 @@ pub(super) fn was_disrupted(result: &RunResult) -> bool {
 }
 
 /// Explains an attempt that was aborted while its Job is still being stopped.
-fn being_stopped(scene: RunContext<'_>, result: &RunResult, reason: Reason) -> Finding {
-    let pod = scene
+fn being_stopped(context: RunContext<'_>, result: &RunResult, reason: Reason) -> Finding {
+    let pod = context
         .job()
-        .and_then(|job| scene.newest_pod(job))
+        .and_then(|job| context.newest_pod(job))
         .filter(|pod| pod.may_run());
     let mut finding = match pod {
-        Some(pod) if pod.meta.deleting.is_some() => stopping(scene, pod, Stop::Ours(reason)),
-        Some(_) | None => outcome(scene, result, reason),
+        Some(pod) if pod.meta.deleting.is_some() => stopping(context, pod, Stop::Ours(reason)),
+        Some(_) | None => outcome(context, result, reason),
     };
     if finding.state != State::Blocked {
         finding.state = State::Waiting;
         finding.advice = format!(
             "Wait: attempt {} was given up ({reason}), and its Job is being stopped. {}",
-            scene.status().attempts,
+            context.status().attempts,
             plain(reason)
         );
     }
@@ -500,7 +506,7 @@ fn being_stopped(scene: RunContext<'_>, result: &RunResult, reason: Reason) -> F
 }
 
 /// Explains a container that has ended before the status reports it.
-pub(super) fn settling(scene: RunContext<'_>, pod: &PodView) -> Finding {
+pub(super) fn settling(context: RunContext<'_>, pod: &PodView) -> Finding {
     let (sentence, finished) = match pod.state() {
         ContainerState::Ended {
             code,
@@ -517,7 +523,7 @@ pub(super) fn settling(scene: RunContext<'_>, pod: &PodView) -> Finding {
             (
                 format!(
                     "{} exited with code {code} ({reason}){words}",
-                    docs::container_words(scene, pod)
+                    docs::container_words(context, pod)
                 ),
                 finished.clone(),
             )
@@ -532,7 +538,7 @@ pub(super) fn settling(scene: RunContext<'_>, pod: &PodView) -> Finding {
             None,
         ),
     };
-    let is_late = finished.as_ref().is_some_and(|at| scene.age(at) > 30);
+    let is_late = finished.as_ref().is_some_and(|at| context.age(at) > 30);
     let link = Link::new(
         pod.object(),
         if is_late {
@@ -555,8 +561,8 @@ pub(super) fn settling(scene: RunContext<'_>, pod: &PodView) -> Finding {
     };
     Finding::new(State::Waiting, advice)
         .link(link)
-        .then(commands::logs(scene, pod))
-        .then(commands::look_again(scene))
+        .then(commands::logs(context, pod))
+        .then(commands::look_again(context))
         .then(Command::new(
             "kubectl get lease kube-controller-manager -n kube-system -o yaml",
             "is 'renewTime' seconds old?",

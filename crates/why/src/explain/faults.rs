@@ -16,10 +16,10 @@ use super::{
 use crate::explanation::{Command, Health, Link, State};
 
 /// Explains an error in the status that nothing in the cluster contradicts.
-pub(super) fn find(scene: RunContext<'_>) -> Option<Finding> {
-    let reason = scene.reason()?;
-    let request = Request::find(scene.message());
-    let is_refused_child = scene.job().is_none()
+pub(super) fn find(context: RunContext<'_>) -> Option<Finding> {
+    let reason = context.reason()?;
+    let request = Request::find(context.message());
+    let is_refused_child = context.job().is_none()
         && request.is_some_and(|request| request.action.starts_with("create "));
     let rules: [ReasonRule<RunContext<'_>>; 8] = [
         (Reason::Denied, true, denied),
@@ -31,56 +31,56 @@ pub(super) fn find(scene: RunContext<'_>) -> Option<Finding> {
         (Reason::QuotaExceeded, is_refused_child, refused),
         (Reason::AdmissionDenied, is_refused_child, refused),
     ];
-    answers::apply_rule(scene, reason, &rules)
+    answers::apply_rule(context, reason, &rules)
 }
 
-fn request_context(scene: RunContext<'_>) -> RequestContext<'_> {
+fn request_context(context: RunContext<'_>) -> RequestContext<'_> {
     RequestContext {
-        world: scene.world,
-        object: scene.object(),
+        world: context.world,
+        object: context.object(),
         word: "run",
-        namespace: scene.namespace(),
-        progress: &scene.status().progress,
+        namespace: context.namespace(),
+        progress: &context.status().progress,
     }
 }
 
 /// Explains a rejected Job or ConfigMap of the run.
-fn refused(scene: RunContext<'_>) -> Finding {
-    let request = Request::find(scene.message());
+fn refused(context: RunContext<'_>) -> Finding {
+    let request = Request::find(context.message());
     let (what, name) = match &request {
         Some(request) if request.action.ends_with("configmaps") => ("ConfigMap", request.name),
         Some(request) => ("Job", request.name),
         None => ("Job", "?"),
     };
     let link = Link::new(
-        scene.here(what, name),
+        context.here(what, name),
         Health::Waiting,
         "FailedCreate",
-        format!("cannot be created by the operator{}", next_try(scene)),
+        format!("cannot be created by the operator{}", next_try(context)),
     );
     let refusal = create::Refusal {
         what,
-        message: scene.message(),
+        message: context.message(),
         source: "status.message",
-        at: scene.written(),
+        at: context.written(),
         since: None,
     };
-    create::explain(scene, &refusal, link)
+    create::explain(context, &refusal, link)
 }
 
 /// Formats the time of the next try: `; next try at 10:05:53Z (in 42s)`.
-fn next_try(scene: RunContext<'_>) -> String {
-    let retry = scene.status().progress.retry.as_ref();
+fn next_try(context: RunContext<'_>) -> String {
+    let retry = context.status().progress.retry.as_ref();
     retry.map_or_else(String::new, |retry| {
-        ["; ", &scene.world.next_try(retry)].concat()
+        ["; ", &context.world.next_try(retry)].concat()
     })
 }
 
-fn denied(scene: RunContext<'_>) -> Finding {
-    let namespace = scene.namespace();
+fn denied(context: RunContext<'_>) -> Finding {
+    let namespace = context.namespace();
     let place = format!(" in namespace '{namespace}'");
     let advice = format!(", or add namespace '{namespace}' to its 'watchNamespaces'");
-    answers::denied(&request_context(scene), &place, &advice)
+    answers::denied(&request_context(context), &place, &advice)
 }
 
 /// Returns the Agent's field from which `spec.template.spec.containers[0].resources.requests` is
@@ -92,45 +92,45 @@ fn agent_field(message: &str) -> Option<&str> {
     Some(path.strip_prefix("containers[0].").unwrap_or(path))
 }
 
-fn invalid(scene: RunContext<'_>) -> Finding {
-    let field = agent_field(scene.message()).map_or_else(
+fn invalid(context: RunContext<'_>) -> Finding {
+    let field = agent_field(context.message()).map_or_else(
         || "the field that the words above name".to_owned(),
         |field| format!("'{field}'"),
     );
-    let agent = &scene.run.agent_name;
+    let agent = &context.run.agent_name;
     let link = Link::new(
-        scene.here("Agent", agent),
+        context.here("Agent", agent),
         Health::Error,
         Reason::InvalidChild,
         format!("asks for something that the API server does not accept: see {field}"),
     )
-    .seen("status.message", scene.message(), scene.written());
+    .seen("status.message", context.message(), context.written());
     Finding::new(
         State::Blocked,
         format!(
             "Change {field} in Agent '{agent}'. After that, {} succeeds by itself.",
-            request_context(scene).next_try()
+            request_context(context).next_try()
         ),
     )
     .link(link)
-    .then(commands::edit_agent(scene, &format!("change {field}")))
-    .then(commands::look_again(scene))
+    .then(commands::edit_agent(context, &format!("change {field}")))
+    .then(commands::look_again(context))
 }
 
-fn unavailable(scene: RunContext<'_>) -> Finding {
-    answers::unavailable(&request_context(scene))
+fn unavailable(context: RunContext<'_>) -> Finding {
+    answers::unavailable(&request_context(context))
 }
 
-fn internal(scene: RunContext<'_>) -> Finding {
-    answers::internal(&request_context(scene))
+fn internal(context: RunContext<'_>) -> Finding {
+    answers::internal(&request_context(context))
 }
 
 /// Explains a name that the run needs but that belongs to another object.
-fn taken(scene: RunContext<'_>) -> Finding {
-    let message = scene.message();
+fn taken(context: RunContext<'_>) -> Finding {
+    let message = context.message();
     let (kind, name) = messages::object_with_name(message).unwrap_or(("Job", "?"));
-    let object = scene.here(kind, name);
-    let other = scene
+    let object = context.here(kind, name);
+    let other = context
         .world
         .others
         .iter()
@@ -140,14 +140,14 @@ fn taken(scene: RunContext<'_>) -> Finding {
         Some((None, _)) if messages::is_left_over(message) => {
             format!(
                 "an earlier {} of this name left it, and it has no owner that would take it along",
-                scene.kind()
+                context.kind()
             )
         }
         Some((None, _)) => {
             "it belongs to nobody (no controller owner): someone created it by hand or with a tool"
                 .to_owned()
         }
-        None if scene.exists(kind, name) == Some(false) => "it no longer exists".to_owned(),
+        None if context.exists(kind, name) == Some(false) => "it no longer exists".to_owned(),
         None => "whose it is could not be read".to_owned(),
     };
     let mut link = Link::new(
@@ -156,7 +156,7 @@ fn taken(scene: RunContext<'_>) -> Finding {
         Reason::ChildNameTaken,
         format!("has the name that the run needs, and is not the run's: {whose}"),
     )
-    .seen("status.message", message, scene.written());
+    .seen("status.message", message, context.written());
     if let Some(other) = other {
         let owner = other.meta.owner.as_ref();
         let owner = owner.map_or_else(
@@ -173,7 +173,7 @@ fn taken(scene: RunContext<'_>) -> Finding {
         State::Blocked,
         format!(
             "Check whether {kind} '{name}' is in use; delete it only if nobody needs it (it cannot be renamed). The run goes on by itself within a minute. Otherwise submit the run with another {}.",
-            match &scene.run.docs {
+            match &context.run.docs {
                 Some(_) => "name",
                 None => "'serviceName' or 'taskId'",
             }
@@ -184,11 +184,11 @@ fn taken(scene: RunContext<'_>) -> Finding {
     .then(commands::delete(&object, "only if nobody needs it"))
 }
 
-fn too_large(scene: RunContext<'_>) -> Finding {
-    let mut files: Vec<(&String, &usize)> = scene.run.files.iter().collect();
+fn too_large(context: RunContext<'_>) -> Finding {
+    let mut files: Vec<(&String, &usize)> = context.run.files.iter().collect();
     files.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
     let own: usize = files.iter().map(|(_, bytes)| **bytes).sum();
-    let agents = scene
+    let agents = context
         .world
         .agent
         .as_ref()
@@ -198,24 +198,24 @@ fn too_large(scene: RunContext<'_>) -> Finding {
         .take(3)
         .map(|(name, bytes)| format!("{name} {bytes}"))
         .collect();
-    let field = match &scene.run.docs {
+    let field = match &context.run.docs {
         Some(_) => "spec.instructions",
         None => "spec.markdownFiles",
     };
     let largest = files.first().map_or("?", |(name, _)| name.as_str());
     let link = Link::new(
-        scene.object(),
+        context.object(),
         Health::Error,
         Reason::ContextTooLarge,
         format!("its files have {own} bytes and the Agent's instructions {agents}; {CONTEXT_LIMIT} fit together. The largest is '{largest}'"),
     )
-    .since(scene.run.changed.as_ref())
-    .seen(format!("{field}, the largest (bytes)"), shown.join(", "), scene.run.changed.as_ref());
-    if scene.run.docs.is_some() {
-        return docs::too_large(scene, largest, link);
+    .since(context.run.changed.as_ref())
+    .seen(format!("{field}, the largest (bytes)"), shown.join(", "), context.run.changed.as_ref());
+    if context.run.docs.is_some() {
+        return docs::too_large(context, largest, link);
     }
-    let name = &scene.run.meta.name;
-    let within = scene.namespace();
+    let name = &context.run.meta.name;
+    let within = context.namespace();
     let finding = Finding::new(
         State::Blocked,
         format!("Shorten '{largest}' and raise 'contextVersion' (in a file, it is too long for an editor), or let the agent fetch the data itself."),
@@ -230,7 +230,7 @@ fn too_large(scene: RunContext<'_>) -> Finding {
         "then store it ('apply' would keep a copy that is too large)",
     ));
     if agents > 0 {
-        finding.then(commands::edit_agent(scene, "or shorten 'instructions'"))
+        finding.then(commands::edit_agent(context, "or shorten 'instructions'"))
     } else {
         finding
     }

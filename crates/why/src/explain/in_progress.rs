@@ -16,27 +16,27 @@ use crate::{
 };
 
 /// Explains the attempt by the state of the cluster.
-pub(super) fn find(scene: RunContext<'_>) -> Finding {
-    match scene.job() {
-        Some(job) => with_job(scene, job),
-        None => without_job(scene),
+pub(super) fn find(context: RunContext<'_>) -> Finding {
+    match context.job() {
+        Some(job) => with_job(context, job),
+        None => without_job(context),
     }
 }
 
 /// Explains a run without a Job. Either another object has to end first, or the Job is lost, or it
 /// will be created soon.
-fn without_job(scene: RunContext<'_>) -> Finding {
-    let again = commands::look_again(scene);
-    let left: Vec<&PodView> = scene
+fn without_job(context: RunContext<'_>) -> Finding {
+    let again = commands::look_again(context);
+    let left: Vec<&PodView> = context
         .world
         .pods
         .iter()
         .filter(|pod| pod.may_run())
         .collect();
     if let Some(pod) = left.first() {
-        return stopping(scene, pod, Stop::Ours(Reason::Progressing)).then(again);
+        return stopping(context, pod, Stop::Ours(Reason::Progressing)).then(again);
     }
-    if let Some(job) = scene.jobs().find(|job| job.end().is_none()) {
+    if let Some(job) = context.jobs().find(|job| job.end().is_none()) {
         let link = Link::new(
             job.object(),
             Health::Waiting,
@@ -51,18 +51,18 @@ fn without_job(scene: RunContext<'_>) -> Finding {
             Some(at) => link
                 .since(Some(at))
                 .seen("deletion asked for", "", Some(at)),
-            None => link.seen("deletion asked for", "not yet", Some(&scene.world.now)),
+            None => link.seen("deletion asked for", "not yet", Some(&context.world.now)),
         })
         .then(again)
         .then(commands::describe(&job.object(), "what holds it"));
     }
-    if let Some(finding) = docs::asking(scene) {
+    if let Some(finding) = docs::asking(context) {
         return finding;
     }
-    if let Some(name) = &scene.status().job_name {
-        let is_late = scene.written().is_some_and(|at| scene.age(at) > 30);
+    if let Some(name) = &context.status().job_name {
+        let is_late = context.written().is_some_and(|at| context.age(at) > 30);
         let link = Link::new(
-            scene.here("Job", name),
+            context.here("Job", name),
             if is_late {
                 Health::Error
             } else {
@@ -71,15 +71,15 @@ fn without_job(scene: RunContext<'_>) -> Finding {
             Reason::JobLost,
             "is not there: someone deleted it while the run went on",
         )
-        .since(scene.written());
+        .since(context.written());
         return Finding::new(
             State::Waiting,
             format!("Nothing: Job '{name}' is looked for once more; if it stays away, another Job takes its place by itself, and no attempt is used. Then find out what deletes Jobs here."),
         )
-        .link(link.seen("looked for it", "not found", Some(&scene.world.now)))
+        .link(link.seen("looked for it", "not found", Some(&context.world.now)))
         .then(again)
         .then(Command::new(
-            format!("kubectl get events -n {} --field-selector involvedObject.name={name}", scene.namespace()),
+            format!("kubectl get events -n {} --field-selector involvedObject.name={name}", context.namespace()),
             "what happened to it",
         ));
     }
@@ -88,16 +88,16 @@ fn without_job(scene: RunContext<'_>) -> Finding {
         "Wait: the Job is made in a moment. If it is not there in a minute, look into the operator's log.",
     )
     .then(again)
-    .maybe(super::operator::log(scene.world))
+    .maybe(super::operator::log(context.world))
 }
 
-fn with_job(scene: RunContext<'_>, job: &JobView) -> Finding {
-    let Some(pod) = scene.newest_pod(job) else {
+fn with_job(context: RunContext<'_>, job: &JobView) -> Finding {
+    let Some(pod) = context.newest_pod(job) else {
         return match (job.end(), &job.meta.deleting) {
-            (Some(_), _) => unread(scene, job),
-            (None, Some(_)) => being_deleted(scene, job),
-            (None, None) if job.suspended => suspended(scene, job),
-            (None, None) => create::no_pod(scene, job),
+            (Some(_), _) => unread(context, job),
+            (None, Some(_)) => being_deleted(context, job),
+            (None, None) if job.suspended => suspended(context, job),
+            (None, None) => create::no_pod(context, job),
         };
     };
     let above = Link::new(
@@ -108,7 +108,7 @@ fn with_job(scene: RunContext<'_>, job: &JobView) -> Finding {
         } else {
             "Active"
         },
-        job_words(scene, job),
+        job_words(context, job),
     );
     let above = match (job.end(), &job.meta.deleting) {
         (Some(end), _) => above.seen(
@@ -119,7 +119,7 @@ fn with_job(scene: RunContext<'_>, job: &JobView) -> Finding {
         (None, Some(at)) => above.seen("deletion asked for", "", Some(at)),
         (None, None) => above,
     };
-    let finding = pod_stand(scene, pod);
+    let finding = pod_stand(context, pod);
     let above = match finding.state {
         State::Running => Link {
             health: Health::Ok,
@@ -139,8 +139,8 @@ fn with_job(scene: RunContext<'_>, job: &JobView) -> Finding {
     finding.below(vec![above])
 }
 
-fn job_words(scene: RunContext<'_>, job: &JobView) -> String {
-    let created = scene.ago(job.meta.created.as_ref());
+fn job_words(context: RunContext<'_>, job: &JobView) -> String {
+    let created = context.ago(job.meta.created.as_ref());
     match (job.end(), &job.meta.deleting) {
         (Some(end), _) if end.kind == "Complete" => "is complete".to_owned(),
         (Some(_), _) => "has failed".to_owned(),
@@ -149,7 +149,7 @@ fn job_words(scene: RunContext<'_>, job: &JobView) -> String {
     }
 }
 
-fn unread(scene: RunContext<'_>, job: &JobView) -> Finding {
+fn unread(context: RunContext<'_>, job: &JobView) -> Finding {
     let mut link = Link::new(
         job.object(),
         Health::Error,
@@ -168,18 +168,18 @@ fn unread(scene: RunContext<'_>, job: &JobView) -> Finding {
         "The run is about to end as EvidenceLost. Find out what deletes finished Pods here. Running it again repeats what the agent did, side effects included.",
     )
     .link(link)
-    .then(commands::look_again(scene))
-    .then(commands::retry(scene))
+    .then(commands::look_again(context))
+    .then(commands::retry(context))
 }
 
-fn being_deleted(scene: RunContext<'_>, job: &JobView) -> Finding {
+fn being_deleted(context: RunContext<'_>, job: &JobView) -> Finding {
     let link = Link::new(
         job.object(),
         Health::Error,
         Reason::JobLost,
         format!(
             "is being deleted by another actor{}",
-            scene.since(job.meta.deleting.as_ref())
+            context.since(job.meta.deleting.as_ref())
         ),
     )
     .since(job.meta.deleting.as_ref())
@@ -193,14 +193,14 @@ fn being_deleted(scene: RunContext<'_>, job: &JobView) -> Finding {
         .then(commands::yaml(&job.object(), "what holds it"))
 }
 
-fn suspended(scene: RunContext<'_>, job: &JobView) -> Finding {
+fn suspended(context: RunContext<'_>, job: &JobView) -> Finding {
     let link = Link::new(
         job.object(),
         Health::Error,
         Reason::Suspended,
         "is suspended, though the run is not: the operator is about to resume it, or someone else suspends it (a queue such as Kueue)",
     )
-    .seen("spec.suspend", "true", Some(&scene.world.now));
+    .seen("spec.suspend", "true", Some(&context.world.now));
     Finding::new(
         State::Blocked,
         format!(
@@ -213,50 +213,50 @@ fn suspended(scene: RunContext<'_>, job: &JobView) -> Finding {
         &job.object(),
         "'metadata.managedFields' names who set 'suspend'",
     ))
-    .then(commands::look_again(scene))
+    .then(commands::look_again(context))
 }
 
 /// Explains the state of a Job's Pod.
-fn pod_stand(scene: RunContext<'_>, pod: &PodView) -> Finding {
+fn pod_stand(context: RunContext<'_>, pod: &PodView) -> Finding {
     let ended = matches!(pod.state(), ContainerState::Ended { .. });
     if !ended && (pod.disruption().is_some() || pod.meta.deleting.is_some()) {
-        return stopping(scene, pod, Stop::Outside);
+        return stopping(context, pod, Stop::Outside);
     }
     if ended && pod.disruption().is_some() {
-        return replaced(scene, pod);
+        return replaced(context, pod);
     }
-    if let Some(node) = lost_node(scene, pod).filter(|_| !ended) {
-        return on_lost_node(scene, pod, node);
+    if let Some(node) = lost_node(context, pod).filter(|_| !ended) {
+        return on_lost_node(context, pod, node);
     }
     match pod.state() {
-        ContainerState::Running { since } => docs::step_runs(scene, pod, since.as_ref())
-            .unwrap_or_else(|| running(scene, pod, since.as_ref())),
-        ContainerState::Ended { .. } => ended::settling(scene, pod),
+        ContainerState::Running { since } => docs::step_runs(context, pod, since.as_ref())
+            .unwrap_or_else(|| running(context, pod, since.as_ref())),
+        ContainerState::Ended { .. } => ended::settling(context, pod),
         ContainerState::Waiting { reason, message } => {
-            container::waiting(scene, pod, reason, message)
-                .or_else(|| docs::publish_starts(scene, pod))
-                .unwrap_or_else(|| starting(scene, pod))
+            container::waiting(context, pod, reason, message)
+                .or_else(|| docs::publish_starts(context, pod))
+                .unwrap_or_else(|| starting(context, pod))
         }
-        ContainerState::Unknown if pod.phase == "Failed" => ended::settling(scene, pod),
-        ContainerState::Unknown => starting(scene, pod),
+        ContainerState::Unknown if pod.phase == "Failed" => ended::settling(context, pod),
+        ContainerState::Unknown => starting(context, pod),
     }
 }
 
 /// Explains a container that has not started and has no message from the kubelet. It waits for a
 /// node or a volume, or it is just starting.
-fn starting(scene: RunContext<'_>, pod: &PodView) -> Finding {
+fn starting(context: RunContext<'_>, pod: &PodView) -> Finding {
     if pod.node.is_none()
-        && let Some(finding) = scheduling::unscheduled(scene, pod)
+        && let Some(finding) = scheduling::unscheduled(context, pod)
     {
         return finding;
     }
-    if let Some(finding) = volume::mounts(scene, pod) {
+    if let Some(finding) = volume::mounts(context, pod) {
         return finding;
     }
-    if let Some(finding) = volume::claims(scene, pod) {
+    if let Some(finding) = volume::claims(context, pod) {
         return finding;
     }
-    let sandbox = scene.warning(
+    let sandbox = context.warning(
         &pod.meta.uid,
         &["FailedCreatePodSandBox", "FailedCreatePodContainer"],
     );
@@ -280,7 +280,7 @@ fn starting(scene: RunContext<'_>, pod: &PodView) -> Finding {
         let mut finding = Finding::new(State::Blocked, format!("Check the network plugin and the container runtime of node '{node}', or ask whoever runs the cluster. The kubelet tries again by itself."))
             .link(link)
             .then(commands::describe(&pod.object(), "all Events of the Pod"));
-        if let Some(node) = pod.node.as_ref().filter(|_| scene.may_read("nodes")) {
+        if let Some(node) = pod.node.as_ref().filter(|_| context.may_read("nodes")) {
             finding = finding.then(commands::node(node));
         }
         return finding;
@@ -293,7 +293,7 @@ fn starting(scene: RunContext<'_>, pod: &PodView) -> Finding {
         pod.object(),
         Health::Waiting,
         Reason::Progressing,
-        format!("{where_to}{}", scene.since(pod.meta.created.as_ref())),
+        format!("{where_to}{}", context.since(pod.meta.created.as_ref())),
     )
     .since(pod.meta.created.as_ref());
     let link = match pod.state() {
@@ -304,12 +304,12 @@ fn starting(scene: RunContext<'_>, pod: &PodView) -> Finding {
             link.seen("status.phase", &pod.phase, pod.meta.created.as_ref())
         }
     };
-    let until = scene
+    let until = context
         .status()
         .deadline_at
         .as_ref()
         .map_or_else(String::new, |deadline| {
-            format!(" It has until {} to start.", scene.when(deadline))
+            format!(" It has until {} to start.", context.when(deadline))
         });
     Finding::new(
         State::Waiting,
@@ -317,29 +317,29 @@ fn starting(scene: RunContext<'_>, pod: &PodView) -> Finding {
     )
     .link(link)
     .then(commands::describe(&pod.object(), "the Pod's Events"))
-    .then(commands::look_again(scene))
+    .then(commands::look_again(context))
 }
 
 fn running(
-    scene: RunContext<'_>,
+    context: RunContext<'_>,
     pod: &PodView,
     since: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
 ) -> Finding {
     let node = pod.node.as_deref().unwrap_or("?");
-    let deadline = scene
+    let deadline = context
         .status()
         .deadline_at
         .as_ref()
-        .filter(|_| scene.status().started_at.is_some());
+        .filter(|_| context.status().started_at.is_some());
     let until = deadline.map_or_else(String::new, |deadline| {
         format!(
             "; it has until {} ({})",
-            times::clock(scene.now(), deadline.0),
+            times::clock(context.now(), deadline.0),
             {
                 let left = deadline
                     .0
                     .as_second()
-                    .saturating_sub(scene.now().as_second());
+                    .saturating_sub(context.now().as_second());
                 if left >= 0 {
                     format!("{} left", times::span(left))
                 } else {
@@ -354,7 +354,7 @@ fn running(
         "Running",
         format!(
             "the agent runs on node '{node}'{}{until}",
-            scene.since(since)
+            context.since(since)
         ),
     )
     .since(since)
@@ -371,6 +371,6 @@ fn running(
         "Nothing is wrong: wait for its end, or follow what it writes.",
     )
     .link(link)
-    .then(commands::follow(scene, pod))
-    .then(commands::wait(scene))
+    .then(commands::follow(context, pod))
+    .then(commands::wait(context))
 }

@@ -14,7 +14,7 @@ pub(super) struct Explained {
 }
 
 pub(super) fn explain_outcome(
-    scene: RunContext<'_>,
+    context: RunContext<'_>,
     result: &RunResult,
     reason: Reason,
 ) -> Explained {
@@ -23,17 +23,17 @@ pub(super) fn explain_outcome(
         advice,
         change,
     };
-    let edit = |purpose: &str| Some(commands::edit_agent(scene, purpose));
-    let agent = scene.world.agent.as_ref();
-    let name = &scene.run.agent_name;
+    let edit = |purpose: &str| Some(commands::edit_agent(context, purpose));
+    let agent = context.world.agent.as_ref();
+    let name = &context.run.agent_name;
     if reason == Reason::NonZeroExit {
-        return exited(scene, result);
+        return exited(context, result);
     }
     if reason == Reason::OOMKilled {
         let limit = agent.and_then(|agent| agent.limits.get("memory"));
         let limit = limit.map_or_else(
             || "its limit".to_owned(),
-            |limit| format!("its limit{}", of(scene, limit)),
+            |limit| format!("its limit{}", of(context, limit)),
         );
         return explained(
             format!(
@@ -47,10 +47,10 @@ pub(super) fn explain_outcome(
         );
     }
     if reason == Reason::DeadlineExceeded {
-        if let Some(explained) = docs::late(scene, result) {
+        if let Some(explained) = docs::late(context, result) {
             return explained;
         }
-        return late(scene, result);
+        return late(context, result);
     }
     if reason == Reason::ResultMissing {
         let missing: Vec<&str> = agent
@@ -102,7 +102,7 @@ pub(super) fn explain_outcome(
     }
     if reason == Reason::TooManyDisruptions {
         return explained(
-            format!("was the last of {} that were terminated by another actor", scene.status().disruptions),
+            format!("was the last of {} that were terminated by another actor", context.status().disruptions),
             "Find out what stops its Pods: evictions, preemption, a drain that does not end. Then run it again (orc retry).".to_owned(),
             None,
         );
@@ -121,11 +121,11 @@ pub(super) fn explain_outcome(
             None,
         );
     }
-    if let Some(explained) = docs::explained(scene, result, reason) {
+    if let Some(explained) = docs::explained(context, result, reason) {
         return explained;
     }
     let sentence = match &result.message {
-        Some(message) if !scene.message().contains(message.as_str()) => message.clone(),
+        Some(message) if !context.message().contains(message.as_str()) => message.clone(),
         Some(_) | None => "ended so; the first lines say why".to_owned(),
     };
     let change = matches!(
@@ -139,7 +139,7 @@ pub(super) fn explain_outcome(
     )
 }
 
-fn exited(scene: RunContext<'_>, result: &RunResult) -> Explained {
+fn exited(context: RunContext<'_>, result: &RunResult) -> Explained {
     let code = result.exit_code.unwrap_or_default();
     let hint = match code {
         126 => " (126: the program is not executable)",
@@ -150,12 +150,12 @@ fn exited(scene: RunContext<'_>, result: &RunResult) -> Explained {
         143 => " (143: it was told to stop)",
         _ => "",
     };
-    let is_there = scene.pod_of_result(result).is_some();
+    let is_there = context.pod_of_result(result).is_some();
     let is_command = matches!(code, 126 | 127);
     let advice = match (is_command, is_there) {
         (true, _) => format!(
             "Check the 'command' of Agent '{}', and that its image has every program that it calls; then run it again (orc retry).",
-            scene.run.agent_name
+            context.run.agent_name
         ),
         (false, true) => {
             "Read the agent's log for the cause, fix it, then run it again (orc retry).".to_owned()
@@ -168,13 +168,17 @@ fn exited(scene: RunContext<'_>, result: &RunResult) -> Explained {
     Explained {
         sentence: format!("the agent exited with code {code}{hint}{}", took(result)),
         advice,
-        change: is_command.then(|| commands::edit_agent(scene, "check 'command' and 'image'")),
+        change: is_command.then(|| commands::edit_agent(context, "check 'command' and 'image'")),
     }
 }
 
 /// Formats the limit as ` of 2m`, unless it was changed after the failed attempt.
-fn of(scene: RunContext<'_>, limit: &str) -> String {
-    if scene.message().split([' ', ';']).any(|word| word == limit) {
+fn of(context: RunContext<'_>, limit: &str) -> String {
+    if context
+        .message()
+        .split([' ', ';'])
+        .any(|word| word == limit)
+    {
         format!(" of {limit}")
     } else {
         format!(" (it is {limit} now)")
@@ -182,13 +186,13 @@ fn of(scene: RunContext<'_>, limit: &str) -> String {
 }
 
 /// Explains a timeout. The run's own timeout overrides the Agent's.
-fn late(scene: RunContext<'_>, result: &RunResult) -> Explained {
+fn late(context: RunContext<'_>, result: &RunResult) -> Explained {
     let words = |seconds: u64| times::span(i64::try_from(seconds).unwrap_or(i64::MAX));
-    let (kind, name) = (scene.kind(), &scene.run.meta.name);
+    let (kind, name) = (context.kind(), &context.run.meta.name);
     let find = "or find out what the agent waited for";
-    let (limit, advice, change) = match (scene.run.timeout_seconds, &scene.world.agent) {
+    let (limit, advice, change) = match (context.run.timeout_seconds, &context.world.agent) {
         (Some(own), _) => (
-            format!("this run's own 'timeout'{}", of(scene, &words(own))),
+            format!("this run's own 'timeout'{}", of(context, &words(own))),
             format!(
                 "Raise 'timeout' of {kind} '{name}' (it overrides the Agent's), {find}; then run it again (orc retry)."
             ),
@@ -196,7 +200,7 @@ fn late(scene: RunContext<'_>, result: &RunResult) -> Explained {
                 format!(
                     "kubectl patch {} {name} -n {} --type=merge -p '{{\"spec\":{{\"timeout\":\"<DURATION>\"}}}}'",
                     commands::resource(kind),
-                    scene.namespace()
+                    context.namespace()
                 ),
                 format!("raise this run's 'timeout' above {}", words(own)),
             )),
@@ -204,13 +208,13 @@ fn late(scene: RunContext<'_>, result: &RunResult) -> Explained {
         (None, Some(agent)) => (
             format!(
                 "the Agent's 'timeout'{}",
-                of(scene, &words(agent.timeout_seconds))
+                of(context, &words(agent.timeout_seconds))
             ),
             format!(
                 "Raise 'timeout' of Agent '{}', {find}; then run it again (orc retry).",
                 agent.meta.name
             ),
-            Some(commands::edit_agent(scene, "raise 'timeout'")),
+            Some(commands::edit_agent(context, "raise 'timeout'")),
         ),
         (None, None) => (
             "its 'timeout'".to_owned(),

@@ -35,11 +35,11 @@ pub(super) struct RootCause {
 
 /// Returns the cause of a reason, below the Pod, or `None` if the Pod itself is the deepest object.
 pub(super) fn root_cause(
-    scene: RunContext<'_>,
+    context: RunContext<'_>,
     docs: &DocsView,
     reason: Reason,
 ) -> Option<RootCause> {
-    if let Some(cause) = of_secret(scene, docs, reason) {
+    if let Some(cause) = of_secret(context, docs, reason) {
         return Some(cause);
     }
     if reason == Reason::AddressNotAllowed {
@@ -49,7 +49,7 @@ pub(super) fn root_cause(
             reason,
             format!("does not allow the address of '{}'", docs.repository),
         );
-        let look = operator::config(scene.world, "what the operator's configuration allows");
+        let look = operator::config(context.world, "what the operator's configuration allows");
         return Some(RootCause {
             link,
             advice: format!(
@@ -60,10 +60,10 @@ pub(super) fn root_cause(
             is_final: false,
         });
     }
-    of_agent(scene, docs, reason).or_else(|| of_repository(scene, docs, reason))
+    of_agent(context, docs, reason).or_else(|| of_repository(context, docs, reason))
 }
 
-fn of_secret(scene: RunContext<'_>, docs: &DocsView, reason: Reason) -> Option<RootCause> {
+fn of_secret(context: RunContext<'_>, docs: &DocsView, reason: Reason) -> Option<RootCause> {
     let all = [
         (
             Reason::AuthenticationFailed,
@@ -124,7 +124,7 @@ fn of_secret(scene: RunContext<'_>, docs: &DocsView, reason: Reason) -> Option<R
         });
     };
     let is_there_now =
-        reason == Reason::SecretNotFound && scene.exists("Secret", name) == Some(true);
+        reason == Reason::SecretNotFound && context.exists("Secret", name) == Some(true);
     let (health, word_of_it, sentence) = if is_there_now {
         (
             Health::Waiting,
@@ -134,24 +134,24 @@ fn of_secret(scene: RunContext<'_>, docs: &DocsView, reason: Reason) -> Option<R
     } else {
         (Health::Error, reason.name(), sentence)
     };
-    let object = scene.here("Secret", name);
+    let object = context.here("Secret", name);
     let link = Link::new(object.clone(), health, word_of_it, sentence);
     let mut next = Vec::new();
     if reason == Reason::SecretNotFound {
         if !is_there_now {
-            next.push(create_secret(scene, name));
+            next.push(create_secret(context, name));
         }
     } else {
         let look = commands::describe(&object, "which keys it has; no values are shown");
         next.push(keys.unwrap_or(look));
-        next.push(replace_secret(scene, name));
+        next.push(replace_secret(context, name));
     }
     let advice = if is_there_now {
         format!("Nothing: Secret '{name}' exists by now")
     } else {
         format!(
             "Secret '{name}' in namespace '{}': {to_do}",
-            scene.namespace()
+            context.namespace()
         )
     };
     Some(RootCause {
@@ -166,27 +166,27 @@ const KEYS: &str = "'username' and 'password' (https), or 'identity' and 'known_
 
 /// Returns the command that creates the Secret. Values come from files, because a command line is
 /// stored and visible to others.
-pub(super) fn create_secret(scene: RunContext<'_>, name: &str) -> Command {
+pub(super) fn create_secret(context: RunContext<'_>, name: &str) -> Command {
     Command::new(
         format!(
             "kubectl create secret generic {name} -n {} --from-file=<FOLDER>",
-            scene.namespace()
+            context.namespace()
         ),
         format!("create it from a folder with one file for each key: {KEYS}"),
     )
 }
 
-fn replace_secret(scene: RunContext<'_>, name: &str) -> Command {
+fn replace_secret(context: RunContext<'_>, name: &str) -> Command {
     Command::new(
         format!(
             "kubectl create secret generic {name} -n {} --from-file=<FOLDER> --dry-run=client -o yaml | kubectl replace -f -",
-            scene.namespace()
+            context.namespace()
         ),
         format!("put all keys again, from a directory with one file for each: {KEYS}"),
     )
 }
 
-fn of_agent(scene: RunContext<'_>, docs: &DocsView, reason: Reason) -> Option<RootCause> {
+fn of_agent(context: RunContext<'_>, docs: &DocsView, reason: Reason) -> Option<RootCause> {
     let path = &docs.output_path;
     let all = [
         (
@@ -204,14 +204,14 @@ fn of_agent(scene: RunContext<'_>, docs: &DocsView, reason: Reason) -> Option<Ro
     ];
     let (_, sentence, advice) = all.into_iter().find(|(known, ..)| *known == reason)?;
     let link = Link::new(
-        scene.here("Agent", &scene.run.agent_name),
+        context.here("Agent", &context.run.agent_name),
         Health::Error,
         reason,
         sentence,
     );
     let next = vec![
-        commands::orc(scene, "logs", "", "what the agent wrote to its log"),
-        commands::edit_agent(scene, "change what it does"),
+        commands::orc(context, "logs", "", "what the agent wrote to its log"),
+        commands::edit_agent(context, "change what it does"),
     ];
     Some(RootCause {
         link,
@@ -221,7 +221,7 @@ fn of_agent(scene: RunContext<'_>, docs: &DocsView, reason: Reason) -> Option<Ro
     })
 }
 
-fn of_repository(scene: RunContext<'_>, docs: &DocsView, reason: Reason) -> Option<RootCause> {
+fn of_repository(context: RunContext<'_>, docs: &DocsView, reason: Reason) -> Option<RootCause> {
     let (source, output) = (&docs.source_branch, &docs.output_branch);
     let commit = |commit: &Option<String>| commit.clone().unwrap_or_else(|| "?".to_owned());
     let all = [
@@ -283,7 +283,7 @@ fn of_repository(scene: RunContext<'_>, docs: &DocsView, reason: Reason) -> Opti
     if reason == Reason::RepositoryUnreachable {
         next.push(commands::list(
             "NetworkPolicy",
-            scene.namespace(),
+            context.namespace(),
             "what may keep its Pods from it",
         ));
     }

@@ -14,35 +14,35 @@ use crate::{
 };
 
 /// Explains the state of a run.
-pub(super) fn explain(scene: RunContext<'_>) -> Explanation {
+pub(super) fn explain(context: RunContext<'_>) -> Explanation {
     // The order matters: a state that makes all later topics irrelevant comes first.
-    let finding = undecodable(scene)
-        .or_else(|| deletion::of_run(scene))
-        .or_else(|| ended::find(scene))
-        .or_else(|| deletion::of_namespace(scene))
-        .or_else(|| not_seen(scene))
-        .or_else(|| cancelling(scene))
-        .or_else(|| suspended(scene))
-        .or_else(|| faults::find(scene))
-        .or_else(|| docs::waiting(scene))
-        .or_else(|| agent::blocking(scene))
-        .or_else(|| between(scene))
-        .unwrap_or_else(|| in_progress::find(scene));
-    let mut finding = operator::needed(scene.world, finding);
-    finding.is_newer |= is_outdated(scene, &finding);
-    finding.notes.extend(superseded(scene));
-    let finding = with_own_link(scene, not_again(scene, finding));
-    conclude(scene.world, &scene.object(), summary(scene), finding)
+    let finding = undecodable(context)
+        .or_else(|| deletion::of_run(context))
+        .or_else(|| ended::find(context))
+        .or_else(|| deletion::of_namespace(context))
+        .or_else(|| not_seen(context))
+        .or_else(|| cancelling(context))
+        .or_else(|| suspended(context))
+        .or_else(|| faults::find(context))
+        .or_else(|| docs::waiting(context))
+        .or_else(|| agent::blocking(context))
+        .or_else(|| between(context))
+        .unwrap_or_else(|| in_progress::find(context));
+    let mut finding = operator::needed(context.world, finding);
+    finding.is_newer |= is_outdated(context, &finding);
+    finding.notes.extend(superseded(context));
+    let finding = with_own_link(context, not_again(context, finding));
+    conclude(context.world, &context.object(), summary(context), finding)
 }
 
 /// Removes proposals to run the run again if that is not possible. A cancelled TaskRun cannot be
 /// run again, and a DocsRun only after it has finished.
-fn not_again(scene: RunContext<'_>, mut finding: Finding) -> Finding {
-    if scene.run.docs.is_some() {
-        if !scene.is_over() {
-            finding = docs::cancel_first(scene, finding);
+fn not_again(context: RunContext<'_>, mut finding: Finding) -> Finding {
+    if context.run.docs.is_some() {
+        if !context.is_over() {
+            finding = docs::cancel_first(context, finding);
         }
-    } else if scene.run.cancel {
+    } else if context.run.cancel {
         finding
             .next
             .retain(|command| !command.command.starts_with("orc retry "));
@@ -53,15 +53,15 @@ fn not_again(scene: RunContext<'_>, mut finding: Finding) -> Finding {
     }
     if finding.next.is_empty() {
         finding = finding.then(commands::yaml(
-            &scene.object(),
+            &context.object(),
             "all that is known of the run",
         ));
     }
     finding
 }
 
-fn summary(scene: RunContext<'_>) -> Summary {
-    let status = scene.status();
+fn summary(context: RunContext<'_>) -> Summary {
+    let status = context.status();
     let said = status.progress.condition(condition::SUCCEEDED);
     let open = status
         .progress
@@ -75,45 +75,45 @@ fn summary(scene: RunContext<'_>) -> Summary {
     Summary {
         text: message.to_owned(),
         reason: said.map_or_else(|| "NotSeen".to_owned(), |said| said.reason.clone()),
-        since: scene
+        since: context
             .run
             .meta
             .deleting
             .clone()
             .or_else(|| status.finished_at.clone())
-            .or_else(|| scene.world.namespace.as_ref()?.deleting.clone())
+            .or_else(|| context.world.namespace.as_ref()?.deleting.clone())
             .or(open)
-            .or_else(|| scene.run.meta.created.clone()),
-        written: scene.written().cloned(),
+            .or_else(|| context.run.meta.created.clone()),
+        written: context.written().cloned(),
     }
 }
 
 /// Puts the run's own link in front, unless a topic already did.
-fn with_own_link(scene: RunContext<'_>, finding: Finding) -> Finding {
+fn with_own_link(context: RunContext<'_>, finding: Finding) -> Finding {
     if finding
         .links
         .first()
-        .is_some_and(|link| link.object == scene.object())
+        .is_some_and(|link| link.object == context.object())
     {
         return finding;
     }
-    let reason = summary(scene).reason;
+    let reason = summary(context).reason;
     let (health, sentence) = match finding.state {
-        State::Succeeded => (Health::Ok, format!("succeeded in {}", scene.attempt())),
-        State::Failed if scene.status().attempts == 0 => {
+        State::Succeeded => (Health::Ok, format!("succeeded in {}", context.attempt())),
+        State::Failed if context.status().attempts == 0 => {
             (Health::Error, "failed before its first attempt".to_owned())
         }
-        State::Failed => (Health::Error, format!("failed in {}", scene.attempt())),
+        State::Failed => (Health::Error, format!("failed in {}", context.attempt())),
         State::Running => (
             Health::Ok,
-            format!("runs ({}{})", scene.attempt(), disrupted(scene)),
+            format!("runs ({}{})", context.attempt(), disrupted(context)),
         ),
         State::Deleting => (
             Health::Waiting,
-            match &scene.run.meta.deleting {
+            match &context.run.meta.deleting {
                 Some(_) => format!(
                     "is being deleted{}",
-                    scene.since(scene.run.meta.deleting.as_ref())
+                    context.since(context.run.meta.deleting.as_ref())
                 ),
                 None => "will be deleted with its namespace".to_owned(),
             },
@@ -125,22 +125,22 @@ fn with_own_link(scene: RunContext<'_>, finding: Finding) -> Finding {
         | State::NotIsolated
         | State::NotProven
         | State::Unmanaged => {
-            let result = scene.status().result.as_ref();
+            let result = context.status().result.as_ref();
             let ended = result.filter(|result| {
                 result.finished_at.is_some()
-                    && scene.unrecorded_job().is_none()
-                    && !docs::is_pushed(scene)
+                    && context.unrecorded_job().is_none()
+                    && !docs::is_pushed(context)
             });
             let sentence = match ended {
                 Some(result) if ended::was_disrupted(result) => {
                     format!(
                         "was terminated by another actor; {} is started again",
-                        scene.attempt()
+                        context.attempt()
                     )
                 }
-                Some(_) => format!("{} failed; the next one waits", scene.attempt()),
-                None if finding.links.is_empty() => format!("waiting ({})", scene.attempt()),
-                None => format!("waiting ({}) for:", scene.attempt()),
+                Some(_) => format!("{} failed; the next one waits", context.attempt()),
+                None if finding.links.is_empty() => format!("waiting ({})", context.attempt()),
+                None => format!("waiting ({}) for:", context.attempt()),
             };
             (Health::Waiting, sentence)
         }
@@ -161,35 +161,35 @@ fn with_own_link(scene: RunContext<'_>, finding: Finding) -> Finding {
         | State::NotProven
         | State::Unmanaged => reason,
     };
-    let mut link = Link::new(scene.object(), health, reason, sentence);
-    let phase = scene
+    let mut link = Link::new(context.object(), health, reason, sentence);
+    let phase = context
         .status()
         .phase
         .map_or("none", |phase| api::Phase::name(phase));
-    let at = match scene.phase() {
-        RunPhase::Succeeded | RunPhase::Failed => scene.status().finished_at.as_ref(),
-        RunPhase::Pending | RunPhase::Running => scene.written(),
+    let at = match context.phase() {
+        RunPhase::Succeeded | RunPhase::Failed => context.status().finished_at.as_ref(),
+        RunPhase::Pending | RunPhase::Running => context.written(),
     };
     link = link.seen(
-        format!("status (phase {phase}, reason {})", summary(scene).reason),
-        scene.message(),
-        at.or(scene.run.meta.created.as_ref()),
+        format!("status (phase {phase}, reason {})", summary(context).reason),
+        context.message(),
+        at.or(context.run.meta.created.as_ref()),
     );
-    if !scene.run.meta.finalizers.is_empty() && scene.run.meta.deleting.is_some() {
+    if !context.run.meta.finalizers.is_empty() && context.run.meta.deleting.is_some() {
         link = link.seen(
             "metadata.finalizers",
-            scene.run.meta.finalizers.join(", "),
-            scene.run.meta.deleting.as_ref(),
+            context.run.meta.finalizers.join(", "),
+            context.run.meta.deleting.as_ref(),
         );
     }
-    if let Some(retry) = &scene.status().progress.retry {
+    if let Some(retry) = &context.status().progress.retry {
         link = link.seen(
             "status.retry",
             format!(
                 "tried {} times (class {}), {}",
                 retry.attempt,
                 retry.class,
-                scene.world.next_try(retry)
+                context.world.next_try(retry)
             ),
             None,
         );
@@ -198,65 +198,65 @@ fn with_own_link(scene: RunContext<'_>, finding: Finding) -> Finding {
 }
 
 /// Formats the number of disruptions: `; 2 disruptions so far`, or an empty string.
-fn disrupted(scene: RunContext<'_>) -> String {
-    match scene.status().disruptions {
+fn disrupted(context: RunContext<'_>) -> String {
+    match context.status().disruptions {
         0 => String::new(),
         1 => "; 1 disruption so far".to_owned(),
         count => format!("; {count} disruptions so far"),
     }
 }
 
-fn undecodable(scene: RunContext<'_>) -> Option<Finding> {
-    let error = scene.run.undecodable.as_ref()?;
+fn undecodable(context: RunContext<'_>) -> Option<Finding> {
+    let error = context.run.undecodable.as_ref()?;
     let link = Link::new(
-        scene.object(),
+        context.object(),
         Health::Error,
         Reason::Undecodable,
-        if scene.message().contains(error.as_str()) {
+        if context.message().contains(error.as_str()) {
             "has a value that does not fit: see the first lines".to_owned()
         } else {
             format!("does not fit the schema that this release knows, so the operator leaves it alone: {error}")
         },
     )
-    .seen("spec", error, scene.run.changed.as_ref().or(scene.run.meta.created.as_ref()));
+    .seen("spec", error, context.run.changed.as_ref().or(context.run.meta.created.as_ref()));
     Some(
         Finding::new(
             State::Blocked,
-            format!("Look in {} '{}' for the value that the words above name, and correct it, or delete the run. It was probably stored through another version of the CRD.", scene.kind(), scene.run.meta.name),
+            format!("Look in {} '{}' for the value that the words above name, and correct it, or delete the run. It was probably stored through another version of the CRD.", context.kind(), context.run.meta.name),
         )
         .link(link)
-        .then(commands::yaml(&scene.object(), "the run as it is stored"))
-        .then(commands::edit(&scene.object(), "correct the value")),
+        .then(commands::yaml(&context.object(), "the run as it is stored"))
+        .then(commands::edit(&context.object(), "correct the value")),
     )
 }
 
-fn not_seen(scene: RunContext<'_>) -> Option<Finding> {
+fn not_seen(context: RunContext<'_>) -> Option<Finding> {
     let looked = Looked {
-        kind: scene.kind(),
-        meta: &scene.run.meta,
-        observed: scene.status().progress.observed_generation,
-        changed: scene.run.changed.as_ref(),
+        kind: context.kind(),
+        meta: &context.run.meta,
+        observed: context.status().progress.observed_generation,
+        changed: context.run.changed.as_ref(),
     };
     // The first status is written some seconds after the Job is created. Until then the Job shows
     // more.
-    let is_early = scene.status().progress.observed_generation < 0 && scene.job().is_some();
-    let finding = operator::not_seen(scene.world, &looked)?;
+    let is_early = context.status().progress.observed_generation < 0 && context.job().is_some();
+    let finding = operator::not_seen(context.world, &looked)?;
     (!(is_early && finding.state == State::Waiting)).then_some(finding)
 }
 
-fn cancelling(scene: RunContext<'_>) -> Option<Finding> {
-    if !scene.run.cancel {
+fn cancelling(context: RunContext<'_>) -> Option<Finding> {
+    if !context.run.cancel {
         return None;
     }
-    let job = scene.job();
-    let pod = job.and_then(|job| scene.newest_pod(job));
+    let job = context.job();
+    let pod = job.and_then(|job| context.newest_pod(job));
     let mut finding = match pod.filter(|pod| pod.may_run()) {
-        Some(pod) => stopping(scene, pod, Stop::Ours(Reason::Cancelled)),
+        Some(pod) => stopping(context, pod, Stop::Ours(Reason::Cancelled)),
         None => Finding::new(State::Waiting, ""),
     };
     finding = finding.below(stopped_job(job, Reason::Cancelled, "the run was cancelled"));
     if finding.state != State::Blocked {
-        let after = match &scene.run.docs {
+        let after = match &context.run.docs {
             Some(_) => "To run it after all, type 'orc retry' when it has ended.",
             None => "It cannot be run again: submit another TaskRun.",
         };
@@ -270,10 +270,10 @@ fn cancelling(scene: RunContext<'_>) -> Option<Finding> {
                 NoteKind::Hint,
                 format!(
                     "someone set 'spec.cancel'; the run was last changed{}",
-                    scene.ago(scene.run.changed.as_ref())
+                    context.ago(context.run.changed.as_ref())
                 ),
             )
-            .then(commands::look_again(scene)),
+            .then(commands::look_again(context)),
     )
 }
 
@@ -295,48 +295,48 @@ fn stopped_job(job: Option<&JobView>, reason: Reason, why: &str) -> Vec<Link> {
     job.map(link).into_iter().collect()
 }
 
-fn suspended(scene: RunContext<'_>) -> Option<Finding> {
-    if !scene.run.suspend {
+fn suspended(context: RunContext<'_>) -> Option<Finding> {
+    if !context.run.suspend {
         return None;
     }
-    let changed = scene.run.changed.as_ref();
+    let changed = context.run.changed.as_ref();
     let own = Link::new(
-        scene.object(),
+        context.object(),
         Health::Waiting,
         Reason::Suspended,
         "is suspended by 'spec.suspend': nothing is started, and no time counts",
     )
     .since(changed)
     .seen("spec.suspend", "true", changed);
-    let job = scene.job().filter(|job| job.end().is_none());
+    let job = context.job().filter(|job| job.end().is_none());
     let still = job
-        .and_then(|job| scene.newest_pod(job))
+        .and_then(|job| context.newest_pod(job))
         .filter(|pod| pod.may_run());
     let mut finding = match still {
         Some(pod) => {
             let above = stopped_job(job, Reason::Suspended, "the run is suspended");
-            stopping(scene, pod, Stop::Ours(Reason::Suspended)).below(above)
+            stopping(context, pod, Stop::Ours(Reason::Suspended)).below(above)
         }
         None => Finding::new(State::Suspended, ""),
     };
     finding = finding.below(vec![own]);
-    let name = &scene.run.meta.name;
+    let name = &context.run.meta.name;
     if finding.state == State::Blocked {
         return Some(finding);
     }
     finding.state = State::Suspended;
     finding.advice = format!(
         "Check that {} '{name}' was not suspended on purpose, then resume it. An attempt that was stopped runs again from its start.",
-        scene.kind()
+        context.kind()
     );
     finding.next = vec![
-        commands::who(&scene.object(), "who set 'suspend'"),
-        commands::orc(scene, "resume", "", "let it go on"),
+        commands::who(&context.object(), "who set 'suspend'"),
+        commands::orc(context, "resume", "", "let it go on"),
         Command::new(
             format!(
                 "kubectl patch {} {name} -n {} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'",
-                commands::resource(scene.kind()),
-                scene.namespace()
+                commands::resource(context.kind()),
+                context.namespace()
             ),
             "the same without orc",
         ),
@@ -345,10 +345,10 @@ fn suspended(scene: RunContext<'_>) -> Option<Finding> {
 }
 
 /// Explains the time between two attempts, or while an aborted attempt is being stopped.
-fn between(scene: RunContext<'_>) -> Option<Finding> {
-    match scene.unrecorded_job() {
+fn between(context: RunContext<'_>) -> Option<Finding> {
+    match context.unrecorded_job() {
         Some(_) => None,
-        None => ended::between(scene),
+        None => ended::between(context),
     }
 }
 
@@ -391,8 +391,8 @@ const CAUSES: &[Reason] = &[
 /// - its cause no longer exists in the cluster,
 /// - it has no cause although something blocks,
 /// - or its phase is over.
-fn is_outdated(scene: RunContext<'_>, finding: &Finding) -> bool {
-    let Some(said) = scene.reason() else {
+fn is_outdated(context: RunContext<'_>, finding: &Finding) -> bool {
+    let Some(said) = context.reason() else {
         return false;
     };
     let shown = |reason: Reason| {
@@ -430,35 +430,38 @@ fn is_outdated(scene: RunContext<'_>, finding: &Finding) -> bool {
     };
     let is_over = CAUSES.contains(&said);
     // A message with this reason may describe a problem that has no reason of its own.
-    let names_nothing = said != Reason::Progressing || messages::is_progress(scene.message());
+    let names_nothing = said != Reason::Progressing || messages::is_progress(context.message());
     let is_ordinary = matches!(
         said,
         Reason::Progressing | Reason::Cloning | Reason::Publishing | Reason::Verifying
     );
     let is_vague = is_ordinary && names_nothing && deepest.health == Health::Error;
-    let is_ahead = scene.phase() == RunPhase::Running
+    let is_ahead = context.phase() == RunPhase::Running
         && names_nothing
-        && scene.status().result.is_none()
+        && context.status().result.is_none()
         && finding.state != State::Running
         && !shown(Reason::Disrupted);
-    let is_behind = scene.phase() == RunPhase::Pending
+    let is_behind = context.phase() == RunPhase::Pending
         && finding.state == State::Running
-        && deepest.since.as_ref().is_some_and(|at| scene.age(at) > 15);
+        && deepest
+            .since
+            .as_ref()
+            .is_some_and(|at| context.age(at) > 15);
     is_over || is_vague || is_ahead || is_behind
 }
 
 /// Returns a note about the outcome of the previous version.
-fn superseded(scene: RunContext<'_>) -> Option<Note> {
-    let last = scene.status().history.last()?;
+fn superseded(context: RunContext<'_>) -> Option<Note> {
+    let last = context.status().history.last()?;
     Some(Note {
         kind: NoteKind::Hint,
         text: format!(
             "version {} was superseded by version {}: it had reached {} ({}) at {}",
             last.context_version,
-            scene.run.version,
+            context.run.version,
             last.phase,
             last.reason,
-            scene.when(&last.finished_at)
+            context.when(&last.finished_at)
         ),
     })
 }

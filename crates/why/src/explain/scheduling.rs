@@ -10,23 +10,23 @@ use crate::{
 
 /// Explains the scheduler's message about a Pod without a node, or returns `None` without a
 /// message.
-pub(super) fn unscheduled(scene: RunContext<'_>, pod: &PodView) -> Option<Finding> {
+pub(super) fn unscheduled(context: RunContext<'_>, pod: &PodView) -> Option<Finding> {
     let said = pod
         .condition("PodScheduled")
         .filter(|known| known.status == "False")?;
     let lower = said.message.to_lowercase();
     if (lower.contains("persistentvolumeclaim") || lower.contains("volume"))
-        && let Some(finding) = volume::claims(scene, pod)
+        && let Some(finding) = volume::claims(context, pod)
     {
         return Some(finding);
     }
     if said.reason == "SchedulingGated" {
-        return Some(gated(scene, pod, said));
+        return Some(gated(context, pod, said));
     }
     let parts = parts(&said.message);
     let why: Vec<String> = parts
         .iter()
-        .map(|part| part.words(scene.world, pod, "the Agent"))
+        .map(|part| part.words(context.world, pod, "the Agent"))
         .collect();
     let reason = if lower.contains("volume") {
         Reason::VolumeNotReady
@@ -45,21 +45,21 @@ pub(super) fn unscheduled(scene: RunContext<'_>, pod: &PodView) -> Option<Findin
         &said.message,
         said.since.as_ref(),
     );
-    let mut finding = Finding::new(State::Blocked, advice(scene, pod, &parts))
+    let mut finding = Finding::new(State::Blocked, advice(context, pod, &parts))
         .link(link.since(said.since.as_ref()));
-    if !scene.may_read("nodes") {
+    if !context.may_read("nodes") {
         finding = finding.then(commands::describe(&pod.object(), "the scheduler's Events"));
         return Some(if finding.advice.contains(AFTER_EDIT) {
             finding
-                .then(commands::edit_agent(scene, "change what it asks for"))
-                .then(commands::retry_after_edit(scene))
+                .then(commands::edit_agent(context, "change what it asks for"))
+                .then(commands::retry_after_edit(context))
         } else {
             finding
         });
     }
-    if let Some(node) = only_node(scene.world, &parts) {
+    if let Some(node) = only_node(context.world, &parts) {
         finding = finding
-            .link(out_of_service(scene.world, node))
+            .link(out_of_service(context.world, node))
             .then(commands::node(&node.name));
         if node.cordoned {
             finding = finding.then(Command::new(
@@ -97,14 +97,14 @@ pub(super) fn unscheduled(scene: RunContext<'_>, pod: &PodView) -> Option<Findin
     Some(
         finding
             .then(commands::edit_agent(
-                scene,
+                context,
                 "change 'resources', 'nodeSelector' or 'tolerations', then 'orc retry'",
             ))
             .then(commands::describe(&pod.object(), "the scheduler's Events")),
     )
 }
 
-fn gated(scene: RunContext<'_>, pod: &PodView, said: &ConditionView) -> Finding {
+fn gated(context: RunContext<'_>, pod: &PodView, said: &ConditionView) -> Finding {
     let link = Link::new(
         pod.object(),
         Health::Error,
@@ -126,7 +126,7 @@ fn gated(scene: RunContext<'_>, pod: &PodView, said: &ConditionView) -> Finding 
         &pod.object(),
         "'spec.schedulingGates' names it",
     ))
-    .then(commands::describe(&scene.object(), "the run"))
+    .then(commands::describe(&context.object(), "the run"))
 }
 
 /// One of the scheduler's reasons, with the number of nodes that it applies to.
@@ -312,7 +312,7 @@ fn selector(world: &World, pod: &PodView) -> String {
     format!(" ({}{who})", labels.join(", "))
 }
 
-fn advice(scene: RunContext<'_>, pod: &PodView, parts: &[Part]) -> String {
+fn advice(context: RunContext<'_>, pod: &PodView, parts: &[Part]) -> String {
     let mut words: Vec<String> = Vec::new();
     let mut say = |sentence: &str| {
         if !words.iter().any(|known| known == sentence) {
@@ -325,7 +325,7 @@ fn advice(scene: RunContext<'_>, pod: &PodView, parts: &[Part]) -> String {
     }
     for part in parts {
         match &part.what {
-            What::Insufficient(resource) if exceeds_all(scene.world, pod, resource) => {
+            What::Insufficient(resource) if exceeds_all(context.world, pod, resource) => {
                 agent_helps = true;
                 say(&format!(
                     "No node is that large, so freeing others does not help: lower the Agent's 'resources' ({resource}), or add a larger node."
@@ -338,7 +338,7 @@ fn advice(scene: RunContext<'_>, pod: &PodView, parts: &[Part]) -> String {
             What::Taint(taint) if taint.starts_with("node.kubernetes.io/") => {
                 say(&format!(
                     "Fix the node that is not ready{}: the Pod is placed by itself then.",
-                    named(scene.world, |node| !node.is_ready())
+                    named(context.world, |node| !node.is_ready())
                 ));
             }
             What::Taint(_) => {
@@ -352,7 +352,7 @@ fn advice(scene: RunContext<'_>, pod: &PodView, parts: &[Part]) -> String {
             What::Cordoned => {
                 say(&format!(
                     "Uncordon the node{} when its maintenance is over: the Pod is placed by itself then.",
-                    named(scene.world, |node| node.cordoned)
+                    named(context.world, |node| node.cordoned)
                 ));
             }
             What::Other(_) => {

@@ -25,38 +25,38 @@ pub(super) enum Stop {
 }
 
 /// Explains a Pod that is being stopped.
-pub(super) fn stopping(scene: RunContext<'_>, pod: &PodView, by: Stop) -> Finding {
-    let mut link = said(scene, pod, by);
-    if let Some(node) = lost_node(scene, pod) {
+pub(super) fn stopping(context: RunContext<'_>, pod: &PodView, by: Stop) -> Finding {
+    let mut link = said(context, pod, by);
+    if let Some(node) = lost_node(context, pod) {
         link.health = Health::Waiting;
-        return lost(scene, node).below(vec![link]);
+        return lost(context, node).below(vec![link]);
     }
-    if let Some(finding) = held(scene, pod, &link) {
+    if let Some(finding) = held(context, pod, &link) {
         return finding;
     }
     let gone = pod
         .node
         .as_deref()
-        .filter(|node| scene.exists("Node", node) == Some(false));
+        .filter(|node| context.exists("Node", node) == Some(false));
     if let Some(node) = gone {
         link = link.seen(
             format!("Node '{node}'"),
             "not found",
-            Some(&scene.world.now),
+            Some(&context.world.now),
         );
     }
     let advice = match by {
         Stop::Outside => format!(
             "Nothing: the agent is started again by itself when Pod '{}' has ended, and no attempt is used. {}",
             pod.meta.name,
-            count(scene)
+            count(context)
         ),
         Stop::Ours(_) => format!(
             "Wait until Pod '{}' has stopped: it has its grace period to end.",
             pod.meta.name
         ),
     };
-    let overdue = is_overdue(scene, pod);
+    let overdue = is_overdue(context, pod);
     if overdue {
         link.health = Health::Error;
     }
@@ -71,7 +71,7 @@ pub(super) fn stopping(scene: RunContext<'_>, pod: &PodView, by: Stop) -> Findin
             "Pod '{}' should have been killed by now: check node '{node}'.",
             pod.meta.name
         );
-        if scene.may_read("nodes") {
+        if context.may_read("nodes") {
             finding.next.insert(0, commands::node(node));
         }
     }
@@ -79,39 +79,39 @@ pub(super) fn stopping(scene: RunContext<'_>, pod: &PodView, by: Stop) -> Findin
 }
 
 /// Returns whether the kubelet should already have killed the Pod.
-fn is_overdue(scene: RunContext<'_>, pod: &PodView) -> bool {
+fn is_overdue(context: RunContext<'_>, pod: &PodView) -> bool {
     match (&pod.meta.stop_by, &pod.meta.deleting) {
-        (Some(end), _) => scene.age(end) > SLACK,
-        (None, Some(asked)) => scene.age(asked) > GRACE,
+        (Some(end), _) => context.age(end) > SLACK,
+        (None, Some(asked)) => context.age(asked) > GRACE,
         (None, None) => false,
     }
 }
 
 /// Formats the number of disruptions and the limit.
-fn count(scene: RunContext<'_>) -> String {
-    match scene.status().disruptions {
+fn count(context: RunContext<'_>) -> String {
+    match context.status().disruptions {
         0 => "The 6th disruption ends the run.".to_owned(),
         count => format!("This is disruption {count}; the 6th ends the run."),
     }
 }
 
 /// Explains a Pod that was disrupted and has ended. Another Pod replaces it.
-pub(super) fn replaced(scene: RunContext<'_>, pod: &PodView) -> Finding {
-    let link = said(scene, pod, Stop::Outside);
+pub(super) fn replaced(context: RunContext<'_>, pod: &PodView) -> Finding {
+    let link = said(context, pod, Stop::Outside);
     Finding::new(
         State::Waiting,
         format!(
             "Nothing: another Pod takes its place by itself, and no attempt is used. {}",
-            count(scene)
+            count(context)
         ),
     )
     .link(link)
-    .then(commands::logs(scene, pod))
-    .then(commands::look_again(scene))
+    .then(commands::logs(context, pod))
+    .then(commands::look_again(context))
 }
 
 /// Returns the Pod's own link.
-fn said(scene: RunContext<'_>, pod: &PodView, by: Stop) -> Link {
+fn said(context: RunContext<'_>, pod: &PodView, by: Stop) -> Link {
     let node = pod.node.as_deref().unwrap_or("(none)");
     let told = pod.meta.deleting.as_ref();
     let since = told.or_else(|| pod.disruption().and_then(|known| known.since.as_ref()));
@@ -125,10 +125,13 @@ fn said(scene: RunContext<'_>, pod: &PodView, by: Stop) -> Link {
                 if pod.may_run() {
                     format!(
                         "is being terminated by another actor{}: {who}",
-                        scene.since(since)
+                        context.since(since)
                     )
                 } else {
-                    format!("was terminated by another actor{}: {who}", scene.ago(since))
+                    format!(
+                        "was terminated by another actor{}: {who}",
+                        context.ago(since)
+                    )
                 },
             )
         }
@@ -137,8 +140,8 @@ fn said(scene: RunContext<'_>, pod: &PodView, by: Stop) -> Link {
             match told {
                 Some(at) => format!(
                     "on node '{node}' was asked to stop at {}{}",
-                    scene.when(at),
-                    killed(scene, pod)
+                    context.when(at),
+                    killed(context, pod)
                 ),
                 None => format!("on node '{node}' still runs; it is about to be told to stop"),
             },
@@ -154,22 +157,24 @@ fn said(scene: RunContext<'_>, pod: &PodView, by: Stop) -> Link {
     }
     match told {
         Some(at) if by == Stop::Outside => {
-            let until = killed(scene, pod).trim_start_matches([',', ' ']).to_owned();
+            let until = killed(context, pod)
+                .trim_start_matches([',', ' '])
+                .to_owned();
             link.seen("deletion asked for", until, Some(at))
         }
-        Some(_) => link.seen("status.phase", &pod.phase, Some(&scene.world.now)),
-        None => link.seen("status.phase", &pod.phase, Some(&scene.world.now)),
+        Some(_) => link.seen("status.phase", &pod.phase, Some(&context.world.now)),
+        None => link.seen("status.phase", &pod.phase, Some(&context.world.now)),
     }
 }
 
 /// Formats the deadline: `, is killed at 10:05:35Z (in 24s) at the latest`.
-fn killed(scene: RunContext<'_>, pod: &PodView) -> String {
+fn killed(context: RunContext<'_>, pod: &PodView) -> String {
     match &pod.meta.stop_by {
         None => " and has not ended yet".to_owned(),
-        Some(end) if scene.age(end) > 0 => {
-            format!(", should have been killed at {}", scene.when(end))
+        Some(end) if context.age(end) > 0 => {
+            format!(", should have been killed at {}", context.when(end))
         }
-        Some(end) => format!(", is killed at {} at the latest", scene.when(end)),
+        Some(end) => format!(", is killed at {} at the latest", context.when(end)),
     }
 }
 
@@ -189,7 +194,7 @@ fn who(reason: &str) -> &'static str {
 
 /// Explains an unmanaged finalizer that keeps the Pod. The Job controller's own finalizer is
 /// removed with its Job.
-fn held(scene: RunContext<'_>, pod: &PodView, link: &Link) -> Option<Finding> {
+fn held(context: RunContext<'_>, pod: &PodView, link: &Link) -> Option<Finding> {
     let holder = pod
         .meta
         .finalizers
@@ -201,7 +206,7 @@ fn held(scene: RunContext<'_>, pod: &PodView, link: &Link) -> Option<Finding> {
     link.health = Health::Error;
     link.message = format!(
         "is held by the finalizer '{holder}' since its deletion was asked for at {}",
-        scene.when(at)
+        context.when(at)
     );
     Some(
         Finding::new(
@@ -214,13 +219,13 @@ fn held(scene: RunContext<'_>, pod: &PodView, link: &Link) -> Option<Finding> {
 }
 
 /// Returns the Pod's node, if the node is not ready.
-pub(super) fn lost_node<'a>(scene: RunContext<'a>, pod: &PodView) -> Option<&'a NodeView> {
-    let node = scene.node(pod.node.as_deref()?)?;
+pub(super) fn lost_node<'a>(context: RunContext<'a>, pod: &PodView) -> Option<&'a NodeView> {
+    let node = context.node(pod.node.as_deref()?)?;
     (!node.is_ready()).then_some(node)
 }
 
 /// Explains a Pod on an unready node without a request to stop it.
-pub(super) fn on_lost_node(scene: RunContext<'_>, pod: &PodView, node: &NodeView) -> Finding {
+pub(super) fn on_lost_node(context: RunContext<'_>, pod: &PodView, node: &NodeView) -> Finding {
     let link = Link::new(
         pod.object(),
         Health::Waiting,
@@ -231,13 +236,13 @@ pub(super) fn on_lost_node(scene: RunContext<'_>, pod: &PodView, node: &NodeView
         ),
     )
     .seen("spec.nodeName", &node.name, pod.meta.created.as_ref());
-    lost(scene, node).below(vec![link])
+    lost(context, node).below(vec![link])
 }
 
 /// Explains an unready node, and the ways to release its Pods.
-fn lost(scene: RunContext<'_>, node: &NodeView) -> Finding {
+fn lost(context: RunContext<'_>, node: &NodeView) -> Finding {
     node_lost(
-        scene.world,
+        context.world,
         node,
         "; before that no other Pod may start here, because the first may still be at work",
     )

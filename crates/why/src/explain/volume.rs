@@ -14,9 +14,9 @@ use crate::{
 };
 
 /// Explains the first claim of the Pod that is not bound, or returns `None` if all are bound.
-pub(super) fn claims(scene: RunContext<'_>, pod: &PodView) -> Option<Finding> {
+pub(super) fn claims(context: RunContext<'_>, pod: &PodView) -> Option<Finding> {
     let name = pod.claims.iter().find(|name| {
-        let claim = claim(scene, name);
+        let claim = claim(context, name);
         claim.is_none_or(|claim| claim.phase != "Bound")
     })?;
     let above = Link::new(
@@ -36,15 +36,15 @@ pub(super) fn claims(scene: RunContext<'_>, pod: &PodView) -> Option<Finding> {
         ),
         None => above,
     };
-    let finding = match claim(scene, name) {
-        Some(claim) => pending(scene, claim),
-        None => absent(scene, name)?,
+    let finding = match claim(context, name) {
+        Some(claim) => pending(context, claim),
+        None => absent(context, name)?,
     };
     Some(finding.below(vec![above]))
 }
 
-fn claim<'a>(scene: RunContext<'a>, name: &str) -> Option<&'a ClaimView> {
-    scene
+fn claim<'a>(context: RunContext<'a>, name: &str) -> Option<&'a ClaimView> {
+    context
         .world
         .claims
         .iter()
@@ -53,11 +53,11 @@ fn claim<'a>(scene: RunContext<'a>, name: &str) -> Option<&'a ClaimView> {
 
 /// Explains a missing claim, but only if we read that it does not exist. A list that could not be
 /// read proves nothing.
-fn absent(scene: RunContext<'_>, name: &str) -> Option<Finding> {
-    if scene.exists("PersistentVolumeClaim", name) != Some(false) {
+fn absent(context: RunContext<'_>, name: &str) -> Option<Finding> {
+    if context.exists("PersistentVolumeClaim", name) != Some(false) {
         return None;
     }
-    let object = scene.here("PersistentVolumeClaim", name);
+    let object = context.here("PersistentVolumeClaim", name);
     let link = Link::new(
         object,
         Health::Error,
@@ -66,16 +66,16 @@ fn absent(scene: RunContext<'_>, name: &str) -> Option<Finding> {
     );
     Some(
         Finding::new(State::Blocked, format!("Claim '{name}' is created with the Pod: check the namespace's quota for claims, and find out who deletes them."))
-            .link(link.seen("looked for it", "not found", Some(&scene.world.now)))
-            .then(commands::list("PersistentVolumeClaim", scene.namespace(), "those that exist"))
-            .then(commands::list("ResourceQuota", scene.namespace(), "does a quota count claims?")),
+            .link(link.seen("looked for it", "not found", Some(&context.world.now)))
+            .then(commands::list("PersistentVolumeClaim", context.namespace(), "those that exist"))
+            .then(commands::list("ResourceQuota", context.namespace(), "does a quota count claims?")),
     )
 }
 
-fn pending(scene: RunContext<'_>, claim: &ClaimView) -> Finding {
-    let object = scene.here("PersistentVolumeClaim", &claim.meta.name);
+fn pending(context: RunContext<'_>, claim: &ClaimView) -> Finding {
+    let object = context.here("PersistentVolumeClaim", &claim.meta.name);
     let class = claim.class.as_deref().unwrap_or_default();
-    let said = scene
+    let said = context
         .world
         .events
         .iter()
@@ -91,7 +91,7 @@ fn pending(scene: RunContext<'_>, claim: &ClaimView) -> Finding {
         format!(
             "is {}{}: {} of class '{class}' are not there yet",
             claim.phase,
-            scene.since(claim.meta.created.as_ref()),
+            context.since(claim.meta.created.as_ref()),
             claim.size
         ),
     )
@@ -102,14 +102,14 @@ fn pending(scene: RunContext<'_>, claim: &ClaimView) -> Finding {
             &event.message,
             event.last.as_ref(),
         ),
-        None => link.seen("status.phase", &claim.phase, Some(&scene.world.now)),
+        None => link.seen("status.phase", &claim.phase, Some(&context.world.now)),
     };
     let look = commands::describe(&object, "the claim's Events");
     let waits = |link: Link| Link {
         health: Health::Waiting,
         ..link
     };
-    if scene.exists("StorageClass", class) == Some(false) {
+    if context.exists("StorageClass", class) == Some(false) {
         let missing = Link::new(
             ObjectRef::cluster("StorageClass", class),
             Health::Error,
@@ -119,19 +119,19 @@ fn pending(scene: RunContext<'_>, claim: &ClaimView) -> Finding {
         .since(claim.meta.created.as_ref());
         return Finding::new(State::Blocked, format!("Have StorageClass '{class}' created, or name another in the Agent's 'workspace.storageClassName'. {AFTER_EDIT}"))
             .link(waits(link))
-            .link(missing.seen("looked for it", "not found", Some(&scene.world.now)))
+            .link(missing.seen("looked for it", "not found", Some(&context.world.now)))
             .then(Command::new("kubectl get storageclass", "those that exist"))
-            .then(commands::edit_agent(scene, "name another class"))
-            .then(commands::retry_after_edit(scene));
+            .then(commands::edit_agent(context, "name another class"))
+            .then(commands::retry_after_edit(context));
     }
-    let provisioner = scene
+    let provisioner = context
         .world
         .known
         .iter()
         .find(|known| known.object.kind == "StorageClass" && known.object.name == class)
         .and_then(|known| known.provisioner.as_deref());
     if let Some(driver) =
-        provisioner.filter(|driver| scene.exists("CSIDriver", driver) == Some(false))
+        provisioner.filter(|driver| context.exists("CSIDriver", driver) == Some(false))
     {
         let missing = Link::new(
             ObjectRef::cluster("CSIDriver", driver),
@@ -142,7 +142,7 @@ fn pending(scene: RunContext<'_>, claim: &ClaimView) -> Finding {
         .since(claim.meta.created.as_ref());
         return Finding::new(State::Blocked, format!("Check with whoever runs the cluster whether the storage driver '{driver}' is installed and runs, or name another class in the Agent's 'workspace.storageClassName'. {AFTER_EDIT}"))
             .link(waits(link))
-            .link(missing.seen("looked for it", "not found", Some(&scene.world.now)))
+            .link(missing.seen("looked for it", "not found", Some(&context.world.now)))
             .then(Command::new("kubectl get csidrivers,storageclass", "what is installed"))
             .then(look);
     }
@@ -171,7 +171,7 @@ fn pending(scene: RunContext<'_>, claim: &ClaimView) -> Finding {
     .link(link)
     .then(look);
     // A user who may not list objects of all namespaces cannot run this command.
-    if !scene.may_read("leases") {
+    if !context.may_read("leases") {
         return finding;
     }
     finding
@@ -186,9 +186,9 @@ fn pending(scene: RunContext<'_>, claim: &ClaimView) -> Finding {
 }
 
 /// Explains the messages of the kubelet and the attacher about the volumes of a scheduled Pod.
-pub(super) fn mounts(scene: RunContext<'_>, pod: &PodView) -> Option<Finding> {
+pub(super) fn mounts(context: RunContext<'_>, pod: &PodView) -> Option<Finding> {
     let reasons = ["FailedMount", "FailedAttachVolume", "FailedMapVolume"];
-    let event = scene.warning(&pod.meta.uid, &reasons)?;
+    let event = context.warning(&pod.meta.uid, &reasons)?;
     let source = format!("Event {}{}", event.reason, times(event.count));
     let lower = event.message.to_lowercase();
     if api::kubelet::is_missing(&event.message)
@@ -201,7 +201,7 @@ pub(super) fn mounts(scene: RunContext<'_>, pod: &PodView) -> Option<Finding> {
             since: event.first.as_ref(),
             is_over: false,
         };
-        return Some(container::secret(scene, pod.object(), &words));
+        return Some(container::secret(context, pod.object(), &words));
     }
     let link = Link::new(
         pod.object(),
@@ -224,13 +224,13 @@ pub(super) fn mounts(scene: RunContext<'_>, pod: &PodView) -> Option<Finding> {
         .seen(source, &event.message, event.last.as_ref());
     let look = commands::describe(&pod.object(), "all Events of the Pod");
     if lower.contains("multi-attach") {
-        return Some(attached_elsewhere(scene, pod, link).then(look));
+        return Some(attached_elsewhere(context, pod, link).then(look));
     }
     let node = pod.node.as_deref().unwrap_or("?");
     let mut finding = Finding::new(State::Blocked, format!("The words are the kubelet's or the storage driver's: check the driver's Pod on node '{node}'. The kubelet tries again by itself."))
         .link(link)
         .then(look);
-    if let Some(node) = pod.node.as_ref().filter(|_| scene.may_read("nodes")) {
+    if let Some(node) = pod.node.as_ref().filter(|_| context.may_read("nodes")) {
         finding = finding.then(Command::new(
             format!("kubectl get pods -A --field-selector spec.nodeName={node}"),
             "does the storage driver's Pod run on that node?",
@@ -240,9 +240,9 @@ pub(super) fn mounts(scene: RunContext<'_>, pod: &PodView) -> Option<Finding> {
 }
 
 /// Explains a volume that is attached to another node, which may still write to it.
-fn attached_elsewhere(scene: RunContext<'_>, pod: &PodView, link: Link) -> Finding {
+fn attached_elsewhere(context: RunContext<'_>, pod: &PodView, link: Link) -> Finding {
     let here = pod.node.as_deref();
-    let others = scene.world.pods.iter().filter(|other| {
+    let others = context.world.pods.iter().filter(|other| {
         other.node.as_deref() != here && other.claims.iter().any(|name| pod.claims.contains(name))
     });
     let other = others.filter_map(|other| other.node.as_deref()).next();

@@ -162,7 +162,6 @@ impl Running {
 pub(crate) fn crd() -> CustomResourceDefinition {
     api::crd::complete(Greeting::crd())
 }
-// ANCHOR_END: crd
 
 /// Returns a Greeting.
 pub(crate) fn greeting(name: &str, door: &str, patience: u64) -> Greeting {

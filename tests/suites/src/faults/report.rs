@@ -20,7 +20,7 @@ pub(super) fn page(operator: &str, lessons: &[Lesson], tally: &Tally) -> String 
         "<!-- Written by `cargo xtask faults {operator} --report` -->\n\
          # Fault campaign of {operator}: the last report\n\n\
          {}\n\
-         What it is and what it means: [failure modes](../concepts/faults.md).\n\n\
+         What it is and what it means: [failure modes](../concepts/failure-modes.md).\n\n\
          ```text\n",
         report_age::header()
     );

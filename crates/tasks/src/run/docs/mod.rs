@@ -1,7 +1,7 @@
 //! The additional steps of a DocsRun. Before its attempts it reads from the Git server which commit
 //! to work on and where to push (`resolve`). After its attempts it reads from that server whether
-//! the push arrived (`verify`). The attempts themselves are those of every run; `pod` has their
-//! containers.
+//! the push arrived (`verify`). The attempts themselves are those of every run; [`build`](crate::build)
+//! has their containers.
 //!
 //! A success needs three facts:
 //!
@@ -13,7 +13,6 @@
 //! proves nothing.
 
 mod decide;
-pub mod pod;
 mod push_outcome;
 mod resolve;
 mod status;
@@ -37,7 +36,7 @@ pub const RESOURCE: ResourceType = ResourceType::new(api::GROUP, "v1alpha1", "Do
 pub type DocsDecision = Decision<DocsRunStatus, NoExternal>;
 
 /// Time limit that `clone` and `publish` set themselves.
-const STEP_TIME: Duration = Duration::from_secs(600);
+pub(crate) const STEP_TIME: Duration = Duration::from_secs(600);
 /// How long a Pod may take from the agent's end to its own: the time limit of `publish`, and the
 /// time for its start and end.
 pub(super) const PUBLISH_TIME: Duration = Duration::from_secs(900);

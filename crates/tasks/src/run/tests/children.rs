@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::run::contract;
+use crate::build::contract;
 
 fn made(run_spec: Value, agent_spec: Value) -> (Value, Value) {
     let scene = Scene::new(run(run_spec), Some(agent(agent_spec)));

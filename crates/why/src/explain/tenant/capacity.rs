@@ -18,18 +18,18 @@ use crate::{
 };
 
 /// Explains a Pod without a node, because its volume or the capacity is missing.
-pub(super) fn unplaced(site: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Finding> {
+pub(super) fn unplaced(context: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Finding> {
     let said = pod
         .condition("PodScheduled")
         .filter(|known| known.status == "False")?;
-    let claim = volume::claim(site).filter(|claim| of == Part::Redis && claim.phase != "Bound");
+    let claim = volume::claim(context).filter(|claim| of == Part::Redis && claim.phase != "Bound");
     if let Some(claim) = claim {
         let is_new = claim
             .meta
             .created
             .as_ref()
-            .is_some_and(|at| site.world.age(at) < STARTING);
-        let is_quiet = site.world.warnings(&claim.meta.uid).is_empty();
+            .is_some_and(|at| context.world.age(at) < STARTING);
+        let is_quiet = context.world.warnings(&claim.meta.uid).is_empty();
         if is_new && is_quiet {
             return None;
         }
@@ -44,16 +44,16 @@ pub(super) fn unplaced(site: TenantContext<'_>, of: Part, pod: &PodView) -> Opti
             &said.message,
             said.since.as_ref(),
         );
-        return Some(volume::pending(site, claim).below(vec![above]));
+        return Some(volume::pending(context, claim).below(vec![above]));
     }
     let since = said.since.as_ref().or(pod.meta.created.as_ref());
-    if since.is_some_and(|at| site.world.age(at) < STARTING) {
+    if since.is_some_and(|at| context.world.age(at) < STARTING) {
         return None;
     }
     let parts = scheduling::parts(&said.message);
     let why: Vec<String> = parts
         .iter()
-        .map(|part| part.words(site.world, pod, "the Pod"))
+        .map(|part| part.words(context.world, pod, "the Pod"))
         .collect();
     let sentence = if said
         .message
@@ -73,18 +73,19 @@ pub(super) fn unplaced(site: TenantContext<'_>, of: Part, pod: &PodView) -> Opti
             &said.message,
             said.since.as_ref(),
         );
-    let mut finding = Finding::new(State::Blocked, capacity_advice(site, pod, &parts)).link(link);
+    let mut finding =
+        Finding::new(State::Blocked, capacity_advice(context, pod, &parts)).link(link);
     let look = commands::describe(&pod.object(), "the scheduler's Events");
-    if !site.may_read("nodes") {
+    if !context.may_read("nodes") {
         return Some(
             finding
                 .then(look)
-                .then(site.edit("change what it asks for")),
+                .then(context.edit("change what it asks for")),
         );
     }
-    if let Some(node) = scheduling::only_node(site.world, &parts) {
+    if let Some(node) = scheduling::only_node(context.world, &parts) {
         finding = finding
-            .link(scheduling::out_of_service(site.world, node))
+            .link(scheduling::out_of_service(context.world, node))
             .then(commands::node(&node.name));
         if node.cordoned {
             finding = finding.then(Command::new(
@@ -101,17 +102,21 @@ pub(super) fn unplaced(site: TenantContext<'_>, of: Part, pod: &PodView) -> Opti
                 "how much of each node is taken",
             ))
             .then(look)
-            .then(site.edit(&format!("lower '{}.resources'", part(pod)))),
+            .then(context.edit(&format!("lower '{}.resources'", part(pod)))),
     )
 }
 
 /// Returns advice on how to free capacity.
-fn capacity_advice(site: TenantContext<'_>, pod: &PodView, parts: &[scheduling::Part]) -> String {
+fn capacity_advice(
+    context: TenantContext<'_>,
+    pod: &PodView,
+    parts: &[scheduling::Part],
+) -> String {
     let field = part(pod);
     let is = |wanted: fn(&What) -> bool| parts.iter().any(|part| wanted(&part.what));
     let mut words: Vec<String> = Vec::new();
     let too_large = parts.iter().find_map(|part| match &part.what {
-        What::Insufficient(resource) if scheduling::exceeds_all(site.world, pod, resource) => {
+        What::Insufficient(resource) if scheduling::exceeds_all(context.world, pod, resource) => {
             Some(resource)
         }
         What::Insufficient(_)
@@ -131,14 +136,14 @@ fn capacity_advice(site: TenantContext<'_>, pod: &PodView, parts: &[scheduling::
     if is(|what| matches!(what, What::Cordoned)) {
         words.push(format!(
             "Uncordon the node{} when its maintenance is over.",
-            scheduling::named(site.world, |node| node.cordoned)
+            scheduling::named(context.world, |node| node.cordoned)
         ));
     }
     let is_out = |what: &What| matches!(what, What::Taint(taint) if taint.starts_with("node.kubernetes.io/"));
     if parts.iter().any(|part| is_out(&part.what)) {
         words.push(format!(
             "Fix the node that is not ready{}.",
-            scheduling::named(site.world, |node| !node.is_ready())
+            scheduling::named(context.world, |node| !node.is_ready())
         ));
     } else if is(|what| matches!(what, What::Taint(_))) {
         words

@@ -22,9 +22,9 @@ use crate::{
 };
 
 /// Explains an error in the status.
-pub(super) fn find(site: TenantContext<'_>) -> Option<Finding> {
-    let reason = site.reason()?;
-    let is_request = Request::find(site.message()).is_some();
+pub(super) fn find(context: TenantContext<'_>) -> Option<Finding> {
+    let reason = context.reason()?;
+    let is_request = Request::find(context.message()).is_some();
     let rules: [ReasonRule<TenantContext<'_>>; 7] = [
         (Reason::Denied, true, denied),
         (Reason::ApiUnavailable, true, unavailable),
@@ -34,16 +34,16 @@ pub(super) fn find(site: TenantContext<'_>) -> Option<Finding> {
         (Reason::QuotaExceeded, is_request, of_request),
         (Reason::AdmissionDenied, is_request, of_request),
     ];
-    answers::apply_rule(site, reason, &rules)
+    answers::apply_rule(context, reason, &rules)
 }
 
-fn request_context(site: TenantContext<'_>) -> RequestContext<'_> {
+fn request_context(context: TenantContext<'_>) -> RequestContext<'_> {
     RequestContext {
-        world: site.world,
-        object: site.object(),
+        world: context.world,
+        object: context.object(),
         word: "Tenant",
-        namespace: site.namespace(),
-        progress: &site.tenant.status.progress,
+        namespace: context.namespace(),
+        progress: &context.tenant.status.progress,
     }
 }
 
@@ -67,75 +67,75 @@ fn kind(what: &str) -> &'static str {
     known.map_or("Child", |(_, kind)| kind)
 }
 
-fn child(site: TenantContext<'_>, what: &str, name: &str) -> ObjectRef {
+fn child(context: TenantContext<'_>, what: &str, name: &str) -> ObjectRef {
     match kind(what) {
-        "Namespace" => site.place(),
-        kind => site.here(kind, name),
+        "Namespace" => context.place(),
+        kind => context.here(kind, name),
     }
 }
 
 /// Explains a rejected request for a child of the Tenant.
-fn of_request(site: TenantContext<'_>) -> Finding {
-    let request = Request::find(site.message());
+fn of_request(context: TenantContext<'_>) -> Finding {
+    let request = Request::find(context.message());
     let (what, name) = request.map_or(("", "?"), |request| (request.action, request.name));
     let link = Link::new(
-        child(site, what, name),
+        child(context, what, name),
         Health::Waiting,
         "FailedCreate",
         format!(
             "cannot be set by the operator ('{what}' is refused); it tries again{}",
-            request_context(site).tried_at()
+            request_context(context).tried_at()
         ),
     );
     let refusal = Refusal {
         what: kind(what),
-        message: site.message(),
+        message: context.message(),
         source: "status.message",
-        at: site.written(),
+        at: context.written(),
         since: None,
     };
-    refused::explain(site, None, &refusal, link)
+    refused::explain(context, None, &refusal, link)
 }
 
-fn denied(site: TenantContext<'_>) -> Finding {
-    answers::denied(&request_context(site), "", "")
+fn denied(context: TenantContext<'_>) -> Finding {
+    answers::denied(&request_context(context), "", "")
 }
 
-fn invalid(site: TenantContext<'_>) -> Finding {
+fn invalid(context: TenantContext<'_>) -> Finding {
     let link = Link::new(
-        site.object(),
+        context.object(),
         Health::Error,
         Reason::InvalidChild,
         "asks for something that the API server does not accept: see the first lines",
     )
-    .since(site.tenant.changed.as_ref())
-    .seen("status.message", site.message(), site.written());
+    .since(context.tenant.changed.as_ref())
+    .seen("status.message", context.message(), context.written());
     Finding::new(
         State::Blocked,
         format!(
             "Change the field that the first lines name in Tenant '{}'. It counts by itself.",
-            site.name()
+            context.name()
         ),
     )
     .link(link)
-    .then(site.edit("change the field"))
-    .then(site.look_again())
+    .then(context.edit("change the field"))
+    .then(context.look_again())
 }
 
-fn unavailable(site: TenantContext<'_>) -> Finding {
-    answers::unavailable(&request_context(site))
+fn unavailable(context: TenantContext<'_>) -> Finding {
+    answers::unavailable(&request_context(context))
 }
 
-fn internal(site: TenantContext<'_>) -> Finding {
-    answers::internal(&request_context(site))
+fn internal(context: TenantContext<'_>) -> Finding {
+    answers::internal(&request_context(context))
 }
 
 /// Explains a name that the Tenant needs but that belongs to another object.
-fn taken(site: TenantContext<'_>) -> Finding {
-    let message = site.message();
+fn taken(context: TenantContext<'_>) -> Finding {
+    let message = context.message();
     let (kind, name) = messages::object_with_name(message).unwrap_or(("Secret", "tenant-redis"));
-    let object = site.here(kind, name);
-    let other = site
+    let object = context.here(kind, name);
+    let other = context
         .world
         .others
         .iter()
@@ -148,7 +148,7 @@ fn taken(site: TenantContext<'_>) -> Finding {
         },
         None => "whose it is could not be read".to_owned(),
     };
-    let is_gone = other.is_none() && site.exists(kind, name) == Some(false);
+    let is_gone = other.is_none() && context.exists(kind, name) == Some(false);
     let made = other.and_then(|other| other.meta.created.as_ref());
     let link = if is_gone {
         Link::new(
@@ -165,7 +165,7 @@ fn taken(site: TenantContext<'_>) -> Finding {
             format!("has a name that the Tenant needs, and is not the Tenant's: {whose}"),
         )
     };
-    let mut link = link.seen("status.message", message, site.written());
+    let mut link = link.seen("status.message", message, context.written());
     if made.is_some() {
         link = link.seen("metadata.creationTimestamp", "", made);
     }
@@ -174,17 +174,17 @@ fn taken(site: TenantContext<'_>) -> Finding {
             State::Waiting,
             format!(
                 "Wait: {kind} '{name}' no longer exists, and {} succeeds by itself.",
-                request_context(site).next_try()
+                request_context(context).next_try()
             ),
         )
         .link(link)
-        .then(site.look_again());
+        .then(context.look_again());
         finding.is_newer = true;
         return finding;
     }
     Finding::new(
         State::Blocked,
-        format!("Check whether {kind} '{name}' in namespace '{}' is in use; delete it only if nobody needs it (it cannot be renamed). The Tenant goes on by itself within a minute.", site.namespace()),
+        format!("Check whether {kind} '{name}' in namespace '{}' is in use; delete it only if nobody needs it (it cannot be renamed). The Tenant goes on by itself within a minute.", context.namespace()),
     )
     .link(link)
     .then(commands::describe(&object, "what it is"))

@@ -25,35 +25,35 @@ use crate::{
 const PROOF: i64 = 300;
 
 /// Explains the isolation of a Tenant in which everything else is ready.
-pub(super) fn find(site: TenantContext<'_>) -> Finding {
-    if !site.tenant.has_policies {
-        return disabled(site);
+pub(super) fn find(context: TenantContext<'_>) -> Finding {
+    if !context.tenant.has_policies {
+        return disabled(context);
     }
-    if let Some(finding) = foreign(site).or_else(|| missing(site)) {
+    if let Some(finding) = foreign(context).or_else(|| missing(context)) {
         return finding;
     }
-    let known = site.condition(condition::NETWORK_ISOLATED);
+    let known = context.condition(condition::NETWORK_ISOLATED);
     let reason = known.and_then(|known| Reason::from_name(&known.reason));
     match reason {
-        Some(Reason::Isolated) => proven(site),
+        Some(Reason::Isolated) => proven(context),
         Some(reason @ (Reason::PolicyNotEnforced | Reason::DNSUnreachable)) => {
-            connection(site, reason)
+            connection(context, reason)
         }
-        Some(Reason::IsolationCheckFailed) => failed(site),
-        Some(Reason::UnmanagedPolicy) => foreign_said(site),
+        Some(Reason::IsolationCheckFailed) => failed(context),
+        Some(Reason::UnmanagedPolicy) => foreign_said(context),
         Some(Reason::NothingToProbe) => untried(
-            site,
+            context,
             Reason::NothingToProbe,
             "has nothing that could be tried: neither it nor another Tenant has a server or a Redis that must not be reached",
             "Nothing: it is tried within ten minutes after there is something to try. Until then its policies are there, but nobody has seen them refuse anything.",
         ),
         Some(Reason::ProbesDisabled) => untried(
-            site,
+            context,
             Reason::ProbesDisabled,
             "has 'isolation.probe: false': its policies are there, and nobody tries whether they are enforced",
             "Set 'isolation.probe' to true to have the isolation proven, unless that is what you want.",
         ),
-        Some(_) | None => pending(site),
+        Some(_) | None => pending(context),
     }
 }
 
@@ -61,97 +61,97 @@ fn not_isolated(advice: impl Into<String>) -> Finding {
     Finding::new(State::NotIsolated, advice)
 }
 
-fn policies(site: TenantContext<'_>) -> Command {
+fn policies(context: TenantContext<'_>) -> Command {
     commands::list(
         "NetworkPolicy",
-        site.namespace(),
+        context.namespace(),
         "the policies that are there",
     )
 }
 
-fn tried(site: TenantContext<'_>) -> Command {
+fn tried(context: TenantContext<'_>) -> Command {
     commands::yaml(
-        &site.object(),
+        &context.object(),
         "'status.isolation.connections' has every connection that was tried",
     )
 }
 
 /// Returns the time when the last check ended.
 fn proved(
-    site: TenantContext<'_>,
+    context: TenantContext<'_>,
 ) -> Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time> {
-    let isolation = site.tenant.status.isolation.as_ref()?;
+    let isolation = context.tenant.status.isolation.as_ref()?;
     isolation.last_proved_at.as_ref()
 }
 
-fn proven(site: TenantContext<'_>) -> Finding {
-    let at = proved(site);
+fn proven(context: TenantContext<'_>) -> Finding {
+    let at = proved(context);
     let sentence = format!(
         "is ready, and isolated: what must be refused was refused, and what must pass passed{}",
         at.map_or_else(String::new, |at| format!(
             ", tried at {}",
-            site.world.when(at)
+            context.world.when(at)
         ))
     );
     let link =
-        own(site, Health::Ok, "Ready", &sentence).seen("status.isolation.lastProvedAt", "", at);
-    let advice = match site.world.unreadable.is_empty() {
+        own(context, Health::Ok, "Ready", &sentence).seen("status.isolation.lastProvedAt", "", at);
+    let advice = match context.world.unreadable.is_empty() {
         true => "Nothing is wrong.",
         false => "The Tenant says itself that it is well; not all of that can be seen from here.",
     };
     Finding::new(State::Ready, advice)
         .link(link)
-        .then(commands::describe(&site.object(), "all that it says"))
+        .then(commands::describe(&context.object(), "all that it says"))
         .then(Command::new(
             format!(
                 "kubectl get all,networkpolicy,resourcequota -n {}",
-                site.namespace()
+                context.namespace()
             ),
             "what it is made of",
         ))
 }
 
 /// Explains a Tenant that disables its policies in the spec.
-fn disabled(site: TenantContext<'_>) -> Finding {
+fn disabled(context: TenantContext<'_>) -> Finding {
     let link = Link::new(
-        site.object(),
+        context.object(),
         Health::Error,
         Reason::PoliciesDisabled,
         "is ready, but has no policies: everybody in the cluster may reach it, and it may reach everything",
     )
-    .since(site.tenant.changed.as_ref())
+    .since(context.tenant.changed.as_ref())
     .seen(
         "spec.networkPolicy.enabled",
         "false",
-        site.tenant.changed.as_ref(),
+        context.tenant.changed.as_ref(),
     );
     not_isolated(format!(
         "Set 'networkPolicy.enabled' of Tenant '{}' to true, unless that is what you want. Say first in 'allowedNamespaces', 'ingressRules' and 'egressRules' who uses it.",
-        site.name()
+        context.name()
     ))
     .link(link)
-    .then(commands::who(&site.object(), "who set it"))
-    .then(site.edit("set 'networkPolicy.enabled' to true"))
+    .then(commands::who(&context.object(), "who set it"))
+    .then(context.edit("set 'networkPolicy.enabled' to true"))
 }
 
 /// Returns the NetworkPolicies in the namespace that the Tenant does not manage.
-fn strangers(site: TenantContext<'_>) -> Vec<&Meta> {
-    let all = site.world.policies.iter().flat_map(|all| all.iter());
+fn strangers(context: TenantContext<'_>) -> Vec<&Meta> {
+    let all = context.world.policies.iter().flat_map(|all| all.iter());
     all.filter(|policy| {
-        !site.is_ours(policy) && policy.retained_from.as_deref() != Some(site.name())
+        !context.is_ours(policy) && policy.retained_from.as_deref() != Some(context.name())
     })
     .collect()
 }
 
-fn foreign(site: TenantContext<'_>) -> Option<Finding> {
-    let strangers = strangers(site);
+fn foreign(context: TenantContext<'_>) -> Option<Finding> {
+    let strangers = strangers(context);
     let (first, rest) = strangers.split_first()?;
     let more: Vec<String> = rest.iter().map(|one| format!("'{}'", one.name)).collect();
     let more = match more.is_empty() {
         true => String::new(),
         false => format!("; the same holds for {}", more.join(", ")),
     };
-    let object = site.here("NetworkPolicy", &first.name);
+    let object = context.here("NetworkPolicy", &first.name);
     let link = Link::new(
         object.clone(),
         Health::Error,
@@ -166,44 +166,44 @@ fn foreign(site: TenantContext<'_>) -> Option<Finding> {
         first.run_uid.as_deref().unwrap_or("none"),
         first.created.as_ref(),
     );
-    let says_so = said(site) == Some(Reason::UnmanagedPolicy);
+    let says_so = said(context) == Some(Reason::UnmanagedPolicy);
     let mut finding = not_isolated(format!(
         "Look what NetworkPolicy '{}' is for. Delete it, or say the same in 'networkPolicy' of Tenant '{}' and delete it then; it is tried again by itself.",
         first.name,
-        site.name()
+        context.name()
     ))
     .link(link)
     .then(commands::who(&object, "what it opens, and who made it"))
-    .then(site.edit("say in 'networkPolicy' what it is for, if it is needed"))
+    .then(context.edit("say in 'networkPolicy' what it is for, if it is needed"))
     .then(commands::delete(&object, "if it is not needed, or was said there"));
     finding.is_newer = !says_so;
     Some(finding)
 }
 
-fn said(site: TenantContext<'_>) -> Option<Reason> {
-    let known = site.condition(condition::NETWORK_ISOLATED)?;
+fn said(context: TenantContext<'_>) -> Option<Reason> {
+    let known = context.condition(condition::NETWORK_ISOLATED)?;
     Reason::from_name(&known.reason)
 }
 
 /// Explains a policy in the status that was not found. It was deleted, or it may not be read.
-fn foreign_said(site: TenantContext<'_>) -> Finding {
-    let known = site.condition(condition::NETWORK_ISOLATED);
+fn foreign_said(context: TenantContext<'_>) -> Finding {
+    let known = context.condition(condition::NETWORK_ISOLATED);
     let message = known.map_or("", |known| known.message.as_str());
     let name = messages::network_policy(message).map_or("?", |(name, _)| name);
-    let object = site.here("NetworkPolicy", name);
-    if site.world.policies.is_some() {
+    let object = context.here("NetworkPolicy", name);
+    if context.world.policies.is_some() {
         let link = Link::new(
             object,
             Health::Ok,
             "GoneNow",
             "was not the Tenant's, and no longer exists",
         )
-        .seen("looked for it", "not found", Some(&site.world.now));
+        .seen("looked for it", "not found", Some(&context.world.now));
         return Finding::new(State::NotProven, "Wait: it is tried again by itself now.")
             .link(link)
             .newer()
-            .then(site.look_again())
-            .then(policies(site));
+            .then(context.look_again())
+            .then(policies(context));
     }
     let link = Link::new(
         object.clone(),
@@ -219,39 +219,39 @@ fn foreign_said(site: TenantContext<'_>) -> Finding {
     not_isolated("Ask whoever may see the namespace what that policy is for; delete it, or say the same in 'networkPolicy' of the Tenant.")
         .link(link)
         .then(commands::who(&object, "what it opens, and who made it"))
-        .then(site.look_again())
+        .then(context.look_again())
 }
 
 /// Explains that the default-deny policy, on which the isolation depends, is missing.
-fn missing(site: TenantContext<'_>) -> Option<Finding> {
-    let mut all = site.world.policies.iter().flat_map(|all| all.iter());
-    site.world.policies.as_ref()?;
+fn missing(context: TenantContext<'_>) -> Option<Finding> {
+    let mut all = context.world.policies.iter().flat_map(|all| all.iter());
+    context.world.policies.as_ref()?;
     let is_deny = |policy: &Meta| {
-        policy.name == "default-deny" && site.is_ours(policy) && policy.deleting.is_none()
+        policy.name == "default-deny" && context.is_ours(policy) && policy.deleting.is_none()
     };
     if all.any(is_deny) {
         return None;
     }
     let link = Link::new(
-        site.here("NetworkPolicy", "default-deny"),
+        context.here("NetworkPolicy", "default-deny"),
         Health::Error,
         "PolicyMissing",
         "does not exist: nothing is refused until the operator makes it again",
     )
-    .seen("looked for it", "not found", Some(&site.world.now));
+    .seen("looked for it", "not found", Some(&context.world.now));
     Some(
         not_isolated("Wait: the operator makes it again within seconds. If it stays so, read the operator's log, and find out what deletes policies here.")
             .link(link)
             .newer()
-            .then(site.look_again())
-            .then(policies(site))
-            .maybe(operator::log(site.world)),
+            .then(context.look_again())
+            .then(policies(context))
+            .maybe(operator::log(context.world)),
     )
 }
 
 /// Explains a connection with an unexpected result.
-fn connection(site: TenantContext<'_>, reason: Reason) -> Finding {
-    let isolation = site.tenant.status.isolation.as_ref();
+fn connection(context: TenantContext<'_>, reason: Reason) -> Finding {
+    let isolation = context.tenant.status.isolation.as_ref();
     let all = isolation.map_or(&[] as &[CheckedConnection], |known| {
         known.connections.as_slice()
     });
@@ -264,13 +264,13 @@ fn connection(site: TenantContext<'_>, reason: Reason) -> Finding {
         .partition(|one| one.expected == ExpectedResult::Blocked);
     let is_open = reason == Reason::PolicyNotEnforced && (!open.is_empty() || shut.is_empty());
     let wrong: Vec<&CheckedConnection> = if is_open { open } else { shut };
-    let at = proved(site);
+    let at = proved(context);
     let outcome = if is_open {
         "passed, and must be refused"
     } else {
         "was refused, and must pass"
     };
-    let known = site.condition(condition::NETWORK_ISOLATED);
+    let known = context.condition(condition::NETWORK_ISOLATED);
     let (name, words) = match wrong.first() {
         Some(one) => (
             format!("from {} to {}", one.from, one.to),
@@ -313,12 +313,12 @@ fn connection(site: TenantContext<'_>, reason: Reason) -> Finding {
         "The policies allow this connection, and it does not come about: the network plugin has not taken over the policies as they are now, or other policies (of the cluster, of its plugin) refuse it."
     };
     let mut finding = not_isolated(format!("{advice} {again}"));
-    let mut policies_there = site.world.policies.iter().flat_map(|all| all.iter());
+    let mut policies_there = context.world.policies.iter().flat_map(|all| all.iter());
     let deny = policies_there.find(|policy| policy.name == "default-deny");
     if let Some(deny) = deny.filter(|_| is_open) {
         finding = finding.link(
             Link::new(
-                site.here("NetworkPolicy", "default-deny"),
+                context.here("NetworkPolicy", "default-deny"),
                 Health::Waiting,
                 Reason::Created,
                 "is there, and should refuse it",
@@ -337,14 +337,14 @@ fn connection(site: TenantContext<'_>, reason: Reason) -> Finding {
             "kubectl get pods -n kube-system -o wide",
             purpose,
         ))
-        .then(policies(site))
-        .then(tried(site))
+        .then(policies(context))
+        .then(tried(context))
 }
 
 /// Explains a probe Pod that did not finish.
-fn failed(site: TenantContext<'_>) -> Finding {
-    let known = site.condition(condition::NETWORK_ISOLATED);
-    let isolation = site.tenant.status.isolation.as_ref();
+fn failed(context: TenantContext<'_>) -> Finding {
+    let known = context.condition(condition::NETWORK_ISOLATED);
+    let isolation = context.tenant.status.isolation.as_ref();
     let told = isolation.and_then(|isolation| isolation.message.as_deref());
     let at = isolation.and_then(|isolation| {
         isolation
@@ -352,15 +352,15 @@ fn failed(site: TenantContext<'_>) -> Finding {
             .as_ref()
             .filter(|_| isolation.message.is_none())
     });
-    let at = at.or_else(|| site.written());
+    let at = at.or_else(|| context.written());
     let again = "It is tried again by itself every minute.";
     if let Some(message) = told {
-        return unmade(site, message, at, again);
+        return unmade(context, message, at, again);
     }
-    let stuck = site
+    let stuck = context
         .probes()
         .find(|pod| !matches!(pod.phase.as_str(), "Succeeded"));
-    if let Some(finding) = stuck.and_then(|pod| of_pod(site, pod)) {
+    if let Some(finding) = stuck.and_then(|pod| of_pod(context, pod)) {
         return Finding {
             state: State::NotProven,
             advice: format!("{} {again}", finding.advice),
@@ -379,8 +379,8 @@ fn failed(site: TenantContext<'_>) -> Finding {
     );
     let (name, words) = messages::pod(&detail).unwrap_or(("(gone)", detail.as_str()));
     let place = match unknown.map(|one| one.from.as_str()) {
-        Some("a Pod outside") => operator::namespace(site.world),
-        Some(_) | None => Some(site.namespace()),
+        Some("a Pod outside") => operator::namespace(context.world),
+        Some(_) | None => Some(context.namespace()),
     };
     let object = ObjectRef {
         kind: "Pod".to_owned(),
@@ -405,26 +405,26 @@ fn failed(site: TenantContext<'_>) -> Finding {
         "watch the next try",
     ))
     .maybe(operator::config(
-        site.world,
+        context.world,
         "the operator's configuration: 'probeImage' below 'tenants'",
     ))
 }
 
 /// Explains a probe Pod that is stuck.
-fn of_pod(site: TenantContext<'_>, pod: &PodView) -> Option<Finding> {
+fn of_pod(context: TenantContext<'_>, pod: &PodView) -> Option<Finding> {
     let stands = main(pod).map(|one| &one.state);
     let is_stuck = matches!(stands, Some(ContainerState::Waiting { .. }))
         || pod
             .condition("PodScheduled")
             .is_some_and(|known| known.status == "False");
     is_stuck
-        .then(|| super::pod::find(site, super::parts::Part::Server, pod))
+        .then(|| super::pod::find(context, super::parts::Part::Server, pod))
         .flatten()
 }
 
 /// Explains probe Pods that could not be created, or that would produce meaningless results.
 fn unmade(
-    site: TenantContext<'_>,
+    context: TenantContext<'_>,
     message: &str,
     at: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
     again: &str,
@@ -452,8 +452,8 @@ fn unmade(
         .map_or("(not made)", |request| request.name);
     let is_outside = name.contains("-outside-");
     let place = match is_outside {
-        true => operator::namespace(site.world),
-        false => Some(site.namespace()),
+        true => operator::namespace(context.world),
+        false => Some(context.namespace()),
     };
     let pod = Link::new(
         ObjectRef {
@@ -482,9 +482,9 @@ fn unmade(
     let finding = |advice: String| Finding::new(State::NotProven, format!("{advice} {again}"));
     match Rule::of(message) {
         Rule::Quota if !is_outside => {
-            let known = exceeded(site.world, message);
-            let object = site.here("ResourceQuota", known.name);
-            let mut link = quota_link(site.world, object.clone(), &refusal, &known);
+            let known = exceeded(context.world, message);
+            let object = context.here("ResourceQuota", known.name);
+            let mut link = quota_link(context.world, object.clone(), &refusal, &known);
             if link.health == Health::Error {
                 Reason::QuotaExceeded.name().clone_into(&mut link.reason);
             }
@@ -492,7 +492,7 @@ fn unmade(
                 .link(above(pod))
                 .link(link)
                 .then(commands::describe(&object, "what is used, and how much there is"))
-                .then(commands::list("Pod", site.namespace(), "what uses it up"))
+                .then(commands::list("Pod", context.namespace(), "what uses it up"))
         }
         Rule::NamesMissing => {
             let (kind, name) = missing_name(message);
@@ -509,7 +509,7 @@ fn unmade(
                     format!("kubectl get {}", kind.to_lowercase()),
                     "those that exist",
                 ))
-                .maybe(operator::log(site.world))
+                .maybe(operator::log(context.world))
         }
         Rule::Quota
         | Rule::PodSecurity
@@ -525,23 +525,23 @@ fn unmade(
                 .to_owned(),
         )
         .link(pod)
-        .maybe(operator::log(site.world))
-        .then(tried(site)),
+        .maybe(operator::log(context.world))
+        .then(tried(context)),
     }
 }
 
 /// Explains a check that is running or about to start.
-fn pending(site: TenantContext<'_>) -> Finding {
-    let known = site.condition(condition::NETWORK_ISOLATED);
+fn pending(context: TenantContext<'_>) -> Finding {
+    let known = context.condition(condition::NETWORK_ISOLATED);
     let since = known.map(|known| &known.last_transition_time);
-    let waits = since.map_or(0, |at| site.world.age(at));
-    if let Some(finding) = site.probes().find_map(|pod| of_pod(site, pod)) {
+    let waits = since.map_or(0, |at| context.world.age(at));
+    if let Some(finding) = context.probes().find_map(|pod| of_pod(context, pod)) {
         return Finding {
             state: State::NotProven,
             ..finding
         };
     }
-    let running = site.probes().find(|pod| pod.meta.deleting.is_none());
+    let running = context.probes().find(|pod| pod.meta.deleting.is_none());
     let link = match running {
         Some(pod) => Link::new(
             pod.object(),
@@ -550,9 +550,9 @@ fn pending(site: TenantContext<'_>) -> Finding {
             "tries the connections; it has a minute and a half for it",
         )
         .since(pod.meta.created.as_ref())
-        .seen("status.phase", &pod.phase, Some(&site.world.now)),
+        .seen("status.phase", &pod.phase, Some(&context.world.now)),
         None => Link::new(
-            site.object(),
+            context.object(),
             Health::Waiting,
             Reason::IsolationCheckPending,
             "is ready; the connections are tried when it is its turn (5 Tenants at a time)",
@@ -574,20 +574,20 @@ fn pending(site: TenantContext<'_>) -> Finding {
     };
     let finding = Finding::new(State::NotProven, advice)
         .link(link)
-        .then(site.look_again());
+        .then(context.look_again());
     if waits > PROOF {
-        finding.maybe(operator::log(site.world))
+        finding.maybe(operator::log(context.world))
     } else {
         finding
     }
 }
 
 /// Explains a Tenant that is not checked, which is not a problem.
-fn untried(site: TenantContext<'_>, reason: Reason, sentence: &str, advice: &str) -> Finding {
-    let known = site.condition(condition::NETWORK_ISOLATED);
+fn untried(context: TenantContext<'_>, reason: Reason, sentence: &str, advice: &str) -> Finding {
+    let known = context.condition(condition::NETWORK_ISOLATED);
     let since = known.map(|known| &known.last_transition_time);
     let link = Link::new(
-        site.object(),
+        context.object(),
         Health::Ok,
         reason,
         format!("is ready, and {sentence}"),
@@ -604,6 +604,6 @@ fn untried(site: TenantContext<'_>, reason: Reason, sentence: &str, advice: &str
     );
     Finding::new(State::NotProven, advice)
         .link(link)
-        .then(policies(site))
-        .then(site.look_again())
+        .then(policies(context))
+        .then(context.look_again())
 }

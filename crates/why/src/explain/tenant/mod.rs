@@ -31,36 +31,36 @@ use context::TenantContext;
 
 /// Explains the state of a Tenant.
 pub(super) fn explain(world: &World, tenant: &TenantView) -> Explanation {
-    let site = TenantContext { world, tenant };
+    let context = TenantContext { world, tenant };
     // The order matters: a state that makes all later topics irrelevant comes first.
-    let finding = undecodable(site)
-        .or_else(|| deletion::find(site))
-        .or_else(|| not_seen(site))
-        .or_else(|| namespace::find(site))
-        .or_else(|| faults::find(site))
-        .or_else(|| suspended(site))
-        .or_else(|| parts::find(site))
-        .unwrap_or_else(|| stand(site));
+    let finding = undecodable(context)
+        .or_else(|| deletion::find(context))
+        .or_else(|| not_seen(context))
+        .or_else(|| namespace::find(context))
+        .or_else(|| faults::find(context))
+        .or_else(|| suspended(context))
+        .or_else(|| parts::find(context))
+        .unwrap_or_else(|| stand(context));
     let mut finding = operator::needed(world, finding);
-    finding.is_newer |= is_outdated(site, &finding);
-    finding.notes.extend(not_isolated(site, &finding));
+    finding.is_newer |= is_outdated(context, &finding);
+    finding.notes.extend(not_isolated(context, &finding));
     if finding.next.is_empty() {
         finding = finding.then(commands::yaml(
-            &site.object(),
+            &context.object(),
             "all that is known of the Tenant",
         ));
     }
-    let summary = summary(site, finding.state);
-    let finding = with_own_link(site, finding);
-    conclude(world, &site.object(), summary, finding)
+    let summary = summary(context, finding.state);
+    let finding = with_own_link(context, finding);
+    conclude(world, &context.object(), summary, finding)
 }
 
 /// Returns the first line: the message of the status, or the message about isolation if the Tenant
 /// is ready.
-fn summary(site: TenantContext<'_>, state: State) -> Summary {
-    let progress = &site.tenant.status.progress;
+fn summary(context: TenantContext<'_>, state: State) -> Summary {
+    let progress = &context.tenant.status.progress;
     let isolated = match state {
-        State::NotIsolated | State::NotProven => site.condition(condition::NETWORK_ISOLATED),
+        State::NotIsolated | State::NotProven => context.condition(condition::NETWORK_ISOLATED),
         State::Succeeded
         | State::Failed
         | State::Running
@@ -71,7 +71,7 @@ fn summary(site: TenantContext<'_>, state: State) -> Summary {
         | State::Ready
         | State::Unmanaged => None,
     };
-    let main = isolated.or_else(|| site.condition(READY));
+    let main = isolated.or_else(|| context.condition(READY));
     let message = match (isolated, progress.message.as_deref()) {
         (Some(isolated), _) => isolated.message.clone(),
         (None, Some(message)) if !message.is_empty() => message.to_owned(),
@@ -80,23 +80,23 @@ fn summary(site: TenantContext<'_>, state: State) -> Summary {
     Summary {
         text: message,
         reason: main.map_or_else(|| "NotSeen".to_owned(), |known| known.reason.clone()),
-        since: site
+        since: context
             .tenant
             .meta
             .deleting
             .clone()
             .or_else(|| main.map(|known| known.last_transition_time.clone()))
-            .or_else(|| site.tenant.meta.created.clone()),
+            .or_else(|| context.tenant.meta.created.clone()),
         written: progress.last_updated.clone(),
     }
 }
 
 /// Puts the Tenant's own link in front, unless a topic already did.
-fn with_own_link(site: TenantContext<'_>, finding: Finding) -> Finding {
+fn with_own_link(context: TenantContext<'_>, finding: Finding) -> Finding {
     let is_there = finding
         .links
         .first()
-        .is_some_and(|link| link.object == site.object());
+        .is_some_and(|link| link.object == context.object());
     if is_there {
         return finding;
     }
@@ -105,8 +105,8 @@ fn with_own_link(site: TenantContext<'_>, finding: Finding) -> Finding {
             Health::Waiting,
             format!(
                 "is being deleted{} by its policy '{}'",
-                site.world.since(site.tenant.meta.deleting.as_ref()),
-                site.tenant.deletion
+                context.world.since(context.tenant.meta.deleting.as_ref()),
+                context.tenant.deletion
             ),
         ),
         State::Suspended => (Health::Waiting, "is suspended".to_owned()),
@@ -141,23 +141,23 @@ fn with_own_link(site: TenantContext<'_>, finding: Finding) -> Finding {
         | State::Suspended
         | State::Deleting
         | State::Ready
-        | State::Unmanaged => summary(site, finding.state).reason,
+        | State::Unmanaged => summary(context, finding.state).reason,
     };
-    finding.below(vec![own(site, health, &reason, &sentence)])
+    finding.below(vec![own(context, health, &reason, &sentence)])
 }
 
 /// Returns the Tenant's own link, with its status as evidence.
-fn own(site: TenantContext<'_>, health: Health, reason: &str, sentence: &str) -> Link {
-    let status = &site.tenant.status;
+fn own(context: TenantContext<'_>, health: Health, reason: &str, sentence: &str) -> Link {
+    let status = &context.tenant.status;
     let phase = status.phase.map_or("none", |phase| api::Phase::name(phase));
-    let ready = site.condition(READY);
+    let ready = context.condition(READY);
     let said = ready.map_or("none", |known| known.reason.as_str());
-    let mut link = Link::new(site.object(), health, reason, sentence).seen(
+    let mut link = Link::new(context.object(), health, reason, sentence).seen(
         format!("status (phase {phase}, reason {said})"),
-        site.message(),
-        site.written().or(site.tenant.meta.created.as_ref()),
+        context.message(),
+        context.written().or(context.tenant.meta.created.as_ref()),
     );
-    if let Some(known) = site.condition(condition::NETWORK_ISOLATED)
+    if let Some(known) = context.condition(condition::NETWORK_ISOLATED)
         && status.phase == Some(TenantPhase::Running)
     {
         link = link.seen(
@@ -169,8 +169,8 @@ fn own(site: TenantContext<'_>, health: Health, reason: &str, sentence: &str) ->
             Some(&known.last_transition_time),
         );
     }
-    if let Some(at) = &site.tenant.meta.deleting {
-        let held = site.tenant.meta.finalizers.join(", ");
+    if let Some(at) = &context.tenant.meta.deleting {
+        let held = context.tenant.meta.finalizers.join(", ");
         link = link.seen("metadata.finalizers", held, Some(at));
     }
     if let Some(retry) = &status.progress.retry {
@@ -178,60 +178,60 @@ fn own(site: TenantContext<'_>, health: Health, reason: &str, sentence: &str) ->
             "tried {} times (class {}), {}",
             retry.attempt,
             retry.class,
-            site.world.next_try(retry)
+            context.world.next_try(retry)
         );
         link = link.seen("status.retry", words, None);
     }
     link
 }
 
-fn undecodable(site: TenantContext<'_>) -> Option<Finding> {
-    let error = site.tenant.undecodable.as_ref()?;
-    let changed = site.tenant.changed.as_ref();
+fn undecodable(context: TenantContext<'_>) -> Option<Finding> {
+    let error = context.tenant.undecodable.as_ref()?;
+    let changed = context.tenant.changed.as_ref();
     let link = Link::new(
-        site.object(),
+        context.object(),
         Health::Error,
         Reason::Undecodable,
         format!("does not fit the schema that this release knows, so the operator leaves it alone: {error}"),
     )
-    .seen("spec", error, changed.or(site.tenant.meta.created.as_ref()));
+    .seen("spec", error, changed.or(context.tenant.meta.created.as_ref()));
     Some(
         Finding::new(
             State::Blocked,
-            format!("Look in Tenant '{}' for the value that the words above name, and correct it. It was probably stored through another version of the CRD.", site.name()),
+            format!("Look in Tenant '{}' for the value that the words above name, and correct it. It was probably stored through another version of the CRD.", context.name()),
         )
         .link(link)
-        .then(commands::yaml(&site.object(), "the Tenant as it is stored"))
-        .then(site.edit("correct the value")),
+        .then(commands::yaml(&context.object(), "the Tenant as it is stored"))
+        .then(context.edit("correct the value")),
     )
 }
 
-fn not_seen(site: TenantContext<'_>) -> Option<Finding> {
+fn not_seen(context: TenantContext<'_>) -> Option<Finding> {
     let looked = Looked {
         kind: "Tenant",
-        meta: &site.tenant.meta,
-        observed: site.tenant.status.progress.observed_generation,
-        changed: site.tenant.changed.as_ref(),
+        meta: &context.tenant.meta,
+        observed: context.tenant.status.progress.observed_generation,
+        changed: context.tenant.changed.as_ref(),
     };
-    operator::not_seen(site.world, &looked)
+    operator::not_seen(context.world, &looked)
 }
 
 /// Explains a suspended Tenant. Its server and its Redis are stopped or are being stopped.
-fn suspended(site: TenantContext<'_>) -> Option<Finding> {
-    if !site.tenant.suspend {
+fn suspended(context: TenantContext<'_>) -> Option<Finding> {
+    if !context.tenant.suspend {
         return None;
     }
-    let changed = site.tenant.changed.as_ref();
+    let changed = context.tenant.changed.as_ref();
     let left = ["redis", "server"]
         .iter()
-        .flat_map(|component| site.pods(component))
+        .flat_map(|component| context.pods(component))
         .find(|pod| pod.may_run());
     let how = match left {
         Some(_) => "are being stopped",
         None => "are stopped",
     };
     let link = Link::new(
-        site.object(),
+        context.object(),
         Health::Waiting,
         Reason::Suspended,
         format!("is suspended by 'spec.suspend': server and Redis {how}, their data stays"),
@@ -242,23 +242,23 @@ fn suspended(site: TenantContext<'_>) -> Option<Finding> {
         State::Suspended,
         format!(
             "Check that Tenant '{}' was not suspended on purpose, then set 'spec.suspend' to false: server and Redis start again with their data.",
-            site.name()
+            context.name()
         ),
     )
     .link(link);
     if let Some(pod) = left {
-        finding = finding.link(terminating::stopping(site, pod, Reason::Suspended));
+        finding = finding.link(terminating::stopping(context, pod, Reason::Suspended));
     }
     finding = finding
-        .then(commands::who(&site.object(), "who set 'suspend'"))
+        .then(commands::who(&context.object(), "who set 'suspend'"))
         .then(Command::new(
-            format!("orc resume tenant/{}", site.name()),
+            format!("orc resume tenant/{}", context.name()),
             "let it go on",
         ))
         .then(Command::new(
             format!(
                 "kubectl patch oten {} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'",
-                site.name()
+                context.name()
             ),
             "the same without orc",
         ));
@@ -266,12 +266,12 @@ fn suspended(site: TenantContext<'_>) -> Option<Finding> {
 }
 
 /// Explains a Tenant for which every requested object exists, as far as we can read them.
-fn stand(site: TenantContext<'_>) -> Finding {
-    let says_ready = site.tenant.status.progress.is_true(READY);
+fn stand(context: TenantContext<'_>) -> Finding {
+    let says_ready = context.tenant.status.progress.is_true(READY);
     if says_ready {
-        return isolation::find(site);
+        return isolation::find(context);
     }
-    let said = site.reason();
+    let said = context.reason();
     let is_vague = matches!(
         said,
         None | Some(Reason::Progressing | Reason::Ready | Reason::Created)
@@ -290,13 +290,13 @@ fn stand(site: TenantContext<'_>) -> Finding {
     };
     let mut finding = Finding::new(State::Waiting, advice)
         .link(own(
-            site,
+            context,
             Health::Waiting,
             if is_vague { "Progressing" } else { "ReadyNow" },
             sentence,
         ))
-        .then(site.look_again())
-        .maybe(operator::log(site.world));
+        .then(context.look_again())
+        .maybe(operator::log(context.world));
     finding.is_newer = !is_vague;
     finding
 }
@@ -335,8 +335,8 @@ fn is_label_of(label: &str, reason: Reason) -> bool {
 
 /// Returns whether the status is outdated. It is if its cause no longer exists in the cluster, or
 /// if it has no cause although something blocks.
-fn is_outdated(site: TenantContext<'_>, finding: &Finding) -> bool {
-    let Some(said) = site.reason() else {
+fn is_outdated(context: TenantContext<'_>, finding: &Finding) -> bool {
+    let Some(said) = context.reason() else {
         return false;
     };
     let shown = finding
@@ -371,8 +371,8 @@ fn is_outdated(site: TenantContext<'_>, finding: &Finding) -> bool {
 }
 
 /// Returns a note about missing isolation. The user must not miss it because of another problem.
-fn not_isolated(site: TenantContext<'_>, finding: &Finding) -> Option<Note> {
-    let known = site.condition(condition::NETWORK_ISOLATED)?;
+fn not_isolated(context: TenantContext<'_>, finding: &Finding) -> Option<Note> {
+    let known = context.condition(condition::NETWORK_ISOLATED)?;
     let is_told = match finding.state {
         State::Waiting | State::Blocked | State::Suspended => false,
         State::Succeeded

@@ -17,63 +17,69 @@ const SOON: i64 = 30;
 
 /// Explains a problem with the namespace. Returns `None` if the Tenant owns the namespace and it is
 /// not being deleted, or if nothing is known.
-pub(super) fn find(site: TenantContext<'_>) -> Option<Finding> {
-    let Some(namespace) = &site.world.namespace else {
-        return match site.exists("Namespace", site.namespace()) {
-            Some(false) => Some(absent(site)),
-            Some(true) | None => unread(site),
+pub(super) fn find(context: TenantContext<'_>) -> Option<Finding> {
+    let Some(namespace) = &context.world.namespace else {
+        return match context.exists("Namespace", context.namespace()) {
+            Some(false) => Some(absent(context)),
+            Some(true) | None => unread(context),
         };
     };
     if namespace.deleting.is_some() {
-        return Some(dying(site, namespace));
+        return Some(dying(context, namespace));
     }
-    if site.is_own(namespace) {
+    if context.is_own(namespace) {
         return None;
     }
     let offers = [&namespace.meta.retained_from, &namespace.adopt];
     let is_offered = offers
         .iter()
-        .any(|tenant| tenant.as_deref() == Some(site.name()));
+        .any(|tenant| tenant.as_deref() == Some(context.name()));
     // A former Tenant of the same name may have owned the namespace. A restored Tenant has another
     // UID.
     let is_free = namespace.meta.run_uid.is_none()
-        || namespace.meta.run_name.as_deref() == Some(&*names::label_value(site.name()));
+        || namespace.meta.run_name.as_deref() == Some(&*names::label_value(context.name()));
     if is_offered && is_free {
-        return Some(offered(site, namespace));
+        return Some(offered(context, namespace));
     }
-    Some(taken(site, namespace))
+    Some(taken(context, namespace))
 }
 
-fn absent(site: TenantContext<'_>) -> Finding {
-    let age = site
+fn absent(context: TenantContext<'_>) -> Finding {
+    let age = context
         .tenant
         .meta
         .created
         .as_ref()
-        .map_or(0, |at| site.world.age(at));
-    let was_there = site.tenant.status.namespace_uid.is_some();
+        .map_or(0, |at| context.world.age(at));
+    let was_there = context.tenant.status.namespace_uid.is_some();
     let sentence = if was_there {
         "was deleted, with everything in it: the operator makes another one"
     } else {
         "does not exist yet: the operator makes it"
     };
-    let link = Link::new(site.place(), Health::Waiting, Reason::Progressing, sentence)
-        .since(site.tenant.meta.created.as_ref().filter(|_| !was_there))
-        .seen("looked for it", "not found", Some(&site.world.now));
+    let link = Link::new(
+        context.place(),
+        Health::Waiting,
+        Reason::Progressing,
+        sentence,
+    )
+    .since(context.tenant.meta.created.as_ref().filter(|_| !was_there))
+    .seen("looked for it", "not found", Some(&context.world.now));
     let mut finding = Finding::new(
         State::Waiting,
         "Wait: this takes seconds. If it stays so, the first lines will say what keeps the operator from it.",
     )
     .link(link)
-    .then(site.look_again())
-    .maybe(operator::log(site.world));
-    finding.is_newer = was_there || (age > SOON && site.reason() == Some(Reason::NamespaceTaken));
+    .then(context.look_again())
+    .maybe(operator::log(context.world));
+    finding.is_newer =
+        was_there || (age > SOON && context.reason() == Some(Reason::NamespaceTaken));
     finding
 }
 
 /// Explains a namespace that may not be read, by the reason in the status.
-fn unread(site: TenantContext<'_>) -> Option<Finding> {
-    let reason = site.reason()?;
+fn unread(context: TenantContext<'_>) -> Option<Finding> {
+    let reason = context.reason()?;
     let (health, advice) = if reason == Reason::NamespaceTaken {
         (
             Health::Error,
@@ -88,12 +94,12 @@ fn unread(site: TenantContext<'_>) -> Option<Finding> {
         return None;
     };
     let link = Link::new(
-        site.place(),
+        context.place(),
         health,
         reason,
         "is as the first lines say; you may not look at it yourself",
     )
-    .seen("status.message", site.message(), site.written());
+    .seen("status.message", context.message(), context.written());
     let state = match health {
         Health::Error => State::Blocked,
         Health::Ok | Health::Waiting => State::Waiting,
@@ -101,25 +107,25 @@ fn unread(site: TenantContext<'_>) -> Option<Finding> {
     Some(
         Finding::new(state, advice)
             .link(link)
-            .then(site.look_again()),
+            .then(context.look_again()),
     )
 }
 
-fn dying(site: TenantContext<'_>, namespace: &NamespaceView) -> Finding {
-    let whose = if site.is_own(namespace) {
+fn dying(context: TenantContext<'_>, namespace: &NamespaceView) -> Finding {
+    let whose = if context.is_own(namespace) {
         "with everything in it"
     } else {
         "and is not this Tenant's"
     };
-    let mut finding = terminating::find(site, namespace, Reason::NamespaceTerminating, whose);
+    let mut finding = terminating::find(context, namespace, Reason::NamespaceTerminating, whose);
     finding.advice = format!(
         "{} When the namespace is deleted, another one is created automatically.",
         finding.advice
     );
-    finding.then(site.look_again())
+    finding.then(context.look_again())
 }
 
-fn offered(site: TenantContext<'_>, namespace: &NamespaceView) -> Finding {
+fn offered(context: TenantContext<'_>, namespace: &NamespaceView) -> Finding {
     let (name, value) = match &namespace.adopt {
         Some(tenant) => (names::ADOPT, tenant.clone()),
         None => (
@@ -128,29 +134,33 @@ fn offered(site: TenantContext<'_>, namespace: &NamespaceView) -> Finding {
         ),
     };
     let link = Link::new(
-        site.place(),
+        context.place(),
         Health::Waiting,
         "Offered",
         "is offered to this Tenant: the operator takes it within seconds",
     )
-    .seen(format!("annotation {name}"), value, Some(&site.world.now));
+    .seen(
+        format!("annotation {name}"),
+        value,
+        Some(&context.world.now),
+    );
     let mut finding = Finding::new(
         State::Waiting,
         "Wait: the operator takes the namespace with everything in it. If it stays so, read the operator's log.",
     )
     .link(link)
-    .then(site.look_again())
-    .maybe(operator::log(site.world));
-    finding.is_newer = site.reason() == Some(Reason::NamespaceTaken);
+    .then(context.look_again())
+    .maybe(operator::log(context.world));
+    finding.is_newer = context.reason() == Some(Reason::NamespaceTaken);
     finding
 }
 
 /// Describes the owner of the namespace.
-fn whose(site: TenantContext<'_>, namespace: &NamespaceView) -> String {
+fn whose(context: TenantContext<'_>, namespace: &NamespaceView) -> String {
     let meta = &namespace.meta;
     let is_of_tenant = meta.run_kind.as_deref() == Some("Tenant") && meta.run_uid.is_some();
     match (&meta.run_name, &meta.retained_from, &namespace.adopt) {
-        (Some(name), _, _) if is_of_tenant && *name != names::label_value(site.name()) => {
+        (Some(name), _, _) if is_of_tenant && *name != names::label_value(context.name()) => {
             format!("it belongs to Tenant '{name}'")
         }
         (Some(_), _, _) if is_of_tenant => {
@@ -168,25 +178,32 @@ fn whose(site: TenantContext<'_>, namespace: &NamespaceView) -> String {
                 .map_or_else(String::new, |by| format!(" by '{by}'"));
             format!(
                 "it was made{made}{}, and nobody offered it to a Tenant",
-                site.world.ago(meta.created.as_ref())
+                context.world.ago(meta.created.as_ref())
             )
         }
     }
 }
 
-fn taken(site: TenantContext<'_>, namespace: &NamespaceView) -> Finding {
-    let (place, tenant) = (site.namespace(), site.name());
+fn taken(context: TenantContext<'_>, namespace: &NamespaceView) -> Finding {
+    let (place, tenant) = (context.namespace(), context.name());
     let meta = &namespace.meta;
     let mut link = Link::new(
-        site.place(),
+        context.place(),
         Health::Error,
         Reason::NamespaceTaken,
         format!(
             "exists and is not this Tenant's: {}",
-            whose(site, namespace)
+            whose(context, namespace)
         ),
     )
-    .since(site.tenant.meta.created.as_ref().max(meta.created.as_ref()));
+    .since(
+        context
+            .tenant
+            .meta
+            .created
+            .as_ref()
+            .max(meta.created.as_ref()),
+    );
     link = match (&meta.run_name, &meta.retained_from) {
         (Some(name), _) => link.seen("label orchestrator.io/name", name, meta.created.as_ref()),
         (None, Some(from)) => link.seen(
@@ -207,7 +224,7 @@ fn taken(site: TenantContext<'_>, namespace: &NamespaceView) -> Finding {
     let again = format!(
         "'spec.namespace' cannot be changed: for another namespace, delete Tenant '{tenant}' (nothing of the namespace is touched) and create it anew."
     );
-    let look = commands::describe(&site.place(), "whose it is: labels, annotations, quotas");
+    let look = commands::describe(&context.place(), "whose it is: labels, annotations, quotas");
     if let Some(other) = other {
         return Finding::new(
             State::Blocked,
@@ -222,11 +239,11 @@ fn taken(site: TenantContext<'_>, namespace: &NamespaceView) -> Finding {
             "the Tenant that has it",
         ))
         .then(commands::delete(
-            &site.object(),
+            &context.object(),
             "to create this one again with another 'namespace'",
         ));
     }
-    let fate = match site.tenant.deletion.as_str() {
+    let fate = match context.tenant.deletion.as_str() {
         "Delete" => "; with its 'deletion.policy: Delete' it would delete all of it one day",
         _ => "",
     };

@@ -57,15 +57,15 @@ impl Part {
 
     /// Returns the number of requested replicas, or `None` if the spec does not request the
     /// component.
-    fn wanted(self, site: TenantContext<'_>) -> Option<i32> {
+    fn wanted(self, context: TenantContext<'_>) -> Option<i32> {
         match self {
-            Self::Redis => site.tenant.redis.as_ref().map(|_| 1),
-            Self::Server => site.tenant.server.as_ref().map(|server| server.replicas),
+            Self::Redis => context.tenant.redis.as_ref().map(|_| 1),
+            Self::Server => context.tenant.server.as_ref().map(|server| server.replicas),
         }
     }
 
-    fn said(self, site: TenantContext<'_>) -> Option<&Component> {
-        let status = &site.tenant.status;
+    fn said(self, context: TenantContext<'_>) -> Option<&Component> {
+        let status = &context.tenant.status;
         match self {
             Self::Redis => status.redis_status.as_ref(),
             Self::Server => status.server_status.as_ref(),
@@ -75,10 +75,10 @@ impl Part {
 
 /// Explains the component that keeps the Tenant from being ready. A blocked component comes before
 /// one that is just starting.
-pub(super) fn find(site: TenantContext<'_>) -> Option<Finding> {
+pub(super) fn find(context: TenantContext<'_>) -> Option<Finding> {
     let mut found: Vec<(Part, Finding)> = Part::ALL
         .into_iter()
-        .filter_map(|part| Some((part, look(site, part)?)))
+        .filter_map(|part| Some((part, look(context, part)?)))
         .collect();
     found.sort_by_key(|(_, finding)| finding.state != State::Blocked);
     let mut found = found.into_iter();
@@ -102,26 +102,26 @@ pub(super) fn find(site: TenantContext<'_>) -> Option<Finding> {
 }
 
 /// Explains why a component is not ready. Returns `None` if it is ready or not requested.
-fn look(site: TenantContext<'_>, part: Part) -> Option<Finding> {
-    let wanted = part.wanted(site)?;
-    let Some(workload) = site.workload(part.name()) else {
-        return unseen(site, part);
+fn look(context: TenantContext<'_>, part: Part) -> Option<Finding> {
+    let wanted = part.wanted(context)?;
+    let Some(workload) = context.workload(part.name()) else {
+        return unseen(context, part);
     };
-    if let Some(finding) = volume::mismatch(site).filter(|_| part == Part::Redis) {
-        let above = own(site, part, workload, Reason::VolumeNotReady);
+    if let Some(finding) = volume::mismatch(context).filter(|_| part == Part::Redis) {
+        let above = own(context, part, workload, Reason::VolumeNotReady);
         return Some(finding.below(vec![above]));
     }
     let is_seen = workload.observed >= workload.meta.generation && workload.wanted == wanted;
     let is_there = [workload.replicas, workload.updated, workload.ready]
         .iter()
         .all(|count| *count == wanted);
-    let leads = site
+    let leads = context
         .endpoints(part.name())
         .is_none_or(|(ready, _)| ready > 0);
     if is_seen && is_there && leads {
         return None;
     }
-    let finding = of_pods(site, part)
+    let finding = of_pods(context, part)
         .map(|finding| match &workload.failure {
             Some(failure) => finding.note(
                 NoteKind::Hint,
@@ -129,9 +129,9 @@ fn look(site: TenantContext<'_>, part: Part) -> Option<Finding> {
             ),
             None => finding,
         })
-        .or_else(|| not_made(site, part, workload))
-        .or_else(|| on_the_way(site, part))
-        .unwrap_or_else(|| rest(site, part, workload, is_seen, is_there));
+        .or_else(|| not_made(context, part, workload))
+        .or_else(|| on_the_way(context, part))
+        .unwrap_or_else(|| rest(context, part, workload, is_seen, is_there));
     let reason = finding.links.first().map_or_else(
         || Reason::Progressing.name().to_owned(),
         |link| link.reason.clone(),
@@ -143,22 +143,22 @@ fn look(site: TenantContext<'_>, part: Part) -> Option<Finding> {
     {
         return Some(finding);
     }
-    Some(finding.below(vec![own(site, part, workload, reason)]))
+    Some(finding.below(vec![own(context, part, workload, reason)]))
 }
 
-fn object(site: TenantContext<'_>, part: Part) -> ObjectRef {
-    site.here(part.kind(), part.name())
+fn object(context: TenantContext<'_>, part: Part) -> ObjectRef {
+    context.here(part.kind(), part.name())
 }
 
 /// Returns the link of the Deployment or StatefulSet.
 fn own(
-    site: TenantContext<'_>,
+    context: TenantContext<'_>,
     part: Part,
     workload: &WorkloadView,
     reason: impl ToString,
 ) -> Link {
     Link::new(
-        object(site, part),
+        object(context, part),
         Health::Waiting,
         reason,
         format!("{} of {} ready", workload.ready, workload.wanted),
@@ -169,33 +169,33 @@ fn own(
             "{} Pods, {} of the newest template, {} ready; {} wanted",
             workload.replicas, workload.updated, workload.ready, workload.wanted
         ),
-        Some(&site.world.now),
+        Some(&context.world.now),
     )
 }
 
 /// Explains a component that does not exist, or that may not be read. In that case only the status
 /// is known.
-fn unseen(site: TenantContext<'_>, part: Part) -> Option<Finding> {
-    let object = object(site, part);
-    if site.exists(part.kind(), part.name()) == Some(false) {
+fn unseen(context: TenantContext<'_>, part: Part) -> Option<Finding> {
+    let object = object(context, part);
+    if context.exists(part.kind(), part.name()) == Some(false) {
         let link = Link::new(
             object,
             Health::Waiting,
             Reason::Progressing,
             "does not exist yet: the operator makes it",
         )
-        .seen("looked for it", "not found", Some(&site.world.now));
+        .seen("looked for it", "not found", Some(&context.world.now));
         return Some(
             Finding::new(
                 State::Waiting,
                 "Wait: this takes seconds. If it stays so, the first lines will say what keeps the operator from it.",
             )
             .link(link)
-            .then(site.look_again())
-            .maybe(operator::log(site.world)),
+            .then(context.look_again())
+            .maybe(operator::log(context.world)),
         );
     }
-    let said = part.said(site)?;
+    let said = part.said(context)?;
     let (state, health) = match said.phase {
         ComponentPhase::Running | ComponentPhase::Suspended => return None,
         ComponentPhase::Provisioning => (State::Waiting, Health::Waiting),
@@ -205,43 +205,42 @@ fn unseen(site: TenantContext<'_>, part: Part) -> Option<Finding> {
         Part::Redis => api::tenants::condition::REDIS_READY,
         Part::Server => api::tenants::condition::SERVER_READY,
     };
-    let known = site.condition(kind);
+    let known = context.condition(kind);
     let reason = known.map_or("NotReady", |known| known.reason.as_str());
     let link = Link::new(object, health, reason, said.message.clone())
         .since(known.map(|known| &known.last_transition_time))
         .seen(
             format!("status.{}Status", part.name()),
             &said.message,
-            site.written(),
+            context.written(),
         );
     let advice = format!(
         "The first lines say what the operator saw. You may not look into namespace '{}' yourself: ask whoever may, with this output.",
-        site.namespace()
+        context.namespace()
     );
-    Some(
-        Finding::new(state, advice)
-            .link(link)
-            .then(commands::yaml(&site.object(), "all that the Tenant says")),
-    )
+    Some(Finding::new(state, advice).link(link).then(commands::yaml(
+        &context.object(),
+        "all that the Tenant says",
+    )))
 }
 
 /// Explains the problem of the newest Pod that is not ready.
-fn of_pods(site: TenantContext<'_>, part: Part) -> Option<Finding> {
-    let mut pods: Vec<&PodView> = unready(site, part).collect();
+fn of_pods(context: TenantContext<'_>, part: Part) -> Option<Finding> {
+    let mut pods: Vec<&PodView> = unready(context, part).collect();
     pods.sort_by_key(|pod| Reverse(pod.meta.created.clone()));
-    pods.iter().find_map(|pod| pod::find(site, part, pod))
+    pods.iter().find_map(|pod| pod::find(context, part, pod))
 }
 
-fn unready(site: TenantContext<'_>, part: Part) -> impl Iterator<Item = &PodView> {
-    site.pods(part.name()).filter(|pod| {
+fn unready(context: TenantContext<'_>, part: Part) -> impl Iterator<Item = &PodView> {
+    context.pods(part.name()).filter(|pod| {
         let is_over = ["Succeeded", "Failed"].contains(&pod.phase.as_str());
         pod.meta.deleting.is_none() && !is_ready(pod) && !is_over
     })
 }
 
 /// Explains a missing Pod: the API server may have rejected the controller's request.
-fn not_made(site: TenantContext<'_>, part: Part, workload: &WorkloadView) -> Option<Finding> {
-    let event = site
+fn not_made(context: TenantContext<'_>, part: Part, workload: &WorkloadView) -> Option<Finding> {
+    let event = context
         .world
         .warning(&workload.meta.uid, &["FailedCreate"])
         .filter(|_| workload.replicas < workload.wanted);
@@ -261,14 +260,14 @@ fn not_made(site: TenantContext<'_>, part: Part, workload: &WorkloadView) -> Opt
         (None, None) => return None,
     };
     let link = Link::new(
-        object(site, part),
+        object(context, part),
         Health::Waiting,
         "FailedCreate",
         format!(
             "{} of {} Pods are there: each try to create another is refused, the last{}",
             workload.replicas,
             workload.wanted,
-            site.world.ago(at)
+            context.world.ago(at)
         ),
     );
     // A StatefulSet creates the claim of a Pod before the Pod.
@@ -284,19 +283,19 @@ fn not_made(site: TenantContext<'_>, part: Part, workload: &WorkloadView) -> Opt
         at,
         since,
     };
-    Some(refused::explain(site, Some(part.name()), &refusal, link))
+    Some(refused::explain(context, Some(part.name()), &refusal, link))
 }
 
 /// Explains a Pod that is starting, or a Pod that has to stop before the next one can start.
-fn on_the_way(site: TenantContext<'_>, part: Part) -> Option<Finding> {
-    let newest = unready(site, part).max_by_key(|pod| pod.meta.created.clone());
+fn on_the_way(context: TenantContext<'_>, part: Part) -> Option<Finding> {
+    let newest = unready(context, part).max_by_key(|pod| pod.meta.created.clone());
     if let Some(pod) = newest {
-        return Some(pod::starting(site, pod));
+        return Some(pod::starting(context, pod));
     }
-    let going = site
+    let going = context
         .pods(part.name())
         .find(|pod| pod.meta.deleting.is_some())?;
-    let link = super::terminating::stopping(site, going, Reason::Progressing);
+    let link = super::terminating::stopping(context, going, Reason::Progressing);
     Some(
         Finding::new(
             State::Waiting,
@@ -306,24 +305,24 @@ fn on_the_way(site: TenantContext<'_>, part: Part) -> Option<Finding> {
             ),
         )
         .link(link)
-        .then(site.look_again())
+        .then(context.look_again())
         .then(commands::describe(&going.object(), "the Pod's Events")),
     )
 }
 
 /// Explains a component that is not ready although no problem is known.
 fn rest(
-    site: TenantContext<'_>,
+    context: TenantContext<'_>,
     part: Part,
     workload: &WorkloadView,
     is_seen: bool,
     is_there: bool,
 ) -> Finding {
-    let wanted = part.wanted(site).unwrap_or(1);
+    let wanted = part.wanted(context).unwrap_or(1);
     if is_seen && is_there {
-        let (ready, other) = site.endpoints(part.name()).unwrap_or_default();
+        let (ready, other) = context.endpoints(part.name()).unwrap_or_default();
         let link = Link::new(
-            site.here("Service", part.name()),
+            context.here("Service", part.name()),
             Health::Waiting,
             Reason::Progressing,
             "leads to none of the ready Pods yet",
@@ -331,17 +330,17 @@ fn rest(
         .seen(
             "EndpointSlices of it",
             format!("{ready} ready, {other} not ready"),
-            Some(&site.world.now),
+            Some(&context.world.now),
         );
         return Finding::new(
             State::Waiting,
             "Wait: this takes seconds. If it stays so, check the endpoint-slice controller (kube-controller-manager).",
         )
         .link(link)
-        .then(commands::list("EndpointSlice", site.namespace(), "what its Services lead to"))
-        .then(site.look_again());
+        .then(commands::list("EndpointSlice", context.namespace(), "what its Services lead to"))
+        .then(context.look_again());
     }
-    let mut link = own(site, part, workload, Reason::Progressing);
+    let mut link = own(context, part, workload, Reason::Progressing);
     link.message = if workload.wanted == wanted {
         format!(
             "{} of {wanted} ready; its controller is at it, and nothing says that something is wrong",
@@ -360,7 +359,7 @@ fn rest(
                 "{}, the spec's generation is {}",
                 workload.observed, workload.meta.generation
             ),
-            Some(&site.world.now),
+            Some(&context.world.now),
         );
     }
     let mut finding = Finding::new(
@@ -369,11 +368,11 @@ fn rest(
     )
     .link(link)
     .then(commands::describe(
-        &object(site, part),
+        &object(context, part),
         "its conditions and Events",
     ))
-    .then(site.look_again());
-    if !site.may_read("pods") || !site.may_read(part.plural()) {
+    .then(context.look_again());
+    if !context.may_read("pods") || !context.may_read(part.plural()) {
         finding.advice = format!(
             "{} You may not look at its Pods: ask whoever may.",
             finding.advice

@@ -30,17 +30,17 @@ pub(super) const STARTING: i64 = 5;
 const REACHED: i64 = 10;
 
 /// Explains why a Pod is not ready, or returns `None` if it may just be starting.
-pub(super) fn find(site: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Finding> {
-    lost(site, of, pod)
-        .or_else(|| container(site, pod))
-        .or_else(|| capacity::unplaced(site, of, pod))
-        .or_else(|| unanswered(site, of, pod))
-        .or_else(|| unmounted(site, pod))
+pub(super) fn find(context: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Finding> {
+    lost(context, of, pod)
+        .or_else(|| container(context, pod))
+        .or_else(|| capacity::unplaced(context, of, pod))
+        .or_else(|| unanswered(context, of, pod))
+        .or_else(|| unmounted(context, pod))
 }
 
 /// Explains a Pod on an unready node. The state of such a Pod is unknown.
-fn lost(site: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Finding> {
-    let node = site.world.node(pod.node.as_deref()?)?;
+fn lost(context: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Finding> {
+    let node = context.world.node(pod.node.as_deref()?)?;
     if node.is_ready() {
         return None;
     }
@@ -63,30 +63,32 @@ fn lost(site: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Finding> {
             "; without that, another Pod starts on another node by itself after some minutes"
         }
     };
-    Some(stop::node_lost(site.world, node, meanwhile).below(vec![link]))
+    Some(stop::node_lost(context.world, node, meanwhile).below(vec![link]))
 }
 
-fn container(site: TenantContext<'_>, pod: &PodView) -> Option<Finding> {
+fn container(context: TenantContext<'_>, pod: &PodView) -> Option<Finding> {
     let container = main(pod)?;
     let (reason, message) = match &container.state {
         ContainerState::Waiting { reason, message } => (reason.as_str(), message.as_str()),
-        ContainerState::Ended { .. } => return Some(crashing(site, pod, container)),
+        ContainerState::Ended { .. } => return Some(crashing(context, pod, container)),
         ContainerState::Running { .. } | ContainerState::Unknown => {
-            return (container.restarts > 0).then(|| crashing(site, pod, container));
+            return (container.restarts > 0).then(|| crashing(context, pod, container));
         }
     };
     match reason {
-        _ if PULLS.contains(&reason) => Some(image(site, pod, container)),
-        "CrashLoopBackOff" => Some(crashing(site, pod, container)),
-        "CreateContainerConfigError" if needs_root(message) => Some(root(site, pod, container)),
-        "CreateContainerConfigError" if is_missing(message) => Some(missing(site, pod, container)),
+        _ if PULLS.contains(&reason) => Some(image(context, pod, container)),
+        "CrashLoopBackOff" => Some(crashing(context, pod, container)),
+        "CreateContainerConfigError" if needs_root(message) => Some(root(context, pod, container)),
+        "CreateContainerConfigError" if is_missing(message) => {
+            Some(missing(context, pod, container))
+        }
         "CreateContainerError" | "RunContainerError" if is_permission(message) => {
-            Some(root(site, pod, container))
+            Some(root(context, pod, container))
         }
         "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
-            Some(not_startable(site, pod, container))
+            Some(not_startable(context, pod, container))
         }
-        _ if container.restarts > 0 => Some(crashing(site, pod, container)),
+        _ if container.restarts > 0 => Some(crashing(context, pod, container)),
         _ => None,
     }
 }
@@ -106,9 +108,9 @@ fn words(container: &ContainerView) -> (String, &str) {
 
 /// Returns the time of the newest warning about the Pod, otherwise the Pod's creation time. A
 /// container's state itself has no time.
-fn seen_last<'a>(site: TenantContext<'a>, pod: &'a PodView) -> Option<&'a Time> {
+fn seen_last<'a>(context: TenantContext<'a>, pod: &'a PodView) -> Option<&'a Time> {
     let reasons = ["Failed", "BackOff", "InspectFailed", "ErrImageNeverPull"];
-    let warning = site.world.warning(&pod.meta.uid, &reasons);
+    let warning = context.world.warning(&pod.meta.uid, &reasons);
     warning
         .and_then(|event| event.last.as_ref())
         .or(pod.meta.created.as_ref())
@@ -116,7 +118,7 @@ fn seen_last<'a>(site: TenantContext<'a>, pod: &'a PodView) -> Option<&'a Time> 
 
 /// Returns the Pod's link with the kubelet's message about its container.
 fn wrong(
-    site: TenantContext<'_>,
+    context: TenantContext<'_>,
     pod: &PodView,
     container: &ContainerView,
     reason: Reason,
@@ -125,14 +127,14 @@ fn wrong(
     let (source, message) = words(container);
     Link::new(pod.object(), Health::Error, reason, sentence)
         .since(pod.meta.created.as_ref())
-        .seen(source, message, seen_last(site, pod))
+        .seen(source, message, seen_last(context, pod))
 }
 
 fn events(pod: &PodView) -> Command {
     commands::describe(&pod.object(), "the kubelet's Events")
 }
 
-fn image(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
+fn image(context: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
     let (reason, message) = match &container.state {
         ContainerState::Waiting { reason, message } => (reason.as_str(), message.as_str()),
         ContainerState::Unknown | ContainerState::Running { .. } | ContainerState::Ended { .. } => {
@@ -141,7 +143,7 @@ fn image(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> F
     };
     let pull = Pull::of(reason, message);
     let link = wrong(
-        site,
+        context,
         pod,
         container,
         Reason::ImagePullFailed,
@@ -154,31 +156,31 @@ fn image(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> F
     );
     let field = part(pod);
     if field == "probe" {
-        return of_probe(site, pod, link);
+        return of_probe(context, pod, link);
     }
     let advice = match pull {
         Pull::Unreachable => UNREACHABLE.to_owned(),
         Pull::Never => "Put the image on the node.".to_owned(),
-        Pull::InvalidName => format!("Correct '{field}.image' of Tenant '{}'.", site.name()),
+        Pull::InvalidName => format!("Correct '{field}.image' of Tenant '{}'.", context.name()),
         Pull::Limited => "Wait: the kubelet tries again by itself. A mirror, or an account on the nodes, helps for good.".to_owned(),
         Pull::NotFound => format!(
             "Correct '{field}.image' of Tenant '{}', or push the image.",
-            site.name()
+            context.name()
         ),
         Pull::Refused | Pull::Other => format!(
             "Check '{field}.image' of Tenant '{}', and whether the nodes may pull it: a Tenant has no credentials of its own for a registry.",
-            site.name()
+            context.name()
         ),
     };
     Finding::new(State::Blocked, format!("{advice} {AFTER_EDIT}"))
         .link(link)
         .then(events(pod))
-        .then(site.edit(&format!("correct '{field}.image'")))
-        .then(site.look_again())
+        .then(context.edit(&format!("correct '{field}.image'")))
+        .then(context.look_again())
 }
 
 /// Explains an image problem of a probe Pod. Its image comes from the operator's configuration.
-fn of_probe(site: TenantContext<'_>, pod: &PodView, mut link: Link) -> Finding {
+fn of_probe(context: TenantContext<'_>, pod: &PodView, mut link: Link) -> Finding {
     link.health = Health::Waiting;
     let image = main(pod).map_or("?", |one| one.image.as_str());
     let setting = Link::new(
@@ -197,12 +199,12 @@ fn of_probe(site: TenantContext<'_>, pod: &PodView, mut link: Link) -> Finding {
     .link(setting)
     .then(events(pod))
     .maybe(super::super::operator::config(
-        site.world,
+        context.world,
         "the operator's configuration: 'probeImage' below 'tenants'",
     ))
 }
 
-fn root(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
+fn root(context: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
     let (_, message) = words(container);
     let why = if is_permission(message) {
         "its program cannot be executed by user 65532".to_owned()
@@ -215,7 +217,7 @@ fn root(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Fi
         }
     };
     let link = wrong(
-        site,
+        context,
         pod,
         container,
         Reason::ImageNeedsRoot,
@@ -227,14 +229,14 @@ fn root(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Fi
     )
     .link(link)
     .then(events(pod))
-    .then(site.edit(&format!("name another '{}.image'", part(pod))))
+    .then(context.edit(&format!("name another '{}.image'", part(pod))))
 }
 
 /// Explains a missing Secret or ConfigMap of an environment variable.
-fn missing(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
+fn missing(context: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
     let (source, message) = words(container);
     let Some((kind, name, key)) = missing_thing(message) else {
-        return not_startable(site, pod, container);
+        return not_startable(context, pod, container);
     };
     let label = match (kind, &key) {
         (_, Some(_)) => "KeyNotFound",
@@ -247,8 +249,8 @@ fn missing(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) ->
         Reason::SecretNotFound,
         format!("waits for {kind} '{name}'"),
     )
-    .seen(source, message, seen_last(site, pod));
-    let exists = site.exists(kind, &name);
+    .seen(source, message, seen_last(context, pod));
+    let exists = context.exists(kind, &name);
     let is_there = key.is_none() && exists == Some(true);
     let sentence = match (&key, exists) {
         (Some(key), _) => format!("has no key '{key}', and '{}.env' names it", part(pod)),
@@ -259,7 +261,7 @@ fn missing(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) ->
         }
     };
     let link = Link::new(
-        site.here(kind, &name),
+        context.here(kind, &name),
         if is_there {
             Health::Waiting
         } else {
@@ -276,7 +278,7 @@ fn missing(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) ->
             Some(false) => "not found",
             None => "you may not",
         },
-        Some(&site.world.now),
+        Some(&context.world.now),
     );
     if is_there {
         return Finding::new(
@@ -286,7 +288,7 @@ fn missing(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) ->
         .link(above)
         .link(link)
         .newer()
-        .then(site.look_again());
+        .then(context.look_again());
     }
     // The operator creates this Secret itself, with a password that nobody else knows.
     if name == "tenant-redis" {
@@ -296,32 +298,32 @@ fn missing(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) ->
         )
         .link(above)
         .link(link)
-        .then(site.look_again())
-        .maybe(super::super::operator::log(site.world));
+        .then(context.look_again())
+        .maybe(super::super::operator::log(context.world));
     }
     let finding = Finding::new(
         State::Blocked,
         match &key {
-            Some(key) => format!("Add the key '{key}' to {kind} '{name}' in namespace '{}'. The Pod starts by itself a minute or two later.", site.namespace()),
-            None => format!("Create {kind} '{name}' in namespace '{}', or change '{}.env'. The Pod starts by itself a minute or two later.", site.namespace(), part(pod)),
+            Some(key) => format!("Add the key '{key}' to {kind} '{name}' in namespace '{}'. The Pod starts by itself a minute or two later.", context.namespace()),
+            None => format!("Create {kind} '{name}' in namespace '{}', or change '{}.env'. The Pod starts by itself a minute or two later.", context.namespace(), part(pod)),
         },
     )
     .link(above)
     .link(link);
     let finding = match &key {
         Some(key) => finding.then(commands::edit(
-            &site.here(kind, &name),
+            &context.here(kind, &name),
             &format!("add '{key}' (values of a Secret in base64, or under 'stringData')"),
         )),
-        None => finding.then(commands::create(kind, &name, None, site.namespace())),
+        None => finding.then(commands::create(kind, &name, None, context.namespace())),
     };
-    finding.then(site.edit("or name another"))
+    finding.then(context.edit("or name another"))
 }
 
-fn not_startable(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
+fn not_startable(context: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
     let (_, message) = words(container);
     let link = wrong(
-        site,
+        context,
         pod,
         container,
         Reason::ContainerNotStartable,
@@ -338,11 +340,11 @@ fn not_startable(site: TenantContext<'_>, pod: &PodView, container: &ContainerVi
     Finding::new(State::Blocked, format!("Check {what}. {AFTER_EDIT}"))
         .link(link)
         .then(events(pod))
-        .then(site.edit(&format!("correct '{}.image'", part(pod))))
+        .then(context.edit(&format!("correct '{}.image'", part(pod))))
 }
 
 /// Explains a program that ended and is restarted.
-fn crashing(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
+fn crashing(context: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
     let ended = match (&container.state, &container.before) {
         (ended @ ContainerState::Ended { .. }, _) | (_, Some(ended)) => Some(ended),
         (_, None) => None,
@@ -362,7 +364,7 @@ fn crashing(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -
         }) => (
             format!(
                 ": it exited with code {code} ({reason}){}",
-                site.world.ago(finished.as_ref())
+                context.world.ago(finished.as_ref())
             ),
             *code,
             reason.as_str(),
@@ -380,7 +382,7 @@ fn crashing(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -
     )
     .since(pod.meta.created.as_ref());
     if !message.is_empty() {
-        link = link.seen(source, message, seen_last(site, pod));
+        link = link.seen(source, message, seen_last(context, pod));
     }
     link = link.seen(
         format!("container '{}' ended before", container.name),
@@ -390,7 +392,7 @@ fn crashing(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -
         },
         at,
     );
-    let killed = site
+    let killed = context
         .world
         .warning(&pod.meta.uid, &["Unhealthy"])
         .filter(|event| event.message.starts_with("Liveness"));
@@ -398,7 +400,7 @@ fn crashing(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -
     let advice = if why == "OOMKilled" {
         format!(
             "It used more memory than its limit and was killed: raise 'limits.memory' in '{field}.resources' of Tenant '{}', or let it use less.",
-            site.name()
+            context.name()
         )
     } else if let Some(event) = killed {
         link = link.seen(
@@ -408,7 +410,7 @@ fn crashing(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -
         );
         format!(
             "The kubelet kills it, because it does not answer its liveness probe: check 'server.probes.liveness' of Tenant '{}', and its log.",
-            site.name()
+            context.name()
         )
     } else {
         match field {
@@ -418,23 +420,23 @@ fn crashing(site: TenantContext<'_>, pod: &PodView, container: &ContainerView) -
     };
     Finding::new(State::Blocked, format!("{advice} {AFTER_EDIT}"))
         .link(link)
-        .then(site.logs(pod, true))
+        .then(context.logs(pod, true))
         .then(events(pod))
-        .then(site.edit(&format!("change '{field}'")))
+        .then(context.edit(&format!("change '{field}'")))
 }
 
 /// Explains a program that runs but fails its probe.
-fn unanswered(site: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Finding> {
+fn unanswered(context: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Finding> {
     let container = main(pod)?;
     let ContainerState::Running { since } = &container.state else {
         return None;
     };
     let since = since.as_ref().or(pod.meta.created.as_ref());
-    if since.is_some_and(|at| site.world.age(at) < STARTING) {
+    if since.is_some_and(|at| context.world.age(at) < STARTING) {
         return None;
     }
-    let event = site.world.warning(&pod.meta.uid, &["Unhealthy"])?;
-    if of == Part::Server && waits_for_redis(site) {
+    let event = context.world.warning(&pod.meta.uid, &["Unhealthy"])?;
+    if of == Part::Server && waits_for_redis(context) {
         return None;
     }
     let link = Link::new(
@@ -444,7 +446,7 @@ fn unanswered(site: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Findin
         format!(
             "runs{} since {}, but does not answer as its probe asks: {}",
             on(pod),
-            since.map_or_else(String::new, |at| site.world.when(at)),
+            since.map_or_else(String::new, |at| context.world.when(at)),
             event.message
         ),
     )
@@ -457,42 +459,42 @@ fn unanswered(site: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Findin
     let advice = match of {
         Part::Redis => "It is asked by 'redis-cli ping' in its own container: read its log; it may still load its data, or have no memory left.".to_owned(),
         Part::Server => {
-            let asked = site.tenant.server.as_ref();
+            let asked = context.tenant.server.as_ref();
             let port = asked.map_or(0, |server| server.port);
             match asked.and_then(|server| server.readiness.as_deref()) {
-                Some(path) => format!("The kubelet asks for '{path}' on port {port}: check 'server.probes.readiness' and 'server.port' of Tenant '{}', or mend the program.", site.name()),
-                None => format!("The kubelet tries to connect to port {port}: check 'server.port' of Tenant '{}' (the program has it in PORT), or mend the program.", site.name()),
+                Some(path) => format!("The kubelet asks for '{path}' on port {port}: check 'server.probes.readiness' and 'server.port' of Tenant '{}', or mend the program.", context.name()),
+                None => format!("The kubelet tries to connect to port {port}: check 'server.port' of Tenant '{}' (the program has it in PORT), or mend the program.", context.name()),
             }
         }
     };
     Some(
         Finding::new(State::Blocked, format!("{advice} {AFTER_EDIT}"))
             .link(link)
-            .then(site.logs(pod, false))
+            .then(context.logs(pod, false))
             .then(events(pod))
-            .then(site.edit(&format!("correct '{}'", part(pod)))),
+            .then(context.edit(&format!("correct '{}'", part(pod)))),
     )
 }
 
 /// Returns whether the server waits for its Redis, or the Redis has only just become ready. Then
 /// the server itself is not the problem.
-fn waits_for_redis(site: TenantContext<'_>) -> bool {
-    if site.tenant.redis.is_none() {
+fn waits_for_redis(context: TenantContext<'_>) -> bool {
+    if context.tenant.redis.is_none() {
         return false;
     }
-    let is_new = site
+    let is_new = context
         .pods("redis")
         .filter(|pod| is_ready(pod))
         .filter_map(|pod| pod.condition("Ready")?.since.as_ref())
-        .any(|at| site.world.age(at) <= REACHED);
-    let redis = site.workload("redis");
+        .any(|at| context.world.age(at) <= REACHED);
+    let redis = context.workload("redis");
     is_new || redis.is_none_or(|redis| redis.ready < 1)
 }
 
 /// Explains the messages of the kubelet and the attacher about the volumes of a scheduled Pod.
-fn unmounted(site: TenantContext<'_>, pod: &PodView) -> Option<Finding> {
+fn unmounted(context: TenantContext<'_>, pod: &PodView) -> Option<Finding> {
     let reasons = ["FailedMount", "FailedAttachVolume", "FailedMapVolume"];
-    let event = site.world.warning(&pod.meta.uid, &reasons)?;
+    let event = context.world.warning(&pod.meta.uid, &reasons)?;
     let container = main(pod)?;
     if matches!(container.state, ContainerState::Running { .. }) {
         return None;
@@ -530,11 +532,11 @@ fn unmounted(site: TenantContext<'_>, pod: &PodView) -> Option<Finding> {
 }
 
 /// Explains a Pod that is starting without a problem so far.
-pub(super) fn starting(site: TenantContext<'_>, pod: &PodView) -> Finding {
+pub(super) fn starting(context: TenantContext<'_>, pod: &PodView) -> Finding {
     let container = main(pod);
     let state = container.map_or(&ContainerState::Unknown, |one| &one.state);
     let created = pod.meta.created.as_ref();
-    let waits_for_redis = part(pod) == "server" && waits_for_redis(site);
+    let waits_for_redis = part(pod) == "server" && waits_for_redis(context);
     let (sentence, source, words, since) = match state {
         ContainerState::Running { since } if waits_for_redis => (
             format!(
@@ -570,7 +572,7 @@ pub(super) fn starting(site: TenantContext<'_>, pod: &PodView) -> Finding {
     let mut link = Link::new(pod.object(), Health::Waiting, Reason::Progressing, sentence)
         .since(since)
         .seen(source, words, since);
-    if let Some(event) = site.world.warnings(&pod.meta.uid).first() {
+    if let Some(event) = context.world.warnings(&pod.meta.uid).first() {
         link = link.seen(
             format!("Event {}{}", event.reason, times(event.count)),
             &event.message,
@@ -582,6 +584,6 @@ pub(super) fn starting(site: TenantContext<'_>, pod: &PodView) -> Finding {
         "Wait: it is on its way. If it stays so, the Pod's Events say more.",
     )
     .link(link)
-    .then(site.look_again())
+    .then(context.look_again())
     .then(events(pod))
 }

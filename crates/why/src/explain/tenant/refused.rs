@@ -43,35 +43,35 @@ fn field(resource: &str) -> Option<&'static str> {
 /// Explains a rejection. `above` is the link of the object that was to be created. `part` is the
 /// component that the object belongs to.
 pub(super) fn explain(
-    site: TenantContext<'_>,
+    context: TenantContext<'_>,
     part: Option<&str>,
     refusal: &Refusal<'_>,
     above: Link,
 ) -> Finding {
-    let edit = |finding: Finding| finding.then(site.edit("change what it refuses"));
+    let edit = |finding: Finding| finding.then(context.edit("change what it refuses"));
     let finding = match Rule::of(refusal.message) {
-        Rule::Quota => quota(site, part, refusal),
-        Rule::LimitMissing => limit_missing(site, part, refusal),
-        Rule::LimitRange => limit_range(site, part, refusal),
-        Rule::PodSecurity => admission::altered(site.world, site.namespace(), refusal),
-        Rule::NamesMissing => names_missing(site, refusal),
+        Rule::Quota => quota(context, part, refusal),
+        Rule::LimitMissing => limit_missing(context, part, refusal),
+        Rule::LimitRange => limit_range(context, part, refusal),
+        Rule::PodSecurity => admission::altered(context.world, context.namespace(), refusal),
+        Rule::NamesMissing => names_missing(context, refusal),
         Rule::WebhookDown => admission::hook(refusal, false, WHOSE, AFTER_EDIT),
         Rule::Webhook => edit(admission::hook(refusal, true, WHOSE, AFTER_EDIT)),
         Rule::Policy => edit(admission::ruled(refusal, WHOSE, AFTER_EDIT)),
         Rule::Denied => edit(admission::forbidden(
-            site.namespace(),
+            context.namespace(),
             refusal,
             WHOSE,
             AFTER_EDIT,
         )),
-        Rule::Invalid => invalid(site, refusal),
+        Rule::Invalid => invalid(context, refusal),
         Rule::Unanswered => {
             return Finding::new(
                 State::Waiting,
                 "Wait: it is tried again by itself. If it stays so for minutes, check the control plane.",
             )
             .link(seen(above, refusal))
-            .then(site.look_again())
+            .then(context.look_again())
             .then(Command::new(
                 "kubectl get --raw '/readyz?verbose'",
                 "the API server's state",
@@ -83,12 +83,12 @@ pub(super) fn explain(
 
 /// Explains a rejection by a quota. The quota follows from the Tenant's own fields such as
 /// `'resources.pods.limit'`, is the quota for probe Pods, or is unmanaged.
-fn quota(site: TenantContext<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> Finding {
-    let known = exceeded(site.world, refusal.message);
+fn quota(context: TenantContext<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> Finding {
+    let known = exceeded(context.world, refusal.message);
     let name = known.name;
     let what = refusal.what;
-    let object = site.here("ResourceQuota", name);
-    let link = quota_link(site.world, object.clone(), refusal, &known);
+    let object = context.here("ResourceQuota", name);
+    let link = quota_link(context.world, object.clone(), refusal, &known);
     let describe = |purpose: &str| commands::describe(&object, purpose);
     if known.has_room {
         return Finding::new(
@@ -97,7 +97,7 @@ fn quota(site: TenantContext<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> 
         )
         .link(link)
         .newer()
-        .then(site.look_again())
+        .then(context.look_again())
         .then(describe("what is used of it now"));
     }
     let own: Vec<String> = known
@@ -121,13 +121,13 @@ fn quota(site: TenantContext<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> 
         format!(
             "This quota is the Tenant's own: raise {} of Tenant '{}'{less}. {AFTER_EDIT} Or free some: delete what nobody needs in namespace '{}'.",
             own.join(", "),
-            site.name(),
-            site.namespace()
+            context.name(),
+            context.namespace()
         )
     } else if name == PROBES {
         format!(
             "This quota is for the Pods that try connections: delete the others that say they are such ('priorityClassName') in namespace '{}'.",
-            site.namespace()
+            context.namespace()
         )
     } else {
         format!(
@@ -143,40 +143,40 @@ fn quota(site: TenantContext<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> 
             } else {
                 "Pod"
             },
-            site.namespace(),
+            context.namespace(),
             "what uses it up",
         ));
     if is_ours {
-        finding.then(site.edit(&format!("raise {}", own.join(", "))))
+        finding.then(context.edit(&format!("raise {}", own.join(", "))))
     } else {
         finding
     }
 }
 
-fn limit_missing(site: TenantContext<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> Finding {
+fn limit_missing(context: TenantContext<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> Finding {
     let (name, fields) = unset(refusal.message);
     let part = part.unwrap_or("server");
     let link = Link::new(
-        site.here("ResourceQuota", name),
+        context.here("ResourceQuota", name),
         Health::Error,
         "LimitMissing",
         format!("counts {fields}, so each container must set it, and '{part}.resources' does not"),
     );
     blocked(format!(
         "Set {fields} in '{part}.resources' of Tenant '{}'. {AFTER_EDIT}",
-        site.name()
+        context.name()
     ))
     .link(seen(link, refusal))
-    .then(site.edit(&format!("set {fields} in '{part}.resources'")))
-    .then(site.look_again())
+    .then(context.edit(&format!("set {fields} in '{part}.resources'")))
+    .then(context.look_again())
 }
 
-fn limit_range(site: TenantContext<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> Finding {
+fn limit_range(context: TenantContext<'_>, part: Option<&str>, refusal: &Refusal<'_>) -> Finding {
     let Beyond {
         resource,
         object,
         link,
-    } = beyond(site.world, site.namespace(), "Tenant", refusal);
+    } = beyond(context.world, context.namespace(), "Tenant", refusal);
     let of_storage = resource == "storage";
     let advice = if of_storage {
         "Raise 'resources.storage.limit' of the Tenant, which is the largest single volume; 'redis.storage' itself cannot be changed.".to_owned()
@@ -191,17 +191,17 @@ fn limit_range(site: TenantContext<'_>, part: Option<&str>, refusal: &Refusal<'_
     blocked(format!("{advice} {AFTER_EDIT}"))
         .link(link)
         .then(commands::describe(&object, "the limits"))
-        .then(site.edit(if of_storage {
+        .then(context.edit(if of_storage {
             "raise 'resources.storage.limit'"
         } else {
             "change it"
         }))
 }
 
-fn names_missing(site: TenantContext<'_>, refusal: &Refusal<'_>) -> Finding {
+fn names_missing(context: TenantContext<'_>, refusal: &Refusal<'_>) -> Finding {
     let (kind, name) = missing_name(refusal.message);
     let object = match kind {
-        "ServiceAccount" => site.here(kind, name),
+        "ServiceAccount" => context.here(kind, name),
         _ => ObjectRef::cluster(kind, name),
     };
     let link = Link::new(
@@ -220,13 +220,13 @@ fn names_missing(site: TenantContext<'_>, refusal: &Refusal<'_>) -> Finding {
     };
     blocked(advice)
         .link(seen(link, refusal))
-        .then(commands::create(kind, name, None, site.namespace()))
-        .then(site.look_again())
+        .then(commands::create(kind, name, None, context.namespace()))
+        .then(context.look_again())
 }
 
-fn invalid(site: TenantContext<'_>, refusal: &Refusal<'_>) -> Finding {
+fn invalid(context: TenantContext<'_>, refusal: &Refusal<'_>) -> Finding {
     let link = Link::new(
-        site.object(),
+        context.object(),
         Health::Error,
         Reason::InvalidChild,
         format!(
@@ -236,9 +236,9 @@ fn invalid(site: TenantContext<'_>, refusal: &Refusal<'_>) -> Finding {
     );
     blocked(format!(
         "The words above name the field. Change it in Tenant '{}'. {AFTER_EDIT}",
-        site.name()
+        context.name()
     ))
     .link(seen(link, refusal))
-    .then(site.edit("change the field"))
-    .then(site.look_again())
+    .then(context.edit("change the field"))
+    .then(context.look_again())
 }

@@ -26,18 +26,18 @@ const HOLDS: &[&str] = &[
 /// Explains a namespace that is being deleted, down to the object that blocks the deletion. `whose`
 /// is the end of the sentence about the namespace.
 pub(super) fn find(
-    site: TenantContext<'_>,
+    context: TenantContext<'_>,
     namespace: &NamespaceView,
     reason: Reason,
     whose: &str,
 ) -> Finding {
-    let above = of_namespace(site, namespace, reason, whose);
-    let finding = undiscovered(site, namespace)
-        .or_else(|| held(site))
-        .or_else(|| of_pod(site))
-        .or_else(|| left(site));
+    let above = of_namespace(context, namespace, reason, whose);
+    let finding = undiscovered(context, namespace)
+        .or_else(|| held(context))
+        .or_else(|| of_pod(context))
+        .or_else(|| left(context));
     let Some(finding) = finding else {
-        return alone(site, namespace, above);
+        return alone(context, namespace, above);
     };
     finding.below(vec![above])
 }
@@ -48,17 +48,17 @@ fn holds(namespace: &NamespaceView) -> impl Iterator<Item = &ConditionView> {
 }
 
 fn of_namespace(
-    site: TenantContext<'_>,
+    context: TenantContext<'_>,
     namespace: &NamespaceView,
     reason: Reason,
     whose: &str,
 ) -> Link {
     let since = namespace.deleting.as_ref();
     let mut link = Link::new(
-        site.place(),
+        context.place(),
         Health::Waiting,
         reason,
-        format!("is being deleted{}, {whose}", site.world.since(since)),
+        format!("is being deleted{}, {whose}", context.world.since(since)),
     )
     .since(since)
     .seen("deletion asked for", "", since);
@@ -73,15 +73,15 @@ fn of_namespace(
 }
 
 /// Explains the deletion by the namespace's own conditions, because nothing deeper is known.
-fn alone(site: TenantContext<'_>, namespace: &NamespaceView, mut link: Link) -> Finding {
+fn alone(context: TenantContext<'_>, namespace: &NamespaceView, mut link: Link) -> Finding {
     let age = namespace
         .deleting
         .as_ref()
-        .map_or(0, |at| site.world.age(at));
+        .map_or(0, |at| context.world.age(at));
     let finalizers: Vec<String> = holds(namespace)
         .flat_map(|known| namespace_conditions::finalizers(&known.message))
         .collect();
-    let look = commands::yaml(&site.place(), "what its deletion waits for");
+    let look = commands::yaml(&context.place(), "what its deletion waits for");
     if age > PATIENCE {
         link.health = Health::Error;
     }
@@ -98,13 +98,13 @@ fn alone(site: TenantContext<'_>, namespace: &NamespaceView, mut link: Link) -> 
         .link(link)
         .then(look)
         .then(Command::new(
-            format!("kubectl api-resources --verbs=list --namespaced -o name | xargs -n1 kubectl get --show-kind --ignore-not-found -n {}", site.namespace()),
+            format!("kubectl api-resources --verbs=list --namespaced -o name | xargs -n1 kubectl get --show-kind --ignore-not-found -n {}", context.namespace()),
             "everything that is left in it",
         ))
 }
 
 /// Explains an API group that does not respond. It blocks the deletion of every namespace.
-fn undiscovered(site: TenantContext<'_>, namespace: &NamespaceView) -> Option<Finding> {
+fn undiscovered(context: TenantContext<'_>, namespace: &NamespaceView) -> Option<Finding> {
     let known = holds(namespace).find(|known| known.kind == "NamespaceDeletionDiscoveryFailure")?;
     let name = namespace_conditions::stale_group(&known.message);
     let object = match &name {
@@ -135,13 +135,13 @@ fn undiscovered(site: TenantContext<'_>, namespace: &NamespaceView) -> Option<Fi
             &object,
             "what serves it, and why it does not",
         )),
-        None => finding.then(commands::yaml(&site.place(), "all of its conditions")),
+        None => finding.then(commands::yaml(&context.place(), "all of its conditions")),
     })
 }
 
 /// Explains an object that is kept by a finalizer.
-fn held(site: TenantContext<'_>) -> Option<Finding> {
-    let mut all: Vec<&OtherView> = site
+fn held(context: TenantContext<'_>) -> Option<Finding> {
+    let mut all: Vec<&OtherView> = context
         .world
         .left
         .iter()
@@ -160,7 +160,7 @@ fn held(site: TenantContext<'_>) -> Option<Finding> {
         )
     });
     let (first, rest) = all.split_first()?;
-    if is_plain(first) && site.world.pods.iter().any(|pod| is_here(site, pod)) {
+    if is_plain(first) && context.world.pods.iter().any(|pod| is_here(context, pod)) {
         return None;
     }
     let holders = first.meta.finalizers.join("', '");
@@ -182,9 +182,9 @@ fn held(site: TenantContext<'_>) -> Option<Finding> {
         (false, count) => format!("; also {} and {count} more", more.join(", ")),
     };
     let since = first.meta.deleting.as_ref();
-    let age = since.map_or(0, |at| site.world.age(at));
-    let is_late = age > PATIENCE || site.reason() == Some(Reason::DeletionBlocked);
-    let object = site.here(&first.kind, &first.meta.name);
+    let age = since.map_or(0, |at| context.world.age(at));
+    let is_late = age > PATIENCE || context.reason() == Some(Reason::DeletionBlocked);
+    let object = context.here(&first.kind, &first.meta.name);
     let link = Link::new(
         object,
         if is_late {
@@ -208,12 +208,12 @@ fn held(site: TenantContext<'_>) -> Option<Finding> {
     let get = format!(
         "kubectl get {resource} {} -n {} -o yaml --show-managed-fields",
         first.meta.name,
-        site.namespace()
+        context.namespace()
     );
     let edit = format!(
         "kubectl edit {resource} {} -n {}",
         first.meta.name,
-        site.namespace()
+        context.namespace()
     );
     Some(
         Finding::new(
@@ -229,22 +229,29 @@ fn held(site: TenantContext<'_>) -> Option<Finding> {
     )
 }
 
-fn is_here(site: TenantContext<'_>, pod: &PodView) -> bool {
-    pod.meta.namespace == site.namespace()
+fn is_here(context: TenantContext<'_>, pod: &PodView) -> bool {
+    pod.meta.namespace == context.namespace()
 }
 
 /// Explains a Pod that has not stopped, and a node that prevents it.
-fn of_pod(site: TenantContext<'_>) -> Option<Finding> {
-    let pods = site.world.pods.iter().filter(|pod| is_here(site, pod));
+fn of_pod(context: TenantContext<'_>) -> Option<Finding> {
+    let pods = context
+        .world
+        .pods
+        .iter()
+        .filter(|pod| is_here(context, pod));
     let pod = pods.max_by_key(|pod| (pod.may_run(), pod.meta.created.clone()))?;
-    let link = stopping(site, pod, Reason::Deleting);
-    let node = pod.node.as_deref().and_then(|node| site.world.node(node));
+    let link = stopping(context, pod, Reason::Deleting);
+    let node = pod
+        .node
+        .as_deref()
+        .and_then(|node| context.world.node(node));
     if let Some(node) = node.filter(|node| !node.is_ready()) {
         let link = Link {
             health: Health::Waiting,
             ..link
         };
-        return Some(stop::node_lost(site.world, node, "").below(vec![link]));
+        return Some(stop::node_lost(context.world, node, "").below(vec![link]));
     }
     let advice = match link.health {
         Health::Error => format!(
@@ -267,7 +274,7 @@ fn of_pod(site: TenantContext<'_>) -> Option<Finding> {
 }
 
 /// Returns the link of a Pod that has to stop.
-pub(super) fn stopping(site: TenantContext<'_>, pod: &PodView, reason: Reason) -> Link {
+pub(super) fn stopping(context: TenantContext<'_>, pod: &PodView, reason: Reason) -> Link {
     let node = pod
         .node
         .as_ref()
@@ -276,21 +283,21 @@ pub(super) fn stopping(site: TenantContext<'_>, pod: &PodView, reason: Reason) -
     let asked = pod.meta.deleting.as_ref();
     let sentence = match (asked, end) {
         (None, _) => format!("still runs{node}; it is about to be told to stop"),
-        (Some(at), Some(end)) if site.world.age(end) > 0 => format!(
+        (Some(at), Some(end)) if context.world.age(end) > 0 => format!(
             "{} was asked to stop at {}, and should have been killed at {}",
             node.trim_start(),
-            site.world.when(at),
-            site.world.when(end)
+            context.world.when(at),
+            context.world.when(end)
         ),
         (Some(at), _) => format!(
             "{} was asked to stop at {} and has not ended yet",
             node.trim_start(),
-            site.world.when(at)
+            context.world.when(at)
         ),
     };
     let is_late = match (end, asked) {
-        (Some(end), _) => site.world.age(end) > PATIENCE / 2,
-        (None, Some(asked)) => site.world.age(asked) > PATIENCE,
+        (Some(end), _) => context.world.age(end) > PATIENCE / 2,
+        (None, Some(asked)) => context.world.age(asked) > PATIENCE,
         (None, None) => false,
     };
     let health = if is_late {
@@ -300,21 +307,21 @@ pub(super) fn stopping(site: TenantContext<'_>, pod: &PodView, reason: Reason) -
     };
     Link::new(pod.object(), health, reason, sentence.trim_start())
         .since(asked)
-        .seen("status.phase", &pod.phase, Some(&site.world.now))
+        .seen("status.phase", &pod.phase, Some(&context.world.now))
 }
 
 /// Explains objects without a finalizer, which the namespace controller is still deleting.
-fn left(site: TenantContext<'_>) -> Option<Finding> {
-    let all = &site.world.left;
+fn left(context: TenantContext<'_>) -> Option<Finding> {
+    let all = &context.world.left;
     let first = all.iter().min_by_key(|one| one.meta.deleting.clone())?;
     let since = first.meta.deleting.as_ref();
-    let age = since.map_or(0, |at| site.world.age(at));
+    let age = since.map_or(0, |at| context.world.age(at));
     let others = match all.len() {
         1 => String::new(),
         count => format!(" ({count} things are left in all)"),
     };
     let link = Link::new(
-        site.here(&first.kind, &first.meta.name),
+        context.here(&first.kind, &first.meta.name),
         if age > PATIENCE {
             Health::Error
         } else {
@@ -327,7 +334,7 @@ fn left(site: TenantContext<'_>) -> Option<Finding> {
     .seen(
         "deletion asked for",
         if since.is_some() { "" } else { "not yet" },
-        since.or(Some(&site.world.now)),
+        since.or(Some(&context.world.now)),
     );
     Some(
         Finding::new(
@@ -335,6 +342,6 @@ fn left(site: TenantContext<'_>) -> Option<Finding> {
             "Wait: the namespace controller removes it. If it stays for minutes, check the kube-controller-manager.",
         )
         .link(link)
-        .then(commands::yaml(&site.place(), "what its deletion waits for")),
+        .then(commands::yaml(&context.place(), "what its deletion waits for")),
     )
 }

@@ -15,19 +15,19 @@ use crate::{
 const CLAIM: &str = "data-redis-0";
 const UNCHANGING: &str = "'redis.storage' cannot be changed: for another class, take the data elsewhere, remove 'redis' from the Tenant, delete the claim, and ask for 'redis' again.";
 
-pub(super) fn claim(site: TenantContext<'_>) -> Option<&ClaimView> {
-    let claims = site.world.claims.iter();
+pub(super) fn claim(context: TenantContext<'_>) -> Option<&ClaimView> {
+    let claims = context.world.claims.iter();
     claims.into_iter().find(|claim| claim.meta.name == CLAIM)
 }
 
 /// Explains a claim that already existed and is smaller than requested.
-pub(super) fn mismatch(site: TenantContext<'_>) -> Option<Finding> {
-    let wanted = &site.tenant.redis.as_ref()?.size;
-    let claim = claim(site)?;
+pub(super) fn mismatch(context: TenantContext<'_>) -> Option<Finding> {
+    let wanted = &context.tenant.redis.as_ref()?.size;
+    let claim = claim(context)?;
     if value(&claim.size)? >= value(wanted)? {
         return None;
     }
-    let object = site.here("PersistentVolumeClaim", CLAIM);
+    let object = context.here("PersistentVolumeClaim", CLAIM);
     let link = Link::new(
         object.clone(),
         Health::Error,
@@ -58,14 +58,14 @@ pub(super) fn mismatch(site: TenantContext<'_>) -> Option<Finding> {
 }
 
 /// Explains a claim without a volume.
-pub(super) fn pending(site: TenantContext<'_>, claim: &ClaimView) -> Finding {
-    let object = site.here("PersistentVolumeClaim", &claim.meta.name);
+pub(super) fn pending(context: TenantContext<'_>, claim: &ClaimView) -> Finding {
+    let object = context.here("PersistentVolumeClaim", &claim.meta.name);
     let class = claim.class.as_deref().unwrap_or_default();
     let of_class = match class {
         "" => "without a class".to_owned(),
         class => format!("of class '{class}'"),
     };
-    let events = site.world.events.iter();
+    let events = context.world.events.iter();
     let said = events
         .filter(|event| event.uid == claim.meta.uid)
         .max_by_key(|event| (event.warning, event.last.clone()));
@@ -76,7 +76,7 @@ pub(super) fn pending(site: TenantContext<'_>, claim: &ClaimView) -> Finding {
         format!(
             "is {}{}: {} {of_class} are not there yet",
             claim.phase,
-            site.world.since(claim.meta.created.as_ref()),
+            context.world.since(claim.meta.created.as_ref()),
             claim.size
         ),
     )
@@ -87,7 +87,7 @@ pub(super) fn pending(site: TenantContext<'_>, claim: &ClaimView) -> Finding {
             &event.message,
             event.last.as_ref(),
         ),
-        None => link.seen("status.phase", &claim.phase, Some(&site.world.now)),
+        None => link.seen("status.phase", &claim.phase, Some(&context.world.now)),
     };
     let waits = |link: Link| Link {
         health: Health::Waiting,
@@ -113,7 +113,7 @@ pub(super) fn pending(site: TenantContext<'_>, claim: &ClaimView) -> Finding {
         .then(classes)
         .then(look);
     }
-    if site.exists("StorageClass", class) == Some(false) {
+    if context.exists("StorageClass", class) == Some(false) {
         let missing = Link::new(
             ObjectRef::cluster("StorageClass", class),
             Health::Error,
@@ -121,7 +121,7 @@ pub(super) fn pending(site: TenantContext<'_>, claim: &ClaimView) -> Finding {
             "does not exist, and the Tenant's 'redis.storage.storageClassName' names it",
         )
         .since(claim.meta.created.as_ref())
-        .seen("looked for it", "not found", Some(&site.world.now));
+        .seen("looked for it", "not found", Some(&context.world.now));
         return Finding::new(
             State::Blocked,
             format!("Have StorageClass '{class}' created: it goes on by itself then. Otherwise: {UNCHANGING}"),
@@ -131,11 +131,11 @@ pub(super) fn pending(site: TenantContext<'_>, claim: &ClaimView) -> Finding {
         .then(classes)
         .then(look);
     }
-    let known = site.world.known.iter();
+    let known = context.world.known.iter();
     let provisioner = known
         .filter(|known| known.object.kind == "StorageClass" && known.object.name == class)
         .find_map(|known| known.provisioner.as_deref());
-    let absent = provisioner.filter(|driver| site.exists("CSIDriver", driver) == Some(false));
+    let absent = provisioner.filter(|driver| context.exists("CSIDriver", driver) == Some(false));
     if let (Some(driver), true) = (absent, said.is_none_or(|event| !event.warning)) {
         let missing = Link::new(
             ObjectRef::cluster("CSIDriver", driver),
@@ -144,7 +144,7 @@ pub(super) fn pending(site: TenantContext<'_>, claim: &ClaimView) -> Finding {
             format!("no CSIDriver object: the driver is probably not installed, so nobody makes volumes of class '{class}'"),
         )
         .since(claim.meta.created.as_ref())
-        .seen("looked for it", "not found", Some(&site.world.now));
+        .seen("looked for it", "not found", Some(&context.world.now));
         return Finding::new(
             State::Blocked,
             format!("Check with whoever runs the cluster whether the storage driver '{driver}' is installed and runs. Otherwise: {UNCHANGING}"),
@@ -172,7 +172,7 @@ pub(super) fn pending(site: TenantContext<'_>, claim: &ClaimView) -> Finding {
     .link(link)
     .then(look);
     // A user who may not list objects of all namespaces cannot run this command.
-    if !site.may_read("leases") {
+    if !context.may_read("leases") {
         return finding;
     }
     finding.then(Command::new(

@@ -53,13 +53,13 @@ pub(super) const EDITS: &[Regression] = &[
         id: "R08",
         bug: "the Job's name is computed a second time, without the limit of its length",
         edits: &[Edit {
-            file: "crates/tasks/src/run/build.rs",
+            file: "crates/tasks/src/build/job.rs",
             old: "        ResourceType::JOB,\n        &run_spec,\n        name,",
             new: r#"        ResourceType::JOB,
         &run_spec,
         &match run_spec.work {
-            Workload::Task(run) => format!("{}-{}-v{}", run.spec.service_name, run.spec.task_id, run.spec.context_version),
-            Workload::Docs(_) => name.to_owned(),
+            crate::run::run_spec::Workload::Task(run) => format!("{}-{}-v{}", run.spec.service_name, run.spec.task_id, run.spec.context_version),
+            crate::run::run_spec::Workload::Docs(_) => name.to_owned(),
         },"#,
         }],
         suite: SUITE,

@@ -1,7 +1,7 @@
 //! The ConfigMap and the Job of a DocsRun, field by field.
 
 use super::*;
-use crate::run::contract;
+use crate::build::contract;
 
 const TOOLBOX: &str = "toolbox:1";
 

@@ -12,6 +12,7 @@ mod lifecycle;
 mod properties;
 mod regressions;
 mod resolving;
+mod stopping;
 mod verifying;
 mod views;
 mod walks;

@@ -4,10 +4,8 @@
 use api::tasks::{AgentSpec, TaskRun};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{
-    docs::pod::source_dir,
-    run_spec::{Docs, Workload},
-};
+use super::docs_containers::source_dir;
+use crate::run::run_spec::{Docs, Workload};
 
 /// Inputs for the value of a variable.
 #[derive(Debug, Clone, Copy)]

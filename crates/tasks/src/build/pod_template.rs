@@ -1,207 +1,48 @@
-//! The children of a run: the ConfigMap with its files, and the Job of an attempt.
+//! The Pod template of an attempt's Job: the agent's container, its environment and its volumes.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use api::{
-    decide::{Manifest, ResourceType},
     names,
-    tasks::{Agent, AgentSpec, Amount, EnvFrom, EnvVar, File, KeyRef, NamedRef, Resources},
+    tasks::{AgentSpec, Amount, EnvFrom, EnvVar, KeyRef, NamedRef, Resources},
 };
 use k8s_openapi::{
-    api::{
-        batch::v1::{
-            Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnPodConditionsPattern,
-            PodFailurePolicyRule,
-        },
-        core::v1 as core,
-    },
-    apimachinery::pkg::{
-        api::resource::Quantity,
-        apis::meta::v1::{ObjectMeta, OwnerReference},
-    },
+    api::core::v1 as core,
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
 };
-use serde_json::Value;
 
 use super::{
-    attempt_spec::AttemptSpec,
+    BuildContext,
     contract::{self, Facts},
-    docs::pod as docs,
+    docs_containers as docs, labels,
+};
+use crate::run::{
+    attempt_spec::AttemptSpec,
     run_spec::{RunSpec, Workload},
 };
 
-/// Margin of the Job's own limit beyond `startTimeout` and `timeout`. The operator ends an attempt
-/// itself. The Job's limit applies only while no operator runs.
-pub(super) const BACKSTOP: Duration = Duration::from_secs(60);
-
-/// Inputs for building the children.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct BuildContext<'a> {
-    pub(super) run_spec: RunSpec<'a>,
-    pub(super) agent: &'a Agent,
-    pub(super) resources: &'a Resources,
-    pub(super) attempt: u32,
-    /// Name of the Job.
-    pub(super) job: &'a str,
-}
-
-/// Returns the size of the run's files, and of the Agent's instructions that they do not replace,
-/// in bytes.
-pub(super) fn sizes(files: &[File], agent: Option<&AgentSpec>) -> (usize, usize) {
-    let own = files
-        .iter()
-        .fold(0_usize, |sum, file| sum.saturating_add(file.content.len()));
-    let instructions = agent
-        .iter()
-        .flat_map(|agent| agent.instructions.iter())
-        .filter(|file| !files.iter().any(|own| own.filename == file.filename))
-        .fold(0_usize, |sum, file| sum.saturating_add(file.content.len()));
-    (own, instructions)
-}
-
-/// Builds the ConfigMap with the Agent's instructions and the run's files.
-pub(super) fn config_map(context: &BuildContext<'_>) -> Result<Manifest, serde_json::Error> {
-    let BuildContext {
-        run_spec, agent, ..
-    } = *context;
-    let data: BTreeMap<String, String> = agent
-        .spec
-        .instructions
-        .iter()
-        .chain(run_spec.files.unwrap_or_default())
-        .map(|file| (file.filename.clone(), file.content.clone()))
-        .collect();
-    let map = core::ConfigMap {
-        metadata: ObjectMeta {
-            owner_references: Some(vec![owner(&run_spec)]),
-            ..ObjectMeta::default()
-        },
-        immutable: Some(true),
-        data: Some(data),
-        ..core::ConfigMap::default()
-    };
-    Ok(manifest(
-        ResourceType::CONFIG_MAP,
-        &run_spec,
-        &run_spec.config_map_name(),
-        serde_json::to_value(&map)?,
-    ))
-}
-
-/// Builds the Job of an attempt.
-pub(super) fn job(context: &BuildContext<'_>) -> Result<Manifest, serde_json::Error> {
+/// Builds the Pod template. An annotation stores the settings by which the attempt is evaluated.
+pub(super) fn pod_template(
+    context: &BuildContext<'_>,
+) -> Result<core::PodTemplateSpec, serde_json::Error> {
     let BuildContext {
         run_spec,
         agent,
         resources,
-        job: name,
         ..
     } = *context;
     let attempt_spec = serde_json::to_string(&AttemptSpec::of(&agent.spec, resources))?;
-    let job = Job {
-        metadata: ObjectMeta {
-            owner_references: Some(vec![owner(&run_spec)]),
+    Ok(core::PodTemplateSpec {
+        metadata: Some(ObjectMeta {
+            labels: Some(labels(&run_spec)),
+            annotations: Some([(names::ATTEMPT_SPEC.to_owned(), attempt_spec)].into()),
             ..ObjectMeta::default()
-        },
-        spec: Some(JobSpec {
-            active_deadline_seconds: Some(active_deadline(&run_spec, &agent.spec)),
-            backoff_limit: Some(0),
-            completions: Some(1),
-            parallelism: Some(1),
-            // A second Pod before the first has ended would run two agents at once.
-            pod_replacement_policy: Some("Failed".to_owned()),
-            pod_failure_policy: Some(ignore_disruptions()),
-            template: core::PodTemplateSpec {
-                metadata: Some(ObjectMeta {
-                    labels: Some(labels(&run_spec)),
-                    annotations: Some([(names::ATTEMPT_SPEC.to_owned(), attempt_spec)].into()),
-                    ..ObjectMeta::default()
-                }),
-                spec: Some(pod(context)),
-            },
-            ..JobSpec::default()
         }),
-        status: None,
-    };
-    let manifest = manifest(
-        ResourceType::JOB,
-        &run_spec,
-        name,
-        serde_json::to_value(&job)?,
-    );
-    Ok(match run_spec.requires_intent() {
-        Some(intent) => manifest.requires_intent(intent),
-        None => manifest,
+        spec: Some(pod_spec(context)),
     })
 }
 
-fn manifest(resource: ResourceType, run_spec: &RunSpec<'_>, name: &str, body: Value) -> Manifest {
-    Manifest::new(
-        resource,
-        run_spec.metadata.namespace.as_deref(),
-        name,
-        run_spec.metadata.uid.as_deref().unwrap_or_default(),
-        labels(run_spec),
-        body,
-    )
-}
-
-fn owner(run_spec: &RunSpec<'_>) -> OwnerReference {
-    let resource = run_spec.resource();
-    OwnerReference {
-        api_version: resource.api_version(),
-        kind: resource.kind.to_owned(),
-        name: run_spec.name().to_owned(),
-        uid: run_spec.metadata.uid.clone().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }
-}
-
-fn labels(run_spec: &RunSpec<'_>) -> BTreeMap<String, String> {
-    let mut labels = names::child_labels(
-        run_spec.resource().kind,
-        run_spec.name(),
-        run_spec.metadata.uid.as_deref().unwrap_or_default(),
-    );
-    let Workload::Task(run) = run_spec.work else {
-        return labels;
-    };
-    for (key, value) in [
-        (names::TASK_ID, run.spec.task_id.to_string()),
-        (names::SERVICE_NAME, run.spec.service_name.clone()),
-        (names::CONTEXT_VERSION, run.spec.context_version.to_string()),
-    ] {
-        labels.insert(key.to_owned(), names::label_value(&value));
-    }
-    labels
-}
-
-fn active_deadline(run_spec: &RunSpec<'_>, agent: &AgentSpec) -> i64 {
-    let timeout = run_spec.timeout.unwrap_or(agent.timeout.into());
-    let whole = Duration::from(agent.start_timeout)
-        .saturating_add(timeout)
-        .saturating_add(run_spec.after_agent())
-        .saturating_add(BACKSTOP);
-    let seconds = whole
-        .as_secs()
-        .saturating_add(u64::from(whole.subsec_nanos() > 0));
-    i64::try_from(seconds).unwrap_or(i64::MAX)
-}
-
-fn ignore_disruptions() -> PodFailurePolicy {
-    PodFailurePolicy {
-        rules: vec![PodFailurePolicyRule {
-            action: "Ignore".to_owned(),
-            on_pod_conditions: Some(vec![PodFailurePolicyOnPodConditionsPattern {
-                type_: "DisruptionTarget".to_owned(),
-                status: "True".to_owned(),
-            }]),
-            on_exit_codes: None,
-        }],
-    }
-}
-
-fn pod(context: &BuildContext<'_>) -> core::PodSpec {
+fn pod_spec(context: &BuildContext<'_>) -> core::PodSpec {
     let agent = &context.agent.spec;
     let (mut before, mut containers) = (Vec::new(), vec![container(context)]);
     let mut volumes = volumes(&context.run_spec, agent);

@@ -6,13 +6,13 @@
 
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::api::resource::Quantity};
 
-use super::STEP_TIME;
-use crate::run::{contract, run_spec::Docs};
+use super::contract;
+use crate::run::{docs::STEP_TIME, run_spec::Docs};
 
 /// Name of the container that clones the repository.
-pub const CLONE: &str = "clone";
+pub(crate) const CLONE: &str = "clone";
 /// Name of the container that commits and pushes.
-pub const PUBLISH: &str = "publish";
+pub(crate) const PUBLISH: &str = "publish";
 /// Program of both containers.
 const PROGRAM: &str = "/usr/local/bin/step";
 /// User of both containers, which exists in the toolbox image.
@@ -28,8 +28,7 @@ const CREDENTIALS: &str = "/credentials";
 const SOURCE: &str = "/workspace/source";
 
 /// Returns the path of a directory of the checkout, in the agent's container.
-#[must_use]
-pub fn source_dir(folder: &str) -> String {
+pub(super) fn source_dir(folder: &str) -> String {
     match folder.trim_end_matches('/') {
         "." => SOURCE.to_owned(),
         folder => [SOURCE, folder].join("/"),
@@ -37,19 +36,19 @@ pub fn source_dir(folder: &str) -> String {
 }
 
 /// Returns the containers that run before `publish`.
-pub(in crate::run) fn before(docs: &Docs<'_>, agent: Vec<core::Container>) -> Vec<core::Container> {
+pub(super) fn before(docs: &Docs<'_>, agent: Vec<core::Container>) -> Vec<core::Container> {
     let mut containers = vec![step(docs, CLONE, false)];
     containers.extend(agent);
     containers
 }
 
 /// Returns the container that runs last.
-pub(in crate::run) fn publish(docs: &Docs<'_>) -> core::Container {
+pub(super) fn publish(docs: &Docs<'_>) -> core::Container {
     step(docs, PUBLISH, true)
 }
 
 /// Returns the volumes besides the agent's.
-pub(in crate::run) fn volumes(docs: &Docs<'_>) -> Vec<core::Volume> {
+pub(super) fn volumes(docs: &Docs<'_>) -> Vec<core::Volume> {
     let limit = docs.settings.repository_limit_mib;
     let scratch = core::Volume {
         name: SCRATCH_VOLUME.to_owned(),
