@@ -37,7 +37,7 @@ enum Task {
         #[arg(long)]
         report: bool,
     },
-    /// Write what follows from the types in `api`: CRDs, permissions, reference pages
+    /// Write all files that follow from the types: CRDs, permissions, reference pages
     Generate {
         /// Write nothing; fail if anything differs
         #[arg(long)]

@@ -343,6 +343,65 @@ impl Metrics {
         self.0.undecodable.get_or_create(&labels).set(whole(count));
     }
 
+    /// Returns one sample of each metric, as text of [`CONTENT_TYPE`]. `cargo xtask generate` writes the
+    /// list of metrics in the documentation from it.
+    #[must_use]
+    pub fn samples() -> String {
+        let metrics = Self::default();
+        // Without `..`: a metric that has no sample here would be missing in the documentation.
+        let Inner {
+            registry: _,
+            resources: _,
+            runs,
+            active,
+            objects,
+            conditions,
+            phases,
+            reconciles,
+            errors,
+            depth,
+            oldest,
+            requests,
+            leader,
+            watch_errors,
+            undecodable,
+        } = &*metrics.0;
+        let (kind, phase, outcome) = ("TaskRun", "Succeeded", "Succeeded");
+        let in_phase = InPhase { kind, phase };
+        let run_end = RunEnd {
+            kind,
+            outcome,
+            reason: "Succeeded",
+        };
+        runs.get_or_create(&run_end).inc();
+        active.get_or_create(&in_phase).set(1);
+        objects.get_or_create(&in_phase).set(1);
+        let in_condition = InCondition {
+            kind,
+            condition: "Ready",
+            status: "True",
+        };
+        conditions.get_or_create(&in_condition).set(1);
+        phases.get_or_create(&in_phase).observe(1.0);
+        let reconcile = Reconcile { kind, outcome };
+        reconciles.get_or_create(&reconcile).observe(1.0);
+        let class = "Transient";
+        errors.get_or_create(&Failure { kind, class }).inc();
+        depth.get_or_create(&OfKind { kind }).set(1);
+        oldest.get_or_create(&OfKind { kind }).set(1.0);
+        let resource: Arc<str> = Arc::from("pods");
+        let request = Request {
+            verb: "get",
+            resource: Arc::clone(&resource),
+            code: Code::Status(200),
+        };
+        requests.get_or_create(&request).inc();
+        leader.set(1);
+        watch_errors.get_or_create(&OfResource { resource }).inc();
+        undecodable.get_or_create(&OfKind { kind }).set(1);
+        metrics.text()
+    }
+
     /// Returns all metrics as text of [`CONTENT_TYPE`].
     #[must_use]
     pub fn text(&self) -> String {

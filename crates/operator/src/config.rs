@@ -1,7 +1,11 @@
 //! The configuration file. It is typed, every field has a default, and every value is checked while it is
 //! parsed. So an error names its line.
+//!
+//! The doc comments of the fields are the descriptions in `docs/reference/configuration.md`. Write them for
+//! users.
 
 mod read;
+mod schema;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +21,7 @@ use api::{
     tenants::{OWNER_ROLE, PROBE_CLASS},
 };
 use engine::leader::LeaseTimings;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tasks::run::docs::Settings;
 
@@ -34,23 +39,30 @@ pub enum ConfigError {
     Invalid(PathBuf, String),
 }
 
-/// The configuration.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+/// Configuration of the operators. Both operators read the same file.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Config {
-    /// Namespaces to watch. An empty list means all namespaces.
+    /// Namespaces of Agents and runs. An empty list means all namespaces. Each name may occur once. With the
+    /// chart, set the value `watchNamespaces` instead. The operator of Tenants accepts only an empty list.
     #[serde(deserialize_with = "read::namespaces")]
+    #[schemars(inner(
+        length(min = 1, max = 63),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    ))]
     pub watch_namespaces: Vec<String>,
-    /// Number of objects of a kind that are reconciled concurrently.
+    /// Number of objects of each kind that are reconciled at the same time.
     #[serde(deserialize_with = "read::concurrency")]
+    #[schemars(range(min = 1, max = 1024))]
     pub concurrency: usize,
-    /// Logging settings.
+    /// Settings of the log.
     pub log: Log,
-    /// Settings of the tasks operator.
+    /// Settings of the operator of runs.
     pub tasks: Tasks,
-    /// Settings of the tenants operator.
+    /// Settings of the operator of Tenants.
     pub tenants: Tenants,
-    /// Settings of the leader election.
+    /// Settings of the leader election between the Pods of an operator.
+    #[schemars(with = "Election")]
     pub leader_election: LeaderElection,
 }
 
@@ -67,11 +79,12 @@ impl Default for Config {
     }
 }
 
-/// Logging settings.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+/// Settings of the log.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Log {
-    /// A level for everything, then exceptions: `info,engine=debug`.
+    /// Log level for everything, then exceptions by target, such as `info,engine=debug`. The level for
+    /// everything is required. No target may be `off`, because its errors would be lost.
     #[serde(deserialize_with = "read::filter")]
     pub filter: String,
 }
@@ -84,26 +97,35 @@ impl Default for Log {
     }
 }
 
-/// Settings of the tenants operator.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+/// Settings of the operator of Tenants.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Tenants {
-    /// Requests and limits of a server or a Redis without `resources`.
+    /// Requests and limits of a server or a Redis without `resources`. The value replaces the default as a
+    /// whole. No request may be more than its limit.
     #[serde(deserialize_with = "read::resources")]
+    #[schemars(with = "read::ContainerResources")]
     pub default_resources: Resources,
-    /// Maximum numbers of objects of a Tenant, by the names of a ResourceQuota. They override the defaults.
+    /// Maximum numbers of objects of each Tenant, by their names in a ResourceQuota. Names that you leave
+    /// out keep their defaults.
     #[serde(deserialize_with = "read::object_limits")]
+    #[schemars(schema_with = "schema::object_limits")]
     pub object_limits: BTreeMap<String, u32>,
-    /// Networks of Pods, Services and nodes that are not private, as CIDRs. A Tenant with access to the
-    /// internet reaches neither these nor private networks.
+    /// Public networks of Pods, Services and nodes, as CIDRs. A Tenant with access to the internet reaches
+    /// neither these nor private networks. `0.0.0.0/0` and `::/0` are rejected.
     #[serde(deserialize_with = "read::cluster_networks")]
     pub cluster_networks: Vec<String>,
-    /// The namespace of the cluster's DNS.
+    /// Namespace of the cluster's DNS. All Tenants may reach it.
     #[serde(deserialize_with = "read::dns_namespace")]
+    #[schemars(
+        length(min = 1, max = 63),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    )]
     pub dns_namespace: String,
-    /// The image of the Pods that check the isolation of a Tenant. It is the image of the steps of
-    /// DocsRuns.
+    /// Image of the Pods that check the isolation of a Tenant. The default is the toolbox image, as in
+    /// `tasks.docs.toolboxImage`.
     #[serde(deserialize_with = "read::probe_image")]
+    #[schemars(length(min = 1, max = 512))]
     pub probe_image: String,
 }
 
@@ -144,18 +166,21 @@ impl Tenants {
     }
 }
 
-/// Settings of the tasks operator.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+/// Settings of the operator of runs.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Tasks {
-    /// Requests and limits of an Agent without `resources`.
+    /// Requests and limits of an Agent without `resources`. The value replaces the default as a whole. No
+    /// request may be more than its limit.
     #[serde(deserialize_with = "read::resources")]
+    #[schemars(with = "read::ContainerResources")]
     pub default_resources: Resources,
-    /// Cleanup of a run's Jobs and ConfigMaps after it has finished.
+    /// Cleanup of a run's Jobs and ConfigMaps after it has finished, unless the run overrides it.
     pub cleanup: Cleanup,
-    /// Delay after the end of a run before the run itself is deleted, with all its records. If not set,
-    /// runs are never deleted.
+    /// Delay after the end of a run before the run itself is deleted, with its results. A duration from `1m`
+    /// to `8784h`, such as `72h`. If not set, runs are never deleted.
     #[serde(deserialize_with = "read::wait")]
+    #[schemars(with = "String")]
     pub delete_finished_runs_after: Option<Duration>,
     /// Whether a Pod may differ from the template of its Job. Webhooks that change Pods need it. It is safe
     /// where an admission policy lets nobody but the Job controller create such Pods.
@@ -165,20 +190,22 @@ pub struct Tasks {
 }
 
 /// Settings of DocsRuns.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Docs {
-    /// The image with `git`, `ssh` and the steps before and after an agent.
+    /// Image of the steps `clone` and `publish`, with `git` and `ssh`.
     #[serde(deserialize_with = "read::toolbox_image")]
+    #[schemars(length(min = 1, max = 512))]
     pub toolbox_image: String,
-    /// Networks of Git servers besides public addresses, as CIDRs. Pods, Services and nodes usually have
-    /// addresses that are not public. Without this setting, no run reaches them.
+    /// Networks of Git servers in addition to public addresses, as CIDRs. Pods, Services and nodes usually
+    /// have private addresses. Without this setting, no run reaches them.
     #[serde(deserialize_with = "read::networks")]
     pub allowed_networks: Vec<String>,
     /// Whether `http://` repositories are allowed. Their credentials are transferred in plain text.
     pub plain_http: bool,
     /// Maximum disk space of a repository on a node, in MiB.
     #[serde(rename = "repositoryLimitMiB", deserialize_with = "read::mebibytes")]
+    #[schemars(range(min = 1, max = 1_048_576))]
     pub repository_limit_mib: u32,
 }
 
@@ -217,16 +244,18 @@ impl From<Docs> for Settings {
 }
 
 /// Cleanup of a run's Jobs and ConfigMaps after it has finished, unless the run overrides it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Cleanup {
-    /// Whether anything is deleted.
+    /// Whether Jobs and ConfigMaps of finished runs are deleted.
     pub enabled: bool,
-    /// Minutes that Jobs are kept after a success.
+    /// Minutes that Jobs and ConfigMaps are kept after a success.
     #[serde(deserialize_with = "read::minutes")]
+    #[schemars(range(min = 0, max = 527_040))]
     pub completed_job_delay_minutes: u32,
-    /// Minutes that Jobs are kept after any other end.
+    /// Minutes that Jobs and ConfigMaps are kept after any other end.
     #[serde(deserialize_with = "read::minutes")]
+    #[schemars(range(min = 0, max = 527_040))]
     pub failed_job_delay_minutes: u32,
     /// Whether ConfigMaps are deleted with the Jobs.
     pub delete_config_map: bool,
@@ -283,10 +312,15 @@ pub struct LeaderElection {
     pub durations: LeaseTimings,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Election {
+    /// Seconds without a renewal until another Pod may lead. A leader that cannot renew stops after two
+    /// thirds of this time.
+    #[schemars(range(min = 3, max = 3600))]
     lease_duration_seconds: u32,
+    /// Seconds between renewals, at most a third of `leaseDurationSeconds`.
+    #[schemars(range(min = 1, max = 1200))]
     renew_seconds: u32,
 }
 

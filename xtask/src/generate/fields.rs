@@ -227,7 +227,13 @@ impl<'a> Node<'a> {
             items,
             x_kubernetes_int_or_string,
         ) {
-            (Some("object"), Some(properties), None, None, None) => Lifecycle::Object(properties),
+            (
+                Some("object"),
+                Some(properties),
+                None | Some(JSONSchemaPropsOrBool::Bool(false)),
+                None,
+                None,
+            ) => Lifecycle::Object(properties),
             (
                 Some("object"),
                 None,
@@ -291,7 +297,7 @@ fn scalar(name: &str, format: Option<&str>) -> Option<&'static str> {
         ("string", None) => Some("string"),
         ("string", Some("date-time")) => Some("time"),
         ("boolean", None) => Some("boolean"),
-        ("integer", None | Some("int32" | "int64")) => Some("integer"),
+        ("integer", None | Some("int32" | "int64" | "uint" | "uint32")) => Some("integer"),
         _ => None,
     }
 }
@@ -314,7 +320,7 @@ fn words(path: &str, rule: &ValidationRule) -> Result<String> {
     }
 }
 
-fn range<T: PartialOrd + ToString>(from: Option<T>, to: Option<T>, unit: &str) -> Option<String> {
+pub(super) fn range<T: ToString>(from: Option<T>, to: Option<T>, unit: &str) -> Option<String> {
     Some(match (from, to) {
         (None, None) => return None,
         (Some(from), None) => format!("at least {}{unit}", from.to_string()),
@@ -340,7 +346,7 @@ fn link(word: &str, path: &str) -> String {
 }
 
 /// An object: a heading, its rules, a table of its fields.
-struct Section {
+pub(super) struct Section {
     path: String,
     description: String,
     rules: Vec<String>,
@@ -349,7 +355,7 @@ struct Section {
 
 impl Section {
     /// An object and all objects in it.
-    fn all(path: &str, schema: &JSONSchemaProps) -> Result<Vec<Self>> {
+    pub(super) fn all(path: &str, schema: &JSONSchemaProps) -> Result<Vec<Self>> {
         let node = Node::read(path, schema)?;
         let Lifecycle::Object(fields) = node.shape else {
             bail!("'{path}' is not an object");
@@ -387,7 +393,7 @@ impl Section {
         Ok(all)
     }
 
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let Self {
             path,
             description,

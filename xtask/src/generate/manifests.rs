@@ -182,7 +182,7 @@ fn rule(permission: &Permission) -> PolicyRule {
 }
 
 /// As YAML that reads as what was written.
-fn yaml<T: Serialize>(value: &T) -> Result<String> {
+pub(super) fn yaml<T: Serialize>(value: &T) -> Result<String> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let text = serde_saphyr::to_string_with_options(value, options)?;
     let found: Value = serde_saphyr::from_str(&text).context("unreadable YAML was written")?;

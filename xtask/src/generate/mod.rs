@@ -1,8 +1,9 @@
-//! `cargo xtask generate`: everything that must say the same as the types in `api`.
+//! `cargo xtask generate`: everything that follows from the types of the product.
 //!
 //! - [`manifests`]: the CRDs, the permissions and the policies, for the chart;
 //! - [`contract`]: the agent contract;
 //! - [`fields`]: the reference of fields, walked from the schemas of the CRDs;
+//! - [`operations`]: the references of the configuration, the metrics and the chart's values;
 //! - [`reasons_and_phases`]: the reference of reasons, phases and conditions;
 //! - [`testkit::report_age`]: on pages of reports, whether the code has changed since.
 
@@ -10,6 +11,7 @@ mod contract;
 mod fields;
 mod manifests;
 mod markdown;
+mod operations;
 mod reasons_and_phases;
 
 use std::{
@@ -115,6 +117,7 @@ fn outputs() -> Result<Vec<Output>> {
     all.extend(fields::outputs()?);
     all.extend(reasons_and_phases::outputs());
     all.push(contract::output()?);
+    all.extend(operations::outputs()?);
     Ok(all)
 }
 

@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use api::tasks::{Amount, Resources};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de::Error};
 use tenants::build::{MOST_OBJECTS, OBJECT_LIMITS};
 
@@ -174,14 +175,20 @@ pub(super) fn filter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Strin
     Ok(filter)
 }
 
+/// The fields of `defaultResources`. Unlike in the kinds, an unknown field is an error.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct ContainerResources {
+    /// Amount of each resource that is reserved for the container, such as `cpu: 500m`.
+    #[schemars(with = "BTreeMap<String, Amount>")]
+    requests: BTreeMap<String, String>,
+    /// Maximum amount of each resource that the container may use, such as `memory: 1Gi`.
+    #[schemars(with = "BTreeMap<String, Amount>")]
+    limits: BTreeMap<String, String>,
+}
+
 pub(super) fn resources<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Resources, D::Error> {
-    #[derive(Default, Deserialize)]
-    #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-    struct Strict {
-        requests: BTreeMap<String, String>,
-        limits: BTreeMap<String, String>,
-    }
-    let Strict { requests, limits } = Strict::deserialize(deserializer)?;
+    let ContainerResources { requests, limits } = ContainerResources::deserialize(deserializer)?;
     for (part, amounts) in [("requests", &requests), ("limits", &limits)] {
         for (name, amount) in amounts {
             if size(amount).is_none() {

@@ -79,36 +79,12 @@ fn tenants_are_not_kept_to_some_namespaces() {
 
 #[test]
 fn defaults_would_be_accepted_if_they_were_written() {
-    let written = "
-watchNamespaces: []
-concurrency: 32
-log:
-  filter: info,hyper=warn,hyper_util=warn,kube_client=warn,russh=warn,rustls=warn,tower=warn
-tasks:
-  defaultResources:
-    requests: {cpu: 100m, memory: 128Mi}
-    limits: {memory: 512Mi}
-  cleanup:
-    enabled: true
-    completedJobDelayMinutes: 5
-    failedJobDelayMinutes: 60
-    deleteConfigMap: true
-  docs:
-    toolboxImage: localhost/orchestrator-toolbox:0.1.0
-    allowedNetworks: []
-    plainHttp: false
-    repositoryLimitMiB: 1024
-tenants:
-  defaultResources:
-    requests: {cpu: 100m, memory: 128Mi}
-    limits: {memory: 512Mi}
-  objectLimits: {}
-  clusterNetworks: []
-  dnsNamespace: kube-system
-  probeImage: localhost/orchestrator-toolbox:0.1.0
-leaderElection: {leaseDurationSeconds: 15, renewSeconds: 5}
-";
-    assert_eq!(Config::parse(written).unwrap(), Config::default());
+    let written = Config::defaults();
+    assert_eq!(
+        Config::parse(&written.to_string()).unwrap(),
+        Config::default(),
+        "{written}"
+    );
 }
 
 #[test]
