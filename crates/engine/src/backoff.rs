@@ -1,4 +1,4 @@
-//! Delays after an error: per key and class, with full jitter and a cap.
+//! Retry backoff after an error: per key and class, with full jitter and a cap.
 
 use std::{
     collections::hash_map::DefaultHasher,

@@ -1,4 +1,4 @@
-//! One Event per transition.
+//! Event publishing: one Event per transition.
 
 use api::{
     MANAGER, Reason, State, Timestamp, Verdict,

@@ -1,4 +1,4 @@
-//! The queue of keys: each key at its time, and one reconciliation per key at a time.
+//! The work queue: each key at its requeue time, and one reconciliation per key at a time.
 //!
 //! The queue is a pure data structure. Time is an argument, so tests check its rules without waiting.
 

@@ -1,11 +1,17 @@
 //! Runs cases on fresh clusters of the tiers that they need.
 
-use std::{collections::BTreeMap, process::ExitCode, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeMap,
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, anyhow, bail};
 use testbed::commands::announce;
 use testkit::{
     cluster::{Cluster, Tier},
+    junit::{self, CaseResult},
     suite::{self, Case, Place, Summary},
     times,
 };
@@ -82,13 +88,21 @@ pub(crate) async fn run_prepared(
             prepare(cluster).await?;
         }
     }
-    let summary = suite::run(cases, &places, parallel, &mut |line| println!("{line}")).await;
+    let mut results = junit::Report::new(suite);
+    let mut print = |line: &str| println!("{line}");
+    let summary = suite::run(cases, &places, parallel, &mut results, &mut print).await;
     let stopped = stop(places).await;
     println!("{summary}");
     let tally = Tally::now();
     if let Some(tally) = &tally {
         println!("{tally}");
+        // Without this, an attack that succeeded only in the first try of a case would be a flaky pass.
+        if !tally.is_clean() {
+            let result = CaseResult::Failed(tally.to_string());
+            results.add("attacks", "all attacks", Duration::ZERO, result);
+        }
     }
+    results.write()?;
     stopped?;
     let withstood = tally.is_none_or(|tally| tally.is_clean());
     Ok(if summary.is_success() && withstood {
@@ -138,12 +152,19 @@ async fn stop(places: BTreeMap<Tier, Place>) -> Result<()> {
 }
 
 /// Lines of cases as they end, and their sum.
-#[derive(Default)]
 pub(crate) struct Report {
     pub(crate) summary: Summary,
+    results: junit::Report,
 }
 
 impl Report {
+    pub(crate) fn new(suite: &str) -> Self {
+        Self {
+            summary: Summary::default(),
+            results: junit::Report::new(suite),
+        }
+    }
+
     /// Prints how a case ended; whether it passed.
     pub(crate) fn case(&mut self, name: &str, start: Instant, result: Result<String>) -> bool {
         let (word, said) = match &result {
@@ -161,22 +182,35 @@ impl Report {
             println!("the duration of '{name}' was not recorded: {error}");
         }
         println!("{word} {name:<16} {:>5.1} s  {said}", took.as_secs_f64());
-        result.is_ok()
+        let has_passed = result.is_ok();
+        let result = if has_passed {
+            CaseResult::Passed(said)
+        } else {
+            CaseResult::Failed(said)
+        };
+        self.results.add("", name, took, result);
+        has_passed
     }
 
     /// A case that had no chance, because one before it failed.
     pub(crate) fn skipped(&mut self, name: &str, why: &str) {
         self.summary.skipped += 1;
         println!("skipped {name:<16} {:>5}    {why}", "");
+        let result = CaseResult::Skipped(why.to_owned());
+        self.results.add("", name, Duration::ZERO, result);
     }
 
-    /// Prints the sum; what was skipped is not success.
-    pub(crate) fn end(self) -> ExitCode {
+    /// Prints the sum and writes the JUnit file. A suite with skipped cases has failed.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(crate) fn end(self) -> Result<ExitCode> {
         println!("{}", self.summary);
-        if self.summary.is_success() && self.summary.skipped == 0 {
+        self.results.write()?;
+        Ok(if self.summary.is_success() && self.summary.skipped == 0 {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE
-        }
+        })
     }
 }

@@ -15,7 +15,12 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use testbed::build::{self, TEST_BINARIES_VARIABLE};
-use testkit::{process, suite::Summary, times};
+use testkit::{
+    junit::{self, CaseResult},
+    process,
+    suite::Summary,
+    times,
+};
 
 /// A compiled test harness.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -28,12 +33,14 @@ pub(crate) struct TestBinary {
 }
 
 /// How a run of test binaries went.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Outcome {
     /// Counts of tests; ignored ones are not counted.
     pub(crate) summary: Summary,
     /// Binaries that failed, with their whole output.
     pub(crate) failed: Vec<(String, String)>,
+    /// Each test that ran.
+    pub(crate) results: junit::Report,
 }
 
 /// Returns the test binaries of the workspace: those that CI has built, or built now.
@@ -127,18 +134,23 @@ impl TestBinary {
     }
 }
 
-/// Runs `binaries`, `parallel` at a time, and prints a line for each as it ends.
+/// Runs `binaries` as the suite of this name, `parallel` at a time, and prints a line for each as it ends.
 ///
 /// # Errors
 /// When one cannot be started. A failed test is no error: see [`Outcome`].
 pub(crate) fn run(
+    suite: &str,
     binaries: Vec<TestBinary>,
     arguments: &[&str],
     environment: &BTreeMap<&str, String>,
     parallel: usize,
 ) -> Result<Outcome> {
     let queue = Mutex::new(binaries.into_iter());
-    let outcome = Mutex::new(Outcome::default());
+    let outcome = Mutex::new(Outcome {
+        summary: Summary::default(),
+        failed: Vec::new(),
+        results: junit::Report::new(suite),
+    });
     let work = || -> Result<()> {
         loop {
             let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -150,6 +162,8 @@ pub(crate) fn run(
                 // The test harness reports durations only with unstable options, which it accepts from
                 // a stable compiler with this variable.
                 .env("RUSTC_BOOTSTRAP", "1")
+                // A suite that a test runs must not write beside the results of this one.
+                .env_remove(junit::DIRECTORY_VARIABLE)
                 .args(["-Zunstable-options", "--report-time"])
                 .args(arguments)
                 .output()
@@ -179,17 +193,23 @@ impl Outcome {
         let mut counts = Summary::default();
         for line in text.lines() {
             if let Some((test, passed, took)) = test_line(line) {
-                if passed {
+                let result = if passed {
                     counts.passed += 1;
+                    CaseResult::Passed(String::new())
                 } else {
                     counts.failed += 1;
-                }
+                    CaseResult::Failed(output_of(&text, test))
+                };
                 times::record(&format!("{}: {test}", binary.name), took)?;
+                self.results.add(&binary.name, test, took, result);
             }
         }
         // A harness that dies names no failed test.
         if !output.status.success() && counts.failed == 0 {
             counts.failed = 1;
+            let why = format!("the test binary {}", process::ended(output.status));
+            let result = CaseResult::Failed(why);
+            self.results.add(&binary.name, "test binary", took, result);
         }
         let word = if output.status.success() {
             "ok     "
@@ -214,14 +234,27 @@ impl Outcome {
         Ok(())
     }
 
-    /// Prints the output of binaries that failed, and the sum; whether all passed.
-    pub(crate) fn end(self) -> bool {
+    /// Prints the output of binaries that failed, and the sum. Writes the JUnit file. Returns whether all passed.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(crate) fn end(self) -> Result<bool> {
         for (name, text) in &self.failed {
             println!("--- {name}\n{text}");
         }
         println!("{}", self.summary);
-        self.failed.is_empty() && self.summary.failed == 0 && self.summary.passed > 0
+        self.results.write()?;
+        Ok(self.failed.is_empty() && self.summary.failed == 0 && self.summary.passed > 0)
     }
+}
+
+/// Returns the output of a failed test from that of its binary.
+fn output_of(text: &str, test: &str) -> String {
+    let begin = format!("---- {test} stdout ----");
+    let lines = text.lines().skip_while(|line| *line != begin).skip(1);
+    // The list of failed tests follows the last output.
+    let own = lines.take_while(|line| !line.starts_with("---- ") && *line != "failures:");
+    own.collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 
 /// Reads a line of the test harness: name, whether it passed, duration.
@@ -262,6 +295,18 @@ mod tests {
             let read = test_line(line).map(|(name, passed, took)| (name, passed, took.as_millis()));
             assert_eq!(read, wanted, "{line}");
         }
+    }
+
+    #[test]
+    fn the_output_of_a_failed_test_is_its_own() {
+        let text = "test a::b ... FAILED\n\nfailures:\n\n---- a::b stdout ----\n\nthread 'a::b' panicked at x:\nfirst\n\n\
+                    ---- a::c stdout ----\nError: second\n\n\nfailures:\n    a::b\n    a::c\n";
+        assert_eq!(
+            output_of(text, "a::b"),
+            "thread 'a::b' panicked at x:\nfirst"
+        );
+        assert_eq!(output_of(text, "a::c"), "Error: second");
+        assert_eq!(output_of(text, "a::d"), "");
     }
 
     #[test]

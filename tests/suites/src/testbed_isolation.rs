@@ -68,14 +68,14 @@ pub(crate) async fn run(only: &[String]) -> Result<ExitCode> {
     if let Some(unknown) = only.iter().find(|name| !is_known(name)) {
         bail!("no check '{unknown}'");
     }
-    let mut report = Report::default();
+    let mut report = Report::new("testbed-isolation");
     for (name, check) in CHECKS {
         if only.is_empty() || only.iter().any(|one| one == name) {
             let start = Instant::now();
             report.case(name, start, check().await);
         }
     }
-    Ok(report.end())
+    report.end()
 }
 
 async fn start_times() -> Result<String> {

@@ -22,8 +22,9 @@ pub(crate) fn run(is_whole: bool, builds_only: bool) -> Result<ExitCode> {
     if is_whole {
         environment.insert(WHOLE_VARIABLE, "1".to_owned());
     }
-    let outcome = test_binaries::run(test_binaries::all()?, &[], &environment, BINARIES)?;
-    let has_passed = outcome.end();
+    let binaries = test_binaries::all()?;
+    let outcome = test_binaries::run("unit", binaries, &[], &environment, BINARIES)?;
+    let has_passed = outcome.end()?;
     let status = build::cargo(&["test", "--workspace", "--doc", "--quiet"])
         .status()
         .context("cannot run cargo")?;

@@ -1,6 +1,7 @@
 //! The harness that all suites share, on a cluster of `testbed`.
 //!
 //! - [`suite`] gives a test a client and a fresh namespace on a cluster that the run shares;
+//! - [`junit`] writes the results of a suite for other tools;
 //! - [`operator`] starts the operator under test;
 //! - [`faults`] puts faults between the operator and the API server, and judges the outcome;
 //! - [`git`] serves repositories over https and ssh.
@@ -9,6 +10,7 @@
 
 pub mod faults;
 pub mod git;
+pub mod junit;
 pub mod operator;
 pub mod report_age;
 pub mod seed;

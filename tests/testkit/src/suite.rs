@@ -22,6 +22,7 @@ use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 
 use crate::{
     cluster::{Cluster, KUBECONFIG_VARIABLE, Tier, client_config},
+    junit::{self, CaseResult},
     load::{Load, Ticks},
     times,
     wait::until,
@@ -246,20 +247,22 @@ enum Outcome {
     CannotRun(String),
 }
 
-/// Runs `cases`, `parallel` at a time, and tells `line` the outcome of each as it comes.
+/// Runs `cases`, `parallel` at a time. Adds the outcome of each to `results` and passes it to `line` as it comes.
 ///
-/// Guarantees: a case that panics or hangs is one failed case. The namespace of a failed case stays
-/// for a look at it. A case that failed while the host gave much of the processors to other machines runs
-/// once more, alone; its first failure is printed, too.
+/// Guarantees: a case that panics or hangs is one failed case. The namespace of a failed case stays, so that it can be
+/// examined. A case that failed while the host gave much of the processors to other machines runs once more, alone; its
+/// first failure is printed and added, too.
 pub async fn run(
     cases: Vec<Case>,
     places: &BTreeMap<Tier, Place>,
     parallel: usize,
+    results: &mut junit::Report,
     line: &mut dyn FnMut(&str),
 ) -> Summary {
     let mut rounds = Rounds {
         places,
         gate: Arc::new(Semaphore::new(parallel)),
+        results,
         line,
         summary: Summary::default(),
         again: Vec::new(),
@@ -289,6 +292,7 @@ enum Try {
 struct Rounds<'a> {
     places: &'a BTreeMap<Tier, Place>,
     gate: Arc<Semaphore>,
+    results: &'a mut junit::Report,
     line: &'a mut dyn FnMut(&str),
     summary: Summary,
     /// Failed, and deserve a second try.
@@ -328,18 +332,30 @@ impl Rounds<'_> {
             match ended {
                 Ok((case, Outcome::Failed(why), took, load)) if deserves_another(nth, load) => {
                     let outcome = Outcome::Repeated(format!("processors busy {load}; {why}"));
-                    (self.line)(&report(&case, &outcome, took, &mut self.summary));
+                    self.end(&case, outcome, took);
                     self.again.push(case);
                 }
-                Ok((case, outcome, took, _)) => {
-                    (self.line)(&report(&case, &outcome, took, &mut self.summary));
-                }
+                Ok((case, outcome, took, _)) => self.end(&case, outcome, took),
                 Err(error) => {
                     self.summary.failed += 1;
-                    (self.line)(&format!("FAILED  a case ended without an outcome: {error}"));
+                    let why = format!("a case ended without an outcome: {error}");
+                    (self.line)(&format!("FAILED  {why}"));
+                    let result = CaseResult::Failed(why);
+                    self.results.add("", "no outcome", Duration::ZERO, result);
                 }
             }
         }
+    }
+
+    fn end(&mut self, case: &Case, outcome: Outcome, took: Duration) {
+        (self.line)(&report(case, &outcome, took, &mut self.summary));
+        let result = match outcome {
+            Outcome::Passed(seen) => CaseResult::Passed(seen),
+            Outcome::Failed(why) => CaseResult::Failed(why),
+            Outcome::Repeated(why) => CaseResult::Repeated(why),
+            Outcome::CannotRun(why) => CaseResult::Skipped(why),
+        };
+        self.results.add(case.suite, case.name, took, result);
     }
 }
 
@@ -573,8 +589,8 @@ mod tests {
             limit: CASE_LIMIT,
             run: |_| async { Ok(String::new()) }.boxed(),
         };
-        let mut lines = Vec::new();
-        let summary = run(vec![case], &BTreeMap::new(), 1, &mut |line| {
+        let (mut lines, mut results) = (Vec::new(), junit::Report::new("suite"));
+        let summary = run(vec![case], &BTreeMap::new(), 1, &mut results, &mut |line| {
             lines.push(line.to_owned())
         })
         .await;
@@ -588,6 +604,11 @@ mod tests {
         assert!(
             lines[0].contains("skipped") && lines[0].contains("kwok"),
             "{lines:?}"
+        );
+        let xml = results.to_string();
+        assert!(
+            xml.contains(r#"failures="0" errors="0" skipped="1""#),
+            "{xml}"
         );
     }
 }

@@ -154,7 +154,7 @@ fn has_case(source: &str, name: &str, id: Option<&str>) -> bool {
 /// The folders with the commands of `cargo xtask`.
 const COMMANDS: &[&str] = &["testbed/src", "tests/suites/src", "xtask/src"];
 
-/// The code of all commands of xtask.
+/// The code of all commands of `cargo xtask`.
 fn commands(root: &Path) -> Result<String> {
     let mut sources = String::new();
     for folder in COMMANDS {

@@ -15,13 +15,16 @@ use std::{
 use anyhow::{Context, Result, bail};
 use testbed::build;
 use testkit::{
-    layout,
+    junit, layout,
     load::{Load, Ticks},
     process, times,
 };
 
 /// Cases that a stage lists as its slowest.
 const SLOWEST: usize = 10;
+
+/// The directory of the JUnit files beside the logs, with one directory for each try of a stage.
+pub(super) const RESULTS: &str = "junit";
 
 /// Processor priority of a stage's processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +69,13 @@ pub(super) struct Runner {
 }
 
 impl Runner {
+    /// Sets the directory for the JUnit files of the stage's suites.
+    fn set_results(&mut self, folder: &Path, name: &str) {
+        let path = folder.join(RESULTS).join(name);
+        let path = path.display().to_string();
+        self.environment.insert(junit::DIRECTORY_VARIABLE, path);
+    }
+
     /// Runs a command of cargo.
     pub(super) fn cargo(&self, arguments: &[&str]) -> Result<()> {
         self.run(&build::cargo(arguments))
@@ -207,6 +217,11 @@ pub(super) fn run(
     environment: &BTreeMap<&'static str, String>,
 ) -> Result<Vec<Ended>> {
     fs::create_dir_all(folder)?;
+    // A stage that does not run must not have the results of an earlier run.
+    match fs::remove_dir_all(folder.join(RESULTS)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+        Ok(()) | Err(_) => {}
+    }
     let board = Board::default();
     thread::scope(|scope| {
         scope.spawn(|| lane("compilers", shadow, folder, environment, &board));
@@ -226,16 +241,20 @@ fn lane(
         if !board.may_start(stage.after) {
             return;
         }
-        let file = folder.join(stage.name.replace(' ', "-"));
-        let runner = Runner {
+        let file_name = stage.name.replace(' ', "-");
+        let file = folder.join(&file_name);
+        let mut runner = Runner {
             priority: stage.priority,
             log: (name == "compilers").then(|| file.with_extension("log")),
             times: file.with_extension("times"),
             environment: environment.clone(),
         };
+        runner.set_results(folder, &file_name);
         let mut ended = perform(stage, name, &runner);
         if runs_again(stage, &ended) {
             println!("== {}: again, because of stolen processor time", stage.name);
+            // In the same directory, the second try would replace the failures of the first.
+            runner.set_results(folder, &format!("{file_name}-second-try"));
             let first = ended.took;
             ended = perform(stage, name, &runner);
             ended.took += first;
@@ -400,6 +419,23 @@ mod tests {
             };
             assert_eq!(runs_again(&stage, &ended), again, "{ended:?}");
         }
+    }
+
+    #[test]
+    fn a_stage_has_a_directory_for_results_and_none_of_an_earlier_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let old = folder.path().join(RESULTS).join("old");
+        fs::create_dir_all(&old).unwrap();
+        let shadow = [stage("unit tests", None, |runner| {
+            let script = format!("echo ${}", junit::DIRECTORY_VARIABLE);
+            runner.run(Command::new("sh").arg("-c").arg(script))
+        })];
+        let ended = run(folder.path(), &[], &shadow.each_ref(), &BTreeMap::new()).unwrap();
+        assert!(ended.iter().all(|stage| stage.failure.is_none()));
+        let wanted = folder.path().join(RESULTS).join("unit-tests");
+        let printed = fs::read_to_string(folder.path().join("unit-tests.log")).unwrap();
+        assert_eq!(printed.trim(), wanted.display().to_string());
+        assert!(!old.exists());
     }
 
     #[test]

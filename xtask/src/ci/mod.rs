@@ -199,6 +199,7 @@ fn run(main: Vec<&Stage>, shadow: Vec<&Stage>, is_whole: bool, report: bool) -> 
     let took = earlier + begin.elapsed();
     let text = summary::table(&ended, took, Ticks::now()?.load_since(before));
     println!("== summary\n{text}");
+    println!("JUnit files: {}", folder.join(lanes::RESULTS).display());
     if let Some(failed) = ended.iter().find(|stage| stage.failure.is_some()) {
         let failure = failed.failure.as_deref().unwrap_or_default();
         bail!("{}: {failure}", failed.name);

@@ -1,4 +1,4 @@
-//! The result of an attempt. Only this module creates a success.
+//! The result of an attempt, such as `OOMKilled` or an exit code. Only this module creates a success.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The end of an attempt: the stop before it, its stored evidence, and the next step.
+//! The end of an attempt: the stop before it, its stored evidence, and the retry backoff before the next one.
 //!
 //! Three stored states follow each other. Only `status.result` distinguishes them:
 //!

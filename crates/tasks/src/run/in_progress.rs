@@ -1,4 +1,4 @@
-//! An attempt in progress.
+//! An attempt in progress. Orphaned Jobs of the run, which may still run a Pod, are deleted beside it.
 
 use std::time::Duration;
 

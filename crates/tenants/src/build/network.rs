@@ -1,4 +1,4 @@
-//! Network policies of the namespace. Traffic is blocked unless a policy allows it.
+//! Each NetworkPolicy of a Tenant's namespace. Traffic is blocked unless a policy allows it.
 
 use api::{
     decide::Manifest,

@@ -1,4 +1,4 @@
-//! Ownership of the namespace.
+//! Ownership of the Tenant's namespace: creation, adoption and release.
 
 use std::collections::BTreeMap;
 

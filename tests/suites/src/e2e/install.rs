@@ -103,7 +103,7 @@ const CHECKS: &[Check] = &[
 ];
 
 pub(super) async fn run() -> Result<ExitCode> {
-    let mut report = Report::default();
+    let mut report = Report::new("e2e-install");
     chart::run(&mut report).await?;
     let readme = fs::read_to_string(layout::repository().join("README.md"))?;
     let steps = quickstart::steps(&readme).context("README.md")?;
@@ -132,9 +132,10 @@ pub(super) async fn run() -> Result<ExitCode> {
         Err(error) => Err(error),
     };
     let stopped = cluster.stop().await;
+    let code = report.end();
     ran?;
     stopped?;
-    Ok(report.end())
+    code
 }
 
 /// What a reader need not do: the node gets the examples' images under the names that are pulled

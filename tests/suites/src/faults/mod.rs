@@ -3,6 +3,7 @@
 pub(crate) mod mutants;
 mod replicas;
 mod report;
+mod results;
 pub(crate) mod seed;
 mod share;
 mod stand;
@@ -15,7 +16,7 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -31,7 +32,7 @@ use testkit::{
         scenario_run::QUIET,
         silent,
     },
-    layout, operator,
+    junit, layout, operator,
 };
 use tokio::runtime::Runtime;
 
@@ -115,18 +116,28 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode> {
             terms,
             freezes,
         } => {
-            let report = prepare()?.block_on(replicas::run([*kills, *terms, *freezes]))?;
+            let runtime = prepare()?;
+            let begin = Instant::now();
+            let report = runtime.block_on(replicas::run([*kills, *terms, *freezes]))?;
             print!("{report}");
+            let mut results = junit::Report::new("faults-replicas");
+            results.add("", "replicas", begin.elapsed(), report.result());
+            results.write()?;
             Ok(ending(report.is_clean()))
         }
         Command::Transitions { count, seed, only } => {
-            let report = prepare()?.block_on(async {
+            let runtime = prepare()?;
+            let begin = Instant::now();
+            let report = runtime.block_on(async {
                 match only {
                     Some(name) => transitions::run_only(name).await,
                     None => transitions::run(*count, *seed).await,
                 }
             })?;
             print!("{report}");
+            let mut results = junit::Report::new("faults-transitions");
+            results.add("", "transitions", begin.elapsed(), report.result());
+            results.write()?;
             Ok(ending(report.is_clean()))
         }
         Command::Operator(words) => {
@@ -212,6 +223,8 @@ async fn campaign(
     }
     let tally = play(&learning, plans, parallel).await?;
     print!("{tally}");
+    let silent = if arguments.silent { "-silent" } else { "" };
+    results::of(&format!("faults-{}{silent}", tested.name), &tally).write()?;
     if arguments.report {
         let path = layout::repository().join(tested.page);
         let page = report::page(tested.name, &learning.lessons, &tally);

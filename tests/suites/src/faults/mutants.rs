@@ -10,7 +10,7 @@ use std::{
     path::Path,
     process::ExitCode,
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use ::mutant::{About, Mutant};
@@ -28,6 +28,7 @@ use testkit::{
         scenario_run::QUIET,
         specs::Random,
     },
+    junit::{self, CaseResult},
     layout, report_age,
 };
 use tokio::{sync::Semaphore, task::JoinSet};
@@ -84,6 +85,8 @@ struct Sighting {
 struct Found {
     about: About,
     seen: Vec<Sighting>,
+    /// The time of all plays and cases with it.
+    took: Duration,
 }
 
 impl Found {
@@ -142,6 +145,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let sum = format!("{}, {:.0} s", sum(&found), begin.elapsed().as_secs_f64());
     println!("{sum}");
+    write_results(&found)?;
     if arguments.report {
         let path = layout::repository().join(report_age::MUTANTS_PAGE);
         std::fs::write(&path, page(&found, &sum))?;
@@ -151,6 +155,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Writes the JUnit file: a mutant that survived is a failed case.
+fn write_results(found: &[Found]) -> Result<()> {
+    let mut results = junit::Report::new("mutants");
+    for one in found {
+        let result = match one.killer() {
+            Some(_) => CaseResult::Passed(line(one)),
+            None => CaseResult::Failed(line(one)),
+        };
+        results.add("", one.about.id, one.took, result);
+    }
+    results.write()
 }
 
 /// The mutants that were asked for, with what may see them.
@@ -210,6 +227,7 @@ async fn hunt(chosen: Vec<(About, Vec<Detector>)>, binary: &Path) -> Result<Vec<
         all.map(|(about, _)| Found {
             about: *about,
             seen: Vec::new(),
+            took: Duration::ZERO,
         })
         .collect()
     };
@@ -224,9 +242,10 @@ async fn hunt(chosen: Vec<(About, Vec<Detector>)>, binary: &Path) -> Result<Vec<
         })
         .filter(|(_, detector)| !is_played(detector))
         .collect();
-    for (place, sighting) in cases::run(&chosen, left, binary).await? {
+    for (place, took, sighting) in cases::run(&chosen, left, binary).await? {
         if let Some(one) = found.get_mut(place) {
-            one.seen.push(sighting);
+            one.took += took;
+            one.seen.extend(sighting);
         }
     }
     Ok(found)
@@ -259,9 +278,11 @@ async fn plays(stand: &Stand, chosen: &[(About, Vec<Detector>)]) -> Result<Vec<F
         let (gate, learning) = (Arc::clone(&gate), Arc::clone(&learning));
         hunts.spawn(async move {
             let _permit = gate.acquire().await;
+            let begin = Instant::now();
             let mut found = Found {
                 about,
                 seen: Vec::new(),
+                took: Duration::ZERO,
             };
             for detector in &detectors {
                 if found.killer().is_none()
@@ -272,6 +293,7 @@ async fn plays(stand: &Stand, chosen: &[(About, Vec<Detector>)]) -> Result<Vec<F
                         .extend(seen(&learning, plan?, about, detector).await?);
                 }
             }
+            found.took = begin.elapsed();
             anyhow::Ok((place, found))
         });
     }
@@ -463,7 +485,8 @@ mod tests {
             sighting(&about, "play/".to_owned(), &violations).unwrap()
         });
         let seen = all.collect();
-        Found { about, seen }
+        let took = Duration::ZERO;
+        Found { about, seen, took }
     }
 
     #[test]

@@ -34,13 +34,14 @@ use testbed::commands::announce;
 use testkit::{
     cluster::{Cluster, Tier},
     faults::object_history::ObjectHistory,
+    junit::CaseResult,
     operator::{self, Operator, Plan},
     wait::until,
 };
 use tokio::time::sleep;
 
 use self::log::{Late, late, made_twice, writes};
-use super::tasks;
+use super::{results, tasks};
 
 /// No play's namespace has it in its name.
 const NAMESPACE: &str = "takeover";
@@ -93,6 +94,10 @@ impl Report {
     /// Whether every promise was kept.
     pub(crate) fn is_clean(&self) -> bool {
         self.contradictions.is_empty()
+    }
+
+    pub(crate) fn result(&self) -> CaseResult {
+        results::whole(self.is_clean(), &self.contradictions, self.to_string())
     }
 }
 

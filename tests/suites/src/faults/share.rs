@@ -1,7 +1,7 @@
 //! `cargo xtask faults share`: some plans of every operator, by a seed, then replicas and transitions, all
 //! on one cluster.
 
-use std::{fmt, process::ExitCode};
+use std::{fmt, process::ExitCode, time::Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -13,10 +13,11 @@ use testkit::{
         scenario_run::QUIET,
         silent,
     },
+    junit,
 };
 
 use super::{
-    PARALLEL, chosen, ending, is_planned, learned, replicas,
+    PARALLEL, chosen, ending, is_planned, learned, replicas, results,
     seed::{Seed, seed},
     stand::{Cast, Stand},
     tested_operator::TestedOperator,
@@ -173,17 +174,19 @@ pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode> {
     let cluster = stand.close();
     let summary = match played {
         Ok(Some((parts, tally))) => {
-            others(&cluster, arguments, &seed)
-                .await
-                .map(|(replicas, transitions)| {
-                    Some(Summary {
-                        seed,
-                        parts,
-                        tally,
-                        replicas,
-                        transitions,
-                    })
-                })
+            let mut results = results::of("faults-share", &tally);
+            let others = others(&cluster, arguments, &seed, &mut results).await;
+            let written = results.write();
+            others.and_then(|(replicas, transitions)| {
+                written?;
+                Ok(Some(Summary {
+                    seed,
+                    parts,
+                    tally,
+                    replicas,
+                    transitions,
+                }))
+            })
         }
         Ok(None) => Ok(None),
         Err(error) => Err(error),
@@ -269,19 +272,28 @@ async fn others(
     cluster: &Cluster,
     arguments: &Arguments,
     seed: &Seed,
+    results: &mut junit::Report,
 ) -> Result<(Option<replicas::Report>, Option<transitions::Report>)> {
     if !arguments.plans.is_empty() {
         return Ok((None, None));
     }
     let counts = [arguments.kills, arguments.terms, arguments.freezes];
+    let begin = Instant::now();
     let replicas = match counts {
         [0, 0, 0] => None,
         counts => Some(replicas::on(cluster, counts).await?),
     };
+    if let Some(report) = &replicas {
+        results.add("", "replicas", begin.elapsed(), report.result());
+    }
+    let begin = Instant::now();
     let transitions = match arguments.transitions {
         0 => None,
         count => Some(transitions::on(cluster, count, seed.number).await?),
     };
+    if let Some(report) = &transitions {
+        results.add("", "transitions", begin.elapsed(), report.result());
+    }
     Ok((replicas, transitions))
 }
 

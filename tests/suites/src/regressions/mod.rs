@@ -12,7 +12,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use testkit::layout;
+use testkit::{
+    junit::{self, CaseResult},
+    layout,
+};
 
 use self::{
     cluster::TestCluster,
@@ -40,6 +43,7 @@ pub(crate) fn run(ids: &[String]) -> Result<ExitCode> {
     };
     let begin = Instant::now();
     let mut missed = BTreeSet::new();
+    let mut results = junit::Report::new("regressions");
     for (suite, rows) in by_suite(&chosen) {
         let controls = stage.controls(suite, &rows);
         if let Err(error) = &controls {
@@ -51,6 +55,7 @@ pub(crate) fn run(ids: &[String]) -> Result<ExitCode> {
                 Ok(controls) => control(row, controls).and_then(|()| stage.play(row)),
                 Err(_) => Err(anyhow!("the controls failed")),
             };
+            let is_caught = caught.is_ok();
             let (word, said) = match caught {
                 Ok(failure) => ("caught", failure),
                 Err(error) => {
@@ -58,13 +63,22 @@ pub(crate) fn run(ids: &[String]) -> Result<ExitCode> {
                     ("MISSED", format!("{}: {error:#}", row.bug))
                 }
             };
-            let took = begin.elapsed().as_secs_f64();
-            println!("{} {word} {took:>6.1} s  {said}", row.id);
+            let took = begin.elapsed();
+            let seconds = took.as_secs_f64();
+            println!("{} {word} {seconds:>6.1} s  {said}", row.id);
+            let result = if is_caught {
+                CaseResult::Passed(said)
+            } else {
+                CaseResult::Failed(said)
+            };
+            results.add(&suite.name(), &row.log(), took, result);
         }
     }
+    let written = results.write();
     if let Some(cluster) = stage.cluster.take() {
         cluster.stop()?;
     }
+    written?;
     println!(
         "{} edits, {:.0} s",
         chosen.len(),

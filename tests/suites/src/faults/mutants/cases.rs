@@ -1,10 +1,15 @@
 //! Cases of the end-to-end suites and the frozen leader, with another operator.
 
-use std::{path::Path, process::Stdio, sync::Arc};
+use std::{
+    path::Path,
+    process::Stdio,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use ::mutant::About;
 use anyhow::{Result, ensure};
-use testkit::{layout, operator};
+use testkit::{junit, layout, operator};
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{SWITCH, Sighting, detector::Detector};
@@ -13,12 +18,12 @@ use super::{SWITCH, Sighting, detector::Detector};
 const CASES: usize = 2;
 
 /// Runs cases with the mutants that no play saw; first all of them without one, because a case
-/// that fails anyway sees nothing.
+/// that fails anyway sees nothing. Returns the time of each case, and the sighting if it failed.
 pub(super) async fn run(
     chosen: &[(About, Vec<Detector>)],
     left: Vec<(usize, Detector)>,
     binary: &Path,
-) -> Result<Vec<(usize, Sighting)>> {
+) -> Result<Vec<(usize, Duration, Option<Sighting>)>> {
     let mut suites: Vec<String> = Vec::new();
     for (_, detector) in &left {
         if let Detector::Case(suite, _) = detector
@@ -53,31 +58,30 @@ pub(super) async fn run(
         let (id, gate, binary) = (about.id, Arc::clone(&gate), binary.to_owned());
         hunts.spawn(async move {
             let _permit = gate.acquire().await;
+            let begin = Instant::now();
             let failure = match &detector {
                 Detector::Case(suite, name) => case(&binary, Some(id), suite, &[name]).await?,
                 Detector::Freeze => freeze(&binary, id).await?,
                 Detector::ScenarioRun(..) => None,
             };
-            anyhow::Ok((place, id, detector, failure))
+            anyhow::Ok((place, id, detector, begin.elapsed(), failure))
         });
     }
-    let mut killers = Vec::new();
+    let mut all = Vec::new();
     while let Some(ended) = hunts.join_next().await {
-        let (place, id, detector, failure) = ended??;
-        match failure {
-            Some(words) => {
-                println!("killed    {id:<26} {detector}: {words}");
-                let sighting = Sighting {
-                    detector: detector.to_string(),
-                    oracles: vec!["the case".to_owned()],
-                    words,
-                };
-                killers.push((place, sighting));
-            }
+        let (place, id, detector, took, failure) = ended??;
+        match &failure {
+            Some(words) => println!("killed    {id:<26} {detector}: {words}"),
             None => println!("not seen  {id:<26} {detector}"),
         }
+        let sighting = failure.map(|words| Sighting {
+            detector: detector.to_string(),
+            oracles: vec!["the case".to_owned()],
+            words,
+        });
+        all.push((place, took, sighting));
     }
-    Ok(killers)
+    Ok(all)
 }
 
 /// The first case that failed, in its own words.
@@ -119,6 +123,8 @@ async fn told(binary: &Path, mutant: Option<&str>, arguments: &[&str]) -> Result
     command
         .args(arguments)
         .env(operator::BINARY_VARIABLE, binary)
+        // A case that fails because of a mutant is no failure of its suite.
+        .env_remove(junit::DIRECTORY_VARIABLE)
         .current_dir(layout::repository())
         .stdin(Stdio::null())
         .kill_on_drop(true);

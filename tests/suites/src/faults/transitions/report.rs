@@ -2,6 +2,10 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
+use testkit::junit::CaseResult;
+
+use crate::faults::results;
+
 /// How a transition was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Count {
@@ -100,6 +104,10 @@ impl Report {
     /// Whether something was played, and nothing was wrong.
     pub(crate) fn is_clean(&self) -> bool {
         self.violations.is_empty() && !self.counts.is_empty()
+    }
+
+    pub(crate) fn result(&self) -> CaseResult {
+        results::whole(self.is_clean(), &self.violations, self.to_string())
     }
 
     /// The wait that this many of a hundred do not exceed.

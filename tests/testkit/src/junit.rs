@@ -1,0 +1,310 @@
+//! Results of suites as JUnit XML, one file per suite, for tools that read test results.
+//!
+//! A case that failed and ran again keeps each failure: as `flakyFailure` if it passed in the end, otherwise as `failure`
+//! and `rerunFailure`. These are the elements of Maven Surefire.
+
+use std::{
+    fmt, fs,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+
+/// Names the directory for the files. Without it, no file is written. `cargo xtask ci` sets it for each stage.
+pub const DIRECTORY_VARIABLE: &str = "ORCHESTRATOR_JUNIT";
+
+/// Bytes of one message that a file keeps: the output of a test binary may have megabytes.
+const MESSAGE_LIMIT: usize = 4096;
+
+/// How one try of a case ended.
+#[derive(Debug, Clone)]
+pub enum CaseResult {
+    /// Passed, with its evidence.
+    Passed(String),
+    /// Failed, with the message.
+    Failed(String),
+    /// Failed, with the message, and runs once more. The next result of its class and name belongs to the same case.
+    Repeated(String),
+    /// Could not run or could not show anything, with the reason.
+    Skipped(String),
+}
+
+/// The results of one suite, in the order in which cases ended.
+#[derive(Debug)]
+pub struct Report {
+    suite: String,
+    start: Instant,
+    cases: Vec<TestCase>,
+}
+
+#[derive(Debug)]
+struct TestCase {
+    class: String,
+    name: String,
+    /// The time of all tries.
+    took: Duration,
+    /// The messages of failed tries.
+    failures: Vec<String>,
+    /// The last try.
+    end: End,
+}
+
+#[derive(Debug)]
+enum End {
+    Passed(String),
+    Failed,
+    /// A second try follows. Without its result, the case has failed.
+    Repeated,
+    Skipped(String),
+}
+
+impl Report {
+    /// Starts the report of a suite. Its file is `SUITE.xml`.
+    pub fn new(suite: &str) -> Self {
+        Self {
+            suite: suite.to_owned(),
+            start: Instant::now(),
+            cases: Vec::new(),
+        }
+    }
+
+    /// Adds one try of a case. An empty class stands for the suite.
+    pub fn add(&mut self, class: &str, name: &str, took: Duration, result: CaseResult) {
+        let class = match class {
+            "" => self.suite.as_str(),
+            class => class,
+        };
+        let is_first_try = |case: &TestCase| {
+            matches!(case.end, End::Repeated) && case.class == class && case.name == name
+        };
+        let mut case = match self.cases.iter().position(is_first_try) {
+            Some(index) => self.cases.remove(index),
+            None => TestCase {
+                class: class.to_owned(),
+                name: name.to_owned(),
+                took: Duration::ZERO,
+                failures: Vec::new(),
+                end: End::Failed,
+            },
+        };
+        case.took += took;
+        match result {
+            CaseResult::Passed(seen) => case.end = End::Passed(seen),
+            CaseResult::Failed(message) => {
+                case.failures.push(message);
+                case.end = End::Failed;
+            }
+            CaseResult::Repeated(message) => {
+                case.failures.push(message);
+                case.end = End::Repeated;
+            }
+            // A case that failed before has failed.
+            CaseResult::Skipped(why) if case.failures.is_empty() => case.end = End::Skipped(why),
+            CaseResult::Skipped(_) => case.end = End::Failed,
+        }
+        self.cases.push(case);
+    }
+
+    /// Writes the file into the directory that [`DIRECTORY_VARIABLE`] names, over an older one of the suite.
+    ///
+    /// # Errors
+    /// When the directory or the file cannot be written.
+    pub fn write(&self) -> Result<()> {
+        match std::env::var_os(DIRECTORY_VARIABLE).filter(|value| !value.is_empty()) {
+            Some(directory) => self.write_to(Path::new(&directory)),
+            None => Ok(()),
+        }
+    }
+
+    fn write_to(&self, directory: &Path) -> Result<()> {
+        let path = directory.join(format!("{}.xml", self.suite));
+        fs::create_dir_all(directory)
+            .and_then(|()| fs::write(&path, self.to_string()))
+            .with_context(|| format!("cannot write '{}'", path.display()))
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut failed, mut skipped, mut flaky) = (0, 0, 0);
+        for case in &self.cases {
+            match case.end {
+                End::Passed(_) => flaky += usize::from(!case.failures.is_empty()),
+                End::Failed | End::Repeated => failed += 1,
+                End::Skipped(_) => skipped += 1,
+            }
+        }
+        let (suite, tests) = (text(&self.suite), self.cases.len());
+        let seconds = self.start.elapsed().as_secs_f64();
+        writeln!(
+            out,
+            r#"<?xml version="1.0" encoding="UTF-8"?>
+<testsuites><testsuite name="{suite}" tests="{tests}" failures="{failed}" errors="0" skipped="{skipped}" flakes="{flaky}" time="{seconds:.3}">"#
+        )?;
+        for case in &self.cases {
+            write!(out, "{case}")?;
+        }
+        writeln!(out, "</testsuite></testsuites>")
+    }
+}
+
+impl fmt::Display for TestCase {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (class, name) = (text(&self.class), text(&self.name));
+        let seconds = self.took.as_secs_f64();
+        writeln!(
+            out,
+            r#"<testcase classname="{class}" name="{name}" time="{seconds:.3}">"#
+        )?;
+        for (index, message) in self.failures.iter().enumerate() {
+            let element = match (&self.end, index) {
+                (End::Passed(_), _) => "flakyFailure",
+                (End::Failed | End::Repeated | End::Skipped(_), 0) => "failure",
+                (End::Failed | End::Repeated | End::Skipped(_), _) => "rerunFailure",
+            };
+            let line = text(message.lines().next().unwrap_or_default());
+            let all = text(message);
+            writeln!(out, r#"<{element} message="{line}">{all}</{element}>"#)?;
+        }
+        match &self.end {
+            End::Passed(seen) if !seen.is_empty() => {
+                writeln!(out, "<system-out>{}</system-out>", text(seen))?;
+            }
+            End::Skipped(why) => writeln!(out, r#"<skipped message="{}"/>"#, text(why))?,
+            End::Passed(_) | End::Failed | End::Repeated => {}
+        }
+        writeln!(out, "</testcase>")
+    }
+}
+
+/// Returns text for an element or an attribute: bounded, escaped, without the characters that XML forbids.
+fn text(raw: &str) -> String {
+    let mut escaped = String::new();
+    for (place, letter) in raw.char_indices() {
+        if place >= MESSAGE_LIMIT {
+            escaped.push_str(&format!(" … {} bytes left out", raw.len() - place));
+            break;
+        }
+        match letter {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\n' | '\t' => escaped.push(letter),
+            '\u{fffe}' | '\u{ffff}' => {}
+            _ if letter.is_control() => {}
+            _ => escaped.push(letter),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passed() -> CaseResult {
+        CaseResult::Passed(String::new())
+    }
+
+    fn failed(message: &str) -> CaseResult {
+        CaseResult::Failed(message.to_owned())
+    }
+
+    fn repeated(message: &str) -> CaseResult {
+        CaseResult::Repeated(message.to_owned())
+    }
+
+    fn skipped() -> CaseResult {
+        CaseResult::Skipped("no node".to_owned())
+    }
+
+    fn report(cases: &[(&str, CaseResult)]) -> Report {
+        let mut report = Report::new("e2e-tasks");
+        for (name, result) in cases {
+            report.add("", name, Duration::from_millis(1500), result.clone());
+        }
+        report
+    }
+
+    #[test]
+    fn text_is_escaped_and_has_no_control_characters() {
+        let table = [
+            ("a <b> & \"c\"", "a &lt;b&gt; &amp; &quot;c&quot;"),
+            ("]]>", "]]&gt;"),
+            ("\u{1b}[31mred\u{0}\u{85}\u{ffff}", "[31mred"),
+            ("two\r\nlines\tand 'ü' €", "two\nlines\tand 'ü' €"),
+        ];
+        for (raw, wanted) in table {
+            assert_eq!(text(raw), wanted, "{raw:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        let cut = text(&"€".repeat(2000));
+        assert_eq!(cut.matches('€').count(), MESSAGE_LIMIT.div_ceil(3));
+        assert!(cut.ends_with(" … 1902 bytes left out"), "{cut}");
+        let whole = "x".repeat(MESSAGE_LIMIT);
+        assert_eq!(text(&whole), whole);
+    }
+
+    #[test]
+    fn counts_are_of_cases_not_of_tries() {
+        let cases = [
+            ("good", passed()),
+            ("slow", repeated("late")),
+            ("bad", repeated("first")),
+            ("elsewhere", skipped()),
+            ("slow", passed()),
+            ("bad", failed("second")),
+            ("lost", repeated("third")),
+            ("lost", skipped()),
+            ("unfinished", repeated("fourth")),
+        ];
+        let xml = report(&cases).to_string();
+        let counts = r#"name="e2e-tasks" tests="6" failures="3" errors="0" skipped="1" flakes="1""#;
+        assert!(xml.contains(counts), "{xml}");
+        assert_eq!(xml.matches("<testcase ").count(), 6, "{xml}");
+    }
+
+    #[test]
+    fn a_pass_hides_no_failure_of_another_case_of_the_same_name() {
+        let cases = [("kept", failed("late")), ("kept", passed())];
+        let xml = report(&cases).to_string();
+        assert!(xml.contains(r#"tests="2" failures="1""#), "{xml}");
+        assert!(xml.contains(r#"flakes="0""#), "{xml}");
+    }
+
+    #[test]
+    fn each_failed_try_is_in_the_file() {
+        let cases = [
+            ("slow", repeated("late\nthe log is in 'x'")),
+            ("slow", passed()),
+            ("bad", repeated("first")),
+            ("bad", failed("second")),
+        ];
+        let xml = report(&cases).to_string();
+        for wanted in [
+            "<testcase classname=\"e2e-tasks\" name=\"slow\" time=\"3.000\">\n\
+             <flakyFailure message=\"late\">late\nthe log is in 'x'</flakyFailure>\n</testcase>\n",
+            "<failure message=\"first\">first</failure>\n\
+             <rerunFailure message=\"second\">second</rerunFailure>\n</testcase>\n",
+        ] {
+            assert!(xml.contains(wanted), "no '{wanted}' in {xml}");
+        }
+    }
+
+    #[test]
+    fn the_file_has_the_name_of_the_suite() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("new");
+        let seen = ("case", CaseResult::Passed("1 < 2".to_owned()));
+        report(&[seen]).write_to(&directory).unwrap();
+        let xml = fs::read_to_string(directory.join("e2e-tasks.xml")).unwrap();
+        assert!(xml.starts_with("<?xml "), "{xml}");
+        assert!(xml.contains("<system-out>1 &lt; 2</system-out>\n"), "{xml}");
+        assert!(xml.ends_with("</testsuite></testsuites>\n"), "{xml}");
+    }
+}
