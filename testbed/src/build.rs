@@ -1,8 +1,8 @@
 //! Compiles the workspace once, for every task that needs its programs or its tests.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::layout;
 
@@ -48,6 +48,25 @@ fn build(targets: &[&str]) -> Result<()> {
         .context("cannot run cargo")?;
     ensure!(status.success(), "the workspace's programs cannot be built");
     Ok(())
+}
+
+/// Returns the output of a command of Git in the repository.
+///
+/// # Errors
+/// When Git does not exist, or the command fails: with the first line of its error output.
+pub fn git(arguments: &[&str]) -> Result<String> {
+    let output = Command::new("git")
+        .args(arguments)
+        .current_dir(layout::repository())
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot run git")?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let first = errors.lines().next().unwrap_or("no reason");
+        bail!("git {}: {first}", arguments.join(" "));
+    }
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// Returns this very cargo, in the repository.

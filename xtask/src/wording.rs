@@ -5,10 +5,11 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, ExitCode},
+    process::ExitCode,
 };
 
 use anyhow::{Context, Result, ensure};
+use testbed::build;
 use testkit::layout;
 
 /// Words that are counted together.
@@ -99,13 +100,7 @@ pub(crate) fn run() -> Result<ExitCode> {
 
 /// All pages and sources that Git knows.
 fn files() -> Result<Vec<PathBuf>> {
-    let output = Command::new("git")
-        .args(["ls-files", "*.md", "*.rs"])
-        .current_dir(layout::repository())
-        .output()
-        .context("cannot run git")?;
-    ensure!(output.status.success(), "git does not list the files");
-    let text = String::from_utf8(output.stdout)?;
+    let text = build::git(&["ls-files", "*.md", "*.rs"])?;
     Ok(text.lines().map(PathBuf::from).collect())
 }
 

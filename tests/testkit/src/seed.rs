@@ -9,15 +9,10 @@
 //! ORCHESTRATOR_SEED=1234 cargo test -p tasks --lib the_test
 //! ```
 
-use std::{
-    io::Write,
-    process::{Command, Stdio},
-    sync::OnceLock,
-};
+use std::{io::Write, sync::OnceLock};
 
-use anyhow::{Context, Result, bail};
-
-use crate::layout;
+use anyhow::{Context, Result};
+use testbed::build;
 
 /// Sets the seed: a decimal number or a commit id.
 pub const SEED_VARIABLE: &str = "ORCHESTRATOR_SEED";
@@ -100,17 +95,8 @@ fn parse(value: &str) -> Result<u64> {
 /// # Errors
 /// When there is no Git, or no commit.
 pub fn head() -> Result<String> {
-    let output = Command::new("git")
-        .args(["rev-parse", "--verify", "HEAD"])
-        .current_dir(layout::repository())
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot run git")?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("{}", said.lines().next().unwrap_or("git gave no reason"));
-    }
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    let commit = build::git(&["rev-parse", "--verify", "HEAD"])?;
+    Ok(commit.trim().to_owned())
 }
 
 #[cfg(test)]

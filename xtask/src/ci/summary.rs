@@ -1,8 +1,9 @@
 //! The table of stages, and its place in CONTRIBUTING.md.
 
-use std::{env::VarError, fs, path::PathBuf, process::Command, time::Duration};
+use std::{env::VarError, fs, path::PathBuf, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use testbed::build;
 use testkit::{layout, load::Load};
 
 use super::lanes::Ended;
@@ -77,11 +78,9 @@ pub(super) fn write(table: &str) -> Result<()> {
     let folder = source.map_or_else(|| layout::repository().to_owned(), PathBuf::from);
     let path = folder.join("CONTRIBUTING.md");
     let page = fs::read_to_string(&path)?;
-    let commit = commit()?;
-    fs::write(
-        path,
-        replaced(&page, &format!("Commit {commit}.\n\n{table}"))?,
-    )?;
+    let commit = build::git(&["rev-parse", "--short", "HEAD"])?;
+    let text = format!("Commit {}.\n\n{table}", commit.trim());
+    fs::write(path, replaced(&page, &text)?)?;
     Ok(())
 }
 
@@ -89,16 +88,6 @@ fn replaced(page: &str, text: &str) -> Result<String> {
     let (before, rest) = page.split_once(BEGIN).context("no begin of the table")?;
     let (_, after) = rest.split_once(END).context("no end of the table")?;
     Ok(format!("{before}{BEGIN}{text}{END}{after}"))
-}
-
-fn commit() -> Result<String> {
-    let output = Command::new("git")
-        .args(["rev-parse", "--short", "HEAD"])
-        .current_dir(layout::repository())
-        .output()
-        .context("cannot run git")?;
-    ensure!(output.status.success(), "git does not know the commit");
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
 #[cfg(test)]

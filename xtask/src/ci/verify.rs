@@ -1,9 +1,10 @@
 //! Verifies the testbed itself: all cases if its files changed since they last passed on this machine, else the
 //! two cases that depend on the machine.
 
-use std::{fs, process::Command};
+use std::fs;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use testbed::build;
 use testkit::layout;
 
 use super::lanes::Runner;
@@ -35,20 +36,7 @@ pub(super) fn run(run: &Runner) -> Result<()> {
 /// Returns the Git objects of the testbed's files, or nothing if any of them was changed since the
 /// last commit.
 fn state() -> Result<Option<String>> {
-    let git = |arguments: &[&str]| -> Result<String> {
-        let output = Command::new("git")
-            .args(arguments)
-            .args(TESTBED)
-            .current_dir(layout::repository())
-            .output()
-            .context("cannot run git")?;
-        ensure!(
-            output.status.success(),
-            "git: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        Ok(String::from_utf8(output.stdout)?)
-    };
+    let git = |arguments: &[&str]| build::git(&[arguments, TESTBED].concat());
     let changed = git(&["status", "--porcelain", "--"])?;
     if !changed.is_empty() {
         return Ok(None);
