@@ -55,16 +55,22 @@ const CHECKS: &[Stage] = &[
 
 /// Tests of steps and Git servers have time limits. At a lower priority beside clusters they took ten times as
 /// long and exceeded them.
-const UNIT_TESTS: Stage = timed("unit tests", |run| run.xtask(&["unit"]));
+const UNIT_TESTS: Stage = Stage {
+    after: Some(TESTS_BUILD.name),
+    ..timed("unit tests", |run| run.xtask(&["unit"]))
+};
+
+/// Writes the list of test binaries. Without it, the stages that run tests fail.
+const TESTS_BUILD: Stage = stage("tests build", Priority::Idle, |run| {
+    run.xtask(&["unit", "--build"])
+});
 
 /// Compiled beside the first clusters; later ones run them.
 const COMPILED: &[Stage] = &[
     stage("toolbox image", Priority::Idle, |run| {
         run.xtask(&["image", "--toolbox"])
     }),
-    stage("tests build", Priority::Idle, |run| {
-        run.xtask(&["unit", "--build"])
-    }),
+    TESTS_BUILD,
     stage("image", Priority::Idle, |run| run.xtask(&["image"])),
 ];
 
@@ -97,10 +103,7 @@ const CLUSTER: &[Stage] = &[
             run.xtask_beside(&["e2e", "together"], &["e2e", "alone"])
         })
     },
-    Stage {
-        after: Some("tests build"),
-        ..UNIT_TESTS
-    },
+    UNIT_TESTS,
     timed("cluster tests", |run| run.xtask(&["test"])),
     // A share: the whole takes hours. A false success does not depend on time, so it does not run twice.
     stage("faults", Priority::Normal, |run| {
@@ -162,21 +165,32 @@ fn docs(run: &Runner) -> Result<()> {
     run.run(build::cargo(&arguments).env("RUSTDOCFLAGS", "--deny warnings"))
 }
 
+/// Stages of the two lanes of [`lanes::run`].
+type Lanes = [Vec<&'static Stage>; 2];
+
 /// Runs what a contributor runs before a commit, one stage after another.
 pub(crate) fn check() -> Result<ExitCode> {
-    let stages = CHECKS.iter().chain([&UNIT_TESTS]).collect();
-    run(stages, Vec::new(), false, false)
+    run(check_lanes(), false, false)
+}
+
+fn check_lanes() -> Lanes {
+    let last = [&TESTS_BUILD, &UNIT_TESTS];
+    [CHECKS.iter().chain(last).collect(), Vec::new()]
 }
 
 /// Runs what CI runs. `is_whole` adds campaigns of hours; `report` writes the table in CONTRIBUTING.md.
 pub(crate) fn ci(is_whole: bool, report: bool) -> Result<ExitCode> {
+    run(ci_lanes(is_whole), is_whole, report)
+}
+
+fn ci_lanes(is_whole: bool) -> Lanes {
     let whole = if is_whole { whole::STAGES } else { &[] };
     let main = CLUSTER.iter().chain(whole).collect();
     let shadow = COMPILED.iter().chain(CHECKS).chain([&MUTANTS]).collect();
-    run(main, shadow, is_whole, report)
+    [main, shadow]
 }
 
-fn run(main: Vec<&Stage>, shadow: Vec<&Stage>, is_whole: bool, report: bool) -> Result<ExitCode> {
+fn run([main, shadow]: Lanes, is_whole: bool, report: bool) -> Result<ExitCode> {
     let (begin, before) = (Instant::now(), Ticks::now()?);
     let earlier = summary::before()?;
     let program = process::this_program()?;
@@ -208,4 +222,22 @@ fn run(main: Vec<&Stage>, shadow: Vec<&Stage>, is_whole: bool, report: bool) -> 
         summary::write(&text)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_that_another_one_waits_for_is_in_the_other_lane_or_before_it() {
+        for [main, shadow] in [check_lanes(), ci_lanes(false), ci_lanes(true)] {
+            for (place, stage) in main.iter().enumerate() {
+                let mut others = main.iter().take(place).chain(&shadow);
+                let runs = |name: &str| others.any(|other| other.name == name);
+                assert!(stage.after.is_none_or(runs), "{}", stage.name);
+            }
+            assert!(shadow.iter().all(|stage| stage.after.is_none()));
+            assert!(main.iter().any(|stage| stage.name == UNIT_TESTS.name));
+        }
+    }
 }
