@@ -74,6 +74,7 @@ pub(crate) async fn run_prepared(
     parallel: usize,
     prepare: impl AsyncFn(&Cluster) -> Result<()>,
 ) -> Result<ExitCode> {
+    junit::clear(suite)?;
     if let Some(unknown) = only
         .iter()
         .find(|name| !cases.iter().any(|case| case.name == *name))
@@ -158,11 +159,16 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(suite: &str) -> Self {
-        Self {
+    /// Starts a suite, without the JUnit file of an earlier run.
+    ///
+    /// # Errors
+    /// When that file cannot be removed.
+    pub(crate) fn start(suite: &str) -> Result<Self> {
+        junit::clear(suite)?;
+        Ok(Self {
             summary: Summary::default(),
             results: junit::Report::new(suite),
-        }
+        })
     }
 
     /// Prints how a case ended; whether it passed.

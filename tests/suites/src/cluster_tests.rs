@@ -10,7 +10,7 @@ use testbed::{
 };
 use testkit::{
     cluster::{Cluster, SUITES_VARIABLE, Tier},
-    junit::CaseResult,
+    junit::{self, CaseResult},
     suite::{self, Place},
 };
 
@@ -25,6 +25,7 @@ const BINARIES: usize = 2;
 const SUITE: &str = "cluster-tests";
 
 pub(crate) fn run(filter: Option<&str>) -> Result<ExitCode> {
+    junit::clear(SUITE)?;
     require_root()?;
     build::programs()?;
     let mut arguments = vec!["--ignored"];

@@ -68,7 +68,7 @@ pub(crate) async fn run(only: &[String]) -> Result<ExitCode> {
     if let Some(unknown) = only.iter().find(|name| !is_known(name)) {
         bail!("no check '{unknown}'");
     }
-    let mut report = Report::new("testbed-isolation");
+    let mut report = Report::start("testbed-isolation")?;
     for (name, check) in CHECKS {
         if only.is_empty() || only.iter().any(|one| one == name) {
             let start = Instant::now();

@@ -5,7 +5,8 @@
 
 use std::{
     fmt, fs,
-    path::Path,
+    io::ErrorKind,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -16,6 +17,38 @@ pub const DIRECTORY_VARIABLE: &str = "ORCHESTRATOR_JUNIT";
 
 /// Bytes of one message that a file keeps: the output of a test binary may have megabytes.
 const MESSAGE_LIMIT: usize = 4096;
+
+/// Removes the file that an earlier run of the suite has written. Without this, a suite that fails before it writes one
+/// would leave old results behind.
+///
+/// # Errors
+/// When the file exists and cannot be removed.
+pub fn clear(suite: &str) -> Result<()> {
+    match directory() {
+        Some(directory) => clear_in(&directory, suite),
+        None => Ok(()),
+    }
+}
+
+fn clear_in(directory: &Path, suite: &str) -> Result<()> {
+    let path = file(directory, suite);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove '{}'", path.display()))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Returns the directory that [`DIRECTORY_VARIABLE`] names.
+fn directory() -> Option<PathBuf> {
+    let value = std::env::var_os(DIRECTORY_VARIABLE)?;
+    (!value.is_empty()).then(|| value.into())
+}
+
+fn file(directory: &Path, suite: &str) -> PathBuf {
+    directory.join(format!("{suite}.xml"))
+}
 
 /// How one try of a case ended.
 #[derive(Debug, Clone)]
@@ -111,14 +144,14 @@ impl Report {
     /// # Errors
     /// When the directory or the file cannot be written.
     pub fn write(&self) -> Result<()> {
-        match std::env::var_os(DIRECTORY_VARIABLE).filter(|value| !value.is_empty()) {
-            Some(directory) => self.write_to(Path::new(&directory)),
+        match directory() {
+            Some(directory) => self.write_to(&directory),
             None => Ok(()),
         }
     }
 
     fn write_to(&self, directory: &Path) -> Result<()> {
-        let path = directory.join(format!("{}.xml", self.suite));
+        let path = file(directory, &self.suite);
         fs::create_dir_all(directory)
             .and_then(|()| fs::write(&path, self.to_string()))
             .with_context(|| format!("cannot write '{}'", path.display()))
@@ -294,6 +327,21 @@ mod tests {
         ] {
             assert!(xml.contains(wanted), "no '{wanted}' in {xml}");
         }
+    }
+
+    #[test]
+    fn the_file_of_an_earlier_run_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        report(&[("case", passed())])
+            .write_to(folder.path())
+            .unwrap();
+        clear_in(folder.path(), "e2e").unwrap();
+        assert!(folder.path().join("e2e-tasks.xml").exists());
+        clear_in(folder.path(), "e2e-tasks").unwrap();
+        assert!(!folder.path().join("e2e-tasks.xml").exists());
+        fs::create_dir(folder.path().join("other.xml")).unwrap();
+        let error = clear_in(folder.path(), "other").unwrap_err().to_string();
+        assert!(error.contains("cannot remove"), "{error}");
     }
 
     #[test]

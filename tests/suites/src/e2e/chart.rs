@@ -500,7 +500,7 @@ mod tests {
     #[tokio::test]
     #[ignore = "cluster: run by 'cargo xtask test'"]
     async fn what_helm_renders_is_what_was_generated() {
-        let mut report = Report::new("chart");
+        let mut report = Report::start("chart").unwrap();
         run(&mut report).await.unwrap();
         let summary = report.summary;
         assert!(summary.is_success() && summary.skipped == 0, "{summary}");

@@ -103,7 +103,7 @@ const CHECKS: &[Check] = &[
 ];
 
 pub(super) async fn run() -> Result<ExitCode> {
-    let mut report = Report::new("e2e-install");
+    let mut report = Report::start("e2e-install")?;
     chart::run(&mut report).await?;
     let readme = fs::read_to_string(layout::repository().join("README.md"))?;
     let steps = quickstart::steps(&readme).context("README.md")?;

@@ -41,6 +41,10 @@ use self::{
     tested_operator::TestedOperator,
 };
 
+/// The names of the JUnit files.
+const REPLICAS_SUITE: &str = "faults-replicas";
+const TRANSITIONS_SUITE: &str = "faults-transitions";
+
 /// Plays wait more than they work.
 const PARALLEL: usize = 10;
 
@@ -116,16 +120,18 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode> {
             terms,
             freezes,
         } => {
+            junit::clear(REPLICAS_SUITE)?;
             let runtime = prepare()?;
             let begin = Instant::now();
             let report = runtime.block_on(replicas::run([*kills, *terms, *freezes]))?;
             print!("{report}");
-            let mut results = junit::Report::new("faults-replicas");
+            let mut results = junit::Report::new(REPLICAS_SUITE);
             results.add("", "replicas", begin.elapsed(), report.result());
             results.write()?;
             Ok(ending(report.is_clean()))
         }
         Command::Transitions { count, seed, only } => {
+            junit::clear(TRANSITIONS_SUITE)?;
             let runtime = prepare()?;
             let begin = Instant::now();
             let report = runtime.block_on(async {
@@ -135,7 +141,7 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode> {
                 }
             })?;
             print!("{report}");
-            let mut results = junit::Report::new("faults-transitions");
+            let mut results = junit::Report::new(TRANSITIONS_SUITE);
             results.add("", "transitions", begin.elapsed(), report.result());
             results.write()?;
             Ok(ending(report.is_clean()))
@@ -175,10 +181,17 @@ fn ending(is_clean: bool) -> ExitCode {
 }
 
 async fn whole(tested: &'static TestedOperator, arguments: &Arguments) -> Result<ExitCode> {
+    junit::clear(&suite(tested, arguments))?;
     let stand = Stand::start(&[tested], binary()?).await?;
     let result = campaign(&stand, tested, arguments).await;
     stand.stop().await?;
     result
+}
+
+/// Returns the name of the JUnit file of a campaign.
+fn suite(tested: &TestedOperator, arguments: &Arguments) -> String {
+    let silent = if arguments.silent { "-silent" } else { "" };
+    format!("faults-{}{silent}", tested.name)
 }
 
 async fn campaign(
@@ -223,8 +236,7 @@ async fn campaign(
     }
     let tally = play(&learning, plans, parallel).await?;
     print!("{tally}");
-    let silent = if arguments.silent { "-silent" } else { "" };
-    results::of(&format!("faults-{}{silent}", tested.name), &tally).write()?;
+    results::of(&suite(tested, arguments), &tally).write()?;
     if arguments.report {
         let path = layout::repository().join(tested.page);
         let page = report::page(tested.name, &learning.lessons, &tally);

@@ -40,6 +40,9 @@ use super::{
     tested_operator::TestedOperator,
 };
 
+/// The name of its JUnit file.
+const SUITE: &str = "mutants";
+
 /// Chooses the bug of a test build.
 const SWITCH: &str = "ORCHESTRATOR_MUTANT";
 
@@ -131,6 +134,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         program::check()?;
         return Ok(ExitCode::SUCCESS);
     }
+    junit::clear(SUITE)?;
     require_root()?;
     build::programs()?;
     let binary = match build::is_built() {
@@ -159,7 +163,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Writes the JUnit file: a mutant that survived is a failed case.
 fn write_results(found: &[Found]) -> Result<()> {
-    let mut results = junit::Report::new("mutants");
+    let mut results = junit::Report::new(SUITE);
     for one in found {
         let result = match one.killer() {
             Some(_) => CaseResult::Passed(line(one)),

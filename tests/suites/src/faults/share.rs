@@ -24,6 +24,9 @@ use super::{
     transitions,
 };
 
+/// The name of its JUnit file.
+const SUITE: &str = "faults-share";
+
 /// The plays that the summary names.
 const SLOWEST: usize = 10;
 
@@ -166,6 +169,7 @@ impl fmt::Display for Summary {
 /// # Errors
 /// When something could not be played; what the operators did wrong is in the summary.
 pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode> {
+    junit::clear(SUITE)?;
     let seed = seed(arguments.seed)?;
     println!("seed {} ({})", seed.number, seed.origin);
     let operators: Vec<&'static TestedOperator> = TestedOperator::ALL.iter().collect();
@@ -174,7 +178,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode> {
     let cluster = stand.close();
     let summary = match played {
         Ok(Some((parts, tally))) => {
-            let mut results = results::of("faults-share", &tally);
+            let mut results = results::of(SUITE, &tally);
             let others = others(&cluster, arguments, &seed, &mut results).await;
             let written = results.write();
             others.and_then(|(replicas, transitions)| {

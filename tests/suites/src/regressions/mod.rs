@@ -24,6 +24,9 @@ use self::{
 };
 use crate::source_edits::Tree;
 
+/// The name of its JUnit file.
+const SUITE: &str = "regressions";
+
 /// Limit of one compilation: the first one compiles all dependencies.
 const BUILD_LIMIT: Duration = Duration::from_mins(30);
 
@@ -35,6 +38,7 @@ const TEST_LIMIT: Duration = Duration::from_mins(10);
 /// # Guarantees
 /// No file of the checkout is written, except below its target directory.
 pub(crate) fn run(ids: &[String]) -> Result<ExitCode> {
+    junit::clear(SUITE)?;
     let chosen = chosen(ids)?;
     let folder = layout::repository().join("target/regressions");
     let mut stage = Stage {
@@ -43,7 +47,7 @@ pub(crate) fn run(ids: &[String]) -> Result<ExitCode> {
     };
     let begin = Instant::now();
     let mut missed = BTreeSet::new();
-    let mut results = junit::Report::new("regressions");
+    let mut results = junit::Report::new(SUITE);
     for (suite, rows) in by_suite(&chosen) {
         let controls = stage.controls(suite, &rows);
         if let Err(error) = &controls {
