@@ -183,9 +183,14 @@ fn ending(is_clean: bool) -> ExitCode {
 async fn whole(tested: &'static TestedOperator, arguments: &Arguments) -> Result<ExitCode> {
     junit::clear(&suite(tested, arguments))?;
     let stand = Stand::start(&[tested], binary()?).await?;
-    let result = campaign(&stand, tested, arguments).await;
-    stand.stop().await?;
-    result
+    let played = campaign(&stand, tested, arguments).await;
+    let stopped = stand.stop().await;
+    let (code, results) = played?;
+    // After the page: an error here must not discard the results of hours.
+    let written = results.map_or(Ok(()), |results| results.write());
+    stopped?;
+    written?;
+    Ok(code)
 }
 
 /// Returns the name of the JUnit file of a campaign.
@@ -194,11 +199,12 @@ fn suite(tested: &TestedOperator, arguments: &Arguments) -> String {
     format!("faults-{}{silent}", tested.name)
 }
 
+/// Plays the plans, prints the tally and writes the page. Returns no results if the plans are only listed.
 async fn campaign(
     stand: &Stand,
     tested: &'static TestedOperator,
     arguments: &Arguments,
-) -> Result<ExitCode> {
+) -> Result<(ExitCode, Option<junit::Report>)> {
     let wanted = &arguments.scenarios;
     let is_asked = |name: &str| {
         (wanted.is_empty() && arguments.plans.is_empty())
@@ -227,7 +233,7 @@ async fn campaign(
         for plan in &plans {
             println!("{}", plan.id());
         }
-        return Ok(ending(learning.is_clean()));
+        return Ok((ending(learning.is_clean()), None));
     }
     if arguments.silent {
         let took = silent::estimate(&plans, &learning.play_times(), parallel);
@@ -236,13 +242,13 @@ async fn campaign(
     }
     let tally = play(&learning, plans, parallel).await?;
     print!("{tally}");
-    results::of(&suite(tested, arguments), &tally).write()?;
     if arguments.report {
         let path = layout::repository().join(tested.page);
         let page = report::page(tested.name, &learning.lessons, &tally);
         std::fs::write(path, page)?;
     }
-    Ok(ending(tally.is_clean()))
+    let results = results::of(&suite(tested, arguments), &tally);
+    Ok((ending(tally.is_clean()), Some(results)))
 }
 
 /// Whether one of these ids of plans is of this scenario.

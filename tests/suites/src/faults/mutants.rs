@@ -149,11 +149,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let sum = format!("{}, {:.0} s", sum(&found), begin.elapsed().as_secs_f64());
     println!("{sum}");
-    write_results(&found)?;
     if arguments.report {
         let path = layout::repository().join(report_age::MUTANTS_PAGE);
         std::fs::write(&path, page(&found, &sum))?;
     }
+    write_results(&found)?;
     Ok(if found.iter().all(|one| one.killer().is_some()) {
         ExitCode::SUCCESS
     } else {

@@ -181,25 +181,26 @@ pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode> {
             let mut results = results::of(SUITE, &tally);
             let others = others(&cluster, arguments, &seed, &mut results).await;
             let written = results.write();
-            others.and_then(|(replicas, transitions)| {
-                written?;
-                Ok(Some(Summary {
+            others.map(|(replicas, transitions)| {
+                let summary = Summary {
                     seed,
                     parts,
                     tally,
                     replicas,
                     transitions,
-                }))
+                };
+                Some((summary, written))
             })
         }
         Ok(None) => Ok(None),
         Err(error) => Err(error),
     };
     cluster.stop().await?;
-    let Some(summary) = summary? else {
+    let Some((summary, written)) = summary? else {
         return Ok(ExitCode::SUCCESS);
     };
     print!("{summary}");
+    written?;
     Ok(ending(summary.is_clean()))
 }
 

@@ -82,7 +82,6 @@ pub(crate) fn run(ids: &[String]) -> Result<ExitCode> {
     if let Some(cluster) = stage.cluster.take() {
         cluster.stop()?;
     }
-    written?;
     println!(
         "{} edits, {:.0} s",
         chosen.len(),
@@ -97,6 +96,7 @@ pub(crate) fn run(ids: &[String]) -> Result<ExitCode> {
             ids.len()
         );
     }
+    written?;
     Ok(if missed.is_empty() {
         ExitCode::SUCCESS
     } else {
