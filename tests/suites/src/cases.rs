@@ -103,8 +103,13 @@ pub(crate) async fn run_prepared(
             results.add("attacks", "all attacks", Duration::ZERO, result);
         }
     }
-    results.write()?;
+    results.add_step("stop of the clusters", &stopped);
+    if !summary.is_success() {
+        summary.add_failure(&mut results);
+    }
+    let written = results.write();
     stopped?;
+    written?;
     let withstood = tally.is_none_or(|tally| tally.is_clean());
     Ok(if summary.is_success() && withstood {
         ExitCode::SUCCESS
@@ -210,10 +215,14 @@ impl Report {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub(crate) fn end(self) -> Result<ExitCode> {
+    pub(crate) fn end(mut self) -> Result<ExitCode> {
         println!("{}", self.summary);
+        let is_success = self.summary.is_success() && self.summary.skipped == 0;
+        if !is_success {
+            self.summary.add_failure(&mut self.results);
+        }
         self.results.write()?;
-        Ok(if self.summary.is_success() && self.summary.skipped == 0 {
+        Ok(if is_success {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE

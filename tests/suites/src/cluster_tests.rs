@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, process::ExitCode, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use futures::future::join_all;
 use testbed::{
     build,
@@ -67,11 +67,17 @@ pub(crate) fn run(filter: Option<&str>) -> Result<ExitCode> {
         let result = CaseResult::Skipped(why.to_owned());
         outcome.results.add("", name, Duration::ZERO, result);
     }
-    let has_passed = outcome.end()?;
-    stopped?;
+    outcome.results.add_step("stop of the clusters", &stopped);
     // Every test can run on a cluster of the testbed.
-    let has_skipped = !cannot.is_empty() && Place::external().is_none();
-    Ok(if has_passed && !has_skipped {
+    let skips = match Place::external() {
+        None if !cannot.is_empty() => Err(anyhow!("tests were skipped that must run")),
+        None | Some(_) => Ok(()),
+    };
+    outcome.results.add_step("skipped tests", &skips);
+    let ended = outcome.end();
+    stopped?;
+    skips?;
+    Ok(if ended? {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -238,13 +238,17 @@ impl Outcome {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub(crate) fn end(self) -> Result<bool> {
+    pub(crate) fn end(mut self) -> Result<bool> {
         for (name, text) in &self.failed {
             println!("--- {name}\n{text}");
         }
         println!("{}", self.summary);
+        let has_passed = self.failed.is_empty() && self.summary.is_success();
+        if !has_passed {
+            self.summary.add_failure(&mut self.results);
+        }
         self.results.write()?;
-        Ok(self.failed.is_empty() && self.summary.failed == 0 && self.summary.passed > 0)
+        Ok(has_passed)
     }
 }
 

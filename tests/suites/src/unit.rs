@@ -1,10 +1,10 @@
 //! `cargo xtask unit`: the tests that need no root and no cluster.
 
-use std::{collections::BTreeMap, process::ExitCode};
+use std::{collections::BTreeMap, process::ExitCode, time::Instant};
 
 use anyhow::{Context, Result, ensure};
 use testbed::build;
-use testkit::junit;
+use testkit::junit::{self, CaseResult};
 
 use crate::test_binaries;
 
@@ -28,15 +28,27 @@ pub(crate) fn run(is_whole: bool, builds_only: bool) -> Result<ExitCode> {
         environment.insert(WHOLE_VARIABLE, "1".to_owned());
     }
     let binaries = test_binaries::all()?;
-    let outcome = test_binaries::run(SUITE, binaries, &[], &environment, BINARIES)?;
-    let has_passed = outcome.end()?;
-    let status = build::cargo(&["test", "--workspace", "--doc", "--quiet"])
-        .status()
-        .context("cannot run cargo")?;
-    ensure!(status.success(), "examples in the documentation fail");
-    Ok(if has_passed {
+    let mut outcome = test_binaries::run(SUITE, binaries, &[], &environment, BINARIES)?;
+    let begin = Instant::now();
+    let examples = examples();
+    let result = CaseResult::of(&examples);
+    outcome
+        .results
+        .add("documentation", "examples", begin.elapsed(), result);
+    let ended = outcome.end();
+    examples?;
+    Ok(if ended? {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Runs the examples in the documentation.
+fn examples() -> Result<()> {
+    let status = build::cargo(&["test", "--workspace", "--doc", "--quiet"])
+        .status()
+        .context("cannot run cargo")?;
+    ensure!(status.success(), "examples in the documentation fail");
+    Ok(())
 }

@@ -63,6 +63,16 @@ pub enum CaseResult {
     Skipped(String),
 }
 
+impl CaseResult {
+    /// Returns the result of a step without evidence.
+    pub fn of(result: &Result<()>) -> Self {
+        match result {
+            Ok(()) => Self::Passed(String::new()),
+            Err(error) => Self::Failed(format!("{error:#}")),
+        }
+    }
+}
+
 /// The results of one suite, in the order in which cases ended.
 #[derive(Debug)]
 pub struct Report {
@@ -139,6 +149,14 @@ impl Report {
         self.cases.push(case);
     }
 
+    /// Adds a failed case if a step outside of the cases failed, such as the stop of a cluster. Without it, the suite would
+    /// fail while its file has no failed case.
+    pub fn add_step(&mut self, name: &str, result: &Result<()>) {
+        if result.is_err() {
+            self.add("", name, Duration::ZERO, CaseResult::of(result));
+        }
+    }
+
     /// Writes the file into the directory that [`DIRECTORY_VARIABLE`] names, over an older one of the suite.
     ///
     /// # Errors
@@ -150,7 +168,11 @@ impl Report {
         }
     }
 
-    fn write_to(&self, directory: &Path) -> Result<()> {
+    /// Writes the file into this directory.
+    ///
+    /// # Errors
+    /// When the directory or the file cannot be written.
+    pub fn write_to(&self, directory: &Path) -> Result<()> {
         let path = file(directory, &self.suite);
         fs::create_dir_all(directory)
             .and_then(|()| fs::write(&path, self.to_string()))
@@ -308,6 +330,18 @@ mod tests {
         let xml = report(&cases).to_string();
         assert!(xml.contains(r#"tests="2" failures="1""#), "{xml}");
         assert!(xml.contains(r#"flakes="0""#), "{xml}");
+    }
+
+    #[test]
+    fn a_step_is_a_case_only_if_it_failed() {
+        let mut report = report(&[("good", passed())]);
+        report.add_step("stop", &Ok(()));
+        assert!(report.to_string().contains(r#"tests="1" failures="0""#));
+        let failed = Err(anyhow::anyhow!("no answer").context("kubelet"));
+        report.add_step("stop", &failed);
+        let xml = report.to_string();
+        assert!(xml.contains(r#"tests="2" failures="1""#), "{xml}");
+        assert!(xml.contains(r#"message="kubelet: no answer""#), "{xml}");
     }
 
     #[test]

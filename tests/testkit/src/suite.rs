@@ -221,6 +221,16 @@ impl Summary {
         self.succeeds(may_skip)
     }
 
+    /// Adds a failed case for a suite that fails without one: nothing ran, or a case was skipped that must run. Without
+    /// it, the suite would fail while its file has no failed case.
+    pub fn add_failure(&self, results: &mut junit::Report) {
+        if self.failed == 0 {
+            let why = format!("{self}: nothing ran, or a case was skipped that must run");
+            let result = CaseResult::Failed(why);
+            results.add("", "all cases", Duration::ZERO, result);
+        }
+    }
+
     fn succeeds(&self, may_skip: bool) -> bool {
         self.failed == 0 && self.passed > 0 && (self.skipped == 0 || may_skip)
     }
@@ -575,6 +585,21 @@ mod tests {
             };
             assert_eq!(summary.succeeds(false), on_testbed, "{summary}");
             assert_eq!(summary.succeeds(true), elsewhere, "{summary}");
+        }
+    }
+
+    #[test]
+    fn a_suite_that_fails_has_a_failed_case() {
+        for (failed, wanted) in [(0, r#"tests="1" failures="1""#), (1, r#"tests="0""#)] {
+            let summary = Summary {
+                failed,
+                skipped: 1,
+                ..Summary::default()
+            };
+            let mut results = junit::Report::new("suite");
+            summary.add_failure(&mut results);
+            let xml = results.to_string();
+            assert!(xml.contains(wanted), "{xml}");
         }
     }
 

@@ -187,7 +187,10 @@ async fn whole(tested: &'static TestedOperator, arguments: &Arguments) -> Result
     let stopped = stand.stop().await;
     let (code, results) = played?;
     // After the page: an error here must not discard the results of hours.
-    let written = results.map_or(Ok(()), |results| results.write());
+    let written = results.map_or(Ok(()), |mut results| {
+        results.add_step("stop of the cluster", &stopped);
+        results.write()
+    });
     stopped?;
     written?;
     Ok(code)

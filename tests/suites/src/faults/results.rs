@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use anyhow::Result;
 use testkit::{
     faults::campaign::{self, Tally},
     junit::{CaseResult, Report},
@@ -54,6 +55,14 @@ pub(super) fn whole(is_clean: bool, violations: &[String], report: String) -> Ca
         (true, _) => CaseResult::Passed(report),
         (false, []) => CaseResult::Failed(report),
         (false, violations) => CaseResult::Failed(violations.join("\n")),
+    }
+}
+
+/// Returns the result of a part of a campaign, which may not have been played.
+pub(super) fn of_part<T>(played: &Result<T>, result: impl Fn(&T) -> CaseResult) -> CaseResult {
+    match played {
+        Ok(report) => result(report),
+        Err(error) => CaseResult::Failed(format!("not played: {error:#}")),
     }
 }
 

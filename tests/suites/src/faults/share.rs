@@ -94,6 +94,8 @@ struct Summary {
     tally: Tally,
     replicas: Option<replicas::Report>,
     transitions: Option<transitions::Report>,
+    /// Parts that could not be played, and the reason.
+    errors: Vec<String>,
 }
 
 impl Summary {
@@ -101,6 +103,7 @@ impl Summary {
         let replicas = self.replicas.as_ref();
         let transitions = self.transitions.as_ref();
         self.tally.is_clean()
+            && self.errors.is_empty()
             && replicas.is_none_or(replicas::Report::is_clean)
             && transitions.is_none_or(transitions::Report::is_clean)
     }
@@ -114,6 +117,7 @@ impl fmt::Display for Summary {
             tally,
             replicas,
             transitions,
+            errors,
         } = self;
         writeln!(out, "== faults: seed {} ({})", seed.number, seed.origin)?;
         for Part {
@@ -155,6 +159,9 @@ impl fmt::Display for Summary {
         if let Some(report) = transitions {
             write!(out, "== transitions\n{report}")?;
         }
+        for error in errors {
+            writeln!(out, "ERROR {error}")?;
+        }
         let word = if self.is_clean() {
             "clean"
         } else {
@@ -167,7 +174,7 @@ impl fmt::Display for Summary {
 /// Plays the share.
 ///
 /// # Errors
-/// When something could not be played; what the operators did wrong is in the summary.
+/// When no plan could be played. Other errors, and violations by the operators, are in the summary.
 pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode> {
     junit::clear(SUITE)?;
     let seed = seed(arguments.seed)?;
@@ -176,29 +183,32 @@ pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode> {
     let stand = Stand::start(&operators, super::binary()?).await?;
     let played = plays(&stand, arguments, &seed).await;
     let cluster = stand.close();
-    let summary = match played {
-        Ok(Some((parts, tally))) => {
-            let mut results = results::of(SUITE, &tally);
-            let others = others(&cluster, arguments, &seed, &mut results).await;
-            let written = results.write();
-            others.map(|(replicas, transitions)| {
-                let summary = Summary {
-                    seed,
-                    parts,
-                    tally,
-                    replicas,
-                    transitions,
-                };
-                Some((summary, written))
-            })
+    let (parts, tally) = match played {
+        Ok(Some(played)) => played,
+        Ok(None) => {
+            cluster.stop().await?;
+            return Ok(ExitCode::SUCCESS);
         }
-        Ok(None) => Ok(None),
-        Err(error) => Err(error),
+        Err(error) => {
+            cluster.stop().await?;
+            return Err(error);
+        }
     };
-    cluster.stop().await?;
-    let Some((summary, written)) = summary? else {
-        return Ok(ExitCode::SUCCESS);
+    let mut results = results::of(SUITE, &tally);
+    let mut summary = Summary {
+        seed,
+        parts,
+        tally,
+        replicas: None,
+        transitions: None,
+        errors: Vec::new(),
     };
+    let others = others(&cluster, arguments, &mut summary, &mut results).await;
+    let stopped = cluster.stop().await;
+    results.add_step("stop of the cluster", &stopped);
+    let written = results.write();
+    let errors = [others, stopped].into_iter().filter_map(Result::err);
+    summary.errors = errors.map(|error| format!("{error:#}")).collect();
     print!("{summary}");
     written?;
     Ok(ending(summary.is_clean()))
@@ -273,33 +283,34 @@ fn shares(
 }
 
 /// Replicas, and then transitions: these take the node away.
+///
+/// # Errors
+/// When one of them could not be played. `results` then has a failed case.
 async fn others(
     cluster: &Cluster,
     arguments: &Arguments,
-    seed: &Seed,
+    summary: &mut Summary,
     results: &mut junit::Report,
-) -> Result<(Option<replicas::Report>, Option<transitions::Report>)> {
+) -> Result<()> {
     if !arguments.plans.is_empty() {
-        return Ok((None, None));
+        return Ok(());
     }
     let counts = [arguments.kills, arguments.terms, arguments.freezes];
-    let begin = Instant::now();
-    let replicas = match counts {
-        [0, 0, 0] => None,
-        counts => Some(replicas::on(cluster, counts).await?),
-    };
-    if let Some(report) = &replicas {
-        results.add("", "replicas", begin.elapsed(), report.result());
+    if counts != [0, 0, 0] {
+        let begin = Instant::now();
+        let played = replicas::on(cluster, counts).await;
+        let result = results::of_part(&played, replicas::Report::result);
+        results.add("", "replicas", begin.elapsed(), result);
+        summary.replicas = Some(played.context("replicas")?);
     }
-    let begin = Instant::now();
-    let transitions = match arguments.transitions {
-        0 => None,
-        count => Some(transitions::on(cluster, count, seed.number).await?),
-    };
-    if let Some(report) = &transitions {
-        results.add("", "transitions", begin.elapsed(), report.result());
+    if arguments.transitions > 0 {
+        let (begin, seed) = (Instant::now(), summary.seed.number);
+        let played = transitions::on(cluster, arguments.transitions, seed).await;
+        let result = results::of_part(&played, transitions::Report::result);
+        results.add("", "transitions", begin.elapsed(), result);
+        summary.transitions = Some(played.context("transitions")?);
     }
-    Ok((replicas, transitions))
+    Ok(())
 }
 
 #[cfg(test)]
@@ -360,6 +371,7 @@ mod tests {
             tally,
             replicas: None,
             transitions: None,
+            errors: vec!["replicas: no Lease".to_owned()],
         };
         let text = summary.to_string();
         for wanted in [
@@ -368,6 +380,7 @@ mod tests {
             "not reached: a/x\n",
             "not reached: a/y (not every play makes this request)",
             "slowest:   11.0 s  a/11",
+            "ERROR replicas: no Lease\n",
             "NOT CLEAN",
         ] {
             assert!(text.contains(wanted), "no '{wanted}' in {text}");

@@ -78,10 +78,9 @@ pub(crate) fn run(ids: &[String]) -> Result<ExitCode> {
             results.add(&suite.name(), &row.log(), took, result);
         }
     }
+    let stopped = stage.cluster.take().map_or(Ok(()), TestCluster::stop);
+    results.add_step("stop of the cluster", &stopped);
     let written = results.write();
-    if let Some(cluster) = stage.cluster.take() {
-        cluster.stop()?;
-    }
     println!(
         "{} edits, {:.0} s",
         chosen.len(),
@@ -96,6 +95,7 @@ pub(crate) fn run(ids: &[String]) -> Result<ExitCode> {
             ids.len()
         );
     }
+    stopped?;
     written?;
     Ok(if missed.is_empty() {
         ExitCode::SUCCESS
