@@ -15,7 +15,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use testbed::build;
 use testkit::{
-    junit, layout,
+    junit::{self, CaseResult},
+    layout,
     load::{Load, Ticks},
     process, times,
 };
@@ -55,8 +56,23 @@ pub(super) struct Ended {
     /// Of the whole machine while it ran.
     pub(super) load: Load,
     pub(super) failure: Option<String>,
-    /// It failed once before, see [`Stage::repeats`].
-    pub(super) is_second_try: bool,
+    /// The failure of the first of two tries, see [`Stage::repeats`].
+    pub(super) first_failure: Option<String>,
+}
+
+impl Ended {
+    /// Adds the stage as a case: stages without cases, such as `clippy`, write no JUnit file.
+    pub(super) fn add_to(&self, results: &mut junit::Report) {
+        let mut add = |took, result| results.add(self.lane, self.name, took, result);
+        if let Some(why) = &self.first_failure {
+            add(Duration::ZERO, CaseResult::Repeated(why.clone()));
+        }
+        let result = match &self.failure {
+            Some(why) => CaseResult::Failed(why.clone()),
+            None => CaseResult::Passed(String::new()),
+        };
+        add(self.took, result);
+    }
 }
 
 /// Starts the processes of a stage.
@@ -255,10 +271,10 @@ fn lane(
             println!("== {}: again, because of stolen processor time", stage.name);
             // In the same directory, the second try would replace the failures of the first.
             runner.set_results(folder, &format!("{file_name}-second-try"));
-            let first = ended.took;
+            let first = ended;
             ended = perform(stage, name, &runner);
-            ended.took += first;
-            ended.is_second_try = true;
+            ended.took += first.took;
+            ended.first_failure = first.failure;
         }
         board.add(ended);
     }
@@ -302,7 +318,7 @@ fn perform(stage: &Stage, lane: &'static str, runner: &Runner) -> Ended {
         took,
         load,
         failure,
-        is_second_try: false,
+        first_failure: None,
     }
 }
 
@@ -340,12 +356,16 @@ mod tests {
         work: fn(&Runner) -> Result<()>,
     ) -> Stage {
         Stage {
-            name,
-            priority: Priority::Normal,
             after,
-            repeats: false,
-            work,
+            ..crate::ci::stage(name, Priority::Normal, work)
         }
+    }
+
+    /// Runs `install`, which waits for `image`, beside these stages.
+    fn ended_beside(shadow: &[&Stage]) -> Vec<Ended> {
+        let folder = tempfile::tempdir().unwrap();
+        let install = stage("install", Some("image"), |_| Ok(()));
+        run(folder.path(), &[&install], shadow, &BTreeMap::new()).unwrap()
     }
 
     fn names(ended: &[Ended], lane: &str) -> Vec<&'static str> {
@@ -355,21 +375,13 @@ mod tests {
 
     #[test]
     fn a_stage_waits_for_the_one_of_the_other_lane() {
-        let folder = tempfile::tempdir().unwrap();
-        let main = [stage("install", Some("image"), |_| Ok(()))];
         let shadow = [
             stage("clippy", None, |_| Ok(())),
             stage("image", None, |runner| {
                 runner.run(Command::new("sleep").arg("0.2"))
             }),
         ];
-        let ended = run(
-            folder.path(),
-            &main.each_ref(),
-            &shadow.each_ref(),
-            &BTreeMap::new(),
-        )
-        .unwrap();
+        let ended = ended_beside(&shadow.each_ref());
         let order: Vec<&str> = ended.iter().map(|stage| stage.name).collect();
         assert_eq!(order, ["clippy", "image", "install"]);
         assert!(ended.iter().all(|stage| stage.failure.is_none()));
@@ -377,23 +389,19 @@ mod tests {
 
     #[test]
     fn after_a_failure_neither_lane_starts_another_stage() {
-        let folder = tempfile::tempdir().unwrap();
-        let main = [stage("install", Some("image"), |_| Ok(()))];
         let shadow = [
             stage("clippy", None, |runner| runner.run(&Command::new("false"))),
             stage("image", None, |_| Ok(())),
         ];
-        let ended = run(
-            folder.path(),
-            &main.each_ref(),
-            &shadow.each_ref(),
-            &BTreeMap::new(),
-        )
-        .unwrap();
+        let ended = ended_beside(&shadow.each_ref());
         assert_eq!(names(&ended, "clusters"), [] as [&str; 0]);
         assert_eq!(names(&ended, "compilers"), ["clippy"]);
         let failure = ended[0].failure.clone().unwrap();
         assert!(failure.contains("'false' exited with 1"), "{failure}");
+        let mut results = junit::Report::new("stages");
+        ended[0].add_to(&mut results);
+        let xml = results.to_string();
+        assert!(xml.contains(r#"tests="1" failures="1""#), "{xml}");
     }
 
     #[test]
@@ -415,7 +423,7 @@ mod tests {
                 took: Duration::ZERO,
                 load: Load { busy: 100, stolen },
                 failure: failure.map(str::to_owned),
-                is_second_try: false,
+                first_failure: None,
             };
             assert_eq!(runs_again(&stage, &ended), again, "{ended:?}");
         }

@@ -16,7 +16,7 @@ use testbed::{
     build, operator_image,
     tools::{DENY, MDBOOK},
 };
-use testkit::{load::Ticks, process};
+use testkit::{junit, load::Ticks, process};
 
 use self::lanes::{Ended, Priority, Runner, Stage};
 
@@ -192,6 +192,7 @@ fn ci_lanes(is_whole: bool) -> Lanes {
 
 fn run([main, shadow]: Lanes, is_whole: bool, report: bool) -> Result<ExitCode> {
     let (begin, before) = (Instant::now(), Ticks::now()?);
+    let mut stages = junit::Report::new("stages");
     let earlier = summary::before()?;
     let program = process::this_program()?;
     let folder = program.with_file_name("ci");
@@ -207,13 +208,16 @@ fn run([main, shadow]: Lanes, is_whole: bool, report: bool) -> Result<ExitCode> 
         took: earlier + begin.elapsed(),
         load: Ticks::now()?.load_since(before),
         failure: None,
-        is_second_try: false,
+        first_failure: None,
     }];
     ended.extend(lanes::run(&folder, &main, &shadow, &environment)?);
     let took = earlier + begin.elapsed();
     let text = summary::table(&ended, took, Ticks::now()?.load_since(before));
     println!("== summary\n{text}");
-    println!("JUnit files: {}", folder.join(lanes::RESULTS).display());
+    let results = folder.join(lanes::RESULTS);
+    println!("JUnit files: {}", results.display());
+    ended.iter().for_each(|stage| stage.add_to(&mut stages));
+    let written = stages.write_to(&results);
     if let Some(failed) = ended.iter().find(|stage| stage.failure.is_some()) {
         let failure = failed.failure.as_deref().unwrap_or_default();
         bail!("{}: {failure}", failed.name);
@@ -221,6 +225,7 @@ fn run([main, shadow]: Lanes, is_whole: bool, report: bool) -> Result<ExitCode> 
     if report {
         summary::write(&text)?;
     }
+    written?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -41,16 +41,8 @@ pub(super) fn before() -> Result<Duration> {
 pub(super) fn table(ended: &[Ended], took: Duration, load: Load) -> String {
     let mut text = "| stage | lane | seconds | processors busy |\n|---|---|---|---|\n".to_owned();
     for stage in ended {
-        let failed = if stage.failure.is_some() {
-            " **FAILED**"
-        } else {
-            ""
-        };
-        let tries = if stage.is_second_try {
-            ", two tries"
-        } else {
-            ""
-        };
+        let failed = stage.failure.as_ref().map_or("", |_| " **FAILED**");
+        let tries = stage.first_failure.as_ref().map_or("", |_| ", two tries");
         let seconds = stage.took.as_secs_f64();
         text.push_str(&format!(
             "| {}{tries}{failed} | {} | {seconds:.0} | {} |\n",
