@@ -149,6 +149,26 @@ impl Report {
         self.cases.push(case);
     }
 
+    /// Changes a case that passed to skipped: a test harness has no third result. Returns false, and adds a skipped case, if
+    /// there is no such case.
+    pub fn skip(&mut self, class: &str, name: &str, why: &str) -> bool {
+        let has_passed = |case: &&mut TestCase| {
+            let is_named = case.class == class && case.name == name;
+            is_named && matches!(case.end, End::Passed(_)) && case.failures.is_empty()
+        };
+        match self.cases.iter_mut().find(has_passed) {
+            Some(case) => {
+                case.end = End::Skipped(why.to_owned());
+                true
+            }
+            None => {
+                let result = CaseResult::Skipped(why.to_owned());
+                self.add(class, name, Duration::ZERO, result);
+                false
+            }
+        }
+    }
+
     /// Adds a failed case if a step outside of the cases failed, such as the stop of a cluster. Without it, the suite would
     /// fail while its file has no failed case.
     pub fn add_step(&mut self, name: &str, result: &Result<()>) {
@@ -342,6 +362,21 @@ mod tests {
         let xml = report.to_string();
         assert!(xml.contains(r#"tests="2" failures="1""#), "{xml}");
         assert!(xml.contains(r#"message="kubelet: no answer""#), "{xml}");
+    }
+
+    #[test]
+    fn a_passed_case_that_could_not_run_is_one_skipped_case() {
+        let mut report = report(&[("good", passed()), ("bad", failed("late"))]);
+        assert!(report.skip("e2e-tasks", "good", "no node"));
+        let xml = report.to_string();
+        assert!(xml.contains(r#"tests="2" failures="1""#), "{xml}");
+        assert!(xml.contains(r#"skipped="1""#), "{xml}");
+        for name in ["bad", "unknown"] {
+            assert!(!report.skip("e2e-tasks", name, "no node"), "{name}");
+        }
+        let xml = report.to_string();
+        assert!(xml.contains(r#"tests="4" failures="1""#), "{xml}");
+        assert!(xml.contains(r#"skipped="3""#), "{xml}");
     }
 
     #[test]

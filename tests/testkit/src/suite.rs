@@ -32,6 +32,8 @@ use crate::{
 pub const RUN_VARIABLE: &str = "ORCHESTRATOR_TEST_RUN";
 /// Names the file for tests that cannot run; set by `cargo xtask test`.
 pub const SKIPPED_VARIABLE: &str = "ORCHESTRATOR_TEST_SKIPPED";
+/// Names the test binary in that file; set by `cargo xtask test`.
+pub const BINARY_VARIABLE: &str = "ORCHESTRATOR_TEST_BINARY";
 /// Enough for most; a case that hangs must not take the run with it.
 pub const CASE_LIMIT: Duration = Duration::from_secs(300);
 
@@ -428,7 +430,7 @@ where
 /// cluster. `name` is part of its namespace's name: short, letters, digits, hyphens.
 ///
 /// A test that cannot run on a contributor's own cluster says so by [`CannotRun`]; it then passes for
-/// Cargo, which knows no third outcome, and `cargo xtask test` lists it at the end.
+/// Cargo, which knows no third outcome. `cargo xtask test` lists it at the end and counts it as skipped.
 ///
 /// # Errors
 /// When the body fails or panics: with its namespace, which is kept, and where the logs are.
@@ -468,13 +470,31 @@ pub fn shared_name(run: &str, tier: Tier) -> String {
     format!("{run}-{}", tier.name())
 }
 
+/// Adds a line to the file of tests that cannot run: binary, test and reason.
 fn note_skipped(name: &str, why: &str) -> Result<()> {
-    let path = std::env::var_os(SKIPPED_VARIABLE)
-        .context("tests on a cluster are run by 'cargo xtask test'")?;
+    const NO_RUN: &str = "tests on a cluster are run by 'cargo xtask test'";
+    let path = std::env::var_os(SKIPPED_VARIABLE).context(NO_RUN)?;
+    let binary = std::env::var(BINARY_VARIABLE).context(NO_RUN)?;
+    // The harness names the thread of a test after the test. `#[tokio::test]` polls the test itself on this thread, also
+    // if it has more threads. A harness with one thread may use the main thread.
+    let thread = std::thread::current();
+    let test = thread.name().filter(|name| *name != "main");
+    let line = skipped_line(&binary, test.unwrap_or(name), why);
     let mut file = fs::File::options().create(true).append(true).open(&path)?;
     // One write: tests of several processes share the file.
-    file.write_all(format!("{name}: {why}\n").as_bytes())?;
+    file.write_all(line.as_bytes())?;
     Ok(())
+}
+
+fn skipped_line(binary: &str, test: &str, why: &str) -> String {
+    let why = why.replace('\n', " ");
+    format!("{binary}\t{test}\t{why}\n")
+}
+
+/// Reads a line of the file of tests that cannot run: binary, test and reason.
+pub fn read_skipped(line: &str) -> [&str; 3] {
+    let mut parts = line.splitn(3, '\t');
+    std::array::from_fn(|_| parts.next().unwrap_or_default())
 }
 
 /// The namespace goes away in the background; nothing of a case waits for it.
@@ -601,6 +621,13 @@ mod tests {
             let xml = results.to_string();
             assert!(xml.contains(wanted), "{xml}");
         }
+    }
+
+    #[test]
+    fn a_skipped_test_is_read_as_it_was_written() {
+        let line = skipped_line("cli suite", "docs::logs", "needs:\na\tnode");
+        let wanted = ["cli suite", "docs::logs", "needs: a\tnode"];
+        assert_eq!(read_skipped(line.trim_end()), wanted);
     }
 
     #[tokio::test]
