@@ -131,15 +131,9 @@ const CLUSTER: &[Stage] = &[
 ];
 
 fn clippy(run: &Runner) -> Result<()> {
-    run.cargo(&[
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--quiet",
-        "--",
-        "--deny",
-        "warnings",
-    ])
+    let mut arguments = vec!["clippy", "--workspace", "--all-targets", "--quiet"];
+    arguments.extend(["--", "--deny", "warnings"]);
+    run.cargo(&arguments)
 }
 
 /// Advisories are left out: their database is not reachable from every machine; see CONTRIBUTING.md.

@@ -16,10 +16,7 @@ use super::{
 pub(super) fn output() -> Result<Output> {
     let agent: AgentSpec = serde_json::from_value(json!({ "image": "any" }))
         .context("an Agent needs more than an image")?;
-    Ok(Output {
-        path: "docs/reference/agent-contract.md".to_owned(),
-        text: text(&agent),
-    })
+    Ok(Output::reference("agent-contract", text(&agent)))
 }
 
 /// `agent` has the defaults.

@@ -19,10 +19,7 @@ pub(super) fn outputs() -> Result<Vec<Output>> {
 
 fn output(crd: &CustomResourceDefinition) -> Result<Output> {
     let names = &crd.spec.names;
-    let path = format!(
-        "docs/reference/fields/{}.md",
-        names.kind.to_ascii_lowercase()
-    );
+    let name = format!("fields/{}", names.kind.to_ascii_lowercase());
     let mut text = page(&names.kind);
     for version in &crd.spec.versions {
         text.push_str(
@@ -30,7 +27,7 @@ fn output(crd: &CustomResourceDefinition) -> Result<Output> {
                 .with_context(|| format!("cannot describe {} {}", names.kind, version.name))?,
         );
     }
-    Ok(Output { path, text })
+    Ok(Output::reference(&name, text))
 }
 
 fn kind(

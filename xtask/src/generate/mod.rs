@@ -38,6 +38,14 @@ struct Output {
     text: String,
 }
 
+impl Output {
+    /// Returns a page of the reference.
+    fn reference(name: &str, text: String) -> Self {
+        let path = format!("docs/reference/{name}.md");
+        Self { path, text }
+    }
+}
+
 /// A file that is not as it should be.
 #[derive(Debug, PartialEq, Eq)]
 enum Drift {

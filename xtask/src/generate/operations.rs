@@ -21,14 +21,11 @@ pub(super) fn outputs() -> Result<Vec<Output>> {
         fs::read_to_string(path).with_context(|| format!("cannot read '{name}' of the chart"))
     };
     let schema: Value = serde_json::from_str(&read("values.schema.json")?)?;
-    let output = |name: &str, text: String| Output {
-        path: format!("docs/reference/{name}.md"),
-        text,
-    };
+    let values = values(&read("values.yaml")?, &schema)?;
     Ok(vec![
-        output("configuration", configuration()?),
-        output("metrics", metrics(&Metrics::samples())?),
-        output("helm-values", values(&read("values.yaml")?, &schema)?),
+        Output::reference("configuration", configuration()?),
+        Output::reference("metrics", metrics(&Metrics::samples())?),
+        Output::reference("helm-values", values),
     ])
 }
 

@@ -13,14 +13,8 @@ use super::{
 
 pub(super) fn outputs() -> Vec<Output> {
     vec![
-        Output {
-            path: "docs/reference/reasons.md".to_owned(),
-            text: reasons(),
-        },
-        Output {
-            path: "docs/reference/states.md".to_owned(),
-            text: states(),
-        },
+        Output::reference("reasons", reasons()),
+        Output::reference("states", states()),
     ]
 }
 
