@@ -104,10 +104,27 @@ fn values(values: &str, schema: &Value) -> Result<String> {
             cell(&description),
         ]);
     }
+    for name in properties(schema, schema) {
+        // Helm sets `global` where this chart is a dependency of another one.
+        let is_listed = name == "global" || rows.iter().any(|[first, ..]| *first == code(&name));
+        ensure!(is_listed, "'{name}' of the schema is not in values.yaml");
+    }
     let intro = "The chart `charts/orchestrator` rejects unknown values. \
          [Configuration fields](configuration.md) lists the fields of `config`.";
     let table = table(["value", "type", "default", "meaning"], &rows);
     Ok(format!("{}\n{intro}\n\n{table}", page("Helm values")))
+}
+
+/// Returns the paths of all properties below a node.
+fn properties(schema: &Value, node: &Value) -> Vec<String> {
+    let fields = resolve(schema, node)["properties"].as_object();
+    let mut paths = Vec::new();
+    for (name, field) in fields.into_iter().flat_map(|fields| fields.iter()) {
+        let below = properties(schema, field).into_iter();
+        paths.extend(below.map(|path| format!("{name}.{path}")));
+        paths.push(name.clone());
+    }
+    paths
 }
 
 fn resolve<'a>(schema: &'a Value, node: &'a Value) -> &'a Value {
@@ -147,5 +164,7 @@ mod tests {
         assert!(page.ends_with(rows), "{page}");
         let error = values("# Group.\na:\n  b: 3\n", &schema).unwrap_err();
         assert!(error.to_string().contains("'a.b'"), "{error}");
+        let error = values("# Group.\na:\n", &schema).unwrap_err();
+        assert!(error.to_string().contains("'a.b' of the schema"), "{error}");
     }
 }
