@@ -87,6 +87,27 @@ fn defaults_would_be_accepted_if_they_were_written() {
     );
 }
 
+/// Returns the paths of all leaves without a default.
+fn leaves_without_default(path: &str, schema: &serde_json::Value) -> Vec<String> {
+    if !schema["default"].is_null() {
+        return Vec::new();
+    }
+    let Some(fields) = schema["properties"].as_object() else {
+        return vec![path.trim_start_matches('.').to_owned()];
+    };
+    let fields = fields.iter();
+    fields
+        .flat_map(|(name, field)| leaves_without_default(&format!("{path}.{name}"), field))
+        .collect()
+}
+
+/// A field whose default is missing in the schema is missing in the reference, too.
+#[test]
+fn only_one_field_has_no_default() {
+    let leaves = leaves_without_default("", &Config::schema());
+    assert_eq!(leaves, ["tasks.deleteFinishedRunsAfter"]);
+}
+
 #[test]
 fn every_field_is_read() {
     let config = Config::parse(
