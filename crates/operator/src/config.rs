@@ -1,5 +1,5 @@
-//! The configuration file. It is typed, every field has a default, and every value is checked while it is
-//! parsed. So an error names its line.
+//! The configuration file. It is typed, no field is required, and every value is checked while it is parsed.
+//! So an error names its line.
 //!
 //! The doc comments of the fields are the descriptions in `docs/reference/configuration.md`. Write them for
 //! users.
