@@ -241,20 +241,17 @@ impl LookupQueue {
     }
 }
 
-/// Returns host and port of a URL, only to distinguish servers. The default port of the scheme is removed: with it, the
-/// same server would count as two, and get the limit of both.
+/// Returns host and port of a URL, only to distinguish servers. The default ports of all schemes are left out: a host
+/// that serves https and ssh is one server, and would otherwise get the limit of two. An invalid URL reaches no server;
+/// it counts by itself.
 fn host(url: &str) -> String {
-    let url = url.to_lowercase();
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url.as_str()));
-    let authority = rest.split('/').next().unwrap_or(rest);
-    let host = authority.rsplit('@').next().unwrap_or(authority);
-    let default_port = match scheme {
-        "https" => ":443",
-        "http" => ":80",
-        "ssh" => ":22",
-        _ => return host.to_owned(),
-    };
-    host.strip_suffix(default_port).unwrap_or(host).to_owned()
+    // Whether plain http is allowed does not matter here.
+    match Url::parse(url, true) {
+        Ok(url) if matches!(url.port(), 22 | 80 | 443) => url.host().to_owned(),
+        // The brackets separate the port from an IPv6 address.
+        Ok(url) => format!("[{}]:{}", url.host(), url.port()),
+        Err(_invalid) => url.to_lowercase(),
+    }
 }
 
 impl GitLookupWorker {

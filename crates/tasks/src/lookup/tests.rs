@@ -221,19 +221,24 @@ fn a_secret_without_a_key_that_counts_is_named() {
 fn servers_are_told_apart_by_host_and_port() {
     for (url, wanted) in [
         ("https://git.example.com/a/b", "git.example.com"),
-        ("ssh://me@git.example.com:2222/a", "git.example.com:2222"),
+        ("https://[2001:DB8:0::1]/a", "2001:db8::1"),
+        ("https://[2001:db8::443]/a", "2001:db8::443"),
+        // Another port is another server.
+        ("https://git.example.com:8443/a", "[git.example.com]:8443"),
+        ("ssh://me@git.example.com:2222/a", "[git.example.com]:2222"),
         ("https://[2001:db8::1]:8443/a", "[2001:db8::1]:8443"),
-        // The default port of the scheme, and only this one, is left out.
-        ("https://git.example.com:443/a", "git.example.com"),
-        ("HTTPS://me@Git.Example.com:443/a", "git.example.com"),
-        ("https://git.example.com:8443/a", "git.example.com:8443"),
-        ("https://git.example.com:22/a", "git.example.com:22"),
+        // The default ports of all schemes are one server.
+        ("HTTPS://Git.Example.com:443/a", "git.example.com"),
+        ("https://git.example.com:00443/a", "git.example.com"),
+        ("https://[2001:db8::1]:443/a", "2001:db8::1"),
+        ("https://git.example.com:22/a", "git.example.com"),
+        ("http://git.example.com/a", "git.example.com"),
         ("http://git.example.com:80/a", "git.example.com"),
-        ("http://git.example.com:443/a", "git.example.com:443"),
         ("ssh://git@git.example.com:22/a", "git.example.com"),
-        ("ssh://git@git.example.com/a", "git.example.com"),
-        ("https://[2001:db8::443]/a", "[2001:db8::443]"),
-        ("https://[2001:db8::1]:443/a", "[2001:db8::1]"),
+        ("ssh://git.example.com/a", "git.example.com"),
+        // An invalid URL has no server.
+        ("https://Me@git.example/a", "https://me@git.example/a"),
+        ("git.example.com:443", "git.example.com:443"),
     ] {
         assert_eq!(host(url), wanted, "{url}");
     }
