@@ -1,10 +1,14 @@
 //! Compiles the workspace once, for every task that needs its programs or its tests.
 
-use std::process::{Command, Stdio};
+use std::{
+    path::PathBuf,
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
-use crate::layout;
+use crate::{layout, process};
 
 /// Set by `cargo xtask ci`, which has built everything. Without it, each task would wait for the lock
 /// on the target directory while clippy holds it.
@@ -27,27 +31,47 @@ pub fn is_built() -> bool {
 /// # Errors
 /// When they do not compile.
 pub fn programs() -> Result<()> {
-    build(&["--bins"])
-}
-
-/// Builds one program of the workspace, with the features that it has in [`programs`].
-///
-/// # Errors
-/// When it does not compile.
-pub fn program(name: &str) -> Result<()> {
-    build(&["--bin", name])
-}
-
-fn build(targets: &[&str]) -> Result<()> {
     if is_built() {
         return Ok(());
     }
-    let status = cargo(&["build", "--quiet", "--workspace"])
-        .args(targets)
+    let status = cargo(&["build", "--quiet", "--workspace", "--bins"])
         .status()
         .context("cannot run cargo")?;
     ensure!(status.success(), "the workspace's programs cannot be built");
     Ok(())
+}
+
+/// Builds one program of the workspace, with the features that it has in [`programs`]. Returns its path: that of Cargo, or
+/// beside this program if `cargo xtask ci` has built everything.
+///
+/// This program may be from another target directory or profile than the build. Then the file beside it is an old one.
+///
+/// # Errors
+/// When it does not compile.
+pub fn program(name: &str) -> Result<PathBuf> {
+    if is_built() {
+        return Ok(process::this_program()?.with_file_name(name));
+    }
+    let output = cargo(&["build", "--quiet", "--workspace", "--bin", name])
+        .arg("--message-format=json-render-diagnostics")
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot run cargo")?;
+    ensure!(output.status.success(), "'{name}' cannot be built");
+    executable(&String::from_utf8(output.stdout)?, name)
+}
+
+/// Reads the path of a program from Cargo's messages.
+fn executable(messages: &str, name: &str) -> Result<PathBuf> {
+    for line in messages.lines() {
+        let message: Value = serde_json::from_str(line).context("a message of cargo")?;
+        if message["target"]["name"] == name
+            && let Some(path) = message["executable"].as_str()
+        {
+            return Ok(path.into());
+        }
+    }
+    bail!("cargo does not report the path of '{name}'")
 }
 
 /// Returns the output of a command of Git in the repository.
@@ -74,4 +98,32 @@ pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command.args(arguments).current_dir(layout::repository());
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_program_is_where_cargo_reports_it() {
+        let artifact = |name: &str, executable: Value| {
+            let target = json!({ "kind": ["bin"], "name": name });
+            json!({ "reason": "compiler-artifact", "target": target, "executable": executable })
+                .to_string()
+        };
+        let messages = [
+            artifact("serde", Value::Null),
+            artifact("suites", Value::Null),
+            artifact("orc", "/t/debug/orc".into()),
+            artifact("suites", "/t/debug/suites".into()),
+            r#"{"reason":"build-finished","success":true}"#.to_owned(),
+        ]
+        .join("\n");
+        let path = executable(&messages, "suites").unwrap();
+        assert_eq!(path, PathBuf::from("/t/debug/suites"));
+        let error = executable(&messages, "xtask").unwrap_err().to_string();
+        assert!(error.contains("'xtask'"), "{error}");
+    }
 }

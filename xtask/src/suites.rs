@@ -7,9 +7,9 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use testbed::{build, process};
+use testbed::build;
 
-/// The program, which Cargo builds beside this one.
+/// The name of the program.
 const PROGRAM: &str = "suites";
 
 /// Builds the program unless `cargo xtask ci` has, and becomes it: signals and the exit code are its own.
@@ -17,8 +17,7 @@ const PROGRAM: &str = "suites";
 /// # Errors
 /// When it cannot be built or started. Otherwise, this function does not return.
 pub(crate) fn run(suite: &str, arguments: &[OsString]) -> Result<ExitCode> {
-    build::program(PROGRAM)?;
-    let program = process::this_program()?.with_file_name(PROGRAM);
+    let program = build::program(PROGRAM)?;
     let error = Command::new(&program).arg(suite).args(arguments).exec();
     Err(error).with_context(|| format!("cannot run '{}'", program.display()))
 }
