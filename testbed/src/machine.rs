@@ -221,7 +221,7 @@ fn namespaces(process: &Path) -> Result<[Option<PathBuf>; 3]> {
     Ok([mount?, pid?, network?])
 }
 
-/// Whether its program is `suites`, or the one that stands for it.
+/// Returns whether its program is `suites`, or the program that `ORCHESTRATOR_SUITES` names.
 fn is_keeper(process: &Path) -> Result<bool> {
     let Some(program) = link(&process.join("exe"))? else {
         return Ok(false);
