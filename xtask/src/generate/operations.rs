@@ -33,7 +33,8 @@ fn configuration() -> Result<String> {
     let schema = serde_json::from_value(Config::schema()).context("the schema is not a CRD's")?;
     let mut text = page("Configuration fields");
     text.push_str(
-        "\n`config` is the value of the chart. The file itself has the fields without this prefix. \
+        "\nThis page lists every field of the configuration file. The prefix `config` is the value of \
+         the chart. A file for `--config` has the fields without it. \
          [Configuration](../operate/configuration.md) has examples and rules.\n",
     );
     for section in Section::all("config", &schema)? {
