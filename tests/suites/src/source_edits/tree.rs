@@ -191,12 +191,16 @@ fn has_content(file: &Path, content: &[u8]) -> Result<bool> {
     }
 }
 
-/// Removes the files below `folder` that are not listed.
+/// Removes the files below `folder` that are not listed, and directories that are empty then. Cargo takes each
+/// directory in `crates/` for a member of the workspace.
 fn remove_others(root: &Path, folder: &Path, listed: &BTreeSet<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
             remove_others(root, &path, listed)?;
+            if fs::read_dir(&path)?.next().is_none() {
+                fs::remove_dir(&path)?;
+            }
         } else if !listed.contains(path.strip_prefix(root)?) {
             fs::remove_file(&path)?;
         }
@@ -300,6 +304,6 @@ mod tests {
         let tree = Tree::new(&from, &to).unwrap();
         assert_eq!(tree.root(), to.join("tree"));
         assert_eq!(read("a.rs"), "a");
-        assert!(!to.join("tree/new/b.rs").exists());
+        assert!(!to.join("tree/new").exists());
     }
 }
