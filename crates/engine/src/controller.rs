@@ -278,7 +278,7 @@ async fn dispatch<K: Kind>(
                     }
                 };
                 handle.queue().done(&key, next, Instant::now());
-                context.health.finished_key();
+                context.health.finished_key(K::RESOURCE.kind);
             }
             () = handle.0.wakeup.notified() => {}
             changed = leading.changed() => {

@@ -55,7 +55,7 @@ pub(super) const EDITS: &[Regression] = &[
         bug: "health is not told of finished reconciles",
         edits: &[Edit {
             file: "crates/engine/src/controller.rs",
-            old: "                context.health.finished_key();\n",
+            old: "                context.health.finished_key(K::RESOURCE.kind);\n",
             new: "",
         }],
         suite: SUITE,
