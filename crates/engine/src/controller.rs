@@ -242,8 +242,14 @@ async fn dispatch<K: Kind>(
     let mut keys: HashMap<tokio::task::Id, Key> = HashMap::new();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut term = None;
     loop {
-        let is_leading = leading.is_leader();
+        let current_term = leading.term();
+        if current_term != term {
+            worker.forget_failures(handle);
+            term = current_term;
+        }
+        let is_leading = term.is_some();
         while is_leading && tasks.len() < context.concurrency {
             let Some(key) = handle.queue().pop(Instant::now()) else {
                 break;

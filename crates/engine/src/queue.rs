@@ -174,6 +174,18 @@ impl Queue {
         }
     }
 
+    /// Ends all backoffs: their keys are due now.
+    pub fn end_backoffs(&mut self, now: Instant) {
+        let in_backoff = self
+            .keys
+            .iter()
+            .filter(|(_, entry)| entry.backoff.is_some());
+        let keys: Vec<Key> = in_backoff.map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.schedule(&key, now, None);
+        }
+    }
+
     /// Drops waiting keys for which `is_kept` returns false.
     pub fn retain(&mut self, mut is_kept: impl FnMut(&Key) -> bool) {
         let due = &mut self.due;
@@ -346,6 +358,24 @@ mod tests {
             now + SECOND,
         );
         assert_eq!(queue.pop(now + SECOND), Some(key("a")));
+    }
+
+    #[test]
+    fn all_backoffs_can_be_ended_and_no_other_wait() {
+        let now = Instant::now();
+        let mut queue = Queue::default();
+        for (name, next) in [
+            ("a", Requeue::Backoff(Backoff::deaf(now + 300 * SECOND))),
+            ("b", Requeue::At(now + 60 * SECOND)),
+        ] {
+            queue.enqueue(&key(name), now);
+            queue.pop(now);
+            queue.done(&key(name), next, now);
+        }
+        queue.end_backoffs(now + SECOND);
+        assert_eq!(queue.pop(now + SECOND), Some(key("a")));
+        assert_eq!(queue.pop(now + SECOND), None);
+        assert_eq!(queue.next_due(), Some(now + 60 * SECOND));
     }
 
     #[test]

@@ -332,6 +332,13 @@ impl<K: Kind> Worker<K> {
                 .max(MIN_REQUEUE_DELAY)
     }
 
+    /// Ends all backoffs and forgets their attempts. Another process may have led since the failures: it may
+    /// have fixed their causes, and it stored its own retries.
+    pub(super) fn forget_failures(&self, handle: &Handle) {
+        self.retries().clear();
+        handle.queue().end_backoffs(Instant::now());
+    }
+
     pub(super) fn gauge(&self, handle: &Handle, is_leading: bool, context: &Context) {
         let kind = K::RESOURCE.kind;
         let (depth, oldest) = if is_leading {
@@ -339,8 +346,6 @@ impl<K: Kind> Worker<K> {
         } else {
             // Without the Lease nothing is reconciled, so keys of deleted objects would stay queued.
             sweep(handle, || self.objects.keys());
-            // Another process leads now, and has newer counts of the failures.
-            self.retries().clear();
             (0, Duration::ZERO)
         };
         context.metrics.queue(kind, depth, oldest);
