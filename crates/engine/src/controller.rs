@@ -251,7 +251,7 @@ async fn dispatch<K: Kind>(
         }
         let is_leading = term.is_some();
         while is_leading && tasks.len() < context.concurrency {
-            let Some(key) = handle.queue().pop(Instant::now()) else {
+            let Some(key) = handle.queue().pop(context.clock.moment()) else {
                 break;
             };
             let (worker, of) = (Arc::clone(worker), key.clone());
@@ -283,7 +283,7 @@ async fn dispatch<K: Kind>(
                         (key, Requeue::Backoff(Backoff::deaf(Instant::now() + delay)))
                     }
                 };
-                handle.queue().done(&key, next, Instant::now());
+                handle.queue().done(&key, next, context.clock.moment());
                 context.health.finished_key(K::RESOURCE.kind);
             }
             () = handle.0.wakeup.notified() => {}

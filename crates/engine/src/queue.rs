@@ -5,11 +5,21 @@
 use std::{
     collections::{BTreeSet, HashMap},
     fmt,
+    time::Duration,
 };
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::key::Key;
+use crate::{clock::Moment, key::Key};
+
+/// Shortest delay of a reconciliation at a time of day. Without it, a decision that always requests one more would
+/// spin.
+const MIN_REQUEUE_DELAY: Duration = Duration::from_millis(50);
+
+/// Longest timer for a time of day. Then the clock is read again: someone may have set it, and timers do not count
+/// while the machine is suspended. So a deadline is late by at most this much.
+const MAX_TIMER: Duration = Duration::from_mins(5);
 
 /// Request of a finished reconciliation for the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +28,8 @@ pub enum Requeue {
     AwaitChange,
     /// Reconcile again at this time, or earlier after an event.
     At(Instant),
+    /// Reconcile again at this time of day, or earlier after an event.
+    AtTimeOfDay(Timestamp),
     /// Wait after an error, as [`Backoff`] defines. A new generation ends the wait.
     Backoff(Backoff),
 }
@@ -49,6 +61,7 @@ impl fmt::Display for Requeue {
         match self {
             Self::AwaitChange => formatter.write_str("on the next event"),
             Self::At(at) => write!(formatter, "in {:?}", wait(at)),
+            Self::AtTimeOfDay(at) => write!(formatter, "at {at}"),
             Self::Backoff(backoff) => {
                 write!(formatter, "in {:?}, after an error", wait(&backoff.until))
             }
@@ -62,6 +75,7 @@ impl fmt::Display for Requeue {
 /// - A key is never reconciled concurrently. Events that arrive meanwhile lead to exactly one more reconciliation.
 /// - Ordinary events bring a key in backoff forward only as far as its [`Backoff`] allows, and never lengthen its
 ///   wait. [`Queue::enqueue_now`] (a new generation, a deletion) ends the wait.
+/// - A key that waits for a time of day costs a comparison every five minutes, and no reconciliation before.
 /// - The size of the queue is bounded by the number of objects.
 #[derive(Debug, Default)]
 pub struct Queue {
@@ -75,6 +89,9 @@ struct Entry {
     due: Option<Instant>,
     /// Whether a worker reconciles the key now.
     running: bool,
+    /// Time of day before which the key is not due, unless an event arrives. `due` is then the time of the next
+    /// comparison with the clock.
+    time_of_day: Option<Timestamp>,
     /// Time before which ordinary events change nothing, if the key is in backoff.
     backoff: Option<Instant>,
     /// Whether an event arrived during the reconciliation.
@@ -129,22 +146,30 @@ impl Queue {
     }
 
     /// Returns the key that has been due longest, and marks it as in progress.
-    pub fn pop(&mut self, now: Instant) -> Option<Key> {
-        let (due, _) = self.due.first()?;
-        if *due > now {
-            return None;
+    pub fn pop(&mut self, now: Moment) -> Option<Key> {
+        loop {
+            let (due, _) = self.due.first()?;
+            if *due > now.instant {
+                return None;
+            }
+            let (_, key) = self.due.pop_first()?;
+            let entry = self.keys.entry(key.clone()).or_default();
+            if let Some(time) = entry.time_of_day.filter(|time| now.time < *time) {
+                let check = next_check(time, now);
+                entry.due = Some(check);
+                self.due.insert((check, key));
+                continue;
+            }
+            *entry = Entry {
+                running: true,
+                ..Entry::default()
+            };
+            return Some(key);
         }
-        let (_, key) = self.due.pop_first()?;
-        let entry = self.keys.entry(key.clone()).or_default();
-        *entry = Entry {
-            running: true,
-            ..Entry::default()
-        };
-        Some(key)
     }
 
     /// Ends the reconciliation of a key, and schedules the next one.
-    pub fn done(&mut self, key: &Key, next: Requeue, now: Instant) {
+    pub fn done(&mut self, key: &Key, next: Requeue, now: Moment) {
         let Some(entry) = self.keys.get_mut(key) else {
             return;
         };
@@ -155,19 +180,27 @@ impl Queue {
             ..
         } = std::mem::take(entry);
         if urgent {
-            return self.schedule(key, now, None);
+            return self.schedule(key, now.instant, None);
         }
         match next {
             Requeue::Backoff(Backoff { until, deaf_until }) => {
                 self.schedule(key, until, Some(deaf_until));
                 if again {
-                    self.bring_forward(key, now.max(deaf_until));
+                    self.bring_forward(key, now.instant.max(deaf_until));
                 }
             }
-            Requeue::AwaitChange | Requeue::At(_) if again || again_own => {
-                self.schedule(key, now, None)
+            Requeue::AwaitChange | Requeue::At(_) | Requeue::AtTimeOfDay(_)
+                if again || again_own =>
+            {
+                self.schedule(key, now.instant, None);
             }
             Requeue::At(at) => self.schedule(key, at, None),
+            Requeue::AtTimeOfDay(time) => {
+                self.schedule(key, next_check(time, now), None);
+                if let Some(entry) = self.keys.get_mut(key) {
+                    entry.time_of_day = Some(time);
+                }
+            }
             Requeue::AwaitChange => {
                 self.keys.remove(key);
             }
@@ -231,6 +264,8 @@ impl Queue {
     fn schedule(&mut self, key: &Key, at: Instant, backoff: Option<Instant>) {
         let entry = self.keys.entry(key.clone()).or_default();
         entry.backoff = backoff;
+        // An event makes the key due, also if its next comparison with the clock is due at the same time.
+        entry.time_of_day = None;
         if let Some(before) = entry.due {
             if backoff.is_none() && before <= at {
                 return;
@@ -242,179 +277,11 @@ impl Queue {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    fn key(name: &str) -> Key {
-        Key::new("n", name)
-    }
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    #[test]
-    fn a_key_is_handed_out_once_and_once_more_if_something_happened() {
-        let now = Instant::now();
-        let mut queue = Queue::default();
-        queue.enqueue(&key("a"), now);
-        queue.enqueue(&key("a"), now);
-        assert_eq!(queue.pop(now), Some(key("a")));
-        assert_eq!(queue.pop(now), None);
-        queue.enqueue(&key("a"), now);
-        queue.enqueue(&key("a"), now);
-        assert_eq!(queue.pop(now), None, "never twice at once");
-        queue.done(&key("a"), Requeue::AwaitChange, now);
-        assert_eq!(queue.pop(now), Some(key("a")));
-        queue.done(&key("a"), Requeue::AwaitChange, now);
-        assert_eq!(queue.pop(now), None);
-        assert!(queue.keys.is_empty(), "nothing is kept of an idle key");
-    }
-
-    #[test]
-    fn a_burst_of_events_neither_shortens_nor_lengthens_a_backoff() {
-        let now = Instant::now();
-        let mut queue = Queue::default();
-        queue.enqueue(&key("a"), now);
-        queue.pop(now);
-        queue.enqueue(&key("a"), now);
-        queue.done(
-            &key("a"),
-            Requeue::Backoff(Backoff::deaf(now + 10 * SECOND)),
-            now,
-        );
-        for step in 0..100 {
-            queue.enqueue(&key("a"), now + SECOND / 10 * step);
-            queue.schedule_at(&key("a"), now + SECOND);
-            assert_eq!(queue.next_due(), Some(now + 10 * SECOND));
-        }
-        assert_eq!(queue.pop(now + 9 * SECOND), None);
-        assert_eq!(queue.pop(now + 10 * SECOND), Some(key("a")));
-    }
-
-    #[test]
-    fn an_event_brings_a_backoff_forward_that_listens() {
-        let now = Instant::now();
-        let listening = Backoff {
-            until: now + 300 * SECOND,
-            deaf_until: now + 5 * SECOND,
-        };
-        let in_backoff = || {
-            let mut queue = Queue::default();
-            queue.enqueue(&key("a"), now);
-            queue.pop(now);
-            queue.done(&key("a"), Requeue::Backoff(listening), now);
-            queue
-        };
-        let due_after = |happens: fn(&mut Queue, &Key, Instant), at: Duration| {
-            let mut queue = in_backoff();
-            happens(&mut queue, &key("a"), now + at);
-            queue.next_due().map(|due| due - now)
-        };
-        assert_eq!(due_after(Queue::enqueue, SECOND), Some(5 * SECOND));
-        assert_eq!(due_after(Queue::enqueue, 7 * SECOND), Some(7 * SECOND));
-        assert_eq!(due_after(Queue::enqueue, 400 * SECOND), Some(300 * SECOND));
-        assert_eq!(
-            due_after(Queue::enqueue_own, 7 * SECOND),
-            Some(300 * SECOND)
-        );
-        assert_eq!(due_after(Queue::enqueue_now, SECOND), Some(SECOND));
-
-        let mut queue = Queue::default();
-        queue.enqueue(&key("a"), now);
-        queue.pop(now);
-        queue.enqueue_own(&key("a"), now);
-        queue.done(&key("a"), Requeue::Backoff(listening), now);
-        assert_eq!(
-            queue.next_due(),
-            Some(now + 300 * SECOND),
-            "a write of ours"
-        );
-        queue.enqueue_now(&key("a"), now);
-        queue.pop(now);
-        queue.enqueue(&key("a"), now);
-        queue.done(&key("a"), Requeue::Backoff(listening), now);
-        assert_eq!(queue.next_due(), Some(now + 5 * SECOND), "during the look");
-    }
-
-    #[test]
-    fn a_new_generation_ends_a_backoff_also_when_it_comes_during_the_pass() {
-        let now = Instant::now();
-        let mut queue = Queue::default();
-        queue.enqueue(&key("a"), now);
-        queue.pop(now);
-        queue.done(
-            &key("a"),
-            Requeue::Backoff(Backoff::deaf(now + 10 * SECOND)),
-            now,
-        );
-        queue.enqueue_now(&key("a"), now + SECOND);
-        assert_eq!(queue.pop(now + SECOND), Some(key("a")));
-        queue.enqueue_now(&key("a"), now + SECOND);
-        queue.done(
-            &key("a"),
-            Requeue::Backoff(Backoff::deaf(now + 20 * SECOND)),
-            now + SECOND,
-        );
-        assert_eq!(queue.pop(now + SECOND), Some(key("a")));
-    }
-
-    #[test]
-    fn all_backoffs_can_be_ended_and_no_other_wait() {
-        let now = Instant::now();
-        let mut queue = Queue::default();
-        for (name, next) in [
-            ("a", Requeue::Backoff(Backoff::deaf(now + 300 * SECOND))),
-            ("b", Requeue::At(now + 60 * SECOND)),
-        ] {
-            queue.enqueue(&key(name), now);
-            queue.pop(now);
-            queue.done(&key(name), next, now);
-        }
-        queue.end_backoffs(now + SECOND);
-        assert_eq!(queue.pop(now + SECOND), Some(key("a")));
-        assert_eq!(queue.pop(now + SECOND), None);
-        assert_eq!(queue.next_due(), Some(now + 60 * SECOND));
-    }
-
-    #[test]
-    fn an_event_comes_before_a_wake_up() {
-        let now = Instant::now();
-        let mut queue = Queue::default();
-        queue.enqueue(&key("a"), now);
-        queue.pop(now);
-        queue.done(&key("a"), Requeue::At(now + 60 * SECOND), now);
-        assert_eq!(queue.pop(now), None);
-        queue.enqueue(&key("a"), now + SECOND);
-        assert_eq!(queue.pop(now + SECOND), Some(key("a")));
-    }
-
-    #[test]
-    fn keys_that_nobody_needs_can_be_dropped_but_not_one_that_is_worked_on() {
-        let now = Instant::now();
-        let mut queue = Queue::default();
-        for name in ["a", "b", "c"] {
-            queue.enqueue(&key(name), now);
-        }
-        assert_eq!(queue.pop(now), Some(key("a")));
-        queue.retain(|key| key.name == "b");
-        assert_eq!(queue.pop(now), Some(key("b")));
-        assert_eq!(queue.pop(now), None);
-        queue.done(&key("a"), Requeue::AwaitChange, now);
-        queue.done(&key("b"), Requeue::AwaitChange, now);
-        assert!(queue.keys.is_empty() && queue.due.is_empty());
-    }
-
-    #[test]
-    fn the_oldest_key_goes_first_and_the_age_is_its_own() {
-        let now = Instant::now();
-        let mut queue = Queue::default();
-        queue.enqueue(&key("b"), now);
-        queue.enqueue(&key("a"), now + SECOND);
-        queue.enqueue(&key("b"), now + SECOND);
-        assert_eq!(queue.depth(now + 3 * SECOND), (2, 3 * SECOND));
-        assert_eq!(queue.pop(now + 3 * SECOND), Some(key("b")));
-        assert_eq!(queue.pop(now + 3 * SECOND), Some(key("a")));
-    }
+/// Returns when to compare the clock with a time of day again.
+fn next_check(time: Timestamp, now: Moment) -> Instant {
+    let wait = Duration::try_from(time.duration_since(now.time)).unwrap_or_default();
+    now.instant + wait.clamp(MIN_REQUEUE_DELAY, MAX_TIMER)
 }
+
+#[cfg(test)]
+mod tests;

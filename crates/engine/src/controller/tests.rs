@@ -178,6 +178,15 @@ impl Kind for Arc<ToyKind> {
                 decision
             }
             "contradiction" => Decision::status_only(status, ToyPhase::Broken, verdict),
+            "deadline" => {
+                let decision = Decision::status_only(status, ToyPhase::Playing, verdict);
+                let deadline: Timestamp = "2030-01-01T01:00:00Z".parse().unwrap();
+                if input.now < deadline {
+                    decision.requeue_at(deadline)
+                } else {
+                    decision
+                }
+            }
             "unhurried" => {
                 let mut decision = Decision::status_only(status, ToyPhase::Playing, verdict);
                 decision.defer_status_until = Some("2030-01-01T00:00:10Z".parse().unwrap());
@@ -325,6 +334,7 @@ struct Room {
     handle: Handle,
     metrics: Metrics,
     health: Health,
+    clock: Clock,
     /// Its leadership.
     leading: watch::Sender<Option<HeldLease>>,
     stop: crate::supervise::Trigger,
@@ -369,6 +379,7 @@ fn room_with(toys: &[&str], change: impl FnOnce(&mut Context)) -> Room {
         seed: 7,
     };
     change(&mut context);
+    let clock = context.clock.clone();
     let controller = Controller::new(Arc::clone(&kind), objects.clone(), context);
     let handle = controller.handle();
     let mut task = JoinSet::new();
@@ -382,6 +393,7 @@ fn room_with(toys: &[&str], change: impl FnOnce(&mut Context)) -> Room {
         handle,
         metrics,
         health,
+        clock,
         leading,
         stop,
         task,

@@ -43,10 +43,6 @@ const CONFLICTS_BEFORE_REFRESH: u32 = 3;
 /// long-lived object.
 const IGNORE_EVENTS_FOR: Duration = Duration::from_secs(2);
 
-/// Shortest delay of a reconciliation that a decision requests. Without it, a decision that always requests
-/// one more would spin.
-const MIN_REQUEUE_DELAY: Duration = Duration::from_millis(50);
-
 /// Retry state of a key that failed.
 #[derive(Debug, Clone)]
 pub(super) struct RetryState {
@@ -122,7 +118,7 @@ impl<K: Kind> Worker<K> {
             Outcome::Completed(requeue_at) => {
                 self.retries().remove(key);
                 match requeue_at {
-                    Some(at) => ("Waiting", Requeue::At(self.instant(at))),
+                    Some(at) => ("Waiting", Requeue::AtTimeOfDay(at)),
                     None => ("Completed", Requeue::AwaitChange),
                 }
             }
@@ -326,10 +322,7 @@ impl<K: Kind> Worker<K> {
     /// Converts a time of day to an instant of the timers.
     fn instant(&self, at: Timestamp) -> Instant {
         let wait = at.duration_since(self.reconciler.clock.now());
-        Instant::now()
-            + Duration::try_from(wait)
-                .unwrap_or_default()
-                .max(MIN_REQUEUE_DELAY)
+        Instant::now() + Duration::try_from(wait).unwrap_or_default()
     }
 
     /// Ends all backoffs and forgets their attempts. Another process may have led since the failures: it may
