@@ -74,12 +74,14 @@ struct ToyKind {
     crowd: AtomicUsize,
     /// Highest number of toys that were reconciled at the same time.
     most: AtomicUsize,
+    server: Server,
 }
 
 impl Kind for Arc<ToyKind> {
     type Object = Toy;
     type Status = ToyStatus;
-    type World = ();
+    /// Number of ConfigMaps that were created.
+    type World = usize;
     type External = &'static str;
     const RESOURCE: ResourceType = ResourceType::new("test", "v1", "Toy", "toys");
     const FINALIZER: &'static str = "toys.test/finalizer";
@@ -88,7 +90,7 @@ impl Kind for Arc<ToyKind> {
         object.status.as_ref()
     }
 
-    async fn observe(&self, object: &Arc<Toy>, _now: Timestamp) -> Result<(), ReconcileError> {
+    async fn observe(&self, object: &Arc<Toy>, _now: Timestamp) -> Result<usize, ReconcileError> {
         self.looks
             .lock()
             .unwrap()
@@ -100,7 +102,7 @@ impl Kind for Arc<ToyKind> {
                 self.most.fetch_max(count, Ordering::SeqCst);
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 self.crowd.fetch_sub(1, Ordering::SeqCst);
-                Ok(())
+                Ok(0)
             }
             "transient" => Err(ReconcileError::new(
                 ErrorClass::Transient,
@@ -127,11 +129,17 @@ impl Kind for Arc<ToyKind> {
                 Reason::QuotaExceeded,
                 "quota 'q' is full",
             )),
-            _ => Ok(()),
+            _ => {
+                let sent = self.server.sent();
+                Ok(sent
+                    .iter()
+                    .filter(|sent| *sent == "POST configmaps")
+                    .count())
+            }
         }
     }
 
-    fn decide(input: &Input<'_, Toy, ()>) -> Decision<ToyStatus, &'static str> {
+    fn decide(input: &Input<'_, Toy, usize>) -> Decision<ToyStatus, &'static str> {
         let status = input.object.status.clone().unwrap_or_default();
         let verdict = Verdict::working(Reason::Progressing, "playing");
         match input.object.spec.act.as_str() {
@@ -151,6 +159,11 @@ impl Kind for Arc<ToyKind> {
             "effects" => {
                 let mut decision = Decision::status_only(status, ToyPhase::Playing, verdict);
                 decision.effects = logs::effects();
+                decision
+            }
+            "many" => {
+                let mut decision = Decision::status_only(status, ToyPhase::Playing, verdict);
+                decision.effects = records::missing_children(*input.world);
                 decision
             }
             "bounds" => {
@@ -366,7 +379,10 @@ fn room_with(toys: &[&str], change: impl FnOnce(&mut Context)) -> Room {
     }
     let (leading, until) = watch::channel(later(365 * DAY));
     let (stop, shutdown) = Shutdown::pair();
-    let kind = Arc::new(ToyKind::default());
+    let kind = Arc::new(ToyKind {
+        server: server.clone(),
+        ..ToyKind::default()
+    });
     let mut context = Context {
         client,
         metrics: metrics.clone(),

@@ -98,7 +98,9 @@ impl<K: Kind> Worker<K> {
                 return ("Failed", self.failed(key, &object, &fault, None).await);
             }
         }
-        let reconciling = AssertUnwindSafe(self.reconciler.reconcile(&object)).catch_unwind();
+        let yield_at = Instant::now() + self.limit / 2;
+        let reconciling = self.reconciler.reconcile(&object, yield_at);
+        let reconciling = AssertUnwindSafe(reconciling).catch_unwind();
         let (fault, observed) = match tokio::time::timeout(self.limit, reconciling).await {
             Ok(Ok(Ok(outcome))) => return self.finished(key, outcome),
             Ok(Ok(Err(failed))) => failed,
@@ -126,6 +128,7 @@ impl<K: Kind> Worker<K> {
                 self.retries().remove(key);
                 ("Skipped", Requeue::AwaitChange)
             }
+            Outcome::Continued => ("Continued", Requeue::At(Instant::now())),
             // The next leader reconciles everything. If this process leads next, the key is still due.
             Outcome::Abandoned => ("Abandoned", Requeue::At(Instant::now())),
         }
@@ -139,7 +142,7 @@ impl<K: Kind> Worker<K> {
         };
         match self.reconciler.report_invalid_object(key, &invalid).await {
             Ok(Outcome::Abandoned) => ("Abandoned", Requeue::At(Instant::now())),
-            Ok(Outcome::Completed(_) | Outcome::Skipped) => {
+            Ok(Outcome::Completed(_) | Outcome::Continued | Outcome::Skipped) => {
                 tracing::error!(kind = K::RESOURCE.kind, object = %key, "undecodable: {}", invalid.error);
                 ("Failed", Requeue::AwaitChange)
             }
