@@ -1,6 +1,8 @@
-//! The work queue: each key at its requeue time, and one reconciliation per key at a time.
+//! The work queue: each key at its requeue time, one reconciliation per key at a time, and turns between namespaces.
 //!
 //! The queue is a pure data structure. Time is an argument, so tests check its rules without waiting.
+
+mod lanes;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -11,6 +13,7 @@ use std::{
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use self::lanes::Lanes;
 use crate::{clock::Moment, key::Key};
 
 /// Shortest delay of a reconciliation at a time of day. Without it, a decision that always requests one more would
@@ -75,12 +78,16 @@ impl fmt::Display for Requeue {
 /// - A key is never reconciled concurrently. Events that arrive meanwhile lead to exactly one more reconciliation.
 /// - Ordinary events bring a key in backoff forward only as far as its [`Backoff`] allows, and never lengthen its
 ///   wait. [`Queue::enqueue_now`] (a new generation, a deletion) ends the wait.
+/// - Due keys are handed out in turns by namespace, and within a namespace by the time at which they were due.
 /// - A key that waits for a time of day costs a comparison every five minutes, and no reconciliation before.
 /// - The size of the queue is bounded by the number of objects.
 #[derive(Debug, Default)]
 pub struct Queue {
     keys: HashMap<Key, Entry>,
-    due: BTreeSet<(Instant, Key)>,
+    /// Keys whose time has not come, or has come since the last [`Queue::pop`].
+    waiting: BTreeSet<(Instant, Key)>,
+    /// Keys whose time has come.
+    due: Lanes,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -145,27 +152,16 @@ impl Queue {
         }
     }
 
-    /// Returns the key that has been due longest, and marks it as in progress.
+    /// Returns the next due key, and marks it as in progress.
     pub fn pop(&mut self, now: Moment) -> Option<Key> {
-        loop {
-            let (due, _) = self.due.first()?;
-            if *due > now.instant {
-                return None;
-            }
-            let (_, key) = self.due.pop_first()?;
-            let entry = self.keys.entry(key.clone()).or_default();
-            if let Some(time) = entry.time_of_day.filter(|time| now.time < *time) {
-                let check = next_check(time, now);
-                entry.due = Some(check);
-                self.due.insert((check, key));
-                continue;
-            }
-            *entry = Entry {
-                running: true,
-                ..Entry::default()
-            };
-            return Some(key);
-        }
+        self.collect_due(now);
+        let key = self.due.pop()?;
+        let entry = self.keys.entry(key.clone()).or_default();
+        *entry = Entry {
+            running: true,
+            ..Entry::default()
+        };
+        Some(key)
     }
 
     /// Ends the reconciliation of a key, and schedules the next one.
@@ -221,32 +217,47 @@ impl Queue {
 
     /// Drops waiting keys for which `is_kept` returns false.
     pub fn retain(&mut self, mut is_kept: impl FnMut(&Key) -> bool) {
-        let due = &mut self.due;
-        self.keys.retain(|key, entry| {
+        let Self { keys, waiting, due } = self;
+        keys.retain(|key, entry| {
             let is_kept = entry.running || is_kept(key);
             if let (false, Some(at)) = (is_kept, entry.due) {
-                due.remove(&(at, key.clone()));
+                remove(waiting, due, &(at, key.clone()));
             }
             is_kept
         });
     }
 
-    /// Returns when the next key is due.
+    /// Returns when the next waiting key is due. Keys that are already due wait for [`Queue::pop`] only.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        self.due.first().map(|(due, _)| *due)
+        self.waiting.first().map(|(due, _)| *due)
     }
 
     /// Returns the number of due keys, and how long the oldest has been due.
     #[must_use]
-    pub fn depth(&self, now: Instant) -> (usize, std::time::Duration) {
-        let depth = self.due.iter().take_while(|(due, _)| *due <= now).count();
-        let oldest = self
-            .due
-            .first()
-            .map(|(due, _)| now.saturating_duration_since(*due))
-            .unwrap_or_default();
-        (depth, oldest)
+    pub fn depth(&mut self, now: Moment) -> (usize, Duration) {
+        self.collect_due(now);
+        let (depth, oldest) = self.due.depth();
+        let age = oldest.map(|due| now.instant.saturating_duration_since(due));
+        (depth, age.unwrap_or_default())
+    }
+
+    /// Moves the keys whose time has come to their lanes.
+    fn collect_due(&mut self, now: Moment) {
+        let is_due = |(at, _): &(Instant, Key)| *at <= now.instant;
+        while self.waiting.first().is_some_and(is_due)
+            && let Some((at, key)) = self.waiting.pop_first()
+        {
+            let entry = self.keys.entry(key.clone()).or_default();
+            match entry.time_of_day.filter(|time| now.time < *time) {
+                Some(time) => {
+                    let check = next_check(time, now);
+                    entry.due = Some(check);
+                    self.waiting.insert((check, key));
+                }
+                None => self.due.insert(at, key),
+            }
+        }
     }
 
     /// Moves a key in backoff to this time, unless it is due earlier.
@@ -255,9 +266,9 @@ impl Queue {
             return;
         };
         if let Some(before) = entry.due.filter(|before| at < *before) {
-            self.due.remove(&(before, key.clone()));
+            remove(&mut self.waiting, &mut self.due, &(before, key.clone()));
             entry.due = Some(at);
-            self.due.insert((at, key.clone()));
+            self.waiting.insert((at, key.clone()));
         }
     }
 
@@ -270,10 +281,17 @@ impl Queue {
             if backoff.is_none() && before <= at {
                 return;
             }
-            self.due.remove(&(before, key.clone()));
+            remove(&mut self.waiting, &mut self.due, &(before, key.clone()));
         }
         entry.due = Some(at);
-        self.due.insert((at, key.clone()));
+        self.waiting.insert((at, key.clone()));
+    }
+}
+
+/// Removes a key from the place of its time.
+fn remove(waiting: &mut BTreeSet<(Instant, Key)>, due: &mut Lanes, place: &(Instant, Key)) {
+    if !waiting.remove(place) {
+        due.remove(place);
     }
 }
 

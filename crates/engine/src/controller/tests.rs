@@ -18,6 +18,7 @@ use tokio::sync::watch;
 mod cleanup;
 mod confirming;
 mod delays;
+mod fairness;
 mod health;
 mod leading;
 mod logs;
@@ -418,18 +419,29 @@ fn room_with(toys: &[&str], change: impl FnOnce(&mut Context)) -> Room {
 
 /// Puts a toy into the cache. The part of its name before a dot is its action.
 fn put(objects: &Cache<Toy>, name: &str, version: u64, generation: i64, status: Option<ToyStatus>) {
+    let toy = toy("n", name, version, generation, status);
+    objects.on_applied(Identity::of(&toy.metadata), toy, 1);
+}
+
+fn toy(
+    namespace: &str,
+    name: &str,
+    version: u64,
+    generation: i64,
+    status: Option<ToyStatus>,
+) -> Toy {
     let mut toy = Toy::new(
         name,
         ToySpec {
             act: name.split('.').next().unwrap_or_default().to_owned(),
         },
     );
-    toy.metadata.namespace = Some("n".to_owned());
+    toy.metadata.namespace = Some(namespace.to_owned());
     toy.metadata.uid = Some(format!("uid-{name}"));
     toy.metadata.generation = Some(generation);
     toy.metadata.resource_version = Some(version.to_string());
     toy.status = status;
-    objects.on_applied(Identity::of(&toy.metadata), toy, 1);
+    toy
 }
 
 impl Room {

@@ -338,7 +338,7 @@ impl<K: Kind> Worker<K> {
     pub(super) fn gauge(&self, handle: &Handle, is_leading: bool, context: &Context) {
         let kind = K::RESOURCE.kind;
         let (depth, oldest) = if is_leading {
-            handle.queue().depth(Instant::now())
+            handle.queue().depth(context.clock.moment())
         } else {
             // Without the Lease nothing is reconciled, so keys of deleted objects would stay queued.
             sweep(handle, || self.objects.keys());

@@ -217,7 +217,7 @@ fn keys_that_nobody_needs_can_be_dropped_but_not_one_that_is_worked_on() {
     assert_eq!(queue.pop(at(now)), None);
     queue.done(&key("a"), Requeue::AwaitChange, at(now));
     queue.done(&key("b"), Requeue::AwaitChange, at(now));
-    assert!(queue.keys.is_empty() && queue.due.is_empty());
+    assert!(queue.keys.is_empty() && queue.waiting.is_empty() && queue.due.is_empty());
 }
 
 #[test]
@@ -227,7 +227,67 @@ fn the_oldest_key_goes_first_and_the_age_is_its_own() {
     queue.enqueue(&key("b"), now);
     queue.enqueue(&key("a"), now + SECOND);
     queue.enqueue(&key("b"), now + SECOND);
-    assert_eq!(queue.depth(now + 3 * SECOND), (2, 3 * SECOND));
+    assert_eq!(queue.depth(at(now + 3 * SECOND)), (2, 3 * SECOND));
     assert_eq!(queue.pop(at(now + 3 * SECOND)), Some(key("b")));
     assert_eq!(queue.pop(at(now + 3 * SECOND)), Some(key("a")));
+}
+
+#[test]
+fn ten_thousand_keys_of_one_namespace_delay_another_by_one_key() {
+    let now = Instant::now();
+    let mut queue = Queue::default();
+    for number in 0..10_000 {
+        queue.enqueue(&Key::new("busy", &format!("{number:05}")), now);
+    }
+    assert_eq!(queue.pop(at(now)), Some(Key::new("busy", "00000")));
+    queue.enqueue(&Key::new("calm", "b"), now + 2 * SECOND);
+    queue.enqueue(&Key::new("calm", "a"), now + SECOND);
+    queue.enqueue(&Key::new("third", "a"), now + 3 * SECOND);
+    let later = at(now + 3 * SECOND);
+    let handed_out: Vec<String> = (0..6)
+        .map(|_| queue.pop(later).unwrap().to_string())
+        .collect();
+    let wanted = [
+        "busy/00001",
+        "calm/a",
+        "third/a",
+        "busy/00002",
+        "calm/b",
+        "busy/00003",
+    ];
+    assert_eq!(handed_out, wanted);
+    assert_eq!(queue.depth(later), (9996, 3 * SECOND));
+}
+
+#[test]
+fn cluster_scoped_keys_are_handed_out_by_time() {
+    let now = Instant::now();
+    let tenant = |name: &str| Key {
+        namespace: None,
+        name: name.to_owned(),
+    };
+    let mut queue = Queue::default();
+    for (name, after) in [("c", 0), ("a", 1), ("b", 2)] {
+        queue.enqueue(&tenant(name), now + after * SECOND);
+    }
+    for name in ["c", "a", "b"] {
+        assert_eq!(queue.pop(at(now + 2 * SECOND)), Some(tenant(name)));
+    }
+}
+
+#[test]
+fn a_key_can_be_dropped_while_it_waits_for_its_turn() {
+    let now = Instant::now();
+    let mut queue = Queue::default();
+    for namespace in ["a", "b", "c"] {
+        queue.enqueue(&Key::new(namespace, "one"), now);
+    }
+    assert_eq!(queue.pop(at(now)), Some(Key::new("a", "one")));
+    queue.retain(|key| key.namespace.as_deref() != Some("b"));
+    queue.enqueue(&Key::new("b", "two"), now);
+    assert_eq!(queue.depth(at(now)).0, 2);
+    assert_eq!(queue.pop(at(now)), Some(Key::new("b", "two")));
+    assert_eq!(queue.pop(at(now)), Some(Key::new("c", "one")));
+    assert_eq!(queue.pop(at(now)), None);
+    assert!(queue.waiting.is_empty() && queue.due.is_empty());
 }
