@@ -17,17 +17,12 @@ const CATCH_UP_TIME: Duration = Duration::from_secs(1);
 const NOT_READY_AFTER: Duration = Duration::from_secs(60);
 
 /// All watches of a process. Clones share them.
-///
-/// # Caveats
-/// The client reports that a watch was reopened. It must be a client of [`crate::client::build`].
-/// With another client, an interruption lasts until the next event.
 #[derive(Debug, Clone, Default)]
 pub struct WatchHealth(Arc<Mutex<Vec<WatchState>>>);
 
 #[derive(Debug)]
 struct WatchState {
     name: String,
-    path: String,
     namespace: Option<String>,
     is_synced: bool,
     interruption: Option<Interruption>,
@@ -50,12 +45,11 @@ pub enum CacheNotReady {
 }
 
 impl WatchHealth {
-    /// Adds a watch of this path, in this namespace or in all. Returns its number.
-    pub(crate) fn add(&self, name: &str, path: &str, namespace: Option<&str>) -> usize {
+    /// Adds a watch, in this namespace or in all. Returns its number.
+    pub(crate) fn add(&self, name: &str, namespace: Option<&str>) -> usize {
         let mut watches = self.watches();
         watches.push(WatchState {
             name: name.to_owned(),
-            path: path.to_owned(),
             namespace: namespace.map(str::to_owned),
             is_synced: false,
             interruption: None,
@@ -96,13 +90,13 @@ impl WatchHealth {
         is_new
     }
 
-    /// Records that the API server accepted a watch of this path.
-    pub(crate) fn opened(&self, path: &str) {
-        for watch in self.watches().iter_mut().filter(|watch| watch.path == path) {
+    /// Records that the API server accepted the watch.
+    pub(crate) fn opened(&self, number: usize) {
+        self.change(number, |watch| {
             if let Some(interruption) = &mut watch.interruption {
                 interruption.opened = Some(Instant::now());
             }
-        }
+        });
     }
 
     /// Returns whether each watch has either completed its first list or reported an error.
@@ -178,12 +172,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_interruption_blocks_its_reach_until_the_watch_has_caught_up() {
         let watches = WatchHealth::default();
-        let pods = watches.add(
-            "watch of pods in 'a'",
-            "/api/v1/namespaces/a/pods",
-            Some("a"),
-        );
-        let classes = watches.add("watch of classes", "/classes", None);
+        let pods = watches.add("watch of pods in 'a'", Some("a"));
+        let classes = watches.add("watch of classes", None);
         assert!(!watches.is_settled());
         assert!(matches!(
             watches.not_ready(Some("a")),
@@ -216,9 +206,9 @@ mod tests {
         assert!(watches.problems().is_empty());
         advance(NOT_READY_AFTER).await;
         assert_eq!(watches.problems(), std::slice::from_ref(&why));
-        watches.opened("/elsewhere");
+        watches.opened(classes);
         assert!(watches.not_ready(Some("a")).is_some());
-        watches.opened("/api/v1/namespaces/a/pods");
+        watches.opened(pods);
         assert!(
             watches.not_ready(Some("a")).is_some(),
             "what was missed is on its way"
