@@ -72,6 +72,17 @@ impl fmt::Display for Requeue {
     }
 }
 
+/// The keys that are due.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// Number of due keys.
+    pub due: usize,
+    /// Number of due keys outside of blocked scopes.
+    pub open: usize,
+    /// Time for which the oldest of them has been due.
+    pub age: Duration,
+}
+
 /// The waiting keys, and the keys in progress.
 ///
 /// # Guarantees
@@ -156,12 +167,27 @@ impl Queue {
     pub fn pop(&mut self, now: Moment) -> Option<Key> {
         self.collect_due(now);
         let key = self.due.pop()?;
+        Some(self.begin(key))
+    }
+
+    /// Blocks these scopes: [`Queue::pop`] returns none of their keys. A scope is a namespace, or `None` for everything.
+    pub fn block(&mut self, scopes: BTreeSet<Option<String>>) {
+        self.due.block(scopes);
+    }
+
+    /// Returns the next due key of a blocked namespace for which `is_wanted` returns true, and marks it as in progress.
+    pub fn pop_blocked(&mut self, is_wanted: impl Fn(Option<&str>) -> bool) -> Option<Key> {
+        let key = self.due.pop_blocked(is_wanted)?;
+        Some(self.begin(key))
+    }
+
+    fn begin(&mut self, key: Key) -> Key {
         let entry = self.keys.entry(key.clone()).or_default();
         *entry = Entry {
             running: true,
             ..Entry::default()
         };
-        Some(key)
+        key
     }
 
     /// Ends the reconciliation of a key, and schedules the next one.
@@ -233,13 +259,17 @@ impl Queue {
         self.waiting.first().map(|(due, _)| *due)
     }
 
-    /// Returns the number of due keys, and how long the oldest has been due.
+    /// Returns the number and the age of the due keys.
     #[must_use]
-    pub fn depth(&mut self, now: Moment) -> (usize, Duration) {
+    pub fn depth(&mut self, now: Moment) -> Depth {
         self.collect_due(now);
-        let (depth, oldest) = self.due.depth();
-        let age = oldest.map(|due| now.instant.saturating_duration_since(due));
-        (depth, age.unwrap_or_default())
+        let (due, open, oldest) = self.due.depth();
+        let age = oldest.map(|at| now.instant.saturating_duration_since(at));
+        Depth {
+            due,
+            open,
+            age: age.unwrap_or_default(),
+        }
     }
 
     /// Moves the keys whose time has come to their lanes.

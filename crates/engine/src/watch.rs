@@ -34,7 +34,7 @@ use crate::{
     metrics::Metrics,
     proven::Proven,
     supervise::{Shutdown, Supervisor},
-    watch_health::{CacheNotReady, WatchHealth},
+    watch_health::{BlockedScopes, WatchHealth},
 };
 
 mod client;
@@ -371,10 +371,15 @@ impl RunningWatches {
         self.health.is_settled()
     }
 
-    /// Returns the reason why objects of a namespace must not be reconciled.
+    /// Returns the scopes in which no object may be reconciled now.
     #[must_use]
-    pub fn not_ready(&self, namespace: Option<&str>) -> Option<CacheNotReady> {
-        self.health.not_ready(namespace)
+    pub fn blocked(&self) -> BlockedScopes {
+        self.health.blocked()
+    }
+
+    /// Returns a receiver that changes when a watch has recovered.
+    pub(crate) fn recoveries(&self) -> tokio::sync::watch::Receiver<()> {
+        self.health.recoveries()
     }
 
     /// Remembers the UID of an object that this process created or compared.

@@ -19,13 +19,16 @@ mod cleanup;
 mod confirming;
 mod delays;
 mod fairness;
+mod gate;
 mod health;
 mod leading;
 mod logs;
 mod records;
+mod server;
 mod watching;
 mod words;
 
+use self::server::Server;
 use super::*;
 use crate::{
     cache::{Identity, InvalidObject},
@@ -231,113 +234,6 @@ fn target(name: &str) -> Target {
         uid: "uid".to_owned(),
         version: None,
         requires_intent: None,
-    }
-}
-
-/// A server that records its requests.
-#[derive(Clone, Default)]
-struct Server {
-    requests: Arc<Mutex<Vec<(String, String, Value)>>>,
-    refuse: Arc<AtomicBool>,
-    /// Delay of each response.
-    delay: Arc<Mutex<Duration>>,
-}
-
-impl Server {
-    fn client(&self) -> Client {
-        let server = self.clone();
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let server = server.clone();
-            async move {
-                let (parts, body) = request.into_parts();
-                let bytes = body.collect_bytes().await?;
-                let body: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-                let path = parts.uri.path().to_owned();
-                server.requests.lock().unwrap().push((
-                    parts.method.to_string(),
-                    path.clone(),
-                    body.clone(),
-                ));
-                let delay = *server.delay.lock().unwrap();
-                if !delay.is_zero() {
-                    tokio::time::sleep(delay).await;
-                }
-                let is_forbidden = body["metadata"]["name"] == "forbidden";
-                let is_old = path.ends_with("/toys/stale/status")
-                    && body["metadata"]["resourceVersion"] == "1";
-                let is_kept = parts.method == "DELETE" && path.ends_with("/forbidden");
-                let (code, answer) = if is_kept {
-                    let message = "configmaps \"forbidden\" is forbidden: User \"o\" cannot delete resource \"configmaps\"";
-                    (
-                        403,
-                        json!({"kind": "Status", "code": 403, "message": message}),
-                    )
-                } else if is_forbidden {
-                    (
-                        403,
-                        json!({"kind": "Status", "code": 403, "message": "exceeded quota: q"}),
-                    )
-                } else if is_old {
-                    (
-                        409,
-                        json!({"kind": "Status", "code": 409, "message": "modified"}),
-                    )
-                } else if server.refuse.load(Ordering::SeqCst) {
-                    (
-                        503,
-                        json!({"kind": "Status", "code": 503, "message": "away"}),
-                    )
-                } else if parts.method == "GET" && path.ends_with("/pods") {
-                    (
-                        200,
-                        json!({"kind": "PodList", "metadata": {"resourceVersion": "9"}, "items": []}),
-                    )
-                } else if parts.method == "GET" && path.ends_with("/configmaps") {
-                    (
-                        200,
-                        json!({"metadata": {"resourceVersion": "9"}, "items": []}),
-                    )
-                } else {
-                    let mut answer = body;
-                    answer["metadata"]["resourceVersion"] = json!("1000");
-                    let toy = path.rsplit('/').next().unwrap_or_default();
-                    if ["refused", "stale"].contains(&toy) {
-                        answer["metadata"]["name"] = json!(toy);
-                        answer["metadata"]["namespace"] = json!("n");
-                        answer["metadata"]["generation"] = json!(1);
-                        answer["metadata"]["uid"] = json!(format!("uid-{toy}"));
-                        answer["spec"] = json!({ "act": toy });
-                        answer["apiVersion"] = json!("test/v1");
-                        answer["kind"] = json!("Toy");
-                    }
-                    (200, answer)
-                };
-                let response = Response::builder()
-                    .status(code)
-                    .body(Body::from(answer.to_string().into_bytes()));
-                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(response?)
-            }
-        });
-        Client::new(service, "default")
-    }
-
-    /// Returns the verb and the last part of the path of each request.
-    fn sent(&self) -> Vec<String> {
-        let requests = self.requests.lock().unwrap();
-        let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-        requests
-            .iter()
-            .map(|(verb, path, _)| format!("{verb} {}", name(path)))
-            .collect()
-    }
-
-    fn statuses(&self, name: &str) -> Vec<Value> {
-        let requests = self.requests.lock().unwrap();
-        requests
-            .iter()
-            .filter(|(_, path, _)| path.ends_with(&format!("/toys/{name}/status")))
-            .map(|(_, _, body)| body["status"].clone())
-            .collect()
     }
 }
 
@@ -618,25 +514,6 @@ async fn r02_no_result_of_a_look_is_dropped() {
         })
         .sum();
     assert_eq!(errors, looks - 1, "each fault is counted: {text}");
-    room.end().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn nothing_is_decided_from_a_cache_that_nobody_feeds() {
-    let room = room(&["play"]);
-    pass(SECOND).await;
-    let before = room.looks("play").len();
-    room.health.watch_health().interrupted(0, "forbidden");
-    pass(3 * SECOND).await;
-    put(&room.objects, "play", 5, 2, None);
-    pass(60 * SECOND).await;
-    assert_eq!(room.looks("play").len(), before, "not looked at");
-    let status = room.server.statuses("play").pop().expect("it is said");
-    let message = status["message"].as_str().unwrap();
-    assert_eq!(message, "the watch of toys: forbidden");
-    room.health.watch_health().on_event(0);
-    pass(40 * SECOND).await;
-    assert!(room.looks("play").len() > before, "and goes on");
     room.end().await;
 }
 

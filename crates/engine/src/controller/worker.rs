@@ -26,11 +26,10 @@ use crate::{
     cache::Cache,
     key::Key,
     kind::Kind,
-    queue::{Backoff, Requeue},
+    queue::{Backoff, Depth, Requeue},
     reconcile::{Outcome, Reconciler},
     status_update::Observed,
     watch::RunningWatches,
-    watch_health::CacheNotReady,
 };
 
 /// Duration after which a transient error is shown on the object.
@@ -83,20 +82,6 @@ impl<K: Kind> Worker<K> {
         };
         if let Some((class, at)) = self.stored_retry(key, &object) {
             return ("Waiting", backoff_until::<K>(class, at));
-        }
-        match self.caches.not_ready(key.namespace.as_deref()) {
-            None => {}
-            // `/readyz` names the watch. A decision from an incomplete cache would be a guess.
-            Some(CacheNotReady::Unsynced(_)) => {
-                return (
-                    "Waiting",
-                    Requeue::At(Instant::now() + Duration::from_secs(1)),
-                );
-            }
-            Some(CacheNotReady::Interrupted(why)) => {
-                let fault = ReconcileError::new(ErrorClass::Transient, Reason::ApiUnavailable, why);
-                return ("Failed", self.failed(key, &object, &fault, None).await);
-            }
         }
         let yield_at = Instant::now() + self.limit / 2;
         let reconciling = self.reconciler.reconcile(&object, yield_at);
@@ -190,6 +175,23 @@ impl<K: Kind> Worker<K> {
         backoff_until::<K>(fault.class, until)
     }
 
+    /// Writes to the status of an object that it waits for a watch. The object stays due, and has no backoff.
+    pub(super) async fn report_blocked(&self, key: &Key, reason: String) -> Requeue {
+        // A finished object waits for its cleanup only, and its status does not change any more.
+        if let Some(object) = self.objects.get(key)
+            && !K::status(&object).is_some_and(Status::is_over)
+        {
+            let fault = ReconcileError::new(ErrorClass::Transient, Reason::ApiUnavailable, reason);
+            if let Err(why) = self.try_report(&object, &fault, None, None).await {
+                let (kind, class) = (K::RESOURCE.kind, ErrorClass::Transient.name());
+                self.reconciler.metrics.error(kind, class);
+                // The dispatcher has already logged the watch as a warning.
+                tracing::debug!(kind, object = %key, "the status update failed: {why}");
+            }
+        }
+        Requeue::At(Instant::now())
+    }
+
     /// Writes an error to the status of the object. If that fails, the next reconciliation writes
     /// it again (R14).
     async fn report(
@@ -200,17 +202,27 @@ impl<K: Kind> Worker<K> {
         observed: Option<&Observed<K::Status>>,
         retry: Option<Retry>,
     ) {
+        if let Err(why) = self.try_report(object, fault, observed, retry).await {
+            self.reconciler
+                .metrics
+                .error(K::RESOURCE.kind, ErrorClass::Transient.name());
+            tracing::warn!(kind = K::RESOURCE.kind, object = %key, "the status update failed: {why}");
+        }
+    }
+
+    async fn try_report(
+        &self,
+        object: &K::Object,
+        fault: &ReconcileError,
+        observed: Option<&Observed<K::Status>>,
+        retry: Option<Retry>,
+    ) -> Result<(), String> {
         let recording = self.reconciler.record_fault(object, fault, observed, retry);
-        let recorded = tokio::time::timeout(self.limit / 2, recording).await;
-        let why = match recorded {
-            Ok(Ok(())) => return,
-            Ok(Err(fault)) => fault.to_string(),
-            Err(_elapsed) => "it took too long".to_owned(),
-        };
-        self.reconciler
-            .metrics
-            .error(K::RESOURCE.kind, ErrorClass::Transient.name());
-        tracing::warn!(kind = K::RESOURCE.kind, object = %key, "the status update failed: {why}");
+        match tokio::time::timeout(self.limit / 2, recording).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(fault)) => Err(fault.to_string()),
+            Err(_elapsed) => Err("it took too long".to_owned()),
+        }
     }
 
     /// Reads the object from the API server once, because the cache does not catch up.
@@ -337,15 +349,16 @@ impl<K: Kind> Worker<K> {
 
     pub(super) fn gauge(&self, handle: &Handle, is_leading: bool, context: &Context) {
         let kind = K::RESOURCE.kind;
-        let (depth, oldest) = if is_leading {
+        let depth = if is_leading {
             handle.queue().depth(context.clock.moment())
         } else {
             // Without the Lease nothing is reconciled, so keys of deleted objects would stay queued.
             sweep(handle, || self.objects.keys());
-            (0, Duration::ZERO)
+            Depth::default()
         };
-        context.metrics.queue(kind, depth, oldest);
-        context.health.queue_depth(kind, depth);
+        context.metrics.queue(kind, depth.due, depth.age);
+        // A restart would not help keys that wait for a watch. `/readyz` reports the watch.
+        context.health.queue_depth(kind, depth.open);
         context
             .metrics
             .undecodable(kind, self.objects.invalid_count());

@@ -15,12 +15,22 @@ use crate::key::Key;
 ///   only once, so the order of their times is already fair.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    /// A lane for each namespace in `turns`. A lane may be empty until its turn.
+    /// A lane for each namespace in `turns` and `held`. A lane may be empty until its turn.
     lanes: HashMap<Option<String>, BTreeSet<(Instant, Key)>>,
     turns: VecDeque<Option<String>>,
+    /// Scopes whose lanes have no turn. The scope `None` is everything.
+    blocked: BTreeSet<Option<String>>,
+    /// Namespaces that had a turn while they were blocked.
+    held: VecDeque<Option<String>>,
 }
 
 impl Lanes {
+    /// Blocks the lanes of these scopes, and of no others.
+    pub(super) fn block(&mut self, scopes: BTreeSet<Option<String>>) {
+        self.blocked = scopes;
+        self.turns.append(&mut self.held);
+    }
+
     pub(super) fn insert(&mut self, due: Instant, key: Key) {
         if let Some(lane) = self.lanes.get_mut(&key.namespace) {
             lane.insert((due, key));
@@ -40,33 +50,72 @@ impl Lanes {
     /// Returns the next key, from the namespace that has waited longest for its turn.
     pub(super) fn pop(&mut self) -> Option<Key> {
         while let Some(namespace) = self.turns.pop_front() {
-            let Some(lane) = self.lanes.get_mut(&namespace) else {
+            if self.is_blocked(&namespace) {
+                self.held.push_back(namespace);
                 continue;
-            };
-            let first = lane.pop_first();
-            if lane.is_empty() {
-                self.lanes.remove(&namespace);
-            } else {
+            }
+            let (key, has_more) = self.take_first(&namespace);
+            if has_more {
                 self.turns.push_back(namespace);
             }
-            if let Some((_, key)) = first {
-                return Some(key);
+            if key.is_some() {
+                return key;
             }
         }
         None
     }
 
-    /// Returns the number of keys, and the time from which the oldest has been due.
-    pub(super) fn depth(&self) -> (usize, Option<Instant>) {
-        let depth = self.lanes.values().map(BTreeSet::len).sum();
+    /// Returns the next key of a blocked namespace for which `is_wanted` returns true.
+    pub(super) fn pop_blocked(&mut self, is_wanted: impl Fn(Option<&str>) -> bool) -> Option<Key> {
+        for _ in 0..self.held.len() {
+            let namespace = self.held.pop_front()?;
+            if !is_wanted(namespace.as_deref()) {
+                self.held.push_back(namespace);
+                continue;
+            }
+            let (key, has_more) = self.take_first(&namespace);
+            if has_more {
+                self.held.push_back(namespace);
+            }
+            if key.is_some() {
+                return key;
+            }
+        }
+        None
+    }
+
+    /// Takes the first key of a lane, and drops the lane if that was the last one. Returns whether the lane has more.
+    fn take_first(&mut self, namespace: &Option<String>) -> (Option<Key>, bool) {
+        let Some(lane) = self.lanes.get_mut(namespace) else {
+            return (None, false);
+        };
+        let first = lane.pop_first();
+        let has_more = !lane.is_empty();
+        if !has_more {
+            self.lanes.remove(namespace);
+        }
+        (first.map(|(_, key)| key), has_more)
+    }
+
+    /// Returns the number of keys, the number of keys that are not blocked, and the time from which the oldest key has
+    /// been due.
+    pub(super) fn depth(&self) -> (usize, usize, Option<Instant>) {
+        let due = self.lanes.values().map(BTreeSet::len).sum();
+        let open = self.lanes.iter();
+        let open = open.filter(|(namespace, _)| !self.is_blocked(namespace));
+        let open = open.map(|(_, lane)| lane.len()).sum();
         let first = self.lanes.values().filter_map(BTreeSet::first);
-        (depth, first.map(|(due, _)| *due).min())
+        (due, open, first.map(|(due, _)| *due).min())
+    }
+
+    fn is_blocked(&self, namespace: &Option<String>) -> bool {
+        self.blocked.contains(&None::<String>) || self.blocked.contains(namespace)
     }
 }
 
 #[cfg(test)]
 impl Lanes {
     pub(super) fn is_empty(&self) -> bool {
-        self.lanes.is_empty() && self.turns.is_empty()
+        self.lanes.is_empty() && self.turns.is_empty() && self.held.is_empty()
     }
 }

@@ -227,7 +227,8 @@ fn the_oldest_key_goes_first_and_the_age_is_its_own() {
     queue.enqueue(&key("b"), now);
     queue.enqueue(&key("a"), now + SECOND);
     queue.enqueue(&key("b"), now + SECOND);
-    assert_eq!(queue.depth(at(now + 3 * SECOND)), (2, 3 * SECOND));
+    let depth = queue.depth(at(now + 3 * SECOND));
+    assert_eq!((depth.due, depth.age), (2, 3 * SECOND));
     assert_eq!(queue.pop(at(now + 3 * SECOND)), Some(key("b")));
     assert_eq!(queue.pop(at(now + 3 * SECOND)), Some(key("a")));
 }
@@ -256,7 +257,8 @@ fn ten_thousand_keys_of_one_namespace_delay_another_by_one_key() {
         "busy/00003",
     ];
     assert_eq!(handed_out, wanted);
-    assert_eq!(queue.depth(later), (9996, 3 * SECOND));
+    let depth = queue.depth(later);
+    assert_eq!((depth.due, depth.age), (9996, 3 * SECOND));
 }
 
 #[test]
@@ -285,9 +287,42 @@ fn a_key_can_be_dropped_while_it_waits_for_its_turn() {
     assert_eq!(queue.pop(at(now)), Some(Key::new("a", "one")));
     queue.retain(|key| key.namespace.as_deref() != Some("b"));
     queue.enqueue(&Key::new("b", "two"), now);
-    assert_eq!(queue.depth(at(now)).0, 2);
+    assert_eq!(queue.depth(at(now)).due, 2);
     assert_eq!(queue.pop(at(now)), Some(Key::new("b", "two")));
     assert_eq!(queue.pop(at(now)), Some(Key::new("c", "one")));
     assert_eq!(queue.pop(at(now)), None);
     assert!(queue.waiting.is_empty() && queue.due.is_empty());
+}
+
+#[test]
+fn a_blocked_scope_waits_and_the_others_do_not() {
+    let now = Instant::now();
+    let scope = |name: &str| BTreeSet::from([Some(name.to_owned())]);
+    let everything = BTreeSet::from([None]);
+    let mut queue = Queue::default();
+    for name in ["one", "two"] {
+        queue.enqueue(&Key::new("a", name), now);
+        queue.enqueue(&Key::new("b", name), now);
+    }
+    queue.block(scope("a"));
+    assert_eq!(queue.pop(at(now)), Some(Key::new("b", "one")));
+    let depth = queue.depth(at(now));
+    assert_eq!((depth.due, depth.open), (3, 1));
+    queue.block(everything);
+    assert_eq!(queue.pop(at(now)), None);
+    assert_eq!(queue.depth(at(now)).open, 0);
+
+    assert_eq!(queue.pop_blocked(|_| false), None);
+    let is_b = |namespace: Option<&str>| namespace == Some("b");
+    assert_eq!(queue.pop_blocked(is_b), Some(Key::new("b", "two")));
+    assert_eq!(queue.pop_blocked(is_b), None);
+    queue.done(&Key::new("b", "two"), Requeue::At(now), at(now));
+
+    queue.block(BTreeSet::new());
+    let mut handed_out: Vec<String> = Vec::new();
+    while let Some(key) = queue.pop(at(now)) {
+        handed_out.push(key.to_string());
+    }
+    assert_eq!(handed_out, ["a/one", "b/two", "a/two"]);
+    assert!(queue.due.is_empty());
 }
