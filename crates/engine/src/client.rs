@@ -206,7 +206,6 @@ where
             code: Code::Dropped,
         };
         let health = self.health.clone();
-        let watched = (count.info.verb == "watch").then(|| request.uri().path().to_owned());
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
@@ -214,9 +213,6 @@ where
                 Ok(response) => {
                     if is_answer(response.status()) {
                         health.api_answered();
-                    }
-                    if let (Some(path), true) = (&watched, response.status().is_success()) {
-                        health.watch_health().opened(path);
                     }
                     Code::Status(response.status().as_u16())
                 }

@@ -1,7 +1,27 @@
 //! The wall clock. Only this module reads it, so that every decision takes `now` as an argument.
 
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
 use jiff::Timestamp;
 use tokio::time::Instant;
+
+/// One moment on both clocks.
+///
+/// The clocks drift apart when someone sets the wall clock, and while the machine is suspended: the timers do not
+/// count that time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// The time of the timers.
+    pub instant: Instant,
+    /// The time of day.
+    pub time: Timestamp,
+}
 
 /// A source of the time of day.
 ///
@@ -14,7 +34,12 @@ pub struct Clock(Source);
 #[derive(Debug, Clone)]
 enum Source {
     System,
-    Fake { start: Timestamp, since: Instant },
+    Fake {
+        start: Timestamp,
+        since: Instant,
+        /// Seconds by which the clock was set forward.
+        stepped: Arc<AtomicU64>,
+    },
 }
 
 impl Clock {
@@ -31,7 +56,17 @@ impl Clock {
         Self(Source::Fake {
             start,
             since: Instant::now(),
+            stepped: Arc::default(),
         })
+    }
+
+    /// Returns the present moment.
+    #[must_use]
+    pub fn moment(&self) -> Moment {
+        Moment {
+            instant: Instant::now(),
+            time: self.now(),
+        }
     }
 
     /// Returns the time of day.
@@ -46,17 +81,31 @@ impl Clock {
                 )]
                 Timestamp::now()
             }
-            Source::Fake { start, since } => {
-                start.checked_add(since.elapsed()).unwrap_or(Timestamp::MAX)
+            Source::Fake {
+                start,
+                since,
+                stepped,
+            } => {
+                let stepped = Duration::from_secs(stepped.load(Ordering::SeqCst));
+                let elapsed = since.elapsed() + stepped;
+                start.checked_add(elapsed).unwrap_or(Timestamp::MAX)
             }
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
+impl Clock {
+    /// Sets a clock for tests forward. The timers do not move.
+    pub(crate) fn step(&self, seconds: u64) {
+        if let Source::Fake { stepped, .. } = &self.0 {
+            stepped.fetch_add(seconds, Ordering::SeqCst);
+        }
+    }
+}
 
+#[cfg(test)]
+mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]

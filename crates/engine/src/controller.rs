@@ -1,5 +1,6 @@
 //! Controllers: the order and concurrency of reconciliations, and the retries after an error.
 
+mod gate;
 mod worker;
 
 use std::{
@@ -16,7 +17,10 @@ use api::{decide::ErrorClass, names};
 use kube::{Client, Resource, ResourceExt};
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 
-use self::worker::Worker;
+use self::{
+    gate::{Gate, REPORTS_PER_SECOND},
+    worker::Worker,
+};
 use crate::{
     apply::Applier,
     backoff,
@@ -231,6 +235,21 @@ fn open<T: Send + Sync + 'static>(handle: &Handle, objects: &Cache<T>, seed: u64
     }
 }
 
+/// The running tasks of a dispatcher, each with its key.
+#[derive(Default)]
+struct Running {
+    tasks: JoinSet<(Key, Requeue)>,
+    keys: HashMap<tokio::task::Id, Key>,
+}
+
+impl Running {
+    fn start(&mut self, key: Key, work: impl Future<Output = Requeue> + Send + 'static) {
+        let of = key.clone();
+        let task = self.tasks.spawn(async move { (of, work.await) });
+        self.keys.insert(task.id(), key);
+    }
+}
+
 async fn dispatch<K: Kind>(
     worker: &Arc<Worker<K>>,
     handle: &Handle,
@@ -238,64 +257,89 @@ async fn dispatch<K: Kind>(
     shutdown: &Shutdown,
 ) {
     let mut leading = context.leading.clone();
-    let mut tasks: JoinSet<(Key, Requeue)> = JoinSet::new();
-    let mut keys: HashMap<tokio::task::Id, Key> = HashMap::new();
+    let mut running = Running::default();
+    let mut gate = Gate::new(K::RESOURCE.kind);
+    let mut recoveries = worker.caches.recoveries();
+    let mut reports = 0;
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut term = None;
     loop {
-        let is_leading = leading.is_leader();
-        while is_leading && tasks.len() < context.concurrency {
-            let Some(key) = handle.queue().pop(Instant::now()) else {
+        let current_term = leading.term();
+        if current_term != term {
+            worker.forget_failures(handle);
+            term = current_term;
+        }
+        let is_leading = term.is_some();
+        if gate.update(worker.caches.blocked()) {
+            handle.queue().block(gate.scopes());
+        }
+        while is_leading && running.tasks.len() < context.concurrency {
+            let Some(key) = handle.queue().pop(context.clock.moment()) else {
                 break;
             };
-            let (worker, of) = (Arc::clone(worker), key.clone());
-            let task = tasks.spawn(async move {
+            let (worker, of, health) = (Arc::clone(worker), key.clone(), context.health.clone());
+            running.start(key, async move {
                 let next = worker.process_key(&of).await;
-                (of, next)
+                health.finished_key(K::RESOURCE.kind);
+                next
             });
-            keys.insert(task.id(), key);
         }
-        let due = if is_leading && tasks.len() < context.concurrency {
+        while is_leading && reports > 0 && running.tasks.len() < context.concurrency {
+            let is_overdue = |namespace: Option<&str>| gate.overdue(namespace).is_some();
+            let Some(key) = handle.queue().pop_blocked(is_overdue) else {
+                break;
+            };
+            let reason = gate.overdue(key.namespace.as_deref()).unwrap_or_default();
+            let (worker, of, reason) = (Arc::clone(worker), key.clone(), reason.to_owned());
+            running.start(key, async move { worker.report_blocked(&of, reason).await });
+            reports -= 1;
+        }
+        let due = if is_leading && running.tasks.len() < context.concurrency {
             handle.queue().next_due()
         } else {
             None
         };
         tokio::select! {
             () = shutdown.wait() => break,
-            Some(ended) = tasks.join_next_with_id() => {
+            Some(ended) = running.tasks.join_next_with_id() => {
                 let (key, next) = match ended {
                     Ok((id, (key, next))) => {
-                        keys.remove(&id);
+                        running.keys.remove(&id);
                         (key, next)
                     }
                     // Panics are caught inside the task, so this is a bug of the engine itself.
                     Err(error) => {
                         context.metrics.error(K::RESOURCE.kind, ErrorClass::Bug.name());
                         tracing::error!(kind = K::RESOURCE.kind, "a reconcile task failed: {error}");
-                        let Some(key) = keys.remove(&error.id()) else { continue };
+                        let Some(key) = running.keys.remove(&error.id()) else { continue };
                         let delay = backoff::ceiling(ErrorClass::Bug, 1);
                         (key, Requeue::Backoff(Backoff::deaf(Instant::now() + delay)))
                     }
                 };
-                handle.queue().done(&key, next, Instant::now());
-                context.health.finished_key();
+                handle.queue().done(&key, next, context.clock.moment());
             }
             () = handle.0.wakeup.notified() => {}
+            // The watches live as long as the worker, so the channel does not close.
+            Ok(()) = recoveries.changed() => {}
             changed = leading.changed() => {
                 // The sender lives in the leader's task. Without the sender, this process
                 // never leads again.
                 if changed.is_err() { shutdown.wait().await; break }
             }
             () = sleep_until(due) => {}
-            _ = tick.tick() => worker.gauge(handle, is_leading, context),
+            _ = tick.tick() => {
+                worker.gauge(handle, is_leading, context);
+                reports = REPORTS_PER_SECOND;
+            }
         }
     }
-    let drain = async { while tasks.join_next().await.is_some() {} };
+    let drain = async { while running.tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(SHUTDOWN_GRACE, drain).await.is_err() {
         tracing::info!(
             kind = K::RESOURCE.kind,
             "stopped with {} reconciles in progress",
-            keys.len()
+            running.keys.len()
         );
     }
 }

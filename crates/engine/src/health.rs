@@ -37,11 +37,25 @@ struct State {
     beat: Instant,
     ended: Vec<(String, String)>,
     synced: BTreeMap<&'static str, bool>,
-    queues: BTreeMap<&'static str, usize>,
+    queues: BTreeMap<&'static str, QueueState>,
     is_leading: bool,
     answered: Option<Instant>,
-    /// The last moment at which no key was expected to finish.
+}
+
+/// The queue of one kind.
+#[derive(Debug)]
+struct QueueState {
+    depth: usize,
+    /// The last moment at which no key of the kind was expected to finish.
     moved: Instant,
+}
+
+/// A queue with keys, and the time since its last progress.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Backlog {
+    kind: &'static str,
+    depth: usize,
+    since_moved: Duration,
 }
 
 /// The input of a health check.
@@ -50,10 +64,10 @@ struct Snapshot {
     since_beat: Duration,
     ended: Vec<(String, String)>,
     unsynced: Option<Vec<&'static str>>,
-    queued: usize,
+    /// The queues that are not empty.
+    backlogs: Vec<Backlog>,
     is_leading: bool,
     since_answer: Option<Duration>,
-    since_moved: Duration,
 }
 
 impl Default for Health {
@@ -67,7 +81,6 @@ impl Default for Health {
                 queues: BTreeMap::new(),
                 is_leading: false,
                 answered: None,
-                moved: now,
             })),
             WatchHealth::default(),
         )
@@ -100,20 +113,26 @@ impl Health {
         self.state().synced.insert(kind, synced);
     }
 
-    /// Records that one reconciliation ended, successfully or not.
-    pub fn finished_key(&self) {
-        self.state().moved = Instant::now();
+    /// Records that one reconciliation of a kind ended, successfully or not.
+    pub fn finished_key(&self, kind: &'static str) {
+        if let Some(queue) = self.state().queues.get_mut(kind) {
+            queue.moved = Instant::now();
+        }
     }
 
     /// Records how many keys of a kind are due or in progress, without those that
     /// wait for their time.
     pub fn queue_depth(&self, kind: &'static str, depth: usize) {
+        let now = Instant::now();
         let mut state = self.state();
-        let was_empty = state.queued() == 0;
-        state.queues.insert(kind, depth);
-        if was_empty {
-            state.moved = Instant::now();
+        let queue = state.queues.entry(kind).or_insert(QueueState {
+            depth: 0,
+            moved: now,
+        });
+        if queue.depth == 0 {
+            queue.moved = now;
         }
+        queue.depth = depth;
     }
 
     /// Records that the API server responded to a request. The client of this crate calls it.
@@ -123,7 +142,7 @@ impl Health {
         let last = state.answered.replace(now);
         // No key could finish while the API server was away.
         if last.is_none_or(|last| now - last > NO_ANSWER) {
-            state.moved = now;
+            state.restart_progress(now);
         }
     }
 
@@ -131,14 +150,15 @@ impl Health {
     pub fn leading(&self, is_leading: bool) {
         let mut state = self.state();
         if is_leading && !state.is_leading {
-            state.moved = Instant::now();
+            state.restart_progress(Instant::now());
         }
         state.is_leading = is_leading;
     }
 
     /// Checks liveness, for `/livez`. It fails only if the runtime does not tick, a supervised task
-    /// ended, or this process leads and is stuck. Stuck means that no key finished for 5 minutes
-    /// with a non-empty queue while the API server responds.
+    /// ended, or this process leads and a controller is stuck. Stuck means that no key of its kind
+    /// finished for 5 minutes with a non-empty queue while the API server responds. Other kinds may
+    /// make progress meanwhile.
     ///
     /// # Errors
     /// All reasons, as one text.
@@ -164,14 +184,19 @@ impl Health {
     fn snapshot(&self) -> Snapshot {
         let state = self.state();
         let unsynced = state.synced.iter().filter(|(_, synced)| !**synced);
+        let backlog = |(kind, queue): (&&'static str, &QueueState)| Backlog {
+            kind: *kind,
+            depth: queue.depth,
+            since_moved: queue.moved.elapsed(),
+        };
+        let queues = state.queues.iter().filter(|(_, queue)| queue.depth > 0);
         Snapshot {
             since_beat: state.beat.elapsed(),
             ended: state.ended.clone(),
             unsynced: (!state.synced.is_empty()).then(|| unsynced.map(|(kind, _)| *kind).collect()),
-            queued: state.queued(),
+            backlogs: queues.map(backlog).collect(),
             is_leading: state.is_leading,
             since_answer: state.answered.map(|answered| answered.elapsed()),
-            since_moved: state.moved.elapsed(),
         }
     }
 
@@ -182,8 +207,24 @@ impl Health {
 }
 
 impl State {
-    fn queued(&self) -> usize {
-        self.queues.values().sum()
+    /// Restarts the time without progress of all kinds, because no key could finish before `now`.
+    fn restart_progress(&mut self, now: Instant) {
+        for queue in self.queues.values_mut() {
+            queue.moved = now;
+        }
+    }
+}
+
+impl Backlog {
+    fn describe(&self) -> String {
+        let queued = match self.depth {
+            1 => "1 key is".to_owned(),
+            count => format!("{count} keys are"),
+        };
+        let (kind, seconds) = (self.kind, self.since_moved.as_secs());
+        format!(
+            "no reconciliation of {kind} finished for {seconds} s although {queued} queued and the API server responds"
+        )
     }
 }
 
@@ -199,15 +240,10 @@ fn live(snapshot: &Snapshot) -> Result<(), String> {
     let answers = snapshot
         .since_answer
         .is_some_and(|since| since <= NO_ANSWER);
-    if snapshot.is_leading && answers && snapshot.queued > 0 && snapshot.since_moved > NO_PROGRESS {
-        let queued = match snapshot.queued {
-            1 => "1 key is".to_owned(),
-            count => format!("{count} keys are"),
-        };
-        reasons.push(format!(
-            "no reconciliation finished for {} s although {queued} queued and the API server responds",
-            snapshot.since_moved.as_secs()
-        ));
+    if snapshot.is_leading && answers {
+        let stuck = snapshot.backlogs.iter();
+        let stuck = stuck.filter(|backlog| backlog.since_moved > NO_PROGRESS);
+        reasons.extend(stuck.map(Backlog::describe));
     }
     verdict(&reasons)
 }
@@ -245,17 +281,31 @@ mod tests {
             since_beat: SECOND,
             ended: Vec::new(),
             unsynced: Some(Vec::new()),
-            queued: 3,
+            backlogs: backlog_since(SECOND),
             is_leading: true,
             since_answer: Some(SECOND),
-            since_moved: SECOND,
         }
+    }
+
+    /// Returns the backlogs of a process in which Agents move, and TaskRuns did so this long ago.
+    fn backlog_since(since_moved: Duration) -> Vec<Backlog> {
+        let agents = Backlog {
+            kind: "Agent",
+            depth: 1,
+            since_moved: SECOND,
+        };
+        let runs = Backlog {
+            kind: "TaskRun",
+            depth: 3,
+            since_moved,
+        };
+        vec![agents, runs]
     }
 
     #[test]
     fn r16_liveness_is_that_the_controllers_move() {
         let stuck = || Snapshot {
-            since_moved: Duration::from_secs(301),
+            backlogs: backlog_since(Duration::from_secs(301)),
             ..well()
         };
         let cases = [
@@ -263,7 +313,7 @@ mod tests {
             (
                 "nothing to do",
                 Snapshot {
-                    queued: 0,
+                    backlogs: Vec::new(),
                     ..stuck()
                 },
                 "",
@@ -271,12 +321,12 @@ mod tests {
             (
                 "stuck",
                 stuck(),
-                "no reconciliation finished for 301 s although 3 keys are queued",
+                "no reconciliation of TaskRun finished for 301 s although 3 keys are queued",
             ),
             (
                 "stuck for exactly five minutes",
                 Snapshot {
-                    since_moved: NO_PROGRESS,
+                    backlogs: backlog_since(NO_PROGRESS),
                     ..stuck()
                 },
                 "",
@@ -343,11 +393,11 @@ mod tests {
         let why = live(&Snapshot {
             since_beat: Duration::from_mins(1),
             ended: vec![("a".to_owned(), "ended".to_owned())],
-            since_moved: Duration::from_hours(1),
+            backlogs: backlog_since(Duration::from_hours(1)),
             ..well()
         })
         .unwrap_err();
-        for wanted in ["not ticked", "task 'a'", "no reconciliation finished"] {
+        for wanted in ["not ticked", "task 'a'", "no reconciliation of TaskRun"] {
             assert!(why.contains(wanted), "{why}");
         }
     }
@@ -406,9 +456,8 @@ mod tests {
         pass(&health, SECOND, true).await;
         assert!(health.live().is_err(), "one key, nothing finished");
         health.queue_depth("TaskRun", 2);
-        health.queue_depth("Agent", 1);
         assert!(health.live().is_err(), "a growing queue is no progress");
-        health.finished_key();
+        health.finished_key("TaskRun");
         assert_eq!(health.live(), Ok(()));
         pass(&health, Duration::from_mins(10), false).await;
         assert_eq!(health.live(), Ok(()), "the API server was away");
@@ -422,6 +471,24 @@ mod tests {
         assert_eq!(health.live(), Ok(()), "it has only just begun to lead");
         pass(&health, NO_PROGRESS + SECOND, true).await;
         assert!(health.live().is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn r16_a_kind_that_is_stuck_is_not_hidden_by_one_that_moves() {
+        let health = Health::default();
+        health.leading(true);
+        health.queue_depth("TaskRun", 2);
+        health.queue_depth("Agent", 1);
+        for _ in 0..=NO_PROGRESS.as_secs() + 1 {
+            pass(&health, SECOND, true).await;
+            health.finished_key("Agent");
+            health.queue_depth("Agent", 1);
+        }
+        let why = health.live().unwrap_err();
+        assert!(why.contains("no reconciliation of TaskRun"), "{why}");
+        assert!(!why.contains("Agent"), "{why}");
+        health.finished_key("TaskRun");
+        assert_eq!(health.live(), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,15 +1,28 @@
-//! The work queue: each key at its requeue time, and one reconciliation per key at a time.
+//! The work queue: each key at its requeue time, one reconciliation per key at a time, and turns between namespaces.
 //!
 //! The queue is a pure data structure. Time is an argument, so tests check its rules without waiting.
+
+mod lanes;
 
 use std::{
     collections::{BTreeSet, HashMap},
     fmt,
+    time::Duration,
 };
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::key::Key;
+use self::lanes::Lanes;
+use crate::{clock::Moment, key::Key};
+
+/// Shortest delay of a reconciliation at a time of day. Without it, a decision that always requests one more would
+/// spin.
+const MIN_REQUEUE_DELAY: Duration = Duration::from_millis(50);
+
+/// Longest timer for a time of day. Then the clock is read again: someone may have set it, and timers do not count
+/// while the machine is suspended. So a deadline is late by at most this much.
+const MAX_TIMER: Duration = Duration::from_mins(5);
 
 /// Request of a finished reconciliation for the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +31,8 @@ pub enum Requeue {
     AwaitChange,
     /// Reconcile again at this time, or earlier after an event.
     At(Instant),
+    /// Reconcile again at this time of day, or earlier after an event.
+    AtTimeOfDay(Timestamp),
     /// Wait after an error, as [`Backoff`] defines. A new generation ends the wait.
     Backoff(Backoff),
 }
@@ -49,11 +64,23 @@ impl fmt::Display for Requeue {
         match self {
             Self::AwaitChange => formatter.write_str("on the next event"),
             Self::At(at) => write!(formatter, "in {:?}", wait(at)),
+            Self::AtTimeOfDay(at) => write!(formatter, "at {at}"),
             Self::Backoff(backoff) => {
                 write!(formatter, "in {:?}, after an error", wait(&backoff.until))
             }
         }
     }
+}
+
+/// The keys that are due.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// Number of due keys.
+    pub due: usize,
+    /// Number of due keys outside of blocked scopes.
+    pub open: usize,
+    /// Time for which the oldest of them has been due.
+    pub age: Duration,
 }
 
 /// The waiting keys, and the keys in progress.
@@ -62,11 +89,16 @@ impl fmt::Display for Requeue {
 /// - A key is never reconciled concurrently. Events that arrive meanwhile lead to exactly one more reconciliation.
 /// - Ordinary events bring a key in backoff forward only as far as its [`Backoff`] allows, and never lengthen its
 ///   wait. [`Queue::enqueue_now`] (a new generation, a deletion) ends the wait.
+/// - Due keys are handed out in turns by namespace, and within a namespace by the time at which they were due.
+/// - A key that waits for a time of day costs a comparison every five minutes, and no reconciliation before.
 /// - The size of the queue is bounded by the number of objects.
 #[derive(Debug, Default)]
 pub struct Queue {
     keys: HashMap<Key, Entry>,
-    due: BTreeSet<(Instant, Key)>,
+    /// Keys whose time has not come, or has come since the last [`Queue::pop`].
+    waiting: BTreeSet<(Instant, Key)>,
+    /// Keys whose time has come.
+    due: Lanes,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -75,6 +107,9 @@ struct Entry {
     due: Option<Instant>,
     /// Whether a worker reconciles the key now.
     running: bool,
+    /// Time of day before which the key is not due, unless an event arrives. `due` is then the time of the next
+    /// comparison with the clock.
+    time_of_day: Option<Timestamp>,
     /// Time before which ordinary events change nothing, if the key is in backoff.
     backoff: Option<Instant>,
     /// Whether an event arrived during the reconciliation.
@@ -128,23 +163,35 @@ impl Queue {
         }
     }
 
-    /// Returns the key that has been due longest, and marks it as in progress.
-    pub fn pop(&mut self, now: Instant) -> Option<Key> {
-        let (due, _) = self.due.first()?;
-        if *due > now {
-            return None;
-        }
-        let (_, key) = self.due.pop_first()?;
+    /// Returns the next due key, and marks it as in progress.
+    pub fn pop(&mut self, now: Moment) -> Option<Key> {
+        self.collect_due(now);
+        let key = self.due.pop()?;
+        Some(self.begin(key))
+    }
+
+    /// Blocks these scopes: [`Queue::pop`] returns none of their keys. A scope is a namespace, or `None` for everything.
+    pub fn block(&mut self, scopes: BTreeSet<Option<String>>) {
+        self.due.block(scopes);
+    }
+
+    /// Returns the next due key of a blocked namespace for which `is_wanted` returns true, and marks it as in progress.
+    pub fn pop_blocked(&mut self, is_wanted: impl Fn(Option<&str>) -> bool) -> Option<Key> {
+        let key = self.due.pop_blocked(is_wanted)?;
+        Some(self.begin(key))
+    }
+
+    fn begin(&mut self, key: Key) -> Key {
         let entry = self.keys.entry(key.clone()).or_default();
         *entry = Entry {
             running: true,
             ..Entry::default()
         };
-        Some(key)
+        key
     }
 
     /// Ends the reconciliation of a key, and schedules the next one.
-    pub fn done(&mut self, key: &Key, next: Requeue, now: Instant) {
+    pub fn done(&mut self, key: &Key, next: Requeue, now: Moment) {
         let Some(entry) = self.keys.get_mut(key) else {
             return;
         };
@@ -155,53 +202,92 @@ impl Queue {
             ..
         } = std::mem::take(entry);
         if urgent {
-            return self.schedule(key, now, None);
+            return self.schedule(key, now.instant, None);
         }
         match next {
             Requeue::Backoff(Backoff { until, deaf_until }) => {
                 self.schedule(key, until, Some(deaf_until));
                 if again {
-                    self.bring_forward(key, now.max(deaf_until));
+                    self.bring_forward(key, now.instant.max(deaf_until));
                 }
             }
-            Requeue::AwaitChange | Requeue::At(_) if again || again_own => {
-                self.schedule(key, now, None)
+            Requeue::AwaitChange | Requeue::At(_) | Requeue::AtTimeOfDay(_)
+                if again || again_own =>
+            {
+                self.schedule(key, now.instant, None);
             }
             Requeue::At(at) => self.schedule(key, at, None),
+            Requeue::AtTimeOfDay(time) => {
+                self.schedule(key, next_check(time, now), None);
+                if let Some(entry) = self.keys.get_mut(key) {
+                    entry.time_of_day = Some(time);
+                }
+            }
             Requeue::AwaitChange => {
                 self.keys.remove(key);
             }
         }
     }
 
+    /// Ends all backoffs: their keys are due now.
+    pub fn end_backoffs(&mut self, now: Instant) {
+        let in_backoff = self
+            .keys
+            .iter()
+            .filter(|(_, entry)| entry.backoff.is_some());
+        let keys: Vec<Key> = in_backoff.map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.schedule(&key, now, None);
+        }
+    }
+
     /// Drops waiting keys for which `is_kept` returns false.
     pub fn retain(&mut self, mut is_kept: impl FnMut(&Key) -> bool) {
-        let due = &mut self.due;
-        self.keys.retain(|key, entry| {
+        let Self { keys, waiting, due } = self;
+        keys.retain(|key, entry| {
             let is_kept = entry.running || is_kept(key);
             if let (false, Some(at)) = (is_kept, entry.due) {
-                due.remove(&(at, key.clone()));
+                remove(waiting, due, &(at, key.clone()));
             }
             is_kept
         });
     }
 
-    /// Returns when the next key is due.
+    /// Returns when the next waiting key is due. Keys that are already due wait for [`Queue::pop`] only.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        self.due.first().map(|(due, _)| *due)
+        self.waiting.first().map(|(due, _)| *due)
     }
 
-    /// Returns the number of due keys, and how long the oldest has been due.
+    /// Returns the number and the age of the due keys.
     #[must_use]
-    pub fn depth(&self, now: Instant) -> (usize, std::time::Duration) {
-        let depth = self.due.iter().take_while(|(due, _)| *due <= now).count();
-        let oldest = self
-            .due
-            .first()
-            .map(|(due, _)| now.saturating_duration_since(*due))
-            .unwrap_or_default();
-        (depth, oldest)
+    pub fn depth(&mut self, now: Moment) -> Depth {
+        self.collect_due(now);
+        let (due, open, oldest) = self.due.depth();
+        let age = oldest.map(|at| now.instant.saturating_duration_since(at));
+        Depth {
+            due,
+            open,
+            age: age.unwrap_or_default(),
+        }
+    }
+
+    /// Moves the keys whose time has come to their lanes.
+    fn collect_due(&mut self, now: Moment) {
+        let is_due = |(at, _): &(Instant, Key)| *at <= now.instant;
+        while self.waiting.first().is_some_and(is_due)
+            && let Some((at, key)) = self.waiting.pop_first()
+        {
+            let entry = self.keys.entry(key.clone()).or_default();
+            match entry.time_of_day.filter(|time| now.time < *time) {
+                Some(time) => {
+                    let check = next_check(time, now);
+                    entry.due = Some(check);
+                    self.waiting.insert((check, key));
+                }
+                None => self.due.insert(at, key),
+            }
+        }
     }
 
     /// Moves a key in backoff to this time, unless it is due earlier.
@@ -210,181 +296,40 @@ impl Queue {
             return;
         };
         if let Some(before) = entry.due.filter(|before| at < *before) {
-            self.due.remove(&(before, key.clone()));
+            remove(&mut self.waiting, &mut self.due, &(before, key.clone()));
             entry.due = Some(at);
-            self.due.insert((at, key.clone()));
+            self.waiting.insert((at, key.clone()));
         }
     }
 
     fn schedule(&mut self, key: &Key, at: Instant, backoff: Option<Instant>) {
         let entry = self.keys.entry(key.clone()).or_default();
         entry.backoff = backoff;
+        // An event makes the key due, also if its next comparison with the clock is due at the same time.
+        entry.time_of_day = None;
         if let Some(before) = entry.due {
             if backoff.is_none() && before <= at {
                 return;
             }
-            self.due.remove(&(before, key.clone()));
+            remove(&mut self.waiting, &mut self.due, &(before, key.clone()));
         }
         entry.due = Some(at);
-        self.due.insert((at, key.clone()));
+        self.waiting.insert((at, key.clone()));
     }
+}
+
+/// Removes a key from the place of its time.
+fn remove(waiting: &mut BTreeSet<(Instant, Key)>, due: &mut Lanes, place: &(Instant, Key)) {
+    if !waiting.remove(place) {
+        due.remove(place);
+    }
+}
+
+/// Returns when to compare the clock with a time of day again.
+fn next_check(time: Timestamp, now: Moment) -> Instant {
+    let wait = Duration::try_from(time.duration_since(now.time)).unwrap_or_default();
+    now.instant + wait.clamp(MIN_REQUEUE_DELAY, MAX_TIMER)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    fn key(name: &str) -> Key {
-        Key::new("n", name)
-    }
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    #[test]
-    fn a_key_is_handed_out_once_and_once_more_if_something_happened() {
-        let now = Instant::now();
-        let mut queue = Queue::default();
-        queue.enqueue(&key("a"), now);
-        queue.enqueue(&key("a"), now);
-        assert_eq!(queue.pop(now), Some(key("a")));
-        assert_eq!(queue.pop(now), None);
-        queue.enqueue(&key("a"), now);
-        queue.enqueue(&key("a"), now);
-        assert_eq!(queue.pop(now), None, "never twice at once");
-        queue.done(&key("a"), Requeue::AwaitChange, now);
-        assert_eq!(queue.pop(now), Some(key("a")));
-        queue.done(&key("a"), Requeue::AwaitChange, now);
-        assert_eq!(queue.pop(now), None);
-        assert!(queue.keys.is_empty(), "nothing is kept of an idle key");
-    }
-
-    #[test]
-    fn a_burst_of_events_neither_shortens_nor_lengthens_a_backoff() {
-        let now = Instant::now();
-        let mut queue = Queue::default();
-        queue.enqueue(&key("a"), now);
-        queue.pop(now);
-        queue.enqueue(&key("a"), now);
-        queue.done(
-            &key("a"),
-            Requeue::Backoff(Backoff::deaf(now + 10 * SECOND)),
-            now,
-        );
-        for step in 0..100 {
-            queue.enqueue(&key("a"), now + SECOND / 10 * step);
-            queue.schedule_at(&key("a"), now + SECOND);
-            assert_eq!(queue.next_due(), Some(now + 10 * SECOND));
-        }
-        assert_eq!(queue.pop(now + 9 * SECOND), None);
-        assert_eq!(queue.pop(now + 10 * SECOND), Some(key("a")));
-    }
-
-    #[test]
-    fn an_event_brings_a_backoff_forward_that_listens() {
-        let now = Instant::now();
-        let listening = Backoff {
-            until: now + 300 * SECOND,
-            deaf_until: now + 5 * SECOND,
-        };
-        let in_backoff = || {
-            let mut queue = Queue::default();
-            queue.enqueue(&key("a"), now);
-            queue.pop(now);
-            queue.done(&key("a"), Requeue::Backoff(listening), now);
-            queue
-        };
-        let due_after = |happens: fn(&mut Queue, &Key, Instant), at: Duration| {
-            let mut queue = in_backoff();
-            happens(&mut queue, &key("a"), now + at);
-            queue.next_due().map(|due| due - now)
-        };
-        assert_eq!(due_after(Queue::enqueue, SECOND), Some(5 * SECOND));
-        assert_eq!(due_after(Queue::enqueue, 7 * SECOND), Some(7 * SECOND));
-        assert_eq!(due_after(Queue::enqueue, 400 * SECOND), Some(300 * SECOND));
-        assert_eq!(
-            due_after(Queue::enqueue_own, 7 * SECOND),
-            Some(300 * SECOND)
-        );
-        assert_eq!(due_after(Queue::enqueue_now, SECOND), Some(SECOND));
-
-        let mut queue = Queue::default();
-        queue.enqueue(&key("a"), now);
-        queue.pop(now);
-        queue.enqueue_own(&key("a"), now);
-        queue.done(&key("a"), Requeue::Backoff(listening), now);
-        assert_eq!(
-            queue.next_due(),
-            Some(now + 300 * SECOND),
-            "a write of ours"
-        );
-        queue.enqueue_now(&key("a"), now);
-        queue.pop(now);
-        queue.enqueue(&key("a"), now);
-        queue.done(&key("a"), Requeue::Backoff(listening), now);
-        assert_eq!(queue.next_due(), Some(now + 5 * SECOND), "during the look");
-    }
-
-    #[test]
-    fn a_new_generation_ends_a_backoff_also_when_it_comes_during_the_pass() {
-        let now = Instant::now();
-        let mut queue = Queue::default();
-        queue.enqueue(&key("a"), now);
-        queue.pop(now);
-        queue.done(
-            &key("a"),
-            Requeue::Backoff(Backoff::deaf(now + 10 * SECOND)),
-            now,
-        );
-        queue.enqueue_now(&key("a"), now + SECOND);
-        assert_eq!(queue.pop(now + SECOND), Some(key("a")));
-        queue.enqueue_now(&key("a"), now + SECOND);
-        queue.done(
-            &key("a"),
-            Requeue::Backoff(Backoff::deaf(now + 20 * SECOND)),
-            now + SECOND,
-        );
-        assert_eq!(queue.pop(now + SECOND), Some(key("a")));
-    }
-
-    #[test]
-    fn an_event_comes_before_a_wake_up() {
-        let now = Instant::now();
-        let mut queue = Queue::default();
-        queue.enqueue(&key("a"), now);
-        queue.pop(now);
-        queue.done(&key("a"), Requeue::At(now + 60 * SECOND), now);
-        assert_eq!(queue.pop(now), None);
-        queue.enqueue(&key("a"), now + SECOND);
-        assert_eq!(queue.pop(now + SECOND), Some(key("a")));
-    }
-
-    #[test]
-    fn keys_that_nobody_needs_can_be_dropped_but_not_one_that_is_worked_on() {
-        let now = Instant::now();
-        let mut queue = Queue::default();
-        for name in ["a", "b", "c"] {
-            queue.enqueue(&key(name), now);
-        }
-        assert_eq!(queue.pop(now), Some(key("a")));
-        queue.retain(|key| key.name == "b");
-        assert_eq!(queue.pop(now), Some(key("b")));
-        assert_eq!(queue.pop(now), None);
-        queue.done(&key("a"), Requeue::AwaitChange, now);
-        queue.done(&key("b"), Requeue::AwaitChange, now);
-        assert!(queue.keys.is_empty() && queue.due.is_empty());
-    }
-
-    #[test]
-    fn the_oldest_key_goes_first_and_the_age_is_its_own() {
-        let now = Instant::now();
-        let mut queue = Queue::default();
-        queue.enqueue(&key("b"), now);
-        queue.enqueue(&key("a"), now + SECOND);
-        queue.enqueue(&key("b"), now + SECOND);
-        assert_eq!(queue.depth(now + 3 * SECOND), (2, 3 * SECOND));
-        assert_eq!(queue.pop(now + 3 * SECOND), Some(key("b")));
-        assert_eq!(queue.pop(now + 3 * SECOND), Some(key("a")));
-    }
-}
+mod tests;

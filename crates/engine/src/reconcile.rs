@@ -1,6 +1,7 @@
 //! The reconciliation of one object: observe, decide, act, record.
 
 mod effects;
+mod transitions;
 
 use std::sync::Arc;
 
@@ -9,10 +10,11 @@ use api::{
     decide::{Decision, Effect, ErrorClass, FinalizerAction, Input, LiveRead, ReconcileError},
     status::{Retry, condition},
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Resource, ResourceExt, core::ObjectMeta};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
+use self::transitions::{changed_conditions, has_transitioned, phase_name, since};
 use crate::{
     apply::{Applier, ResourcePath},
     cache::parse_version,
@@ -44,6 +46,8 @@ pub(crate) struct Reconciler<K: Kind> {
 pub(crate) enum Outcome {
     /// The status is written, or may be written later. Reconcile again at this time at the latest.
     Completed(Option<Timestamp>),
+    /// More effects are left than fit into the time. Reconcile again at once.
+    Continued,
     /// There was nothing to do: the object is in deletion and does not have our finalizer.
     Skipped,
     /// This process no longer leads, and has written nothing since it lost the Lease.
@@ -56,6 +60,8 @@ enum Abort {
     /// The API server rejected an object that the rest of the decision does not need.
     NonFatal(ReconcileError),
     LeadershipLost,
+    /// The time of the reconciliation is half over, and effects are left.
+    OutOfTime,
 }
 
 impl From<ReconcileError> for Abort {
@@ -65,15 +71,17 @@ impl From<ReconcileError> for Abort {
 }
 
 impl<K: Kind> Reconciler<K> {
-    /// Observes, decides, carries out effects and writes the status.
+    /// Observes, decides, carries out effects and writes the status. Begins no further effect after `yield_at`.
     pub(crate) async fn reconcile(
         &self,
         object: &Arc<K::Object>,
+        yield_at: Instant,
     ) -> Result<Outcome, ReconcileFailure<K::Status>> {
         let mut observed = None;
-        match self.reconcile_inner(object, &mut observed).await {
+        match self.reconcile_inner(object, yield_at, &mut observed).await {
             Ok(outcome) => Ok(outcome),
             Err(Abort::LeadershipLost) => Ok(Outcome::Abandoned),
+            Err(Abort::OutOfTime) => Ok(Outcome::Continued),
             Err(Abort::Error(fault) | Abort::NonFatal(fault)) => Err((fault, observed)),
         }
     }
@@ -81,6 +89,7 @@ impl<K: Kind> Reconciler<K> {
     async fn reconcile_inner(
         &self,
         object: &Arc<K::Object>,
+        yield_at: Instant,
         observed: &mut Option<Observed<K::Status>>,
     ) -> Result<Outcome, Abort> {
         let meta = object.meta();
@@ -125,7 +134,8 @@ impl<K: Kind> Reconciler<K> {
             if !has_finalizer && !is_deleting && needs_finalizer::<K>(&decision) {
                 version = self.add_finalizer(object, &version).await?;
             }
-            match self.apply_effects(object, &decision.effects).await {
+            let applied = self.apply_effects(object, &decision.effects, yield_at);
+            match applied.await {
                 Ok(()) => break decision,
                 Err(Abort::Error(failed))
                     if failed.class == ErrorClass::Failed && fault.is_none() =>
@@ -284,7 +294,7 @@ impl<K: Kind> Reconciler<K> {
             .record_fault_inner(object, fault, observed, retry)
             .await
         {
-            Ok(()) | Err(Abort::LeadershipLost) => Ok(()),
+            Ok(()) | Err(Abort::LeadershipLost | Abort::OutOfTime) => Ok(()),
             Err(Abort::Error(fault) | Abort::NonFatal(fault)) => Err(fault),
         }
     }
@@ -472,55 +482,6 @@ fn has_finalizer<K: Kind>(meta: &ObjectMeta) -> bool {
         .iter()
         .flat_map(|names| names.iter())
         .any(|name| name == K::FINALIZER)
-}
-
-/// Returns the time of the last transition of the main condition.
-fn since<S: Status>(status: &S) -> Option<Timestamp> {
-    main_condition(status).map(|known| known.last_transition_time.0)
-}
-
-fn main_condition<S: Status>(status: &S) -> Option<&Condition> {
-    [condition::SUCCEEDED, condition::READY]
-        .iter()
-        .find_map(|kind| status.progress().condition(kind))
-}
-
-fn phase_name<S: Status>(status: &S) -> &'static str {
-    status.phase().map_or("Unknown", Phase::name)
-}
-
-/// Returns whether the change deserves an Event: another phase, another attempt or another reason.
-fn has_transitioned<S: Status>(stored: &S, status: &S) -> bool {
-    let main = |status: &S| {
-        let reason = main_condition(status).map(|known| known.reason.clone());
-        let counters = (status.attempt(), status.disruptions(), status.epoch());
-        (status.phase(), counters, reason)
-    };
-    main(stored) != main(status)
-}
-
-/// Returns the secondary conditions that deserve their own Event: a new warning or a recovery. A
-/// condition is skipped if the main condition reports the same reason.
-fn changed_conditions<S: Status>(
-    stored: &S,
-    status: &S,
-    main: &Verdict,
-) -> Vec<(&'static str, Option<Timestamp>, Verdict)> {
-    let changed = S::INDEPENDENT_CONDITIONS.iter().filter_map(|kind| {
-        let now = status.progress().condition(kind)?;
-        let before = stored.progress().condition(kind);
-        let reason = Reason::from_name(&now.reason)?;
-        let is_as_before =
-            before.is_some_and(|one| one.status == now.status && one.reason == now.reason);
-        let is_worth_it = now.status == "True" || reason.is_warning();
-        if is_as_before || !is_worth_it || reason == main.reason {
-            return None;
-        }
-        let message = format!("{kind} is {}: {}", now.status, now.message);
-        let since = before.map(|one| one.last_transition_time.0);
-        Some((*kind, since, Verdict::working(reason, message)))
-    });
-    changed.collect()
 }
 
 /// Rejects a decision that breaks a rule of the engine.

@@ -34,9 +34,10 @@ use crate::{
     metrics::Metrics,
     proven::Proven,
     supervise::{Shutdown, Supervisor},
-    watch_health::{CacheNotReady, WatchHealth},
+    watch_health::{BlockedScopes, WatchHealth},
 };
 
+mod client;
 mod list_queue;
 #[cfg(test)]
 mod tests;
@@ -225,25 +226,24 @@ impl WatchManager {
         T: Send + Sync + 'static,
     {
         let cache = Cache::new(resource.1, watch.index);
-        for (namespace, api) in self.apis::<Guard<K>>() {
-            self.add_watch(resource.1, namespace, api, &watch, &cache);
+        for namespace in self.namespaces() {
+            let api = |client: Client| -> Api<Guard<K>> {
+                match &namespace {
+                    Some(name) => Api::namespaced(client, name),
+                    None => Api::all(client),
+                }
+            };
+            self.add_watch(resource.1, namespace.as_deref(), api, &watch, &cache);
         }
         self.keep_writer(resource, &watch, &cache);
         cache
     }
 
-    /// Returns an `Api` for each namespace of the manager's scope, or one with `None` for all namespaces.
-    fn apis<K>(&self) -> Vec<(Option<String>, Api<K>)>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
-        let in_one = |name: &String| {
-            let api = Api::namespaced(self.client.clone(), name);
-            (Some(name.clone()), api)
-        };
+    /// Returns the namespaces of the manager's scope, or one `None` for all namespaces.
+    fn namespaces(&self) -> Vec<Option<String>> {
         match &self.scope {
-            Scope::All => vec![(None, Api::all(self.client.clone()))],
-            Scope::Namespaces(namespaces) => namespaces.iter().map(in_one).collect(),
+            Scope::All => vec![None],
+            Scope::Namespaces(namespaces) => namespaces.iter().cloned().map(Some).collect(),
         }
     }
 
@@ -258,8 +258,7 @@ impl WatchManager {
         T: Send + Sync + 'static,
     {
         let cache = Cache::new(resource.1, watch.index);
-        let api: Api<Guard<K>> = Api::all(self.client.clone());
-        self.add_watch(resource.1, None, api, &watch, &cache);
+        self.add_watch(resource.1, None, Api::all, &watch, &cache);
         self.keep_writer(resource, &watch, &cache);
         cache
     }
@@ -286,8 +285,8 @@ impl WatchManager {
     fn add_watch<K, T>(
         &mut self,
         resource: &'static str,
-        namespace: Option<String>,
-        api: Api<Guard<K>>,
+        namespace: Option<&str>,
+        api: impl FnOnce(Client) -> Api<Guard<K>>,
         watch: &Watch<K, T>,
         cache: &Cache<T>,
     ) where
@@ -298,16 +297,17 @@ impl WatchManager {
         config.label_selector.clone_from(&watch.labels);
         config.field_selector.clone_from(&watch.fields);
         config = config.timeout(WATCH_SECONDS).page_size(PAGE);
-        let name = match &namespace {
+        let name = match namespace {
             Some(namespace) => format!("watch of {resource} in '{namespace}'"),
             None => format!("watch of {resource}"),
         };
         let health = self.health.watch_health();
-        let number = health.add(&name, api.resource_url(), namespace.as_deref());
+        let number = health.add(&name, namespace);
+        let api = api(client::reporting(&self.client, health, number));
         let reflector = Reflector {
             number,
             resource,
-            namespace,
+            namespace: namespace.map(str::to_owned),
             transform: Arc::clone(&watch.transform),
             cache: cache.clone(),
             rounds: Arc::clone(&self.rounds),
@@ -371,10 +371,15 @@ impl RunningWatches {
         self.health.is_settled()
     }
 
-    /// Returns the reason why objects of a namespace must not be reconciled.
+    /// Returns the scopes in which no object may be reconciled now.
     #[must_use]
-    pub fn not_ready(&self, namespace: Option<&str>) -> Option<CacheNotReady> {
-        self.health.not_ready(namespace)
+    pub fn blocked(&self) -> BlockedScopes {
+        self.health.blocked()
+    }
+
+    /// Returns a receiver that changes when a watch has recovered.
+    pub(crate) fn recoveries(&self) -> tokio::sync::watch::Receiver<()> {
+        self.health.recoveries()
     }
 
     /// Remembers the UID of an object that this process created or compared.

@@ -1,11 +1,12 @@
 //! Health of the watches. A decision from a cache without a working watch is a guess.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 /// Longest interruption that is ignored. Watches are reopened all the time.
 const INTERRUPTION_TOLERANCE: Duration = Duration::from_secs(2);
@@ -17,17 +18,16 @@ const CATCH_UP_TIME: Duration = Duration::from_secs(1);
 const NOT_READY_AFTER: Duration = Duration::from_secs(60);
 
 /// All watches of a process. Clones share them.
-///
-/// # Caveats
-/// The client reports that a watch was reopened. It must be a client of [`crate::client::build`].
-/// With another client, an interruption lasts until the next event.
 #[derive(Debug, Clone, Default)]
-pub struct WatchHealth(Arc<Mutex<Vec<WatchState>>>);
+pub struct WatchHealth {
+    watches: Arc<Mutex<Vec<WatchState>>>,
+    /// Notifies the dispatchers when a watch has recovered.
+    recoveries: watch::Sender<()>,
+}
 
 #[derive(Debug)]
 struct WatchState {
     name: String,
-    path: String,
     namespace: Option<String>,
     is_synced: bool,
     interruption: Option<Interruption>,
@@ -40,22 +40,15 @@ struct Interruption {
     opened: Option<Instant>,
 }
 
-/// Reason why an object must not be reconciled now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CacheNotReady {
-    /// The first list of a cache is not complete.
-    Unsynced(String),
-    /// The watch of a cache is interrupted.
-    Interrupted(String),
-}
+/// Scopes in which no object may be reconciled now, with the reasons. A scope is a namespace, or `None` for everything.
+pub type BlockedScopes = BTreeMap<Option<String>, String>;
 
 impl WatchHealth {
-    /// Adds a watch of this path, in this namespace or in all. Returns its number.
-    pub(crate) fn add(&self, name: &str, path: &str, namespace: Option<&str>) -> usize {
+    /// Adds a watch, in this namespace or in all. Returns its number.
+    pub(crate) fn add(&self, name: &str, namespace: Option<&str>) -> usize {
         let mut watches = self.watches();
         watches.push(WatchState {
             name: name.to_owned(),
-            path: path.to_owned(),
             namespace: namespace.map(str::to_owned),
             is_synced: false,
             interruption: None,
@@ -69,11 +62,18 @@ impl WatchHealth {
             watch.is_synced = true;
             watch.interruption = None;
         });
+        self.recoveries.send_replace(());
     }
 
     /// Records an event of the watch.
     pub(crate) fn on_event(&self, number: usize) {
-        self.change(number, |watch| watch.interruption = None);
+        let mut was_interrupted = false;
+        self.change(number, |watch| {
+            was_interrupted = watch.interruption.take().is_some();
+        });
+        if was_interrupted {
+            self.recoveries.send_replace(());
+        }
     }
 
     /// Records that the watch is interrupted. Returns whether the message is new.
@@ -96,13 +96,13 @@ impl WatchHealth {
         is_new
     }
 
-    /// Records that the API server accepted a watch of this path.
-    pub(crate) fn opened(&self, path: &str) {
-        for watch in self.watches().iter_mut().filter(|watch| watch.path == path) {
+    /// Records that the API server accepted the watch.
+    pub(crate) fn opened(&self, number: usize) {
+        self.change(number, |watch| {
             if let Some(interruption) = &mut watch.interruption {
                 interruption.opened = Some(Instant::now());
             }
-        }
+        });
     }
 
     /// Returns whether each watch has either completed its first list or reported an error.
@@ -112,30 +112,22 @@ impl WatchHealth {
             .all(|watch| watch.is_synced || watch.interruption.is_some())
     }
 
-    /// Returns the reason why objects of a namespace must not be reconciled, from the
-    /// watches that cover it.
-    pub(crate) fn not_ready(&self, namespace: Option<&str>) -> Option<CacheNotReady> {
-        let watches = self.watches();
-        let mut reach = watches
-            .iter()
-            .filter(|watch| watch.namespace.is_none() || watch.namespace.as_deref() == namespace);
-        reach.find_map(|watch| match &watch.interruption {
-            None if watch.is_synced => None,
-            None => Some(CacheNotReady::Unsynced(
-                watch.describe("its first listing is not complete"),
-            )),
-            Some(interruption) if !watch.is_synced => Some(CacheNotReady::Unsynced(
-                watch.describe(&interruption.message),
-            )),
-            Some(interruption) => {
-                let is_open = interruption
-                    .opened
-                    .is_some_and(|opened| opened.elapsed() >= CATCH_UP_TIME);
-                let is_long = interruption.since.elapsed() >= INTERRUPTION_TOLERANCE;
-                (is_long && !is_open)
-                    .then(|| CacheNotReady::Interrupted(watch.describe(&interruption.message)))
+    /// Returns the scopes in which no object may be reconciled now. A decision from an incomplete or outdated cache
+    /// would be a guess.
+    pub(crate) fn blocked(&self) -> BlockedScopes {
+        let mut blocked = BlockedScopes::new();
+        for watch in self.watches().iter() {
+            if let Some(reason) = watch.trouble() {
+                blocked.entry(watch.namespace.clone()).or_insert(reason);
             }
-        })
+        }
+        blocked
+    }
+
+    /// Returns a receiver that changes when a watch has recovered. An interruption that ends only because the watch
+    /// was accepted again does not change it.
+    pub(crate) fn recoveries(&self) -> watch::Receiver<()> {
+        self.recoveries.subscribe()
     }
 
     /// Returns a message for each watch that does not work.
@@ -159,11 +151,27 @@ impl WatchHealth {
     }
 
     fn watches(&self) -> MutexGuard<'_, Vec<WatchState>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl WatchState {
+    /// Returns the reason why decisions must not use the cache of this watch now.
+    fn trouble(&self) -> Option<String> {
+        match &self.interruption {
+            None if self.is_synced => None,
+            None => Some(self.describe("its first listing is not complete")),
+            Some(interruption) if !self.is_synced => Some(self.describe(&interruption.message)),
+            Some(interruption) => {
+                let is_open = interruption
+                    .opened
+                    .is_some_and(|opened| opened.elapsed() >= CATCH_UP_TIME);
+                let is_long = interruption.since.elapsed() >= INTERRUPTION_TOLERANCE;
+                (is_long && !is_open).then(|| self.describe(&interruption.message))
+            }
+        }
+    }
+
     fn describe(&self, why: &str) -> String {
         format!("the {}: {why}", self.name)
     }
@@ -178,17 +186,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_interruption_blocks_its_reach_until_the_watch_has_caught_up() {
         let watches = WatchHealth::default();
-        let pods = watches.add(
-            "watch of pods in 'a'",
-            "/api/v1/namespaces/a/pods",
-            Some("a"),
-        );
-        let classes = watches.add("watch of classes", "/classes", None);
+        let pods = watches.add("watch of pods in 'a'", Some("a"));
+        let classes = watches.add("watch of classes", None);
         assert!(!watches.is_settled());
-        assert!(matches!(
-            watches.not_ready(Some("a")),
-            Some(CacheNotReady::Unsynced(_))
-        ));
+        let reason = "the watch of pods in 'a': forbidden".to_owned();
+        let in_a = BlockedScopes::from([(Some("a".to_owned()), reason.clone())]);
+        let scopes = |blocked: BlockedScopes| blocked.into_keys().collect::<Vec<_>>();
+        assert_eq!(scopes(watches.blocked()), [None, Some("a".to_owned())]);
         watches.synced(classes);
         assert!(watches.interrupted(pods, "forbidden"), "new words");
         assert!(!watches.interrupted(pods, "forbidden"), "the same words");
@@ -196,40 +200,49 @@ mod tests {
             watches.is_settled(),
             "one that says why it is not synced does not stop the others"
         );
-        assert_eq!(watches.not_ready(Some("b")), None);
-        let why = "the watch of pods in 'a': forbidden".to_owned();
-        assert_eq!(
-            watches.not_ready(Some("a")),
-            Some(CacheNotReady::Unsynced(why.clone()))
-        );
-        assert_eq!(watches.problems(), std::slice::from_ref(&why));
+        assert_eq!(watches.blocked(), in_a);
+        assert_eq!(watches.problems(), std::slice::from_ref(&reason));
         watches.synced(pods);
-        assert_eq!(watches.not_ready(Some("a")), None);
+        assert!(watches.blocked().is_empty());
 
         watches.interrupted(pods, "forbidden");
-        assert_eq!(watches.not_ready(Some("a")), None, "a blip");
+        assert!(watches.blocked().is_empty(), "a blip");
         advance(INTERRUPTION_TOLERANCE).await;
-        assert_eq!(
-            watches.not_ready(Some("a")),
-            Some(CacheNotReady::Interrupted(why.clone()))
-        );
+        assert_eq!(watches.blocked(), in_a);
         assert!(watches.problems().is_empty());
         advance(NOT_READY_AFTER).await;
-        assert_eq!(watches.problems(), std::slice::from_ref(&why));
-        watches.opened("/elsewhere");
-        assert!(watches.not_ready(Some("a")).is_some());
-        watches.opened("/api/v1/namespaces/a/pods");
-        assert!(
-            watches.not_ready(Some("a")).is_some(),
-            "what was missed is on its way"
-        );
+        assert_eq!(watches.problems(), std::slice::from_ref(&reason));
+        watches.opened(classes);
+        assert_eq!(watches.blocked(), in_a);
+        watches.opened(pods);
+        assert_eq!(watches.blocked(), in_a, "what was missed is on its way");
         advance(CATCH_UP_TIME).await;
-        assert_eq!(watches.not_ready(Some("a")), None);
+        assert!(watches.blocked().is_empty());
         assert!(watches.problems().is_empty());
         watches.interrupted(pods, "again");
         advance(INTERRUPTION_TOLERANCE).await;
-        assert!(watches.not_ready(Some("a")).is_some());
+        assert!(!watches.blocked().is_empty());
         watches.on_event(pods);
-        assert_eq!(watches.not_ready(Some("a")), None);
+        assert!(watches.blocked().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_recovery_is_notified_and_an_ordinary_event_is_not() {
+        let watches = WatchHealth::default();
+        let pods = watches.add("watch of pods", None);
+        let mut recoveries = watches.recoveries();
+        let mut has_recovered = || {
+            let has_changed = recoveries.has_changed().unwrap();
+            recoveries.mark_unchanged();
+            has_changed
+        };
+        watches.synced(pods);
+        assert!(has_recovered(), "its first list");
+        watches.on_event(pods);
+        assert!(!has_recovered(), "an event");
+        watches.interrupted(pods, "forbidden");
+        assert!(!has_recovered(), "an interruption");
+        watches.on_event(pods);
+        assert!(has_recovered(), "an event after an interruption");
     }
 }

@@ -18,13 +18,17 @@ use tokio::sync::watch;
 mod cleanup;
 mod confirming;
 mod delays;
+mod fairness;
+mod gate;
 mod health;
 mod leading;
 mod logs;
 mod records;
+mod server;
 mod watching;
 mod words;
 
+use self::server::Server;
 use super::*;
 use crate::{
     cache::{Identity, InvalidObject},
@@ -74,12 +78,14 @@ struct ToyKind {
     crowd: AtomicUsize,
     /// Highest number of toys that were reconciled at the same time.
     most: AtomicUsize,
+    server: Server,
 }
 
 impl Kind for Arc<ToyKind> {
     type Object = Toy;
     type Status = ToyStatus;
-    type World = ();
+    /// Number of ConfigMaps that were created.
+    type World = usize;
     type External = &'static str;
     const RESOURCE: ResourceType = ResourceType::new("test", "v1", "Toy", "toys");
     const FINALIZER: &'static str = "toys.test/finalizer";
@@ -88,7 +94,7 @@ impl Kind for Arc<ToyKind> {
         object.status.as_ref()
     }
 
-    async fn observe(&self, object: &Arc<Toy>, _now: Timestamp) -> Result<(), ReconcileError> {
+    async fn observe(&self, object: &Arc<Toy>, _now: Timestamp) -> Result<usize, ReconcileError> {
         self.looks
             .lock()
             .unwrap()
@@ -100,7 +106,7 @@ impl Kind for Arc<ToyKind> {
                 self.most.fetch_max(count, Ordering::SeqCst);
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 self.crowd.fetch_sub(1, Ordering::SeqCst);
-                Ok(())
+                Ok(0)
             }
             "transient" => Err(ReconcileError::new(
                 ErrorClass::Transient,
@@ -127,11 +133,17 @@ impl Kind for Arc<ToyKind> {
                 Reason::QuotaExceeded,
                 "quota 'q' is full",
             )),
-            _ => Ok(()),
+            _ => {
+                let sent = self.server.sent();
+                Ok(sent
+                    .iter()
+                    .filter(|sent| *sent == "POST configmaps")
+                    .count())
+            }
         }
     }
 
-    fn decide(input: &Input<'_, Toy, ()>) -> Decision<ToyStatus, &'static str> {
+    fn decide(input: &Input<'_, Toy, usize>) -> Decision<ToyStatus, &'static str> {
         let status = input.object.status.clone().unwrap_or_default();
         let verdict = Verdict::working(Reason::Progressing, "playing");
         match input.object.spec.act.as_str() {
@@ -151,6 +163,11 @@ impl Kind for Arc<ToyKind> {
             "effects" => {
                 let mut decision = Decision::status_only(status, ToyPhase::Playing, verdict);
                 decision.effects = logs::effects();
+                decision
+            }
+            "many" => {
+                let mut decision = Decision::status_only(status, ToyPhase::Playing, verdict);
+                decision.effects = records::missing_children(*input.world);
                 decision
             }
             "bounds" => {
@@ -178,6 +195,15 @@ impl Kind for Arc<ToyKind> {
                 decision
             }
             "contradiction" => Decision::status_only(status, ToyPhase::Broken, verdict),
+            "deadline" => {
+                let decision = Decision::status_only(status, ToyPhase::Playing, verdict);
+                let deadline: Timestamp = "2030-01-01T01:00:00Z".parse().unwrap();
+                if input.now < deadline {
+                    decision.requeue_at(deadline)
+                } else {
+                    decision
+                }
+            }
             "unhurried" => {
                 let mut decision = Decision::status_only(status, ToyPhase::Playing, verdict);
                 decision.defer_status_until = Some("2030-01-01T00:00:10Z".parse().unwrap());
@@ -211,113 +237,6 @@ fn target(name: &str) -> Target {
     }
 }
 
-/// A server that records its requests.
-#[derive(Clone, Default)]
-struct Server {
-    requests: Arc<Mutex<Vec<(String, String, Value)>>>,
-    refuse: Arc<AtomicBool>,
-    /// Delay of each response.
-    delay: Arc<Mutex<Duration>>,
-}
-
-impl Server {
-    fn client(&self) -> Client {
-        let server = self.clone();
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let server = server.clone();
-            async move {
-                let (parts, body) = request.into_parts();
-                let bytes = body.collect_bytes().await?;
-                let body: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-                let path = parts.uri.path().to_owned();
-                server.requests.lock().unwrap().push((
-                    parts.method.to_string(),
-                    path.clone(),
-                    body.clone(),
-                ));
-                let delay = *server.delay.lock().unwrap();
-                if !delay.is_zero() {
-                    tokio::time::sleep(delay).await;
-                }
-                let is_forbidden = body["metadata"]["name"] == "forbidden";
-                let is_old = path.ends_with("/toys/stale/status")
-                    && body["metadata"]["resourceVersion"] == "1";
-                let is_kept = parts.method == "DELETE" && path.ends_with("/forbidden");
-                let (code, answer) = if is_kept {
-                    let message = "configmaps \"forbidden\" is forbidden: User \"o\" cannot delete resource \"configmaps\"";
-                    (
-                        403,
-                        json!({"kind": "Status", "code": 403, "message": message}),
-                    )
-                } else if is_forbidden {
-                    (
-                        403,
-                        json!({"kind": "Status", "code": 403, "message": "exceeded quota: q"}),
-                    )
-                } else if is_old {
-                    (
-                        409,
-                        json!({"kind": "Status", "code": 409, "message": "modified"}),
-                    )
-                } else if server.refuse.load(Ordering::SeqCst) {
-                    (
-                        503,
-                        json!({"kind": "Status", "code": 503, "message": "away"}),
-                    )
-                } else if parts.method == "GET" && path.ends_with("/pods") {
-                    (
-                        200,
-                        json!({"kind": "PodList", "metadata": {"resourceVersion": "9"}, "items": []}),
-                    )
-                } else if parts.method == "GET" && path.ends_with("/configmaps") {
-                    (
-                        200,
-                        json!({"metadata": {"resourceVersion": "9"}, "items": []}),
-                    )
-                } else {
-                    let mut answer = body;
-                    answer["metadata"]["resourceVersion"] = json!("1000");
-                    let toy = path.rsplit('/').next().unwrap_or_default();
-                    if ["refused", "stale"].contains(&toy) {
-                        answer["metadata"]["name"] = json!(toy);
-                        answer["metadata"]["namespace"] = json!("n");
-                        answer["metadata"]["generation"] = json!(1);
-                        answer["metadata"]["uid"] = json!(format!("uid-{toy}"));
-                        answer["spec"] = json!({ "act": toy });
-                        answer["apiVersion"] = json!("test/v1");
-                        answer["kind"] = json!("Toy");
-                    }
-                    (200, answer)
-                };
-                let response = Response::builder()
-                    .status(code)
-                    .body(Body::from(answer.to_string().into_bytes()));
-                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(response?)
-            }
-        });
-        Client::new(service, "default")
-    }
-
-    /// Returns the verb and the last part of the path of each request.
-    fn sent(&self) -> Vec<String> {
-        let requests = self.requests.lock().unwrap();
-        let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-        requests
-            .iter()
-            .map(|(verb, path, _)| format!("{verb} {}", name(path)))
-            .collect()
-    }
-
-    fn statuses(&self, name: &str) -> Vec<Value> {
-        let requests = self.requests.lock().unwrap();
-        requests
-            .iter()
-            .filter(|(_, path, _)| path.ends_with(&format!("/toys/{name}/status")))
-            .map(|(_, _, body)| body["status"].clone())
-            .collect()
-    }
-}
-
 struct Room {
     kind: Arc<ToyKind>,
     objects: Cache<Toy>,
@@ -325,6 +244,7 @@ struct Room {
     handle: Handle,
     metrics: Metrics,
     health: Health,
+    clock: Clock,
     /// Its leadership.
     leading: watch::Sender<Option<HeldLease>>,
     stop: crate::supervise::Trigger,
@@ -356,7 +276,10 @@ fn room_with(toys: &[&str], change: impl FnOnce(&mut Context)) -> Room {
     }
     let (leading, until) = watch::channel(later(365 * DAY));
     let (stop, shutdown) = Shutdown::pair();
-    let kind = Arc::new(ToyKind::default());
+    let kind = Arc::new(ToyKind {
+        server: server.clone(),
+        ..ToyKind::default()
+    });
     let mut context = Context {
         client,
         metrics: metrics.clone(),
@@ -369,6 +292,7 @@ fn room_with(toys: &[&str], change: impl FnOnce(&mut Context)) -> Room {
         seed: 7,
     };
     change(&mut context);
+    let clock = context.clock.clone();
     let controller = Controller::new(Arc::clone(&kind), objects.clone(), context);
     let handle = controller.handle();
     let mut task = JoinSet::new();
@@ -382,6 +306,7 @@ fn room_with(toys: &[&str], change: impl FnOnce(&mut Context)) -> Room {
         handle,
         metrics,
         health,
+        clock,
         leading,
         stop,
         task,
@@ -390,18 +315,29 @@ fn room_with(toys: &[&str], change: impl FnOnce(&mut Context)) -> Room {
 
 /// Puts a toy into the cache. The part of its name before a dot is its action.
 fn put(objects: &Cache<Toy>, name: &str, version: u64, generation: i64, status: Option<ToyStatus>) {
+    let toy = toy("n", name, version, generation, status);
+    objects.on_applied(Identity::of(&toy.metadata), toy, 1);
+}
+
+fn toy(
+    namespace: &str,
+    name: &str,
+    version: u64,
+    generation: i64,
+    status: Option<ToyStatus>,
+) -> Toy {
     let mut toy = Toy::new(
         name,
         ToySpec {
             act: name.split('.').next().unwrap_or_default().to_owned(),
         },
     );
-    toy.metadata.namespace = Some("n".to_owned());
+    toy.metadata.namespace = Some(namespace.to_owned());
     toy.metadata.uid = Some(format!("uid-{name}"));
     toy.metadata.generation = Some(generation);
     toy.metadata.resource_version = Some(version.to_string());
     toy.status = status;
-    objects.on_applied(Identity::of(&toy.metadata), toy, 1);
+    toy
 }
 
 impl Room {
@@ -578,25 +514,6 @@ async fn r02_no_result_of_a_look_is_dropped() {
         })
         .sum();
     assert_eq!(errors, looks - 1, "each fault is counted: {text}");
-    room.end().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn nothing_is_decided_from_a_cache_that_nobody_feeds() {
-    let room = room(&["play"]);
-    pass(SECOND).await;
-    let before = room.looks("play").len();
-    room.health.watch_health().interrupted(0, "forbidden");
-    pass(3 * SECOND).await;
-    put(&room.objects, "play", 5, 2, None);
-    pass(60 * SECOND).await;
-    assert_eq!(room.looks("play").len(), before, "not looked at");
-    let status = room.server.statuses("play").pop().expect("it is said");
-    let message = status["message"].as_str().unwrap();
-    assert_eq!(message, "the watch of toys: forbidden");
-    room.health.watch_health().on_event(0);
-    pass(40 * SECOND).await;
-    assert!(room.looks("play").len() > before, "and goes on");
     room.end().await;
 }
 

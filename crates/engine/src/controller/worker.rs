@@ -26,11 +26,10 @@ use crate::{
     cache::Cache,
     key::Key,
     kind::Kind,
-    queue::{Backoff, Requeue},
+    queue::{Backoff, Depth, Requeue},
     reconcile::{Outcome, Reconciler},
     status_update::Observed,
     watch::RunningWatches,
-    watch_health::CacheNotReady,
 };
 
 /// Duration after which a transient error is shown on the object.
@@ -42,10 +41,6 @@ const CONFLICTS_BEFORE_REFRESH: u32 = 3;
 /// Time after an error in which ordinary events do not advance the next reconciliation of a
 /// long-lived object.
 const IGNORE_EVENTS_FOR: Duration = Duration::from_secs(2);
-
-/// Shortest delay of a reconciliation that a decision requests. Without it, a decision that always requests
-/// one more would spin.
-const MIN_REQUEUE_DELAY: Duration = Duration::from_millis(50);
 
 /// Retry state of a key that failed.
 #[derive(Debug, Clone)]
@@ -88,21 +83,9 @@ impl<K: Kind> Worker<K> {
         if let Some((class, at)) = self.stored_retry(key, &object) {
             return ("Waiting", backoff_until::<K>(class, at));
         }
-        match self.caches.not_ready(key.namespace.as_deref()) {
-            None => {}
-            // `/readyz` names the watch. A decision from an incomplete cache would be a guess.
-            Some(CacheNotReady::Unsynced(_)) => {
-                return (
-                    "Waiting",
-                    Requeue::At(Instant::now() + Duration::from_secs(1)),
-                );
-            }
-            Some(CacheNotReady::Interrupted(why)) => {
-                let fault = ReconcileError::new(ErrorClass::Transient, Reason::ApiUnavailable, why);
-                return ("Failed", self.failed(key, &object, &fault, None).await);
-            }
-        }
-        let reconciling = AssertUnwindSafe(self.reconciler.reconcile(&object)).catch_unwind();
+        let yield_at = Instant::now() + self.limit / 2;
+        let reconciling = self.reconciler.reconcile(&object, yield_at);
+        let reconciling = AssertUnwindSafe(reconciling).catch_unwind();
         let (fault, observed) = match tokio::time::timeout(self.limit, reconciling).await {
             Ok(Ok(Ok(outcome))) => return self.finished(key, outcome),
             Ok(Ok(Err(failed))) => failed,
@@ -122,7 +105,7 @@ impl<K: Kind> Worker<K> {
             Outcome::Completed(requeue_at) => {
                 self.retries().remove(key);
                 match requeue_at {
-                    Some(at) => ("Waiting", Requeue::At(self.instant(at))),
+                    Some(at) => ("Waiting", Requeue::AtTimeOfDay(at)),
                     None => ("Completed", Requeue::AwaitChange),
                 }
             }
@@ -130,6 +113,7 @@ impl<K: Kind> Worker<K> {
                 self.retries().remove(key);
                 ("Skipped", Requeue::AwaitChange)
             }
+            Outcome::Continued => ("Continued", Requeue::At(Instant::now())),
             // The next leader reconciles everything. If this process leads next, the key is still due.
             Outcome::Abandoned => ("Abandoned", Requeue::At(Instant::now())),
         }
@@ -143,7 +127,7 @@ impl<K: Kind> Worker<K> {
         };
         match self.reconciler.report_invalid_object(key, &invalid).await {
             Ok(Outcome::Abandoned) => ("Abandoned", Requeue::At(Instant::now())),
-            Ok(Outcome::Completed(_) | Outcome::Skipped) => {
+            Ok(Outcome::Completed(_) | Outcome::Continued | Outcome::Skipped) => {
                 tracing::error!(kind = K::RESOURCE.kind, object = %key, "undecodable: {}", invalid.error);
                 ("Failed", Requeue::AwaitChange)
             }
@@ -191,6 +175,23 @@ impl<K: Kind> Worker<K> {
         backoff_until::<K>(fault.class, until)
     }
 
+    /// Writes to the status of an object that it waits for a watch. The object stays due, and has no backoff.
+    pub(super) async fn report_blocked(&self, key: &Key, reason: String) -> Requeue {
+        // A finished object waits for its cleanup only, and its status does not change any more.
+        if let Some(object) = self.objects.get(key)
+            && !K::status(&object).is_some_and(Status::is_over)
+        {
+            let fault = ReconcileError::new(ErrorClass::Transient, Reason::ApiUnavailable, reason);
+            if let Err(why) = self.try_report(&object, &fault, None, None).await {
+                let (kind, class) = (K::RESOURCE.kind, ErrorClass::Transient.name());
+                self.reconciler.metrics.error(kind, class);
+                // The dispatcher has already logged the watch as a warning.
+                tracing::debug!(kind, object = %key, "the status update failed: {why}");
+            }
+        }
+        Requeue::At(Instant::now())
+    }
+
     /// Writes an error to the status of the object. If that fails, the next reconciliation writes
     /// it again (R14).
     async fn report(
@@ -201,17 +202,27 @@ impl<K: Kind> Worker<K> {
         observed: Option<&Observed<K::Status>>,
         retry: Option<Retry>,
     ) {
+        if let Err(why) = self.try_report(object, fault, observed, retry).await {
+            self.reconciler
+                .metrics
+                .error(K::RESOURCE.kind, ErrorClass::Transient.name());
+            tracing::warn!(kind = K::RESOURCE.kind, object = %key, "the status update failed: {why}");
+        }
+    }
+
+    async fn try_report(
+        &self,
+        object: &K::Object,
+        fault: &ReconcileError,
+        observed: Option<&Observed<K::Status>>,
+        retry: Option<Retry>,
+    ) -> Result<(), String> {
         let recording = self.reconciler.record_fault(object, fault, observed, retry);
-        let recorded = tokio::time::timeout(self.limit / 2, recording).await;
-        let why = match recorded {
-            Ok(Ok(())) => return,
-            Ok(Err(fault)) => fault.to_string(),
-            Err(_elapsed) => "it took too long".to_owned(),
-        };
-        self.reconciler
-            .metrics
-            .error(K::RESOURCE.kind, ErrorClass::Transient.name());
-        tracing::warn!(kind = K::RESOURCE.kind, object = %key, "the status update failed: {why}");
+        match tokio::time::timeout(self.limit / 2, recording).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(fault)) => Err(fault.to_string()),
+            Err(_elapsed) => Err("it took too long".to_owned()),
+        }
     }
 
     /// Reads the object from the API server once, because the cache does not catch up.
@@ -326,25 +337,28 @@ impl<K: Kind> Worker<K> {
     /// Converts a time of day to an instant of the timers.
     fn instant(&self, at: Timestamp) -> Instant {
         let wait = at.duration_since(self.reconciler.clock.now());
-        Instant::now()
-            + Duration::try_from(wait)
-                .unwrap_or_default()
-                .max(MIN_REQUEUE_DELAY)
+        Instant::now() + Duration::try_from(wait).unwrap_or_default()
+    }
+
+    /// Ends all backoffs and forgets their attempts. Another process may have led since the failures: it may
+    /// have fixed their causes, and it stored its own retries.
+    pub(super) fn forget_failures(&self, handle: &Handle) {
+        self.retries().clear();
+        handle.queue().end_backoffs(Instant::now());
     }
 
     pub(super) fn gauge(&self, handle: &Handle, is_leading: bool, context: &Context) {
         let kind = K::RESOURCE.kind;
-        let (depth, oldest) = if is_leading {
-            handle.queue().depth(Instant::now())
+        let depth = if is_leading {
+            handle.queue().depth(context.clock.moment())
         } else {
             // Without the Lease nothing is reconciled, so keys of deleted objects would stay queued.
             sweep(handle, || self.objects.keys());
-            // Another process leads now, and has newer counts of the failures.
-            self.retries().clear();
-            (0, Duration::ZERO)
+            Depth::default()
         };
-        context.metrics.queue(kind, depth, oldest);
-        context.health.queue_depth(kind, depth);
+        context.metrics.queue(kind, depth.due, depth.age);
+        // A restart would not help keys that wait for a watch. `/readyz` reports the watch.
+        context.health.queue_depth(kind, depth.open);
         context
             .metrics
             .undecodable(kind, self.objects.invalid_count());

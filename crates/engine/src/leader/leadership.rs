@@ -39,9 +39,16 @@ impl Leadership {
     /// Returns whether this process may begin a write now.
     #[must_use]
     pub fn is_leader(&self) -> bool {
-        self.0
-            .borrow()
-            .is_some_and(|lease| Instant::now() < lease.until)
+        self.term().is_some()
+    }
+
+    /// Returns the version at which this process acquired the Lease that it holds now. Two terms of this
+    /// process differ, however briefly another process led between them.
+    pub(crate) fn term(&self) -> Option<u64> {
+        let lease = *self.0.borrow();
+        lease
+            .filter(|lease| Instant::now() < lease.until)
+            .map(|lease| lease.acquired_version)
     }
 
     /// Returns whether an earlier leader may have written an object after this version of it.

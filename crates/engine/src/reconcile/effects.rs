@@ -2,6 +2,7 @@
 
 use api::decide::{Effect, ErrorClass, Manifest, ReconcileError};
 use kube::Resource;
+use tokio::time::Instant;
 
 use super::{Abort, Reconciler};
 use crate::{
@@ -13,19 +14,28 @@ use crate::{
 impl<K: Kind> Reconciler<K> {
     /// Carries out effects in order. The first failure ends the reconciliation, with one exception:
     /// after an independent object was rejected, deletions and other independent objects follow.
+    ///
+    /// Ends after `yield_at` if effects are left. The caches have the results of the others, so the next decision
+    /// has only the rest. Without this, the timeout would report much work as an internal error.
     pub(super) async fn apply_effects(
         &self,
         object: &K::Object,
         effects: &[Effect<K::External>],
+        yield_at: Instant,
     ) -> Result<(), Abort> {
         let mut refused: Option<ReconcileError> = None;
+        let mut has_progress = false;
         for effect in effects {
             if refused.is_some() && !is_independent(effect) {
                 continue;
             }
+            // Without progress, the next reconciliation would end in the same place.
+            if has_progress && Instant::now() >= yield_at {
+                return Err(Abort::OutOfTime);
+            }
             self.ensure_leading()?;
             match self.apply_effect(object, effect).await {
-                Ok(()) => {}
+                Ok(()) => has_progress |= is_cached(effect),
                 Err(Abort::Error(fault)) if is_independent_apply(effect) && is_refusal(&fault) => {
                     refused.get_or_insert(fault);
                 }
@@ -88,6 +98,14 @@ impl<K: Kind> Reconciler<K> {
     }
 }
 
+/// Returns whether the caches show the result of an effect, so that the next decision does not repeat it.
+fn is_cached<X>(effect: &Effect<X>) -> bool {
+    match effect {
+        Effect::Ensure(_) | Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } => true,
+        Effect::External { .. } => false,
+    }
+}
+
 fn is_independent_apply<X>(effect: &Effect<X>) -> bool {
     matches!(effect, Effect::Apply(manifest) if manifest.independent)
 }
@@ -127,6 +145,9 @@ fn log<K: Kind>(owner: &K::Object, path: ResourcePath<'_>, outcome: EffectOutcom
 fn non_fatal(manifest: &Manifest, stop: Abort) -> Abort {
     match stop {
         Abort::Error(fault) if manifest.optional && is_refusal(&fault) => Abort::NonFatal(fault),
-        other @ (Abort::Error(_) | Abort::NonFatal(_) | Abort::LeadershipLost) => other,
+        other @ (Abort::Error(_)
+        | Abort::NonFatal(_)
+        | Abort::LeadershipLost
+        | Abort::OutOfTime) => other,
     }
 }

@@ -1,9 +1,9 @@
-//! Tests of the order of lists.
+//! Tests of the order of lists, and of watches that are reopened.
 
 use std::sync::Mutex;
 
 use http::{Request, Response};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Event as CoreEvent, Secret};
 use kube::client::Body;
 use serde_json::json;
 
@@ -108,4 +108,46 @@ async fn an_object_that_is_created_and_deleted_during_the_wait_does_not_stay() {
     assert_eq!(started.secrets.len(), 1);
     tokio::time::sleep(2 * SECOND).await;
     assert_eq!(started.secrets.len(), 0);
+}
+
+/// Events about Jobs and Events about Pods are two watches of one path. The first is rejected once, the second always.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_reopened_ends_only_its_own_interruption() {
+    let rejected = Arc::new(AtomicU32::new(0));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let rejected = Arc::clone(&rejected);
+        async move {
+            let query = request.uri().query().unwrap_or_default();
+            let is_watch = query.contains("watch=true");
+            let is_first = query.contains("Job");
+            let is_rejected =
+                is_watch && !(is_first && rejected.fetch_add(1, Ordering::SeqCst) > 0);
+            if is_watch && !is_rejected {
+                // It is accepted, and ends without an event.
+                tokio::time::sleep(5 * SECOND).await;
+                return Ok(Response::new(Body::empty()));
+            }
+            let code = if is_rejected { 500 } else { 200 };
+            let body = json!({ "metadata": { "resourceVersion": "9" }, "items": [] });
+            let response = Response::builder().status(code);
+            let response = response.body(Body::from(body.to_string().into_bytes()));
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(response?)
+        }
+    });
+    let client = Client::new(service, "default");
+    let health = Health::default();
+    let mut watches = WatchManager::new(client, Metrics::default(), health.clone(), Scope::All);
+    for kind in ["Job", "Pod"] {
+        let watch = Watch {
+            fields: Some(format!("involvedObject.kind={kind}")),
+            ..all::<CoreEvent>()
+        };
+        watches.namespaced(("", "events"), watch);
+    }
+    let mut supervisor = Supervisor::new(Health::default(), SECOND);
+    let running = watches.start(&mut supervisor);
+    tokio::time::sleep(80 * SECOND).await;
+    assert!(!running.blocked().is_empty(), "the second is rejected");
+    let problems = health.watch_health().problems();
+    assert_eq!(problems.len(), 1, "{problems:?}");
 }

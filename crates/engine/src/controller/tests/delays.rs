@@ -154,3 +154,28 @@ async fn r12_after_a_fault_of_any_class_a_key_is_reconciled_again_without_an_eve
         room.end().await;
     }
 }
+
+/// Someone set the clock forward, or the machine was suspended for that time.
+#[tokio::test(start_paused = true)]
+async fn a_step_of_the_clock_delays_a_deadline_by_at_most_five_minutes() {
+    let room = room(&["deadline"]);
+    pass(10 * SECOND).await;
+    assert_eq!(room.looks("deadline").len(), 1);
+    room.clock.step(2 * 3600);
+    pass(300 * SECOND).await;
+    assert_eq!(room.looks("deadline").len(), 2);
+    room.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_distant_deadline_costs_no_reconciliation_before_it() {
+    let room = room(&["deadline"]);
+    pass(SECOND).await;
+    let sent = room.server.sent();
+    pass(3598 * SECOND).await;
+    assert_eq!(room.looks("deadline").len(), 1);
+    assert_eq!(room.server.sent(), sent, "and no request");
+    pass(2 * SECOND).await;
+    assert_eq!(room.looks("deadline").len(), 2);
+    room.end().await;
+}

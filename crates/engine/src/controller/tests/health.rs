@@ -22,7 +22,7 @@ async fn r16_a_controller_that_finishes_nothing_with_work_to_do_fails_liveness()
     assert_eq!(room.health.live(), Ok(()), "not five minutes yet");
     wait(&room, 5 * SECOND).await;
     let why = room.health.live().unwrap_err();
-    assert!(why.contains("no reconciliation finished"), "{why}");
+    assert!(why.contains("no reconciliation of Toy finished"), "{why}");
     assert!(why.contains("although 1 key is queued"), "{why}");
     room.end().await;
 }

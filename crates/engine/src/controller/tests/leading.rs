@@ -73,9 +73,29 @@ fn nothing_can_appear_between_the_list_and_the_sweep() {
         assert!(handle.0.queue.try_lock().is_err(), "it may be added to now");
         vec![Key::new("n", "kept")]
     });
-    let now = Instant::now();
+    let now = Clock::fake(Timestamp::UNIX_EPOCH).moment();
     assert_eq!(handle.queue().pop(now), Some(Key::new("n", "kept")));
     assert_eq!(handle.queue().pop(now), None);
+}
+
+/// The next leader may have fixed the cause of the fault. Without the end of the backoff, events of the object
+/// would be ignored for up to five minutes.
+#[tokio::test(start_paused = true)]
+async fn a_backoff_does_not_outlast_the_lease() {
+    for is_noticed in [true, false] {
+        let room = room(&["denied"]);
+        pass(20 * SECOND).await;
+        let before = room.looks("denied").len();
+        room.leading.send_replace(None);
+        if is_noticed {
+            pass(5 * SECOND).await;
+        }
+        room.leading.send_replace(led_since_500());
+        pass(SECOND).await;
+        let looks = room.looks("denied").len();
+        assert_eq!(looks, before + 1, "noticed: {is_noticed}");
+        room.end().await;
+    }
 }
 
 /// A write without a response at the end of the Lease is dropped, so that the next leader need not wait

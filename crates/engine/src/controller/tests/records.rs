@@ -112,3 +112,34 @@ async fn what_restricts_is_applied_although_others_are_refused() {
     );
     room.end().await;
 }
+
+/// Returns the creations of 30 children, without those of the first ones, which exist.
+pub(super) fn missing_children(existing: usize) -> Vec<Effect<&'static str>> {
+    let create = |number: usize| {
+        let name = format!("child-{number}");
+        Effect::Ensure(Box::new(child(ResourceType::CONFIG_MAP, &name)))
+    };
+    (existing..30).map(create).collect()
+}
+
+/// Each request takes 2.5 s, so all of them need more than the timeout of a reconciliation.
+#[tokio::test(start_paused = true)]
+async fn more_work_than_fits_into_one_reconciliation_continues_in_the_next() {
+    let room = room(&["many"]);
+    *room.server.delay.lock().unwrap() = 5 * SECOND / 2;
+    pass(RECONCILE_TIMEOUT + 10 * SECOND).await;
+    assert_eq!(room.looks("many").len(), 3, "one at 0, 30 and 60 s");
+    let is_reported = |sent: &String| sent == "POST events" || sent == "PATCH status";
+    assert!(!room.server.sent().iter().any(is_reported));
+    pass(30 * SECOND).await;
+    let sent = room.server.sent();
+    let created = sent.iter().filter(|sent| *sent == "POST configmaps");
+    assert_eq!(created.count(), 30, "each once");
+    let statuses = room.server.statuses("many");
+    assert_eq!(statuses.len(), 1, "{statuses:?}");
+    assert_eq!(statuses[0]["message"], "playing");
+    let text = room.metrics.text();
+    assert!(!text.contains("reconcile_errors_total{"), "{text}");
+    assert!(text.contains(r#"outcome="Continued"} 2"#), "{text}");
+    room.end().await;
+}

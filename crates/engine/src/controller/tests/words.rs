@@ -103,11 +103,13 @@ async fn other_words_are_written_at_their_time_and_the_last_of_them() {
                 .map(|(_, _, body)| body["status"].clone())
                 .collect::<Vec<_>>()
         };
-        let reconcile =
-            async |lamp: &Lamp| match reconciler.reconcile(&Arc::new(lamp.clone())).await {
+        let reconcile = async |lamp: &Lamp| {
+            let (lamp, yield_at) = (Arc::new(lamp.clone()), Instant::now() + DAY);
+            match reconciler.reconcile(&lamp, yield_at).await {
                 Ok(outcome) => outcome,
                 Err((fault, _)) => panic!("{fault}"),
-            };
+            }
+        };
         let mut lamp = Lamp::new("lamp", LampSpec { is_free });
         lamp.metadata.namespace = Some("n".to_owned());
         lamp.metadata.generation = Some(1);

@@ -45,7 +45,7 @@ pub(super) const EDITS: &[Regression] = &[
         bug: "health is not told of the queue",
         edits: &[Edit {
             file: "crates/engine/src/controller/worker.rs",
-            old: "        context.health.queue_depth(kind, depth);\n",
+            old: "        context.health.queue_depth(kind, depth.open);\n",
             new: "",
         }],
         suite: SUITE,
@@ -55,8 +55,8 @@ pub(super) const EDITS: &[Regression] = &[
         bug: "health is not told of finished reconciles",
         edits: &[Edit {
             file: "crates/engine/src/controller.rs",
-            old: "                context.health.finished_key();\n",
-            new: "",
+            old: "                health.finished_key(K::RESOURCE.kind);\n",
+            new: "                drop(health);\n",
         }],
         suite: SUITE,
     },
