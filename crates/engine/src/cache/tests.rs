@@ -349,3 +349,32 @@ fn a_bounded_cache_keeps_the_newest_objects() {
     assert!(get(&cache, "one-1000").is_some());
     assert_eq!(cache.len(), cache.keys().len());
 }
+
+/// A user with permission to create Events in one namespace could push out the warnings of all others.
+#[test]
+fn a_bounded_cache_drops_the_objects_of_the_largest_namespaces() {
+    let cache = cache();
+    cache.bound(Bounds {
+        per_word: 3,
+        total: 20,
+    });
+    let quiet = ["one", "two", "three", "four", "five"];
+    for (version, name) in (1..).zip(quiet) {
+        cache.on_applied(identity(name, name, version), name.into(), 1);
+    }
+    for version in 6..=1000 {
+        let name = format!("noise-{version}");
+        let noise = Identity {
+            key: Key::new("noisy", &name),
+            uid: name.clone(),
+            version,
+        };
+        cache.on_applied(noise, name, 1);
+        assert!(cache.len() <= 20);
+    }
+    for name in quiet {
+        assert_eq!(get(&cache, name).as_deref(), Some(name));
+    }
+    let newest = Key::new("noisy", "noise-1000");
+    assert!(cache.get(&newest).is_some());
+}
