@@ -14,6 +14,7 @@ use crate::Reason;
 const EXISTS: &str = " exists already";
 const OF_EARLIER: &str = " belongs to an earlier ";
 const NOT_STARTED: &str = "the container did not start within ";
+const NOT_ASKED: &str = " was not asked for its branches in time: ";
 const JOB_CREATED: &str = " was created; waiting for its Pod";
 const RUNS: &str = " runs; it has until ";
 const PUBLISH: &str = "the container 'publish'";
@@ -102,6 +103,18 @@ pub fn start_timeout_cause(message: &str) -> Option<(Reason, &str)> {
         Some(_) | None => text,
     };
     Some((Reason::from_name(name)?, text))
+}
+
+/// Formats that a repository was not asked for its branches. `blocker` is the reason.
+#[must_use]
+pub fn not_asked(url: &str, blocker: &str) -> String {
+    format!("{url}{NOT_ASKED}{blocker}")
+}
+
+/// Returns whether a message contains one of [`not_asked`].
+#[must_use]
+pub fn is_not_asked(message: &str) -> bool {
+    message.contains(NOT_ASKED)
 }
 
 /// Formats that a Job was created.
@@ -267,6 +280,14 @@ mod tests {
         }
         let other = "another message: QuotaExceeded: no";
         assert_eq!(start_timeout_cause(other), None);
+    }
+
+    #[test]
+    fn a_repository_that_was_not_asked_is_recognized() {
+        let literal = "https://git.example/a was not asked for its branches in time: 8 wait";
+        assert_eq!(not_asked("https://git.example/a", "8 wait"), literal);
+        assert!(is_not_asked(&format!("not started: {literal}")));
+        assert!(!is_not_asked("not started: no response"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Effects on the API server. Each has a deadline and is safe to repeat.
 
 mod found;
+mod refresh;
 
 use std::{collections::HashSet, time::Duration};
 
@@ -152,10 +153,16 @@ impl Applier {
             path.collection()
         );
         if manifest.existing {
+            // Read the cache before the request: an object that is created after it has another UID.
+            let cached = self.cached_uid(path);
             return match self.send(Method::GET, path.object(), None).await {
                 Ok(found) => self.compare(manifest, found),
-                // The watch delivers the deletion to the cache in a moment.
-                Err(Failed::Api(error)) if is(&error, 404) => Ok(EffectOutcome::AlreadyDeleted),
+                Err(Failed::Api(error)) if is(&error, 404) => {
+                    if let Some(uid) = cached {
+                        self.forget(path, &uid);
+                    }
+                    Ok(EffectOutcome::AlreadyDeleted)
+                }
                 Err(failed) => Err(failed.fault("get", path)),
             };
         }
@@ -221,7 +228,13 @@ impl Applier {
                 self.keep(path, object);
                 Ok(())
             }
-            Err(failed) => Err(failed.fault("patch", path)),
+            Err(failed) => {
+                let fault = failed.fault("patch", path);
+                match &manifest.expected_uid {
+                    Some(uid) => Err(self.after_conflict(path, uid, fault).await),
+                    None => Err(fault),
+                }
+            }
         }
     }
 
@@ -280,7 +293,10 @@ impl Applier {
                 self.forget(path, &target.uid);
                 Ok(EffectOutcome::AlreadyDeleted)
             }
-            Err(failed) => Err(failed.fault("delete", path)),
+            Err(failed) => {
+                let fault = failed.fault("delete", path);
+                Err(self.after_conflict(path, &target.uid, fault).await)
+            }
         }
     }
 
@@ -336,28 +352,6 @@ impl Applier {
             Ok(Err(Failed::Api(error))) if is(&error, 409) => Ok(()),
             Ok(Err(failed)) => Err(failed.fault("create", path)),
             Err(_elapsed) => Err(Failed::Silence.fault("create", path)),
-        }
-    }
-
-    /// Reads the current state of an object into the cache, because the watch is behind. Returns its
-    /// version, or `None` if the object does not exist.
-    pub(crate) async fn refresh(
-        &self,
-        path: ResourcePath<'_>,
-        uid: &str,
-    ) -> Result<Option<String>, ReconcileError> {
-        match self.send(Method::GET, path.object(), None).await {
-            Ok(object) => {
-                let version = object.pointer("/metadata/resourceVersion");
-                let version = version.and_then(Value::as_str).map(str::to_owned);
-                self.keep(path, object);
-                Ok(version)
-            }
-            Err(Failed::Api(error)) if is(&error, 404) => {
-                self.forget(path, uid);
-                Ok(None)
-            }
-            Err(failed) => Err(failed.fault("get", path)),
         }
     }
 

@@ -103,8 +103,8 @@ struct State<T> {
     /// UIDs of objects that we deleted, with their namespaces, until their deletion events arrive. Without them, an
     /// older event would bring the objects back.
     removed: HashMap<String, Option<String>>,
-    /// The highest version in an event, by namespace. Each namespace may have its own watch, and watches do not
-    /// wait for each other.
+    /// The highest version in an event, by the namespace of the watch, or `None` for a watch of all namespaces.
+    /// Watches do not wait for each other. A number for each namespace of an object would stay after its namespace.
     latest: HashMap<Option<String>, u64>,
     /// The last list that began.
     begun: u64,
@@ -112,10 +112,11 @@ struct State<T> {
 
 impl<T> State<T> {
     fn note_version(&mut self, identity: &Identity) {
-        let latest = self
-            .latest
-            .entry(identity.key.namespace.clone())
-            .or_default();
+        let namespace = &identity.key.namespace;
+        let watch = namespace
+            .clone()
+            .filter(|_| self.latest.contains_key(namespace));
+        let latest = self.latest.entry(watch).or_default();
         *latest = (*latest).max(identity.version);
     }
 
@@ -125,15 +126,19 @@ impl<T> State<T> {
         keys.filter_map(|key| Some((key, self.entries.get(key)?)))
     }
 
+    /// Returns the highest version that the watch of this key has delivered.
     fn latest_of(&self, key: &Key) -> u64 {
-        self.latest.get(&key.namespace).copied().unwrap_or(0)
+        let own = self.latest.get(&key.namespace);
+        let latest = own.or_else(|| self.latest.get(&None::<String>));
+        latest.copied().unwrap_or(0)
     }
 }
 
 /// A cache of the last seen objects of one type. Clones share it.
 ///
 /// # Guarantees
-/// - A version never goes back: an event that is older than the cached object is dropped.
+/// - A version never goes back: an event that is older than the cached object is dropped, also if it is about an
+///   earlier object of the same name.
 /// - The response of a write is visible at once (read your writes).
 ///
 /// # Caveats
@@ -315,15 +320,18 @@ impl<T: Send + Sync + 'static> Cache<T> {
             return;
         }
         if let Some(entry) = state.entries.get_mut(&identity.key)
-            && entry.uid == identity.uid
             && entry.version >= identity.version
             && identity.version > 0
         {
-            // The object is listed now. A later list without it means that it was deleted.
-            entry.known = match entry.known {
-                Provenance::Seen(before) => Provenance::Seen(before.max(round)),
-                Provenance::Written(_) => Provenance::Seen(round),
-            };
+            // Without the drop, a late event of an earlier object of this name would replace the one that we created
+            // since. The deletion of the earlier object would then leave nothing.
+            if entry.uid == identity.uid {
+                // The object is listed now. A later list without it means that it was deleted.
+                entry.known = match entry.known {
+                    Provenance::Seen(before) => Provenance::Seen(before.max(round)),
+                    Provenance::Written(_) => Provenance::Seen(round),
+                };
+            }
             return;
         }
         self.put(state, identity, object, Provenance::Seen(round));
@@ -441,11 +449,16 @@ impl<T: Send + Sync + 'static> Cache<T> {
         }
     }
 
-    /// Records that a list is about to be requested. The list has the newest state of the server. So it contains every
-    /// object that was written and acknowledged by now, unless the object was deleted.
-    pub(crate) fn begin_relist(&self, round: u64) {
+    /// Records that the watch of `namespace`, or of all namespaces, is about to request a list. The list has the newest
+    /// state of the server. So it contains every object that was written and acknowledged by now, unless the object was
+    /// deleted.
+    pub(crate) fn begin_relist(&self, namespace: Option<&str>, round: u64) {
         let mut state = lock(&self.shared.state);
         state.begun = state.begun.max(round);
+        state
+            .latest
+            .entry(namespace.map(str::to_owned))
+            .or_default();
     }
 
     /// Handles the end of a list. Removes the objects in its scope (`namespace`, or everything) that this round did

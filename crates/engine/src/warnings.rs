@@ -13,6 +13,9 @@ use crate::{
 
 /// Bounds of the cache. A user with permission to create Events in a namespace can create them about
 /// any UID. Decisions read the newest Events.
+///
+/// Events of namespaces without objects of ours are kept, too. An Event may arrive before the first object of ours
+/// in its namespace, and the watch does not deliver it again.
 const BOUNDS: Bounds = Bounds {
     per_word: 20,
     total: 10_000,

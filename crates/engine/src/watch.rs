@@ -479,7 +479,7 @@ where
                     // The request is sent when the stream is polled next. The list must contain all that was
                     // written before this round, so the round begins after the wait.
                     round = self.rounds.fetch_add(1, Ordering::SeqCst) + 1;
-                    self.cache.begin_relist(round);
+                    self.cache.begin_relist(self.namespace.as_deref(), round);
                     invalid.clear();
                 }
                 Event::InitApply(object) => {

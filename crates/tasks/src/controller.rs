@@ -548,11 +548,13 @@ impl Kind for DocsKind {
         now: Timestamp,
     ) -> Result<DocsWorld, ReconcileError> {
         let request = docs::question(run);
+        let answer = self.lookups.ask(run, request, now);
         Ok(DocsWorld {
             run: self
                 .run_caches
                 .of(Self::RESOURCE.kind, run.as_ref(), &run.spec.agent_name),
-            answer: self.lookups.ask(run, request, now),
+            answer,
+            load: self.lookups.load(&run.namespace().unwrap_or_default()),
             settings: self.lookups.settings().clone(),
         })
     }

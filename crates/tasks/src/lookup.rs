@@ -2,10 +2,12 @@
 //!
 //! `observe` enqueues a query. The response triggers a later reconciliation, which reads it. A slow
 //! server, or one that a thousand runs reference, delays only its own runs: each host gets only a
-//! few of the concurrent queries.
+//! few of the concurrent queries, and namespaces take turns.
+
+mod queue;
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap},
     convert::Infallible,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -26,24 +28,23 @@ use engine::{
 use git::{Credentials, Networks, Scheme, Url, remote};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
-use tokio::{
-    sync::mpsc,
-    task::{Id, JoinSet},
-    time::timeout,
-};
+use tokio::{sync::Notify, task::JoinSet, time::timeout};
 
+use self::queue::{FairQueue, Limits, Place};
 use crate::{
-    run::docs::{Heads, LsRemoteRequest, LsRemoteResponse, Purpose, RESOURCE, Settings},
+    run::docs::{
+        Heads, LookupLoad, LsRemoteRequest, LsRemoteResponse, Purpose, RESOURCE, Settings,
+    },
     time,
 };
 
-/// Maximum number of concurrent queries: in total, per host and per namespace. Without the limit
-/// per namespace, the owner of a domain could evade the limit per host with many host names.
-const AT_ONCE: usize = 32;
-const PER_HOST: usize = 4;
-const PER_NAMESPACE: usize = 8;
-/// Maximum number of queued queries. A later reconciliation repeats a query that did not fit.
-const WAITING: usize = 10_000;
+/// Maximum numbers of queries. A later reconciliation repeats a query that did not fit.
+const LIMITS: Limits = Limits {
+    under_way: 32,
+    per_host: 4,
+    per_namespace: 8,
+    waiting: 1000,
+};
 /// Timeout for the complete response of a Git server.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Timeout for reading the Secret from the API server.
@@ -56,7 +57,9 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub(crate) struct GitLookups {
     known: Known,
-    wanted: mpsc::Sender<Wanted>,
+    queue: Arc<Mutex<FairQueue<Wanted>>>,
+    /// Wakes the worker when a query was queued.
+    queued: Arc<Notify>,
     settings: Arc<Settings>,
 }
 
@@ -86,7 +89,6 @@ pub(crate) struct GitLookupWorker {
     clock: Clock,
     metrics: Metrics,
     lookups: GitLookups,
-    incoming: mpsc::Receiver<Wanted>,
 }
 
 /// Creates the handle for queries, and the worker that executes them.
@@ -96,23 +98,26 @@ pub(crate) fn new(
     metrics: Metrics,
     settings: Settings,
 ) -> (GitLookups, GitLookupWorker) {
-    let (wanted, incoming) = mpsc::channel(WAITING);
-    let lookups = GitLookups {
-        known: Known::default(),
-        wanted,
-        settings: Arc::new(settings),
-    };
+    let lookups = GitLookups::new(LIMITS, settings);
     let worker = GitLookupWorker {
         client,
         clock,
         metrics,
         lookups: lookups.clone(),
-        incoming,
     };
     (lookups, worker)
 }
 
 impl GitLookups {
+    fn new(limits: Limits, settings: Settings) -> Self {
+        Self {
+            known: Known::default(),
+            queue: Arc::new(Mutex::new(FairQueue::new(limits))),
+            queued: Arc::default(),
+            settings: Arc::new(settings),
+        }
+    }
+
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -151,10 +156,7 @@ impl GitLookups {
                 secret: run.spec.credentials_secret_ref.clone(),
                 request,
             };
-            match self.wanted.try_send(wanted) {
-                Ok(()) => entry.is_asked = true,
-                Err(error) => tracing::warn!("a query to a Git server was not queued: {error}"),
-            }
+            entry.is_asked = self.enqueue(wanted);
         }
         let mut answer = entry.answer.clone()?;
         if is_due {
@@ -163,6 +165,42 @@ impl GitLookups {
             answer.is_fresh = false;
         }
         Some(answer)
+    }
+
+    /// Queues a query. Returns whether its namespace has room for it.
+    fn enqueue(&self, wanted: Wanted) -> bool {
+        let place = Place {
+            namespace: wanted.key.namespace.clone().unwrap_or_default(),
+            host: host(&wanted.url),
+        };
+        let object = wanted.key.to_string();
+        let has_room = lock(&self.queue).push(place, wanted);
+        if has_room {
+            self.queued.notify_one();
+        } else {
+            tracing::debug!(object, "too many queries of its namespace wait");
+        }
+        has_room
+    }
+
+    /// Removes the next query from the queue. A query that no run waits for any more is dropped.
+    fn start_next(&self) -> Option<(Place, Wanted)> {
+        loop {
+            // `ask` locks the queue while it holds the map, so the two are locked one after the other here.
+            let (place, wanted) = lock(&self.queue).start_next()?;
+            let is_current = lock(&self.known)
+                .get(&wanted.uid)
+                .is_some_and(|entry| entry.request == wanted.request);
+            if is_current {
+                return Some((place, wanted));
+            }
+            lock(&self.queue).finish(&place);
+        }
+    }
+
+    /// Returns the numbers of queries, for a message about a run of this namespace.
+    pub(crate) fn load(&self, namespace: &str) -> LookupLoad {
+        lock(&self.queue).load(namespace)
     }
 
     /// Drops the query and the response of a deleted run.
@@ -208,37 +246,9 @@ impl Entry {
     }
 }
 
-/// Locks the map. After a panic the lock is still usable: all entries are complete.
-fn lock(known: &Known) -> MutexGuard<'_, HashMap<String, Entry>> {
-    known.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The worker's queries: those in the queue and those in progress.
-#[derive(Debug, Default)]
-struct LookupQueue {
-    waiting: VecDeque<Wanted>,
-    under_way: HashMap<Id, Wanted>,
-}
-
-impl LookupQueue {
-    /// Removes the next query from the queue for which host and namespace are below their limits.
-    fn next(&mut self) -> Option<Wanted> {
-        if self.under_way.len() >= AT_ONCE {
-            return None;
-        }
-        let (mut hosts, mut namespaces) = (HashMap::new(), HashMap::new());
-        for wanted in self.under_way.values() {
-            *hosts.entry(host(&wanted.url)).or_insert(0_usize) += 1;
-            *namespaces.entry(&wanted.key.namespace).or_insert(0_usize) += 1;
-        }
-        let has_room = |wanted: &Wanted| {
-            let of_host = hosts.get(&host(&wanted.url)).copied().unwrap_or(0);
-            let of_namespace = namespaces.get(&wanted.key.namespace).copied();
-            of_host < PER_HOST && of_namespace.unwrap_or(0) < PER_NAMESPACE
-        };
-        let index = self.waiting.iter().position(has_room)?;
-        self.waiting.remove(index)
-    }
+/// Locks the map or the queue. After a panic the lock is still usable: all entries are complete.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns host and port of a URL, only to distinguish servers. The default ports of all schemes are left out: a host
@@ -256,15 +266,11 @@ fn host(url: &str) -> String {
 
 impl GitLookupWorker {
     /// Executes queries until shutdown.
-    pub(crate) async fn run(
-        mut self,
-        handle: Handle,
-        shutdown: Shutdown,
-    ) -> Result<(), Infallible> {
-        let mut queue = LookupQueue::default();
+    pub(crate) async fn run(self, handle: Handle, shutdown: Shutdown) -> Result<(), Infallible> {
+        let mut under_way = HashMap::new();
         let mut tasks = JoinSet::new();
         loop {
-            while let Some(wanted) = queue.next() {
+            while let Some((place, wanted)) = self.lookups.start_next() {
                 let (client, settings) = (self.client.clone(), self.lookups.settings.clone());
                 let (url, namespace) = (wanted.url.clone(), wanted.key.namespace.clone());
                 let (secret, branches) = (wanted.secret.clone(), wanted.request.branches.clone());
@@ -272,12 +278,11 @@ impl GitLookupWorker {
                     let credentials = data(&client, namespace.as_deref(), secret.as_ref()).await?;
                     heads(&settings, &url, &credentials, branches).await
                 });
-                queue.under_way.insert(task.id(), wanted);
+                under_way.insert(task.id(), (place, wanted));
             }
-            let has_room = queue.waiting.len() < WAITING;
             tokio::select! {
                 () = shutdown.wait() => return Ok(()),
-                Some(wanted) = self.incoming.recv(), if has_room => queue.waiting.push_back(wanted),
+                () = self.lookups.queued.notified() => {}
                 Some(ended) = tasks.join_next_with_id() => {
                     let (id, heads) = match ended {
                         Ok((id, heads)) => (id, heads),
@@ -286,7 +291,8 @@ impl GitLookupWorker {
                             (error.id(), Err((Reason::InternalError, message)))
                         }
                     };
-                    if let Some(wanted) = queue.under_way.remove(&id) {
+                    if let Some((place, wanted)) = under_way.remove(&id) {
+                        lock(&self.lookups.queue).finish(&place);
                         self.log_response(&wanted, &heads);
                         self.lookups.store(&wanted, heads, self.clock.now());
                         handle.enqueue(&wanted.key);

@@ -259,7 +259,8 @@ pub struct PodView {
     pub address: Option<String>,
     /// The reason why no node accepts it.
     pub unschedulable: Option<String>,
-    /// Reason and message of its waiting container.
+    /// Reason and message of its waiting container. This field and the next ones are about the container with the
+    /// name of the component.
     pub waiting: Option<(String, String)>,
     /// Exit code and reason of the last termination of its container.
     pub ended: Option<(i32, String)>,
@@ -275,15 +276,35 @@ pub struct PodView {
     pub plan: Option<String>,
 }
 
+impl PodView {
+    /// Returns whether its container has ended, for a Pod that restarts none. An injected container may keep the Pod
+    /// running.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let is_over = ["Succeeded", "Failed"].contains(&self.phase.as_str());
+        let is_active = self.waiting.is_some() || self.running_since.is_some() || self.is_restarted;
+        is_over || self.ended.is_some() && !is_active
+    }
+
+    /// Returns whether its container has ended with exit code 0, for a Pod that restarts none.
+    #[must_use]
+    pub fn has_succeeded(&self) -> bool {
+        let is_zero = matches!(self.ended, Some((0, _)));
+        self.phase == "Succeeded" || self.phase == "Running" && self.has_ended() && is_zero
+    }
+}
+
 impl From<&Pod> for PodView {
     fn from(pod: &Pod) -> Self {
         let status = pod.status.clone().unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
         let condition = |kind: &str| conditions.iter().find(|known| known.type_ == kind);
+        let component = component(&pod.metadata);
         let containers = status.container_statuses.unwrap_or_default();
-        let first: Option<&ContainerStatus> = containers.first();
-        let state = first.and_then(|one| one.state.as_ref());
-        let last = first.and_then(|one| one.last_state.as_ref());
+        // The kubelet sorts by name, so an injected container may be the first.
+        let own: Option<&ContainerStatus> = containers.iter().find(|one| one.name == component);
+        let state = own.and_then(|one| one.state.as_ref());
+        let last = own.and_then(|one| one.last_state.as_ref());
         let waiting = state.and_then(|state| state.waiting.as_ref());
         let over = |state: Option<&k8s_openapi::api::core::v1::ContainerState>| {
             state.and_then(|state| state.terminated.clone())
@@ -294,7 +315,7 @@ impl From<&Pod> for PodView {
         Self {
             name: pod.metadata.name.clone().unwrap_or_default(),
             uid: pod.metadata.uid.clone().unwrap_or_default(),
-            component: component(&pod.metadata),
+            component,
             created: pod.metadata.creation_timestamp.as_ref().map(instant),
             is_deleting: pod.metadata.deletion_timestamp.is_some(),
             is_ready: condition("Ready").is_some_and(|known| known.status == "True"),
@@ -309,7 +330,7 @@ impl From<&Pod> for PodView {
             ended: terminated
                 .as_ref()
                 .map(|one| (one.exit_code, short(one.reason.as_ref()))),
-            is_restarted: first.is_some_and(|one| one.restart_count > 0),
+            is_restarted: own.is_some_and(|one| one.restart_count > 0),
             running_since: state
                 .and_then(|state| state.running.as_ref())
                 .and_then(|running| running.started_at.as_ref())
@@ -443,4 +464,77 @@ fn owner_uid(meta: &ObjectMeta) -> Option<String> {
 
 fn instant(time: &Time) -> Timestamp {
     time.0
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::build::probe::PROBE;
+
+    /// Returns a Pod with an injected container before its own, which has this state.
+    fn pod(component: &str, phase: &str, state: &Value) -> PodView {
+        let owner = |kind: &str, name: &str| {
+            json!([{
+                "apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "u", "controller": true,
+            }])
+        };
+        let owners = match component {
+            REDIS => owner("StatefulSet", REDIS),
+            SERVER => owner("ReplicaSet", "server-5f"),
+            _ => json!([]),
+        };
+        let container = |name: &str, restarts: i32, state: &Value| {
+            json!({
+                "name": name, "image": "", "imageID": "", "ready": false, "restartCount": restarts,
+                "state": state,
+            })
+        };
+        let injected = json!({ "running": { "startedAt": "2030-01-01T00:00:00Z" } });
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {
+                "name": "one", "ownerReferences": owners,
+                "labels": { COMPONENT: component, "pod-template-hash": "5f" },
+            },
+            "status": { "phase": phase, "containerStatuses": [
+                container("a-proxy", 3, &injected), container(component, 0, state),
+            ] },
+        }))
+        .unwrap();
+        PodView::from(&pod)
+    }
+
+    #[test]
+    fn the_container_of_the_component_counts_and_not_an_injected_one() {
+        for component in [REDIS, SERVER, PROBE] {
+            let state = json!({ "waiting": { "reason": "ErrImagePull", "message": "not found" } });
+            let view = pod(component, "Pending", &state);
+            assert_eq!(view.component, component);
+            let waiting = Some(("ErrImagePull".to_owned(), "not found".to_owned()));
+            assert_eq!(view.waiting, waiting, "{component}");
+            assert_eq!(
+                (view.running_since, view.is_restarted, view.has_ended()),
+                (None, false, false),
+                "{component}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_probe_has_ended_although_an_injected_container_runs() {
+        for (code, is_success) in [(0, true), (1, false)] {
+            let ended = json!({ "exitCode": code, "reason": "x", "message": "1 words" });
+            let view = pod(PROBE, "Running", &json!({ "terminated": ended }));
+            assert_eq!(view.words.as_deref(), Some("1 words"));
+            assert_eq!(
+                (view.has_ended(), view.has_succeeded()),
+                (true, is_success),
+                "{code}"
+            );
+        }
+        let running = json!({ "running": { "startedAt": "2030-01-01T00:00:00Z" } });
+        let view = pod(PROBE, "Running", &running);
+        assert_eq!((view.has_ended(), view.has_succeeded()), (false, false));
+    }
 }

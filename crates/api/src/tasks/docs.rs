@@ -267,6 +267,10 @@ pub struct DocsRunStatus {
     /// end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_at: Option<Time>,
+    /// How often `deadlineAt` was extended because the Git server had not been asked by then. At
+    /// most once in each wait for the repository or for the confirmation of the push.
+    #[serde(default)]
+    pub deadline_extensions: u32,
     /// Result of the last attempt that ended or is being stopped. Removed when the next attempt
     /// starts. If the Job was lost, it has only a reason, a message and an end time.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -314,6 +314,7 @@ pub(crate) fn docs_status() -> Result<DocsRunStatus> {
         started_at: Some(time(3)?),
         finished_at: Some(time(8)?),
         deadline_at: Some(time(60)?),
+        deadline_extensions: 1,
         result: Some(evidence()?),
         progress: progress()?,
     })

@@ -243,6 +243,96 @@ async fn a_delete_that_is_refused_with_409_is_done_only_if_the_object_is_another
     assert_eq!(conflicting(None).delete(&target).await, gone);
 }
 
+/// Returns an API server that rejects each write with `code`. Every name has `found`.
+fn rejecting(code: u16, found: Option<Value>) -> Client {
+    let respond = move |request: http::Request<Body>| {
+        let found = found.clone();
+        async move {
+            let status = |code: u16| {
+                let message = "metadata.uid: Invalid value: field is immutable";
+                let body = json!({ "kind": "Status", "code": code, "message": message });
+                (code, body)
+            };
+            let (code, body) = match (request.method().as_str(), found) {
+                ("GET", Some(found)) => (200, found),
+                ("GET", None) => status(404),
+                _ => status(code),
+            };
+            let body = Body::from(body.to_string().into_bytes());
+            http::Response::builder().status(code).body(body)
+        }
+    };
+    Client::new(tower::service_fn(respond), "default")
+}
+
+/// The watch missed that the target was deleted, recreated or changed. After each conflict, the next decision had the
+/// same target, and met the same conflict.
+#[tokio::test]
+async fn after_a_conflict_the_cache_has_the_target_as_it_is() {
+    let job = |uid: &str, version: &str| {
+        json!({ "metadata": {
+            "name": "shop-7-v1", "namespace": "n", "uid": uid, "resourceVersion": version,
+        } })
+    };
+    let target = Target {
+        resource: ResourceType::JOB,
+        namespace: Some("n".to_owned()),
+        name: "shop-7-v1".to_owned(),
+        uid: "uid-1".to_owned(),
+        version: Some("7".to_owned()),
+        requires_intent: None,
+    };
+    let cached = |code: u16, found: &Option<Value>| {
+        let client = rejecting(code, found.clone());
+        let (metrics, health) = (Metrics::default(), Health::default());
+        let mut watches = WatchManager::new(client.clone(), metrics, health, Scope::All);
+        let watch = Watch {
+            labels: None,
+            fields: None,
+            transform: Arc::new(|job: Job, _| job),
+            index: |_: &Job| Vec::new(),
+        };
+        let jobs = watches.namespaced(("batch", "jobs"), watch);
+        let known: Job = serde_json::from_value(job("uid-1", "7")).unwrap();
+        jobs.on_applied(crate::cache::Identity::of(&known.metadata), known, 1);
+        (jobs, Applier::new(client, watches.without_watches()))
+    };
+    let version = |jobs: &crate::Cache<Job>| {
+        let job = jobs.get(&Key::new("n", "shop-7-v1"))?;
+        job.metadata.resource_version.clone()
+    };
+    // Columns: code of the response to the write, the object that exists, and the version in the cache afterwards.
+    let table = [
+        (404, None, None),
+        (409, None, None),
+        (409, Some(job("uid-2", "9")), None),
+        (422, Some(job("uid-2", "9")), None),
+        (409, Some(job("uid-1", "9")), Some("9")),
+        (503, Some(job("uid-1", "9")), Some("7")),
+    ];
+    for (code, found, expected) in table {
+        let case = format!("{code}, {found:?}");
+        let (jobs, applier) = cached(code, &found);
+        let patched = applier.patch_target(&target, None, json!({})).await;
+        assert!(patched.is_err(), "{case}");
+        assert_eq!(version(&jobs).as_deref(), expected, "patch: {case}");
+
+        let (jobs, applier) = cached(code, &found);
+        let applied = applier.apply(&wanted().expected_uid("uid-1")).await;
+        assert!(applied.is_err(), "{case}");
+        assert_eq!(version(&jobs).as_deref(), expected, "apply: {case}");
+
+        let (jobs, applier) = cached(code, &found);
+        let deleted = applier.delete(&target).await;
+        assert_eq!(deleted.is_ok(), code == 404, "{case}");
+        assert_eq!(version(&jobs).as_deref(), expected, "delete: {case}");
+    }
+    let (jobs, applier) = cached(404, &None);
+    let read = applier.ensure(&wanted().existing()).await;
+    assert_eq!(read, Ok(EffectOutcome::AlreadyDeleted));
+    assert_eq!(version(&jobs), None, "the deletion event may never come");
+}
+
 #[test]
 fn the_intent_depends_on_what_is_wanted() {
     let labels = || names::child_labels("TaskRun", "run", "uid-1");

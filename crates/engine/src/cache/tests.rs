@@ -72,15 +72,69 @@ fn an_answer_that_comes_after_another_of_the_name_brings_nothing_back() {
     assert_eq!(get(&cache, "a").as_deref(), Some("three"), "newer is newer");
 }
 
+/// The late event is about the object that we deleted before we created another one of its name.
 #[test]
-fn a_newer_event_of_another_namespace_does_not_hide_our_write() {
+fn a_late_event_of_an_earlier_object_does_not_replace_the_one_that_we_created() {
     let cache = cache();
-    let elsewhere = Identity {
+    cache.on_own_write(identity("a", "2", 40), "ours".into());
+    cache.on_applied(identity("a", "1", 30), "earlier".into(), 1);
+    assert_eq!(get(&cache, "a").as_deref(), Some("ours"));
+    assert!(cache.by_index("earlier").is_empty());
+    cache.on_deleted(&identity("a", "1", 35));
+    assert_eq!(get(&cache, "a").as_deref(), Some("ours"));
+    // Also after a list that began before our write.
+    cache.finish_relist(None, 0, &HashSet::new());
+    cache.on_applied(identity("a", "1", 31), "earlier".into(), 0);
+    assert_eq!(get(&cache, "a").as_deref(), Some("ours"));
+    cache.on_applied(identity("a", "3", 41), "newer".into(), 1);
+    assert_eq!(get(&cache, "a").as_deref(), Some("newer"));
+}
+
+fn elsewhere(version: u64) -> Identity {
+    Identity {
         key: Key::new("m", "x"),
         uid: "9".into(),
-        version: 50,
-    };
-    cache.on_applied(elsewhere, "x".into(), 1);
+        version,
+    }
+}
+
+/// One watch delivers the events of all namespaces in their order, so it delivered the creation and the deletion.
+#[test]
+fn an_answer_that_the_watch_of_all_namespaces_has_overtaken_brings_nothing_back() {
+    let cache = cache();
+    cache.begin_relist(None, 1);
+    cache.on_applied(elsewhere(50), "x".into(), 1);
+    cache.on_own_write(identity("a", "1", 40), "forty".into());
+    assert_eq!(get(&cache, "a"), None);
+    cache.on_own_write(identity("a", "2", 60), "sixty".into());
+    assert_eq!(get(&cache, "a").as_deref(), Some("sixty"));
+}
+
+/// A number for each namespace that ever had an object would grow for as long as the process runs.
+#[test]
+fn the_newest_versions_need_room_for_each_watch_and_not_for_each_namespace() {
+    let cache = cache();
+    cache.begin_relist(None, 1);
+    for number in 1..=100 {
+        let one = Identity {
+            key: Key::new(&format!("namespace-{number}"), "a"),
+            uid: number.to_string(),
+            version: number,
+        };
+        cache.on_applied(one.clone(), "a".into(), 1);
+        cache.on_deleted(&one);
+    }
+    assert!(cache.is_empty());
+    assert_eq!(lock(&cache.shared.state).latest.len(), 1);
+}
+
+#[test]
+fn a_newer_event_of_the_watch_of_another_namespace_does_not_hide_our_write() {
+    let cache = cache();
+    for namespace in ["m", "n"] {
+        cache.begin_relist(Some(namespace), 1);
+    }
+    cache.on_applied(elsewhere(50), "x".into(), 1);
     cache.on_own_write(identity("a", "1", 40), "forty".into());
     assert_eq!(get(&cache, "a").as_deref(), Some("forty"));
     cache.removed(&Key::new("n", "a"), "1");
@@ -123,7 +177,7 @@ fn a_listing_removes_what_it_did_not_see_but_not_what_was_written_meanwhile() {
     let cache = cache();
     cache.on_applied(identity("a", "1", 5), "a".into(), 1);
     cache.on_applied(identity("b", "2", 6), "b".into(), 1);
-    cache.begin_relist(2);
+    cache.begin_relist(None, 2);
     cache.on_own_write(identity("c", "3", 20), "c".into());
     cache.on_applied(identity("a", "1", 5), "a".into(), 2);
     cache.finish_relist(Some("n"), 2, &HashSet::new());
@@ -149,7 +203,7 @@ fn what_we_wrote_is_no_ghost_after_it_was_listed_or_overtaken() {
     cache.finish_relist(None, 2, &HashSet::new());
     assert_eq!(get(&cache, "c"), None, "listed once, then missing");
 
-    cache.begin_relist(3);
+    cache.begin_relist(None, 3);
     cache.on_own_write(identity("e", "5", 40), "e".into());
     cache.on_applied(identity("d", "4", 50), "d".into(), 3);
     cache.finish_relist(None, 3, &HashSet::new());
@@ -166,11 +220,11 @@ fn what_we_wrote_is_no_ghost_after_it_was_listed_or_overtaken() {
 #[test]
 fn what_we_wrote_before_a_listing_and_it_does_not_show_is_gone() {
     let cache = cache();
-    cache.begin_relist(1);
+    cache.begin_relist(None, 1);
     cache.on_applied(identity("a", "1", 5), "a".into(), 1);
     cache.on_own_write(identity("c", "3", 20), "c".into());
     cache.on_own_write(identity("c", "3", 30), "c, in deletion".into());
-    cache.begin_relist(2);
+    cache.begin_relist(None, 2);
     cache.on_applied(identity("a", "1", 5), "a".into(), 2);
     cache.finish_relist(None, 2, &HashSet::new());
     assert_eq!(get(&cache, "c"), None);
@@ -180,12 +234,12 @@ fn what_we_wrote_before_a_listing_and_it_does_not_show_is_gone() {
 fn what_we_made_again_during_a_listing_is_not_taken_for_the_old_one() {
     for is_seen in [true, false] {
         let cache = cache();
-        cache.begin_relist(1);
+        cache.begin_relist(None, 1);
         cache.on_own_write(identity("c", "3", 20), "c".into());
         if is_seen {
             cache.on_applied(identity("c", "3", 20), "c".into(), 1);
         }
-        cache.begin_relist(2);
+        cache.begin_relist(None, 2);
         cache.on_own_write(identity("c", "4", 40), "again".into());
         cache.finish_relist(None, 2, &HashSet::new());
         assert_eq!(get(&cache, "c").as_deref(), Some("again"), "{is_seen}");
@@ -294,4 +348,33 @@ fn a_bounded_cache_keeps_the_newest_objects() {
     assert!(cache.keys_of("same").is_empty(), "these were the oldest");
     assert!(get(&cache, "one-1000").is_some());
     assert_eq!(cache.len(), cache.keys().len());
+}
+
+/// A user with permission to create Events in one namespace could push out the warnings of all others.
+#[test]
+fn a_bounded_cache_drops_the_objects_of_the_largest_namespaces() {
+    let cache = cache();
+    cache.bound(Bounds {
+        per_word: 3,
+        total: 20,
+    });
+    let quiet = ["one", "two", "three", "four", "five"];
+    for (version, name) in (1..).zip(quiet) {
+        cache.on_applied(identity(name, name, version), name.into(), 1);
+    }
+    for version in 6..=1000 {
+        let name = format!("noise-{version}");
+        let noise = Identity {
+            key: Key::new("noisy", &name),
+            uid: name.clone(),
+            version,
+        };
+        cache.on_applied(noise, name, 1);
+        assert!(cache.len() <= 20);
+    }
+    for name in quiet {
+        assert_eq!(get(&cache, name).as_deref(), Some(name));
+    }
+    let newest = Key::new("noisy", "noise-1000");
+    assert!(cache.get(&newest).is_some());
 }

@@ -75,15 +75,11 @@ impl<K: Kind> Reconciler<K> {
                 subresource,
                 patch,
             } => {
-                let path = ResourcePath {
-                    subresource: *subresource,
-                    ..ResourcePath::from(target)
-                };
-                let version = target.version.as_deref();
-                let patch = patch.clone();
-                self.while_leading(self.applier.patch(path, &target.uid, version, patch))
-                    .await?;
-                log::<K>(object, path, EffectOutcome::Patched);
+                let patched = self
+                    .applier
+                    .patch_target(target, *subresource, patch.clone());
+                self.while_leading(patched).await?;
+                log::<K>(object, ResourcePath::from(target), EffectOutcome::Patched);
             }
             Effect::External {
                 effect,

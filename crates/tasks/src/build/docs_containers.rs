@@ -143,6 +143,7 @@ fn environment(docs: &Docs<'_>) -> Vec<core::EnvVar> {
         run,
         status,
         settings,
+        load: _,
     } = docs;
     let (spec, metadata) = (&run.spec, &run.metadata);
     let text = |value: &Option<String>| value.clone().unwrap_or_default();

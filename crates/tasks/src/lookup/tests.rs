@@ -38,44 +38,46 @@ fn refused() -> Result<Heads, (Reason, String)> {
     Err((Reason::RepositoryUnreachable, "no answer".to_owned()))
 }
 
-fn lookups(room: usize) -> (GitLookups, mpsc::Receiver<Wanted>) {
-    let (wanted, incoming) = mpsc::channel(room);
-    let lookups = GitLookups {
-        known: Known::default(),
-        wanted,
-        settings: Arc::new(Settings::default()),
-    };
-    (lookups, incoming)
+fn lookups(waiting: usize) -> GitLookups {
+    let limits = Limits { waiting, ..LIMITS };
+    GitLookups::new(limits, Settings::default())
+}
+
+/// Returns the next query, as if it ended at once.
+fn next(lookups: &GitLookups) -> Option<Wanted> {
+    let (place, wanted) = lookups.start_next()?;
+    lock(&lookups.queue).finish(&place);
+    Some(wanted)
 }
 
 #[test]
 fn a_question_is_asked_once_and_its_answer_is_found() {
-    let (lookups, mut incoming) = lookups(8);
+    let lookups = lookups(8);
     let run = run("a", "https://git.example.com/a");
     for _ in 0..3 {
         assert_eq!(lookups.ask(&run, Some(resolve()), at(0)), None);
     }
-    let wanted = incoming.try_recv().unwrap();
-    assert!(incoming.try_recv().is_err(), "asked twice");
+    let wanted = next(&lookups).unwrap();
+    assert!(next(&lookups).is_none(), "asked twice");
     lookups.store(&wanted, Ok(heads("c1")), at(1));
     let answer = lookups.ask(&run, Some(resolve()), at(2)).unwrap();
     assert_eq!(answer.heads, Ok(heads("c1")));
-    assert!(incoming.try_recv().is_err(), "asked again at once");
+    assert!(next(&lookups).is_none(), "asked again at once");
 }
 
 #[test]
 fn an_answer_belongs_to_its_question() {
-    let (lookups, mut incoming) = lookups(8);
+    let lookups = lookups(8);
     let run = run("a", "https://git.example.com/a");
     lookups.ask(&run, Some(resolve()), at(0));
-    let early = incoming.try_recv().unwrap();
+    let early = next(&lookups).unwrap();
     lookups.store(&early, Ok(heads("c1")), at(1));
     // The response from before the push proves nothing about the push.
     assert_eq!(lookups.ask(&run, Some(verify("c1")), at(2)), None);
     // A late response to the earlier query is dropped.
     lookups.store(&early, Ok(heads("c1")), at(3));
     assert_eq!(lookups.ask(&run, Some(verify("c1")), at(4)), None);
-    let late = incoming.try_recv().unwrap();
+    let late = next(&lookups).unwrap();
     lookups.store(&late, Ok(heads("c2")), at(5));
     let answer = lookups.ask(&run, Some(verify("c1")), at(6)).unwrap();
     assert_eq!(answer.heads, Ok(heads("c2")));
@@ -83,17 +85,17 @@ fn an_answer_belongs_to_its_question() {
 
 #[test]
 fn failures_are_asked_again_later_and_later() {
-    let (lookups, mut incoming) = lookups(8);
+    let lookups = lookups(8);
     let run = run("a", "https://git.example.com/a");
     let (mut now, mut waits) = (0, Vec::new());
     for _ in 0..7 {
         lookups.ask(&run, Some(resolve()), at(now));
-        let wanted = incoming.try_recv().unwrap();
+        let wanted = next(&lookups).unwrap();
         lookups.store(&wanted, refused(), at(now));
         let answer = lookups.ask(&run, Some(resolve()), at(now)).unwrap();
         let wait = answer.next_at.as_second() - at(now).as_second();
         lookups.ask(&run, Some(resolve()), at(now + wait - 1));
-        assert!(incoming.try_recv().is_err(), "asked before its time");
+        assert!(next(&lookups).is_none(), "asked before its time");
         waits.push(wait);
         now += wait;
     }
@@ -108,12 +110,12 @@ fn failures_are_asked_again_later_and_later() {
 
 #[test]
 fn a_success_makes_the_next_failure_a_first_one() {
-    let (lookups, mut incoming) = lookups(8);
+    let lookups = lookups(8);
     let run = run("a", "https://git.example.com/a");
     let mut now = 0;
     let mut ask = |heads: Result<Heads, (Reason, String)>| {
         lookups.ask(&run, Some(verify("c1")), at(now));
-        let wanted = incoming.try_recv().unwrap();
+        let wanted = next(&lookups).unwrap();
         lookups.store(&wanted, heads, at(now));
         let answer = lookups.ask(&run, Some(verify("c1")), at(now)).unwrap();
         let wait = answer.next_at.as_second() - at(now).as_second();
@@ -131,76 +133,45 @@ fn a_success_makes_the_next_failure_a_first_one() {
 
 #[test]
 fn a_full_line_is_asked_again_and_nothing_is_kept_of_who_is_gone() {
-    let (lookups, mut incoming) = lookups(1);
+    let lookups = lookups(1);
     let (one, other) = (
         run("a", "https://git.example.com/a"),
         run("b", "https://git.example.com/b"),
     );
     lookups.ask(&one, Some(resolve()), at(0));
     lookups.ask(&other, Some(resolve()), at(0));
-    assert_eq!(incoming.try_recv().unwrap().uid, "uid-a");
-    assert!(incoming.try_recv().is_err());
+    assert_eq!(next(&lookups).unwrap().uid, "uid-a");
+    assert!(next(&lookups).is_none());
     lookups.ask(&other, Some(resolve()), at(1));
-    let wanted = incoming.try_recv().unwrap();
+    let wanted = next(&lookups).unwrap();
     assert_eq!(wanted.uid, "uid-b");
     lookups.ask(&one, None, at(2));
     lookups.forget(&other);
     assert!(lock(&lookups.known).is_empty());
     lookups.store(&wanted, Ok(heads("c1")), at(3));
     assert!(lock(&lookups.known).is_empty());
+    lookups.ask(&other, Some(resolve()), at(4));
+    lookups.forget(&other);
+    assert!(next(&lookups).is_none(), "nobody waits for it");
 }
 
-/// Starts all queries that may start, as the worker does.
-fn start(line: &mut LookupQueue, tasks: &mut JoinSet<()>) -> Vec<String> {
-    let mut started = Vec::new();
-    while let Some(wanted) = line.next() {
-        started.push(wanted.url.clone());
-        let task = tasks.spawn(std::future::pending());
-        line.under_way.insert(task.id(), wanted);
+/// The queue of each namespace is bounded by itself: the runs of one do not take the room of another.
+#[test]
+fn a_full_namespace_leaves_room_for_another() {
+    let lookups = lookups(1);
+    let mut other = run("c", "https://git.example.com/c");
+    other.metadata.namespace = Some("other".to_owned());
+    for name in ["a", "b"] {
+        let run = run(name, "https://git.example.com/a");
+        lookups.ask(&run, Some(resolve()), at(0));
     }
-    started
-}
-
-#[tokio::test]
-async fn one_host_leaves_room_for_the_others() {
-    let wanted = |namespace: &str, url: &str| Wanted {
-        key: Key {
-            namespace: Some(namespace.to_owned()),
-            name: "x".to_owned(),
-        },
-        uid: url.to_owned(),
-        url: url.to_owned(),
-        secret: None,
-        request: resolve(),
-    };
-    let (mut line, mut tasks) = (LookupQueue::default(), JoinSet::new());
-    for number in 0..1000 {
-        // The same host in upper and lower case.
-        let host = ["slow.example.com", "Slow.Example.com"][number % 2];
-        let url = format!("https://{host}/{number}");
-        line.waiting.push_back(wanted("a", &url));
-    }
-    let quick = "ssh://git@quick.example.com:22/a";
-    line.waiting.push_back(wanted("a", quick));
-    let started = start(&mut line, &mut tasks);
-    assert_eq!(started.len(), PER_HOST + 1);
-    assert_eq!(started.last().unwrap(), quick);
-    // A namespace with many host names leaves room for other namespaces.
-    for number in 0..100 {
-        let url = format!("https://host-{number}.example.com/a");
-        line.waiting.push_back(wanted("a", &url));
-    }
-    line.waiting.push_back(wanted("b", quick));
-    let started = start(&mut line, &mut tasks);
-    assert_eq!(line.under_way.len(), PER_NAMESPACE + 1);
-    assert_eq!(started.last().unwrap(), quick);
-    for number in 0..100 {
-        let namespace = format!("namespace-{number}");
-        let url = format!("https://host-{number}.example.com/a");
-        line.waiting.push_back(wanted(&namespace, &url));
-    }
-    start(&mut line, &mut tasks);
-    assert_eq!(line.under_way.len(), AT_ONCE);
+    lookups.ask(&other, Some(resolve()), at(0));
+    let load = |namespace: &str| lookups.load(namespace).waiting_here;
+    assert_eq!((load("team"), load("other")), (1, 1));
+    let started: Vec<String> = std::iter::from_fn(|| next(&lookups))
+        .map(|wanted| wanted.uid)
+        .collect();
+    assert_eq!(started, ["uid-a", "uid-c"]);
 }
 
 #[test]

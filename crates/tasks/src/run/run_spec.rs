@@ -11,7 +11,7 @@ use api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::docs::{self, Settings};
+use super::docs::{self, LookupLoad, Settings};
 
 /// Version of a run that has no versions.
 const ONLY: i64 = 1;
@@ -50,6 +50,8 @@ pub struct Docs<'a> {
     pub status: &'a DocsRunStatus,
     /// The operator's configuration.
     pub settings: &'a Settings,
+    /// Other queries to Git servers.
+    pub load: LookupLoad,
 }
 
 /// Returns the files of a run, from the run itself or from `kept`.

@@ -32,7 +32,7 @@ pub const SERVER: &str = "server";
 /// Label with the component of a Tenant that an object belongs to. Selectors use it, so it never changes.
 pub const COMPONENT: &str = "orchestrator.io/component";
 /// The user ID that containers run as.
-const USER: i64 = 65532;
+pub(crate) const USER: i64 = 65532;
 
 /// Resource types of a Tenant's objects.
 pub mod types {

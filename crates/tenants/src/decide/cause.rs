@@ -6,7 +6,7 @@ use std::{cmp::Reverse, time::Duration};
 
 use api::{
     Reason, Timestamp,
-    kubelet::{LATE, is_late, is_missing, needs_root},
+    kubelet::{LATE, is_late, is_missing, is_permission, needs_root},
     pod::Amount,
     quantity,
     warning::Warning,
@@ -14,7 +14,7 @@ use api::{
 
 use super::TenantState;
 use crate::{
-    build::{REDIS, SERVER, types},
+    build::{REDIS, SERVER, USER, types},
     view::{PodView, WorkloadView},
 };
 
@@ -120,7 +120,8 @@ fn container(pod: &PodView) -> Option<Cause> {
         | "InvalidImageName"
         | "ErrImageNeverPull"
         | "RegistryUnavailable"
-        | "ImageInspectError" => Some(cause(
+        | "ImageInspectError"
+        | "SignatureValidationFailed" => Some(cause(
             Reason::ImagePullFailed,
             format!(
                 "Pod '{name}': the image cannot be pulled{}",
@@ -135,6 +136,10 @@ fn container(pod: &PodView) -> Option<Cause> {
         "CreateContainerConfigError" if is_missing(message) => Some(cause(
             Reason::SecretNotFound,
             format!("Pod '{name}'{detail}"),
+        )),
+        "CreateContainerError" | "RunContainerError" if is_permission(message) => Some(cause(
+            Reason::ImageNeedsRoot,
+            format!("Pod '{name}': the program cannot be executed by user {USER}{detail}"),
         )),
         "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => Some(cause(
             Reason::ContainerNotStartable,

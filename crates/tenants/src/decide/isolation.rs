@@ -526,7 +526,7 @@ fn run_probes(
             is_over = false;
             continue;
         };
-        let is_done = ["Succeeded", "Failed"].contains(&pod.phase.as_str());
+        let is_done = pod.has_ended();
         if pod.is_deleting || !is_of_use(plan, pod) {
             is_over = false;
         } else if !is_done && state.now < limit(pod) {
@@ -575,7 +575,7 @@ fn run_probes(
 /// Returns the result of each connection in the plan of a Pod. Connections without a reported result are
 /// unknown.
 fn results(side: Side, plan: &[Connection], pod: &PodView) -> Vec<CheckedConnection> {
-    let text = pod.words.as_deref().filter(|_| pod.phase == "Succeeded");
+    let text = pod.words.as_deref().filter(|_| pod.has_succeeded());
     let mut lines = text.unwrap_or_default().lines();
     let from = match side {
         Side::Inside => INSIDE,

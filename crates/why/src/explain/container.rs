@@ -2,14 +2,14 @@
 
 use api::{
     Reason,
-    kubelet::{is_missing, is_permission, needs_root},
+    kubelet::{LATE, is_late, is_missing, is_permission, needs_root},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{Finding, commands, docs, run_context::RunContext};
 use crate::{
     explanation::{Health, Link, State},
-    world::PodView,
+    world::{PodView, World},
 };
 
 /// The effect of an edit of the Agent on a run that already has its Job.
@@ -38,6 +38,7 @@ pub(super) fn waiting(
     };
     match reason {
         _ if PULLS.contains(&reason) => Some(image(context, pod, reason, &words)),
+        "CreateContainerConfigError" if is_just_late(context.world, pod, message) => None,
         "CreateContainerConfigError" if needs_root(message) => Some(root(context, pod, &words)),
         "CreateContainerConfigError" if is_missing(message) => {
             Some(secret(context, pod.object(), &words))
@@ -50,6 +51,14 @@ pub(super) fn waiting(
         }
         _ => None,
     }
+}
+
+/// Returns whether the kubelet has not read a new ConfigMap or Secret yet, and has tried only a few times.
+pub(super) fn is_just_late(world: &World, pod: &PodView, message: &str) -> bool {
+    let tries = world
+        .warning(&pod.meta.uid, &["Failed"])
+        .map_or(0, |event| event.count);
+    is_late(message) && tries < LATE
 }
 
 /// A message with its source and time.

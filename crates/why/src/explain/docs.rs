@@ -338,13 +338,13 @@ pub(super) fn cloned_too_long(context: RunContext<'_>, pod: ObjectRef) -> Findin
     .then(commands::edit_agent(context, "raise 'startTimeout'"))
 }
 
-/// Explains that the time for the repository expired before any response.
-fn never_answered(context: RunContext<'_>, docs: &DocsView) -> Finding {
+/// Explains that the time for the repository expired before the operator could ask it.
+fn not_asked(context: RunContext<'_>, docs: &DocsView) -> Finding {
     let link = Link::new(
         repository(docs),
         Health::Error,
-        Reason::RepositoryUnreachable,
-        "was asked for its branches, and no answer came in time",
+        Reason::StartTimeout,
+        "was not asked for its branches in time, because other repositories were",
     )
     .seen(
         "status.message",
@@ -353,7 +353,7 @@ fn never_answered(context: RunContext<'_>, docs: &DocsView) -> Finding {
     );
     Finding::new(
         State::Failed,
-        "Check the server, and whether the operator has more questions than it can ask; then run it again (orc retry).",
+        "Look for DocsRuns of this namespace with a slow Git server, and cancel them; then run it again (orc retry).",
     )
     .link(link)
     .then(ls_remote(docs, &docs.source_branch))
@@ -368,8 +368,8 @@ pub(super) fn failed(
     reason: Reason,
 ) -> Option<Finding> {
     let docs = context.run.docs.as_ref()?;
-    if reason == Reason::Progressing && result.pod_name.is_none() {
-        return Some(never_answered(context, docs));
+    if messages::is_not_asked(context.message()) {
+        return Some(not_asked(context, docs));
     }
     let RootCause {
         mut link,

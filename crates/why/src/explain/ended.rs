@@ -178,7 +178,8 @@ fn failed(context: RunContext<'_>) -> Finding {
     let reason = context.reason().unwrap_or(Reason::InternalError);
     let never_ran = result.pod_name.is_none();
     let needs_agent = matches!(reason, Reason::AgentNotFound | Reason::AgentNotReady);
-    let mut finding = if reason == Reason::StartTimeout {
+    let is_not_asked = messages::is_not_asked(context.message());
+    let mut finding = if reason == Reason::StartTimeout && !is_not_asked {
         start_timeout(context, result)
     } else if reason == Reason::Cancelled {
         cancelled(context, result)

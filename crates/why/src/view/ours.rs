@@ -107,6 +107,7 @@ fn common(status: DocsRunStatus) -> TaskRunStatus {
         base_commit: _,
         left_out: _,
         publisher: _,
+        deadline_extensions: _,
         branch: _,
         branch_head: _,
         commit: _,

@@ -185,10 +185,10 @@ pub(crate) fn cases() -> Vec<Case> {
             repository("AuthenticationFailed"),
         ),
         never(
-            "docs-never-answered",
-            "Progressing",
-            "not started: asking https://git.example/team/shop for its branches",
-            repository("RepositoryUnreachable"),
+            "docs-not-asked",
+            "StartTimeout",
+            "not started: https://git.example/team/shop was not asked for its branches in time: the operator has 32 queries to Git servers under way, 8 of them for namespace 'team', where 992 wait",
+            repository("StartTimeout"),
         ),
         case(
             "docs-publish-too-late",

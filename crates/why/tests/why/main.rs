@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod build;
 #[cfg(test)]
+mod causes;
+#[cfg(test)]
 mod docs;
 #[cfg(test)]
 mod docs_ends;

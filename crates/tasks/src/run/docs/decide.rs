@@ -31,6 +31,7 @@ pub fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> DocsDecision {
         run: input.object,
         status: &stored,
         settings: &input.world.settings,
+        load: input.world.load,
     };
     let run = Run {
         fault: input.fault,

@@ -12,6 +12,7 @@
 //! The agent's own report, an exit code alone, or a response of the server from before the push
 //! proves nothing.
 
+mod deadline;
 mod decide;
 mod push_outcome;
 mod resolve;
@@ -27,7 +28,9 @@ use api::{
 };
 
 pub use decide::decide;
-pub use world::{DocsWorld, Heads, LsRemoteRequest, LsRemoteResponse, Purpose, Settings, question};
+pub use world::{
+    DocsWorld, Heads, LookupLoad, LsRemoteRequest, LsRemoteResponse, Purpose, Settings, question,
+};
 
 /// API resource type of a DocsRun.
 pub const RESOURCE: ResourceType = ResourceType::new(api::GROUP, "v1alpha1", "DocsRun", "docsruns");

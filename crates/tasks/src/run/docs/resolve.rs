@@ -6,13 +6,14 @@ use std::time::Duration;
 use api::{
     Reason, Timestamp, Verdict,
     decide::Decision,
+    messages,
     status::{MAX_MESSAGE_CHARS, bounded},
     tasks::{Agent, DocsRunStatus, RunPhase},
 };
 use git::{Networks, Url};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{DocsDecision, Heads, LsRemoteResponse, Settings, status};
+use super::{DocsDecision, Heads, LsRemoteResponse, Settings, deadline::Wait, status};
 use crate::{
     run::{
         attempt,
@@ -96,6 +97,7 @@ fn resolved(docs: &Docs<'_>, heads: &Heads) -> Result<DocsRunStatus, String> {
         branch: Some(branch),
         // The wait for the repository is over. The next wait begins with the Job.
         deadline_at: None,
+        deadline_extensions: 0,
         ..docs.status.clone()
     })
 }
@@ -135,20 +137,18 @@ fn wait(
     answer: Option<&LsRemoteResponse>,
 ) -> DocsDecision {
     let url = &docs.run.spec.repository_url;
-    // An earlier wait for the Agent had a deadline of its own. A deadline that passed before any
-    // query proves nothing about the server.
-    let is_own = |until: &Timestamp| {
-        let was_for_agent = matches!(
-            run.stored_message(),
-            Some((Reason::AgentNotFound | Reason::AgentNotReady, _))
-        );
-        !was_for_agent && (answer.is_some() || run.now < *until)
-    };
-    let is_fresh = answer.is_some_and(|answer| answer.is_fresh);
-    let until = run
-        .deadline()
-        .filter(is_own)
-        .unwrap_or_else(|| run.after(limit));
+    // An earlier wait for the Agent had a deadline of its own.
+    let was_for_agent = matches!(
+        run.stored_message(),
+        Some((Reason::AgentNotFound | Reason::AgentNotReady, _))
+    );
+    let stored = run.deadline().filter(|_| !was_for_agent);
+    let stored = stored.map(|until| (until, docs.status.deadline_extensions));
+    let Wait {
+        until,
+        extensions,
+        is_over,
+    } = Wait::new(run, stored, limit, answer);
     // An expired successful response is being queried again.
     let refused = answer.and_then(|answer| answer.heads.as_ref().err());
     let (reason, what) = match refused {
@@ -158,9 +158,15 @@ fn wait(
             format!("asking {url} for its branches"),
         ),
     };
-    if run.now >= until && is_fresh {
-        let message = format!("not started: {what}");
-        let failed = finish::fail_run(run, reason, &message);
+    if is_over {
+        let (reason, what) = match refused {
+            Some(_) => (reason, what),
+            None => {
+                let load = docs.load.describe(run.namespace);
+                (Reason::StartTimeout, messages::not_asked(url, &load))
+            }
+        };
+        let failed = finish::fail_run(run, reason, &format!("not started: {what}"));
         return status::of_docs(with_conditions(failed), docs.status);
     }
     // Not `run.next()`: the commit to work on is not known yet.
@@ -178,5 +184,9 @@ fn wait(
             created.and_then(|at| attempt::recent(run.now, at.0, FIRST_RECORD_DELAY));
         decision.requeue_at = decision.defer_status_until.or(decision.requeue_at);
     }
-    status::of_docs(with_conditions(decision), docs.status)
+    let kept = DocsRunStatus {
+        deadline_extensions: extensions,
+        ..docs.status.clone()
+    };
+    status::of_docs(with_conditions(decision), &kept)
 }

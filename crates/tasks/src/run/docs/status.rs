@@ -20,6 +20,7 @@ pub(super) fn attempt_status(status: &DocsRunStatus) -> TaskRunStatus {
         changed_files: _,
         left_out: _,
         publisher: _,
+        deadline_extensions: _,
         job_name,
         job_uid,
         config_map_name,

@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
     DocsDecision, LsRemoteResponse, VERIFY_LAG, VERIFY_WAIT,
+    deadline::Wait,
     push_outcome::{self, PushOutcome},
     resolve::{UNASKED, soon},
     status,
@@ -131,18 +132,19 @@ pub(super) fn decide(
     answer: Option<&LsRemoteResponse>,
 ) -> DocsDecision {
     let branch = docs.run.output_branch();
-    let end = |decision| status::of_docs(with_conditions(decision), docs.status);
     if run.run_spec.cancel {
         let message = format!(
             "cancelled by 'spec.cancel' before the server confirmed commit {commit} on '{branch}'; it was reported as pushed"
         );
         return fail(run, docs.status, run.next(), Reason::Cancelled, &message);
     }
-    // A deadline that passed before any query proves nothing about the server.
-    let deadline = run
-        .deadline()
-        .filter(|stored| answer.is_some() || run.now < *stored)
-        .unwrap_or_else(|| run.after(VERIFY_WAIT));
+    let stored = run.deadline();
+    let stored = stored.map(|until| (until, docs.status.deadline_extensions));
+    let Wait {
+        until: deadline,
+        extensions,
+        is_over,
+    } = Wait::new(run, stored, VERIFY_WAIT, answer);
     let head = answer.map(|answer| match &answer.heads {
         Ok(heads) => Ok(heads.get(&branch).cloned().flatten()),
         Err((reason, message)) => Err((*reason, message)),
@@ -157,12 +159,8 @@ pub(super) fn decide(
                 left_out(docs.status.left_out.as_ref())
             );
             let verdict = Verdict::succeeded(message);
-            return end(finish::finish_run(
-                run,
-                run.next(),
-                RunPhase::Succeeded,
-                verdict,
-            ));
+            let ended = finish::finish_run(run, run.next(), RunPhase::Succeeded, verdict);
+            return status::of_docs(with_conditions(ended), docs.status);
         }
         Some(Ok(head)) => {
             let found = head.map_or_else(|| "not there".to_owned(), |head| format!("at {head}"));
@@ -179,13 +177,20 @@ pub(super) fn decide(
             ),
             deadline,
         ),
+        None if is_over => (
+            format!(
+                "commit {commit} was reported as pushed, but the server was not asked for '{branch}' in time: {}",
+                docs.load.describe(run.namespace)
+            ),
+            deadline,
+        ),
         None => (
             format!("commit {commit} was reported as pushed; asking the server for '{branch}'"),
             deadline,
         ),
     };
     let is_fresh = answer.is_some_and(|answer| answer.is_fresh);
-    if run.now >= until && is_fresh {
+    if is_over || run.now >= until && is_fresh {
         return fail(run, docs.status, run.next(), Reason::NotVerified, &what);
     }
     let requeue_at = answer.map_or_else(|| run.after(UNASKED), |answer| answer.next_at);
@@ -198,8 +203,13 @@ pub(super) fn decide(
     };
     let mut next = run.next();
     next.deadline_at = Some(Time(deadline));
-    end(Decision::status_only(next, RunPhase::Running, verdict)
-        .requeue_at(soon(run, requeue_at, until)))
+    let decision = Decision::status_only(next, RunPhase::Running, verdict)
+        .requeue_at(soon(run, requeue_at, until));
+    let kept = DocsRunStatus {
+        deadline_extensions: extensions,
+        ..docs.status.clone()
+    };
+    status::of_docs(with_conditions(decision), &kept)
 }
 
 /// Returns the report of a successful `publish`.

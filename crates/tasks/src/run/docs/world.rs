@@ -16,8 +16,31 @@ pub struct DocsWorld {
     pub run: RunWorld,
     /// Response of the Git server to the run's current query, or `None` before the first response.
     pub answer: Option<LsRemoteResponse>,
+    /// Other queries, which a query without a response waits for.
+    pub load: LookupLoad,
     /// The operator's configuration.
     pub settings: Settings,
+}
+
+/// Numbers of queries to Git servers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LookupLoad {
+    /// Queries under way, of all namespaces.
+    pub under_way: usize,
+    /// Queries under way, of the run's namespace.
+    pub under_way_here: usize,
+    /// Queries of the run's namespace that wait.
+    pub waiting_here: usize,
+}
+
+impl LookupLoad {
+    /// Describes what a query of this namespace waits for.
+    pub(super) fn describe(self, namespace: &str) -> String {
+        format!(
+            "the operator has {} queries to Git servers under way, {} of them for namespace '{namespace}', where {} wait",
+            self.under_way, self.under_way_here, self.waiting_here
+        )
+    }
 }
 
 /// The operator's configuration of DocsRuns.

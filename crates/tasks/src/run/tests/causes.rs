@@ -5,6 +5,22 @@ use api::{Reason, State, tasks::RunPhase};
 
 use super::*;
 
+/// The same table is read by the tests of tenants and of why.
+#[test]
+fn a_waiting_container_has_the_same_cause_everywhere() {
+    let table = include_str!("../../../../api/src/kubelet/waiting_containers.tsv");
+    for row in table.lines().filter(|row| !row.starts_with('#')) {
+        let columns: Vec<&str> = row.split('\t').collect();
+        let &[reason, message, expected] = columns.as_slice() else {
+            panic!("not a row: {row}");
+        };
+        let mut scene = Scene::started();
+        scene.at(5).pod(waiting(reason, message));
+        let decision = scene.decide();
+        assert_eq!(decision.verdict.reason.name(), expected, "{row}");
+    }
+}
+
 #[test]
 fn a_waiting_container_names_its_cause() {
     use Reason::*;

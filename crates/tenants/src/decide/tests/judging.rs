@@ -168,6 +168,31 @@ fn a_blocker_is_named() {
     }
 }
 
+/// The same table is read by the tests of tasks and of why. Before, a Tenant reported other causes than `orc why`.
+#[test]
+fn a_waiting_container_has_the_same_cause_everywhere() {
+    let table = include_str!("../../../../api/src/kubelet/waiting_containers.tsv");
+    for row in table.lines().filter(|row| !row.starts_with('#')) {
+        let columns: Vec<&str> = row.split('\t').collect();
+        let &[reason, message, expected] = columns.as_slice() else {
+            panic!("not a row: {row}");
+        };
+        let mut cluster = Cluster::full();
+        cluster.settle();
+        let mut pod = pod("server", cluster.now);
+        pod.waiting = waiting(reason, message);
+        cluster.world.pods.push(pod);
+        cluster.pass(6);
+        let decision = cluster.settle();
+        let found = if decision.phase == TenantPhase::Degraded {
+            decision.verdict.reason
+        } else {
+            Reason::Progressing
+        };
+        assert_eq!(found.name(), expected, "{row}");
+    }
+}
+
 #[test]
 fn a_kubelet_that_is_late_blocks_when_it_stays_late() {
     let map = "MountVolume.SetUp failed for volume \"config\" : \

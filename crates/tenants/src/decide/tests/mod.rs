@@ -8,7 +8,7 @@ mod judging;
 mod proving;
 mod taking;
 
-use api::tenants::TenantPhase;
+use api::{Reason, tenants::TenantPhase};
 use cluster::{Cluster, effects_of};
 use serde_json::json;
 
@@ -109,4 +109,24 @@ fn suspended_is_said_when_nothing_runs() {
     cluster.ready("redis", 1);
     cluster.ready("server", 2);
     assert_eq!(cluster.settle().phase, TenantPhase::Running);
+}
+
+/// An injected container keeps the Pods running after their probes have ended.
+#[test]
+fn probes_beside_an_injected_container_prove_the_isolation() {
+    let mut cluster = proving::running(&json!({}));
+    let first = cluster.decide();
+    cluster.record(&first);
+    proving::made(&mut cluster, &first);
+    proving::told(&mut cluster, "");
+    for (_, pod) in &mut cluster.world.probes {
+        pod.phase = "Running".to_owned();
+        pod.ended = Some((0, "Completed".to_owned()));
+    }
+    let end = cluster.decide();
+    cluster.record(&end);
+    assert_eq!(
+        proving::isolated(&cluster),
+        proving::is("True", Reason::Isolated)
+    );
 }

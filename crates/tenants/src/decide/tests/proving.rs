@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Returns a running Tenant with these fields in its spec.
-fn running(more: &serde_json::Value) -> Cluster {
+pub(super) fn running(more: &serde_json::Value) -> Cluster {
     let mut spec = Cluster::full_spec();
     for (name, value) in more.as_object().unwrap() {
         spec[name] = value.clone();
@@ -46,7 +46,7 @@ fn running(more: &serde_json::Value) -> Cluster {
 }
 
 /// Adds the probe Pods of a decision to the world, and returns their plans.
-fn made(cluster: &mut Cluster, decision: &TenantDecision) -> Vec<(String, Vec<String>)> {
+pub(super) fn made(cluster: &mut Cluster, decision: &TenantDecision) -> Vec<(String, Vec<String>)> {
     let mut plans = Vec::new();
     for effect in &decision.effects {
         let Effect::Ensure(manifest) = effect else {
@@ -72,7 +72,7 @@ fn made(cluster: &mut Cluster, decision: &TenantDecision) -> Vec<(String, Vec<St
 }
 
 /// Makes each Pod report the expected result of each connection, with one exception.
-fn told(cluster: &mut Cluster, except: &str) {
+pub(super) fn told(cluster: &mut Cluster, except: &str) {
     for (_, pod) in &mut cluster.world.probes {
         let lines = pod.plan.as_ref().unwrap().lines().map(|line| {
             let is_wanted = line.starts_with('+') != (!except.is_empty() && line.contains(except));
@@ -83,7 +83,7 @@ fn told(cluster: &mut Cluster, except: &str) {
     }
 }
 
-fn isolated(cluster: &Cluster) -> (String, String) {
+pub(super) fn isolated(cluster: &Cluster) -> (String, String) {
     let known = cluster
         .status()
         .progress
@@ -92,7 +92,7 @@ fn isolated(cluster: &Cluster) -> (String, String) {
     (known.status.clone(), known.reason.clone())
 }
 
-fn is(value: &str, reason: Reason) -> (String, String) {
+pub(super) fn is(value: &str, reason: Reason) -> (String, String) {
     (value.to_owned(), reason.name().to_owned())
 }
 

@@ -9,7 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::{
     super::{
         Finding, commands,
-        container::{PULLS, Pull, UNREACHABLE, last_words, missing_thing, named_user, on},
+        container::{
+            PULLS, Pull, UNREACHABLE, is_just_late, last_words, missing_thing, named_user, on,
+        },
         create::times,
         stop,
     },
@@ -78,6 +80,7 @@ fn container(context: TenantContext<'_>, pod: &PodView) -> Option<Finding> {
     match reason {
         _ if PULLS.contains(&reason) => Some(image(context, pod, container)),
         "CrashLoopBackOff" => Some(crashing(context, pod, container)),
+        "CreateContainerConfigError" if is_just_late(context.world, pod, message) => None,
         "CreateContainerConfigError" if needs_root(message) => Some(root(context, pod, container)),
         "CreateContainerConfigError" if is_missing(message) => {
             Some(missing(context, pod, container))

@@ -115,6 +115,7 @@ fn status(rng: &mut Rng, run: &DocsRun, course: TaskRunStatus) -> DocsRunStatus 
         started_at,
         finished_at,
         deadline_at,
+        deadline_extensions: disruptions % 2,
         result: result.filter(|_| is_known),
         progress,
     }

@@ -29,7 +29,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::{
-    DocsDecision, DocsWorld, LsRemoteRequest, LsRemoteResponse, Purpose, Settings, decide, question,
+    DocsDecision, DocsWorld, LookupLoad, LsRemoteRequest, LsRemoteResponse, Purpose, Settings,
+    decide, question,
 };
 use crate::{
     run::tests::{
@@ -291,6 +292,11 @@ impl Scene {
         DocsWorld {
             run: self.around.world.clone(),
             answer,
+            load: LookupLoad {
+                under_way: 32,
+                under_way_here: 8,
+                waiting_here: 5,
+            },
             settings: self.settings.clone(),
         }
     }

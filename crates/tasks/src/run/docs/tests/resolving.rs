@@ -88,6 +88,64 @@ fn a_server_that_was_never_asked_is_asked_however_late_it_is() {
     assert_said(&scene.pass(), failed(Reason::RepositoryUnreachable));
 }
 
+/// Before, the deadline of a query without a response was extended indefinitely.
+#[test]
+fn a_query_that_never_gets_its_turn_ends_the_wait_after_one_extension() {
+    let mut scene = Scene::plain();
+    scene.at(20).pass();
+    assert_eq!(scene.status().deadline_at, Some(Time(at(620))));
+    let decision = scene.at(620).pass();
+    assert_eq!(said(&decision).0, RunPhase::Pending);
+    let status = scene.status();
+    assert_eq!(
+        (&status.deadline_at, status.deadline_extensions),
+        (&Some(Time(at(1220))), 1)
+    );
+    assert_settled(&scene);
+    assert_eq!(said(&scene.at(1219).pass()).0, RunPhase::Pending);
+    let mut late = scene.clone();
+    let decision = scene.at(1220).pass();
+    assert_said(&decision, failed(Reason::StartTimeout));
+    assert_has(
+        &decision,
+        &[
+            "not started",
+            URL,
+            "was not asked",
+            "32 queries",
+            "8 of them for namespace 'team', where 5 wait",
+        ],
+    );
+    assert!(released(&decision).is_some());
+    assert_settled(&scene);
+    // A response in time ends the wait as usual, and the next wait has its own extension.
+    late.reply();
+    late.pass();
+    let status = late.status();
+    assert_eq!(status.base_commit.as_deref(), Some(BASE));
+    assert_eq!(status.deadline_extensions, 0);
+}
+
+/// The last response was a failure, and the repeated query never gets its turn.
+#[test]
+fn a_repeated_query_that_never_gets_its_turn_ends_the_wait_after_one_extension() {
+    let mut scene = Scene::plain();
+    scene.at(20).pass();
+    scene.refuse(Reason::RepositoryUnreachable, "silence");
+    scene.reply();
+    scene.pass();
+    let decision = scene.at(679).pass();
+    assert_eq!(said(&decision).0, RunPhase::Pending);
+    assert!(decision.requeue_at > Some(at(679)), "no hot loop");
+    // The response may be from long ago: another operator led since. So nothing is concluded from it yet.
+    assert_eq!(said(&scene.at(680).pass()).0, RunPhase::Pending);
+    assert_eq!(scene.status().deadline_at, Some(Time(at(1280))));
+    assert_eq!(said(&scene.at(1339).pass()).0, RunPhase::Pending);
+    let decision = scene.at(1340).pass();
+    assert_said(&decision, failed(Reason::RepositoryUnreachable));
+    assert_has(&decision, &["not started: silence"]);
+}
+
 /// A response from long ago proves nothing about the current state of the server.
 #[test]
 fn an_old_answer_decides_nothing() {

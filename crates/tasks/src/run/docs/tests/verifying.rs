@@ -230,6 +230,24 @@ fn a_server_that_was_never_asked_is_asked_however_late_it_is() {
     );
 }
 
+#[test]
+fn a_query_that_never_gets_its_turn_ends_the_wait_after_one_extension() {
+    let mut scene = asked();
+    let until = scene.status().deadline_at.clone();
+    assert_eq!(until, Some(Time(at(661))));
+    assert_said(&scene.at(661).pass(), VERIFYING);
+    let status = scene.status();
+    assert_eq!(
+        (&status.deadline_at, status.deadline_extensions),
+        (&Some(Time(at(1261))), 1)
+    );
+    assert_settled(&scene);
+    assert_said(&scene.at(1260).pass(), VERIFYING);
+    let decision = scene.at(1261).pass();
+    assert_said(&decision, failed(Reason::NotVerified));
+    assert_has(&decision, &[PUSHED, "was not asked for", "32 queries"]);
+}
+
 /// A commit that existed before the push would confirm itself.
 #[test]
 fn a_commit_that_was_there_before_proves_nothing() {

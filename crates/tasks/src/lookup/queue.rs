@@ -1,0 +1,273 @@
+//! The order of queries: fair per namespace, bounded per namespace and per host.
+//!
+//! It starts nothing and reads no clock.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use crate::run::docs::LookupLoad;
+
+/// Maximum numbers of queries.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Queries under way, in total.
+    pub(super) under_way: usize,
+    /// Queries under way to one host.
+    pub(super) per_host: usize,
+    /// Queries under way of one namespace. Without it, the owner of a domain could evade the limit
+    /// per host with many host names.
+    pub(super) per_namespace: usize,
+    /// Queries of one namespace that wait.
+    pub(super) waiting: usize,
+}
+
+/// Namespace and host of a query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) namespace: String,
+    pub(super) host: String,
+}
+
+/// Queries that wait, and the number of those that are under way.
+///
+/// # Guarantees
+/// The next query is one of the namespace with the fewest queries under way. Of several such
+/// namespaces, it is the one that has waited longest since its last start. So a namespace with
+/// thousands of queries to slow servers does not delay the others.
+#[derive(Debug)]
+pub(super) struct FairQueue<T> {
+    limits: Limits,
+    /// Namespaces with queries that wait or are under way.
+    namespaces: BTreeMap<String, Namespace<T>>,
+    /// Number of queries under way, by host.
+    hosts: HashMap<String, usize>,
+    under_way: usize,
+    /// The last turn that was given to a namespace.
+    turns: u64,
+}
+
+#[derive(Debug)]
+struct Namespace<T> {
+    /// Host and query, oldest first.
+    waiting: VecDeque<(String, T)>,
+    under_way: usize,
+    /// Turn of its last start, or of its first query.
+    turn: u64,
+}
+
+impl<T> FairQueue<T> {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            namespaces: BTreeMap::new(),
+            hosts: HashMap::new(),
+            under_way: 0,
+            turns: 0,
+        }
+    }
+
+    /// Adds a query. Returns whether its namespace has room for it.
+    #[must_use]
+    pub(super) fn push(&mut self, place: Place, query: T) -> bool {
+        self.turns += 1;
+        let turn = self.turns;
+        let namespace = self
+            .namespaces
+            .entry(place.namespace)
+            .or_insert_with(|| Namespace {
+                waiting: VecDeque::new(),
+                under_way: 0,
+                turn,
+            });
+        let has_room = namespace.waiting.len() < self.limits.waiting;
+        if has_room {
+            namespace.waiting.push_back((place.host, query));
+        }
+        has_room
+    }
+
+    /// Removes the next query that may start. It counts as under way until [`FairQueue::finish`].
+    pub(super) fn start_next(&mut self) -> Option<(Place, T)> {
+        if self.under_way >= self.limits.under_way {
+            return None;
+        }
+        let (limits, hosts) = (self.limits, &self.hosts);
+        let is_free = |host: &str| {
+            let count = hosts.get(host).copied().unwrap_or(0);
+            count < limits.per_host
+        };
+        let (name, index) = self
+            .namespaces
+            .iter()
+            .filter(|(_, known)| known.under_way < limits.per_namespace)
+            .filter_map(|(name, known)| {
+                let index = known.waiting.iter().position(|(host, _)| is_free(host))?;
+                Some(((known.under_way, known.turn), name, index))
+            })
+            .min_by_key(|(rank, _, _)| *rank)
+            .map(|(_, name, index)| (name.clone(), index))?;
+        let known = self.namespaces.get_mut(&name)?;
+        let (host, query) = known.waiting.remove(index)?;
+        self.turns += 1;
+        known.turn = self.turns;
+        known.under_way += 1;
+        self.under_way += 1;
+        *self.hosts.entry(host.clone()).or_default() += 1;
+        let place = Place {
+            namespace: name,
+            host,
+        };
+        Some((place, query))
+    }
+
+    /// Records the end of a query that was under way.
+    pub(super) fn finish(&mut self, place: &Place) {
+        self.under_way = self.under_way.saturating_sub(1);
+        if let Some(count) = self.hosts.get_mut(&place.host) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.hosts.remove(&place.host);
+            }
+        }
+        if let Some(known) = self.namespaces.get_mut(&place.namespace) {
+            known.under_way = known.under_way.saturating_sub(1);
+            if known.under_way == 0 && known.waiting.is_empty() {
+                self.namespaces.remove(&place.namespace);
+            }
+        }
+    }
+
+    /// Returns the numbers of queries, for a message about a query of this namespace.
+    pub(super) fn load(&self, namespace: &str) -> LookupLoad {
+        let known = self.namespaces.get(namespace);
+        LookupLoad {
+            under_way: self.under_way,
+            under_way_here: known.map_or(0, |known| known.under_way),
+            waiting_here: known.map_or(0, |known| known.waiting.len()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        under_way: 32,
+        per_host: 4,
+        per_namespace: 8,
+        waiting: 1000,
+    };
+
+    fn place(namespace: &str, host: &str) -> Place {
+        Place {
+            namespace: namespace.to_owned(),
+            host: host.to_owned(),
+        }
+    }
+
+    /// Starts all queries that may start.
+    fn start(queue: &mut FairQueue<u32>) -> Vec<Place> {
+        std::iter::from_fn(|| queue.start_next())
+            .map(|(place, _)| place)
+            .collect()
+    }
+
+    #[test]
+    fn one_host_leaves_room_for_the_others() {
+        let mut queue = FairQueue::new(LIMITS);
+        for number in 0..900 {
+            assert!(queue.push(place("a", "slow"), number));
+        }
+        assert!(queue.push(place("a", "quick"), 900));
+        let started = start(&mut queue);
+        assert_eq!(started.len(), LIMITS.per_host + 1);
+        assert_eq!(started.last(), Some(&place("a", "quick")));
+        // A namespace with many host names leaves room for other namespaces.
+        for number in 0..50 {
+            assert!(queue.push(place("a", &format!("host-{number}")), number));
+        }
+        assert!(queue.push(place("b", "quick"), 0));
+        let started = start(&mut queue);
+        assert_eq!(queue.under_way, LIMITS.per_namespace + 1);
+        assert!(started.contains(&place("b", "quick")));
+        for number in 0..100 {
+            let place = place(&format!("namespace-{number}"), &format!("host-{number}"));
+            assert!(queue.push(place, number));
+        }
+        start(&mut queue);
+        assert_eq!(queue.under_way, LIMITS.under_way);
+    }
+
+    /// Four namespaces with slow servers had all queries under way, and thousands that waited. Each free
+    /// place went to the oldest of these.
+    #[test]
+    fn a_namespace_with_thousands_of_queries_does_not_delay_another() {
+        let mut queue = FairQueue::new(LIMITS);
+        for namespace in ["a", "b", "c", "d"] {
+            for number in 0..1000 {
+                let host = format!("{namespace}-{number}");
+                assert!(queue.push(place(namespace, &host), number));
+            }
+        }
+        let slow = start(&mut queue);
+        assert_eq!(slow.len(), LIMITS.under_way);
+        assert!(queue.push(place("victim", "quick"), 0));
+        assert!(start(&mut queue).is_empty(), "all places are taken");
+        queue.finish(&slow[0]);
+        assert_eq!(start(&mut queue), [place("victim", "quick")]);
+        // Also if the owner of the slow servers has many namespaces, which wait for a shorter time.
+        assert!(queue.push(place("victim-2", "quick"), 0));
+        for number in 0..500 {
+            let name = format!("a-{number}");
+            assert!(queue.push(place(&name, &name), number));
+        }
+        queue.finish(&slow[1]);
+        assert_eq!(start(&mut queue), [place("victim-2", "quick")]);
+    }
+
+    #[test]
+    fn namespaces_take_turns() {
+        let limits = Limits {
+            under_way: 1,
+            ..LIMITS
+        };
+        let mut queue = FairQueue::new(limits);
+        for namespace in ["c", "a", "b"] {
+            for number in 0..2 {
+                assert!(queue.push(place(namespace, "host"), number));
+            }
+        }
+        let mut order = Vec::new();
+        while let Some((place, _)) = queue.start_next() {
+            queue.finish(&place);
+            order.push(place.namespace);
+        }
+        assert_eq!(order, ["c", "a", "b", "c", "a", "b"]);
+        assert!(queue.namespaces.is_empty() && queue.hosts.is_empty());
+        assert_eq!(queue.under_way, 0);
+    }
+
+    #[test]
+    fn the_queries_of_a_namespace_that_wait_are_bounded() {
+        let limits = Limits {
+            waiting: 3,
+            ..LIMITS
+        };
+        let mut queue = FairQueue::new(limits);
+        let fits = |queue: &mut FairQueue<u32>, namespace: &str, count: u32| {
+            let pushed = (0..count).map(|number| queue.push(place(namespace, "host"), number));
+            pushed.filter(|has_room| *has_room).count()
+        };
+        assert_eq!(fits(&mut queue, "a", 5), 3);
+        assert_eq!(fits(&mut queue, "b", 2), 2, "another namespace has room");
+        start(&mut queue);
+        let load = LookupLoad {
+            under_way: 4,
+            under_way_here: 2,
+            waiting_here: 1,
+        };
+        assert_eq!(queue.load("a"), load);
+        assert_eq!(fits(&mut queue, "a", 5), 2, "those under way do not wait");
+        assert_eq!(queue.load("other").waiting_here, 0);
+    }
+}

@@ -1,0 +1,67 @@
+//! Deadlines of the waits for a Git server.
+
+use std::time::Duration;
+
+use api::Timestamp;
+
+use super::LsRemoteResponse;
+use crate::{run::world::Run, time};
+
+/// Maximum number of extensions of a deadline.
+const MAX_EXTENSIONS: u32 = 1;
+
+/// How long after the deadline the response to a repeated query is awaited. A query takes 30 s at
+/// most, once it has its turn.
+const REPEAT_TIME: Duration = Duration::from_secs(60);
+
+/// A wait for the response of a Git server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wait {
+    /// Its deadline.
+    pub(super) until: Timestamp,
+    /// How often the deadline was extended.
+    pub(super) extensions: u32,
+    /// Whether the run waits no longer.
+    pub(super) is_over: bool,
+}
+
+impl Wait {
+    /// Returns the wait with the stored deadline and number of extensions. If none is stored, a
+    /// wait of this length begins.
+    ///
+    /// A deadline that passed without a current response proves nothing about the server: no
+    /// operator may have run. So it is extended, but only once. Otherwise a query that never gets
+    /// its turn would keep the run waiting indefinitely.
+    pub(super) fn new(
+        run: &Run<'_>,
+        stored: Option<(Timestamp, u32)>,
+        length: Duration,
+        answer: Option<&LsRemoteResponse>,
+    ) -> Self {
+        let going = |until: Timestamp, extensions: u32| Self {
+            until,
+            extensions,
+            is_over: false,
+        };
+        let Some((until, extensions)) = stored else {
+            return going(run.after(length), 0);
+        };
+        if run.now < until {
+            return going(until, extensions);
+        }
+        let is_over = match answer {
+            Some(answer) if answer.is_fresh => true,
+            // The query is being repeated.
+            Some(_) if run.now < time::after(until, REPEAT_TIME) => false,
+            Some(_) | None if extensions < MAX_EXTENSIONS => {
+                return going(run.after(length), extensions.saturating_add(1));
+            }
+            Some(_) | None => true,
+        };
+        Self {
+            until,
+            extensions,
+            is_over,
+        }
+    }
+}
