@@ -66,12 +66,18 @@ impl WatchHealth {
     }
 
     /// Records an event of the watch.
+    ///
+    /// It does not end the interruption of a watch that was reopened: it may be the first of many missed events, and
+    /// the others are not in the cache yet. The catch-up time ends that interruption.
     pub(crate) fn on_event(&self, number: usize) {
-        let mut was_interrupted = false;
+        let mut has_recovered = false;
         self.change(number, |watch| {
-            was_interrupted = watch.interruption.take().is_some();
+            let ended = watch
+                .interruption
+                .take_if(|interruption| interruption.opened.is_none());
+            has_recovered = ended.is_some();
         });
-        if was_interrupted {
+        if has_recovered {
             self.recoveries.send_replace(());
         }
     }
@@ -146,6 +152,7 @@ impl WatchHealth {
 
     fn change(&self, number: usize, change: impl FnOnce(&mut WatchState)) {
         if let Some(watch) = self.watches().get_mut(number) {
+            watch.end_interruption();
             change(watch);
         }
     }
@@ -156,6 +163,16 @@ impl WatchHealth {
 }
 
 impl WatchState {
+    /// Ends an interruption after which the watch has caught up.
+    ///
+    /// A watch of a quiet type has no event that would end it. Without this, each regular reopening would block the
+    /// scope again, and the next interruption would count from the start of this one.
+    fn end_interruption(&mut self) {
+        if self.is_synced {
+            self.interruption.take_if(|known| known.has_caught_up());
+        }
+    }
+
     /// Returns the reason why decisions must not use the cache of this watch now.
     fn trouble(&self) -> Option<String> {
         match &self.interruption {
@@ -163,17 +180,23 @@ impl WatchState {
             None => Some(self.describe("its first listing is not complete")),
             Some(interruption) if !self.is_synced => Some(self.describe(&interruption.message)),
             Some(interruption) => {
-                let is_open = interruption
-                    .opened
-                    .is_some_and(|opened| opened.elapsed() >= CATCH_UP_TIME);
                 let is_long = interruption.since.elapsed() >= INTERRUPTION_TOLERANCE;
-                (is_long && !is_open).then(|| self.describe(&interruption.message))
+                let is_blocking = is_long && !interruption.has_caught_up();
+                is_blocking.then(|| self.describe(&interruption.message))
             }
         }
     }
 
     fn describe(&self, why: &str) -> String {
         format!("the {}: {why}", self.name)
+    }
+}
+
+impl Interruption {
+    /// Returns whether the watch was reopened long enough ago for the missed events to arrive.
+    fn has_caught_up(&self) -> bool {
+        self.opened
+            .is_some_and(|opened| opened.elapsed() >= CATCH_UP_TIME)
     }
 }
 
@@ -184,7 +207,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_interruption_blocks_its_reach_until_the_watch_has_caught_up() {
+    async fn an_interruption_blocks_its_scope_until_the_watch_has_caught_up() {
         let watches = WatchHealth::default();
         let pods = watches.add("watch of pods in 'a'", Some("a"));
         let classes = watches.add("watch of classes", None);
@@ -222,6 +245,46 @@ mod tests {
         watches.interrupted(pods, "again");
         advance(INTERRUPTION_TOLERANCE).await;
         assert!(!watches.blocked().is_empty());
+        watches.on_event(pods);
+        assert!(watches.blocked().is_empty());
+    }
+
+    /// The server ends each watch after 90 s, and a watch of a quiet type has no event in that time.
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_watch_is_not_blocked_again_at_each_reopening() {
+        let watches = WatchHealth::default();
+        let classes = watches.add("watch of classes", None);
+        watches.synced(classes);
+        watches.interrupted(classes, "forbidden");
+        advance(Duration::from_secs(30)).await;
+        watches.opened(classes);
+        for _ in 0..3 {
+            advance(Duration::from_secs(90)).await;
+            watches.opened(classes);
+            assert!(watches.blocked().is_empty());
+        }
+        assert!(watches.interrupted(classes, "forbidden"), "a new one");
+        assert!(watches.blocked().is_empty(), "it is tolerated again");
+        assert!(watches.problems().is_empty());
+        advance(INTERRUPTION_TOLERANCE).await;
+        assert!(!watches.blocked().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_event_after_a_reopening_is_not_the_last_missed_one() {
+        let watches = WatchHealth::default();
+        let pods = watches.add("watch of pods", None);
+        watches.synced(pods);
+        watches.interrupted(pods, "away");
+        advance(Duration::from_secs(30)).await;
+        watches.opened(pods);
+        watches.on_event(pods);
+        assert!(
+            !watches.blocked().is_empty(),
+            "more events are on their way"
+        );
+        advance(CATCH_UP_TIME).await;
+        assert!(watches.blocked().is_empty());
         watches.on_event(pods);
         assert!(watches.blocked().is_empty());
     }
