@@ -127,8 +127,17 @@ async fn a_watch_that_is_reopened_ends_only_its_own_interruption() {
                 tokio::time::sleep(5 * SECOND).await;
                 return Ok(Response::new(Body::empty()));
             }
-            let code = if is_rejected { 500 } else { 200 };
-            let body = json!({ "metadata": { "resourceVersion": "9" }, "items": [] });
+            let (code, body) = if is_rejected {
+                let message = format!("rejected for {}", if is_first { "Jobs" } else { "Pods" });
+                let status = json!({
+                    "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                    "reason": "InternalError", "code": 500, "message": message,
+                });
+                (500, status)
+            } else {
+                let list = json!({ "metadata": { "resourceVersion": "9" }, "items": [] });
+                (200, list)
+            };
             let response = Response::builder().status(code);
             let response = response.body(Body::from(body.to_string().into_bytes()));
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(response?)
@@ -147,7 +156,11 @@ async fn a_watch_that_is_reopened_ends_only_its_own_interruption() {
     let mut supervisor = Supervisor::new(Health::default(), SECOND);
     let running = watches.start(&mut supervisor);
     tokio::time::sleep(80 * SECOND).await;
-    assert!(!running.blocked().is_empty(), "the second is rejected");
+    let blocked: Vec<String> = running.blocked().into_values().collect();
+    assert_eq!(blocked.len(), 1, "{blocked:?}");
+    let reason = &blocked[0];
+    assert!(reason.starts_with("the watch of events: "), "{reason}");
+    assert!(reason.contains("rejected for Pods"), "{reason}");
     let problems = health.watch_health().problems();
     assert_eq!(problems.len(), 1, "{problems:?}");
 }
