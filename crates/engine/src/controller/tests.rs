@@ -170,6 +170,11 @@ impl Kind for Arc<ToyKind> {
                 decision.effects = records::missing_children(*input.world);
                 decision
             }
+            "external" => {
+                let mut decision = Decision::status_only(status, ToyPhase::Playing, verdict);
+                decision.effects = records::external_first();
+                decision
+            }
             "bounds" => {
                 let mut decision = Decision::status_only(status, ToyPhase::Playing, verdict);
                 decision.effects = records::bounds();
@@ -213,8 +218,10 @@ impl Kind for Arc<ToyKind> {
         }
     }
 
-    async fn perform(&self, _object: &Toy, _effect: &&'static str) -> Result<(), ReconcileError> {
-        panic!("must not be performed")
+    async fn perform(&self, _object: &Toy, effect: &&'static str) -> Result<(), ReconcileError> {
+        assert_eq!(*effect, "wait", "must not be performed");
+        pass(31 * SECOND).await;
+        Ok(())
     }
 }
 

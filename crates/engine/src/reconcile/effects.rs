@@ -16,7 +16,8 @@ impl<K: Kind> Reconciler<K> {
     /// after an independent object was rejected, deletions and other independent objects follow.
     ///
     /// Ends after `yield_at` if effects are left. The caches have the results of the others, so the next decision
-    /// has only the rest. Without this, the timeout would report much work as an internal error.
+    /// has only the rest. Without this, the timeout would report much work as an internal error. A rejection is
+    /// reported also then: the next reconciliation would meet it again, and run out of time again.
     pub(super) async fn apply_effects(
         &self,
         object: &K::Object,
@@ -29,9 +30,14 @@ impl<K: Kind> Reconciler<K> {
             if refused.is_some() && !is_independent(effect) {
                 continue;
             }
-            // Without progress, the next reconciliation would end in the same place.
-            if has_progress && Instant::now() >= yield_at {
-                return Err(Abort::OutOfTime);
+            if Instant::now() >= yield_at {
+                if let Some(fault) = refused {
+                    return Err(fault.into());
+                }
+                // Without progress, the next reconciliation would end in the same place.
+                if has_progress {
+                    return Err(Abort::OutOfTime);
+                }
             }
             self.ensure_leading()?;
             match self.apply_effect(object, effect).await {
@@ -97,7 +103,9 @@ impl<K: Kind> Reconciler<K> {
 /// Returns whether the caches show the result of an effect, so that the next decision does not repeat it.
 fn is_cached<X>(effect: &Effect<X>) -> bool {
     match effect {
-        Effect::Ensure(_) | Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } => true,
+        Effect::Ensure(_) | Effect::Apply(_) | Effect::Delete(_) => true,
+        // The response for another subresource, such as `scale`, is not the object.
+        Effect::Patch { subresource, .. } => subresource.is_none_or(|name| name == "status"),
         Effect::External { .. } => false,
     }
 }
@@ -145,5 +153,44 @@ fn non_fatal(manifest: &Manifest, stop: Abort) -> Abort {
         | Abort::NonFatal(_)
         | Abort::LeadershipLost
         | Abort::OutOfTime) => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::decide::{ResourceType, Target};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_results_that_the_caches_receive_are_progress() {
+        let target = || Target {
+            resource: ResourceType::CONFIG_MAP,
+            namespace: Some("n".to_owned()),
+            name: "a".to_owned(),
+            uid: "uid".to_owned(),
+            version: None,
+            requires_intent: None,
+        };
+        let patch = |subresource: Option<&'static str>| Effect::Patch {
+            target: target(),
+            subresource,
+            patch: json!({}),
+        };
+        let external = Effect::External {
+            effect: "push",
+            requires_intent: None,
+        };
+        let table = [
+            (Effect::Delete(target()), true),
+            (patch(None), true),
+            (patch(Some("status")), true),
+            (patch(Some("scale")), false),
+            (external, false),
+        ];
+        for (effect, wanted) in table {
+            assert_eq!(is_cached(&effect), wanted, "{effect:?}");
+        }
     }
 }

@@ -143,3 +143,43 @@ async fn more_work_than_fits_into_one_reconciliation_continues_in_the_next() {
     assert!(text.contains(r#"outcome="Continued"} 2"#), "{text}");
     room.end().await;
 }
+
+/// Each request takes 8 s: the finalizer, two rejected objects and one that is applied.
+#[tokio::test(start_paused = true)]
+async fn a_rejection_is_reported_when_the_time_is_over() {
+    let room = room(&["bounds"]);
+    *room.server.delay.lock().unwrap() = 8 * SECOND;
+    pass(40 * SECOND).await;
+    let sent = room.server.sent();
+    assert!(sent.contains(&"PATCH closing".to_owned()), "{sent:?}");
+    assert!(!sent.contains(&"DELETE opening".to_owned()), "{sent:?}");
+    let status = room
+        .server
+        .statuses("bounds")
+        .pop()
+        .expect("it is reported");
+    let message = status["message"].to_string();
+    assert!(message.contains("exceeded quota"), "{status}");
+    room.end().await;
+}
+
+/// Returns an external effect that takes more than half of the time of a reconciliation, and a creation.
+pub(super) fn external_first() -> Vec<Effect<&'static str>> {
+    let external = Effect::External {
+        effect: "wait",
+        requires_intent: None,
+    };
+    let create = Effect::Ensure(Box::new(child(ResourceType::CONFIG_MAP, "after")));
+    vec![external, create]
+}
+
+/// The next reconciliation would repeat the external effect, and end in the same place.
+#[tokio::test(start_paused = true)]
+async fn an_external_effect_is_no_progress_that_the_next_reconciliation_builds_on() {
+    let room = room(&["external"]);
+    pass(RECONCILE_TIMEOUT - 20 * SECOND).await;
+    assert_eq!(room.looks("external").len(), 1);
+    let sent = room.server.sent();
+    assert!(sent.contains(&"POST configmaps".to_owned()), "{sent:?}");
+    room.end().await;
+}
