@@ -221,6 +221,13 @@ impl<T: Send + Sync + 'static> Cache<T> {
         state.entries.get(key).and_then(|entry| self.whole(entry))
     }
 
+    /// Returns whether the object with this key is packed. It costs less than [`Cache::get`], which unpacks the object.
+    pub(crate) fn is_packed(&self, key: &Key) -> bool {
+        let state = lock(&self.shared.state);
+        let entry = state.entries.get(key);
+        entry.is_some_and(|entry| entry.object.is_packed())
+    }
+
     fn whole(&self, entry: &Entry<T>) -> Option<Arc<T>> {
         entry.object.whole(self.shared.packing.get())
     }

@@ -4,7 +4,7 @@ mod gate;
 mod worker;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -17,10 +17,7 @@ use api::{decide::ErrorClass, names};
 use kube::{Client, Resource, ResourceExt};
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 
-use self::{
-    gate::{Gate, REPORTS_PER_SECOND},
-    worker::Worker,
-};
+use self::{gate::Gate, worker::Worker};
 use crate::{
     apply::Applier,
     backoff,
@@ -46,6 +43,17 @@ const STARTUP_JITTER: Duration = Duration::from_secs(10);
 /// Time for running reconciliations to end after the shutdown began. An aborted reconciliation is
 /// harmless, because each write is idempotent.
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(300);
+
+/// Number of objects of a kind that report a watch in trouble in one second. Thousands may wait for it.
+const REPORTS_PER_SECOND: usize = 10;
+
+/// Number of such reports at the same time. They are no reconciliations: objects that do not wait for the watch have
+/// all workers for themselves, also while the API server does not respond.
+const MAX_REPORTS_IN_FLIGHT: usize = 4;
+
+/// Number of due keys in blocked scopes that are examined in one second. Most of them may be finished runs, which
+/// have nothing to report.
+const EXAMINED_PER_SECOND: usize = 1000;
 
 /// The parts of a process that its controllers share.
 #[derive(Clone)]
@@ -240,13 +248,78 @@ fn open<T: Send + Sync + 'static>(handle: &Handle, objects: &Cache<T>, seed: u64
 struct Running {
     tasks: JoinSet<(Key, Requeue)>,
     keys: HashMap<tokio::task::Id, Key>,
+    /// The tasks that report a watch in trouble. The others reconcile.
+    reports: HashSet<tokio::task::Id>,
 }
 
 impl Running {
-    fn start(&mut self, key: Key, work: impl Future<Output = Requeue> + Send + 'static) {
+    fn start(
+        &mut self,
+        key: Key,
+        work: impl Future<Output = Requeue> + Send + 'static,
+    ) -> tokio::task::Id {
         let of = key.clone();
         let task = self.tasks.spawn(async move { (of, work.await) });
         self.keys.insert(task.id(), key);
+        task.id()
+    }
+
+    /// Returns the number of reconciliations.
+    fn reconciliations(&self) -> usize {
+        self.tasks.len().saturating_sub(self.reports.len())
+    }
+
+    /// Forgets a task that has ended. Returns its key.
+    fn ended(&mut self, task: tokio::task::Id) -> Option<Key> {
+        self.reports.remove(&task);
+        self.keys.remove(&task)
+    }
+}
+
+/// Numbers of reports and of examined keys that are left in this second.
+#[derive(Default)]
+struct ReportBudget {
+    reports: usize,
+    examined: usize,
+}
+
+impl ReportBudget {
+    const FULL: Self = Self {
+        reports: REPORTS_PER_SECOND,
+        examined: EXAMINED_PER_SECOND,
+    };
+}
+
+/// Starts reports of objects that have waited for a watch for long enough.
+fn start_reports<K: Kind>(
+    worker: &Arc<Worker<K>>,
+    handle: &Handle,
+    context: &Context,
+    gate: &Gate,
+    running: &mut Running,
+    budget: &mut ReportBudget,
+) {
+    // Without this check, each wake-up would visit all blocked namespaces.
+    if !gate.has_overdue() {
+        return;
+    }
+    while budget.reports > 0 && budget.examined > 0 && running.reports.len() < MAX_REPORTS_IN_FLIGHT
+    {
+        let is_overdue = |namespace: Option<&str>| gate.overdue(namespace).is_some();
+        let Some(key) = handle.queue().pop_blocked(is_overdue) else {
+            budget.examined = 0;
+            return;
+        };
+        budget.examined -= 1;
+        if let Some(next) = worker.without_report(&key) {
+            handle.queue().done(&key, next, context.clock.moment());
+            continue;
+        }
+        budget.reports -= 1;
+        let reason = gate.overdue(key.namespace.as_deref()).unwrap_or_default();
+        let (worker, of) = (Arc::clone(worker), key.clone());
+        let task = running.start(key, async move { worker.report_blocked(&of, reason).await });
+        running.reports.insert(task);
     }
 }
 
@@ -260,7 +333,7 @@ async fn dispatch<K: Kind>(
     let mut running = Running::default();
     let mut gate = Gate::new(K::RESOURCE.kind);
     let mut recoveries = worker.caches.recoveries();
-    let mut reports = 0;
+    let mut budget = ReportBudget::default();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut term = None;
@@ -271,10 +344,10 @@ async fn dispatch<K: Kind>(
             term = current_term;
         }
         let is_leading = term.is_some();
-        if gate.update(worker.caches.blocked()) {
-            handle.queue().block(gate.scopes());
+        if gate.update(&worker.caches.blocked()) {
+            handle.queue().block(gate.closed());
         }
-        while is_leading && running.tasks.len() < context.concurrency {
+        while is_leading && running.reconciliations() < context.concurrency {
             let Some(key) = handle.queue().pop(context.clock.moment()) else {
                 break;
             };
@@ -285,17 +358,10 @@ async fn dispatch<K: Kind>(
                 next
             });
         }
-        while is_leading && reports > 0 && running.tasks.len() < context.concurrency {
-            let is_overdue = |namespace: Option<&str>| gate.overdue(namespace).is_some();
-            let Some(key) = handle.queue().pop_blocked(is_overdue) else {
-                break;
-            };
-            let reason = gate.overdue(key.namespace.as_deref()).unwrap_or_default();
-            let (worker, of, reason) = (Arc::clone(worker), key.clone(), reason.to_owned());
-            running.start(key, async move { worker.report_blocked(&of, reason).await });
-            reports -= 1;
+        if is_leading {
+            start_reports(worker, handle, context, &gate, &mut running, &mut budget);
         }
-        let due = if is_leading && running.tasks.len() < context.concurrency {
+        let due = if is_leading && running.reconciliations() < context.concurrency {
             handle.queue().next_due()
         } else {
             None
@@ -305,14 +371,14 @@ async fn dispatch<K: Kind>(
             Some(ended) = running.tasks.join_next_with_id() => {
                 let (key, next) = match ended {
                     Ok((id, (key, next))) => {
-                        running.keys.remove(&id);
+                        running.ended(id);
                         (key, next)
                     }
                     // Panics are caught inside the task, so this is a bug of the engine itself.
                     Err(error) => {
                         context.metrics.error(K::RESOURCE.kind, ErrorClass::Bug.name());
                         tracing::error!(kind = K::RESOURCE.kind, "a reconcile task failed: {error}");
-                        let Some(key) = running.keys.remove(&error.id()) else { continue };
+                        let Some(key) = running.ended(error.id()) else { continue };
                         let delay = backoff::ceiling(ErrorClass::Bug, 1);
                         (key, Requeue::Backoff(Backoff::deaf(Instant::now() + delay)))
                     }
@@ -330,7 +396,7 @@ async fn dispatch<K: Kind>(
             () = sleep_until(due) => {}
             _ = tick.tick() => {
                 worker.gauge(handle, is_leading, context);
-                reports = REPORTS_PER_SECOND;
+                budget = ReportBudget::FULL;
             }
         }
     }

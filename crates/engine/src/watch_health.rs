@@ -17,6 +17,9 @@ const CATCH_UP_TIME: Duration = Duration::from_secs(1);
 /// Duration of an interruption after which the process is not ready.
 const NOT_READY_AFTER: Duration = Duration::from_secs(60);
 
+/// Message of a watch before its first list is complete.
+const UNLISTED: &str = "its first listing is not complete";
+
 /// All watches of a process. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct WatchHealth {
@@ -40,8 +43,9 @@ struct Interruption {
     opened: Option<Instant>,
 }
 
-/// Scopes in which no object may be reconciled now, with the reasons. A scope is a namespace, or `None` for everything.
-pub type BlockedScopes = BTreeMap<Option<String>, String>;
+/// Scopes in which no object may be reconciled now, each with the names and messages of its watches in trouble. A scope
+/// is a namespace, or `None` for everything.
+pub type BlockedScopes = BTreeMap<Option<String>, BTreeMap<String, String>>;
 
 impl WatchHealth {
     /// Adds a watch, in this namespace or in all. Returns its number.
@@ -123,8 +127,9 @@ impl WatchHealth {
     pub(crate) fn blocked(&self) -> BlockedScopes {
         let mut blocked = BlockedScopes::new();
         for watch in self.watches().iter() {
-            if let Some(reason) = watch.trouble() {
-                blocked.entry(watch.namespace.clone()).or_insert(reason);
+            if let Some(message) = watch.trouble() {
+                let watches = blocked.entry(watch.namespace.clone()).or_default();
+                watches.insert(watch.name.clone(), message.to_owned());
             }
         }
         blocked
@@ -140,7 +145,7 @@ impl WatchHealth {
     pub(crate) fn problems(&self) -> Vec<String> {
         let complaint = |watch: &WatchState| match &watch.interruption {
             None if watch.is_synced => None,
-            None => Some(watch.describe("its first listing is not complete")),
+            None => Some(watch.describe(UNLISTED)),
             Some(interruption) => {
                 let is_long = interruption.opened.is_none()
                     && interruption.since.elapsed() >= NOT_READY_AFTER;
@@ -174,15 +179,15 @@ impl WatchState {
     }
 
     /// Returns the reason why decisions must not use the cache of this watch now.
-    fn trouble(&self) -> Option<String> {
+    fn trouble(&self) -> Option<&str> {
         match &self.interruption {
             None if self.is_synced => None,
-            None => Some(self.describe("its first listing is not complete")),
-            Some(interruption) if !self.is_synced => Some(self.describe(&interruption.message)),
+            None => Some(UNLISTED),
+            Some(interruption) if !self.is_synced => Some(interruption.message.as_str()),
             Some(interruption) => {
                 let is_long = interruption.since.elapsed() >= INTERRUPTION_TOLERANCE;
                 let is_blocking = is_long && !interruption.has_caught_up();
-                is_blocking.then(|| self.describe(&interruption.message))
+                is_blocking.then_some(interruption.message.as_str())
             }
         }
     }
@@ -213,7 +218,8 @@ mod tests {
         let classes = watches.add("watch of classes", None);
         assert!(!watches.is_settled());
         let reason = "the watch of pods in 'a': forbidden".to_owned();
-        let in_a = BlockedScopes::from([(Some("a".to_owned()), reason.clone())]);
+        let message = ("watch of pods in 'a'".to_owned(), "forbidden".to_owned());
+        let in_a = BlockedScopes::from([(Some("a".to_owned()), BTreeMap::from([message]))]);
         let scopes = |blocked: BlockedScopes| blocked.into_keys().collect::<Vec<_>>();
         assert_eq!(scopes(watches.blocked()), [None, Some("a".to_owned())]);
         watches.synced(classes);

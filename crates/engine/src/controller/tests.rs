@@ -264,11 +264,14 @@ fn room(toys: &[&str]) -> Room {
 }
 
 fn room_with(toys: &[&str], change: impl FnOnce(&mut Context)) -> Room {
+    room_in(Scope::All, toys, change)
+}
+
+fn room_in(scope: Scope, toys: &[&str], change: impl FnOnce(&mut Context)) -> Room {
     let server = Server::default();
     let client = server.client();
     let (metrics, health) = (Metrics::default(), Health::default());
-    let mut watches =
-        WatchManager::new(client.clone(), metrics.clone(), health.clone(), Scope::All);
+    let mut watches = WatchManager::new(client.clone(), metrics.clone(), health.clone(), scope);
     let watch = Watch::<Toy, Toy> {
         labels: None,
         fields: None,

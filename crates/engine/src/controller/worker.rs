@@ -42,6 +42,13 @@ const CONFLICTS_BEFORE_REFRESH: u32 = 3;
 /// long-lived object.
 const IGNORE_EVENTS_FOR: Duration = Duration::from_secs(2);
 
+/// Timeout of a report about a watch in trouble. The control plane may be in trouble as well.
+const BLOCKED_REPORT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Delay of a key in a blocked scope that has nothing to report. Without it, the dispatcher would examine the key
+/// again at once.
+const NO_REPORT_DELAY: Duration = Duration::from_secs(1);
+
 /// Retry state of a key that failed.
 #[derive(Debug, Clone)]
 pub(super) struct RetryState {
@@ -175,18 +182,41 @@ impl<K: Kind> Worker<K> {
         backoff_until::<K>(fault.class, until)
     }
 
+    /// Returns when a key in a blocked scope is due again if its object has no watch to report, or `None` if it has.
+    pub(super) fn without_report(&self, key: &Key) -> Option<Requeue> {
+        let later = || Requeue::At(Instant::now() + NO_REPORT_DELAY);
+        // Only finished objects are packed.
+        if self.objects.is_packed(key) {
+            return Some(later());
+        }
+        match self.objects.get(key) {
+            // A finished object waits for its cleanup only, and its status does not change any more.
+            Some(object) => K::status(&object).is_some_and(Status::is_over).then(later),
+            None if self.objects.invalid(key).is_some() => Some(later()),
+            None => {
+                self.retries().remove(key);
+                Some(Requeue::AwaitChange)
+            }
+        }
+    }
+
     /// Writes to the status of an object that it waits for a watch. The object stays due, and has no backoff.
     pub(super) async fn report_blocked(&self, key: &Key, reason: String) -> Requeue {
-        // A finished object waits for its cleanup only, and its status does not change any more.
-        if let Some(object) = self.objects.get(key)
-            && !K::status(&object).is_some_and(Status::is_over)
-        {
+        if let Some(object) = self.objects.get(key) {
             let fault = ReconcileError::new(ErrorClass::Transient, Reason::ApiUnavailable, reason);
-            if let Err(why) = self.try_report(&object, &fault, None, None).await {
-                let (kind, class) = (K::RESOURCE.kind, ErrorClass::Transient.name());
-                self.reconciler.metrics.error(kind, class);
+            // The retry of an earlier error is still to come.
+            let retry = K::status(&object).and_then(|status| status.progress().retry.clone());
+            let reporting = self.try_report(&object, &fault, None, retry, BLOCKED_REPORT_TIMEOUT);
+            if let Err(why) = reporting.await {
+                let kind = K::RESOURCE.kind;
+                self.reconciler.metrics.error(kind, why.class.name());
                 // The dispatcher has already logged the watch as a warning.
                 tracing::debug!(kind, object = %key, "the status update failed: {why}");
+                if why.class == ErrorClass::Conflict {
+                    // The watch does not work, so the cache would have the old version indefinitely.
+                    let uid = object.meta().uid.as_deref().unwrap_or_default();
+                    self.refresh(key, uid).await;
+                }
             }
         }
         Requeue::At(Instant::now())
@@ -202,7 +232,8 @@ impl<K: Kind> Worker<K> {
         observed: Option<&Observed<K::Status>>,
         retry: Option<Retry>,
     ) {
-        if let Err(why) = self.try_report(object, fault, observed, retry).await {
+        let reporting = self.try_report(object, fault, observed, retry, self.limit / 2);
+        if let Err(why) = reporting.await {
             self.reconciler
                 .metrics
                 .error(K::RESOURCE.kind, ErrorClass::Transient.name());
@@ -216,12 +247,16 @@ impl<K: Kind> Worker<K> {
         fault: &ReconcileError,
         observed: Option<&Observed<K::Status>>,
         retry: Option<Retry>,
-    ) -> Result<(), String> {
+        limit: Duration,
+    ) -> Result<(), ReconcileError> {
         let recording = self.reconciler.record_fault(object, fault, observed, retry);
-        match tokio::time::timeout(self.limit / 2, recording).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(fault)) => Err(fault.to_string()),
-            Err(_elapsed) => Err("it took too long".to_owned()),
+        match tokio::time::timeout(limit, recording).await {
+            Ok(recorded) => recorded,
+            Err(_elapsed) => {
+                let message = format!("no response within {} s", limit.as_secs());
+                let (class, reason) = (ErrorClass::Transient, Reason::ApiUnavailable);
+                Err(ReconcileError::new(class, reason, message))
+            }
         }
     }
 

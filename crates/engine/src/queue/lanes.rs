@@ -15,20 +15,20 @@ use crate::key::Key;
 ///   only once, so the order of their times is already fair.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    /// A lane for each namespace in `turns` and `held`. A lane may be empty until its turn.
+    /// A lane for each namespace in `turns` and `blocked_turns`. A lane may be empty until its turn.
     lanes: HashMap<Option<String>, BTreeSet<(Instant, Key)>>,
     turns: VecDeque<Option<String>>,
     /// Scopes whose lanes have no turn. The scope `None` is everything.
     blocked: BTreeSet<Option<String>>,
     /// Namespaces that had a turn while they were blocked.
-    held: VecDeque<Option<String>>,
+    blocked_turns: VecDeque<Option<String>>,
 }
 
 impl Lanes {
     /// Blocks the lanes of these scopes, and of no others.
     pub(super) fn block(&mut self, scopes: BTreeSet<Option<String>>) {
         self.blocked = scopes;
-        self.turns.append(&mut self.held);
+        self.turns.append(&mut self.blocked_turns);
     }
 
     pub(super) fn insert(&mut self, due: Instant, key: Key) {
@@ -51,7 +51,7 @@ impl Lanes {
     pub(super) fn pop(&mut self) -> Option<Key> {
         while let Some(namespace) = self.turns.pop_front() {
             if self.is_blocked(&namespace) {
-                self.held.push_back(namespace);
+                self.blocked_turns.push_back(namespace);
                 continue;
             }
             let (key, has_more) = self.take_first(&namespace);
@@ -67,15 +67,15 @@ impl Lanes {
 
     /// Returns the next key of a blocked namespace for which `is_wanted` returns true.
     pub(super) fn pop_blocked(&mut self, is_wanted: impl Fn(Option<&str>) -> bool) -> Option<Key> {
-        for _ in 0..self.held.len() {
-            let namespace = self.held.pop_front()?;
+        for _ in 0..self.blocked_turns.len() {
+            let namespace = self.blocked_turns.pop_front()?;
             if !is_wanted(namespace.as_deref()) {
-                self.held.push_back(namespace);
+                self.blocked_turns.push_back(namespace);
                 continue;
             }
             let (key, has_more) = self.take_first(&namespace);
             if has_more {
-                self.held.push_back(namespace);
+                self.blocked_turns.push_back(namespace);
             }
             if key.is_some() {
                 return key;
@@ -116,6 +116,6 @@ impl Lanes {
 #[cfg(test)]
 impl Lanes {
     pub(super) fn is_empty(&self) -> bool {
-        self.lanes.is_empty() && self.turns.is_empty() && self.held.is_empty()
+        self.lanes.is_empty() && self.turns.is_empty() && self.blocked_turns.is_empty()
     }
 }
