@@ -18,6 +18,10 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time between two ticks of a healthy runtime.
 const NO_BEAT: Duration = Duration::from_secs(10);
 
+/// Longest time between two reports of a dispatcher that works: three times the limit of the runtime. The dispatcher
+/// reports every second, also without the Lease.
+const NO_DISPATCH: Duration = Duration::from_secs(30);
+
 /// Longest time without a finished key in a leading process with work: five times the timeout of
 /// a reconciliation.
 const NO_PROGRESS: Duration = Duration::from_mins(5);
@@ -48,6 +52,8 @@ struct QueueState {
     depth: usize,
     /// The last moment at which no key of the kind was expected to finish.
     moved: Instant,
+    /// The last moment at which the dispatcher of the kind reported its queue.
+    reported: Instant,
 }
 
 /// A queue with keys, and the time since its last progress.
@@ -66,6 +72,8 @@ struct Snapshot {
     unsynced: Option<Vec<&'static str>>,
     /// The queues that are not empty.
     backlogs: Vec<Backlog>,
+    /// The kinds with a dispatcher that has started, and the times since their last reports.
+    dispatchers: Vec<(&'static str, Duration)>,
     is_leading: bool,
     since_answer: Option<Duration>,
 }
@@ -121,18 +129,20 @@ impl Health {
     }
 
     /// Records how many keys of a kind are due or in progress, without those that
-    /// wait for their time.
+    /// wait for their time. The dispatcher of the kind calls it every second, from its start on.
     pub fn queue_depth(&self, kind: &'static str, depth: usize) {
         let now = Instant::now();
         let mut state = self.state();
         let queue = state.queues.entry(kind).or_insert(QueueState {
             depth: 0,
             moved: now,
+            reported: now,
         });
         if queue.depth == 0 {
             queue.moved = now;
         }
         queue.depth = depth;
+        queue.reported = now;
     }
 
     /// Records that the API server responded to a request. The client of this crate calls it.
@@ -156,9 +166,9 @@ impl Health {
     }
 
     /// Checks liveness, for `/livez`. It fails only if the runtime does not tick, a supervised task
-    /// ended, or this process leads and a controller is stuck. Stuck means that no key of its kind
-    /// finished for 5 minutes with a non-empty queue while the API server responds. Other kinds may
-    /// make progress meanwhile.
+    /// ended, a dispatcher did not run for 30 s, or this process leads and a controller is stuck. Stuck
+    /// means that no key of its kind finished for 5 minutes with a non-empty queue while the API server
+    /// responds. Other kinds may make progress meanwhile.
     ///
     /// # Errors
     /// All reasons, as one text.
@@ -190,11 +200,14 @@ impl Health {
             since_moved: queue.moved.elapsed(),
         };
         let queues = state.queues.iter().filter(|(_, queue)| queue.depth > 0);
+        let dispatchers = state.queues.iter();
+        let dispatchers = dispatchers.map(|(kind, queue)| (*kind, queue.reported.elapsed()));
         Snapshot {
             since_beat: state.beat.elapsed(),
             ended: state.ended.clone(),
             unsynced: (!state.synced.is_empty()).then(|| unsynced.map(|(kind, _)| *kind).collect()),
             backlogs: queues.map(backlog).collect(),
+            dispatchers: dispatchers.collect(),
             is_leading: state.is_leading,
             since_answer: state.answered.map(|answered| answered.elapsed()),
         }
@@ -236,6 +249,15 @@ fn live(snapshot: &Snapshot) -> Result<(), String> {
     }
     for (name, how) in &snapshot.ended {
         reasons.push(format!("task '{name}' {how}"));
+    }
+    // A dispatcher that hangs reports no depth, so its last report may be an empty queue.
+    for (kind, since) in &snapshot.dispatchers {
+        if *since > NO_DISPATCH {
+            let seconds = since.as_secs();
+            reasons.push(format!(
+                "the dispatcher of {kind} has not run for {seconds} s"
+            ));
+        }
     }
     let answers = snapshot
         .since_answer
@@ -282,6 +304,7 @@ mod tests {
             ended: Vec::new(),
             unsynced: Some(Vec::new()),
             backlogs: backlog_since(SECOND),
+            dispatchers: vec![("Agent", SECOND), ("TaskRun", NO_DISPATCH)],
             is_leading: true,
             since_answer: Some(SECOND),
         }
@@ -364,6 +387,17 @@ mod tests {
                 "not ticked for 11 s",
             ),
             (
+                "a dispatcher hangs, also on a standby",
+                Snapshot {
+                    backlogs: Vec::new(),
+                    dispatchers: vec![("TaskRun", Duration::from_secs(31))],
+                    is_leading: false,
+                    since_answer: None,
+                    ..well()
+                },
+                "the dispatcher of TaskRun has not run for 31 s",
+            ),
+            (
                 "a controller ended, all else is well",
                 Snapshot {
                     ended: vec![("taskruns".to_owned(), "panicked: oh".to_owned())],
@@ -434,11 +468,14 @@ mod tests {
         assert!(health.live().unwrap_err().contains("taskruns"));
     }
 
-    /// Lets time pass. Ticks as `tick` would, and with `answers` the API server responds.
+    /// Lets time pass. Ticks as `tick` and the dispatchers would, and with `answers` the API server responds.
     async fn pass(health: &Health, time: Duration, answers: bool) {
         for _ in 0..time.as_secs() {
             advance(SECOND).await;
             health.state().beat = Instant::now();
+            for queue in health.state().queues.values_mut() {
+                queue.reported = Instant::now();
+            }
             if answers {
                 health.api_answered();
             }
@@ -489,6 +526,26 @@ mod tests {
         assert!(!why.contains("Agent"), "{why}");
         health.finished_key("TaskRun");
         assert_eq!(health.live(), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dispatcher_that_hangs_with_an_empty_queue_is_not_alive() {
+        for is_leading in [true, false] {
+            let health = Health::default();
+            health.leading(is_leading);
+            health.set_synced("TaskRun", false);
+            pass(&health, Duration::from_mins(10), true).await;
+            assert_eq!(health.live(), Ok(()), "its first list may take long");
+            health.queue_depth("TaskRun", 0);
+            advance(NO_DISPATCH).await;
+            health.state().beat = Instant::now();
+            assert_eq!(health.live(), Ok(()));
+            advance(SECOND).await;
+            let why = health.live().unwrap_err();
+            assert!(why.contains("the dispatcher of TaskRun"), "{why}");
+            health.queue_depth("TaskRun", 0);
+            assert_eq!(health.live(), Ok(()), "it runs again");
+        }
     }
 
     #[tokio::test(start_paused = true)]
