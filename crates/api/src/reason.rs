@@ -67,7 +67,7 @@ reasons! {
         "Delete the object that the message names, if nobody needs it; it goes on by itself within a minute. Otherwise submit a TaskRun with another `serviceName` or `taskId`, a DocsRun with another name, a Tenant with another `namespace`.";
 
     // Causes for a Pod that does not start: a Pod of an agent, or one of a Tenant.
-    StartTimeout: "The agent's container did not start within `startTimeout`, or the operator did not get to ask the Git server of a DocsRun.",
+    StartTimeout: "The agent's container did not start within `startTimeout`, or the operator could not query the Git server of a DocsRun in time.",
         "The message names the cause that was seen last. Fix it, then run it again (`orc retry`).";
     ImagePullFailed: "The image cannot be pulled: it does not exist, or the registry refuses.",
         "Check the `image`; for an Agent its `imagePullSecrets`, too.";

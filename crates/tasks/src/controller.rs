@@ -554,7 +554,7 @@ impl Kind for DocsKind {
                 .run_caches
                 .of(Self::RESOURCE.kind, run.as_ref(), &run.spec.agent_name),
             answer,
-            load: self.lookups.load(&run.namespace().unwrap_or_default()),
+            load: self.lookups.load(run),
             settings: self.lookups.settings().clone(),
         })
     }

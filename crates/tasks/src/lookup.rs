@@ -33,14 +33,15 @@ use tokio::{sync::Notify, task::JoinSet, time::timeout};
 use self::queue::{FairQueue, Limits, Place};
 use crate::{
     run::docs::{
-        Heads, LookupLoad, LsRemoteRequest, LsRemoteResponse, Purpose, RESOURCE, Settings,
+        Heads, LookupLoad, LsRemoteRequest, LsRemoteResponse, Purpose, QUERY_TIME, RESOURCE,
+        Settings,
     },
     time,
 };
 
 /// Maximum numbers of queries. A later reconciliation repeats a query that did not fit.
 const LIMITS: Limits = Limits {
-    under_way: 32,
+    in_flight: 32,
     per_host: 4,
     per_namespace: 8,
     waiting: 1000,
@@ -49,6 +50,8 @@ const LIMITS: Limits = Limits {
 const LIMIT: Duration = Duration::from_secs(20);
 /// Timeout for reading the Secret from the API server.
 const SECRET_LIMIT: Duration = Duration::from_secs(10);
+// A deadline leaves time for one query. Otherwise, a run could fail although the response to its query is still to come.
+const _: () = assert!(LIMIT.as_secs() + SECRET_LIMIT.as_secs() <= QUERY_TIME.as_secs());
 /// Delay before a failed query is repeated. It doubles with each failure, up to `RETRY_MAX`.
 const RETRY_INITIAL: Duration = Duration::from_secs(5);
 const RETRY_MAX: Duration = Duration::from_secs(60);
@@ -69,6 +72,8 @@ type Known = Arc<Mutex<HashMap<String, Entry>>>;
 struct Entry {
     request: LsRemoteRequest,
     is_asked: bool,
+    /// Whether the query is no longer in the queue, and has no response yet.
+    is_in_flight: bool,
     answer: Option<LsRemoteResponse>,
     failures: u32,
 }
@@ -188,19 +193,28 @@ impl GitLookups {
         loop {
             // `ask` locks the queue while it holds the map, so the two are locked one after the other here.
             let (place, wanted) = lock(&self.queue).start_next()?;
-            let is_current = lock(&self.known)
-                .get(&wanted.uid)
-                .is_some_and(|entry| entry.request == wanted.request);
-            if is_current {
+            let mut known = lock(&self.known);
+            let entry = known.get_mut(&wanted.uid);
+            if let Some(entry) = entry.filter(|entry| entry.request == wanted.request) {
+                entry.is_in_flight = true;
                 return Some((place, wanted));
             }
+            drop(known);
             lock(&self.queue).finish(&place);
         }
     }
 
-    /// Returns the numbers of queries, for a message about a run of this namespace.
-    pub(crate) fn load(&self, namespace: &str) -> LookupLoad {
-        lock(&self.queue).load(namespace)
+    /// Returns the numbers of queries, for a message about this run.
+    pub(crate) fn load(&self, run: &DocsRun) -> LookupLoad {
+        let uid = run.uid().unwrap_or_default();
+        let is_own_in_flight = lock(&self.known)
+            .get(&uid)
+            .is_some_and(|entry| entry.is_in_flight);
+        let namespace = run.namespace().unwrap_or_default();
+        LookupLoad {
+            is_own_in_flight,
+            ..lock(&self.queue).load(&namespace)
+        }
     }
 
     /// Drops the query and the response of a deleted run.
@@ -225,6 +239,7 @@ impl GitLookups {
             .saturating_mul(2_u32.saturating_pow(doublings))
             .min(RETRY_MAX);
         entry.is_asked = false;
+        entry.is_in_flight = false;
         let since = entry.answer.as_ref().map_or(now, |first| first.since);
         entry.answer = Some(LsRemoteResponse {
             heads,
@@ -240,6 +255,7 @@ impl Entry {
         Self {
             request,
             is_asked: false,
+            is_in_flight: false,
             answer: None,
             failures: 0,
         }
@@ -267,7 +283,7 @@ fn host(url: &str) -> String {
 impl GitLookupWorker {
     /// Executes queries until shutdown.
     pub(crate) async fn run(self, handle: Handle, shutdown: Shutdown) -> Result<(), Infallible> {
-        let mut under_way = HashMap::new();
+        let mut in_flight = HashMap::new();
         let mut tasks = JoinSet::new();
         loop {
             while let Some((place, wanted)) = self.lookups.start_next() {
@@ -278,7 +294,7 @@ impl GitLookupWorker {
                     let credentials = data(&client, namespace.as_deref(), secret.as_ref()).await?;
                     heads(&settings, &url, &credentials, branches).await
                 });
-                under_way.insert(task.id(), (place, wanted));
+                in_flight.insert(task.id(), (place, wanted));
             }
             tokio::select! {
                 () = shutdown.wait() => return Ok(()),
@@ -291,7 +307,7 @@ impl GitLookupWorker {
                             (error.id(), Err((Reason::InternalError, message)))
                         }
                     };
-                    if let Some((place, wanted)) = under_way.remove(&id) {
+                    if let Some((place, wanted)) = in_flight.remove(&id) {
                         lock(&self.lookups.queue).finish(&place);
                         self.log_response(&wanted, &heads);
                         self.lookups.store(&wanted, heads, self.clock.now());

@@ -267,8 +267,8 @@ pub struct DocsRunStatus {
     /// end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_at: Option<Time>,
-    /// How often `deadlineAt` was extended because the Git server had not been asked by then. At
-    /// most once in each wait for the repository or for the confirmation of the push.
+    /// Number of times that `deadlineAt` was extended because there was no current response of the
+    /// Git server. At most once in each wait for the repository or for the confirmation of the push.
     #[serde(default)]
     pub deadline_extensions: u32,
     /// Result of the last attempt that ended or is being stopped. Removed when the next attempt

@@ -9,11 +9,11 @@ use crate::run::docs::LookupLoad;
 /// Maximum numbers of queries.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Queries under way, in total.
-    pub(super) under_way: usize,
-    /// Queries under way to one host.
+    /// Queries in flight, in total.
+    pub(super) in_flight: usize,
+    /// Queries in flight to one host.
     pub(super) per_host: usize,
-    /// Queries under way of one namespace. Without it, the owner of a domain could evade the limit
+    /// Queries in flight of one namespace. Without it, the owner of a domain could evade the limit
     /// per host with many host names.
     pub(super) per_namespace: usize,
     /// Queries of one namespace that wait.
@@ -27,20 +27,20 @@ pub(super) struct Place {
     pub(super) host: String,
 }
 
-/// Queries that wait, and the number of those that are under way.
+/// Queries that wait, and the number of those that are in flight.
 ///
 /// # Guarantees
-/// The next query is one of the namespace with the fewest queries under way. Of several such
+/// The next query is one of the namespace with the fewest queries in flight. Of several such
 /// namespaces, it is the one that has waited longest since its last start. So a namespace with
 /// thousands of queries to slow servers does not delay the others.
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
     limits: Limits,
-    /// Namespaces with queries that wait or are under way.
+    /// Namespaces with queries that wait or are in flight.
     namespaces: BTreeMap<String, Namespace<T>>,
-    /// Number of queries under way, by host.
+    /// Number of queries in flight, by host.
     hosts: HashMap<String, usize>,
-    under_way: usize,
+    in_flight: usize,
     /// The last turn that was given to a namespace.
     turns: u64,
 }
@@ -49,7 +49,7 @@ pub(super) struct FairQueue<T> {
 struct Namespace<T> {
     /// Host and query, oldest first.
     waiting: VecDeque<(String, T)>,
-    under_way: usize,
+    in_flight: usize,
     /// Turn of its last start, or of its first query.
     turn: u64,
 }
@@ -60,7 +60,7 @@ impl<T> FairQueue<T> {
             limits,
             namespaces: BTreeMap::new(),
             hosts: HashMap::new(),
-            under_way: 0,
+            in_flight: 0,
             turns: 0,
         }
     }
@@ -75,7 +75,7 @@ impl<T> FairQueue<T> {
             .entry(place.namespace)
             .or_insert_with(|| Namespace {
                 waiting: VecDeque::new(),
-                under_way: 0,
+                in_flight: 0,
                 turn,
             });
         let has_room = namespace.waiting.len() < self.limits.waiting;
@@ -85,9 +85,9 @@ impl<T> FairQueue<T> {
         has_room
     }
 
-    /// Removes the next query that may start. It counts as under way until [`FairQueue::finish`].
+    /// Removes the next query that may start. It counts as in flight until [`FairQueue::finish`].
     pub(super) fn start_next(&mut self) -> Option<(Place, T)> {
-        if self.under_way >= self.limits.under_way {
+        if self.in_flight >= self.limits.in_flight {
             return None;
         }
         let (limits, hosts) = (self.limits, &self.hosts);
@@ -98,10 +98,10 @@ impl<T> FairQueue<T> {
         let (name, index) = self
             .namespaces
             .iter()
-            .filter(|(_, known)| known.under_way < limits.per_namespace)
+            .filter(|(_, known)| known.in_flight < limits.per_namespace)
             .filter_map(|(name, known)| {
                 let index = known.waiting.iter().position(|(host, _)| is_free(host))?;
-                Some(((known.under_way, known.turn), name, index))
+                Some(((known.in_flight, known.turn), name, index))
             })
             .min_by_key(|(rank, _, _)| *rank)
             .map(|(_, name, index)| (name.clone(), index))?;
@@ -109,8 +109,8 @@ impl<T> FairQueue<T> {
         let (host, query) = known.waiting.remove(index)?;
         self.turns += 1;
         known.turn = self.turns;
-        known.under_way += 1;
-        self.under_way += 1;
+        known.in_flight += 1;
+        self.in_flight += 1;
         *self.hosts.entry(host.clone()).or_default() += 1;
         let place = Place {
             namespace: name,
@@ -119,9 +119,9 @@ impl<T> FairQueue<T> {
         Some((place, query))
     }
 
-    /// Records the end of a query that was under way.
+    /// Records the end of a query that was in flight.
     pub(super) fn finish(&mut self, place: &Place) {
-        self.under_way = self.under_way.saturating_sub(1);
+        self.in_flight = self.in_flight.saturating_sub(1);
         if let Some(count) = self.hosts.get_mut(&place.host) {
             *count = count.saturating_sub(1);
             if *count == 0 {
@@ -129,20 +129,22 @@ impl<T> FairQueue<T> {
             }
         }
         if let Some(known) = self.namespaces.get_mut(&place.namespace) {
-            known.under_way = known.under_way.saturating_sub(1);
-            if known.under_way == 0 && known.waiting.is_empty() {
+            known.in_flight = known.in_flight.saturating_sub(1);
+            if known.in_flight == 0 && known.waiting.is_empty() {
                 self.namespaces.remove(&place.namespace);
             }
         }
     }
 
-    /// Returns the numbers of queries, for a message about a query of this namespace.
+    /// Returns the numbers of queries, for a message about a query of this namespace. The queue does not know the
+    /// runs of the queries.
     pub(super) fn load(&self, namespace: &str) -> LookupLoad {
         let known = self.namespaces.get(namespace);
         LookupLoad {
-            under_way: self.under_way,
-            under_way_here: known.map_or(0, |known| known.under_way),
+            in_flight: self.in_flight,
+            in_flight_here: known.map_or(0, |known| known.in_flight),
             waiting_here: known.map_or(0, |known| known.waiting.len()),
+            is_own_in_flight: false,
         }
     }
 }
@@ -152,7 +154,7 @@ mod tests {
     use super::*;
 
     const LIMITS: Limits = Limits {
-        under_way: 32,
+        in_flight: 32,
         per_host: 4,
         per_namespace: 8,
         waiting: 1000,
@@ -188,17 +190,17 @@ mod tests {
         }
         assert!(queue.push(place("b", "quick"), 0));
         let started = start(&mut queue);
-        assert_eq!(queue.under_way, LIMITS.per_namespace + 1);
+        assert_eq!(queue.in_flight, LIMITS.per_namespace + 1);
         assert!(started.contains(&place("b", "quick")));
         for number in 0..100 {
             let place = place(&format!("namespace-{number}"), &format!("host-{number}"));
             assert!(queue.push(place, number));
         }
         start(&mut queue);
-        assert_eq!(queue.under_way, LIMITS.under_way);
+        assert_eq!(queue.in_flight, LIMITS.in_flight);
     }
 
-    /// Four namespaces with slow servers had all queries under way, and thousands that waited. Each free
+    /// Four namespaces with slow servers had all queries in flight, and thousands that waited. Each free
     /// place went to the oldest of these.
     #[test]
     fn a_namespace_with_thousands_of_queries_does_not_delay_another() {
@@ -210,7 +212,7 @@ mod tests {
             }
         }
         let slow = start(&mut queue);
-        assert_eq!(slow.len(), LIMITS.under_way);
+        assert_eq!(slow.len(), LIMITS.in_flight);
         assert!(queue.push(place("victim", "quick"), 0));
         assert!(start(&mut queue).is_empty(), "all places are taken");
         queue.finish(&slow[0]);
@@ -228,7 +230,7 @@ mod tests {
     #[test]
     fn namespaces_take_turns() {
         let limits = Limits {
-            under_way: 1,
+            in_flight: 1,
             ..LIMITS
         };
         let mut queue = FairQueue::new(limits);
@@ -244,7 +246,7 @@ mod tests {
         }
         assert_eq!(order, ["c", "a", "b", "c", "a", "b"]);
         assert!(queue.namespaces.is_empty() && queue.hosts.is_empty());
-        assert_eq!(queue.under_way, 0);
+        assert_eq!(queue.in_flight, 0);
     }
 
     #[test]
@@ -262,12 +264,13 @@ mod tests {
         assert_eq!(fits(&mut queue, "b", 2), 2, "another namespace has room");
         start(&mut queue);
         let load = LookupLoad {
-            under_way: 4,
-            under_way_here: 2,
+            in_flight: 4,
+            in_flight_here: 2,
             waiting_here: 1,
+            is_own_in_flight: false,
         };
         assert_eq!(queue.load("a"), load);
-        assert_eq!(fits(&mut queue, "a", 5), 2, "those under way do not wait");
+        assert_eq!(fits(&mut queue, "a", 5), 2, "those in flight do not wait");
         assert_eq!(queue.load("other").waiting_here, 0);
     }
 }

@@ -166,12 +166,28 @@ fn a_full_namespace_leaves_room_for_another() {
         lookups.ask(&run, Some(resolve()), at(0));
     }
     lookups.ask(&other, Some(resolve()), at(0));
-    let load = |namespace: &str| lookups.load(namespace).waiting_here;
-    assert_eq!((load("team"), load("other")), (1, 1));
+    let one = run("a", "https://git.example.com/a");
+    let waiting = |run: &DocsRun| lookups.load(run).waiting_here;
+    assert_eq!((waiting(&one), waiting(&other)), (1, 1));
     let started: Vec<String> = std::iter::from_fn(|| next(&lookups))
         .map(|wanted| wanted.uid)
         .collect();
     assert_eq!(started, ["uid-a", "uid-c"]);
+}
+
+#[test]
+fn a_query_is_in_flight_from_its_start_to_its_response() {
+    let lookups = lookups(8);
+    let run = run("a", "https://git.example.com/a");
+    let is_in_flight = || lookups.load(&run).is_own_in_flight;
+    assert!(!is_in_flight(), "not queried");
+    lookups.ask(&run, Some(resolve()), at(0));
+    assert!(!is_in_flight(), "it waits");
+    let (place, wanted) = lookups.start_next().unwrap();
+    assert!(is_in_flight());
+    lock(&lookups.queue).finish(&place);
+    lookups.store(&wanted, refused(), at(1));
+    assert!(!is_in_flight(), "it has a response");
 }
 
 #[test]

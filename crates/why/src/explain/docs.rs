@@ -338,13 +338,13 @@ pub(super) fn cloned_too_long(context: RunContext<'_>, pod: ObjectRef) -> Findin
     .then(commands::edit_agent(context, "raise 'startTimeout'"))
 }
 
-/// Explains that the time for the repository expired before the operator could ask it.
+/// Explains that the time for the repository expired before the operator could query it.
 fn not_asked(context: RunContext<'_>, docs: &DocsView) -> Finding {
     let link = Link::new(
         repository(docs),
         Health::Error,
         Reason::StartTimeout,
-        "was not asked for its branches in time, because other repositories were",
+        "was not queried in time: other queries came first",
     )
     .seen(
         "status.message",

@@ -187,7 +187,7 @@ pub(crate) fn cases() -> Vec<Case> {
         never(
             "docs-not-asked",
             "StartTimeout",
-            "not started: https://git.example/team/shop was not asked for its branches in time: the operator has 32 queries to Git servers under way, 8 of them for namespace 'team', where 992 wait",
+            "not started: https://git.example/team/shop was not asked for its branches in time: the operator has 32 queries to Git servers in flight, 8 of them for namespace 'team', where 992 wait",
             repository("StartTimeout"),
         ),
         case(

@@ -10,8 +10,11 @@ use crate::{run::world::Run, time};
 /// Maximum number of extensions of a deadline.
 const MAX_EXTENSIONS: u32 = 1;
 
-/// How long after the deadline the response to a repeated query is awaited. A query takes 30 s at
-/// most, once it has its turn.
+/// Longest time of a query, once it is in flight: it reads a Secret, and then the Git server.
+pub(crate) const QUERY_TIME: Duration = Duration::from_secs(30);
+
+/// How long after the deadline the response to a repeated query is awaited: the time of a query, and
+/// as much for its wait in the queue.
 const REPEAT_TIME: Duration = Duration::from_secs(60);
 
 /// A wait for the response of a Git server.
@@ -31,7 +34,7 @@ impl Wait {
     ///
     /// A deadline that passed without a current response proves nothing about the server: no
     /// operator may have run. So it is extended, but only once. Otherwise a query that never gets
-    /// its turn would keep the run waiting indefinitely.
+    /// its turn would keep the run waiting indefinitely. An extension has time for at least one query.
     pub(super) fn new(
         run: &Run<'_>,
         stored: Option<(Timestamp, u32)>,
@@ -54,7 +57,8 @@ impl Wait {
             // The query is being repeated.
             Some(_) if run.now < time::after(until, REPEAT_TIME) => false,
             Some(_) | None if extensions < MAX_EXTENSIONS => {
-                return going(run.after(length), extensions.saturating_add(1));
+                let extension = length.max(QUERY_TIME);
+                return going(run.after(extension), extensions.saturating_add(1));
             }
             Some(_) | None => true,
         };

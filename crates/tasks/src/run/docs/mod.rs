@@ -27,6 +27,7 @@ use api::{
     tasks::DocsRunStatus,
 };
 
+pub(crate) use deadline::QUERY_TIME;
 pub use decide::decide;
 pub use world::{
     DocsWorld, Heads, LookupLoad, LsRemoteRequest, LsRemoteResponse, Purpose, Settings, question,

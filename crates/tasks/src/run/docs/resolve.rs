@@ -161,6 +161,10 @@ fn wait(
     if is_over {
         let (reason, what) = match refused {
             Some(_) => (reason, what),
+            None if docs.load.is_own_in_flight => (
+                Reason::RepositoryUnreachable,
+                format!("{url} has not responded in time; the query is in flight"),
+            ),
             None => {
                 let load = docs.load.describe(run.namespace);
                 (Reason::StartTimeout, messages::not_asked(url, &load))

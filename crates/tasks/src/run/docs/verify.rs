@@ -177,6 +177,12 @@ pub(super) fn decide(
             ),
             deadline,
         ),
+        None if is_over && docs.load.is_own_in_flight => (
+            format!(
+                "commit {commit} was reported as pushed, but the server has not responded in time; the query for '{branch}' is in flight"
+            ),
+            deadline,
+        ),
         None if is_over => (
             format!(
                 "commit {commit} was reported as pushed, but the server was not asked for '{branch}' in time: {}",

@@ -25,20 +25,22 @@ pub struct DocsWorld {
 /// Numbers of queries to Git servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LookupLoad {
-    /// Queries under way, of all namespaces.
-    pub under_way: usize,
-    /// Queries under way, of the run's namespace.
-    pub under_way_here: usize,
+    /// Queries in flight, of all namespaces.
+    pub in_flight: usize,
+    /// Queries in flight, of the run's namespace.
+    pub in_flight_here: usize,
     /// Queries of the run's namespace that wait.
     pub waiting_here: usize,
+    /// Whether the run's own query is in flight.
+    pub is_own_in_flight: bool,
 }
 
 impl LookupLoad {
-    /// Describes what a query of this namespace waits for.
+    /// Describes the queries that a query of this namespace waits for.
     pub(super) fn describe(self, namespace: &str) -> String {
         format!(
-            "the operator has {} queries to Git servers under way, {} of them for namespace '{namespace}', where {} wait",
-            self.under_way, self.under_way_here, self.waiting_here
+            "the operator has {} queries to Git servers in flight, {} of them for namespace '{namespace}', where {} wait",
+            self.in_flight, self.in_flight_here, self.waiting_here
         )
     }
 }

@@ -204,6 +204,7 @@ pub(super) fn about(seed: u64, rng: &mut Rng, mut run: DocsRun) -> (Scene, Optio
         server: Server {
             heads: BTreeMap::new(),
             refusal: None,
+            is_queried: false,
         },
         worker: None,
         records: 0,

@@ -105,6 +105,8 @@ fn unchanged() -> Report {
 struct Server {
     heads: BTreeMap<String, String>,
     refusal: Option<(Reason, String)>,
+    /// Whether the query is in flight. Otherwise it waits for its turn.
+    is_queried: bool,
 }
 
 /// A DocsRun and its surroundings.
@@ -135,6 +137,7 @@ impl Scene {
                     .map(|(branch, head)| (branch.to_owned(), head.to_owned()))
                     .into(),
                 refusal: None,
+                is_queried: false,
             },
             worker: None,
             records: 0,
@@ -293,9 +296,10 @@ impl Scene {
             run: self.around.world.clone(),
             answer,
             load: LookupLoad {
-                under_way: 32,
-                under_way_here: 8,
+                in_flight: 32,
+                in_flight_here: 8,
                 waiting_here: 5,
+                is_own_in_flight: self.server.is_queried,
             },
             settings: self.settings.clone(),
         }

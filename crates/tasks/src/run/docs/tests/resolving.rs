@@ -126,6 +126,32 @@ fn a_query_that_never_gets_its_turn_ends_the_wait_after_one_extension() {
     assert_eq!(status.deadline_extensions, 0);
 }
 
+/// A query takes up to 30 s, however short the timeout of the Agent is.
+#[test]
+fn a_short_timeout_leaves_time_for_one_query() {
+    let mut scene = Scene::with(json!({}), json!({"startTimeout": "1s"}));
+    scene.server.is_queried = true;
+    scene.at(20).pass();
+    assert_eq!(scene.status().deadline_at, Some(Time(at(21))));
+    assert_eq!(said(&scene.at(21).pass()).0, RunPhase::Pending);
+    let status = scene.status();
+    assert_eq!(
+        (&status.deadline_at, status.deadline_extensions),
+        (&Some(Time(at(51))), 1)
+    );
+    assert_settled(&scene);
+    assert_eq!(said(&scene.at(50).pass()).0, RunPhase::Pending);
+    let mut late = scene.clone();
+    scene.reply();
+    scene.pass();
+    assert_eq!(scene.status().base_commit.as_deref(), Some(BASE));
+    // The server has accepted the query, and does not respond.
+    let decision = late.at(51).pass();
+    assert_said(&decision, failed(Reason::RepositoryUnreachable));
+    let message = "has not responded in time; the query is in flight";
+    assert_has(&decision, &["not started", URL, message]);
+}
+
 /// The last response was a failure, and the repeated query never gets its turn.
 #[test]
 fn a_repeated_query_that_never_gets_its_turn_ends_the_wait_after_one_extension() {

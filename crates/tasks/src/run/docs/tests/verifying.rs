@@ -243,9 +243,17 @@ fn a_query_that_never_gets_its_turn_ends_the_wait_after_one_extension() {
     );
     assert_settled(&scene);
     assert_said(&scene.at(1260).pass(), VERIFYING);
+    let mut queried = scene.clone();
     let decision = scene.at(1261).pass();
     assert_said(&decision, failed(Reason::NotVerified));
     assert_has(&decision, &[PUSHED, "was not asked for", "32 queries"]);
+    queried.server.is_queried = true;
+    let decision = queried.at(1261).pass();
+    assert_said(&decision, failed(Reason::NotVerified));
+    assert_has(
+        &decision,
+        &[PUSHED, "has not responded in time", "is in flight"],
+    );
 }
 
 /// A commit that existed before the push would confirm itself.
