@@ -70,6 +70,8 @@ impl Applier {
         let is_same =
             |found: &Value| found.pointer("/metadata/uid").and_then(Value::as_str) == Some(uid);
         match found.filter(is_same) {
+            // It may have left the selector of the watch. Then the deletion event of the watch removes it, or the next
+            // list if that event arrived before.
             Some(found) => self.keep(path, found),
             // Another object of this name may not match the selector of the watch. So only the watch may add it.
             None => self.forget(path, uid),
