@@ -79,7 +79,7 @@ pub struct Depth {
     pub due: usize,
     /// Number of due keys outside of blocked scopes.
     pub open: usize,
-    /// Time for which the oldest of them has been due.
+    /// Time for which the oldest of them has been due. A report of a blocked key does not restart it.
     pub age: Duration,
 }
 
@@ -99,6 +99,9 @@ pub struct Queue {
     waiting: BTreeSet<(Instant, Key)>,
     /// Keys whose time has come.
     due: Lanes,
+    /// Keys that [`Queue::pop_blocked`] returned, with the times since which they have been due. They have not been
+    /// reconciled since.
+    blocked_since: HashMap<Key, Instant>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -167,6 +170,7 @@ impl Queue {
     pub fn pop(&mut self, now: Moment) -> Option<Key> {
         self.collect_due(now);
         let key = self.due.pop()?;
+        self.blocked_since.remove(&key);
         Some(self.begin(key))
     }
 
@@ -176,8 +180,12 @@ impl Queue {
     }
 
     /// Returns the next due key of a blocked namespace for which `is_wanted` returns true, and marks it as in progress.
+    /// The key is not reconciled, so its age continues to count.
     pub fn pop_blocked(&mut self, is_wanted: impl Fn(Option<&str>) -> bool) -> Option<Key> {
         let key = self.due.pop_blocked(is_wanted)?;
+        if let Some(due) = self.keys.get(&key).and_then(|entry| entry.due) {
+            self.blocked_since.entry(key.clone()).or_insert(due);
+        }
         Some(self.begin(key))
     }
 
@@ -206,6 +214,7 @@ impl Queue {
         }
         match next {
             Requeue::Backoff(Backoff { until, deaf_until }) => {
+                self.blocked_since.remove(key);
                 self.schedule(key, until, Some(deaf_until));
                 if again {
                     self.bring_forward(key, now.instant.max(deaf_until));
@@ -225,6 +234,7 @@ impl Queue {
             }
             Requeue::AwaitChange => {
                 self.keys.remove(key);
+                self.blocked_since.remove(key);
             }
         }
     }
@@ -243,11 +253,17 @@ impl Queue {
 
     /// Drops waiting keys for which `is_kept` returns false.
     pub fn retain(&mut self, mut is_kept: impl FnMut(&Key) -> bool) {
-        let Self { keys, waiting, due } = self;
+        let Self {
+            keys,
+            waiting,
+            due,
+            blocked_since,
+        } = self;
         keys.retain(|key, entry| {
             let is_kept = entry.running || is_kept(key);
             if let (false, Some(at)) = (is_kept, entry.due) {
                 remove(waiting, due, &(at, key.clone()));
+                blocked_since.remove(key);
             }
             is_kept
         });
@@ -264,6 +280,8 @@ impl Queue {
     pub fn depth(&mut self, now: Moment) -> Depth {
         self.collect_due(now);
         let (due, open, oldest) = self.due.depth();
+        let blocked = self.blocked_since.values().copied();
+        let oldest = oldest.into_iter().chain(blocked).min();
         let age = oldest.map(|at| now.instant.saturating_duration_since(at));
         Depth {
             due,

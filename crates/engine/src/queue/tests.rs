@@ -326,3 +326,28 @@ fn a_blocked_scope_waits_and_the_others_do_not() {
     assert_eq!(handed_out, ["a/one", "b/two", "a/two"]);
     assert!(queue.due.is_empty());
 }
+
+/// Without it, `orchestrator_queue_oldest_seconds` would not show objects that wait for a watch.
+#[test]
+fn the_age_of_a_blocked_key_counts_until_it_is_reconciled_or_leaves() {
+    let now = Instant::now();
+    let mut queue = Queue::default();
+    queue.enqueue(&key("a"), now);
+    queue.enqueue(&key("b"), now + SECOND);
+    queue.block(BTreeSet::from([None]));
+    for seconds in 2..10 {
+        let later = at(now + seconds * SECOND);
+        assert_eq!(queue.pop(later), None);
+        let reported = queue.pop_blocked(|_| true).unwrap();
+        queue.done(&reported, Requeue::At(later.instant), later);
+        assert_eq!(queue.depth(later).age, seconds * SECOND);
+    }
+    let later = at(now + 10 * SECOND);
+    queue.block(BTreeSet::new());
+    assert_eq!(queue.pop(later), Some(key("a")));
+    assert_eq!(queue.depth(later).age, 9 * SECOND, "that of the other key");
+    queue.retain(|key| key.name != "b");
+    assert_eq!(queue.depth(later).age, Duration::ZERO);
+    queue.done(&key("a"), Requeue::AwaitChange, later);
+    assert!(queue.keys.is_empty() && queue.blocked_since.is_empty());
+}
