@@ -253,8 +253,6 @@ pub struct PodView {
     pub is_deleting: bool,
     /// Whether it is ready.
     pub is_ready: bool,
-    /// Time of the last transition of its `Ready` condition.
-    pub turned: Option<Timestamp>,
     /// Its IP address.
     pub address: Option<String>,
     /// The reason why no node accepts it.
@@ -319,9 +317,6 @@ impl From<&Pod> for PodView {
             created: pod.metadata.creation_timestamp.as_ref().map(instant),
             is_deleting: pod.metadata.deletion_timestamp.is_some(),
             is_ready: condition("Ready").is_some_and(|known| known.status == "True"),
-            turned: condition("Ready")
-                .and_then(|known| known.last_transition_time.as_ref())
-                .map(instant),
             address: status.pod_ip,
             unschedulable: condition("PodScheduled")
                 .filter(|known| known.status == "False")

@@ -9,6 +9,7 @@ use api::{
     kubelet::{LATE, is_late, is_missing, is_permission, needs_root},
     pod::Amount,
     quantity,
+    tenants::condition,
     warning::Warning,
 };
 
@@ -223,10 +224,23 @@ pub(super) fn requeue_at(state: TenantState<'_>) -> Option<Timestamp> {
 /// when the Redis is reachable.
 fn patience(state: TenantState<'_>, pod: &PodView) -> Timestamp {
     let own = later(pod.running_since.or(pod.created), STARTING);
-    let is_redis = |other: &&PodView| other.component == REDIS && other.is_ready;
-    let redis = state.world.pods.iter().find(is_redis);
-    let reached = redis.filter(|_| pod.component == SERVER);
-    own.max(reached.map_or(Timestamp::MIN, |redis| later(redis.turned, REACHED)))
+    let has_redis = pod.component == SERVER && state.context.spec.redis.is_some();
+    if !has_redis || waits_for_redis(state, SERVER) {
+        return own;
+    }
+    own.max(later(Some(redis_ready_since(state)), REACHED))
+}
+
+/// Returns when this operator saw that the Redis is ready.
+///
+/// The `Ready` condition of the Pod has the time of the probe. On a busy node, the kubelet reports it seconds
+/// later, and only then the Service leads to the Pod.
+fn redis_ready_since(state: TenantState<'_>) -> Timestamp {
+    let status = state.tenant.status.as_ref();
+    let ready = status.and_then(|status| status.progress.condition(condition::REDIS_READY));
+    ready
+        .filter(|ready| ready.status == "True")
+        .map_or(state.now, |ready| ready.last_transition_time.0)
 }
 
 fn later(since: Option<Timestamp>, time: Duration) -> Timestamp {

@@ -14,7 +14,6 @@ pub(super) fn pod(component: &str, now: Timestamp) -> PodView {
         created: Some(now),
         is_deleting: false,
         is_ready: false,
-        turned: None,
         address: None,
         unschedulable: None,
         waiting: None,
@@ -109,7 +108,8 @@ fn a_blocker_is_named() {
                     "Readiness probe failed: 404",
                 ));
                 cluster.world.pods.push(pod);
-                cluster.pass(6);
+                cluster.settle();
+                cluster.pass(10);
             },
             Reason::ProbeFailed,
             "404",
@@ -243,7 +243,16 @@ fn what_starts_is_not_blocked() {
     cluster.pass(2);
     // The server waits for its Redis, which is starting.
     assert_eq!(cluster.settle().phase, TenantPhase::Provisioning);
+    // The StatefulSet reports a ready Redis. The event of its Pod may arrive later, and the DNS resolves the
+    // name of the Redis some seconds later.
     cluster.ready("redis", 1);
+    let decision = cluster.settle();
+    assert_eq!(decision.phase, TenantPhase::Provisioning);
+    let reached = cluster.now + std::time::Duration::from_secs(10);
+    assert_eq!(decision.requeue_at, Some(reached), "nobody else wakes us");
+    cluster.pass(9);
+    assert_eq!(cluster.settle().phase, TenantPhase::Provisioning);
+    cluster.pass(1);
     assert_eq!(cluster.settle().phase, TenantPhase::Degraded);
 }
 

@@ -3,6 +3,7 @@
 use api::{
     Reason,
     kubelet::{is_missing, is_permission, needs_root},
+    tenants::condition,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -485,13 +486,17 @@ fn waits_for_redis(context: TenantContext<'_>) -> bool {
     if context.tenant.redis.is_none() {
         return false;
     }
+    let seen = context.condition(condition::REDIS_READY);
+    let is_just_seen = seen.is_some_and(|ready| {
+        ready.status == "True" && context.world.age(&ready.last_transition_time) <= REACHED
+    });
     let is_new = context
         .pods("redis")
         .filter(|pod| is_ready(pod))
         .filter_map(|pod| pod.condition("Ready")?.since.as_ref())
         .any(|at| context.world.age(at) <= REACHED);
     let redis = context.workload("redis");
-    is_new || redis.is_none_or(|redis| redis.ready < 1)
+    is_just_seen || is_new || redis.is_none_or(|redis| redis.ready < 1)
 }
 
 /// Explains the messages of the kubelet and the attacher about the volumes of a scheduled Pod.
