@@ -187,6 +187,15 @@ impl ContainerState {
         }
     }
 
+    /// Returns the start time of a container that runs.
+    #[must_use]
+    pub fn running_since(&self) -> Option<Timestamp> {
+        match self {
+            Self::Running { since } => *since,
+            Self::Unknown | Self::Waiting(_) | Self::Ended(_) => None,
+        }
+    }
+
     /// Returns the end of a container that has ended.
     #[must_use]
     pub fn exit(&self) -> Option<&Exit> {

@@ -17,7 +17,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
-use pods::{ContainerState, ContainerView, PodPhase};
+use pods::{ContainerView, PodPhase};
 use serde_json::Value;
 
 use crate::{
@@ -288,15 +288,6 @@ impl PodView {
         let is_done = self.phase == PodPhase::Running && self.has_ended() && is_zero;
         self.phase == PodPhase::Succeeded || is_done
     }
-
-    /// Returns the start time of its container, if it runs.
-    #[must_use]
-    pub fn running_since(&self) -> Option<Timestamp> {
-        match &self.container.state {
-            ContainerState::Running { since } => *since,
-            ContainerState::Unknown | ContainerState::Waiting(_) | ContainerState::Ended(_) => None,
-        }
-    }
 }
 
 impl From<&Pod> for PodView {
@@ -488,7 +479,7 @@ mod tests {
             );
             assert_eq!(
                 (
-                    view.running_since(),
+                    view.container.state.running_since(),
                     view.container.restarts,
                     view.has_ended()
                 ),

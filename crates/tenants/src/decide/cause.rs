@@ -149,7 +149,10 @@ pub(super) fn requeue_at(state: TenantState<'_>) -> Option<Timestamp> {
 /// Returns when a Pod that fails its probe stops counting as starting. A server that needs the Redis starts
 /// when the Redis is reachable.
 fn patience(state: TenantState<'_>, pod: &PodView) -> Timestamp {
-    let own = later(pod.running_since().or(pod.created), STARTING);
+    let own = later(
+        pod.container.state.running_since().or(pod.created),
+        STARTING,
+    );
     let is_redis = |other: &&PodView| other.component == REDIS && other.is_ready;
     let redis = state.world.pods.iter().find(is_redis);
     let reached = redis.filter(|_| pod.component == SERVER);
@@ -171,7 +174,7 @@ fn waits_for_redis(state: TenantState<'_>, component: &str) -> bool {
 }
 
 fn unanswered(state: TenantState<'_>, component: &str, pod: &PodView) -> Option<Cause> {
-    pod.running_since()?;
+    pod.container.state.running_since()?;
     if state.now < patience(state, pod) || waits_for_redis(state, component) {
         return None;
     }

@@ -1,10 +1,8 @@
 //! A container that the kubelet does not start: image, user, Secrets, the program itself.
 
-use api::{
-    Reason,
-    kubelet::{LATE, is_late, is_missing, is_permission, needs_root},
-};
+use api::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pods::{StartFailure, is_permission};
 
 use super::{Finding, commands, docs, run_context::RunContext};
 use crate::{
@@ -36,29 +34,20 @@ pub(super) fn waiting(
         since: pod.meta.created.as_ref(),
         is_over: false,
     };
-    match reason {
-        _ if PULLS.contains(&reason) => Some(image(context, pod, reason, &words)),
-        "CreateContainerConfigError" if is_just_late(context.world, pod, message) => None,
-        "CreateContainerConfigError" if needs_root(message) => Some(root(context, pod, &words)),
-        "CreateContainerConfigError" if is_missing(message) => {
-            Some(secret(context, pod.object(), &words))
-        }
-        "CreateContainerError" | "RunContainerError" if is_permission(message) => {
-            Some(root(context, pod, &words))
-        }
-        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
-            Some(not_startable(context, pod, &words))
-        }
-        _ => None,
-    }
+    Some(
+        match StartFailure::of(reason, message, tries(context.world, pod))? {
+            StartFailure::Image => image(context, pod, reason, &words),
+            StartFailure::Root | StartFailure::NotExecutable => root(context, pod, &words),
+            StartFailure::Missing => secret(context, pod.object(), &words),
+            StartFailure::NotStartable => not_startable(context, pod, &words),
+        },
+    )
 }
 
-/// Returns whether the kubelet has not read a new ConfigMap or Secret yet, and has tried only a few times.
-pub(super) fn is_just_late(world: &World, pod: &PodView, message: &str) -> bool {
-    let tries = world
-        .warning(&pod.meta.uid, &["Failed"])
-        .map_or(0, |event| event.count);
-    is_late(message) && tries < LATE
+/// Returns how often the kubelet failed to start a container of the Pod.
+pub(super) fn tries(world: &World, pod: &PodView) -> i32 {
+    let failed = world.warning(&pod.meta.uid, &["Failed"]);
+    failed.map_or(0, |event| event.count)
 }
 
 /// A message with its source and time.
@@ -157,17 +146,6 @@ impl Pull {
         }
     }
 }
-
-/// The reasons that the kubelet sets if it cannot pull an image.
-pub(super) const PULLS: &[&str] = &[
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-    "RegistryUnavailable",
-    "ImageInspectError",
-    "SignatureValidationFailed",
-];
 
 pub(super) fn image(
     context: RunContext<'_>,

@@ -1,6 +1,7 @@
 //! A Pod that fits on no node: parses the scheduler's message and compares it with the nodes.
 
 use api::Reason;
+use pods::unscheduled_reason;
 
 use super::{Finding, commands, container::AFTER_EDIT, quantity, run_context::RunContext, volume};
 use crate::{
@@ -14,8 +15,8 @@ pub(super) fn unscheduled(context: RunContext<'_>, pod: &PodView) -> Option<Find
     let said = pod
         .condition("PodScheduled")
         .filter(|known| known.status == "False")?;
-    let lower = said.message.to_lowercase();
-    if (lower.contains("persistentvolumeclaim") || lower.contains("volume"))
+    let reason = unscheduled_reason(&said.message);
+    if reason == Reason::VolumeNotReady
         && let Some(finding) = volume::claims(context, pod)
     {
         return Some(finding);
@@ -28,11 +29,7 @@ pub(super) fn unscheduled(context: RunContext<'_>, pod: &PodView) -> Option<Find
         .iter()
         .map(|part| part.words(context.world, pod, "the Agent"))
         .collect();
-    let reason = if lower.contains("volume") {
-        Reason::VolumeNotReady
-    } else {
-        Reason::Unschedulable
-    };
+    let lower = said.message.to_lowercase();
     let sentence = if lower.starts_with("no nodes available") {
         "no node can take it: the cluster has no nodes at all".to_owned()
     } else if why.is_empty() {

@@ -1,6 +1,7 @@
 //! Volumes: claims that stay pending, volumes that cannot be attached or mounted.
 
 use api::Reason;
+use pods::{MOUNT_WARNINGS, warning_reason};
 
 use super::{
     Finding, commands,
@@ -187,13 +188,10 @@ fn pending(context: RunContext<'_>, claim: &ClaimView) -> Finding {
 
 /// Explains the messages of the kubelet and the attacher about the volumes of a scheduled Pod.
 pub(super) fn mounts(context: RunContext<'_>, pod: &PodView) -> Option<Finding> {
-    let reasons = ["FailedMount", "FailedAttachVolume", "FailedMapVolume"];
-    let event = context.warning(&pod.meta.uid, &reasons)?;
+    let event = context.warning(&pod.meta.uid, MOUNT_WARNINGS)?;
+    let reason = warning_reason(&event.reason, &event.message, event.count)?;
     let source = format!("Event {}{}", event.reason, times(event.count));
-    let lower = event.message.to_lowercase();
-    if api::kubelet::is_missing(&event.message)
-        && (lower.contains("secret") || lower.contains("configmap"))
-    {
+    if reason == Reason::SecretNotFound {
         let words = Words {
             source,
             message: &event.message,
@@ -206,7 +204,7 @@ pub(super) fn mounts(context: RunContext<'_>, pod: &PodView) -> Option<Finding> 
     let link = Link::new(
         pod.object(),
         Health::Error,
-        Reason::VolumeNotReady,
+        reason,
         format!(
             "a volume cannot be {}{}",
             if event.reason == "FailedAttachVolume" {
@@ -223,7 +221,7 @@ pub(super) fn mounts(context: RunContext<'_>, pod: &PodView) -> Option<Finding> 
         .since(event.first.as_ref())
         .seen(source, &event.message, event.last.as_ref());
     let look = commands::describe(&pod.object(), "all Events of the Pod");
-    if lower.contains("multi-attach") {
+    if event.message.to_lowercase().contains("multi-attach") {
         return Some(attached_elsewhere(context, pod, link).then(look));
     }
     let node = pod.node.as_deref().unwrap_or("?");

@@ -1,6 +1,7 @@
 //! A Pod of a Tenant that has no node, because its volume or the capacity is missing.
 
 use api::Reason;
+use pods::unscheduled_reason;
 
 use super::{
     super::{
@@ -66,7 +67,8 @@ pub(super) fn unplaced(context: TenantContext<'_>, of: Part, pod: &PodView) -> O
     } else {
         format!("no node can take it: {}", why.join("; "))
     };
-    let link = Link::new(pod.object(), Health::Error, Reason::Unschedulable, sentence)
+    let reason = unscheduled_reason(&said.message);
+    let link = Link::new(pod.object(), Health::Error, reason, sentence)
         .since(since)
         .seen(
             format!("condition PodScheduled=False ({})", said.reason),

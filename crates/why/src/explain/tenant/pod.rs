@@ -1,17 +1,13 @@
 //! A Pod of a Tenant that is not ready: image, program, probe, node, volume.
 
-use api::{
-    Reason,
-    kubelet::{is_missing, is_permission, needs_root},
-};
+use api::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pods::{Exit, MOUNT_WARNINGS, Reported, StartFailure, is_permission, warning_reason};
 
 use super::{
     super::{
         Finding, commands,
-        container::{
-            PULLS, Pull, UNREACHABLE, is_just_late, last_words, missing_thing, named_user, on,
-        },
+        container::{Pull, UNREACHABLE, last_words, missing_thing, named_user, on, tries},
         create::times,
         stop,
     },
@@ -70,42 +66,36 @@ fn lost(context: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Finding> 
 
 fn container(context: TenantContext<'_>, pod: &PodView) -> Option<Finding> {
     let container = main(pod)?;
-    let (reason, message) = match &container.state {
-        ContainerState::Waiting { reason, message } => (reason.as_str(), message.as_str()),
-        ContainerState::Ended { .. } => return Some(crashing(context, pod, container)),
+    let reported = match &container.state {
+        ContainerState::Waiting(reported) => reported,
+        ContainerState::Ended(_) => return Some(crashing(context, pod, container)),
         ContainerState::Running { .. } | ContainerState::Unknown => {
             return (container.restarts > 0).then(|| crashing(context, pod, container));
         }
     };
-    match reason {
-        _ if PULLS.contains(&reason) => Some(image(context, pod, container)),
-        "CrashLoopBackOff" => Some(crashing(context, pod, container)),
-        "CreateContainerConfigError" if is_just_late(context.world, pod, message) => None,
-        "CreateContainerConfigError" if needs_root(message) => Some(root(context, pod, container)),
-        "CreateContainerConfigError" if is_missing(message) => {
-            Some(missing(context, pod, container))
-        }
-        "CreateContainerError" | "RunContainerError" if is_permission(message) => {
+    let Reported { reason, message } = reported;
+    match StartFailure::of(reason, message, tries(context.world, pod)) {
+        Some(StartFailure::Image) => Some(image(context, pod, container, reported)),
+        Some(StartFailure::Root | StartFailure::NotExecutable) => {
             Some(root(context, pod, container))
         }
-        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
-            Some(not_startable(context, pod, container))
+        Some(StartFailure::Missing) => Some(missing(context, pod, container)),
+        Some(StartFailure::NotStartable) => Some(not_startable(context, pod, container)),
+        None if reason == "CrashLoopBackOff" || container.restarts > 0 => {
+            Some(crashing(context, pod, container))
         }
-        _ if container.restarts > 0 => Some(crashing(context, pod, container)),
-        _ => None,
+        None => None,
     }
 }
 
 /// Returns the kubelet's reason and message about a waiting container.
 fn words(container: &ContainerView) -> (String, &str) {
-    match &container.state {
-        ContainerState::Waiting { reason, message } => (
-            format!("container '{}' waiting: {reason}", container.name),
-            message,
-        ),
-        ContainerState::Unknown | ContainerState::Running { .. } | ContainerState::Ended { .. } => {
-            (format!("container '{}'", container.name), "")
+    let name = &container.name;
+    match container.state.waiting() {
+        Some(Reported { reason, message }) => {
+            (format!("container '{name}' waiting: {reason}"), message)
         }
+        None => (format!("container '{name}'"), ""),
     }
 }
 
@@ -137,14 +127,13 @@ fn events(pod: &PodView) -> Command {
     commands::describe(&pod.object(), "the kubelet's Events")
 }
 
-fn image(context: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
-    let (reason, message) = match &container.state {
-        ContainerState::Waiting { reason, message } => (reason.as_str(), message.as_str()),
-        ContainerState::Unknown | ContainerState::Running { .. } | ContainerState::Ended { .. } => {
-            ("", "")
-        }
-    };
-    let pull = Pull::of(reason, message);
+fn image(
+    context: TenantContext<'_>,
+    pod: &PodView,
+    container: &ContainerView,
+    reported: &Reported,
+) -> Finding {
+    let pull = Pull::of(&reported.reason, &reported.message);
     let link = wrong(
         context,
         pod,
@@ -348,34 +337,18 @@ fn not_startable(context: TenantContext<'_>, pod: &PodView, container: &Containe
 
 /// Explains a program that ended and is restarted.
 fn crashing(context: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
-    let ended = match (&container.state, &container.before) {
-        (ended @ ContainerState::Ended { .. }, _) | (_, Some(ended)) => Some(ended),
-        (_, None) => None,
-    };
     let restarts = match container.restarts {
         0 => String::new(),
         1 => "; it was started again once".to_owned(),
         count => format!("; it was started again {count} times"),
     };
-    let (how, code, why, said, at) = match ended {
-        Some(ContainerState::Ended {
-            code,
-            reason,
-            message,
-            finished,
-            ..
-        }) => (
-            format!(
-                ": it exited with code {code} ({reason}){}",
-                context.world.ago(finished.as_ref())
-            ),
-            *code,
-            reason.as_str(),
-            message.as_str(),
-            finished.as_ref(),
-        ),
-        Some(_) | None => (String::new(), 0, "", "", None),
-    };
+    let exit = container.last_exit();
+    let at = exit.and_then(|exit| exit.finished).map(Time);
+    let how = exit.map_or_else(String::new, |exit| {
+        let (code, reason) = (exit.code, &exit.reason);
+        let ago = context.world.ago(at.as_ref());
+        format!(": it exited with code {code} ({reason}){ago}")
+    });
     let (source, message) = words(container);
     let mut link = Link::new(
         pod.object(),
@@ -389,18 +362,18 @@ fn crashing(context: TenantContext<'_>, pod: &PodView, container: &ContainerView
     }
     link = link.seen(
         format!("container '{}' ended before", container.name),
-        match said {
-            "" => format!("exit code {code}"),
-            said => format!("its last words: {said}"),
+        match exit.map(|exit| exit.message.as_str()) {
+            None | Some("") => format!("exit code {}", exit.map_or(0, |exit| exit.code)),
+            Some(message) => format!("its last words: {message}"),
         },
-        at,
+        at.as_ref(),
     );
     let killed = context
         .world
         .warning(&pod.meta.uid, &["Unhealthy"])
         .filter(|event| event.message.starts_with("Liveness"));
     let field = part(pod);
-    let advice = if why == "OOMKilled" {
+    let advice = if exit.is_some_and(Exit::is_out_of_memory) {
         format!(
             "It used more memory than its limit and was killed: raise 'limits.memory' in '{field}.resources' of Tenant '{}', or let it use less.",
             context.name()
@@ -434,7 +407,8 @@ fn unanswered(context: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Fin
     let ContainerState::Running { since } = &container.state else {
         return None;
     };
-    let since = since.as_ref().or(pod.meta.created.as_ref());
+    let started = since.map(Time);
+    let since = started.as_ref().or(pod.meta.created.as_ref());
     if since.is_some_and(|at| context.world.age(at) < STARTING) {
         return None;
     }
@@ -496,8 +470,8 @@ fn waits_for_redis(context: TenantContext<'_>) -> bool {
 
 /// Explains the messages of the kubelet and the attacher about the volumes of a scheduled Pod.
 fn unmounted(context: TenantContext<'_>, pod: &PodView) -> Option<Finding> {
-    let reasons = ["FailedMount", "FailedAttachVolume", "FailedMapVolume"];
-    let event = context.world.warning(&pod.meta.uid, &reasons)?;
+    let event = context.world.warning(&pod.meta.uid, MOUNT_WARNINGS)?;
+    let reason = warning_reason(&event.reason, &event.message, event.count)?;
     let container = main(pod)?;
     if matches!(container.state, ContainerState::Running { .. }) {
         return None;
@@ -510,7 +484,7 @@ fn unmounted(context: TenantContext<'_>, pod: &PodView) -> Option<Finding> {
     let link = Link::new(
         pod.object(),
         Health::Error,
-        Reason::VolumeNotReady,
+        reason,
         format!("a volume cannot be {verb}{}", on(pod)),
     )
     .since(event.first.as_ref())
@@ -539,30 +513,31 @@ pub(super) fn starting(context: TenantContext<'_>, pod: &PodView) -> Finding {
     let container = main(pod);
     let state = container.map_or(&ContainerState::Unknown, |one| &one.state);
     let created = pod.meta.created.as_ref();
+    let started = state.running_since().map(Time);
     let waits_for_redis = part(pod) == "server" && waits_for_redis(context);
     let (sentence, source, words, since) = match state {
-        ContainerState::Running { since } if waits_for_redis => (
+        ContainerState::Running { .. } if waits_for_redis => (
             format!(
                 "runs{}, and waits for the Redis, which is not ready yet",
                 on(pod)
             ),
             "container running".to_owned(),
             String::new(),
-            since.as_ref().or(created),
+            started.as_ref().or(created),
         ),
-        ContainerState::Running { since } => (
+        ContainerState::Running { .. } => (
             format!("runs{}, and is not ready yet", on(pod)),
             "container running".to_owned(),
             String::new(),
-            since.as_ref().or(created),
+            started.as_ref().or(created),
         ),
-        ContainerState::Waiting { reason, message } => (
+        ContainerState::Waiting(Reported { reason, message }) => (
             format!("is being started{}", on(pod)),
             format!("container waiting: {reason}"),
             message.clone(),
             created,
         ),
-        ContainerState::Unknown | ContainerState::Ended { .. } => (
+        ContainerState::Unknown | ContainerState::Ended(_) => (
             match &pod.node {
                 Some(node) => format!("is being started on node '{node}'"),
                 None => "is being placed on a node".to_owned(),
