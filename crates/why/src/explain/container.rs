@@ -30,7 +30,7 @@ pub(super) fn waiting(
     let words = Words {
         source: format!("container '{}' waiting: {reason}", container(pod)),
         message,
-        at: seen_last(context, pod),
+        at: seen_last(context.world, pod),
         since: pod.meta.created.as_ref(),
         is_over: false,
     };
@@ -67,12 +67,10 @@ fn container(pod: &PodView) -> &str {
 
 /// Returns the time of the newest warning about the Pod, otherwise the Pod's creation time. A
 /// container's state itself has no time.
-fn seen_last<'a>(context: RunContext<'a>, pod: &'a PodView) -> Option<&'a Time> {
-    let warning = context.warning(
-        &pod.meta.uid,
-        &["Failed", "BackOff", "InspectFailed", "ErrImageNeverPull"],
-    );
-    warning
+pub(super) fn seen_last<'a>(world: &'a World, pod: &'a PodView) -> Option<&'a Time> {
+    let reasons = ["Failed", "BackOff", "InspectFailed", "ErrImageNeverPull"];
+    world
+        .warning(&pod.meta.uid, &reasons)
         .and_then(|event| event.last.as_ref())
         .or(pod.meta.created.as_ref())
 }
@@ -220,16 +218,7 @@ pub(super) fn root(context: RunContext<'_>, pod: &PodView, words: &Words<'_>) ->
     let name = pod.current().map_or("?", |agent| agent.image.as_str());
     let user = context.world.agent.as_ref().map(|agent| agent.user);
     let user = user.map_or_else(String::new, |user| format!(" {user}"));
-    let why = if is_permission(words.message) {
-        format!("its program cannot be executed by user{user}")
-    } else {
-        match named_user(words.message) {
-            Some(user) => format!(
-                "its user '{user}' is a name; Kubernetes needs a number to prove that it is not root"
-            ),
-            None => "it runs as root".to_owned(),
-        }
-    };
+    let why = why_root(words.message, &user);
     if docs::step_of(context, pod).is_some() {
         let sentence = format!("image '{name}' cannot run as it must");
         return docs::toolbox(context, pod, Reason::ImageNeedsRoot, &sentence, words);
@@ -251,10 +240,16 @@ pub(super) fn root(context: RunContext<'_>, pod: &PodView, words: &Words<'_>) ->
     .then(commands::retry(context))
 }
 
-/// Parses `… image has non-numeric user (app), …`.
-pub(super) fn named_user(message: &str) -> Option<&str> {
-    let (_, rest) = message.split_once("non-numeric user (")?;
-    rest.split(')').next()
+/// Formats why an image cannot run as this user. The message may be `… image has non-numeric user (app), …`.
+pub(super) fn why_root(message: &str, user: &str) -> String {
+    let named = message.split_once("non-numeric user (");
+    match named.and_then(|(_, rest)| rest.split(')').next()) {
+        _ if is_permission(message) => format!("its program cannot be executed by user{user}"),
+        Some(user) => format!(
+            "its user '{user}' is a name; Kubernetes needs a number to prove that it is not root"
+        ),
+        None => "it runs as root".to_owned(),
+    }
 }
 
 /// Parses the missing object from a message: kind, name, key.

@@ -2,12 +2,12 @@
 
 use api::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use pods::{Exit, MOUNT_WARNINGS, Reported, StartFailure, is_permission, warning_reason};
+use pods::{Exit, MOUNT_WARNINGS, Reported, StartFailure, warning_reason};
 
 use super::{
     super::{
         Finding, commands,
-        container::{Pull, UNREACHABLE, last_words, missing_thing, named_user, on, tries},
+        container::{Pull, UNREACHABLE, last_words, missing_thing, on, seen_last, tries, why_root},
         create::times,
         stop,
     },
@@ -99,16 +99,6 @@ fn words(container: &ContainerView) -> (String, &str) {
     }
 }
 
-/// Returns the time of the newest warning about the Pod, otherwise the Pod's creation time. A
-/// container's state itself has no time.
-fn seen_last<'a>(context: TenantContext<'a>, pod: &'a PodView) -> Option<&'a Time> {
-    let reasons = ["Failed", "BackOff", "InspectFailed", "ErrImageNeverPull"];
-    let warning = context.world.warning(&pod.meta.uid, &reasons);
-    warning
-        .and_then(|event| event.last.as_ref())
-        .or(pod.meta.created.as_ref())
-}
-
 /// Returns the Pod's link with the kubelet's message about its container.
 fn wrong(
     context: TenantContext<'_>,
@@ -120,7 +110,7 @@ fn wrong(
     let (source, message) = words(container);
     Link::new(pod.object(), Health::Error, reason, sentence)
         .since(pod.meta.created.as_ref())
-        .seen(source, message, seen_last(context, pod))
+        .seen(source, message, seen_last(context.world, pod))
 }
 
 fn events(pod: &PodView) -> Command {
@@ -198,16 +188,7 @@ fn of_probe(context: TenantContext<'_>, pod: &PodView, mut link: Link) -> Findin
 
 fn root(context: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
     let (_, message) = words(container);
-    let why = if is_permission(message) {
-        "its program cannot be executed by user 65532".to_owned()
-    } else {
-        match named_user(message) {
-            Some(user) => format!(
-                "its user '{user}' is a name; Kubernetes needs a number to prove that it is not root"
-            ),
-            None => "it runs as root".to_owned(),
-        }
-    };
+    let why = why_root(message, " 65532");
     let link = wrong(
         context,
         pod,
@@ -241,7 +222,7 @@ fn missing(context: TenantContext<'_>, pod: &PodView, container: &ContainerView)
         Reason::SecretNotFound,
         format!("waits for {kind} '{name}'"),
     )
-    .seen(source, message, seen_last(context, pod));
+    .seen(source, message, seen_last(context.world, pod));
     let exists = context.exists(kind, &name);
     let is_there = key.is_none() && exists == Some(true);
     let sentence = match (&key, exists) {
@@ -358,7 +339,7 @@ fn crashing(context: TenantContext<'_>, pod: &PodView, container: &ContainerView
     )
     .since(pod.meta.created.as_ref());
     if !message.is_empty() {
-        link = link.seen(source, message, seen_last(context, pod));
+        link = link.seen(source, message, seen_last(context.world, pod));
     }
     link = link.seen(
         format!("container '{}' ended before", container.name),
