@@ -141,19 +141,48 @@ pub enum Step {
 
 impl From<&Pod> for PodView {
     fn from(pod: &Pod) -> Self {
-        let containers = Containers::of(pod);
-        Self {
+        // Other components may inject containers into a Pod. So the kind of the run decides, not the containers' names.
+        let is_docs = label(&pod.metadata, names::KIND) == Some(docs::RESOURCE.kind);
+        let agent = if is_docs {
+            ContainerView::find_init(pod, contract::CONTAINER)
+        } else {
+            ContainerView::find(pod, contract::CONTAINER)
+        };
+        let ContainerView {
+            state, image_id, ..
+        } = agent.unwrap_or_default();
+        let view = Self {
             pod: pods::PodView::from(pod),
             job_uid: controller_uid(&pod.metadata, &ResourceType::JOB.api_version(), "Job"),
-            step: containers.step,
-            container: containers.container,
-            agent: containers.agent,
-            doubt: containers.doubt,
-            stuck: containers.stuck,
-            image_id: containers.image_id,
+            step: Step::Agent,
+            container: state,
+            agent: None,
+            doubt: None,
+            stuck: None,
+            image_id: Some(image_id).filter(|id| !id.is_empty()),
             content: content("Pod", pod),
             foreign: false,
-        }
+        };
+        if is_docs { in_steps(pod, view) } else { view }
+    }
+}
+
+/// Returns the view of a DocsRun's Pod, of which `view` has the agent's container.
+fn in_steps(pod: &Pod, view: PodView) -> PodView {
+    let clone = ContainerView::find_init(pod, build::CLONE).unwrap_or_default();
+    let publish = ContainerView::find(pod, build::PUBLISH).unwrap_or_default();
+    let waits = publish.state.waiting().cloned();
+    let doubt = doubt(&[(Step::Clone, &clone.state), (Step::Agent, &view.container)]);
+    let (step, container, agent) = current_container(clone.state, view.container, publish.state);
+    // Every container waits with these reasons until the one before it ended, and a moment longer.
+    let is_calm = |reason: &str| matches!(reason, "" | INITIALIZING | "ContainerCreating");
+    PodView {
+        step,
+        container,
+        agent,
+        doubt,
+        stuck: waits.filter(|said| step == Step::Publish && !is_calm(&said.reason)),
+        ..view
     }
 }
 
@@ -178,66 +207,6 @@ fn content(kind: &str, object: &impl Serialize) -> Option<u128> {
 pub const CLONING: &str = "Cloning";
 /// Reason that the kubelet reports for a container while nothing else is known about it.
 const INITIALIZING: &str = "PodInitializing";
-
-/// Combined state of a Pod's containers.
-struct Containers {
-    step: Step,
-    container: ContainerState,
-    agent: Option<Exit>,
-    doubt: Option<(Step, Exit)>,
-    stuck: Option<Reported>,
-    image_id: Option<String>,
-}
-
-impl Containers {
-    fn of(pod: &Pod) -> Self {
-        // Other components may inject containers into a Pod. So the kind of the run decides, not the containers' names.
-        let is_docs = label(&pod.metadata, names::KIND) == Some(docs::RESOURCE.kind);
-        let of_agent = if is_docs {
-            ContainerView::find_init(pod, contract::CONTAINER)
-        } else {
-            ContainerView::find(pod, contract::CONTAINER)
-        };
-        let ContainerView {
-            image_id,
-            state: agent,
-            ..
-        } = of_agent.unwrap_or_default();
-        let image_id = Some(image_id).filter(|id| !id.is_empty());
-        if !is_docs {
-            return Self {
-                step: Step::Agent,
-                container: agent,
-                agent: None,
-                doubt: None,
-                stuck: None,
-                image_id,
-            };
-        }
-        let clone = ContainerView::find_init(pod, build::CLONE).unwrap_or_default();
-        let publish = ContainerView::find(pod, build::PUBLISH).unwrap_or_default();
-        let (clone, publish) = (clone.state, publish.state);
-        let waits = publish.waiting().cloned();
-        let doubt = doubt(&[(Step::Clone, &clone), (Step::Agent, &agent)]);
-        let (step, container, agent) = current_container(clone, agent, publish);
-        // Every container waits with these reasons until the one before it ended, and a moment longer.
-        let is_stuck = |said: &Reported| {
-            let is_calm = matches!(
-                said.reason.as_str(),
-                "" | "PodInitializing" | "ContainerCreating"
-            );
-            step == Step::Publish && !is_calm
-        };
-        Self {
-            step,
-            container,
-            agent,
-            doubt,
-            stuck: waits.filter(is_stuck),
-            image_id,
-        }
-    }
-}
 
 /// Returns the first of these containers with exit code 0 and a contradiction to it. The kubelet starts the next
 /// container nevertheless.

@@ -15,7 +15,7 @@ use k8s_openapi::{
         core::v1::{Namespace, PersistentVolumeClaim, Pod, ResourceQuota},
         discovery::v1::EndpointSlice,
     },
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use pods::{ContainerView, PodPhase};
 use serde_json::Value;
@@ -82,7 +82,7 @@ impl From<&Namespace> for NamespaceView {
                 .collect(),
             retained_from: annotation(meta, names::RETAINED_FROM),
             adopt: annotation(meta, names::ADOPT),
-            deleting: meta.deletion_timestamp.as_ref().map(instant),
+            deleting: meta.deletion_timestamp.as_ref().map(|time| time.0),
             remaining: conditions
                 .filter(|condition| condition.status == "True")
                 .filter_map(|condition| condition.message.as_deref())
@@ -420,10 +420,6 @@ fn component(meta: &ObjectMeta) -> String {
 /// Returns the owner's UID. Users may remove the label, so the annotation repeats it.
 fn owner_uid(meta: &ObjectMeta) -> Option<String> {
     label(meta, names::UID).or_else(|| annotation(meta, names::UID))
-}
-
-fn instant(time: &Time) -> Timestamp {
-    time.0
 }
 
 #[cfg(test)]

@@ -2,14 +2,14 @@
 
 use api::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use pods::{Exit, MOUNT_WARNINGS, Reported, StartFailure, warning_reason};
+use pods::{Exit, Reported, StartFailure};
 
 use super::{
     super::{
         Finding, commands,
         container::{Pull, UNREACHABLE, last_words, missing_thing, on, seen_last, tries, why_root},
         create::times,
-        stop,
+        stop, volume,
     },
     capacity,
     context::{TenantContext, is_ready, main, part},
@@ -451,29 +451,10 @@ fn waits_for_redis(context: TenantContext<'_>) -> bool {
 
 /// Explains the messages of the kubelet and the attacher about the volumes of a scheduled Pod.
 fn unmounted(context: TenantContext<'_>, pod: &PodView) -> Option<Finding> {
-    let event = context.world.warning(&pod.meta.uid, MOUNT_WARNINGS)?;
-    let reason = warning_reason(&event.reason, &event.message, event.count)?;
-    let container = main(pod)?;
-    if matches!(container.state, ContainerState::Running { .. }) {
+    if matches!(main(pod)?.state, ContainerState::Running { .. }) {
         return None;
     }
-    let verb = if event.reason == "FailedAttachVolume" {
-        "attached"
-    } else {
-        "mounted"
-    };
-    let link = Link::new(
-        pod.object(),
-        Health::Error,
-        reason,
-        format!("a volume cannot be {verb}{}", on(pod)),
-    )
-    .since(event.first.as_ref())
-    .seen(
-        format!("Event {}{}", event.reason, times(event.count)),
-        &event.message,
-        event.last.as_ref(),
-    );
+    let (_, link) = volume::unmounted(context.world, pod)?;
     let node = pod.node.as_deref().unwrap_or("?");
     Some(
         Finding::new(
