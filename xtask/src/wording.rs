@@ -54,6 +54,7 @@ const TEXTS: &[&str] = &[
     "crates/engine",
     "crates/git",
     "crates/operator",
+    "crates/pods",
     "crates/step",
     "crates/tasks",
     "crates/tenants",

@@ -7,7 +7,6 @@
 pub mod content;
 pub mod crd;
 pub mod decide;
-pub mod kubelet;
 pub mod messages;
 pub mod names;
 pub mod phase;

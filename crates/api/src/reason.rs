@@ -141,7 +141,7 @@ reasons! {
         "Let the agent write it to /dev/termination-log, or make the result optional.";
     ResultInvalid: "The termination message is not a JSON object.",
         "Let the agent write one JSON object, and nothing else, to /dev/termination-log.";
-    ResultTooLarge: "The termination message is larger than 4096 bytes, so it was cut and proves nothing.",
+    ResultTooLarge: "The termination message is longer than the kubelet keeps (4096 bytes, less in a Pod with more than three containers), so it was cut and proves nothing.",
         "Write large results elsewhere, and their address into the result.";
     EvidenceLost: "The Job says that it ended, but its Pod was gone before we could read how. That is not a success.",
         "Run it again (`orc retry`). Look for what deletes finished Pods.";

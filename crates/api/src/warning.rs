@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Event;
 
 use crate::{
-    Timestamp, kubelet,
+    Timestamp,
     status::{MAX_MESSAGE_CHARS, bounded},
 };
 
@@ -74,7 +74,10 @@ impl From<&Event> for Warning {
             message: short(&event.message),
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
             last_seen: claimed.iter().filter_map(|time| *time).max(),
-            times: kubelet::times(event),
+            times: series
+                .and_then(|series| series.count)
+                .or(event.count)
+                .unwrap_or(1),
         }
     }
 }

@@ -14,6 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use git::report::LIMIT;
+
 /// Maximum time to wait for the expected results.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time for which the results must stay as expected.
@@ -80,14 +82,17 @@ fn repeated(plan: &str, patience: Duration, steady: Duration) -> Result<String, 
     Ok(report(&outcomes))
 }
 
+/// Returns the report, with at most [`LIMIT`] bytes: each line has the same share.
 fn report(outcomes: &[Outcome]) -> String {
     let mut text = String::new();
+    // A line also has a digit, a space and a line break.
+    let share = (LIMIT / outcomes.len().max(1)).saturating_sub(3);
     for Outcome { passed, words } in outcomes {
         let digit = u8::from(*passed);
         let words: String = words
             .chars()
-            .filter(|letter| !letter.is_control())
-            .take(100)
+            .filter(|letter| letter.is_ascii() && !letter.is_control())
+            .take(share.min(100))
             .collect();
         if writeln!(text, "{digit} {words}").is_err() {
             break;
@@ -154,6 +159,24 @@ mod tests {
         let text = repeated(&plan, PATIENCE, Duration::ZERO).unwrap();
         let digits: Vec<&str> = text.lines().map(|line| &line[..1]).collect();
         assert_eq!(digits, ["1", "0", "1"], "{text}");
+    }
+
+    /// A report that the kubelet cuts has no result for the last connections, and the check never ends.
+    #[test]
+    fn the_report_of_a_full_plan_fits_beside_injected_containers() {
+        let outcome = Outcome {
+            passed: false,
+            words: "é x".repeat(200),
+        };
+        for count in [1, 2, MOST] {
+            let text = report(&vec![outcome.clone(); count]);
+            assert!(text.len() <= LIMIT, "{}", text.len());
+            assert_eq!(text.lines().count(), count);
+            assert!(
+                text.lines()
+                    .all(|line| line.starts_with("0 ") && line.len() >= 50)
+            );
+        }
     }
 
     /// Expected results must last, because the network may change meanwhile.

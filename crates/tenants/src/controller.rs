@@ -96,10 +96,9 @@ impl TenantKind {
             .iter()
             .filter(|pod| pod.namespace == self.settings.probe_namespace)
             .filter(|pod| {
-                let is_over = ["Succeeded", "Failed"].contains(&pod.view.phase.as_str());
                 // An abandoned Pod occupies no slot.
                 let is_old = pod.view.created.is_none_or(|at| at + OLD < now);
-                !is_over && !is_old
+                !pod.view.phase.is_over() && !is_old
             })
             .map(|pod| pod.owner_uid.clone())
             .collect();

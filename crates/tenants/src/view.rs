@@ -1,6 +1,9 @@
 //! Reduced views of a Tenant's objects, with the fields that a decision reads.
 
-use std::sync::Arc;
+use std::{
+    ops::{Deref, DerefMut},
+    sync::Arc,
+};
 
 use api::{
     Timestamp, names,
@@ -9,11 +12,12 @@ use api::{
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, StatefulSet},
-        core::v1::{ContainerStatus, Namespace, PersistentVolumeClaim, Pod, ResourceQuota},
+        core::v1::{Namespace, PersistentVolumeClaim, Pod, ResourceQuota},
         discovery::v1::EndpointSlice,
     },
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
+use pods::{ContainerView, PodPhase};
 use serde_json::Value;
 
 use crate::{
@@ -78,7 +82,7 @@ impl From<&Namespace> for NamespaceView {
                 .collect(),
             retained_from: annotation(meta, names::RETAINED_FROM),
             adopt: annotation(meta, names::ADOPT),
-            deleting: meta.deletion_timestamp.as_ref().map(instant),
+            deleting: meta.deletion_timestamp.as_ref().map(|time| time.0),
             remaining: conditions
                 .filter(|condition| condition.status == "True")
                 .filter_map(|condition| condition.message.as_deref())
@@ -241,37 +245,28 @@ impl From<&StatefulSet> for WorkloadView {
 /// A Pod of a server or a Redis, or a probe Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodView {
-    /// Its name.
-    pub name: String,
-    /// Its UID.
-    pub uid: String,
+    /// Fields of any Pod.
+    pub pod: pods::PodView,
     /// The component of the Tenant that it belongs to. Empty if an owner created the Pod.
     pub component: String,
-    /// Its creation time.
-    pub created: Option<Timestamp>,
-    /// Whether it is being deleted.
-    pub is_deleting: bool,
-    /// Whether it is ready.
-    pub is_ready: bool,
-    /// Its IP address.
-    pub address: Option<String>,
-    /// The reason why no node accepts it.
-    pub unschedulable: Option<String>,
-    /// Reason and message of its waiting container. This field and the next ones are about the container with the
-    /// name of the component.
-    pub waiting: Option<(String, String)>,
-    /// Exit code and reason of the last termination of its container.
-    pub ended: Option<(i32, String)>,
-    /// Whether its container was restarted.
-    pub is_restarted: bool,
-    /// The start time of its running container.
-    pub running_since: Option<Timestamp>,
-    /// Its phase.
-    pub phase: String,
-    /// The termination message of its container.
-    pub words: Option<String>,
+    /// The container with the name of the component. Other containers were injected.
+    pub container: ContainerView,
     /// The plan of a probe Pod.
     pub plan: Option<String>,
+}
+
+impl Deref for PodView {
+    type Target = pods::PodView;
+
+    fn deref(&self) -> &pods::PodView {
+        &self.pod
+    }
+}
+
+impl DerefMut for PodView {
+    fn deref_mut(&mut self) -> &mut pods::PodView {
+        &mut self.pod
+    }
 }
 
 impl PodView {
@@ -279,59 +274,29 @@ impl PodView {
     /// running.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        let is_over = ["Succeeded", "Failed"].contains(&self.phase.as_str());
-        let is_active = self.waiting.is_some() || self.running_since.is_some() || self.is_restarted;
-        is_over || self.ended.is_some() && !is_active
+        let has_exit = self.container.state.exit().is_some();
+        self.phase.is_over() || has_exit && self.container.restarts == 0
     }
 
     /// Returns whether its container has ended with exit code 0, for a Pod that restarts none.
     #[must_use]
     pub fn has_succeeded(&self) -> bool {
-        let is_zero = matches!(self.ended, Some((0, _)));
-        self.phase == "Succeeded" || self.phase == "Running" && self.has_ended() && is_zero
+        let is_zero = self
+            .container
+            .last_exit()
+            .is_some_and(|exit| exit.code == 0);
+        let is_done = self.phase == PodPhase::Running && self.has_ended() && is_zero;
+        self.phase == PodPhase::Succeeded || is_done
     }
 }
 
 impl From<&Pod> for PodView {
     fn from(pod: &Pod) -> Self {
-        let status = pod.status.clone().unwrap_or_default();
-        let conditions = status.conditions.unwrap_or_default();
-        let condition = |kind: &str| conditions.iter().find(|known| known.type_ == kind);
         let component = component(&pod.metadata);
-        let containers = status.container_statuses.unwrap_or_default();
-        // The kubelet sorts by name, so an injected container may be the first.
-        let own: Option<&ContainerStatus> = containers.iter().find(|one| one.name == component);
-        let state = own.and_then(|one| one.state.as_ref());
-        let last = own.and_then(|one| one.last_state.as_ref());
-        let waiting = state.and_then(|state| state.waiting.as_ref());
-        let over = |state: Option<&k8s_openapi::api::core::v1::ContainerState>| {
-            state.and_then(|state| state.terminated.clone())
-        };
-        let terminated = over(state).or_else(|| over(last));
-        let short =
-            |text: Option<&String>| bounded(text.map_or("", String::as_str), MAX_MESSAGE_CHARS / 2);
         Self {
-            name: pod.metadata.name.clone().unwrap_or_default(),
-            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            pod: pods::PodView::from(pod),
+            container: ContainerView::find(pod, &component).unwrap_or_default(),
             component,
-            created: pod.metadata.creation_timestamp.as_ref().map(instant),
-            is_deleting: pod.metadata.deletion_timestamp.is_some(),
-            is_ready: condition("Ready").is_some_and(|known| known.status == "True"),
-            address: status.pod_ip,
-            unschedulable: condition("PodScheduled")
-                .filter(|known| known.status == "False")
-                .map(|known| short(known.message.as_ref())),
-            waiting: waiting.map(|one| (short(one.reason.as_ref()), short(one.message.as_ref()))),
-            ended: terminated
-                .as_ref()
-                .map(|one| (one.exit_code, short(one.reason.as_ref()))),
-            is_restarted: own.is_some_and(|one| one.restart_count > 0),
-            running_since: state
-                .and_then(|state| state.running.as_ref())
-                .and_then(|running| running.started_at.as_ref())
-                .map(instant),
-            phase: status.phase.unwrap_or_default(),
-            words: terminated.and_then(|one| one.message),
             plan: annotation(&pod.metadata, PLAN),
         }
     }
@@ -457,10 +422,6 @@ fn owner_uid(meta: &ObjectMeta) -> Option<String> {
     label(meta, names::UID).or_else(|| annotation(meta, names::UID))
 }
 
-fn instant(time: &Time) -> Timestamp {
-    time.0
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -506,11 +467,19 @@ mod tests {
             let state = json!({ "waiting": { "reason": "ErrImagePull", "message": "not found" } });
             let view = pod(component, "Pending", &state);
             assert_eq!(view.component, component);
-            let waiting = Some(("ErrImagePull".to_owned(), "not found".to_owned()));
-            assert_eq!(view.waiting, waiting, "{component}");
+            let waiting = view.container.state.waiting().unwrap();
             assert_eq!(
-                (view.running_since, view.is_restarted, view.has_ended()),
-                (None, false, false),
+                (waiting.reason.as_str(), waiting.message.as_str()),
+                ("ErrImagePull", "not found"),
+                "{component}"
+            );
+            assert_eq!(
+                (
+                    view.container.state.running_since(),
+                    view.container.restarts,
+                    view.has_ended()
+                ),
+                (None, 0, false),
                 "{component}"
             );
         }
@@ -521,7 +490,8 @@ mod tests {
         for (code, is_success) in [(0, true), (1, false)] {
             let ended = json!({ "exitCode": code, "reason": "x", "message": "1 words" });
             let view = pod(PROBE, "Running", &json!({ "terminated": ended }));
-            assert_eq!(view.words.as_deref(), Some("1 words"));
+            let exit = view.container.last_exit().unwrap();
+            assert_eq!(exit.message, "1 words");
             assert_eq!(
                 (view.has_ended(), view.has_succeeded()),
                 (true, is_success),

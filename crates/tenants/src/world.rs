@@ -95,7 +95,7 @@ impl Address {
         let one = |(component, port): (&'static str, Option<u16>)| {
             let port = port?;
             let is_ready =
-                |pod: &&PodView| pod.component == component && pod.is_ready && !pod.is_deleting;
+                |pod: &&PodView| pod.component == component && pod.is_ready && !pod.is_deleting();
             // Always choose the same Pod.
             let pods = pods.clone().filter(is_ready);
             let pod = pods.min_by(|one, other| one.name.cmp(&other.name))?;

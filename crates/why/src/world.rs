@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use api::tasks::{AgentStatus, TaskRunStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+pub use pods::{ContainerState, ContainerView};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -436,74 +437,6 @@ pub struct PodView {
     /// Labels that its node must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
-}
-
-/// A container of a Pod.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ContainerView {
-    /// Its name.
-    pub name: String,
-    /// Its image, from the Pod's spec.
-    #[serde(default)]
-    pub image: String,
-    /// The resolved image that actually runs.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub image_id: String,
-    /// The resource requests.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub requests: BTreeMap<String, String>,
-    /// The resource limits.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub limits: BTreeMap<String, String>,
-    /// Its current state.
-    #[serde(default)]
-    pub state: ContainerState,
-    /// The number of restarts.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub restarts: i32,
-    /// Its last termination, if it was restarted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<ContainerState>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks for it")]
-fn is_zero(count: &i32) -> bool {
-    *count == 0
-}
-
-/// The state of a container.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum ContainerState {
-    /// The kubelet has not reported a state yet.
-    #[default]
-    Unknown,
-    /// The container has not started.
-    Waiting {
-        /// The kubelet's reason.
-        reason: String,
-        /// The kubelet's message.
-        message: String,
-    },
-    /// The container runs.
-    Running {
-        /// The time of its start.
-        since: Option<Time>,
-    },
-    /// The container has ended.
-    Ended {
-        /// Its exit code.
-        code: i32,
-        /// The kubelet's reason, such as `OOMKilled`.
-        reason: String,
-        /// The termination message.
-        message: String,
-        /// The time of its start.
-        started: Option<Time>,
-        /// The time of its end.
-        finished: Option<Time>,
-    },
 }
 
 /// An Event.

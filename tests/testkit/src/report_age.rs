@@ -21,6 +21,7 @@ pub const PAGES: &[&str] = &[TASKS_PAGE, TENANTS_PAGE, MUTANTS_PAGE];
 const SOURCES: &[&str] = &[
     "crates/api/src",
     "crates/engine/src",
+    "crates/pods/src",
     "crates/tasks/src",
     "crates/tenants/src",
 ];

@@ -30,8 +30,9 @@ pub const HOME: &str = "/home/agent";
 pub const TMP: &str = "/tmp";
 /// File that results are written to.
 pub const RESULT_FILE: &str = "/dev/termination-log";
-/// Length at which the kubelet truncates a termination message, in bytes. A message of this length
-/// or more may lack its end and proves nothing.
+/// Length at which the kubelet truncates a termination message, in bytes, in a Pod with at most three
+/// containers. A message of this length or more may lack its end and proves nothing. In a Pod with
+/// more containers, [`pods::message_limit`] is shorter.
 pub const RESULT_LIMIT: usize = 4096;
 /// Time between SIGTERM and SIGKILL, in seconds.
 pub const GRACE_SECONDS: i64 = 30;
@@ -239,7 +240,7 @@ pub const RESULTS: &[Rule] = &[
     },
     Rule {
         when: "4096 bytes or more are written",
-        then: "`ResultTooLarge`: the kubelet cuts there, so what was read proves nothing.",
+        then: "`ResultTooLarge`: the kubelet cuts there, so what was read proves nothing. In a Pod with more than three containers, with injected ones, it cuts at 12 KiB divided by their number.",
     },
     Rule {
         when: "anything else is written and the exit code is 0",

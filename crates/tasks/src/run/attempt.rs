@@ -7,17 +7,17 @@
 use std::time::Duration;
 
 use api::{Reason, Timestamp};
+use pods::Cause;
 
 use super::{
     STOP_WAIT,
     attempt_result::{self, AttemptResult},
-    cause::{self, Cause},
-    disruption, suspend,
+    cause, disruption, suspend,
     world::{Run, may_run},
 };
 use crate::{
     time,
-    view::{Container, Exit, JobEnd, JobView, PodView},
+    view::{ContainerState, Exit, JobEnd, JobView, PodView},
 };
 
 /// For this long after the Job's end, a Pod without an end of its own counts as late, not as lost.
@@ -104,15 +104,17 @@ fn unsettled<'a>(run: &Run<'a>, job: &'a JobView, pod: Option<&'a PodView>) -> A
     };
     match &pod.container {
         // The Job controller replaces this Pod, or fails the Job.
-        Container::Ended(exit) if attempt_result::was_asked_to_stop(pod, exit) => {
+        ContainerState::Ended(exit) if attempt_result::was_asked_to_stop(pod, exit) => {
             waiting(Some(pod))
         }
-        Container::Ended(exit) => Attempt::AwaitingJobStatus {
+        ContainerState::Ended(exit) => Attempt::AwaitingJobStatus {
             pod,
             exit: Some(exit),
         },
-        Container::Running { since } if may_run(pod) => Attempt::Running { pod, since: *since },
-        Container::Unknown | Container::Waiting(_) | Container::Running { .. } => {
+        ContainerState::Running { since } if may_run(pod) => {
+            Attempt::Running { pod, since: *since }
+        }
+        ContainerState::Unknown | ContainerState::Waiting(_) | ContainerState::Running { .. } => {
             if may_run(pod) || disruption::is_stopped(pod) {
                 waiting(Some(pod))
             } else {
@@ -126,8 +128,8 @@ fn unsettled<'a>(run: &Run<'a>, job: &'a JobView, pod: Option<&'a PodView>) -> A
 /// ended: only our own clock shows since when we wait for its replacement.
 fn replaced(run: &Run<'_>, job: &JobView, pod: &PodView) -> Option<Timestamp> {
     match &pod.container {
-        Container::Ended(_) => None,
-        Container::Unknown | Container::Waiting(_) | Container::Running { .. } => {
+        ContainerState::Ended(_) => None,
+        ContainerState::Unknown | ContainerState::Waiting(_) | ContainerState::Running { .. } => {
             let is_second = run.pods_of(job).any(|other| other.uid != pod.uid);
             pod.created.filter(|_| is_second)
         }

@@ -4,28 +4,20 @@ use std::collections::BTreeMap;
 
 use api::{
     Reason, Timestamp,
-    kubelet::is_permission,
     status::{MAX_MESSAGE_CHARS, bounded},
     tasks::Evidence,
 };
 use git::Report;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pods::{StartFailure, after_colon, message_limit};
 use serde_json::Value;
 
-use super::{
-    attempt_spec::AttemptSpec,
-    cause::{after_colon, not_executable},
-    disruption,
-    world::describe_pod,
-};
+use super::{attempt_spec::AttemptSpec, disruption, world::describe_pod};
 use crate::{
-    build::contract::RESULT_LIMIT,
     time,
-    view::{Container, Exit, JobEnd, JobView, PodPhase, PodView, Step},
+    view::{ContainerState, Exit, JobEnd, JobView, PodPhase, PodView, Step},
 };
 
-/// Reason that the kubelet reports if the kernel killed a process of the container for memory.
-const OUT_OF_MEMORY: &str = "OOMKilled";
 /// Maximum number of characters that we quote from the message of a failed program.
 const QUOTE: usize = 200;
 
@@ -83,20 +75,20 @@ pub(super) fn evaluate(
     match &pod.container {
         // Only a Pod with exit code 0 completes a Job. A Pod with another code is no evidence for
         // it.
-        Container::Ended(exit) if is_complete && exit.code != 0 => None,
-        Container::Ended(exit) if was_seen_stopping || was_asked_to_stop(pod, exit) => {
+        ContainerState::Ended(exit) if is_complete && exit.code != 0 => None,
+        ContainerState::Ended(exit) if was_seen_stopping || was_asked_to_stop(pod, exit) => {
             Some(disrupted(pod))
         }
         // Job and Pod arrive through different watches. The Pod's own phase is still to come.
-        Container::Ended(_) if is_complete && !is_over(pod) => None,
-        Container::Ended(exit) => Some(match end {
+        ContainerState::Ended(_) if is_complete && !pod.phase.is_over() => None,
+        ContainerState::Ended(exit) => Some(match end {
             JobEnd::Complete { .. } => match contradicted(pod, exit, attempt_spec) {
                 Some(attempt_result) => attempt_result,
                 None => succeeded(pod, exit, attempt_spec),
             },
             JobEnd::Failed { message, .. } => failed(pod, exit, message, attempt_spec),
         }),
-        Container::Unknown | Container::Waiting(_) | Container::Running { .. } => {
+        ContainerState::Unknown | ContainerState::Waiting(_) | ContainerState::Running { .. } => {
             let is_refused = pod.phase == PodPhase::Failed && !is_complete;
             is_refused.then(|| refused(pod, end))
         }
@@ -149,10 +141,6 @@ pub(super) fn was_asked_to_stop(pod: &PodView, exit: &Exit) -> bool {
     pod.disruption.is_some() || deleted_before
 }
 
-fn is_over(pod: &PodView) -> bool {
-    matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed)
-}
-
 /// Returns a failure if something contradicts exit code 0 of the Pod's last container.
 fn contradicted(
     pod: &PodView,
@@ -178,7 +166,7 @@ fn contradicted(
         Step::Publish => "the container 'publish'",
     };
     let (reason, message) = match exit.contradiction() {
-        Some(_) if exit.reason == OUT_OF_MEMORY => {
+        Some(_) if exit.is_out_of_memory() => {
             let limit = memory_limit(step, attempt_spec);
             let message = format!(
                 "{name}: {container} exited with code 0, but a process of it used more memory {limit} and was killed"
@@ -224,7 +212,7 @@ fn succeeded(pod: &PodView, exit: &Exit, attempt_spec: Option<&AttemptSpec>) -> 
     // The last container of a DocsRun is ours. The agent's results are in the agent's own
     // container.
     let agent = pod.agent.as_ref().unwrap_or(exit);
-    let results = match results(&agent.message) {
+    let results = match results(&agent.message, pod.containers) {
         Ok(results) => results,
         Err((reason, message)) => return AttemptResult::new(reason, message, evidence),
     };
@@ -260,12 +248,20 @@ fn succeeded(pod: &PodView, exit: &Exit, attempt_spec: Option<&AttemptSpec>) -> 
 }
 
 /// Returns the results in a termination message, or the reason why they cannot be trusted.
-fn results(message: &str) -> Result<BTreeMap<String, String>, (Reason, String)> {
-    if message.len() >= RESULT_LIMIT {
+///
+/// `containers` is the number of containers of the Pod, with those that other components injected.
+fn results(message: &str, containers: usize) -> Result<BTreeMap<String, String>, (Reason, String)> {
+    let limit = message_limit(containers);
+    if message.len() >= limit {
+        let shared = if limit < message_limit(1) {
+            format!(" (the {containers} containers of the Pod share 12 KiB)")
+        } else {
+            String::new()
+        };
         return Err((
             Reason::ResultTooLarge,
             format!(
-                "the termination message has {RESULT_LIMIT} bytes or more, so it was cut and proves nothing"
+                "the termination message has {limit} bytes or more{shared}, so it was cut and proves nothing"
             ),
         ));
     }
@@ -342,34 +338,24 @@ fn failed(
         let (reason, message) = step_failed(&name, container, otherwise, exit);
         return AttemptResult::new(reason, message, evidence(Some(pod)));
     }
-    let (reason, message) = match exit.reason.as_str() {
-        OUT_OF_MEMORY => {
-            let limit = memory_limit(Step::Agent, attempt_spec);
-            let message = format!("{name}: the container used more memory {limit} and was killed");
-            (Reason::OOMKilled, message)
-        }
-        "StartError" | "ContainerCannotRun" if is_permission(&exit.message) => {
-            let cause = not_executable(&name, &exit.message, attempt_spec.map(|spec| spec.user));
-            (cause.reason, cause.message)
-        }
-        "StartError" | "ContainerCannotRun" => (
-            Reason::ContainerNotStartable,
-            format!(
-                "{name}: the container cannot be started{}",
-                after_colon(&exit.message)
-            ),
-        ),
-        _ if exit.code != 0 => (Reason::NonZeroExit, exit_message(&name, exit)),
-        _ => (
-            Reason::JobFailed,
-            format!(
-                "{name}: the container exited with code 0, but its Job failed{}",
-                after_colon(job_message)
-            ),
-        ),
+    let (reason, message) = if exit.is_out_of_memory() {
+        let limit = memory_limit(Step::Agent, attempt_spec);
+        let message = format!("{name}: the container used more memory {limit} and was killed");
+        (Reason::OOMKilled, message)
+    } else if let Some(failure) = StartFailure::of(&exit.reason, &exit.message, 0) {
+        let user = attempt_spec.map(|spec| spec.user);
+        let cause = failure.cause(&name, &exit.message, user);
+        (cause.reason, cause.message)
+    } else if exit.code != 0 {
+        (Reason::NonZeroExit, exit_message(&name, exit))
+    } else {
+        let detail = after_colon(job_message);
+        let message =
+            format!("{name}: the container exited with code 0, but its Job failed{detail}");
+        (Reason::JobFailed, message)
     };
     let agent = pod.agent.as_ref().unwrap_or(exit);
-    let results = results(&agent.message).unwrap_or_default();
+    let results = results(&agent.message, pod.containers).unwrap_or_default();
     AttemptResult::new(
         reason,
         message,
@@ -383,7 +369,7 @@ fn failed(
 /// Returns why one of our own containers failed. Its report has the reason, unless something ended
 /// the container.
 fn step_failed(pod: &str, container: &str, otherwise: Reason, exit: &Exit) -> (Reason, String) {
-    if exit.reason == OUT_OF_MEMORY {
+    if exit.is_out_of_memory() {
         let message = format!(
             "{pod}: the container '{container}' used more memory than its limit and was killed"
         );
@@ -413,7 +399,9 @@ fn step_failed(pod: &str, container: &str, otherwise: Reason, exit: &Exit) -> (R
 }
 
 fn exit_message(pod: &str, exit: &Exit) -> String {
-    let signal = signal(exit).map_or_else(String::new, |signal| format!(" (signal {signal})"));
+    let signal = exit
+        .signal()
+        .map_or_else(String::new, |signal| format!(" (signal {signal})"));
     let quote = plain(&exit.message).map_or_else(String::new, |text| format!(": \"{text}\""));
     format!(
         "{pod}: the agent exited with code {}{signal}{quote}",
@@ -432,28 +420,22 @@ fn plain(message: &str) -> Option<String> {
     readable.then(|| bounded(message, QUOTE))
 }
 
-fn signal(exit: &Exit) -> Option<i32> {
-    exit.signal
-        .filter(|signal| *signal > 0)
-        .or_else(|| (129..=192).contains(&exit.code).then(|| exit.code - 128))
-}
-
 /// Returns the evidence that a Pod shows about itself and its container.
 pub(super) fn evidence(pod: Option<&PodView>) -> Evidence {
     let Some(pod) = pod else {
         return Evidence::default();
     };
     let (exit, started) = match &pod.container {
-        Container::Ended(exit) => (Some(exit), exit.started),
-        Container::Running { since } => (None, *since),
-        Container::Unknown | Container::Waiting(_) => (None, None),
+        ContainerState::Ended(exit) => (Some(exit), exit.started),
+        ContainerState::Running { since } => (None, *since),
+        ContainerState::Unknown | ContainerState::Waiting(_) => (None, None),
     };
     // The start of a container before the agent is not the agent's start.
     let started = started.filter(|_| pod.step != Step::Clone);
     let stored = |time: Option<Timestamp>| time.map(|time| Time(time::whole(time)));
     Evidence {
         exit_code: exit.map(|exit| exit.code),
-        signal: exit.and_then(signal),
+        signal: exit.and_then(Exit::signal),
         reason: None,
         message: None,
         results: BTreeMap::new(),

@@ -1,30 +1,14 @@
 //! Why a container does not start: reports of kubelet, scheduler and Events, as one typed cause.
 //!
-//! A cause's message contains only the reported text, without the parts that change at each try.
-//! Examples are the random name of a rejected Pod, and the alternating prefixes of a pull error. So
-//! a repeated decision has the same message and writes nothing.
+//! The table of causes is in the crate `pods`. Here are the sources of a cause and their order. A
+//! cause's message contains only the reported text, without the random name of a rejected Pod. So a
+//! repeated decision has the same message and writes nothing.
 
-use api::{
-    Reason, Timestamp,
-    kubelet::{LATE, is_late, is_missing, is_permission, needs_root},
-    warning::Warning,
-};
+use api::{Reason, Timestamp, warning::Warning};
+use pods::{Cause, Rejection, StartFailure, after_colon, unscheduled_reason, warning_reason};
 
 use super::{disruption, world::describe_pod};
-use crate::view::{CLONING, Container, JobView, PodView};
-
-/// Cause that keeps a container from starting.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cause {
-    pub(super) reason: Reason,
-    pub(super) message: String,
-}
-
-impl Cause {
-    fn new(reason: Reason, message: String) -> Self {
-        Self { reason, message }
-    }
-}
+use crate::view::{CLONING, JobView, PodView};
 
 /// Returns the cause that is visible now, if any. More specific sources come first.
 pub(super) fn find(
@@ -55,77 +39,20 @@ fn stopped(pod: &PodView, now: Timestamp) -> Option<Cause> {
 }
 
 fn container(pod: &PodView, user: Option<i64>) -> Option<Cause> {
-    let Container::Waiting(said) = &pod.container else {
-        return None;
-    };
-    let pod = describe_pod(pod);
-    let message = said.message.as_str();
-    match said.reason.as_str() {
-        CLONING => Some(Cause::new(
-            Reason::Cloning,
-            format!("{pod} clones the repository; its agent starts after that"),
-        )),
-        "ErrImagePull"
-        | "ImagePullBackOff"
-        | "InvalidImageName"
-        | "ErrImageNeverPull"
-        | "RegistryUnavailable"
-        | "ImageInspectError"
-        | "SignatureValidationFailed" => Some(Cause::new(
-            Reason::ImagePullFailed,
-            format!(
-                "{pod}: the image cannot be pulled{}",
-                after_colon(pull_error(message))
-            ),
-        )),
-        "CreateContainerConfigError" if is_late(message) => None,
-        "CreateContainerConfigError" if needs_root(message) => Some(Cause::new(
-            Reason::ImageNeedsRoot,
-            format!("{pod}: {message}"),
-        )),
-        "CreateContainerConfigError" if is_missing(message) => Some(Cause::new(
-            Reason::SecretNotFound,
-            format!("{pod}: {message}"),
-        )),
-        "CreateContainerError" | "RunContainerError" if is_permission(message) => {
-            Some(not_executable(&pod, message, user))
-        }
-        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
-            Some(Cause::new(
-                Reason::ContainerNotStartable,
-                format!(
-                    "{pod}: the container cannot be started{}",
-                    after_colon(message)
-                ),
-            ))
-        }
-        _ => None,
+    let reported = pod.container.waiting()?;
+    let name = describe_pod(pod);
+    if reported.reason == CLONING {
+        let message = format!("{name} clones the repository; its agent starts after that");
+        return Some(Cause::new(Reason::Cloning, message));
     }
-}
-
-/// Returns the cause if the image's program exists, but the user that agents run as may not execute
-/// it.
-pub(super) fn not_executable(pod: &str, message: &str, user: Option<i64>) -> Cause {
-    let user = user.map_or_else(String::new, |user| format!(" {user}"));
-    Cause::new(
-        Reason::ImageNeedsRoot,
-        format!(
-            "{pod}: the program cannot be executed by user{user}{}",
-            after_colon(message)
-        ),
-    )
+    let failure = StartFailure::of(&reported.reason, &reported.message, 0)?;
+    Some(failure.cause(&name, &reported.message, user))
 }
 
 fn unschedulable(pod: &PodView) -> Option<Cause> {
     let message = pod.unschedulable.as_deref()?;
-    let lower = message.to_lowercase();
-    let reason = if lower.contains("persistentvolumeclaim") || lower.contains("volume") {
-        Reason::VolumeNotReady
-    } else {
-        Reason::Unschedulable
-    };
     Some(Cause::new(
-        reason,
+        unscheduled_reason(message),
         format!("{} has no node{}", describe_pod(pod), after_colon(message)),
     ))
 }
@@ -136,65 +63,15 @@ fn from_job_warning(warning: &Warning) -> Option<Cause> {
         return None;
     }
     let message = without_pod_name(&warning.message);
-    let lower = message.to_lowercase();
-    let has = |parts: &[&str]| parts.iter().any(|part| lower.contains(part));
-    let reason = if has(&[
-        "serviceaccount",
-        "service account",
-        "priorityclass",
-        "runtimeclass",
-    ]) && has(&["not found", "was found"])
-    {
-        Reason::DependencyNotReady
-    } else if has(&["violates podsecurity"]) {
-        Reason::AdmissionDenied
-    } else if has(&[
-        "exceeded quota",
-        "maximum",
-        "minimum",
-        "limitrange",
-        "must specify",
-    ]) {
-        Reason::QuotaExceeded
-    } else if has(&["denied", "forbidden", "webhook"]) {
-        Reason::AdmissionDenied
-    } else if has(&["is invalid"]) {
-        Reason::InvalidChild
-    } else {
-        Reason::Progressing
-    };
     Some(Cause::new(
-        reason,
+        Rejection::of(&message).reason(),
         format!("the Pod cannot be created: {message}"),
     ))
 }
 
 /// Maps the kubelet's warnings about volumes. The scheduler's messages are in the Pod's condition.
 fn from_pod_warning(pod: &PodView, warning: &Warning) -> Option<Cause> {
-    let is_late = is_late(&warning.message);
-    if is_late && warning.times < LATE {
-        return None;
-    }
-    // All other rejections of a container are in the container's own state.
-    if is_late && warning.reason == "Failed" {
-        return Some(Cause::new(
-            Reason::ContainerNotStartable,
-            format!("{}: {}", describe_pod(pod), warning.message),
-        ));
-    }
-    if !matches!(
-        warning.reason.as_str(),
-        "FailedMount" | "FailedAttachVolume" | "FailedMapVolume" | "ProvisioningFailed"
-    ) {
-        return None;
-    }
-    let lower = warning.message.to_lowercase();
-    let names_one = lower.contains("secret") || lower.contains("configmap");
-    let reason = if names_one && is_missing(&warning.message) {
-        Reason::SecretNotFound
-    } else {
-        Reason::VolumeNotReady
-    };
+    let reason = warning_reason(&warning.reason, &warning.message, warning.times)?;
     Some(Cause::new(
         reason,
         format!("{}: {}", describe_pod(pod), warning.message),
@@ -220,16 +97,6 @@ fn newest(
         .map(|(_, cause)| cause)
 }
 
-/// Returns the error of a pull, both right after a failure and while the kubelet waits for the next
-/// try.
-fn pull_error(message: &str) -> &str {
-    let message = match message.strip_prefix("Back-off pulling image ") {
-        Some(rest) => rest.split_once("\": ").map_or("", |(_, error)| error),
-        None => message,
-    };
-    message.strip_prefix("ErrImagePull: ").unwrap_or(message)
-}
-
 /// Returns `Error creating: pods "x-abcde" is forbidden: …` without the Pod's name, which differs
 /// at each try.
 fn without_pod_name(message: &str) -> String {
@@ -240,14 +107,5 @@ fn without_pod_name(message: &str) -> String {
     match named.and_then(|rest| rest.split_once("\" is ")) {
         Some((_, what)) => format!("it is {what}"),
         None => message.to_owned(),
-    }
-}
-
-pub(super) fn after_colon(message: &str) -> String {
-    let message = message.trim();
-    if message.is_empty() {
-        String::new()
-    } else {
-        format!(": {message}")
     }
 }

@@ -7,10 +7,10 @@ use api::{
     tasks::{Evidence, RunPod},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pods::after_colon;
 
 use super::{
     attempt_result::AttemptResult,
-    cause::after_colon,
     finish::reason_of,
     world::{Run, describe_pod, may_run},
 };

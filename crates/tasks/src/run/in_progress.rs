@@ -9,19 +9,19 @@ use api::{
     tasks::RunPhase,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pods::Cause;
 use serde_json::json;
 
 use super::{
     RunDecision, STOP_WAIT,
     attempt::{self, Attempt, recent},
-    cause::{self, Cause},
-    disruption, finish, start, suspend,
+    cause, disruption, finish, start, suspend,
     world::{Run, describe_pod},
 };
 use crate::{
     build::BACKSTOP,
     time,
-    view::{Container, Exit, JobView, PodView, Step},
+    view::{ContainerState, Exit, JobView, PodView, Step},
 };
 
 /// For this long after a container's end, we report nothing about it. The Job controller takes about a second to see
@@ -233,7 +233,7 @@ fn going_on(run: &Run<'_>, job: &JobView, pod: &PodView, deadline: Timestamp) ->
 /// Returns the cause that keeps the container after the agent's from starting.
 fn stuck(run: &Run<'_>, job: &JobView, pod: &PodView) -> Option<Cause> {
     let waiting = PodView {
-        container: Container::Waiting(pod.stuck.clone()?),
+        container: ContainerState::Waiting(pod.stuck.clone()?),
         ..pod.clone()
     };
     cause::find(job, Some(&waiting), &run.world.warnings, None, run.now)

@@ -8,11 +8,11 @@ use api::{
     tasks::RunPhase,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pods::Cause;
 use serde_json::{Value, json};
 
 use super::{
     RunDecision,
-    cause::Cause,
     finish::message_of,
     in_progress,
     world::{Run, Stage, describe_pod, may_run, predates_suspension, some_of},

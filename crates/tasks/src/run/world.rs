@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::{attempt_spec::AttemptSpec, disruption, run_spec::RunSpec};
 use crate::{
     time,
-    view::{ConfigMapView, Container, JobView, PodPhase, PodView},
+    view::{ConfigMapView, ContainerState, JobView, PodPhase, PodView},
 };
 
 /// Observed state of a run.
@@ -350,9 +350,9 @@ pub(super) fn predates_suspension(job: &JobView, pod: &PodView) -> bool {
 /// Returns whether a program of this Pod may still run, as far as is known.
 pub(super) fn may_run(pod: &PodView) -> bool {
     match (&pod.container, pod.phase) {
-        (Container::Ended(_), _) | (_, PodPhase::Succeeded | PodPhase::Failed) => false,
+        (ContainerState::Ended(_), _) | (_, PodPhase::Succeeded | PodPhase::Failed) => false,
         (
-            Container::Unknown | Container::Waiting(_) | Container::Running { .. },
+            ContainerState::Unknown | ContainerState::Waiting(_) | ContainerState::Running { .. },
             PodPhase::Pending | PodPhase::Running | PodPhase::Unknown,
         ) => true,
     }

@@ -4,14 +4,8 @@
 
 use std::{cmp::Reverse, time::Duration};
 
-use api::{
-    Reason, Timestamp,
-    kubelet::{LATE, is_late, is_missing, is_permission, needs_root},
-    pod::Amount,
-    quantity,
-    tenants::condition,
-    warning::Warning,
-};
+use api::{Reason, Timestamp, pod::Amount, quantity, tenants::condition, warning::Warning};
+use pods::{Cause, ContainerState, Rejection, StartFailure, unscheduled_reason, warning_reason};
 
 use super::TenantState;
 use crate::{
@@ -24,20 +18,6 @@ pub(super) const STARTING: Duration = Duration::from_secs(5);
 
 /// Time after which the cluster's DNS resolves the name of a ready Redis.
 const REACHED: Duration = Duration::from_secs(10);
-
-/// A cause that blocks a component.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cause {
-    pub(super) reason: Reason,
-    pub(super) message: String,
-}
-
-fn cause(reason: Reason, message: impl Into<String>) -> Cause {
-    Cause {
-        reason,
-        message: message.into(),
-    }
-}
 
 /// Returns the cause if an existing volume is smaller than the requested size.
 pub(super) fn mismatch(state: TenantState<'_>, component: &str) -> Option<Cause> {
@@ -55,7 +35,7 @@ pub(super) fn mismatch(state: TenantState<'_>, component: &str) -> Option<Cause>
         .find(|claim| claim.name == "data-redis-0")?;
     let found = claim.size.as_ref()?;
     (quantity::parse(found)? < quantity::parse(wanted)?).then(|| {
-        cause(
+        Cause::new(
             Reason::VolumeNotReady,
             format!(
                 "PersistentVolumeClaim '{}' existed before and has {found}, but 'redis.storage.size' requests {wanted}: request the existing size, or enlarge or delete the claim",
@@ -71,7 +51,7 @@ pub(super) fn find(state: TenantState<'_>, component: &str) -> Option<Cause> {
         .world
         .pods
         .iter()
-        .filter(|pod| pod.component == component && !pod.is_deleting && !pod.is_ready)
+        .filter(|pod| pod.component == component && !pod.is_deleting() && !pod.is_ready)
         .collect();
     pods.sort_by_key(|pod| Reverse(pod.created));
     if let Some(cause) = mismatch(state, component) {
@@ -88,15 +68,8 @@ fn of_pod(state: TenantState<'_>, component: &str, pod: &PodView) -> Option<Caus
         .or_else(|| unanswered(state, component, pod))
         .or_else(|| {
             let warning = state.world.newest_warning(&[&pod.uid], state.now)?;
-            let is_late = is_late(&warning.message);
-            let reason = match warning.reason.as_str() {
-                _ if is_late && warning.times < LATE => return None,
-                "FailedMount" | "FailedAttachVolume" => Reason::VolumeNotReady,
-                // The other causes of a failed start are in the state of the container.
-                "Failed" if is_late => Reason::ContainerNotStartable,
-                _ => return None,
-            };
-            Some(cause(
+            let reason = warning_reason(&warning.reason, &warning.message, warning.times)?;
+            Some(Cause::new(
                 reason,
                 format!("Pod '{}': {}", pod.name, warning.message),
             ))
@@ -104,79 +77,32 @@ fn of_pod(state: TenantState<'_>, component: &str, pod: &PodView) -> Option<Caus
 }
 
 fn container(pod: &PodView) -> Option<Cause> {
-    let name = &pod.name;
-    // A restarted container that runs again also counts. Otherwise the message would alternate between
-    // starting and crashing.
-    let Some((reason, message)) = &pod.waiting else {
-        return pod.is_restarted.then(|| crashing(pod));
+    let reported = match &pod.container.state {
+        ContainerState::Waiting(reported) if reported.reason != "CrashLoopBackOff" => reported,
+        ContainerState::Waiting(_) => return Some(crashing(pod)),
+        // A restarted container that runs again also counts. Otherwise the message would alternate between starting and
+        // crashing.
+        ContainerState::Unknown | ContainerState::Running { .. } | ContainerState::Ended(_) => {
+            return (pod.container.restarts > 0).then(|| crashing(pod));
+        }
     };
-    let detail = if message.is_empty() {
-        String::new()
-    } else {
-        format!(": {message}")
-    };
-    match reason.as_str() {
-        "ErrImagePull"
-        | "ImagePullBackOff"
-        | "InvalidImageName"
-        | "ErrImageNeverPull"
-        | "RegistryUnavailable"
-        | "ImageInspectError"
-        | "SignatureValidationFailed" => Some(cause(
-            Reason::ImagePullFailed,
-            format!(
-                "Pod '{name}': the image cannot be pulled{}",
-                pulled(message)
-            ),
-        )),
-        "CreateContainerConfigError" if is_late(message) => None,
-        "CreateContainerConfigError" if needs_root(message) => Some(cause(
-            Reason::ImageNeedsRoot,
-            format!("Pod '{name}'{detail}"),
-        )),
-        "CreateContainerConfigError" if is_missing(message) => Some(cause(
-            Reason::SecretNotFound,
-            format!("Pod '{name}'{detail}"),
-        )),
-        "CreateContainerError" | "RunContainerError" if is_permission(message) => Some(cause(
-            Reason::ImageNeedsRoot,
-            format!("Pod '{name}': the program cannot be executed by user {USER}{detail}"),
-        )),
-        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => Some(cause(
-            Reason::ContainerNotStartable,
-            format!("Pod '{name}': the container cannot be started{detail}"),
-        )),
-        "CrashLoopBackOff" => Some(crashing(pod)),
-        _ => None,
-    }
+    let failure = StartFailure::of(&reported.reason, &reported.message, 0)?;
+    let name = format!("Pod '{}'", pod.name);
+    Some(failure.cause(&name, &reported.message, Some(USER)))
 }
 
 fn crashing(pod: &PodView) -> Cause {
-    let ended = pod.ended.as_ref().map_or_else(String::new, |(code, why)| {
-        format!(": it exited with code {code} ({why})")
+    let exit = pod.container.last_exit();
+    let ended = exit.map_or_else(String::new, |exit| {
+        format!(": it exited with code {} ({})", exit.code, exit.reason)
     });
-    cause(
+    Cause::new(
         Reason::CrashLoop,
         format!(
             "Pod '{}': its program ends again and again{ended}",
             pod.name
         ),
     )
-}
-
-/// Returns the cause of a failed image pull. The kubelet alternates between two messages, which both
-/// contain it.
-fn pulled(message: &str) -> String {
-    let inner = message
-        .strip_prefix("Back-off pulling image ")
-        .map_or(message, |rest| {
-            rest.split_once(": ").map_or("", |(_, why)| why)
-        });
-    if inner.is_empty() {
-        String::new()
-    } else {
-        format!(": {inner}")
-    }
 }
 
 /// Reports a Pod without a node. If its volume is missing, the volume is the cause.
@@ -191,7 +117,7 @@ fn unschedulable(state: TenantState<'_>, component: &str, pod: &PodView) -> Opti
             return None;
         }
         let detail = warning.map_or_else(String::new, |warning| format!(": {}", warning.message));
-        return Some(cause(
+        return Some(Cause::new(
             Reason::VolumeNotReady,
             format!(
                 "PersistentVolumeClaim '{}' has no volume yet{detail}; check 'redis.storage'",
@@ -202,8 +128,8 @@ fn unschedulable(state: TenantState<'_>, component: &str, pod: &PodView) -> Opti
     if is_new {
         return None;
     }
-    Some(cause(
-        Reason::Unschedulable,
+    Some(Cause::new(
+        unscheduled_reason(message),
         format!("Pod '{}' has no node: {message}", pod.name),
     ))
 }
@@ -214,7 +140,7 @@ pub(super) fn requeue_at(state: TenantState<'_>) -> Option<Timestamp> {
         .world
         .pods
         .iter()
-        .filter(|pod| !pod.is_ready && !pod.is_deleting);
+        .filter(|pod| !pod.is_ready && !pod.is_deleting());
     pods.map(|pod| patience(state, pod))
         .filter(|at| *at > state.now)
         .min()
@@ -223,7 +149,10 @@ pub(super) fn requeue_at(state: TenantState<'_>) -> Option<Timestamp> {
 /// Returns when a Pod that fails its probe stops counting as starting. A server that needs the Redis starts
 /// when the Redis is reachable.
 fn patience(state: TenantState<'_>, pod: &PodView) -> Timestamp {
-    let own = later(pod.running_since.or(pod.created), STARTING);
+    let own = later(
+        pod.container.state.running_since().or(pod.created),
+        STARTING,
+    );
     let has_redis = pod.component == SERVER && state.context.spec.redis.is_some();
     if !has_redis || waits_for_redis(state, SERVER) {
         return own;
@@ -258,13 +187,13 @@ fn waits_for_redis(state: TenantState<'_>, component: &str) -> bool {
 }
 
 fn unanswered(state: TenantState<'_>, component: &str, pod: &PodView) -> Option<Cause> {
-    pod.running_since?;
+    pod.container.state.running_since()?;
     if state.now < patience(state, pod) || waits_for_redis(state, component) {
         return None;
     }
     let warning = state.world.newest_warning(&[&pod.uid], state.now)?;
     (warning.reason == "Unhealthy").then(|| {
-        cause(
+        Cause::new(
             Reason::ProbeFailed,
             format!(
                 "Pod '{}' runs, but is not ready: {}",
@@ -291,20 +220,17 @@ fn of_workload(state: TenantState<'_>, component: &str) -> Option<Cause> {
         .filter(|warning| warning.reason == "FailedCreate" && workload.replicas < workload.wanted)
         .map(|Warning { message, .. }| message);
     let message = workload.failure.as_ref().or(warning)?;
-    Some(refused(message))
+    refused(message)
 }
 
 /// Returns the reason why the API server rejected a Pod, without the Pod's name, which differs with each
-/// retry.
-fn refused(message: &str) -> Cause {
+/// retry. A temporary problem of the API server is no cause.
+fn refused(message: &str) -> Option<Cause> {
     let why = [" is forbidden: ", " is invalid: "]
         .iter()
         .find_map(|word| message.split_once(word))
         .map_or(message, |(_, why)| why);
-    let reason = if why.contains("exceeded quota") || why.contains("failed quota") {
-        Reason::QuotaExceeded
-    } else {
-        Reason::AdmissionDenied
-    };
-    cause(reason, format!("no Pod can be made: {why}"))
+    let rule = Rejection::of(message);
+    (rule != Rejection::Unanswered)
+        .then(|| Cause::new(rule.reason(), format!("no Pod can be made: {why}")))
 }

@@ -5,15 +5,12 @@ use api::{
     decide::{ConditionUpdate, ResourceType},
     tenants::{Component, ComponentPhase, TenantStatus, condition},
 };
+use pods::Cause;
 
-use super::{
-    TenantState,
-    cause::{self, Cause},
-    children::Desired,
-};
+use super::{TenantState, cause, children::Desired};
 use crate::{
     build::{REDIS, SERVER, types},
-    view::{PodView, WorkloadView},
+    view::WorkloadView,
 };
 
 pub(super) fn redis(state: TenantState<'_>, wanted: &[Desired<'_>]) -> Option<Component> {
@@ -78,9 +75,8 @@ fn evaluate(
     let is_seen = is_applied && observed >= generation && asked == wanted;
     let pods = state.world.pods.iter();
     // An evicted Pod stays as a record, and does not keep the component from being stopped.
-    let is_over = |pod: &PodView| ["Succeeded", "Failed"].contains(&pod.phase.as_str());
     let left = pods
-        .filter(|pod| pod.component == name && !is_over(pod))
+        .filter(|pod| pod.component == name && !pod.phase.is_over())
         .count();
     if is_suspended {
         let is_stopped = is_seen && replicas == 0 && left == 0;

@@ -420,7 +420,7 @@ pub(super) fn leftovers(
         .world
         .probes
         .iter()
-        .filter(|(_, pod)| !pod.is_deleting);
+        .filter(|(_, pod)| !pod.is_deleting());
     let (outside, inside): (Vec<_>, Vec<_>) = all.partition(|(namespace, _)| *namespace == outside);
     let effects = |pods: Vec<&(String, PodView)>| {
         let pods = pods.into_iter();
@@ -502,7 +502,7 @@ fn run_probes(
         let is_kept = sides.any(|((_, plan), found)| {
             found.is_some_and(|found| found.uid == pod.uid) && is_of_use(plan, pod)
         });
-        if !is_kept && !pod.is_deleting {
+        if !is_kept && !pod.is_deleting() {
             check.effects.push(gone(namespace, pod));
         }
     }
@@ -527,7 +527,7 @@ fn run_probes(
             continue;
         };
         let is_done = pod.has_ended();
-        if pod.is_deleting || !is_of_use(plan, pod) {
+        if pod.is_deleting() || !is_of_use(plan, pod) {
             is_over = false;
         } else if !is_done && state.now < limit(pod) {
             is_over = false;
@@ -575,8 +575,9 @@ fn run_probes(
 /// Returns the result of each connection in the plan of a Pod. Connections without a reported result are
 /// unknown.
 fn results(side: Side, plan: &[Connection], pod: &PodView) -> Vec<CheckedConnection> {
-    let text = pod.words.as_deref().filter(|_| pod.has_succeeded());
-    let mut lines = text.unwrap_or_default().lines();
+    let exit = pod.container.last_exit().filter(|_| pod.has_succeeded());
+    let text = exit.map_or("", |exit| exit.message.as_str());
+    let mut lines = text.lines();
     let from = match side {
         Side::Inside => INSIDE,
         Side::Outside => OUTSIDE,
@@ -605,10 +606,17 @@ fn results(side: Side, plan: &[Connection], pod: &PodView) -> Vec<CheckedConnect
 
 /// Returns the reason why a Pod reported no result.
 fn no_result(pod: &PodView) -> String {
-    let why = match (&pod.waiting, &pod.unschedulable, &pod.ended) {
-        (Some((reason, message)), _, _) => format!("{reason} {message}"),
+    let container = &pod.container;
+    let why = match (
+        container.state.waiting(),
+        &pod.unschedulable,
+        container.last_exit(),
+    ) {
+        (Some(reported), _, _) => format!("{} {}", reported.reason, reported.message),
         (None, Some(message), _) => format!("it has no node: {message}"),
-        (None, None, Some((code, reason))) => format!("it exited with code {code} ({reason})"),
+        (None, None, Some(exit)) => {
+            format!("it exited with code {} ({})", exit.code, exit.reason)
+        }
         (None, None, None) => "it did not come to its end in time".to_owned(),
     };
     messages::about_pod(&pod.name, &why)

@@ -3,7 +3,7 @@
 use super::{docs, run_context::RunContext};
 use crate::{
     explanation::Command,
-    world::{ContainerState, ObjectRef, PodView},
+    world::{ObjectRef, PodView},
 };
 
 /// Formats ` -n team`, or an empty string for a cluster-scoped object.
@@ -144,7 +144,7 @@ pub(super) fn retry_after_edit(context: RunContext<'_>) -> Command {
 
 /// Returns the command that prints the log of the current container.
 pub(super) fn logs(context: RunContext<'_>, pod: &PodView) -> Command {
-    let is_well = matches!(pod.state(), ContainerState::Ended { code: 0, .. });
+    let is_well = pod.state().exit().is_some_and(|exit| exit.code == 0);
     match docs::step_of(context, pod).filter(|_| !is_well) {
         Some(step) => orc(
             context,

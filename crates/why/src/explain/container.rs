@@ -1,10 +1,8 @@
 //! A container that the kubelet does not start: image, user, Secrets, the program itself.
 
-use api::{
-    Reason,
-    kubelet::{LATE, is_late, is_missing, is_permission, needs_root},
-};
+use api::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pods::{StartFailure, is_permission};
 
 use super::{Finding, commands, docs, run_context::RunContext};
 use crate::{
@@ -32,33 +30,24 @@ pub(super) fn waiting(
     let words = Words {
         source: format!("container '{}' waiting: {reason}", container(pod)),
         message,
-        at: seen_last(context, pod),
+        at: seen_last(context.world, pod),
         since: pod.meta.created.as_ref(),
         is_over: false,
     };
-    match reason {
-        _ if PULLS.contains(&reason) => Some(image(context, pod, reason, &words)),
-        "CreateContainerConfigError" if is_just_late(context.world, pod, message) => None,
-        "CreateContainerConfigError" if needs_root(message) => Some(root(context, pod, &words)),
-        "CreateContainerConfigError" if is_missing(message) => {
-            Some(secret(context, pod.object(), &words))
-        }
-        "CreateContainerError" | "RunContainerError" if is_permission(message) => {
-            Some(root(context, pod, &words))
-        }
-        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
-            Some(not_startable(context, pod, &words))
-        }
-        _ => None,
-    }
+    Some(
+        match StartFailure::of(reason, message, tries(context.world, pod))? {
+            StartFailure::Image => image(context, pod, reason, &words),
+            StartFailure::Root | StartFailure::NotExecutable => root(context, pod, &words),
+            StartFailure::Missing => secret(context, pod.object(), &words),
+            StartFailure::NotStartable => not_startable(context, pod, &words),
+        },
+    )
 }
 
-/// Returns whether the kubelet has not read a new ConfigMap or Secret yet, and has tried only a few times.
-pub(super) fn is_just_late(world: &World, pod: &PodView, message: &str) -> bool {
-    let tries = world
-        .warning(&pod.meta.uid, &["Failed"])
-        .map_or(0, |event| event.count);
-    is_late(message) && tries < LATE
+/// Returns how often the kubelet failed to start a container of the Pod.
+pub(super) fn tries(world: &World, pod: &PodView) -> i32 {
+    let failed = world.warning(&pod.meta.uid, &["Failed"]);
+    failed.map_or(0, |event| event.count)
 }
 
 /// A message with its source and time.
@@ -78,12 +67,10 @@ fn container(pod: &PodView) -> &str {
 
 /// Returns the time of the newest warning about the Pod, otherwise the Pod's creation time. A
 /// container's state itself has no time.
-fn seen_last<'a>(context: RunContext<'a>, pod: &'a PodView) -> Option<&'a Time> {
-    let warning = context.warning(
-        &pod.meta.uid,
-        &["Failed", "BackOff", "InspectFailed", "ErrImageNeverPull"],
-    );
-    warning
+pub(super) fn seen_last<'a>(world: &'a World, pod: &'a PodView) -> Option<&'a Time> {
+    let reasons = ["Failed", "BackOff", "InspectFailed", "ErrImageNeverPull"];
+    world
+        .warning(&pod.meta.uid, &reasons)
         .and_then(|event| event.last.as_ref())
         .or(pod.meta.created.as_ref())
 }
@@ -158,17 +145,6 @@ impl Pull {
     }
 }
 
-/// The reasons that the kubelet sets if it cannot pull an image.
-pub(super) const PULLS: &[&str] = &[
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-    "RegistryUnavailable",
-    "ImageInspectError",
-    "SignatureValidationFailed",
-];
-
 pub(super) fn image(
     context: RunContext<'_>,
     pod: &PodView,
@@ -242,16 +218,7 @@ pub(super) fn root(context: RunContext<'_>, pod: &PodView, words: &Words<'_>) ->
     let name = pod.current().map_or("?", |agent| agent.image.as_str());
     let user = context.world.agent.as_ref().map(|agent| agent.user);
     let user = user.map_or_else(String::new, |user| format!(" {user}"));
-    let why = if is_permission(words.message) {
-        format!("its program cannot be executed by user{user}")
-    } else {
-        match named_user(words.message) {
-            Some(user) => format!(
-                "its user '{user}' is a name; Kubernetes needs a number to prove that it is not root"
-            ),
-            None => "it runs as root".to_owned(),
-        }
-    };
+    let why = why_root(words.message, &user);
     if docs::step_of(context, pod).is_some() {
         let sentence = format!("image '{name}' cannot run as it must");
         return docs::toolbox(context, pod, Reason::ImageNeedsRoot, &sentence, words);
@@ -273,10 +240,16 @@ pub(super) fn root(context: RunContext<'_>, pod: &PodView, words: &Words<'_>) ->
     .then(commands::retry(context))
 }
 
-/// Parses `… image has non-numeric user (app), …`.
-pub(super) fn named_user(message: &str) -> Option<&str> {
-    let (_, rest) = message.split_once("non-numeric user (")?;
-    rest.split(')').next()
+/// Formats why an image cannot run as this user. The message may be `… image has non-numeric user (app), …`.
+pub(super) fn why_root(message: &str, user: &str) -> String {
+    let named = message.split_once("non-numeric user (");
+    match named.and_then(|(_, rest)| rest.split(')').next()) {
+        _ if is_permission(message) => format!("its program cannot be executed by user{user}"),
+        Some(user) => format!(
+            "its user '{user}' is a name; Kubernetes needs a number to prove that it is not root"
+        ),
+        None => "it runs as root".to_owned(),
+    }
 }
 
 /// Parses the missing object from a message: kind, name, key.

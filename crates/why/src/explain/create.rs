@@ -3,6 +3,7 @@
 
 use api::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pods::Rejection;
 
 use super::{
     Finding, admission, commands,
@@ -123,74 +124,20 @@ pub(super) fn times(count: i32) -> String {
     }
 }
 
-/// The rule that rejected the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rule {
-    NamesMissing,
-    PodSecurity,
-    Quota,
-    LimitMissing,
-    LimitRange,
-    WebhookDown,
-    Webhook,
-    Policy,
-    Invalid,
-    Denied,
-    /// No rule: the API server had a temporary problem.
-    Unanswered,
-}
-
-impl Rule {
-    /// Classifies the API server's message, because these rejections have no codes of their own.
-    pub(super) fn of(message: &str) -> Self {
-        let lower = message.to_lowercase();
-        let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-        let named = [
-            "serviceaccount",
-            "service account",
-            "priorityclass",
-            "runtimeclass",
-        ];
-        if has(&["not found", "was found"]) && has(&named) {
-            Self::NamesMissing
-        } else if has(&["violates podsecurity"]) {
-            Self::PodSecurity
-        } else if has(&["exceeded quota"]) {
-            Self::Quota
-        } else if has(&["must specify"]) {
-            Self::LimitMissing
-        } else if has(&["maximum", "minimum", "limit to request ratio"]) {
-            Self::LimitRange
-        } else if has(&["failed calling webhook"]) {
-            Self::WebhookDown
-        } else if has(&["admission webhook"]) {
-            Self::Webhook
-        } else if has(&["validatingadmissionpolicy"]) {
-            Self::Policy
-        } else if has(&["is invalid"]) {
-            Self::Invalid
-        } else if has(&["forbidden", "denied"]) {
-            Self::Denied
-        } else {
-            Self::Unanswered
-        }
-    }
-}
-
 /// Explains a rejection. `above` is the link of the object that sent the request.
 pub(super) fn explain(context: RunContext<'_>, refusal: &Refusal<'_>, above: Link) -> Finding {
-    let finding = match Rule::of(refusal.message) {
-        Rule::NamesMissing => names_missing(context, refusal),
-        Rule::PodSecurity => admission::pod_security(context, refusal),
-        Rule::Quota => quota(context, refusal),
-        Rule::LimitMissing => unlimited(context, refusal),
-        Rule::LimitRange => limit_range(context, refusal),
-        Rule::WebhookDown => admission::webhook(context, refusal, false),
-        Rule::Webhook => admission::webhook(context, refusal, true),
-        Rule::Policy => admission::policy(context, refusal),
-        Rule::Invalid => invalid(context, refusal),
-        Rule::Denied => admission::denied(context, refusal),
-        Rule::Unanswered => return unanswered(context, refusal, above),
+    let finding = match Rejection::of(refusal.message) {
+        Rejection::NamesMissing => names_missing(context, refusal),
+        Rejection::PodSecurity => admission::pod_security(context, refusal),
+        Rejection::Quota => quota(context, refusal),
+        Rejection::LimitMissing => unlimited(context, refusal),
+        Rejection::LimitRange => limit_range(context, refusal),
+        Rejection::WebhookDown => admission::webhook(context, refusal, false),
+        Rejection::Webhook => admission::webhook(context, refusal, true),
+        Rejection::Policy => admission::policy(context, refusal),
+        Rejection::Invalid => invalid(context, refusal),
+        Rejection::Denied => admission::denied(context, refusal),
+        Rejection::Unanswered => return unanswered(context, refusal, above),
     };
     finding.below(vec![above])
 }

@@ -4,6 +4,7 @@ use api::{
     Reason, messages, names,
     tasks::{Evidence as RunResult, RunPhase},
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
     Finding, agent, commands,
@@ -149,7 +150,7 @@ fn with_logs(context: RunContext<'_>, result: &RunResult, finding: Finding) -> F
         Some(pod)
             if !matches!(
                 pod.state(),
-                ContainerState::Unknown | ContainerState::Waiting { .. }
+                ContainerState::Unknown | ContainerState::Waiting(_)
             ) =>
         {
             finding.then(commands::logs(context, pod))
@@ -508,30 +509,20 @@ fn being_stopped(context: RunContext<'_>, result: &RunResult, reason: Reason) ->
 
 /// Explains a container that has ended before the status reports it.
 pub(super) fn settling(context: RunContext<'_>, pod: &PodView) -> Finding {
-    let (sentence, finished) = match pod.state() {
-        ContainerState::Ended {
-            code,
-            reason,
-            message,
-            finished,
-            ..
-        } => {
-            let words = if message.is_empty() {
-                String::new()
-            } else {
-                format!(": \"{message}\"")
+    let (sentence, finished) = match pod.state().exit() {
+        Some(exit) => {
+            let (code, reason) = (exit.code, &exit.reason);
+            let words = match exit.message.as_str() {
+                "" => String::new(),
+                message => format!(": \"{message}\""),
             };
+            let name = docs::container_words(context, pod);
             (
-                format!(
-                    "{} exited with code {code} ({reason}){words}",
-                    docs::container_words(context, pod)
-                ),
-                finished.clone(),
+                format!("{name} exited with code {code} ({reason}){words}"),
+                exit.finished.map(Time),
             )
         }
-        ContainerState::Unknown
-        | ContainerState::Waiting { .. }
-        | ContainerState::Running { .. } => (
+        None => (
             format!(
                 "the Pod failed before its container started ({}): {}",
                 pod.reason, pod.message

@@ -1,6 +1,8 @@
 //! An attempt in progress: its Job, its Pod, and the objects that they wait for.
 
 use api::Reason;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pods::Reported;
 
 use super::{
     Finding, commands, container, create, docs, ended,
@@ -218,7 +220,7 @@ fn suspended(context: RunContext<'_>, job: &JobView) -> Finding {
 
 /// Explains the state of a Job's Pod.
 fn pod_stand(context: RunContext<'_>, pod: &PodView) -> Finding {
-    let ended = matches!(pod.state(), ContainerState::Ended { .. });
+    let ended = pod.state().exit().is_some();
     if !ended && (pod.disruption().is_some() || pod.meta.deleting.is_some()) {
         return stopping(context, pod, Stop::Outside);
     }
@@ -229,10 +231,13 @@ fn pod_stand(context: RunContext<'_>, pod: &PodView) -> Finding {
         return on_lost_node(context, pod, node);
     }
     match pod.state() {
-        ContainerState::Running { since } => docs::step_runs(context, pod, since.as_ref())
-            .unwrap_or_else(|| running(context, pod, since.as_ref())),
-        ContainerState::Ended { .. } => ended::settling(context, pod),
-        ContainerState::Waiting { reason, message } => {
+        ContainerState::Running { since } => {
+            let since = since.map(Time);
+            docs::step_runs(context, pod, since.as_ref())
+                .unwrap_or_else(|| running(context, pod, since.as_ref()))
+        }
+        ContainerState::Ended(_) => ended::settling(context, pod),
+        ContainerState::Waiting(Reported { reason, message }) => {
             container::waiting(context, pod, reason, message)
                 .or_else(|| docs::publish_starts(context, pod))
                 .unwrap_or_else(|| starting(context, pod))
@@ -296,13 +301,11 @@ fn starting(context: RunContext<'_>, pod: &PodView) -> Finding {
         format!("{where_to}{}", context.since(pod.meta.created.as_ref())),
     )
     .since(pod.meta.created.as_ref());
-    let link = match pod.state() {
-        ContainerState::Waiting { reason, message } => {
+    let link = match pod.state().waiting() {
+        Some(Reported { reason, message }) => {
             link.seen(format!("container waiting: {reason}"), message, None)
         }
-        ContainerState::Unknown | ContainerState::Running { .. } | ContainerState::Ended { .. } => {
-            link.seen("status.phase", &pod.phase, pod.meta.created.as_ref())
-        }
+        None => link.seen("status.phase", &pod.phase, pod.meta.created.as_ref()),
     };
     let until = context
         .status()
@@ -320,11 +323,7 @@ fn starting(context: RunContext<'_>, pod: &PodView) -> Finding {
     .then(commands::look_again(context))
 }
 
-fn running(
-    context: RunContext<'_>,
-    pod: &PodView,
-    since: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
-) -> Finding {
+fn running(context: RunContext<'_>, pod: &PodView, since: Option<&Time>) -> Finding {
     let node = pod.node.as_deref().unwrap_or("?");
     let deadline = context
         .status()

@@ -85,7 +85,7 @@ pub(super) fn explain_outcome(
     }
     if reason == Reason::ResultTooLarge {
         return explained(
-            "what the agent wrote to /dev/termination-log was cut off at 4096 bytes, so it cannot be read".to_owned(),
+            "what the agent wrote to /dev/termination-log was cut off by the kubelet, so it cannot be read".to_owned(),
             format!(
                 "Have the program of image '{}' changed (by whoever builds it): large results go elsewhere, and only their address into /dev/termination-log. Then run it again (orc retry).",
                 agent.map_or("?", |agent| agent.image.as_str())

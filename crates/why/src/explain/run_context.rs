@@ -292,8 +292,7 @@ impl PodView {
 
     /// Returns whether a program of the Pod may still be running.
     pub(super) fn may_run(&self) -> bool {
-        !matches!(self.phase.as_str(), "Succeeded" | "Failed")
-            && !matches!(self.state(), ContainerState::Ended { .. })
+        !matches!(self.phase.as_str(), "Succeeded" | "Failed") && self.state().exit().is_none()
     }
 
     /// Returns the condition of a Pod that is being disrupted, if there is one.
@@ -308,11 +307,13 @@ impl PodView {
 }
 
 impl JobView {
-    /// Returns the condition that marks the Job as finished.
+    /// Returns the condition that marks the Job as finished. A Job with both conditions has failed.
     pub(super) fn end(&self) -> Option<&ConditionView> {
-        self.conditions.iter().find(|known| {
-            known.status == "True" && matches!(known.kind.as_str(), "Complete" | "Failed")
-        })
+        let found = |kind: &str| {
+            let mut conditions = self.conditions.iter();
+            conditions.find(|known| known.status == "True" && known.kind == kind)
+        };
+        found("Failed").or_else(|| found("Complete"))
     }
 
     pub(super) fn object(&self) -> ObjectRef {

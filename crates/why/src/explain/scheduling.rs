@@ -1,6 +1,7 @@
 //! A Pod that fits on no node: parses the scheduler's message and compares it with the nodes.
 
 use api::Reason;
+use pods::unscheduled_reason;
 
 use super::{Finding, commands, container::AFTER_EDIT, quantity, run_context::RunContext, volume};
 use crate::{
@@ -14,8 +15,7 @@ pub(super) fn unscheduled(context: RunContext<'_>, pod: &PodView) -> Option<Find
     let said = pod
         .condition("PodScheduled")
         .filter(|known| known.status == "False")?;
-    let lower = said.message.to_lowercase();
-    if (lower.contains("persistentvolumeclaim") || lower.contains("volume"))
+    if unscheduled_reason(&said.message) == Reason::VolumeNotReady
         && let Some(finding) = volume::claims(context, pod)
     {
         return Some(finding);
@@ -24,27 +24,7 @@ pub(super) fn unscheduled(context: RunContext<'_>, pod: &PodView) -> Option<Find
         return Some(gated(context, pod, said));
     }
     let parts = parts(&said.message);
-    let why: Vec<String> = parts
-        .iter()
-        .map(|part| part.words(context.world, pod, "the Agent"))
-        .collect();
-    let reason = if lower.contains("volume") {
-        Reason::VolumeNotReady
-    } else {
-        Reason::Unschedulable
-    };
-    let sentence = if lower.starts_with("no nodes available") {
-        "no node can take it: the cluster has no nodes at all".to_owned()
-    } else if why.is_empty() {
-        "no node can take it".to_owned()
-    } else {
-        format!("no node can take it: {}", why.join("; "))
-    };
-    let link = Link::new(pod.object(), Health::Error, reason, sentence).seen(
-        format!("condition PodScheduled=False ({})", said.reason),
-        &said.message,
-        said.since.as_ref(),
-    );
+    let link = unscheduled_link(context.world, pod, said, "the Agent");
     let mut finding = Finding::new(State::Blocked, advice(context, pod, &parts))
         .link(link.since(said.since.as_ref()));
     if !context.may_read("nodes") {
@@ -101,6 +81,37 @@ pub(super) fn unscheduled(context: RunContext<'_>, pod: &PodView) -> Option<Find
                 "change 'resources', 'nodeSelector' or 'tolerations', then 'orc retry'",
             ))
             .then(commands::describe(&pod.object(), "the scheduler's Events")),
+    )
+}
+
+/// Returns the link of a Pod that fits on no node. `whose` is the object that would have to tolerate a taint.
+pub(super) fn unscheduled_link(
+    world: &World,
+    pod: &PodView,
+    said: &ConditionView,
+    whose: &str,
+) -> Link {
+    let parts = parts(&said.message);
+    let why: Vec<String> = parts
+        .iter()
+        .map(|part| part.words(world, pod, whose))
+        .collect();
+    let sentence = if said
+        .message
+        .to_lowercase()
+        .starts_with("no nodes available")
+    {
+        "no node can take it: the cluster has no nodes at all".to_owned()
+    } else if why.is_empty() {
+        "no node can take it".to_owned()
+    } else {
+        format!("no node can take it: {}", why.join("; "))
+    };
+    let reason = unscheduled_reason(&said.message);
+    Link::new(pod.object(), Health::Error, reason, sentence).seen(
+        format!("condition PodScheduled=False ({})", said.reason),
+        &said.message,
+        said.since.as_ref(),
     )
 }
 
@@ -204,7 +215,7 @@ fn part(piece: &str) -> Part {
 
 impl Part {
     /// Formats the reason as text. `whose` is the object that would have to tolerate a taint.
-    pub(super) fn words(&self, world: &World, pod: &PodView, whose: &str) -> String {
+    fn words(&self, world: &World, pod: &PodView, whose: &str) -> String {
         let nodes = match self.count {
             0 => "some nodes".to_owned(),
             1 => "1 node".to_owned(),

@@ -1,6 +1,7 @@
 //! Volumes: claims that stay pending, volumes that cannot be attached or mounted.
 
 use api::Reason;
+use pods::{MOUNT_WARNINGS, warning_reason};
 
 use super::{
     Finding, commands,
@@ -10,7 +11,7 @@ use super::{
 };
 use crate::{
     explanation::{Command, Health, Link, State},
-    world::{ClaimView, ObjectRef, PodView},
+    world::{ClaimView, EventView, ObjectRef, PodView, World},
 };
 
 /// Explains the first claim of the Pod that is not bound, or returns `None` if all are bound.
@@ -187,15 +188,10 @@ fn pending(context: RunContext<'_>, claim: &ClaimView) -> Finding {
 
 /// Explains the messages of the kubelet and the attacher about the volumes of a scheduled Pod.
 pub(super) fn mounts(context: RunContext<'_>, pod: &PodView) -> Option<Finding> {
-    let reasons = ["FailedMount", "FailedAttachVolume", "FailedMapVolume"];
-    let event = context.warning(&pod.meta.uid, &reasons)?;
-    let source = format!("Event {}{}", event.reason, times(event.count));
-    let lower = event.message.to_lowercase();
-    if api::kubelet::is_missing(&event.message)
-        && (lower.contains("secret") || lower.contains("configmap"))
-    {
+    let (event, link) = unmounted(context.world, pod)?;
+    if link.reason == Reason::SecretNotFound.name() {
         let words = Words {
-            source,
+            source: format!("Event {}{}", event.reason, times(event.count)),
             message: &event.message,
             at: event.last.as_ref(),
             since: event.first.as_ref(),
@@ -203,27 +199,8 @@ pub(super) fn mounts(context: RunContext<'_>, pod: &PodView) -> Option<Finding> 
         };
         return Some(container::secret(context, pod.object(), &words));
     }
-    let link = Link::new(
-        pod.object(),
-        Health::Error,
-        Reason::VolumeNotReady,
-        format!(
-            "a volume cannot be {}{}",
-            if event.reason == "FailedAttachVolume" {
-                "attached"
-            } else {
-                "mounted"
-            },
-            pod.node
-                .as_ref()
-                .map_or_else(String::new, |node| format!(" on node '{node}'"))
-        ),
-    );
-    let link = link
-        .since(event.first.as_ref())
-        .seen(source, &event.message, event.last.as_ref());
     let look = commands::describe(&pod.object(), "all Events of the Pod");
-    if lower.contains("multi-attach") {
+    if event.message.to_lowercase().contains("multi-attach") {
         return Some(attached_elsewhere(context, pod, link).then(look));
     }
     let node = pod.node.as_deref().unwrap_or("?");
@@ -237,6 +214,26 @@ pub(super) fn mounts(context: RunContext<'_>, pod: &PodView) -> Option<Finding> 
         ));
     }
     Some(finding)
+}
+
+/// Returns the newest Event about a volume that the Pod waits for, and the Pod's link.
+pub(super) fn unmounted<'a>(world: &'a World, pod: &PodView) -> Option<(&'a EventView, Link)> {
+    let event = world.warning(&pod.meta.uid, MOUNT_WARNINGS)?;
+    let reason = warning_reason(&event.reason, &event.message, event.count)?;
+    let verb = if event.reason == "FailedAttachVolume" {
+        "attached"
+    } else {
+        "mounted"
+    };
+    let sentence = format!("a volume cannot be {verb}{}", container::on(pod));
+    let link = Link::new(pod.object(), Health::Error, reason, sentence)
+        .since(event.first.as_ref())
+        .seen(
+            format!("Event {}{}", event.reason, times(event.count)),
+            &event.message,
+            event.last.as_ref(),
+        );
+    Some((event, link))
 }
 
 /// Explains a volume that is attached to another node, which may still write to it.

@@ -21,9 +21,7 @@ use kube::{Api, api::ListParams};
 use super::{EACH, Reader, keep, keep_list, known};
 use crate::{
     explain::missing_thing,
-    world::{
-        ClaimView, ContainerState, Known, Meta, NodeView, ObjectRef, OtherView, PodView, World,
-    },
+    world::{ClaimView, Known, Meta, NodeView, ObjectRef, OtherView, PodView, World},
 };
 
 /// Reads objects that depend on the objects found before: Events, claims, nodes, and referenced
@@ -188,12 +186,8 @@ async fn needs(reader: &Reader, world: &mut World) {
 
 /// Returns the missing objects in the kubelet's messages about waiting containers.
 fn named_by_kubelet(pod: &PodView) -> Vec<(String, String)> {
-    let waiting = pod.containers.iter().filter_map(|one| match &one.state {
-        ContainerState::Waiting { message, .. } => missing_thing(message),
-        ContainerState::Unknown | ContainerState::Running { .. } | ContainerState::Ended { .. } => {
-            None
-        }
-    });
+    let waiting = pod.containers.iter();
+    let waiting = waiting.filter_map(|one| missing_thing(&one.state.waiting()?.message));
     waiting
         .map(|(kind, name, _)| (kind.to_owned(), name))
         .collect()

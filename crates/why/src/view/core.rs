@@ -8,9 +8,8 @@ use k8s_openapi::{
         batch::v1::Job,
         coordination::v1::Lease,
         core::v1::{
-            Container, ContainerState as State, ContainerStatus, Event, LimitRange, Namespace,
-            Node, PersistentVolumeClaim, Pod, PodSpec, ResourceQuota, ResourceRequirements, Taint,
-            Volume,
+            Container, ContainerStatus, Event, LimitRange, Namespace, Node, PersistentVolumeClaim,
+            Pod, PodSpec, ResourceQuota, ResourceRequirements, Taint, Volume,
         },
     },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
@@ -112,8 +111,7 @@ fn sequence(spec: &PodSpec) -> impl Iterator<Item = &Container> {
 }
 
 fn in_order(mut containers: Vec<ContainerView>) -> Vec<ContainerView> {
-    let ended_well =
-        |one: &ContainerView| matches!(one.state, ContainerState::Ended { code: 0, .. });
+    let ended_well = |one: &ContainerView| one.state.exit().is_some_and(|exit| exit.code == 0);
     let agent = containers.iter().position(|one| one.name == AGENT);
     let publish = containers.iter().position(|one| one.name == "publish");
     let first = match (agent, publish) {
@@ -158,45 +156,19 @@ fn needs(spec: &PodSpec) -> Vec<Need> {
 fn container(container: &Container, status: Option<&ContainerStatus>) -> ContainerView {
     let empty = ResourceRequirements::default();
     let resources = container.resources.as_ref().unwrap_or(&empty);
+    let mut view = status.map(ContainerView::from).unwrap_or_default();
+    for state in [&mut view.state, &mut view.before] {
+        if let ContainerState::Ended(exit) = state {
+            exit.message = text(&exit.message);
+        }
+    }
     ContainerView {
         name: container.name.clone(),
         image: optional(container.image.as_ref()),
-        image_id: status.map(|one| text(&one.image_id)).unwrap_or_default(),
+        image_id: text(&view.image_id),
         requests: quantities(resources.requests.as_ref()),
         limits: quantities(resources.limits.as_ref()),
-        state: status
-            .and_then(|one| one.state.as_ref())
-            .map(stand)
-            .unwrap_or_default(),
-        restarts: status.map(|one| one.restart_count).unwrap_or_default(),
-        before: status
-            .and_then(|one| one.last_state.as_ref())
-            .map(stand)
-            .filter(|state| *state != ContainerState::Unknown),
-    }
-}
-
-fn stand(state: &State) -> ContainerState {
-    if let Some(ended) = &state.terminated {
-        return ContainerState::Ended {
-            code: ended.exit_code,
-            reason: optional(ended.reason.as_ref()),
-            message: optional(ended.message.as_ref()),
-            started: ended.started_at.clone(),
-            finished: ended.finished_at.clone(),
-        };
-    }
-    if let Some(running) = &state.running {
-        return ContainerState::Running {
-            since: running.started_at.clone(),
-        };
-    }
-    match &state.waiting {
-        Some(waiting) => ContainerState::Waiting {
-            reason: optional(waiting.reason.as_ref()),
-            message: optional(waiting.message.as_ref()),
-        },
-        None => ContainerState::Unknown,
+        ..view
     }
 }
 

@@ -6,7 +6,6 @@ mod ours;
 mod tenants;
 
 use api::{names, status::bounded};
-use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 
 use crate::world::{ConditionView, LIST, Meta, Owner, TEXT};
@@ -36,10 +35,7 @@ impl From<&ObjectMeta> for Meta {
             uid: optional(meta.uid.as_ref()),
             generation: meta.generation.unwrap_or_default(),
             created: meta.creation_timestamp.clone(),
-            deleting: meta
-                .deletion_timestamp
-                .as_ref()
-                .map(|end| asked(end, meta.deletion_grace_period_seconds)),
+            deleting: pods::stop_asked(meta).map(Time),
             stop_by: meta.deletion_timestamp.clone().filter(|_| {
                 meta.deletion_grace_period_seconds
                     .is_some_and(|grace| grace > 0)
@@ -64,12 +60,6 @@ impl From<&ObjectMeta> for Meta {
             retained_from: annotation(meta, names::RETAINED_FROM).map(text),
         }
     }
-}
-
-/// Returns the time of the deletion request. The deletion timestamp is the end of the grace period.
-fn asked(end: &Time, grace: Option<i64>) -> Time {
-    let grace = SignedDuration::from_secs(grace.unwrap_or_default());
-    Time(end.0.checked_sub(grace).unwrap_or(end.0))
 }
 
 impl From<&Condition> for ConditionView {

@@ -5,8 +5,6 @@
 #[cfg(test)]
 mod build;
 #[cfg(test)]
-mod causes;
-#[cfg(test)]
 mod docs;
 #[cfg(test)]
 mod docs_ends;

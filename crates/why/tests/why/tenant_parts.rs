@@ -71,7 +71,7 @@ const NOT_FOUND: &str = "Back-off pulling image \"registry.example/shop:2.1\": E
 fn containers() -> Vec<Case> {
     let image = degraded(
         "ImagePullFailed",
-        "server: Pod 'server-7d9f-x2k9p': the image cannot be pulled: ErrImagePull: rpc error: code = NotFound desc = failed to pull and unpack image \"registry.example/shop:2.1\": not found",
+        "server: Pod 'server-7d9f-x2k9p': the image cannot be pulled: rpc error: code = NotFound desc = failed to pull and unpack image \"registry.example/shop:2.1\": not found",
     );
     let crash = degraded(
         "CrashLoop",
@@ -311,7 +311,7 @@ fn refusals() -> Vec<Case> {
         ),
         case(
             "tenant-limit-range",
-            of_set("AdmissionDenied", largest)
+            of_set("QuotaExceeded", largest)
                 .event(
                     ("StatefulSet", "redis", "redis-uid"),
                     "FailedCreate",

@@ -9,7 +9,7 @@ use git::{Commit, Files, Report};
 
 use crate::{
     run::{RunDecision, run_spec::Docs, world::Run},
-    view::{Container, Exit, PodView, Step},
+    view::{ContainerState, Exit, PodView, Step},
 };
 
 /// Possible effect of a failed run on the server.
@@ -103,12 +103,12 @@ fn published(pod: &PodView) -> Option<(i32, Report)> {
 /// Returns the exit of a Pod's container `publish`, if it ended.
 pub(super) fn ended(pod: &PodView) -> Option<&Exit> {
     match (&pod.container, pod.step) {
-        (Container::Ended(exit), Step::Publish) => Some(exit),
+        (ContainerState::Ended(exit), Step::Publish) => Some(exit),
         (
-            Container::Ended(_)
-            | Container::Unknown
-            | Container::Waiting(_)
-            | Container::Running { .. },
+            ContainerState::Ended(_)
+            | ContainerState::Unknown
+            | ContainerState::Waiting(_)
+            | ContainerState::Running { .. },
             Step::Clone | Step::Agent | Step::Publish,
         ) => None,
     }

@@ -5,22 +5,6 @@ use api::{Reason, State, tasks::RunPhase};
 
 use super::*;
 
-/// The same table is read by the tests of tenants and of why.
-#[test]
-fn a_waiting_container_has_the_same_cause_everywhere() {
-    let table = include_str!("../../../../api/src/kubelet/waiting_containers.tsv");
-    for row in table.lines().filter(|row| !row.starts_with('#')) {
-        let columns: Vec<&str> = row.split('\t').collect();
-        let &[reason, message, expected] = columns.as_slice() else {
-            panic!("not a row: {row}");
-        };
-        let mut scene = Scene::started();
-        scene.at(5).pod(waiting(reason, message));
-        let decision = scene.decide();
-        assert_eq!(decision.verdict.reason.name(), expected, "{row}");
-    }
-}
-
 #[test]
 fn a_waiting_container_names_its_cause() {
     use Reason::*;
@@ -154,7 +138,7 @@ fn a_pod_without_a_node_repeats_the_scheduler() {
     for (message, expected) in cases {
         let mut scene = Scene::started();
         scene.at(5);
-        let pod = scene.pod(Container::Unknown);
+        let pod = scene.pod(ContainerState::Unknown);
         pod.node = None;
         pod.unschedulable = Some(message.to_owned());
         let decision = scene.decide();
@@ -395,7 +379,7 @@ fn a_pod_that_is_stopped_before_it_starts_is_no_mystery() {
         (RunPhase::Pending, State::Working, Reason::Disrupted)
     );
 
-    scene.world.pods[0].disruption = Some(Said {
+    scene.world.pods[0].disruption = Some(Reported {
         reason: "PreemptionByScheduler".to_owned(),
         message: String::new(),
     });

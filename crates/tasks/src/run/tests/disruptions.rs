@@ -9,15 +9,15 @@ const AGAIN: (RunPhase, State, Reason) = (RunPhase::Pending, State::Working, Rea
 const TOO_MANY: (RunPhase, State, Reason) =
     (RunPhase::Failed, State::Failed, Reason::TooManyDisruptions);
 
-fn evicted_by(reason: &str) -> Option<Said> {
-    Some(Said {
+fn evicted_by(reason: &str) -> Option<Reported> {
+    Some(Reported {
         reason: reason.to_owned(),
         message: "the words".to_owned(),
     })
 }
 
 /// Replaces the Pod of the newest Job.
-fn replace(scene: &mut Scene, uid: &str, container: Container) {
+fn replace(scene: &mut Scene, uid: &str, container: ContainerState) {
     let created = scene.now;
     let mut next = scene.pod(container).clone();
     next.uid = uid.to_owned();
@@ -82,7 +82,7 @@ fn a_pod_that_its_job_replaces_is_one_disruption() {
     );
     assert_eq!(scene.status().started_at, None);
     scene.at(110);
-    replace(&mut scene, "second", Container::Unknown);
+    replace(&mut scene, "second", ContainerState::Unknown);
     scene.pass();
     scene.at(121);
     replace(&mut scene, "second", running(120));
@@ -282,7 +282,7 @@ fn the_sixth_disruption_of_whichever_kind_ends_the_run() {
                 _ => {
                     scene.pod(running(second)).disruption = evicted_by("EvictionByEvictionAPI");
                     scene.pass();
-                    replace(&mut scene, "other", Container::Unknown);
+                    replace(&mut scene, "other", ContainerState::Unknown);
                     scene.pass();
                 }
             }

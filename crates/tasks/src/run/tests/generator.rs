@@ -94,8 +94,8 @@ pub(in crate::run) fn text(rng: &mut Rng) -> String {
     }
 }
 
-fn said_by(rng: &mut Rng, reasons: &[&str]) -> Said {
-    Said {
+fn said_by(rng: &mut Rng, reasons: &[&str]) -> Reported {
+    Reported {
         reason: (*rng.pick(reasons)).to_owned(),
         message: text(rng),
     }
@@ -254,47 +254,49 @@ fn status(rng: &mut Rng, run: &TaskRun) -> TaskRunStatus {
 
 fn job(rng: &mut Rng, run: &TaskRun, index: u64) -> JobView {
     JobView {
-        name: job_name(rng, run),
-        uid: format!("job-{index}"),
+        job: pods::JobView {
+            name: job_name(rng, run),
+            uid: format!("job-{index}"),
+            created: rng.maybe(Rng::time),
+            deleting: rng.one_in(5).then(|| rng.time()),
+            suspended: rng.one_in(5),
+            started: rng.maybe(Rng::time),
+            limit_seconds: rng.maybe(|rng| *rng.pick(&[i64::MIN, 0, 1, 4260, i64::MAX])),
+            resumed: rng.one_in(6).then(|| match rng.below(3) {
+                0 => Timestamp::MAX,
+                _ => rng.time(),
+            }),
+            counted: rng.one_in(3),
+            end: match rng.below(5) {
+                0 | 1 => Some(JobEnd::Complete {
+                    at: rng.maybe(Rng::time),
+                }),
+                2 => Some(JobEnd::Failed {
+                    at: rng.maybe(Rng::time),
+                    reason: (*rng.pick(&[
+                        "",
+                        "BackoffLimitExceeded",
+                        "DeadlineExceeded",
+                        "PodFailurePolicy",
+                    ]))
+                    .to_owned(),
+                    message: text(rng),
+                }),
+                _ => None,
+            },
+        },
         owner_uid: match rng.below(8) {
             0 => None,
             1 => Some("someone-else".to_owned()),
             _ => Some("run-uid".to_owned()),
         },
-        created: rng.maybe(Rng::time),
-        deleting: rng.one_in(5).then(|| rng.time()),
         version: match rng.below(6) {
             0 => None,
             1 => Some(0),
             _ => Some(run.spec.context_version),
         },
-        suspended: rng.one_in(5),
         suspended_by_us: rng.one_in(3),
         stopped_pods: Vec::new(),
-        started: rng.maybe(Rng::time),
-        limit_seconds: rng.maybe(|rng| *rng.pick(&[i64::MIN, 0, 1, 4260, i64::MAX])),
-        resumed: rng.one_in(6).then(|| match rng.below(3) {
-            0 => Timestamp::MAX,
-            _ => rng.time(),
-        }),
-        counted: rng.one_in(3),
-        end: match rng.below(5) {
-            0 | 1 => Some(JobEnd::Complete {
-                at: rng.maybe(Rng::time),
-            }),
-            2 => Some(JobEnd::Failed {
-                at: rng.maybe(Rng::time),
-                reason: (*rng.pick(&[
-                    "",
-                    "BackoffLimitExceeded",
-                    "DeadlineExceeded",
-                    "PodFailurePolicy",
-                ]))
-                .to_owned(),
-                message: text(rng),
-            }),
-            _ => None,
-        },
         terms: rng.maybe(|rng| AttemptSpec {
             start_timeout_ms: *rng.pick(&[0, 1, 600_000, u64::MAX]),
             timeout_ms: *rng.pick(&[0, 1, 3_600_000, u64::MAX]),
@@ -317,32 +319,36 @@ fn pod(rng: &mut Rng, index: u64) -> PodView {
         agent: None,
         doubt: None,
         stuck: None,
-        name: format!("pod-{index}"),
-        uid: format!("pod-uid-{index}"),
+        pod: pods::PodView {
+            name: format!("pod-{index}"),
+            uid: format!("pod-uid-{index}"),
+            created: rng.maybe(Rng::time),
+            node: rng.maybe(|_| "node-1".to_owned()),
+            stop_asked: rng.one_in(4).then(|| rng.time()),
+            stop_by: rng.one_in(4).then(|| rng.time()),
+            disruption: rng
+                .one_in(6)
+                .then(|| said_by(rng, &["", "EvictionByEvictionAPI"])),
+            unschedulable: rng.one_in(5).then(|| text(rng)),
+            phase: *rng.pick(&[
+                PodPhase::Pending,
+                PodPhase::Running,
+                PodPhase::Running,
+                PodPhase::Succeeded,
+                PodPhase::Succeeded,
+                PodPhase::Failed,
+                PodPhase::Unknown,
+            ]),
+            failure: rng
+                .one_in(5)
+                .then(|| said_by(rng, &["Evicted", "OutOfcpu"])),
+            containers: *rng.pick(&[0, 1, 3]),
+            ..pods::PodView::default()
+        },
         job_uid: rng.maybe(|rng| format!("job-{}", rng.below(4))),
-        created: rng.maybe(Rng::time),
-        node: rng.maybe(|_| "node-1".to_owned()),
-        stop_asked: rng.one_in(4).then(|| rng.time()),
-        stop_by: rng.one_in(4).then(|| rng.time()),
-        disruption: rng
-            .one_in(6)
-            .then(|| said_by(rng, &["", "EvictionByEvictionAPI"])),
-        unschedulable: rng.one_in(5).then(|| text(rng)),
-        phase: *rng.pick(&[
-            PodPhase::Pending,
-            PodPhase::Running,
-            PodPhase::Running,
-            PodPhase::Succeeded,
-            PodPhase::Succeeded,
-            PodPhase::Failed,
-            PodPhase::Unknown,
-        ]),
-        failure: rng
-            .one_in(5)
-            .then(|| said_by(rng, &["Evicted", "OutOfcpu"])),
         container: match rng.below(6) {
-            0 => Container::Unknown,
-            1 => Container::Waiting(said_by(
+            0 => ContainerState::Unknown,
+            1 => ContainerState::Waiting(said_by(
                 rng,
                 &[
                     "ContainerCreating",
@@ -353,10 +359,10 @@ fn pod(rng: &mut Rng, index: u64) -> PodView {
                     "RunContainerError",
                 ],
             )),
-            2 => Container::Running {
+            2 => ContainerState::Running {
                 since: rng.maybe(Rng::time),
             },
-            _ => Container::Ended(Exit {
+            _ => ContainerState::Ended(Exit {
                 code: *rng.pick(&[0, 0, 0, 1, 137, 143, 255, i32::MAX, i32::MIN]),
                 signal: rng.one_in(6).then(|| *rng.pick(&[0, 9, -1])),
                 reason: (*rng.pick(&[

@@ -8,7 +8,7 @@ use api::{
 use super::*;
 
 /// Returns a running attempt with a complete Job and this container.
-fn completed(agent_spec: Value, container: Container) -> Scene {
+fn completed(agent_spec: Value, container: ContainerState) -> Scene {
     let mut scene = Scene::running_with(json!({}), agent_spec);
     scene.at(60).pod(container);
     scene.complete();
@@ -16,18 +16,18 @@ fn completed(agent_spec: Value, container: Container) -> Scene {
 }
 
 /// Returns a running attempt with a failed Job and this container.
-fn failed(container: Container) -> Scene {
+fn failed(container: ContainerState) -> Scene {
     let mut scene = Scene::running();
     scene.at(60).pod(container);
     scene.fail();
     scene
 }
 
-fn exit_for(code: i32, reason: &str, message: &str) -> Container {
-    let Container::Ended(exit) = ended(code, 50, message) else {
+fn exit_for(code: i32, reason: &str, message: &str) -> ContainerState {
+    let ContainerState::Ended(exit) = ended(code, 50, message) else {
         panic!("it ended")
     };
-    Container::Ended(Exit {
+    ContainerState::Ended(Exit {
         reason: reason.to_owned(),
         ..exit
     })
@@ -87,6 +87,36 @@ fn an_empty_message_is_enough_where_nothing_is_required() {
         let scene = completed(json!({}), ended(0, 50, message));
         assert_eq!(scene.decide().phase, RunPhase::Succeeded);
     }
+}
+
+/// The kubelet divides 12 KiB by all containers of a Pod. A shorter limit cuts the JSON, and the run would fail as if the
+/// agent had written something else.
+#[test]
+fn results_beside_injected_containers_have_a_shorter_limit() {
+    let result = |length: usize| format!("{{\"answer\": \"{}\"}}", "x".repeat(length - 14));
+    for (containers, length, expected) in [
+        (3, 4095, Reason::Succeeded),
+        (3, 4096, Reason::ResultTooLarge),
+        (5, 2456, Reason::Succeeded),
+        (5, 2457, Reason::ResultTooLarge),
+    ] {
+        let mut scene = Scene::running();
+        scene.at(60).pod(ended(0, 50, &result(length))).containers = containers;
+        scene.complete();
+        let (_, reason, message) = verdict(&scene);
+        assert_eq!(reason, expected, "{containers}, {length}: {message}");
+        let is_named =
+            message.contains("2457 bytes or more (the 5 containers of the Pod share 12 KiB)");
+        let is_cut = expected == Reason::ResultTooLarge;
+        assert_eq!(is_named, is_cut && containers == 5, "{message}");
+    }
+    assert_eq!(pods::message_limit(3), crate::build::contract::RESULT_LIMIT);
+}
+
+/// Steps do not know how many containers their Pod has.
+#[test]
+fn reports_of_steps_fit_beside_nine_injected_containers() {
+    assert!(git::report::LIMIT < pods::message_limit(12));
 }
 
 #[test]
@@ -158,7 +188,7 @@ fn a_program_that_was_told_to_stop_did_not_succeed() {
     scene.world.pods[0].stop_by = Some(at(51));
     assert_eq!(verdict(&scene).1, Reason::Disrupted);
     let mut scene = completed(json!({}), ended(0, 50, ""));
-    scene.world.pods[0].disruption = Some(Said {
+    scene.world.pods[0].disruption = Some(Reported {
         reason: "EvictionByEvictionAPI".to_owned(),
         message: "drain".to_owned(),
     });
@@ -338,7 +368,7 @@ fn each_failure_has_its_name() {
         assert_eq!((phase, reason), (RunPhase::Failed, expected), "{words}");
         assert!(words.contains(part), "{words}");
         let result = scene.decide().status.result.unwrap();
-        let Container::Ended(exit) = container else {
+        let ContainerState::Ended(exit) = container else {
             panic!("ended")
         };
         assert_eq!(result.exit_code, Some(exit.code));
@@ -351,13 +381,13 @@ fn each_failure_has_its_name() {
 fn a_termination_that_contradicts_exit_code_0_is_no_success() {
     use Reason::*;
     let exit = |change: fn(&mut Exit)| {
-        let Container::Ended(mut exit) = ended(0, 50, r#"{"answer": "42"}"#) else {
+        let ContainerState::Ended(mut exit) = ended(0, 50, r#"{"answer": "42"}"#) else {
             panic!("it ended")
         };
         change(&mut exit);
-        Container::Ended(exit)
+        ContainerState::Ended(exit)
     };
-    let cases: [(Container, Option<Reason>, &str); 9] = [
+    let cases: [(ContainerState, Option<Reason>, &str); 9] = [
         (exit(|_| ()), None, "exited with code 0"),
         (exit(|exit| exit.reason.clear()), None, "exited with code 0"),
         (
@@ -421,7 +451,7 @@ fn a_pod_that_contradicts_its_container_is_no_success() {
     }
     let mut scene = completed(json!({}), ended(0, 50, ""));
     scene.world.pods[0].phase = PodPhase::Failed;
-    scene.world.pods[0].failure = Some(Said {
+    scene.world.pods[0].failure = Some(Reported {
         reason: "Evicted".to_owned(),
         message: "the node was low on memory".to_owned(),
     });
@@ -487,9 +517,9 @@ fn the_jobs_own_failure_counts_where_no_container_says_better() {
     // The kubelet rejected the Pod.
     let mut scene = Scene::started();
     scene.at(5);
-    let pod = scene.pod(Container::Unknown);
+    let pod = scene.pod(ContainerState::Unknown);
     pod.phase = PodPhase::Failed;
-    pod.failure = Some(Said {
+    pod.failure = Some(Reported {
         reason: "OutOfcpu".to_owned(),
         message: "no room".to_owned(),
     });

@@ -57,7 +57,7 @@ fn a_run_that_was_just_made_does_not_warn_of_its_agent() {
 #[test]
 fn the_ordinary_way_is_three_records() {
     let mut scene = Scene::started();
-    scene.at(2).pod(Container::Unknown).node = None;
+    scene.at(2).pod(ContainerState::Unknown).node = None;
     assert_eq!(scene.settle().phase, RunPhase::Pending);
     let started = scene.status().clone();
     scene.at(5).pod(waiting("ContainerCreating", ""));
@@ -414,7 +414,7 @@ fn a_pod_that_replaces_another_has_its_own_time() {
     let mut scene = Scene::running();
     scene.at(100);
     let pod = scene.pod(ended(143, 99, ""));
-    pod.disruption = Some(Said {
+    pod.disruption = Some(Reported {
         reason: "PreemptionByScheduler".to_owned(),
         message: String::new(),
     });

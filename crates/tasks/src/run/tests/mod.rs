@@ -36,7 +36,9 @@ use k8s_openapi::{
 use serde_json::{Value, json};
 
 use super::{Defaults, RunDecision, RunWorld, decide};
-use crate::view::{ConfigMapView, Container, Exit, JobEnd, JobView, PodPhase, PodView, Said};
+use crate::view::{
+    ConfigMapView, ContainerState, Exit, JobEnd, JobView, PodPhase, PodView, Reported,
+};
 
 /// Secret in the Agent's environment. It must be in no status and no message.
 pub(super) const CANARY: &str = "canary-5f1d-never-to-be-seen";
@@ -344,7 +346,7 @@ impl Scene {
     }
 
     /// Gives the newest Job a Pod in this state, or changes its existing Pod.
-    pub(super) fn pod(&mut self, container: Container) -> &mut PodView {
+    pub(super) fn pod(&mut self, container: ContainerState) -> &mut PodView {
         let job = self.world.jobs.last().unwrap();
         let (name, mut uid) = (format!("{}-x", job.name), format!("pod-of-{}", job.uid));
         if !job.suspended && job.stopped_pods.contains(&uid) {
@@ -352,27 +354,26 @@ impl Scene {
         }
         self.world.pods.retain(|pod| pod.uid != uid);
         let phase = match &container {
-            Container::Unknown | Container::Waiting(_) => PodPhase::Pending,
-            Container::Running { .. } => PodPhase::Running,
-            Container::Ended(exit) if exit.code == 0 => PodPhase::Succeeded,
-            Container::Ended(_) => PodPhase::Failed,
+            ContainerState::Unknown | ContainerState::Waiting(_) => PodPhase::Pending,
+            ContainerState::Running { .. } => PodPhase::Running,
+            ContainerState::Ended(exit) if exit.code == 0 => PodPhase::Succeeded,
+            ContainerState::Ended(_) => PodPhase::Failed,
         };
         self.world.pods.push(PodView {
             step: crate::view::Step::Agent,
             agent: None,
             doubt: None,
             stuck: None,
-            name,
-            uid,
+            pod: pods::PodView {
+                name,
+                uid,
+                created: Some(self.now),
+                node: Some("node-1".to_owned()),
+                phase,
+                containers: 1,
+                ..pods::PodView::default()
+            },
             job_uid: Some(job.uid.clone()),
-            created: Some(self.now),
-            node: Some("node-1".to_owned()),
-            stop_asked: None,
-            stop_by: None,
-            disruption: None,
-            unschedulable: None,
-            phase,
-            failure: None,
             container,
             image_id: Some("agents/writer@sha256:abc".to_owned()),
             content: None,
@@ -422,22 +423,22 @@ impl Scene {
     }
 }
 
-pub(super) fn waiting(reason: &str, message: &str) -> Container {
-    Container::Waiting(Said {
+pub(super) fn waiting(reason: &str, message: &str) -> ContainerState {
+    ContainerState::Waiting(Reported {
         reason: reason.to_owned(),
         message: message.to_owned(),
     })
 }
 
-pub(super) fn running(since: i64) -> Container {
-    Container::Running {
+pub(super) fn running(since: i64) -> ContainerState {
+    ContainerState::Running {
         since: Some(at(since)),
     }
 }
 
 /// Returns a container that ran from the 10th second to `finished`.
-pub(super) fn ended(code: i32, finished: i64, message: &str) -> Container {
-    Container::Ended(Exit {
+pub(super) fn ended(code: i32, finished: i64, message: &str) -> ContainerState {
+    ContainerState::Ended(Exit {
         code,
         signal: None,
         reason: if code == 0 { "Completed" } else { "Error" }.to_owned(),

@@ -305,11 +305,13 @@ fn is_held(scene: &Scene, decision: &RunDecision) -> bool {
     let has_ended = attempt(scene, decision).is_some_and(|(_, pod)| {
         let asked = pod.stop_asked.is_some() || pod.disruption.is_some();
         let asked = match &pod.container {
-            Container::Ended(exit) => {
+            ContainerState::Ended(exit) => {
                 let in_time = |asked| exit.finished.is_none_or(|finished| asked <= finished);
                 pod.disruption.is_some() || pod.stop_asked.is_some_and(in_time)
             }
-            Container::Unknown | Container::Waiting(_) | Container::Running { .. } => asked,
+            ContainerState::Unknown
+            | ContainerState::Waiting(_)
+            | ContainerState::Running { .. } => asked,
         };
         !may_run(pod) && !asked
     });
@@ -318,7 +320,7 @@ fn is_held(scene: &Scene, decision: &RunDecision) -> bool {
 }
 
 fn may_run(pod: &PodView) -> bool {
-    !matches!(pod.container, Container::Ended(_))
+    !matches!(pod.container, ContainerState::Ended(_))
         && !matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed)
 }
 
@@ -461,7 +463,7 @@ pub(super) fn has_evidence(scene: &Scene, decision: &RunDecision) -> bool {
     let Some(JobEnd::Complete { .. }) = job.end else {
         return false;
     };
-    let Container::Ended(exit) = &pod.container else {
+    let ContainerState::Ended(exit) = &pod.container else {
         return false;
     };
     let asked_first = pod
@@ -498,7 +500,7 @@ pub(super) fn has_evidence(scene: &Scene, decision: &RunDecision) -> bool {
 
 fn runs(scene: &Scene, decision: &RunDecision) -> bool {
     attempt(scene, decision).is_some_and(|(job, pod)| {
-        job.end.is_none() && matches!(pod.container, Container::Running { .. })
+        job.end.is_none() && matches!(pod.container, ContainerState::Running { .. })
     })
 }
 

@@ -36,7 +36,7 @@ fn only_the_agents_container_counts() {
     assert_eq!(view.node.as_deref(), Some("n"));
     assert_eq!(
         view.container,
-        Container::Ended(Exit {
+        ContainerState::Ended(Exit {
             code: 7,
             signal: None,
             reason: "Error".to_owned(),
@@ -48,8 +48,8 @@ fn only_the_agents_container_counts() {
     );
     let view = pod(json!({}), json!({}));
     assert_eq!(
-        (view.container, view.phase),
-        (Container::Unknown, PodPhase::Unknown)
+        (view.phase, view.container),
+        (PodPhase::Unknown, ContainerState::Unknown)
     );
     assert_eq!((view.job_uid, view.image_id), (None, None));
 }
@@ -156,8 +156,11 @@ fn conditions_of_a_pod_are_read_with_their_reason() {
         ]}),
     );
     assert_eq!(view.unschedulable.as_deref(), Some("none"));
-    assert_eq!(view.disruption.unwrap().reason, "TerminationByKubelet");
-    assert_eq!(view.failure.unwrap().message, "low on memory");
+    assert_eq!(
+        view.disruption.as_ref().unwrap().reason,
+        "TerminationByKubelet"
+    );
+    assert_eq!(view.failure.as_ref().unwrap().message, "low on memory");
     assert_eq!(view.phase, PodPhase::Failed);
     let view = pod(
         json!({}),
@@ -166,7 +169,7 @@ fn conditions_of_a_pod_are_read_with_their_reason() {
             {"type": "DisruptionTarget", "status": "False"},
         ]}),
     );
-    assert_eq!((view.unschedulable, view.disruption), (None, None));
+    assert_eq!((&view.unschedulable, &view.disruption), (&None, &None));
 }
 
 #[test]
@@ -178,7 +181,7 @@ fn what_others_wrote_is_bounded() {
              "state": {"waiting": {"reason": "r", "message": "x".repeat(100_000)}}},
         ]}),
     );
-    let Container::Waiting(said) = view.container else {
+    let ContainerState::Waiting(said) = view.container else {
         panic!("waits")
     };
     assert_eq!(said.message.chars().count(), api::status::MAX_MESSAGE_CHARS);

@@ -312,15 +312,15 @@ impl Worker {
         let ended = pod.ended.filter(|(ended, _)| *ended <= second);
         let container = match (past(pod.started), ended) {
             (Some(started), Some((ended, code))) => self.exit(code, stamp(started), stamp(ended)),
-            (Some(started), None) => Container::Running {
+            (Some(started), None) => ContainerState::Running {
                 since: Some(stamp(started)),
             },
             (None, _) => self.waits(second),
         };
         let phase = match (&container, ended) {
-            (Container::Ended(exit), _) if exit.code == 0 => PodPhase::Succeeded,
+            (ContainerState::Ended(exit), _) if exit.code == 0 => PodPhase::Succeeded,
             (_, Some(_)) => PodPhase::Failed,
-            (Container::Running { .. }, None) => PodPhase::Running,
+            (ContainerState::Running { .. }, None) => PodPhase::Running,
             (_, None) => PodPhase::Pending,
         };
         PodView {
@@ -328,20 +328,21 @@ impl Worker {
             agent: None,
             doubt: None,
             stuck: None,
-            name: format!("{}-pod-{}", self.view.name, pod.number),
-            uid: format!("{}-pod-{}", self.view.uid, pod.number),
+            pod: pods::PodView {
+                name: format!("{}-pod-{}", self.view.name, pod.number),
+                uid: format!("{}-pod-{}", self.view.uid, pod.number),
+                created: Some(stamp(pod.created)),
+                node: (second > pod.created).then(|| "node-1".to_owned()),
+                stop_asked: asked.map(stamp),
+                stop_by: asked.map(|asked| stamp(asked + 30)),
+                disruption: asked.filter(|_| pod.is_evicted).map(|_| Reported {
+                    reason: "EvictionByEvictionAPI".to_owned(),
+                    message: String::new(),
+                }),
+                phase,
+                ..pods::PodView::default()
+            },
             job_uid: Some(self.view.uid.clone()),
-            created: Some(stamp(pod.created)),
-            node: (second > pod.created).then(|| "node-1".to_owned()),
-            stop_asked: asked.map(stamp),
-            stop_by: asked.map(|asked| stamp(asked + 30)),
-            disruption: asked.filter(|_| pod.is_evicted).map(|_| Said {
-                reason: "EvictionByEvictionAPI".to_owned(),
-                message: String::new(),
-            }),
-            unschedulable: None,
-            phase,
-            failure: None,
             container,
             image_id: Some("id".to_owned()),
             content: None,
@@ -349,7 +350,7 @@ impl Worker {
         }
     }
 
-    fn waits(&self, second: i64) -> Container {
+    fn waits(&self, second: i64) -> ContainerState {
         if self.script != Script::NoImage {
             waiting("ContainerCreating", "")
         } else if second % 2 == 0 {
@@ -362,9 +363,9 @@ impl Worker {
         }
     }
 
-    fn exit(&self, code: i32, started: Timestamp, finished: Timestamp) -> Container {
+    fn exit(&self, code: i32, started: Timestamp, finished: Timestamp) -> ContainerState {
         let is_oom = self.script == Script::Oom && code == 137;
-        Container::Ended(Exit {
+        ContainerState::Ended(Exit {
             code,
             signal: None,
             reason: match code {

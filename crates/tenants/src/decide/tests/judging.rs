@@ -1,33 +1,30 @@
-use api::{Reason, Timestamp, tenants::TenantPhase};
+use api::{Reason, Timestamp, tenants::TenantPhase, warning::Warning};
+use pods::{ContainerState, ContainerView, Exit, PodPhase, Reported};
 use serde_json::json;
 
 use super::cluster::Cluster;
-use api::warning::Warning;
-
 use crate::view::{ClaimView, PodView};
 
 pub(super) fn pod(component: &str, now: Timestamp) -> PodView {
     PodView {
-        name: format!("{component}-0"),
-        uid: format!("uid-of-{component}"),
+        pod: pods::PodView {
+            name: format!("{component}-0"),
+            uid: format!("uid-of-{component}"),
+            created: Some(now),
+            phase: PodPhase::Pending,
+            ..pods::PodView::default()
+        },
         component: component.to_owned(),
-        created: Some(now),
-        is_deleting: false,
-        is_ready: false,
-        address: None,
-        unschedulable: None,
-        waiting: None,
-        ended: None,
-        is_restarted: false,
-        running_since: None,
-        phase: "Pending".to_owned(),
-        words: None,
+        container: ContainerView::default(),
         plan: None,
     }
 }
 
-fn waiting(reason: &str, message: &str) -> Option<(String, String)> {
-    Some((reason.to_owned(), message.to_owned()))
+fn waiting(reason: &str, message: &str) -> ContainerState {
+    ContainerState::Waiting(Reported {
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    })
 }
 
 fn warning(uid: &str, reason: &str, message: &str) -> Warning {
@@ -48,7 +45,7 @@ fn a_blocker_is_named() {
             "image",
             |cluster| {
                 let mut pod = pod("server", cluster.now);
-                pod.waiting = waiting(
+                pod.container.state = waiting(
                     "ImagePullBackOff",
                     "Back-off pulling image \"x\": not found",
                 );
@@ -61,8 +58,12 @@ fn a_blocker_is_named() {
             "crash",
             |cluster| {
                 let mut pod = pod("server", cluster.now);
-                pod.waiting = waiting("CrashLoopBackOff", "back-off 10s");
-                pod.ended = Some((3, "Error".to_owned()));
+                pod.container.state = waiting("CrashLoopBackOff", "back-off 10s");
+                pod.container.before = ContainerState::Ended(Exit {
+                    code: 3,
+                    reason: "Error".to_owned(),
+                    ..Exit::default()
+                });
                 cluster.world.pods.push(pod);
             },
             Reason::CrashLoop,
@@ -101,7 +102,9 @@ fn a_blocker_is_named() {
             |cluster| {
                 cluster.ready("redis", 1);
                 let mut pod = pod("server", cluster.now);
-                pod.running_since = Some(cluster.now);
+                pod.container.state = ContainerState::Running {
+                    since: Some(cluster.now),
+                };
                 cluster.world.warnings.push(warning(
                     &pod.uid,
                     "Unhealthy",
@@ -168,31 +171,6 @@ fn a_blocker_is_named() {
     }
 }
 
-/// The same table is read by the tests of tasks and of why. Before, a Tenant reported other causes than `orc why`.
-#[test]
-fn a_waiting_container_has_the_same_cause_everywhere() {
-    let table = include_str!("../../../../api/src/kubelet/waiting_containers.tsv");
-    for row in table.lines().filter(|row| !row.starts_with('#')) {
-        let columns: Vec<&str> = row.split('\t').collect();
-        let &[reason, message, expected] = columns.as_slice() else {
-            panic!("not a row: {row}");
-        };
-        let mut cluster = Cluster::full();
-        cluster.settle();
-        let mut pod = pod("server", cluster.now);
-        pod.waiting = waiting(reason, message);
-        cluster.world.pods.push(pod);
-        cluster.pass(6);
-        let decision = cluster.settle();
-        let phase = match expected {
-            "Progressing" => TenantPhase::Provisioning,
-            _ => TenantPhase::Degraded,
-        };
-        let found = (decision.phase, decision.verdict.reason.name());
-        assert_eq!(found, (phase, expected), "{row}");
-    }
-}
-
 #[test]
 fn a_kubelet_that_is_late_blocks_when_it_stays_late() {
     let map = "MountVolume.SetUp failed for volume \"config\" : \
@@ -212,7 +190,7 @@ fn a_kubelet_that_is_late_blocks_when_it_stays_late() {
         cluster.settle();
         let mut pod = pod("redis", cluster.now);
         if reason == "Failed" {
-            pod.waiting = waiting("CreateContainerConfigError", message);
+            pod.container.state = waiting("CreateContainerConfigError", message);
         }
         let mut said = warning(&pod.uid, reason, message);
         said.times = times;
@@ -229,7 +207,9 @@ fn what_starts_is_not_blocked() {
     let mut cluster = Cluster::full();
     cluster.settle();
     let mut starting = pod("server", cluster.now);
-    starting.running_since = Some(cluster.now);
+    starting.container.state = ContainerState::Running {
+        since: Some(cluster.now),
+    };
     cluster
         .world
         .warnings
@@ -354,7 +334,7 @@ fn the_status_of_a_redis_says_how_it_stands() {
 
     cluster.world.redis.as_mut().unwrap().ready = 0;
     let mut broken = pod("redis", cluster.now);
-    broken.waiting = waiting(
+    broken.container.state = waiting(
         "ImagePullBackOff",
         "Back-off pulling image \"x\": not found",
     );

@@ -120,8 +120,7 @@ fn probes_beside_an_injected_container_prove_the_isolation() {
     proving::made(&mut cluster, &first);
     proving::told(&mut cluster, "");
     for (_, pod) in &mut cluster.world.probes {
-        pod.phase = "Running".to_owned();
-        pod.ended = Some((0, "Completed".to_owned()));
+        pod.phase = pods::PodPhase::Running;
     }
     let end = cluster.decide();
     cluster.record(&end);

@@ -3,6 +3,7 @@ use api::{
     decide::{Effect, ErrorClass, Input, ReconcileError, ResourceType},
     tenants::{ExpectedResult, TenantPhase, condition},
 };
+use pods::{ContainerState, ContainerView, Exit, PodPhase};
 use serde_json::json;
 
 use super::{
@@ -58,12 +59,14 @@ pub(super) fn made(cluster: &mut Cluster, decision: &TenantDecision) -> Vec<(Str
             .unwrap();
         let lines = plan.lines().map(str::to_owned).collect();
         plans.push((manifest.name.clone(), lines));
+        let template = pod("probe", cluster.now);
         let view = PodView {
-            name: manifest.name.clone(),
+            pod: pods::PodView {
+                name: manifest.name.clone(),
+                ..template.pod.clone()
+            },
             plan: Some(plan.to_owned()),
-            created: Some(cluster.now),
-            phase: "Pending".to_owned(),
-            ..pod("probe", cluster.now)
+            ..template
         };
         let namespace = manifest.namespace.clone().unwrap();
         cluster.world.probes.push((namespace, view));
@@ -78,8 +81,12 @@ pub(super) fn told(cluster: &mut Cluster, except: &str) {
             let is_wanted = line.starts_with('+') != (!except.is_empty() && line.contains(except));
             format!("{} words\n", u8::from(is_wanted))
         });
-        pod.words = Some(lines.collect());
-        pod.phase = "Succeeded".to_owned();
+        pod.container.state = ContainerState::Ended(Exit {
+            reason: "Completed".to_owned(),
+            message: lines.collect(),
+            ..Exit::default()
+        });
+        pod.phase = PodPhase::Succeeded;
     }
 }
 
@@ -173,8 +180,8 @@ fn a_pod_that_tells_nothing_proves_nothing() {
     made(&mut cluster, &first);
     told(&mut cluster, "");
     let (_, pod) = &mut cluster.world.probes[1];
-    pod.phase = "Pending".to_owned();
-    pod.words = None;
+    pod.phase = PodPhase::Pending;
+    pod.container = ContainerView::default();
     pod.unschedulable = Some("0/1 nodes are available".to_owned());
     let waiting = cluster.decide();
     assert!(waiting.requeue_at.is_some());
@@ -281,7 +288,7 @@ fn what_was_tried_must_still_be_there() {
     );
     assert!(again.status.isolation.is_none());
     // The old Pod is being deleted. The new Pod has the same name and must wait.
-    cluster.world.probes[0].1.is_deleting = true;
+    cluster.world.probes[0].1.stop_asked = Some(cluster.now);
     assert_eq!(effects_of(&cluster.decide()), Vec::<String>::new());
     cluster.world.probes.remove(0);
     let effects = effects_of(&cluster.decide());

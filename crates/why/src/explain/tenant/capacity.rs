@@ -51,28 +51,7 @@ pub(super) fn unplaced(context: TenantContext<'_>, of: Part, pod: &PodView) -> O
         return None;
     }
     let parts = scheduling::parts(&said.message);
-    let why: Vec<String> = parts
-        .iter()
-        .map(|part| part.words(context.world, pod, "the Pod"))
-        .collect();
-    let sentence = if said
-        .message
-        .to_lowercase()
-        .starts_with("no nodes available")
-    {
-        "no node can take it: the cluster has no nodes at all".to_owned()
-    } else if why.is_empty() {
-        "no node can take it".to_owned()
-    } else {
-        format!("no node can take it: {}", why.join("; "))
-    };
-    let link = Link::new(pod.object(), Health::Error, Reason::Unschedulable, sentence)
-        .since(since)
-        .seen(
-            format!("condition PodScheduled=False ({})", said.reason),
-            &said.message,
-            said.since.as_ref(),
-        );
+    let link = scheduling::unscheduled_link(context.world, pod, said, "the Pod").since(since);
     let mut finding =
         Finding::new(State::Blocked, capacity_advice(context, pod, &parts)).link(link);
     let look = commands::describe(&pod.object(), "the scheduler's Events");

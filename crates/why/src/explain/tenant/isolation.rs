@@ -5,11 +5,11 @@ use api::{
     messages::{self, Request},
     tenants::{CheckedConnection, ExpectedResult, ObservedResult, condition},
 };
+use pods::Rejection;
 
 use super::{
     super::{
         Finding, commands,
-        create::Rule,
         create::{Refusal, exceeded, missing_name, quota_link, seen},
         operator,
     },
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     explanation::{Command, Health, Link, State},
-    world::{ContainerState, Meta, ObjectRef, PodView},
+    world::{Meta, ObjectRef, PodView},
 };
 
 /// Time in seconds within which probe Pods should finish, including the wait for their turn.
@@ -413,7 +413,7 @@ fn failed(context: TenantContext<'_>) -> Finding {
 /// Explains a probe Pod that is stuck.
 fn of_pod(context: TenantContext<'_>, pod: &PodView) -> Option<Finding> {
     let stands = main(pod).map(|one| &one.state);
-    let is_stuck = matches!(stands, Some(ContainerState::Waiting { .. }))
+    let is_stuck = stands.is_some_and(|state| state.waiting().is_some())
         || pod
             .condition("PodScheduled")
             .is_some_and(|known| known.status == "False");
@@ -480,8 +480,8 @@ fn unmade(
         ..pod
     };
     let finding = |advice: String| Finding::new(State::NotProven, format!("{advice} {again}"));
-    match Rule::of(message) {
-        Rule::Quota if !is_outside => {
+    match Rejection::of(message) {
+        Rejection::Quota if !is_outside => {
             let known = exceeded(context.world, message);
             let object = context.here("ResourceQuota", known.name);
             let mut link = quota_link(context.world, object.clone(), &refusal, &known);
@@ -494,7 +494,7 @@ fn unmade(
                 .then(commands::describe(&object, "what is used, and how much there is"))
                 .then(commands::list("Pod", context.namespace(), "what uses it up"))
         }
-        Rule::NamesMissing => {
+        Rejection::NamesMissing => {
             let (kind, name) = missing_name(message);
             let link = Link::new(
                 ObjectRef::cluster(kind, name),
@@ -511,16 +511,16 @@ fn unmade(
                 ))
                 .maybe(operator::log(context.world))
         }
-        Rule::Quota
-        | Rule::PodSecurity
-        | Rule::LimitMissing
-        | Rule::LimitRange
-        | Rule::WebhookDown
-        | Rule::Webhook
-        | Rule::Policy
-        | Rule::Invalid
-        | Rule::Denied
-        | Rule::Unanswered => finding(
+        Rejection::Quota
+        | Rejection::PodSecurity
+        | Rejection::LimitMissing
+        | Rejection::LimitRange
+        | Rejection::WebhookDown
+        | Rejection::Webhook
+        | Rejection::Policy
+        | Rejection::Invalid
+        | Rejection::Denied
+        | Rejection::Unanswered => finding(
             "The words are those of a rule of the cluster: let it pass the operator's Pods with the label 'orchestrator.io/component: probe', or ask whoever set it."
                 .to_owned(),
         )

@@ -1,20 +1,15 @@
 //! A Pod of a Tenant that is not ready: image, program, probe, node, volume.
 
-use api::{
-    Reason,
-    kubelet::{is_missing, is_permission, needs_root},
-    tenants::condition,
-};
+use api::{Reason, tenants::condition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pods::{Exit, Reported, StartFailure};
 
 use super::{
     super::{
         Finding, commands,
-        container::{
-            PULLS, Pull, UNREACHABLE, is_just_late, last_words, missing_thing, named_user, on,
-        },
+        container::{Pull, UNREACHABLE, last_words, missing_thing, on, seen_last, tries, why_root},
         create::times,
-        stop,
+        stop, volume,
     },
     capacity,
     context::{TenantContext, is_ready, main, part},
@@ -71,53 +66,37 @@ fn lost(context: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Finding> 
 
 fn container(context: TenantContext<'_>, pod: &PodView) -> Option<Finding> {
     let container = main(pod)?;
-    let (reason, message) = match &container.state {
-        ContainerState::Waiting { reason, message } => (reason.as_str(), message.as_str()),
-        ContainerState::Ended { .. } => return Some(crashing(context, pod, container)),
+    let reported = match &container.state {
+        ContainerState::Waiting(reported) => reported,
+        ContainerState::Ended(_) => return Some(crashing(context, pod, container)),
         ContainerState::Running { .. } | ContainerState::Unknown => {
             return (container.restarts > 0).then(|| crashing(context, pod, container));
         }
     };
-    match reason {
-        _ if PULLS.contains(&reason) => Some(image(context, pod, container)),
-        "CrashLoopBackOff" => Some(crashing(context, pod, container)),
-        "CreateContainerConfigError" if is_just_late(context.world, pod, message) => None,
-        "CreateContainerConfigError" if needs_root(message) => Some(root(context, pod, container)),
-        "CreateContainerConfigError" if is_missing(message) => {
-            Some(missing(context, pod, container))
-        }
-        "CreateContainerError" | "RunContainerError" if is_permission(message) => {
+    let Reported { reason, message } = reported;
+    match StartFailure::of(reason, message, tries(context.world, pod)) {
+        Some(StartFailure::Image) => Some(image(context, pod, container, reported)),
+        Some(StartFailure::Root | StartFailure::NotExecutable) => {
             Some(root(context, pod, container))
         }
-        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
-            Some(not_startable(context, pod, container))
+        Some(StartFailure::Missing) => Some(missing(context, pod, container)),
+        Some(StartFailure::NotStartable) => Some(not_startable(context, pod, container)),
+        None if reason == "CrashLoopBackOff" || container.restarts > 0 => {
+            Some(crashing(context, pod, container))
         }
-        _ if container.restarts > 0 => Some(crashing(context, pod, container)),
-        _ => None,
+        None => None,
     }
 }
 
 /// Returns the kubelet's reason and message about a waiting container.
 fn words(container: &ContainerView) -> (String, &str) {
-    match &container.state {
-        ContainerState::Waiting { reason, message } => (
-            format!("container '{}' waiting: {reason}", container.name),
-            message,
-        ),
-        ContainerState::Unknown | ContainerState::Running { .. } | ContainerState::Ended { .. } => {
-            (format!("container '{}'", container.name), "")
+    let name = &container.name;
+    match container.state.waiting() {
+        Some(Reported { reason, message }) => {
+            (format!("container '{name}' waiting: {reason}"), message)
         }
+        None => (format!("container '{name}'"), ""),
     }
-}
-
-/// Returns the time of the newest warning about the Pod, otherwise the Pod's creation time. A
-/// container's state itself has no time.
-fn seen_last<'a>(context: TenantContext<'a>, pod: &'a PodView) -> Option<&'a Time> {
-    let reasons = ["Failed", "BackOff", "InspectFailed", "ErrImageNeverPull"];
-    let warning = context.world.warning(&pod.meta.uid, &reasons);
-    warning
-        .and_then(|event| event.last.as_ref())
-        .or(pod.meta.created.as_ref())
 }
 
 /// Returns the Pod's link with the kubelet's message about its container.
@@ -131,21 +110,20 @@ fn wrong(
     let (source, message) = words(container);
     Link::new(pod.object(), Health::Error, reason, sentence)
         .since(pod.meta.created.as_ref())
-        .seen(source, message, seen_last(context, pod))
+        .seen(source, message, seen_last(context.world, pod))
 }
 
 fn events(pod: &PodView) -> Command {
     commands::describe(&pod.object(), "the kubelet's Events")
 }
 
-fn image(context: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
-    let (reason, message) = match &container.state {
-        ContainerState::Waiting { reason, message } => (reason.as_str(), message.as_str()),
-        ContainerState::Unknown | ContainerState::Running { .. } | ContainerState::Ended { .. } => {
-            ("", "")
-        }
-    };
-    let pull = Pull::of(reason, message);
+fn image(
+    context: TenantContext<'_>,
+    pod: &PodView,
+    container: &ContainerView,
+    reported: &Reported,
+) -> Finding {
+    let pull = Pull::of(&reported.reason, &reported.message);
     let link = wrong(
         context,
         pod,
@@ -210,16 +188,7 @@ fn of_probe(context: TenantContext<'_>, pod: &PodView, mut link: Link) -> Findin
 
 fn root(context: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
     let (_, message) = words(container);
-    let why = if is_permission(message) {
-        "its program cannot be executed by user 65532".to_owned()
-    } else {
-        match named_user(message) {
-            Some(user) => format!(
-                "its user '{user}' is a name; Kubernetes needs a number to prove that it is not root"
-            ),
-            None => "it runs as root".to_owned(),
-        }
-    };
+    let why = why_root(message, " 65532");
     let link = wrong(
         context,
         pod,
@@ -253,7 +222,7 @@ fn missing(context: TenantContext<'_>, pod: &PodView, container: &ContainerView)
         Reason::SecretNotFound,
         format!("waits for {kind} '{name}'"),
     )
-    .seen(source, message, seen_last(context, pod));
+    .seen(source, message, seen_last(context.world, pod));
     let exists = context.exists(kind, &name);
     let is_there = key.is_none() && exists == Some(true);
     let sentence = match (&key, exists) {
@@ -349,34 +318,18 @@ fn not_startable(context: TenantContext<'_>, pod: &PodView, container: &Containe
 
 /// Explains a program that ended and is restarted.
 fn crashing(context: TenantContext<'_>, pod: &PodView, container: &ContainerView) -> Finding {
-    let ended = match (&container.state, &container.before) {
-        (ended @ ContainerState::Ended { .. }, _) | (_, Some(ended)) => Some(ended),
-        (_, None) => None,
-    };
     let restarts = match container.restarts {
         0 => String::new(),
         1 => "; it was started again once".to_owned(),
         count => format!("; it was started again {count} times"),
     };
-    let (how, code, why, said, at) = match ended {
-        Some(ContainerState::Ended {
-            code,
-            reason,
-            message,
-            finished,
-            ..
-        }) => (
-            format!(
-                ": it exited with code {code} ({reason}){}",
-                context.world.ago(finished.as_ref())
-            ),
-            *code,
-            reason.as_str(),
-            message.as_str(),
-            finished.as_ref(),
-        ),
-        Some(_) | None => (String::new(), 0, "", "", None),
-    };
+    let exit = container.last_exit();
+    let at = exit.and_then(|exit| exit.finished).map(Time);
+    let how = exit.map_or_else(String::new, |exit| {
+        let (code, reason) = (exit.code, &exit.reason);
+        let ago = context.world.ago(at.as_ref());
+        format!(": it exited with code {code} ({reason}){ago}")
+    });
     let (source, message) = words(container);
     let mut link = Link::new(
         pod.object(),
@@ -386,22 +339,22 @@ fn crashing(context: TenantContext<'_>, pod: &PodView, container: &ContainerView
     )
     .since(pod.meta.created.as_ref());
     if !message.is_empty() {
-        link = link.seen(source, message, seen_last(context, pod));
+        link = link.seen(source, message, seen_last(context.world, pod));
     }
     link = link.seen(
         format!("container '{}' ended before", container.name),
-        match said {
-            "" => format!("exit code {code}"),
-            said => format!("its last words: {said}"),
+        match exit.map(|exit| exit.message.as_str()) {
+            None | Some("") => format!("exit code {}", exit.map_or(0, |exit| exit.code)),
+            Some(message) => format!("its last words: {message}"),
         },
-        at,
+        at.as_ref(),
     );
     let killed = context
         .world
         .warning(&pod.meta.uid, &["Unhealthy"])
         .filter(|event| event.message.starts_with("Liveness"));
     let field = part(pod);
-    let advice = if why == "OOMKilled" {
+    let advice = if exit.is_some_and(Exit::is_out_of_memory) {
         format!(
             "It used more memory than its limit and was killed: raise 'limits.memory' in '{field}.resources' of Tenant '{}', or let it use less.",
             context.name()
@@ -435,7 +388,8 @@ fn unanswered(context: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Fin
     let ContainerState::Running { since } = &container.state else {
         return None;
     };
-    let since = since.as_ref().or(pod.meta.created.as_ref());
+    let started = since.map(Time);
+    let since = started.as_ref().or(pod.meta.created.as_ref());
     if since.is_some_and(|at| context.world.age(at) < STARTING) {
         return None;
     }
@@ -501,29 +455,10 @@ fn waits_for_redis(context: TenantContext<'_>) -> bool {
 
 /// Explains the messages of the kubelet and the attacher about the volumes of a scheduled Pod.
 fn unmounted(context: TenantContext<'_>, pod: &PodView) -> Option<Finding> {
-    let reasons = ["FailedMount", "FailedAttachVolume", "FailedMapVolume"];
-    let event = context.world.warning(&pod.meta.uid, &reasons)?;
-    let container = main(pod)?;
-    if matches!(container.state, ContainerState::Running { .. }) {
+    if matches!(main(pod)?.state, ContainerState::Running { .. }) {
         return None;
     }
-    let verb = if event.reason == "FailedAttachVolume" {
-        "attached"
-    } else {
-        "mounted"
-    };
-    let link = Link::new(
-        pod.object(),
-        Health::Error,
-        Reason::VolumeNotReady,
-        format!("a volume cannot be {verb}{}", on(pod)),
-    )
-    .since(event.first.as_ref())
-    .seen(
-        format!("Event {}{}", event.reason, times(event.count)),
-        &event.message,
-        event.last.as_ref(),
-    );
+    let (_, link) = volume::unmounted(context.world, pod)?;
     let node = pod.node.as_deref().unwrap_or("?");
     Some(
         Finding::new(
@@ -544,30 +479,31 @@ pub(super) fn starting(context: TenantContext<'_>, pod: &PodView) -> Finding {
     let container = main(pod);
     let state = container.map_or(&ContainerState::Unknown, |one| &one.state);
     let created = pod.meta.created.as_ref();
+    let started = state.running_since().map(Time);
     let waits_for_redis = part(pod) == "server" && waits_for_redis(context);
     let (sentence, source, words, since) = match state {
-        ContainerState::Running { since } if waits_for_redis => (
+        ContainerState::Running { .. } if waits_for_redis => (
             format!(
                 "runs{}, and waits for the Redis, which is not ready yet",
                 on(pod)
             ),
             "container running".to_owned(),
             String::new(),
-            since.as_ref().or(created),
+            started.as_ref().or(created),
         ),
-        ContainerState::Running { since } => (
+        ContainerState::Running { .. } => (
             format!("runs{}, and is not ready yet", on(pod)),
             "container running".to_owned(),
             String::new(),
-            since.as_ref().or(created),
+            started.as_ref().or(created),
         ),
-        ContainerState::Waiting { reason, message } => (
+        ContainerState::Waiting(Reported { reason, message }) => (
             format!("is being started{}", on(pod)),
             format!("container waiting: {reason}"),
             message.clone(),
             created,
         ),
-        ContainerState::Unknown | ContainerState::Ended { .. } => (
+        ContainerState::Unknown | ContainerState::Ended(_) => (
             match &pod.node {
                 Some(node) => format!("is being started on node '{node}'"),
                 None => "is being placed on a node".to_owned(),

@@ -2,12 +2,13 @@
 //! admission rules.
 
 use api::Reason;
+use pods::Rejection;
 
 use super::{
     super::{
         Finding, admission, commands,
         create::{
-            Beyond, Refusal, Rule, beyond, blocked, exceeded, missing_name, quota_link, seen, unset,
+            Beyond, Refusal, beyond, blocked, exceeded, missing_name, quota_link, seen, unset,
         },
     },
     context::TenantContext,
@@ -49,23 +50,23 @@ pub(super) fn explain(
     above: Link,
 ) -> Finding {
     let edit = |finding: Finding| finding.then(context.edit("change what it refuses"));
-    let finding = match Rule::of(refusal.message) {
-        Rule::Quota => quota(context, part, refusal),
-        Rule::LimitMissing => limit_missing(context, part, refusal),
-        Rule::LimitRange => limit_range(context, part, refusal),
-        Rule::PodSecurity => admission::altered(context.world, context.namespace(), refusal),
-        Rule::NamesMissing => names_missing(context, refusal),
-        Rule::WebhookDown => admission::hook(refusal, false, WHOSE, AFTER_EDIT),
-        Rule::Webhook => edit(admission::hook(refusal, true, WHOSE, AFTER_EDIT)),
-        Rule::Policy => edit(admission::ruled(refusal, WHOSE, AFTER_EDIT)),
-        Rule::Denied => edit(admission::forbidden(
+    let finding = match Rejection::of(refusal.message) {
+        Rejection::Quota => quota(context, part, refusal),
+        Rejection::LimitMissing => limit_missing(context, part, refusal),
+        Rejection::LimitRange => limit_range(context, part, refusal),
+        Rejection::PodSecurity => admission::altered(context.world, context.namespace(), refusal),
+        Rejection::NamesMissing => names_missing(context, refusal),
+        Rejection::WebhookDown => admission::hook(refusal, false, WHOSE, AFTER_EDIT),
+        Rejection::Webhook => edit(admission::hook(refusal, true, WHOSE, AFTER_EDIT)),
+        Rejection::Policy => edit(admission::ruled(refusal, WHOSE, AFTER_EDIT)),
+        Rejection::Denied => edit(admission::forbidden(
             context.namespace(),
             refusal,
             WHOSE,
             AFTER_EDIT,
         )),
-        Rule::Invalid => invalid(context, refusal),
-        Rule::Unanswered => {
+        Rejection::Invalid => invalid(context, refusal),
+        Rejection::Unanswered => {
             return Finding::new(
                 State::Waiting,
                 "Wait: it is tried again by itself. If it stays so for minutes, check the control plane.",

@@ -98,14 +98,14 @@ pub(super) const EDITS: &[Regression] = &[
         id: "R19",
         bug: "the counters of a Job decide instead of its conditions",
         edits: &[Edit {
-            file: "crates/tasks/src/view.rs",
-            old: "    let conditions = job.status.as_ref()?.conditions.as_ref()?;\n    let found =",
-            new: r"    let status = job.status.as_ref()?;
-    if status.succeeded.unwrap_or(0) > 0 {
-        return Some(JobEnd::Complete { at: None });
-    }
-    let conditions = status.conditions.as_ref()?;
-    let found =",
+            file: "crates/pods/src/job.rs",
+            old: "        let conditions = job.status.as_ref()?.conditions.as_ref()?;\n        let found =",
+            new: r"        let status = job.status.as_ref()?;
+        if status.succeeded.unwrap_or(0) > 0 {
+            return Some(Self::Complete { at: None });
+        }
+        let conditions = status.conditions.as_ref()?;
+        let found =",
         }],
         suite: SUITE,
     },
@@ -113,10 +113,10 @@ pub(super) const EDITS: &[Regression] = &[
         id: "R22",
         bug: "a missing Secret is not recognized",
         edits: &[Edit {
-            file: "crates/tasks/src/run/cause.rs",
+            file: "crates/pods/src/cause.rs",
             old: r#""CreateContainerConfigError" if is_missing(message) => Some"#,
             new: r#""CreateContainerConfigError" if is_missing(message) => None,
-        "CreateContainerConfigError" if message.is_empty() => Some"#,
+            "CreateContainerConfigError" if message.is_empty() => Some"#,
         }],
         suite: SUITE,
     },

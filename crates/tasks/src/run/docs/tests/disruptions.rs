@@ -1,7 +1,7 @@
 //! A Pod that is stopped from outside, or suspended, in each of its containers.
 
 use super::*;
-use crate::view::Said;
+use crate::view::Reported;
 
 /// Returns the run with its Pod in each of the containers.
 fn each() -> [(&'static str, Scene); 3] {
@@ -12,8 +12,8 @@ fn each() -> [(&'static str, Scene); 3] {
     ]
 }
 
-fn evicted() -> Option<Said> {
-    Some(Said {
+fn evicted() -> Option<Reported> {
+    Some(Reported {
         reason: "EvictionByEvictionAPI".to_owned(),
         message: "the words".to_owned(),
     })

@@ -47,7 +47,7 @@ fn a_refusal_after_an_eviction_is_in_doubt() {
     let moved = Report::failed(git::Reason::BranchMoved, "it moved").write();
     let mut scene = Scene::publishing();
     scene.pass();
-    scene.around.world.pods[0].disruption = Some(crate::view::Said::default());
+    scene.around.world.pods[0].disruption = Some(crate::view::Reported::default());
     scene.pass();
     scene.around.world.pods[0].uid = "second".to_owned();
     scene.around.world.pods[0].disruption = None;
@@ -71,7 +71,7 @@ fn a_refusal_after_an_eviction_is_in_doubt() {
 fn a_publish_that_cannot_start_is_named() {
     let mut scene = Scene::running();
     let pod = scene.at(50).publish_container(running(10), "");
-    pod.stuck = Some(crate::view::Said {
+    pod.stuck = Some(crate::view::Reported {
         reason: "ErrImagePull".to_owned(),
         message: "not found".to_owned(),
     });

@@ -129,7 +129,7 @@ fn containers(rng: &mut Rng, pod: &mut PodView) {
         } else {
             String::new()
         };
-        let Container::Ended(exit) = ended(0, 50, &message) else {
+        let ContainerState::Ended(exit) = ended(0, 50, &message) else {
             panic!("it ended")
         };
         let finished = rng.maybe(Rng::time);
@@ -146,11 +146,11 @@ fn containers(rng: &mut Rng, pod: &mut PodView) {
         }
         pod.agent = Some(Exit { finished, ..exit });
     }
-    if let Container::Ended(exit) = &mut pod.container {
+    if let ContainerState::Ended(exit) = &mut pod.container {
         exit.message = report(rng);
     }
     if pod.step == Step::Publish && rng.one_in(6) {
-        pod.stuck = Some(crate::view::Said {
+        pod.stuck = Some(crate::view::Reported {
             reason: "ErrImagePull".to_owned(),
             message: text(rng),
         });

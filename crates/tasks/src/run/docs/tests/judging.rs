@@ -11,11 +11,11 @@ struct Case {
     is_in_doubt: bool,
 }
 
-fn kubelets(code: i32, reason: &str, message: &str) -> Container {
-    let Container::Ended(exit) = ended(code, 60, message) else {
+fn kubelets(code: i32, reason: &str, message: &str) -> ContainerState {
+    let ContainerState::Ended(exit) = ended(code, 60, message) else {
         panic!("it ended")
     };
-    Container::Ended(Exit {
+    ContainerState::Ended(Exit {
         reason: reason.to_owned(),
         ..exit
     })
@@ -24,7 +24,7 @@ fn kubelets(code: i32, reason: &str, message: &str) -> Container {
 /// Ends all three containers with exit code 0. The kubelet reports this reason for one of the first
 /// two.
 fn contradicted(scene: &mut Scene, step: Step, reason: &str) {
-    let Container::Ended(exit) = kubelets(0, reason, "") else {
+    let ContainerState::Ended(exit) = kubelets(0, reason, "") else {
         panic!("it ended")
     };
     let pod = scene.publish_container(ended(0, 60, &pushed().write()), "{}");

@@ -123,7 +123,7 @@ fn the_ordinary_way_is_seven_records_and_two_creations() {
     step(&mut scene, 2);
 
     // A Pod that is about to start causes no message.
-    scene.at(3).clone_container(Container::Unknown).node = None;
+    scene.at(3).clone_container(ContainerState::Unknown).node = None;
     step(&mut scene, 2);
     scene.at(4).clone_container(waiting("PodInitializing", ""));
     step(&mut scene, 2);

@@ -37,7 +37,7 @@ use crate::{
         CANARY, Scene as Around, agent, at, creates, deletes, ended, merge, released, run as task,
         running, said, start, stop, suspends, waiting,
     },
-    view::{CLONING, Container, Exit, PodView, Step},
+    view::{CLONING, ContainerState, Exit, PodView, Step},
 };
 
 /// Head of the source branch, previous head of the output branch, and the pushed commit.
@@ -393,13 +393,13 @@ impl Scene {
     }
 
     /// Sets the newest Job's Pod to the container `clone`.
-    fn clone_container(&mut self, container: Container) -> &mut PodView {
+    fn clone_container(&mut self, container: ContainerState) -> &mut PodView {
         let pod = self.around.pod(container);
         (pod.step, pod.agent, pod.image_id) = (Step::Clone, None, None);
         pod
     }
 
-    fn agent_container(&mut self, container: Container) -> &mut PodView {
+    fn agent_container(&mut self, container: ContainerState) -> &mut PodView {
         let pod = self.around.pod(container);
         (pod.step, pod.agent) = (Step::Agent, None);
         pod
@@ -407,8 +407,8 @@ impl Scene {
 
     /// Sets the Pod to `publish`. The agent exited with code 0 in the 50th second, with this
     /// message.
-    fn publish_container(&mut self, container: Container, message: &str) -> &mut PodView {
-        let Container::Ended(agent) = ended(0, 50, message) else {
+    fn publish_container(&mut self, container: ContainerState, message: &str) -> &mut PodView {
+        let ContainerState::Ended(agent) = ended(0, 50, message) else {
             panic!("it ended")
         };
         let pod = self.around.pod(container);

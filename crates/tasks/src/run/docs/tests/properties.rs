@@ -189,7 +189,7 @@ fn check_effects(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus)
 }
 
 fn may_run(pod: &PodView) -> bool {
-    !matches!(pod.container, Container::Ended(_))
+    !matches!(pod.container, ContainerState::Ended(_))
         && !matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed)
 }
 
@@ -251,7 +251,7 @@ fn evidence(scene: &Scene, decision: &DocsDecision) -> Option<Report> {
         return None;
     };
     let pod = newest_pod(scene, job)?;
-    let Container::Ended(exit) = &pod.container else {
+    let ContainerState::Ended(exit) = &pod.container else {
         return None;
     };
     let asked_first = pod
@@ -268,13 +268,13 @@ fn reported(scene: &Scene, decision: &DocsDecision) -> Option<Report> {
     let job = jobs.find(|job| job.name == name && is_ours(job))?;
     let pod = newest_pod(scene, job)?;
     match &pod.container {
-        Container::Ended(exit) if exit.code == 0 && pod.step == Step::Publish => {
+        ContainerState::Ended(exit) if exit.code == 0 && pod.step == Step::Publish => {
             Report::read(&exit.message)
         }
-        Container::Ended(_)
-        | Container::Unknown
-        | Container::Waiting(_)
-        | Container::Running { .. } => None,
+        ContainerState::Ended(_)
+        | ContainerState::Unknown
+        | ContainerState::Waiting(_)
+        | ContainerState::Running { .. } => None,
     }
 }
 

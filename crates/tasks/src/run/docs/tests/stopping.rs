@@ -50,7 +50,7 @@ fn the_jobs_own_limit_leaves_publish_its_time() {
     assert!(scene.at(12).pass().effects.is_empty());
     // Another Pod replaces one that was evicted late.
     let pod = scene.at(3000).agent_container(ended(143, 2999, ""));
-    pod.disruption = Some(crate::view::Said::default());
+    pod.disruption = Some(crate::view::Reported::default());
     scene.pass();
     let limit = scene.around.job().limit_seconds;
     assert_eq!(limit, Some(3000 - 2 + whole));
@@ -98,7 +98,7 @@ fn a_cancel_says_whether_it_may_have_pushed() {
     // So may a Pod that was evicted before this one.
     let mut again = Scene::publishing();
     let pod = again.at(55).publish_container(running(10), "");
-    pod.disruption = Some(crate::view::Said::default());
+    pod.disruption = Some(crate::view::Reported::default());
     again.pass();
     again.at(56).clone_container(waiting(CLONING, "")).uid = "second".to_owned();
     again.around.world.pods.retain(|pod| pod.uid == "second");

@@ -4,7 +4,7 @@ use api::names;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::*;
-use crate::view::{PodPhase, Said};
+use crate::view::{PodPhase, Reported};
 
 fn view(kind: &str, init: Value, ordinary: Value) -> PodView {
     let pod: Pod = serde_json::from_value(json!({
@@ -23,7 +23,7 @@ fn view(kind: &str, init: Value, ordinary: Value) -> PodView {
     PodView::from(&pod)
 }
 
-fn docs(init: Value, ordinary: Value) -> (Step, Container, Option<Exit>) {
+fn docs(init: Value, ordinary: Value) -> (Step, ContainerState, Option<Exit>) {
     let view = view("DocsRun", init, ordinary);
     assert_eq!(
         (view.job_uid.as_deref(), view.phase),
@@ -66,8 +66,8 @@ fn exit(code: i32, from: i64, to: i64, message: &str) -> Exit {
     }
 }
 
-fn waited(reason: &str, message: &str) -> Container {
-    Container::Waiting(Said {
+fn waited(reason: &str, message: &str) -> ContainerState {
+    ContainerState::Waiting(Reported {
         reason: reason.to_owned(),
         message: message.to_owned(),
     })
@@ -85,11 +85,11 @@ fn the_container_that_is_at_work_counts() {
     };
     assert_eq!(
         docs(json!(null), json!(null)),
-        (Step::Clone, Container::Unknown, None)
+        (Step::Clone, ContainerState::Unknown, None)
     );
     assert_eq!(
         docs(json!([]), json!([])),
-        (Step::Clone, Container::Unknown, None)
+        (Step::Clone, ContainerState::Unknown, None)
     );
     assert_eq!(
         all(waits("ImagePullBackOff"), not_yet(), not_yet()),
@@ -102,11 +102,15 @@ fn the_container_that_is_at_work_counts() {
     );
     assert_eq!(
         all(ends(1, 5, 9, "why"), not_yet(), not_yet()),
-        (Step::Clone, Container::Ended(exit(1, 5, 9, "why")), None)
+        (
+            Step::Clone,
+            ContainerState::Ended(exit(1, 5, 9, "why")),
+            None
+        )
     );
     assert_eq!(
         docs(json!([done("clone", 9)]), json!([])),
-        (Step::Agent, Container::Unknown, None)
+        (Step::Agent, ContainerState::Unknown, None)
     );
     // Between the two containers there is nothing new to report.
     assert_eq!(
@@ -123,7 +127,11 @@ fn the_container_that_is_at_work_counts() {
     );
     assert_eq!(
         all(ends(0, 5, 9, ""), ends(7, 10, 50, "no"), not_yet()),
-        (Step::Agent, Container::Ended(exit(7, 10, 50, "no")), None)
+        (
+            Step::Agent,
+            ContainerState::Ended(exit(7, 10, 50, "no")),
+            None
+        )
     );
     let agent = exit(0, 10, 50, "its results");
     let after_agent =
@@ -150,7 +158,7 @@ fn the_container_that_is_at_work_counts() {
             after_agent(ends(code, 51, 60, "report")),
             (
                 Step::Publish,
-                Container::Ended(exit(code, 10, 60, "report")),
+                ContainerState::Ended(exit(code, 10, 60, "report")),
                 Some(agent.clone())
             )
         );
@@ -238,7 +246,10 @@ fn a_task_runs_pod_has_one_container_whatever_it_is_called() {
         ]),
     );
     assert_eq!((view.step, view.agent), (Step::Agent, None));
-    assert_eq!(view.container, Container::Ended(exit(0, 10, 50, &report)));
+    assert_eq!(
+        view.container,
+        ContainerState::Ended(exit(0, 10, 50, &report))
+    );
     assert_eq!(view.image_id.as_deref(), Some("id-of-agent"));
 }
 

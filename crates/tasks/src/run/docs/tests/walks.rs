@@ -4,7 +4,7 @@
 use super::{properties::check, *};
 use crate::{
     run::tests::{generator::Rng, properties::in_parallel},
-    view::{JobEnd, JobView, PodPhase, Said},
+    view::{JobEnd, JobView, PodPhase, Reported},
 };
 
 /// Number of simulated lives.
@@ -410,11 +410,11 @@ impl Worker {
         let container = match (pod.ended, step) {
             (Some((ended, code, _)), _) => {
                 let report = pod.report.as_ref().map(Report::write);
-                Container::Ended(exit(code, ended, report.unwrap_or_default()))
+                ContainerState::Ended(exit(code, ended, report.unwrap_or_default()))
             }
-            (None, Step::Clone) if age < CLONE => Container::Unknown,
+            (None, Step::Clone) if age < CLONE => ContainerState::Unknown,
             (None, Step::Clone) => waiting(CLONING, ""),
-            (None, Step::Agent | Step::Publish) => Container::Running {
+            (None, Step::Agent | Step::Publish) => ContainerState::Running {
                 since: Some(started),
             },
         };
@@ -424,21 +424,22 @@ impl Worker {
             json!({"answer": "42"}).to_string()
         };
         PodView {
-            name: format!("{}-{number}", self.view.name),
-            uid: format!("{}-{number}", self.view.uid),
-            job_uid: Some(self.view.uid.clone()),
-            created: Some(stamp(pod.created)),
-            node: Some("node-1".to_owned()),
-            stop_asked: pod.asked.map(stamp),
-            stop_by: pod.asked.map(|asked| stamp(asked + 30)),
-            disruption: (pod.is_evicted && pod.asked.is_some()).then(Said::default),
-            unschedulable: None,
-            phase: match pod.ended {
-                Some((_, 0, _)) => PodPhase::Succeeded,
-                Some(_) => PodPhase::Failed,
-                None => PodPhase::Running,
+            pod: pods::PodView {
+                name: format!("{}-{number}", self.view.name),
+                uid: format!("{}-{number}", self.view.uid),
+                created: Some(stamp(pod.created)),
+                node: Some("node-1".to_owned()),
+                stop_asked: pod.asked.map(stamp),
+                stop_by: pod.asked.map(|asked| stamp(asked + 30)),
+                disruption: (pod.is_evicted && pod.asked.is_some()).then(Reported::default),
+                phase: match pod.ended {
+                    Some((_, 0, _)) => PodPhase::Succeeded,
+                    Some(_) => PodPhase::Failed,
+                    None => PodPhase::Running,
+                },
+                ..pods::PodView::default()
             },
-            failure: None,
+            job_uid: Some(self.view.uid.clone()),
             step,
             container,
             stuck: None,
