@@ -6,6 +6,7 @@
 
 pub mod content;
 pub mod crd;
+pub mod deadline;
 pub mod decide;
 pub mod kubelet;
 pub mod messages;
@@ -24,6 +25,7 @@ mod rules;
 pub mod status;
 pub mod tasks;
 pub mod tenants;
+pub mod time;
 pub mod warning;
 
 pub use phase::{Phase, PhaseRow};
