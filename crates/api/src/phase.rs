@@ -13,7 +13,7 @@ use std::{fmt::Debug, time::Duration};
 /// - If no row allows a transition, the engine reports a `Bug` instead of writing the phase.
 pub trait Phase: Copy + Eq + Debug + Send + Sync + 'static {
     /// The spec from which the limits of the table are computed; `()` if no limit needs it.
-    type Spec: 'static;
+    type Spec: Sync + 'static;
 
     /// All phases. A new object is in the first one.
     const TABLE: &'static [PhaseRow<Self>];

@@ -42,6 +42,9 @@ pub(crate) fn status_after_error<S: Status>(
         status.observed(observed.map(|observed| &observed.status));
     }
     let progress = status.progress_mut();
+    if stored.phase() != Some(phase) {
+        progress.begin_phase(now);
+    }
     progress.apply_verdict(S::LIFECYCLE, &verdict, generation, now);
     match (S::LIFECYCLE, observed) {
         (Lifecycle::RunToCompletion, _) => {}
@@ -283,7 +286,7 @@ mod tests {
             other(|status| status.phase = Some(tenants::TenantPhase::Degraded)),
             other(|status| status.namespace_uid = Some("another".to_owned())),
             other(|status| status.intent = Some("delete".to_owned())),
-            other(|status| status.deadline_at = Some(Time(Timestamp::UNIX_EPOCH))),
+            other(|status| status.progress.deadline_at = Some(Time(Timestamp::UNIX_EPOCH))),
         ];
         for status in transitions {
             assert_eq!(wait(&status, 101), None, "{status:?}");
