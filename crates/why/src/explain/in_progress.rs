@@ -306,6 +306,7 @@ fn starting(context: RunContext<'_>, pod: &PodView) -> Finding {
     };
     let until = context
         .status()
+        .progress
         .deadline_at
         .as_ref()
         .map_or_else(String::new, |deadline| {
@@ -328,6 +329,7 @@ fn running(
     let node = pod.node.as_deref().unwrap_or("?");
     let deadline = context
         .status()
+        .progress
         .deadline_at
         .as_ref()
         .filter(|_| context.status().started_at.is_some());
