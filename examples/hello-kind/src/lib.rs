@@ -63,7 +63,7 @@ api::phases! {
 
 /// Longest wait without progress. The engine stores the deadline, so a restart does not begin it again.
 const IDLE: Limit<GreetingSpec> = Limit {
-    text: "`patience` without progress",
+    text: "`patience`",
     of: |spec| spec.patience.into(),
 };
 /// Longest wait, also with progress.

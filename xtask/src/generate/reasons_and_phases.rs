@@ -2,6 +2,7 @@
 
 use api::{
     CommonStatus, Lifecycle, Phase, PhaseRow, Reason, State, Status, Timestamp, Verdict,
+    phase::{Deadline, Undo},
     tasks::{AgentStatus, DocsRunStatus, TaskRunStatus},
     tenants::TenantStatus,
 };
@@ -38,7 +39,10 @@ fn states() -> String {
     let mut text = page("Phases and conditions");
     text.push_str(
         "\n`status.phase` is for people. Programs read the conditions: \
-         `kubectl wait --for=condition=Finished` returns at any end of a run.\n",
+         `kubectl wait --for=condition=Finished` returns at any end of a run.\n\n\
+         An arrow with `deadline` also applies when the deadline of the phase passes; \
+         `status.deadlineAt` has its time. An arrow with `undo` leads to the phase that undoes \
+         the one before.\n",
     );
     let of_long_lived = [State::Working, State::Stalled, State::Ready];
     text.push_str(&kind::<AgentStatus>("Agent", &of_long_lived, &[]));
@@ -70,13 +74,14 @@ fn kind<S: Status>(name: &str, states: &[State], own: &[(&str, &str)]) -> String
             [
                 format!("`{}`", row.phase.name()),
                 cell(row.meaning),
-                or_dash(row.deadline),
-                or_dash(row.undo),
+                cell(&deadline(row)),
+                after_deadline(row),
+                undo(row),
             ]
         })
         .collect();
     text.push_str(&table(
-        ["phase", "meaning", "what ends the wait", "what is undone"],
+        ["phase", "meaning", "deadline", "at the deadline", "undo"],
         &rows,
     ));
     text.push_str("\nThe conditions when it is\n\n");
@@ -105,7 +110,7 @@ fn diagram<S: Status>(phases: &[PhaseRow<S::Phase>]) -> String {
     }
     for row in phases {
         for next in row.next.iter().filter(|next| **next != row.phase) {
-            line(row.phase.name(), next.name());
+            line(row.phase.name(), &labeled(row, *next, ": ", ""));
         }
         if leads_to_itself(row) {
             line(row.phase.name(), "[*]");
@@ -134,7 +139,8 @@ fn arrows<S: Status>(phases: &[PhaseRow<S::Phase>]) -> String {
         .unwrap_or_default();
     let mut text = format!("{:width$} -> {first}\n", "");
     for row in phases {
-        let next: Vec<&str> = row.next.iter().map(|phase| phase.name()).collect();
+        let next = row.next.iter().map(|next| labeled(row, *next, " (", ")"));
+        let next: Vec<String> = next.collect();
         let next = match (next.is_empty(), S::EPOCH) {
             (false, _) if leads_to_itself(row) => "until it is gone".to_owned(),
             (false, _) => next.join(" | "),
@@ -163,17 +169,101 @@ fn conditions(shape: Lifecycle, state: State) -> String {
     said.join(", ")
 }
 
-fn or_dash(text: &str) -> String {
-    if text.is_empty() {
-        "–".to_owned()
-    } else {
-        cell(text)
+/// Returns the name of the next phase, marked if the deadline or the undo leads there.
+fn labeled<P: Phase>(row: &PhaseRow<P>, next: P, open: &str, close: &str) -> String {
+    let is_late = row.deadline.next() == Some(next);
+    let is_undo = matches!(row.undo, Undo::Phase(undo) if undo == next);
+    let name = next.name();
+    match (is_late, is_undo) {
+        (false, false) => name.to_owned(),
+        (true, false) => [name, open, "deadline", close].concat(),
+        (false, true) => [name, open, "undo", close].concat(),
+        (true, true) => [name, open, "deadline, undo", close].concat(),
+    }
+}
+
+const DASH: &str = "–";
+
+fn deadline<P: Phase>(row: &PhaseRow<P>) -> String {
+    match &row.deadline {
+        Deadline::None { .. } if row.next.is_empty() => DASH.to_owned(),
+        Deadline::None { until: "" } => "none".to_owned(),
+        Deadline::None { until } => format!("none: {until}"),
+        Deadline::After { limit, .. } => limit.text.to_owned(),
+        Deadline::Progress { idle, cap, .. } => {
+            format!("{} without progress, {} in total", idle.text, cap.text)
+        }
+        Deadline::Decided { waits, .. } => (*waits).to_owned(),
+    }
+}
+
+fn after_deadline<P: Phase>(row: &PhaseRow<P>) -> String {
+    match row.deadline.next() {
+        None => DASH.to_owned(),
+        Some(next) if next == row.phase => "stays, and the message names the blocker".to_owned(),
+        Some(next) => format!("`{}`", next.name()),
+    }
+}
+
+fn undo<P: Phase>(row: &PhaseRow<P>) -> String {
+    match row.undo {
+        Undo::None => DASH.to_owned(),
+        Undo::Within(text) => cell(text),
+        Undo::Phase(phase) => format!("`{}`", phase.name()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use api::{phase::Limit, tenants::TenantPhase};
+
     use super::*;
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum PumpPhase {
+        Running,
+        Stopped,
+    }
+
+    impl Phase for PumpPhase {
+        type Spec = ();
+
+        const TABLE: &'static [PhaseRow<Self>] = &[
+            PhaseRow {
+                phase: Self::Running,
+                meaning: "",
+                deadline: Deadline::progress(
+                    Limit {
+                        text: "`idle`",
+                        of: |_: &()| Duration::from_secs(1),
+                    },
+                    Limit {
+                        text: "`cap`",
+                        of: |_: &()| Duration::from_secs(2),
+                    },
+                    PumpPhase::Stopped,
+                ),
+                undo: Undo::Phase(PumpPhase::Stopped),
+                next: &[Self::Stopped],
+            },
+            PhaseRow {
+                phase: Self::Stopped,
+                meaning: "",
+                deadline: Deadline::none(""),
+                undo: Undo::None,
+                next: &[],
+            },
+        ];
+
+        fn name(self) -> &'static str {
+            match self {
+                Self::Running => "Running",
+                Self::Stopped => "Stopped",
+            }
+        }
+    }
 
     #[test]
     fn the_diagram_has_each_arrow_of_the_table() {
@@ -184,12 +274,17 @@ mod tests {
         );
         for row in phases {
             for next in row.next {
-                let arrow = format!("    {} --> {}\n", row.phase.name(), next.name());
+                let arrow = format!("    {} --> {}", row.phase.name(), next.name());
                 assert!(drawn.contains(&arrow), "{arrow}{drawn}");
             }
         }
+        assert!(drawn.contains("    Running --> Succeeded\n"), "{drawn}");
+        assert!(
+            drawn.contains("    Running --> Failed: deadline\n"),
+            "{drawn}"
+        );
         assert!(drawn.contains("Failed --> Pending: higher spec.contextVersion"));
-        assert!(told.contains("Pending   -> Running | Succeeded | Failed"));
+        assert!(told.contains("Pending   -> Running | Succeeded | Failed (deadline)"));
         assert!(told.contains("Failed    -> the end; Pending when spec.contextVersion grows"));
     }
 
@@ -203,6 +298,28 @@ mod tests {
         assert!(drawn.contains("    Terminating --> [*]\n"), "{drawn}");
         assert!(!drawn.contains("Terminating --> Terminating"), "{drawn}");
         assert!(told.contains("Terminating  -> until it is gone"), "{told}");
+        let rows = |of: fn(&PhaseRow<TenantPhase>) -> String| -> Vec<String> {
+            phases.iter().map(of).collect()
+        };
+        let (limits, ends) = (rows(deadline), rows(after_deadline));
+        assert_eq!(
+            (limits[1].as_str(), ends[1].as_str()),
+            ("2 minutes", "`Degraded`")
+        );
+        assert_eq!(ends[6], "stays, and the message names the blocker");
+    }
+
+    #[test]
+    fn a_progress_aware_deadline_and_an_undo_are_shown() {
+        let phases = PumpPhase::TABLE;
+        assert_eq!(
+            deadline(&phases[0]),
+            "`idle` without progress, `cap` in total"
+        );
+        assert_eq!(undo(&phases[0]), "`Stopped`");
+        let label = labeled(&phases[0], PumpPhase::Stopped, ": ", "");
+        assert_eq!(label, "Stopped: deadline, undo");
+        assert_eq!(deadline(&phases[1]), "–");
     }
 
     #[test]
