@@ -169,6 +169,47 @@ async fn a_deadline_survives_a_restart() -> Result<()> {
 
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
+async fn progress_extends_a_deadline() -> Result<()> {
+    suite::test(Tier::Api, "hello-progress", async |env| {
+        install(&env.client, vec![crd()]).await?;
+        let (greetings, doors): (Api<Greeting>, Api<ConfigMap>) = (env.api(), env.api());
+        let mut slow = door("slow");
+        slow.data = Some([("opening".to_owned(), "1".to_owned())].into());
+        doors.create(&PostParams::default(), &slow).await?;
+        let running = Running::start(
+            &env.config,
+            &env.namespace,
+            LIMIT,
+            |kind| kind,
+            Arc::new(Memory::default()),
+        )?;
+        greetings
+            .create(&PostParams::default(), &greeting("hi", "slow", 5))
+            .await?;
+        let opening = |step: Option<&str>| {
+            let patch = serde_json::json!({ "data": { "opening": step } });
+            Patch::Merge(patch)
+        };
+        let params = PatchParams::default();
+        // Nine seconds are more than its patience of five.
+        for step in ["2", "3", "4"] {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            doors.patch("slow", &params, &opening(Some(step))).await?;
+        }
+        let seen = greetings.get("hi").await?;
+        ensure!(words(&seen).0 == "Waiting", "{:?}", words(&seen));
+        let progress = seen.status.unwrap_or_default().progress;
+        ensure!(progress.phase_progress.is_some(), "{progress:?}");
+        doors.patch("slow", &params, &opening(None)).await?;
+        until(&greetings, "hi", 10, |seen| words(seen).0 == "Succeeded").await?;
+        running.end().await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
 async fn r23_a_finalizer_is_never_put_on_an_object_in_deletion_nor_back_on() -> Result<()> {
     suite::test(Tier::Api, "hello-delete", async |env| {
         install(&env.client, vec![crd()]).await?;
