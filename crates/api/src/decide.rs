@@ -9,7 +9,11 @@ use std::{collections::BTreeMap, fmt};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::{Phase, Reason, Status, Verdict, names};
+use crate::{
+    Phase, Reason, Status, Verdict,
+    deadline::{self, PhaseInput},
+    names,
+};
 
 /// Everything that a decision may depend on.
 #[derive(Debug)]
@@ -28,6 +32,9 @@ pub struct Input<'a, Object, World> {
     /// Whether the objects in [`Decision::confirm`] of an earlier decision in this reconciliation
     /// were read from the API server itself. If true, `world` contains them.
     pub confirmed: bool,
+    /// Whether the stored phase is past the deadline that its row in the table declares. The
+    /// decision must then leave the phase, unless the deadline leads to the phase itself.
+    pub overdue: bool,
 }
 
 /// The effects to perform, the status to write, and the time of the next reconciliation.
@@ -36,12 +43,15 @@ pub struct Decision<S: Status, X> {
     /// Effects, performed in order. The first failure ends the reconciliation; see
     /// [`Manifest::independent`] for an exception.
     pub effects: Vec<Effect<X>>,
-    /// The kind's own fields of the status. The engine sets the phase, the conditions of state, the
-    /// message and the timeline from the fields below. The status is written only if all effects
-    /// succeeded.
+    /// The kind's own fields of the status. The engine sets the phase, its deadline, the conditions
+    /// of state, the message and the timeline from the fields below. The status is written only if
+    /// all effects succeeded.
     pub status: S,
     /// The phase.
     pub phase: S::Phase,
+    /// Start of the phase, if the cluster reports it, such as the time of a deletion. Otherwise the
+    /// phase starts with the first decision for it.
+    pub phase_since: Option<Timestamp>,
     /// The state, reason and message to report.
     pub verdict: Verdict,
     /// Conditions that only this kind has.
@@ -95,6 +105,7 @@ impl<S: Status, X> Decision<S, X> {
             effects: Vec::new(),
             status,
             phase,
+            phase_since: None,
             verdict,
             conditions: Vec::new(),
             finalizer: FinalizerAction::Keep,
@@ -136,7 +147,13 @@ impl<S: Status, X> Decision<S, X> {
     /// A terminal status does not change, whatever was decided: only `observedGeneration` is
     /// updated (T8). A decision with a higher epoch is another run, so this does not apply to it.
     #[must_use]
-    pub fn next_status(&self, stored: &S, generation: i64, now: Timestamp) -> S {
+    pub fn next_status(
+        &self,
+        stored: &S,
+        input: &PhaseInput<'_, S::Phase>,
+        generation: i64,
+        now: Timestamp,
+    ) -> S {
         if stored.is_over() && stored.epoch() >= self.status.epoch() {
             let mut status = stored.clone();
             status.progress_mut().observed_generation = generation;
@@ -144,6 +161,7 @@ impl<S: Status, X> Decision<S, X> {
         }
         let mut status = self.status.clone();
         status.set_phase(self.phase);
+        deadline::advance(&mut status, stored, self.phase_since, input, now);
         let attempt = status.attempt();
         let progress = status.progress_mut();
         progress.apply_verdict(S::LIFECYCLE, &self.verdict, generation, now);

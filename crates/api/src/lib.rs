@@ -6,6 +6,7 @@
 
 pub mod content;
 pub mod crd;
+pub mod deadline;
 pub mod decide;
 pub mod messages;
 pub mod names;
@@ -23,6 +24,7 @@ mod rules;
 pub mod status;
 pub mod tasks;
 pub mod tenants;
+pub mod time;
 pub mod warning;
 
 pub use phase::{Phase, PhaseRow};

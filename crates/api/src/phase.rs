@@ -1,9 +1,12 @@
 //! Phases as a type: the phases of a kind, the transitions between them, and the end of each wait.
 //!
-//! Each kind has one table. The engine rejects a transition that is not in the table, and the state
-//! diagram of the docs is drawn from it.
+//! Each kind has one table. The engine rejects a transition that is not in the table, stores the
+//! deadline of each phase ([`crate::deadline`]), and reports to `decide` that it has passed. The state
+//! diagram of the docs is drawn from the same table.
 
-use std::fmt::Debug;
+mod describe;
+
+use std::{fmt::Debug, time::Duration};
 
 /// A phase of a kind.
 ///
@@ -11,6 +14,9 @@ use std::fmt::Debug;
 /// - [`Phase::TABLE`] has a row for each phase: [`phases!`](crate::phases) declares both.
 /// - If no row allows a transition, the engine reports a `Bug` instead of writing the phase.
 pub trait Phase: Copy + Eq + Debug + Send + Sync + 'static {
+    /// The spec from which the limits of the table are computed; `()` if no limit needs it.
+    type Spec: Sync + 'static;
+
     /// All phases. A new object is in the first one.
     const TABLE: &'static [PhaseRow<Self>];
 
@@ -34,32 +40,132 @@ pub trait Phase: Copy + Eq + Debug + Send + Sync + 'static {
 }
 
 /// A row of a kind's table.
-#[derive(Debug, Clone, Copy)]
-pub struct PhaseRow<P: 'static> {
+pub struct PhaseRow<P: Phase> {
     /// The phase.
     pub phase: P,
     /// Meaning of the phase, for the docs.
     pub meaning: &'static str,
-    /// The end of the wait in this phase; empty for a terminal phase.
-    pub deadline: &'static str,
-    /// The undo action when an object leaves the phase other than forward; empty if none.
-    pub undo: &'static str,
+    /// The deadline of the phase.
+    pub deadline: Deadline<P>,
+    /// The undo of the phase, for an object that leaves it other than forward.
+    pub undo: Undo<P>,
     /// Phases that may follow. If the list is empty, the phase is terminal.
     pub next: &'static [P],
+}
+
+/// The deadline of a phase.
+pub enum Deadline<P: Phase> {
+    /// None. Only for terminal and steady phases, and while a user must act.
+    None {
+        /// The event that ends the phase, for the docs; empty if nothing has to.
+        until: &'static str,
+    },
+    /// A limit, counted from the start of the phase.
+    After {
+        /// The limit.
+        limit: Limit<P::Spec>,
+        /// The phase that follows. If it is the phase itself, the object stays and reports the
+        /// blocker.
+        next: P,
+    },
+    /// A limit that begins again with each progress, and a limit that no progress moves.
+    Progress {
+        /// The longest time without progress.
+        idle: Limit<P::Spec>,
+        /// The longest time in the phase.
+        cap: Limit<P::Spec>,
+        /// The phase that follows.
+        next: P,
+    },
+    /// Several waits in one phase. Each begins with an event in the cluster, such as the start of a
+    /// container, so the decisions set the deadline themselves
+    /// ([`crate::CommonStatus::deadline_at`]). The engine only stores it and requeues the object.
+    Decided {
+        /// The waits and their limits, for the docs.
+        waits: &'static str,
+        /// The phase that follows if no other attempt is left.
+        next: P,
+    },
+}
+
+/// A limit that depends on the spec.
+pub struct Limit<Spec> {
+    /// The source of the limit, for the docs: a field or a duration.
+    pub text: &'static str,
+    /// Computes the limit.
+    pub of: fn(&Spec) -> Duration,
+}
+
+impl<P: Phase> Deadline<P> {
+    /// Creates no deadline: the phase ends with this event, or needs no end.
+    #[must_use]
+    pub const fn none(until: &'static str) -> Self {
+        Self::None { until }
+    }
+
+    /// Creates a deadline after a limit.
+    #[must_use]
+    pub const fn after(text: &'static str, of: fn(&P::Spec) -> Duration, next: P) -> Self {
+        let limit = Limit { text, of };
+        Self::After { limit, next }
+    }
+
+    /// Creates a deadline that depends on progress.
+    #[must_use]
+    pub const fn progress(idle: Limit<P::Spec>, cap: Limit<P::Spec>, next: P) -> Self {
+        Self::Progress { idle, cap, next }
+    }
+
+    /// Creates a deadline that decisions set.
+    #[must_use]
+    pub const fn decided(waits: &'static str, next: P) -> Self {
+        Self::Decided { waits, next }
+    }
+
+    /// Returns the phase that follows when the deadline passes.
+    #[must_use]
+    pub fn next(&self) -> Option<P> {
+        match self {
+            Self::None { .. } => None,
+            Self::After { next, .. } | Self::Progress { next, .. } | Self::Decided { next, .. } => {
+                Some(*next)
+            }
+        }
+    }
+}
+
+/// The undo of a phase.
+pub enum Undo<P> {
+    /// Nothing has to be undone.
+    None,
+    /// The decisions of the phase itself undo it, before the object leaves it; for the docs.
+    Within(&'static str),
+    /// This phase undoes it. An object in deletion is not released before.
+    Phase(P),
 }
 
 /// Declares the phases of a kind. One declaration creates the enum and its table, so no phase can
 /// lack a row.
 ///
 /// ```
+/// use api::phase::{Deadline, Phase, Undo};
+/// use std::time::Duration;
+///
+/// /// Spec of a door.
+/// pub struct DoorSpec {
+///     /// Longest time that it stays closed.
+///     pub patience: Duration,
+/// }
+///
 /// api::phases! {
-///     /// Where a door stands.
-///     pub enum DoorPhase {
-///         Closed: "Nobody passes.", deadline "none", undo "" => [Open];
-///         Open: "Everybody passes.", deadline "", undo "" => [];
+///     /// State of a door.
+///     pub enum DoorPhase for DoorSpec {
+///         Closed: "Nobody passes.",
+///             deadline Deadline::after("`patience`", |door: &DoorSpec| door.patience, DoorPhase::Open),
+///             undo Undo::None => [Open];
+///         Open: "Everybody passes.", deadline Deadline::none(""), undo Undo::None => [];
 ///     }
 /// }
-/// use api::Phase;
 /// assert!(DoorPhase::Closed.may_become(DoorPhase::Open));
 /// assert!(DoorPhase::Open.is_terminal());
 /// ```
@@ -67,8 +173,8 @@ pub struct PhaseRow<P: 'static> {
 macro_rules! phases {
     (
         $(#[$attribute:meta])*
-        pub enum $name:ident {
-            $($phase:ident: $meaning:literal, deadline $deadline:literal, undo $undo:literal
+        pub enum $name:ident for $spec:ty {
+            $($phase:ident: $meaning:literal, deadline $deadline:expr, undo $undo:expr
                 => [$($next:ident),*];)+
         }
     ) => {
@@ -82,6 +188,8 @@ macro_rules! phases {
         }
 
         impl $crate::Phase for $name {
+            type Spec = $spec;
+
             const TABLE: &'static [$crate::PhaseRow<Self>] = &[
                 $($crate::PhaseRow {
                     phase: Self::$phase,
@@ -120,4 +228,34 @@ macro_rules! common_status {
             &mut self.progress
         }
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        tasks::{AgentPhase, RunPhase},
+        tenants::TenantPhase,
+    };
+
+    /// The engine rejects a transition that the list of a row lacks, so a deadline or an undo that
+    /// leads there would never take effect.
+    fn check<P: Phase>() {
+        for row in P::TABLE {
+            if let Some(next) = row.deadline.next() {
+                assert!(row.phase.may_become(next), "{:?}: {next:?}", row.phase);
+                assert!(!row.next.is_empty(), "{:?} is terminal", row.phase);
+            }
+            if let Undo::Phase(undo) = row.undo {
+                assert!(row.phase.may_become(undo), "{:?}: {undo:?}", row.phase);
+            }
+        }
+    }
+
+    #[test]
+    fn a_deadline_and_an_undo_lead_to_a_phase_that_may_follow() {
+        check::<AgentPhase>();
+        check::<RunPhase>();
+        check::<TenantPhase>();
+    }
 }

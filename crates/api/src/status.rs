@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{
     Phase, Reason,
     decide::{ConditionUpdate, ErrorClass},
+    time,
 };
 
 /// Maximum number of entries in a phase history. The oldest entries are removed first.
@@ -211,10 +212,32 @@ pub struct CommonStatus {
     /// Next retry after an error, present if the delay is 10 s or more, or once `every` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
+    /// Time at which the current phase began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase_started_at: Option<Time>,
+    /// Time at which the current phase, or the current wait in it, is over. Absent if nothing ends
+    /// it but an event: after the end of a run, while a run is suspended, or while someone must act.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_at: Option<Time>,
+    /// Last recorded progress in the current phase, present if its deadline depends on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase_progress: Option<PhaseProgress>,
 }
 
 fn unseen() -> i64 {
     -1
+}
+
+/// Recorded progress in a phase.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PhaseProgress {
+    /// Hash of the observed progress.
+    #[schemars(length(max = 64))]
+    pub fingerprint: String,
+    /// Time at which a change of the progress was recorded. A fast change is recorded later: at most
+    /// eight times per idle limit.
+    pub changed_at: Time,
 }
 
 /// One phase in the history, of one attempt if there are attempts.
@@ -272,6 +295,21 @@ pub mod condition {
 }
 
 impl CommonStatus {
+    /// Returns the stored deadline of a kind whose decisions set it, unless it is further ahead than
+    /// the longest wait. Then another clock wrote it, and the wait begins again.
+    #[must_use]
+    pub fn deadline(&self, longest: std::time::Duration, now: Timestamp) -> Option<Timestamp> {
+        let stored = self.deadline_at.as_ref()?.0;
+        (stored <= time::after(now, longest)).then_some(stored)
+    }
+
+    /// Begins the clock of another phase, without a deadline. The next decision sets one.
+    pub fn begin_phase(&mut self, now: Timestamp) {
+        self.phase_started_at = Some(Time(time::whole(now)));
+        self.deadline_at = None;
+        self.phase_progress = None;
+    }
+
     /// Sets the conditions of state and the message from a verdict.
     ///
     /// # Guarantees

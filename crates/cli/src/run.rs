@@ -61,7 +61,7 @@ macro_rules! status {
             pod: $status.pod.as_ref(),
             started_at: $status.started_at.as_ref(),
             finished_at: $status.finished_at.as_ref(),
-            deadline_at: $status.deadline_at.as_ref(),
+            deadline_at: $status.progress.deadline_at.as_ref(),
             result: $status.result.as_ref(),
             progress: &$status.progress,
             version: $version,

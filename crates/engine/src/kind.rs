@@ -9,6 +9,9 @@ use api::{
 use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 
+/// The spec from which the limits in the phase table of a kind are computed.
+pub type PhaseSpec<K> = <<<K as Kind>::Status as api::Status>::Phase as api::Phase>::Spec;
+
 /// A kind that the engine reconciles.
 ///
 /// An operator implements how to observe and how to decide. The engine does the rest: watching,
@@ -40,6 +43,16 @@ pub trait Kind: Send + Sync + Sized + 'static {
 
     /// Returns the status of an object, if it has one.
     fn status(object: &Self::Object) -> Option<&Self::Status>;
+
+    /// Returns the spec from which the limits of the phase table are computed.
+    fn phase_spec(object: &Self::Object) -> &PhaseSpec<Self>;
+
+    /// Returns the progress of the current phase: a text that changes with each step, such as the
+    /// number of bytes. Only for phases whose deadline depends on progress. `None` if no progress
+    /// can be observed.
+    fn phase_progress(_world: &Self::World) -> Option<String> {
+        None
+    }
 
     /// Collects the observed state from caches.
     ///

@@ -47,5 +47,5 @@ pub mod watch_health;
 pub use cache::{Bounds, Cache, Packing};
 pub use controller::{Context, Controller, Handle};
 pub use key::Key;
-pub use kind::Kind;
+pub use kind::{Kind, PhaseSpec};
 pub use watch::{Scope, Watch, WatchManager};

@@ -1,12 +1,13 @@
 //! The reconciliation of one object: observe, decide, act, record.
 
 mod effects;
+mod phases;
 mod transitions;
 
 use std::sync::Arc;
 
 use api::{
-    Phase, Reason, State, Status, Timestamp, Verdict,
+    Phase, Reason, State, Status, Timestamp, Verdict, deadline,
     decide::{Decision, Effect, ErrorClass, FinalizerAction, Input, LiveRead, ReconcileError},
     status::{Retry, condition},
 };
@@ -14,7 +15,10 @@ use kube::{Resource, ResourceExt, core::ObjectMeta};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use self::transitions::{changed_conditions, has_transitioned, phase_name, since};
+use self::{
+    phases::{check_phase, phase_input},
+    transitions::{changed_conditions, has_transitioned, phase_name, since},
+};
 use crate::{
     apply::{Applier, ResourcePath},
     cache::parse_version,
@@ -104,13 +108,16 @@ impl<K: Kind> Reconciler<K> {
         let mut is_confirmed = false;
         let mut fault: Option<ReconcileError> = None;
         let mut version = meta.resource_version.clone().unwrap_or_default();
-        let decision = loop {
+        let (decision, phase_input, overdue) = loop {
+            let phase_input = phase_input::<K>(object, &world);
+            let overdue = deadline::is_overdue(&stored, &phase_input, now);
             let input = Input {
                 object: &**object,
                 world: &world,
                 now,
                 fault: fault.as_ref(),
                 confirmed: is_confirmed,
+                overdue,
             };
             let decision = K::decide(&input);
             if !decision.confirm.is_empty() {
@@ -125,6 +132,7 @@ impl<K: Kind> Reconciler<K> {
                 continue;
             }
             check::<K>(&stored, &decision, is_deleting)?;
+            check_phase::<K>(meta, &stored, &decision, overdue)?;
             if K::Status::LIFECYCLE == api::Lifecycle::LongLived {
                 *observed = Some(Observed {
                     status: decision.status.clone(),
@@ -136,7 +144,7 @@ impl<K: Kind> Reconciler<K> {
             }
             let applied = self.apply_effects(object, &decision.effects, yield_at);
             match applied.await {
-                Ok(()) => break decision,
+                Ok(()) => break (decision, phase_input, overdue),
                 Err(Abort::Error(failed))
                     if failed.class == ErrorClass::Failed && fault.is_none() =>
                 {
@@ -159,7 +167,10 @@ impl<K: Kind> Reconciler<K> {
             return Ok(Outcome::Completed(None));
         }
         let generation = meta.generation.unwrap_or(0);
-        let status = decision.next_status(&stored, generation, now);
+        let status = decision.next_status(&stored, &phase_input, generation, now);
+        let is_told = overdue && stored.phase() == status.phase();
+        let deadline = deadline::requeue_at(&status, is_told, &phase_input, now);
+        let requeue_at = decision.requeue_at.into_iter().chain(deadline).min();
         let later = decision.defer_status_until.filter(|at| now < *at);
         let later = later.or_else(|| status_update::throttled_until(&stored, &status, now));
         let must_remove = match &decision.finalizer {
@@ -169,9 +180,7 @@ impl<K: Kind> Reconciler<K> {
         if let Some(at) = later
             && !must_remove
         {
-            let requeue_at = decision
-                .requeue_at
-                .map_or(at, |requeue_at| requeue_at.min(at));
+            let requeue_at = requeue_at.map_or(at, |requeue_at| requeue_at.min(at));
             return Ok(Outcome::Completed(Some(requeue_at)));
         }
         if let Some(written) = self
@@ -183,7 +192,7 @@ impl<K: Kind> Reconciler<K> {
         if let FinalizerAction::Remove { annotations } = &decision.finalizer {
             self.remove_finalizer(object, &version, annotations).await?;
         }
-        Ok(Outcome::Completed(decision.requeue_at))
+        Ok(Outcome::Completed(requeue_at))
     }
 
     /// Writes a status if it changed, with the version that it was decided from. Emits the Event first:

@@ -42,6 +42,9 @@ pub(crate) fn status_after_error<S: Status>(
         status.observed(observed.map(|observed| &observed.status));
     }
     let progress = status.progress_mut();
+    if stored.phase() != Some(phase) {
+        progress.begin_phase(now);
+    }
     progress.apply_verdict(S::LIFECYCLE, &verdict, generation, now);
     match (S::LIFECYCLE, observed) {
         (Lifecycle::RunToCompletion, _) => {}
@@ -222,6 +225,28 @@ mod tests {
         assert_eq!(status.server_status, observed.status.server_status);
     }
 
+    /// The deadline of a phase must not end another one.
+    #[test]
+    fn a_fault_that_changes_the_phase_begins_another_clock() {
+        use tenants::TenantPhase::{Provisioning, Terminating};
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let fault = ReconcileError::new(ErrorClass::Denied, Reason::Denied, "it may not");
+        let after = |phase| {
+            let mut stored = TenantStatus {
+                phase: Some(phase),
+                ..TenantStatus::default()
+            };
+            stored.progress.phase_started_at = Some(Time(at(100)));
+            stored.progress.deadline_at = Some(Time(at(220)));
+            let status = status_after_error(&stored, &fault, None, None, 1, at(150)).unwrap();
+            let progress = status.progress;
+            (progress.phase_started_at, progress.deadline_at)
+        };
+        assert_eq!(after(Provisioning), (Some(Time(at(150))), None));
+        let kept = (Some(Time(at(100))), Some(Time(at(220))));
+        assert_eq!(after(Terminating), kept);
+    }
+
     /// The write budget: only message-only changes wait for the next interval.
     #[test]
     fn other_words_wait_and_turns_do_not() {
@@ -283,7 +308,7 @@ mod tests {
             other(|status| status.phase = Some(tenants::TenantPhase::Degraded)),
             other(|status| status.namespace_uid = Some("another".to_owned())),
             other(|status| status.intent = Some("delete".to_owned())),
-            other(|status| status.deadline_at = Some(Time(Timestamp::UNIX_EPOCH))),
+            other(|status| status.progress.deadline_at = Some(Time(Timestamp::UNIX_EPOCH))),
         ];
         for status in transitions {
             assert_eq!(wait(&status, 101), None, "{status:?}");

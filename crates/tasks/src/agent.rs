@@ -110,6 +110,7 @@ mod tests {
             now: Timestamp::UNIX_EPOCH,
             fault: None,
             confirmed: true,
+            overdue: false,
         };
         decide(&input)
     }

@@ -396,6 +396,10 @@ impl Kind for AgentKind {
         object.status.as_ref()
     }
 
+    fn phase_spec(_object: &Agent) -> &() {
+        &()
+    }
+
     async fn observe(
         &self,
         agent: &Arc<Agent>,
@@ -506,6 +510,10 @@ impl Kind for RunKind {
         object.status.as_ref()
     }
 
+    fn phase_spec(_object: &TaskRun) -> &() {
+        &()
+    }
+
     async fn observe(
         &self,
         run: &Arc<TaskRun>,
@@ -540,6 +548,10 @@ impl Kind for DocsKind {
 
     fn status(object: &DocsRun) -> Option<&DocsRunStatus> {
         object.status.as_ref()
+    }
+
+    fn phase_spec(_object: &DocsRun) -> &() {
+        &()
     }
 
     async fn observe(

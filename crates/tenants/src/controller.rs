@@ -11,7 +11,7 @@ use std::{
 use api::{
     GROUP, Reason, Timestamp,
     decide::{Decision, ErrorClass, Input, NoExternal, ReconcileError, ResourceType},
-    tenants::{Tenant, TenantStatus, namespace_of},
+    tenants::{Tenant, TenantSpec, TenantStatus, namespace_of},
 };
 use engine::{
     Cache, Context, Controller, Key, Kind, Scope, WatchManager,
@@ -187,6 +187,10 @@ impl Kind for TenantKind {
 
     fn status(object: &Tenant) -> Option<&TenantStatus> {
         object.status.as_ref()
+    }
+
+    fn phase_spec(object: &Tenant) -> &TenantSpec {
+        &object.spec
     }
 
     async fn observe(

@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use api::decide::{Decision, Effect, Input, ReconcileError, ResourceType};
+use api::phase::{Deadline, Limit, Undo};
 use api::{CommonStatus, Reason, Status, Timestamp, Verdict};
 use engine::{Cache, Key, Kind};
-use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Time};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{CustomResource, ResourceExt, core::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,9 +25,11 @@ use serde::{Deserialize, Serialize};
 pub struct GreetingSpec {
     /// Text of the line.
     pub line: String,
-    /// Name of the ConfigMap that must exist before the line is written.
+    /// Name of the ConfigMap that must exist before the line is written. While it has the key
+    /// `opening`, the door is not open yet. Each other value of this key is progress.
     pub door: String,
-    /// Longest wait for the ConfigMap, as a duration such as `60s`.
+    /// Longest wait for the door without progress, as a duration such as `60s`. With progress, the
+    /// wait takes ten times as long at most.
     pub patience: Duration,
 }
 
@@ -36,8 +39,6 @@ pub struct GreetingSpec {
 pub struct GreetingStatus {
     /// Current phase.
     pub phase: Option<GreetingPhase>,
-    /// End of the wait for the door. It is stored, so a restart does not begin the wait again.
-    pub deadline_at: Option<Time>,
     /// Intent to write the line, stored before the write. From then on there is no way back.
     pub intent: Option<String>,
     /// Fields that every kind has.
@@ -49,13 +50,27 @@ pub struct GreetingStatus {
 // ANCHOR: phases
 api::phases! {
     /// Phases of a Greeting.
-    pub enum GreetingPhase {
-        Waiting: "The door is closed.", deadline "`patience`", undo "" => [Writing, Failed];
-        Writing: "The line is being written.", deadline "none: it is repeated", undo "" => [Succeeded];
-        Succeeded: "The line is in the book.", deadline "", undo "" => [];
-        Failed: "The door stayed closed.", deadline "", undo "" => [];
+    pub enum GreetingPhase for GreetingSpec {
+        Waiting: "The door is closed.",
+            deadline Deadline::progress(IDLE, CAP, GreetingPhase::Failed),
+            undo Undo::None => [Writing, Failed];
+        Writing: "The line is being written.",
+            deadline Deadline::none("it is repeated"), undo Undo::None => [Succeeded];
+        Succeeded: "The line is in the book.", deadline Deadline::none(""), undo Undo::None => [];
+        Failed: "The door stayed closed.", deadline Deadline::none(""), undo Undo::None => [];
     }
 }
+
+/// Longest wait without progress. The engine stores the deadline, so a restart does not begin it again.
+const IDLE: Limit<GreetingSpec> = Limit {
+    text: "`patience`",
+    of: |spec| spec.patience.into(),
+};
+/// Longest wait, also with progress.
+const CAP: Limit<GreetingSpec> = Limit {
+    text: "ten times `patience`",
+    of: |spec| std::time::Duration::from(spec.patience).saturating_mul(10),
+};
 
 impl Status for GreetingStatus {
     api::common_status!(GreetingPhase, RunToCompletion);
@@ -67,10 +82,12 @@ impl Status for GreetingStatus {
 
 // ANCHOR: decide
 /// The observed state: whether the door is open and, read after the write, the book has the line.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct World {
-    /// Whether the ConfigMap exists.
+    /// Whether the ConfigMap exists, without the key `opening`.
     pub is_open: bool,
+    /// Value of the key `opening`.
+    pub opening: Option<String>,
     /// Whether the book has our line.
     pub is_written: bool,
 }
@@ -83,7 +100,11 @@ pub struct Line(pub String, pub String);
 pub fn decide(input: &Input<'_, Greeting, World>) -> Decision<GreetingStatus, Line> {
     use GreetingPhase::{Failed, Succeeded, Waiting, Writing};
     let Input {
-        object, world, now, ..
+        object,
+        world,
+        now,
+        overdue,
+        ..
     } = *input;
     let GreetingSpec {
         line,
@@ -92,10 +113,6 @@ pub fn decide(input: &Input<'_, Greeting, World>) -> Decision<GreetingStatus, Li
     } = object.spec.clone();
     let uid = object.uid().unwrap_or_default();
     let mut status = object.status.clone().unwrap_or_default();
-    let end = now
-        .checked_add(std::time::Duration::from(patience))
-        .unwrap_or(now);
-    let deadline = status.deadline_at.get_or_insert(Time(end)).0;
     match status.phase.unwrap_or(Waiting) {
         // The engine keeps a terminal status unchanged.
         Succeeded => {
@@ -114,15 +131,15 @@ pub fn decide(input: &Input<'_, Greeting, World>) -> Decision<GreetingStatus, Li
             let verdict = Verdict::working(Reason::Progressing, "The door is open.");
             Decision::status_only(status, Writing, verdict)
         }
-        Waiting if now >= deadline => {
-            let message = format!("ConfigMap '{door}' did not appear within {patience:?}.");
+        Waiting if overdue => {
+            let message = format!("ConfigMap '{door}' made no progress within {patience:?}.");
             let verdict = Verdict::failed(Reason::DeadlineExceeded, message);
             Decision::status_only(status, Failed, verdict).remove_finalizer()
         }
         Waiting => {
             let message = format!("Waiting for ConfigMap '{door}'; create it.");
             let verdict = Verdict::working(Reason::DependencyNotReady, message);
-            Decision::status_only(status, Waiting, verdict).requeue_at(deadline)
+            Decision::status_only(status, Waiting, verdict)
         }
         Writing if world.is_written => {
             let verdict = Verdict::succeeded("The line is in the book.");
@@ -168,15 +185,24 @@ impl Kind for Hello {
     fn status(object: &Greeting) -> Option<&GreetingStatus> {
         object.status.as_ref()
     }
+    fn phase_spec(object: &Greeting) -> &GreetingSpec {
+        &object.spec
+    }
+    fn phase_progress(world: &World) -> Option<String> {
+        world.opening.clone()
+    }
     async fn observe(&self, object: &Arc<Greeting>, _: Timestamp) -> Result<World, ReconcileError> {
         let door = Key {
             namespace: object.namespace(),
             name: object.spec.door.clone(),
         };
-        let is_written = self.1.has(&object.uid().unwrap_or_default());
+        let door = self.0.get(&door);
+        let data = door.as_ref().and_then(|door| door.data.as_ref());
+        let opening = data.and_then(|data| data.get("opening")).cloned();
         Ok(World {
-            is_open: self.0.get(&door).is_some(),
-            is_written,
+            is_open: door.is_some() && opening.is_none(),
+            opening,
+            is_written: self.1.has(&object.uid().unwrap_or_default()),
         })
     }
     fn decide(input: &Input<'_, Greeting, World>) -> Decision<GreetingStatus, Line> {

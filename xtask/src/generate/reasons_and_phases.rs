@@ -38,7 +38,10 @@ fn states() -> String {
     let mut text = page("Phases and conditions");
     text.push_str(
         "\n`status.phase` is for people. Programs read the conditions: \
-         `kubectl wait --for=condition=Finished` returns at any end of a run.\n",
+         `kubectl wait --for=condition=Finished` returns at any end of a run.\n\n\
+         An arrow with `deadline` also applies when the deadline of the phase passes; \
+         `status.deadlineAt` has its time. An arrow with `undo` leads to the phase that undoes \
+         the one before.\n",
     );
     let of_long_lived = [State::Working, State::Stalled, State::Ready];
     text.push_str(&kind::<AgentStatus>("Agent", &of_long_lived, &[]));
@@ -70,13 +73,14 @@ fn kind<S: Status>(name: &str, states: &[State], own: &[(&str, &str)]) -> String
             [
                 format!("`{}`", row.phase.name()),
                 cell(row.meaning),
-                or_dash(row.deadline),
-                or_dash(row.undo),
+                cell(&row.describe_deadline()),
+                row.describe_expiry(),
+                cell(&row.describe_undo()),
             ]
         })
         .collect();
     text.push_str(&table(
-        ["phase", "meaning", "what ends the wait", "what is undone"],
+        ["phase", "meaning", "deadline", "at the deadline", "undo"],
         &rows,
     ));
     text.push_str("\nThe conditions when it is\n\n");
@@ -105,9 +109,9 @@ fn diagram<S: Status>(phases: &[PhaseRow<S::Phase>]) -> String {
     }
     for row in phases {
         for next in row.next.iter().filter(|next| **next != row.phase) {
-            line(row.phase.name(), next.name());
+            line(row.phase.name(), &labeled(row, *next, ": ", ""));
         }
-        if leads_to_itself(row) {
+        if row.leads_to_itself() {
             line(row.phase.name(), "[*]");
         }
         if row.next.is_empty() {
@@ -120,11 +124,6 @@ fn diagram<S: Status>(phases: &[PhaseRow<S::Phase>]) -> String {
     text
 }
 
-/// Whether an object stays in this phase until it is gone.
-fn leads_to_itself<P: Phase>(row: &PhaseRow<P>) -> bool {
-    row.next == [row.phase]
-}
-
 fn arrows<S: Status>(phases: &[PhaseRow<S::Phase>]) -> String {
     let first = phases.first().map_or("", |row| row.phase.name());
     let width = phases
@@ -134,9 +133,10 @@ fn arrows<S: Status>(phases: &[PhaseRow<S::Phase>]) -> String {
         .unwrap_or_default();
     let mut text = format!("{:width$} -> {first}\n", "");
     for row in phases {
-        let next: Vec<&str> = row.next.iter().map(|phase| phase.name()).collect();
+        let next = row.next.iter().map(|next| labeled(row, *next, " (", ")"));
+        let next: Vec<String> = next.collect();
         let next = match (next.is_empty(), S::EPOCH) {
-            (false, _) if leads_to_itself(row) => "until it is gone".to_owned(),
+            (false, _) if row.leads_to_itself() => "until it is gone".to_owned(),
             (false, _) => next.join(" | "),
             (true, Some(field)) => format!("the end; {first} when {field} grows"),
             (true, None) => "the end".to_owned(),
@@ -163,12 +163,11 @@ fn conditions(shape: Lifecycle, state: State) -> String {
     said.join(", ")
 }
 
-fn or_dash(text: &str) -> String {
-    if text.is_empty() {
-        "–".to_owned()
-    } else {
-        cell(text)
-    }
+/// Returns the name of the next phase, marked if the deadline or the undo leads there.
+fn labeled<P: Phase>(row: &PhaseRow<P>, next: P, open: &str, close: &str) -> String {
+    let label = row.transition_label(next);
+    let label = label.map(|label| [open, label, close].concat());
+    next.name().to_owned() + &label.unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -184,12 +183,14 @@ mod tests {
         );
         for row in phases {
             for next in row.next {
-                let arrow = format!("    {} --> {}\n", row.phase.name(), next.name());
+                let arrow = format!("    {} --> {}", row.phase.name(), next.name());
                 assert!(drawn.contains(&arrow), "{arrow}{drawn}");
             }
         }
+        assert!(drawn.contains("    Running --> Succeeded\n"), "{drawn}");
+        assert!(drawn.contains("    Running --> Failed: deadline\n"));
         assert!(drawn.contains("Failed --> Pending: higher spec.contextVersion"));
-        assert!(told.contains("Pending   -> Running | Succeeded | Failed"));
+        assert!(told.contains("Pending   -> Running | Succeeded | Failed (deadline)"));
         assert!(told.contains("Failed    -> the end; Pending when spec.contextVersion grows"));
     }
 

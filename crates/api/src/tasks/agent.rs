@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::run::File;
 use crate::{
     CommonStatus, Status,
+    phase::{Deadline, Undo},
     pod::{Amount, EnvVar, NamedRef, Resources},
     rules,
 };
@@ -356,11 +357,12 @@ pub struct AgentStatus {
 
 crate::phases! {
     /// Phase of an Agent, for people. Programs should read the conditions.
-    pub enum AgentPhase {
+    pub enum AgentPhase for () {
         Pending: "Something that it names is missing: a ServiceAccount, a class.",
-            deadline "none: it waits for what is missing, and says what", undo "" => [Ready];
+            deadline Deadline::none("it waits for the missing object, which the message names"),
+            undo Undo::None => [Ready];
         Ready: "Everything that it names exists.",
-            deadline "none", undo "" => [Pending];
+            deadline Deadline::none(""), undo Undo::None => [Pending];
     }
 }
 

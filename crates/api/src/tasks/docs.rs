@@ -261,12 +261,6 @@ pub struct DocsRunStatus {
     /// Time at which the run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
-    /// Time at which the current wait ends: for the Agent or the end of earlier Pods, for the
-    /// repository, for the start, end or stop of a container, for the confirmation of the push, or
-    /// for the earliest start of the next attempt. Absent while the run is suspended and after its
-    /// end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline_at: Option<Time>,
     /// Number of times that `deadlineAt` was extended because there was no current response of the
     /// Git server. At most once in each wait for the repository or for the confirmation of the push.
     #[serde(default)]

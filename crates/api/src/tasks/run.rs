@@ -8,7 +8,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::agent::Retry;
-use crate::{CommonStatus, Status, rules};
+use crate::{
+    CommonStatus, Status,
+    phase::{Deadline, Undo},
+    rules,
+};
 
 /// One task, run by an agent on versioned files, as a Job.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -233,11 +237,6 @@ pub struct TaskRunStatus {
     /// Time at which the run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
-    /// Time at which the current wait ends: for the Agent or the end of earlier Pods, for the
-    /// start, end or stop of the container, or for the earliest start of the next attempt. Absent
-    /// while the run is suspended and after its end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline_at: Option<Time>,
     /// Result of the last attempt that ended or is being stopped. Removed when the next attempt
     /// starts, and moved to `history` by a higher `contextVersion`. If the Job was lost, it has
     /// only a reason, a message and an end time.
@@ -332,17 +331,17 @@ pub struct Version {
 
 crate::phases! {
     /// Phase of a run, for people. Programs should read the conditions.
-    pub enum RunPhase {
+    pub enum RunPhase for () {
         Pending: "It waits: for its Agent, for a node, for its image, for the next attempt, or until it is resumed.",
-            deadline "`startTimeout` of the Agent, from the Job's creation; 10 minutes for the Agent, for earlier Pods and for a DocsRun's Git server; the backoff between attempts; none while suspended or rejected by the API server",
-            undo "the Job is deleted" => [Running, Succeeded, Failed];
+            deadline Deadline::decided("`startTimeout` of the Agent, from the Job's creation; 10 minutes for the Agent, for earlier Pods and for a DocsRun's Git server; the backoff between attempts; none while suspended or rejected by the API server", RunPhase::Failed),
+            undo Undo::Within("the Job is deleted") => [Running, Succeeded, Failed];
         Running: "The agent's container runs.",
-            deadline "`timeout` of the run or the Agent, from the container's start; a DocsRun: 15 minutes more for `publish`, and 10 for the verification",
-            undo "the Job is deleted" => [Pending, Succeeded, Failed];
+            deadline Deadline::decided("`timeout` of the run or the Agent, from the container's start; a DocsRun: 15 minutes more for `publish`, and 10 for the verification", RunPhase::Failed),
+            undo Undo::Within("the Job is deleted") => [Pending, Succeeded, Failed];
         Succeeded: "It ended well, and the evidence for it was read.",
-            deadline "", undo "" => [];
+            deadline Deadline::none(""), undo Undo::None => [];
         Failed: "It ended otherwise; `status.result` and the reason give the cause.",
-            deadline "", undo "" => [];
+            deadline Deadline::none(""), undo Undo::None => [];
     }
 }
 

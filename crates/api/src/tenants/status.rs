@@ -1,10 +1,17 @@
 //! The observed state of a Tenant.
 
+use std::time::Duration;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{CommonStatus, Status, decide::ErrorClass};
+use super::tenant::TenantSpec;
+use crate::{
+    CommonStatus, Status,
+    decide::ErrorClass,
+    phase::{Deadline, Undo},
+};
 
 /// Observed state of a Tenant.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -36,11 +43,6 @@ pub struct TenantStatus {
     /// Announced step that cannot be undone: `delete UID` or `retain UID` of a namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intent: Option<String>,
-    /// Time by which the Tenant should be running, stopped (`suspend`) or deleted. After it, the
-    /// Tenant is `Degraded` with the reason `NotReady`, or reports `DeletionBlocked`. Absent once
-    /// the Tenant is running or stopped, or while a cause for a degraded server or Redis is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline_at: Option<Time>,
     /// Fields that every kind has.
     #[serde(flatten)]
     pub progress: CommonStatus,
@@ -240,30 +242,36 @@ pub mod condition {
     ];
 }
 
+/// Time without being ready after which a Tenant is `Degraded`, even without a known cause.
+const PROVISION_TIME: Duration = Duration::from_secs(120);
+
 crate::phases! {
     /// Phase of a Tenant, for people. Programs should read the conditions.
-    pub enum TenantPhase {
+    pub enum TenantPhase for TenantSpec {
         Pending: "Nothing is made yet: its namespace belongs to someone else, or it was not looked at.",
-            deadline "none: it waits for the namespace, and says whose it is", undo ""
+            deadline Deadline::none("it waits for the namespace, and the message names its owner"),
+            undo Undo::None
             => [Provisioning, Running, Degraded, Suspended, Failed, Terminating];
         Provisioning: "What it needs is being made or changed.",
-            deadline "2 minutes: then Degraded, and it goes on", undo ""
+            deadline Deadline::after("2 minutes", |_: &TenantSpec| PROVISION_TIME, TenantPhase::Degraded),
+            undo Undo::None
             => [Pending, Running, Degraded, Suspended, Failed, Terminating];
         Running: "Everything that the spec requests exists and is ready.",
-            deadline "none", undo ""
+            deadline Deadline::none(""), undo Undo::None
             => [Pending, Provisioning, Degraded, Suspended, Failed, Terminating];
         Degraded: "Something keeps it from being ready; the message names it. It continues automatically once that is fixed.",
-            deadline "none: it says what is in the way", undo ""
+            deadline Deadline::none("the message names the blocker"), undo Undo::None
             => [Pending, Provisioning, Running, Suspended, Failed, Terminating];
         Suspended: "Server and Redis are stopped; their data stays.",
-            deadline "none", undo "scaled up again when it is resumed"
+            deadline Deadline::none("it waits until it is resumed"),
+            undo Undo::Within("scaled up again when it is resumed")
             => [Pending, Provisioning, Running, Degraded, Failed, Terminating];
         Failed: "The spec cannot be carried out; the message says what to change.",
-            deadline "none: it waits for another spec", undo ""
+            deadline Deadline::none("it waits for another spec"), undo Undo::None
             => [Pending, Provisioning, Running, Degraded, Suspended, Terminating];
         Terminating: "It is being deleted, by the policy that its spec names.",
-            deadline "`deletion.deadline`: then Stalled with what is in the way, and it goes on", undo ""
-            => [Terminating];
+            deadline Deadline::after("`deletion.deadline`, from the deletion", |spec: &TenantSpec| spec.deletion.deadline.into(), TenantPhase::Terminating),
+            undo Undo::None => [Terminating];
     }
 }
 

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::Result;
 use api::{
     CommonStatus, Timestamp,
-    status::{PhaseRecord, Retry as Waiting},
+    status::{PhaseProgress, PhaseRecord, Retry as Waiting},
     tasks::{
         AgentPhase, AgentSpec, AgentStatus, Amount, Backoff, ChangedFiles, ChildTtl, DocsRunSpec,
         DocsRunStatus, EnvFrom, EnvSource, EnvVar, Evidence, File, KeyRef, NamedRef, Output,
@@ -225,6 +225,12 @@ fn progress() -> Result<CommonStatus> {
             next_at: Some(time(30)?),
             every: Some(Duration::from_secs(300).into()),
         }),
+        phase_started_at: Some(time(2)?),
+        deadline_at: Some(time(60)?),
+        phase_progress: Some(PhaseProgress {
+            fingerprint: "0123456789".to_owned(),
+            changed_at: time(7)?,
+        }),
     })
 }
 
@@ -273,7 +279,6 @@ pub(crate) fn run_status() -> Result<TaskRunStatus> {
         pod: Some(run_pod()?),
         started_at: Some(time(3)?),
         finished_at: Some(time(8)?),
-        deadline_at: Some(time(60)?),
         result: Some(evidence()?),
         history: vec![Version {
             context_version: 2,
@@ -313,7 +318,6 @@ pub(crate) fn docs_status() -> Result<DocsRunStatus> {
         pod: Some(run_pod()?),
         started_at: Some(time(3)?),
         finished_at: Some(time(8)?),
-        deadline_at: Some(time(60)?),
         deadline_extensions: 1,
         result: Some(evidence()?),
         progress: progress()?,

@@ -49,6 +49,8 @@ const TASK_RUN_ADDED: &[&str] = &[
     "status.jobUid",
     "status.observedGeneration",
     "status.phaseHistory",
+    "status.phaseProgress",
+    "status.phaseStartedAt",
     "status.pod",
     "status.result",
     "status.retry",

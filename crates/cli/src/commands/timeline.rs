@@ -56,7 +56,7 @@ impl<'a> From<&'a Tenant> for Shown<'a> {
             version: None,
             standing: tenant::standing(tenant),
             progress: status.map(|status| &status.progress),
-            deadline: status.and_then(|status| status.deadline_at.as_ref()),
+            deadline: status.and_then(|status| status.progress.deadline_at.as_ref()),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use api::{
     Reason, Status, Timestamp, Verdict,
     decide::{Decision, Effect, Input, Manifest, ReconcileError, ResourceType, Target},
+    phase::{Deadline, Undo},
 };
 use http::{Request, Response};
 use kube::{Client, CustomResource, client::Body};
@@ -23,6 +24,7 @@ mod gate;
 mod health;
 mod leading;
 mod logs;
+mod phases;
 mod records;
 mod server;
 mod watching;
@@ -61,9 +63,9 @@ struct ToyStatus {
 
 api::phases! {
     /// Phases of a toy.
-    pub enum ToyPhase {
-        Playing: "It is played with.", deadline "none", undo "" => [Broken];
-        Broken: "It is over.", deadline "", undo "" => [];
+    pub enum ToyPhase for () {
+        Playing: "It is played with.", deadline Deadline::none(""), undo Undo::None => [Broken];
+        Broken: "It is over.", deadline Deadline::none(""), undo Undo::None => [];
     }
 }
 
@@ -92,6 +94,10 @@ impl Kind for Arc<ToyKind> {
 
     fn status(object: &Toy) -> Option<&ToyStatus> {
         object.status.as_ref()
+    }
+
+    fn phase_spec(_object: &Toy) -> &() {
+        &()
     }
 
     async fn observe(&self, object: &Arc<Toy>, _now: Timestamp) -> Result<usize, ReconcileError> {

@@ -67,7 +67,7 @@ fn disrupted(run: &Run<'_>, attempt_result: AttemptResult) -> RunDecision {
         let verdict = Verdict::failed(Reason::TooManyDisruptions, message);
         return finish_run(&run, status, RunPhase::Failed, verdict);
     }
-    status.deadline_at = Some(run.stamp());
+    status.progress.deadline_at = Some(run.stamp());
     let message = format!(
         "{}; it is started again without using an attempt (disruption {} of at most {})",
         bounded(&attempt_result.message, INNER),
@@ -131,7 +131,7 @@ pub(super) fn finish_run(
     verdict: Verdict,
 ) -> RunDecision {
     status.finished_at = Some(run.stamp());
-    status.deadline_at = None;
+    status.progress.deadline_at = None;
     let finalizer = outcome::release(run, &status, phase, verdict.reason);
     let mut decision = Decision::status_only(status, phase, verdict);
     decision.finalizer = finalizer;
@@ -174,7 +174,7 @@ fn is_cancelled_or_suspended(run: &Run<'_>) -> bool {
 /// Waits for the next attempt. The stored result has the reason, and the stored deadline the time,
 /// so every reconciliation has the same message.
 fn wait_for_next(run: &Run<'_>, mut status: TaskRunStatus, due: Timestamp) -> RunDecision {
-    status.deadline_at = Some(Time(due));
+    status.progress.deadline_at = Some(Time(due));
     let result = status.result.clone().unwrap_or_default();
     let of = run
         .retry()
@@ -222,7 +222,7 @@ pub(super) fn abort_attempt(
         ..attempt_result.evidence
     };
     let mut status = run.next();
-    status.deadline_at = Some(Time(run.after(STOP_WAIT)));
+    status.progress.deadline_at = Some(Time(run.after(STOP_WAIT)));
     let verdict = stopping_message(&result, &job.name);
     status.result = Some(result);
     Decision::status_only(status, run.phase(), verdict).requeue_at(run.now)

@@ -121,7 +121,7 @@ pub(super) fn waiting(
             &start_timeout_message(run, job, cause.as_ref()),
         );
     }
-    status.deadline_at = Some(Time(deadline));
+    status.progress.deadline_at = Some(Time(deadline));
     let verdict = cause.map_or_else(
         || created(&job.name),
         |cause| Verdict::working(cause.reason, cause.message),
@@ -190,7 +190,7 @@ fn running(run: &Run<'_>, job: &JobView, pod: &PodView, since: Option<Timestamp>
         return finish::abort_attempt(run, job, Reason::DeadlineExceeded, &message);
     }
     status.started_at = Some(Time(since));
-    status.deadline_at = Some(Time(deadline));
+    status.progress.deadline_at = Some(Time(deadline));
     status.job_uid = Some(job.uid.clone());
     if let Some(files) = run.files() {
         status.config_map_uid = Some(files.uid.clone());
@@ -291,7 +291,7 @@ fn settling(run: &Run<'_>, job: &JobView, pod: &PodView, exit: Option<&Exit>) ->
         return finish::abort_attempt(run, job, Reason::JobFailed, &message);
     }
     let mut status = run.next();
-    status.deadline_at = Some(Time(deadline));
+    status.progress.deadline_at = Some(Time(deadline));
     let verdict = Verdict::working(Reason::Progressing, message);
     Decision::status_only(status, run.phase(), verdict).requeue_at(deadline)
 }

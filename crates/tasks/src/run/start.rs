@@ -135,7 +135,7 @@ fn begun_status(run: &Run<'_>, attempt: u32, job: String, deadline: Timestamp) -
     status.job_name = Some(job);
     status.job_uid = None;
     status.config_map_name = Some(run.run_spec.config_map_name());
-    status.deadline_at = Some(Time(deadline));
+    status.progress.deadline_at = Some(Time(deadline));
     status.started_at = None;
     status.pod = None;
     status.result = None;
@@ -273,7 +273,7 @@ fn too_large(run: &Run<'_>) -> Option<RunDecision> {
     );
     let mut status = run.next();
     if matches!(run.stage(), Stage::NotStarted) {
-        status.deadline_at = None;
+        status.progress.deadline_at = None;
     }
     let verdict = Verdict::stalled(Reason::ContextTooLarge, message);
     Some(Decision::status_only(status, RunPhase::Pending, verdict))
@@ -338,12 +338,12 @@ fn wait(run: &Run<'_>, reason: Reason, message: &str, at_least: Option<Timestamp
         // The stored deadline is the time at which this attempt was due.
         Stage::RetryBackoff { .. } => {
             let due = run.deadline().unwrap_or_else(|| run.after(Duration::ZERO));
-            status.deadline_at = Some(Time(due));
+            status.progress.deadline_at = Some(Time(due));
             time::after(due, START_WAIT)
         }
         Stage::NotStarted | Stage::InProgress { .. } | Stage::Stopping { .. } => {
             let until = run.deadline().unwrap_or_else(|| run.after(START_WAIT));
-            status.deadline_at = Some(Time(until));
+            status.progress.deadline_at = Some(Time(until));
             until
         }
     };

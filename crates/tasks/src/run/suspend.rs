@@ -102,7 +102,7 @@ pub(super) fn resume(run: &Run<'_>, job: &JobView) -> RunDecision {
     let mut status = run.next();
     status.started_at = None;
     status.pod = None;
-    status.deadline_at = Some(Time(deadline));
+    status.progress.deadline_at = Some(Time(deadline));
     // Not every release of Kubernetes restarts the Job's own limit.
     let mut spec = json!({ "suspend": false });
     if let Some(limit) = in_progress::limit(job, time::after(deadline, run.pod_time(job))) {
@@ -116,7 +116,7 @@ pub(super) fn resume(run: &Run<'_>, job: &JobView) -> RunDecision {
 fn suspended(run: &Run<'_>, message: String) -> RunDecision {
     let mut status = run.next();
     status.started_at = None;
-    status.deadline_at = None;
+    status.progress.deadline_at = None;
     // We stop the Pod ourselves, so this is no disruption.
     status.pod = None;
     let verdict = Verdict::working(Reason::Suspended, message);

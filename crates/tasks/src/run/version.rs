@@ -1,7 +1,7 @@
 //! Transition of the status to a newer version of the context.
 
 use api::{
-    Phase, Reason, Verdict,
+    CommonStatus, Phase, Reason, Verdict,
     decide::Decision,
     status::condition,
     tasks::{Evidence, RunPhase, TaskRunStatus, Version},
@@ -63,10 +63,12 @@ pub(super) fn supersede(run: &Run<'_>) -> RunDecision {
         pod: None,
         started_at: None,
         finished_at: None,
-        deadline_at: Some(Time(run.after(START_WAIT))),
         result: None,
         history,
-        progress: run.status.progress.clone(),
+        progress: CommonStatus {
+            deadline_at: Some(Time(run.after(START_WAIT))),
+            ..run.status.progress.clone()
+        },
     };
     let message = format!(
         "version {} takes the place of version {}",

@@ -17,6 +17,10 @@ use crate::{
     view::{ConfigMapView, ContainerState, JobView, PodPhase, PodView},
 };
 
+/// Longest wait of a run: the longest `timeout`, with `publish` and a reserve. A stored deadline that is further
+/// ahead was written by another clock.
+const MAX_WAIT: Duration = Duration::from_secs(8 * 24 * 3600);
+
 /// Observed state of a run.
 #[derive(Debug, Clone)]
 pub struct RunWorld {
@@ -298,8 +302,9 @@ impl<'a> Run<'a> {
         self.run_spec.retry.or_else(agent)
     }
 
+    /// Returns the stored deadline of the current wait, unless it is absurd.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
-        self.status.deadline_at.as_ref().map(|time| time.0)
+        self.status.progress.deadline(MAX_WAIT, self.now)
     }
 
     pub(super) fn after(&self, wait: Duration) -> Timestamp {

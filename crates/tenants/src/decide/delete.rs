@@ -1,12 +1,11 @@
 //! Deletes a Tenant, by the policy in its spec.
 
 use api::{
-    Reason, Timestamp, Verdict,
+    Reason, Verdict,
     decide::{Decision, Effect, LiveRead, NoExternal, ResourceType, Target},
     names,
     tenants::{DeletionPolicy, TenantPhase, TenantStatus},
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::{TenantDecision, TenantState, children::target, isolation, namespace};
@@ -39,22 +38,19 @@ pub(super) fn decide(state: TenantState<'_>) -> TenantDecision {
     let conditions = super::clear_observations(&mut status, Reason::Deleting, message);
     let mut decision = gone(state, status);
     decision.conditions = conditions;
+    // The deadline counts from the deletion and not from the first reconciliation after it.
+    let since = state.tenant.metadata.deletion_timestamp.as_ref();
+    decision.phase_since = since.map(|time| time.0);
     decision
 }
 
-fn gone(state: TenantState<'_>, mut status: TenantStatus) -> TenantDecision {
+fn gone(state: TenantState<'_>, status: TenantStatus) -> TenantDecision {
     let is_forced = super::is_forced(state.tenant);
     let own = state
         .world
         .namespace
         .as_ref()
         .filter(|namespace| namespace::is_own(state, namespace));
-    let deadline = status
-        .deadline_at
-        .clone()
-        .filter(|_| status.phase == Some(TenantPhase::Terminating))
-        .unwrap_or_else(|| begun(state));
-    status.deadline_at = Some(deadline.clone());
     // The probe Pods outside are in the operator's namespace. We do not wait for those in the Tenant's
     // namespace, because an owner could create new ones indefinitely.
     let (outside, inside) = isolation::leftovers(state);
@@ -81,7 +77,7 @@ fn gone(state: TenantState<'_>, mut status: TenantStatus) -> TenantDecision {
         _ if state.world.is_definition_going && namespace.deleting.is_none() => {
             retain(state, status, namespace, &[], inside)
         }
-        DeletionPolicy::Delete => remove(state, status, namespace, &deadline),
+        DeletionPolicy::Delete => remove(state, status, namespace),
         DeletionPolicy::Retain => retain(state, status, namespace, NOT_RETAINED, inside),
     }
 }
@@ -117,20 +113,11 @@ fn children_in(state: TenantState<'_>, resource: ResourceType, namespace: &str) 
     }
 }
 
-/// Returns the deadline, counted from the deletion and not from the first reconciliation after it.
-fn begun(state: TenantState<'_>) -> Time {
-    let since = state.tenant.metadata.deletion_timestamp.as_ref();
-    let since = since.map_or(state.now, |time| time.0);
-    let length = std::time::Duration::from(state.context.spec.deletion.deadline);
-    Time(since.saturating_add(length).unwrap_or(Timestamp::MAX))
-}
-
 /// Announces the deletion of the namespace, then deletes the namespace, then waits for it.
 fn remove(
     state: TenantState<'_>,
     mut status: TenantStatus,
     namespace: &NamespaceView,
-    deadline: &Time,
 ) -> TenantDecision {
     let name = &namespace.name;
     let intent = ["delete ", &namespace.uid].concat();
@@ -150,7 +137,8 @@ fn remove(
         );
     }
     let what = namespace::remaining(namespace);
-    if state.now >= deadline.0 {
+    let is_late = state.overdue && status.phase == Some(TenantPhase::Terminating);
+    if is_late {
         let blocker = if what.is_empty() {
             "the cluster does not report what remains in it. The deletion continues automatically when the namespace is deleted"
         } else {
@@ -167,7 +155,7 @@ fn remove(
     }
     let message = format!("namespace '{name}' is being deleted{what}");
     let verdict = Verdict::working(Reason::Deleting, message);
-    Decision::status_only(status, TenantPhase::Terminating, verdict).requeue_at(deadline.0)
+    Decision::status_only(status, TenantPhase::Terminating, verdict)
 }
 
 fn duration(state: TenantState<'_>) -> String {

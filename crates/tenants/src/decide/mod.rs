@@ -15,7 +15,6 @@ use api::{
     names,
     tenants::{Component, ComponentPhase, Tenant, TenantPhase, TenantStatus, condition},
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
     build::{BuildContext, REDIS, SERVER},
@@ -27,9 +26,6 @@ use namespace::NamespaceOwnership;
 /// A decision about a Tenant.
 pub type TenantDecision = Decision<TenantStatus, NoExternal>;
 
-/// Time without being ready after which a Tenant is `Degraded`, even without a known cause.
-const PROVISION: std::time::Duration = std::time::Duration::from_secs(120);
-
 /// A Tenant with the inputs of a decision.
 #[derive(Debug, Clone, Copy)]
 struct TenantState<'a> {
@@ -39,6 +35,8 @@ struct TenantState<'a> {
     now: Timestamp,
     /// Whether the objects in `confirm` were read from the API server in this reconciliation.
     confirmed: bool,
+    /// Whether the stored phase is past its deadline.
+    overdue: bool,
 }
 
 impl TenantState<'_> {
@@ -72,6 +70,7 @@ pub fn is_proof_due(tenant: &Tenant, world: &TenantWorld, now: Timestamp) -> boo
         world,
         now,
         confirmed: false,
+        overdue: false,
     })
 }
 
@@ -84,6 +83,7 @@ pub fn is_waiting_for_a_turn(tenant: &Tenant, world: &TenantWorld, now: Timestam
         now,
         fault: None,
         confirmed: true,
+        overdue: false,
     });
     let is_probe = |effect: &Effect<NoExternal>| matches!(effect, Effect::Ensure(one) if one.resource == ResourceType::POD);
     decision.effects.iter().any(is_probe)
@@ -98,6 +98,7 @@ pub fn decide(input: &Input<'_, Tenant, TenantWorld>) -> TenantDecision {
         world: input.world,
         now: input.now,
         confirmed: input.confirmed,
+        overdue: input.overdue,
     };
     if state.tenant.metadata.deletion_timestamp.is_some() {
         return delete::decide(state);
@@ -203,7 +204,7 @@ fn reconcile_owned(
     let mut conditions = base_conditions.to_vec();
     conditions.extend(component::conditions(state, &status));
     conditions.push(isolation::policies_condition(state, &wanted));
-    let (phase, verdict) = aggregate_phase(state, &mut status, unset);
+    let (phase, verdict) = aggregate_phase(state, &status, unset);
     let is_ready = phase == TenantPhase::Running;
     let check = isolation::check_isolation(state, &wanted, &status, is_ready, fault);
     status.isolation = check.isolation;
@@ -215,13 +216,7 @@ fn reconcile_owned(
     for at in check.requeue_at.into_iter().chain(cause::requeue_at(state)) {
         decision = decision.requeue_at(at);
     }
-    match &decision.status.deadline_at {
-        Some(deadline) if deadline.0 > state.now => {
-            let at = deadline.0;
-            decision.requeue_at(at)
-        }
-        Some(_) | None => decision,
-    }
+    decision
 }
 
 /// Aggregates the phase of the Tenant from its components.
@@ -229,7 +224,7 @@ fn reconcile_owned(
 /// `unset` is the message about another object that is not as desired.
 fn aggregate_phase(
     state: TenantState<'_>,
-    status: &mut TenantStatus,
+    status: &TenantStatus,
     unset: Option<String>,
 ) -> (TenantPhase, Verdict) {
     let is_set = unset.is_none();
@@ -242,7 +237,6 @@ fn aggregate_phase(
     .collect();
     let is_all = |phase: ComponentPhase| parts.iter().all(|(_, part)| part.phase == phase);
     if is_set && state.tenant.spec.suspend && is_all(ComponentPhase::Suspended) {
-        status.deadline_at = None;
         let message = if parts.is_empty() {
             "'spec.suspend' is set, and there is neither a server nor a Redis to be stopped"
         } else {
@@ -254,25 +248,16 @@ fn aggregate_phase(
         );
     }
     if is_set && !state.tenant.spec.suspend && is_all(ComponentPhase::Running) {
-        status.deadline_at = None;
         return (TenantPhase::Running, Verdict::ready(running(state, &parts)));
     }
     let blocked = parts
         .iter()
         .find(|(_, part)| part.phase == ComponentPhase::Degraded);
     if let Some((name, part)) = blocked {
-        status.deadline_at = None;
         let reason = component::blocker(state, name).map_or(Reason::NotReady, |cause| cause.reason);
         let message = format!("{name}: {}", part.message);
         return (TenantPhase::Degraded, Verdict::working(reason, message));
     }
-    let deadline = status.deadline_at.clone().unwrap_or_else(|| {
-        let at = state
-            .now
-            .saturating_add(PROVISION)
-            .unwrap_or(Timestamp::MAX);
-        Time(at)
-    });
     let waits: Vec<String> = parts
         .iter()
         .filter(|(_, part)| part.phase != ComponentPhase::Running)
@@ -284,18 +269,24 @@ fn aggregate_phase(
     } else {
         waits.join("; ")
     };
-    if state.now >= deadline.0 {
-        status.deadline_at = Some(deadline);
+    if state.overdue || was_late(status) {
         return (
             TenantPhase::Degraded,
             Verdict::working(Reason::NotReady, message),
         );
     }
-    status.deadline_at = Some(deadline);
     (
         TenantPhase::Provisioning,
         Verdict::working(Reason::Progressing, message),
     )
+}
+
+/// Returns whether the Tenant is `Degraded` because it took too long. It stays so until it is ready or a cause is
+/// known. Otherwise its next decision would begin the time to get ready again.
+fn was_late(status: &TenantStatus) -> bool {
+    let ready = status.progress.condition(api::status::condition::READY);
+    let is_late = ready.is_some_and(|known| known.reason == Reason::NotReady.name());
+    status.phase == Some(TenantPhase::Degraded) && is_late
 }
 
 fn running(state: TenantState<'_>, parts: &[(&str, Component)]) -> String {

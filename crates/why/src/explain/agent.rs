@@ -308,7 +308,7 @@ pub(super) fn blocking(context: RunContext<'_>) -> Option<Finding> {
 
 /// Formats the deadline: ` (it waits until 10:20:11Z (in 5m))`.
 fn until(context: RunContext<'_>) -> String {
-    let deadline = context.status().deadline_at.as_ref();
+    let deadline = context.status().progress.deadline_at.as_ref();
     deadline.map_or_else(String::new, |deadline| {
         format!(
             " (it waits until {})",

@@ -98,7 +98,7 @@ pub(super) fn waiting(context: RunContext<'_>) -> Option<Finding> {
         is_final,
     } = root_cause(context, docs, reason)?;
     link = link.seen("status.message", context.message(), context.written());
-    let until = context.ago(context.status().deadline_at.as_ref());
+    let until = context.ago(context.status().progress.deadline_at.as_ref());
     let until = until.replacen(" at ", " until ", 1);
     let state = match link.health {
         Health::Ok | Health::Waiting => State::Waiting,
@@ -132,7 +132,7 @@ fn verifying(context: RunContext<'_>, docs: &DocsView) -> Finding {
         ),
     )
     .seen("status.message", context.message(), context.written());
-    let until = context.ago(context.status().deadline_at.as_ref());
+    let until = context.ago(context.status().progress.deadline_at.as_ref());
     Finding::new(
         State::Waiting,
         format!(

@@ -443,7 +443,7 @@ pub(super) fn between(context: RunContext<'_>) -> Option<Finding> {
     if result.finished_at.is_none() {
         return Some(being_stopped(context, result, reason));
     }
-    let due = status.deadline_at.as_ref();
+    let due = status.progress.deadline_at.as_ref();
     let mut finding = outcome(context, result, reason);
     finding.state = State::Waiting;
     if was_disrupted(result) {

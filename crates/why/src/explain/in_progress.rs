@@ -309,6 +309,7 @@ fn starting(context: RunContext<'_>, pod: &PodView) -> Finding {
     };
     let until = context
         .status()
+        .progress
         .deadline_at
         .as_ref()
         .map_or_else(String::new, |deadline| {
@@ -327,6 +328,7 @@ fn running(context: RunContext<'_>, pod: &PodView, since: Option<&Time>) -> Find
     let node = pod.node.as_deref().unwrap_or("?");
     let deadline = context
         .status()
+        .progress
         .deadline_at
         .as_ref()
         .filter(|_| context.status().started_at.is_some());

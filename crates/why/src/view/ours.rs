@@ -121,7 +121,6 @@ fn common(status: DocsRunStatus) -> TaskRunStatus {
         pod,
         started_at,
         finished_at,
-        deadline_at,
         result,
         progress,
     } = status;
@@ -137,7 +136,6 @@ fn common(status: DocsRunStatus) -> TaskRunStatus {
         pod,
         started_at,
         finished_at,
-        deadline_at,
         result,
         history: Vec::new(),
         progress,

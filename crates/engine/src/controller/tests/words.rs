@@ -30,9 +30,9 @@ struct LampStatus {
 
 api::phases! {
     /// Phases of a lamp.
-    pub enum LampPhase {
-        Dark: "It does not shine.", deadline "none", undo "" => [Lit];
-        Lit: "It shines.", deadline "none", undo "" => [Dark];
+    pub enum LampPhase for () {
+        Dark: "It does not shine.", deadline Deadline::none(""), undo Undo::None => [Lit];
+        Lit: "It shines.", deadline Deadline::none(""), undo Undo::None => [Dark];
     }
 }
 
@@ -54,6 +54,10 @@ impl Kind for LampKind {
 
     fn status(object: &Lamp) -> Option<&LampStatus> {
         object.status.as_ref()
+    }
+
+    fn phase_spec(_object: &Lamp) -> &() {
+        &()
     }
 
     async fn observe(

@@ -95,8 +95,6 @@ fn resolved(docs: &Docs<'_>, heads: &Heads) -> Result<DocsRunStatus, String> {
         base_commit: Some(base),
         branch_head: head(&branch),
         branch: Some(branch),
-        // The wait for the repository is over. The next wait begins with the Job.
-        deadline_at: None,
         deadline_extensions: 0,
         ..docs.status.clone()
     })
@@ -112,7 +110,8 @@ fn record(run: &Run<'_>, docs: &Docs<'_>, resolved: DocsRunStatus) -> DocsDecisi
     );
     let verdict = Verdict::working(Reason::Progressing, message);
     let mut next = run.next();
-    next.deadline_at = None;
+    // The wait for the repository is over. The next wait begins with the Job.
+    next.progress.deadline_at = None;
     let decision = with_conditions(
         Decision::status_only(next, RunPhase::Pending, verdict).requeue_at(run.now),
     );
@@ -175,7 +174,7 @@ fn wait(
     }
     // Not `run.next()`: the commit to work on is not known yet.
     let mut next = run.status.clone();
-    next.deadline_at = Some(Time(until));
+    next.progress.deadline_at = Some(Time(until));
     let message = format!("{what}; waiting until {until}");
     let requeue_at = answer.map_or_else(|| run.after(UNASKED), |answer| answer.next_at);
     let mut decision =

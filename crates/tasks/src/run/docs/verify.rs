@@ -73,7 +73,7 @@ pub(super) fn begin(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision) -> DocsD
     };
     let mut next = ended.status;
     next.finished_at = None;
-    next.deadline_at = Some(Time(run.after(VERIFY_WAIT)));
+    next.progress.deadline_at = Some(Time(run.after(VERIFY_WAIT)));
     let verdict = Verdict::working(Reason::Verifying, message);
     let decision = Decision::status_only(next, RunPhase::Running, verdict).requeue_at(run.now);
     status::of_docs(with_conditions(decision), &kept)
@@ -208,7 +208,7 @@ pub(super) fn decide(
         Some(_) | None => Verdict::working(Reason::Verifying, what),
     };
     let mut next = run.next();
-    next.deadline_at = Some(Time(deadline));
+    next.progress.deadline_at = Some(Time(deadline));
     let decision = Decision::status_only(next, RunPhase::Running, verdict)
         .requeue_at(soon(run, requeue_at, until));
     let kept = DocsRunStatus {

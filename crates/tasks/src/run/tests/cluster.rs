@@ -575,7 +575,7 @@ impl Cluster {
             }
             let again = later.decide();
             let stored = later.status();
-            let status = again.next_status(stored, later.generation(), later.now);
+            let status = again.next_status(stored, &phase_input(), later.generation(), later.now);
             if !again.effects.is_empty() || status == *stored {
                 return;
             }

@@ -14,6 +14,7 @@ fn unconfirmed(scene: &Scene) -> RunDecision {
         now: scene.now,
         fault: None,
         confirmed: false,
+        overdue: false,
     })
 }
 

@@ -382,7 +382,7 @@ fn whatever_a_run_asks_for_is_decided() {
         tally.check_built(&decision.effects);
         assert_eq!(scene.decide_with(fault.as_ref()), decision);
         let stored = scene.run.status.clone().unwrap_or_default();
-        let status = decision.next_status(&stored, 2, scene.now);
+        let status = decision.next_status(&stored, &phase_input(), 2, scene.now);
         assert_eq!(status.progress.observed_generation, 2);
     });
     tally.print("TaskRun", cases(45), true);
@@ -410,6 +410,7 @@ fn whatever_an_agent_is_it_is_decided() {
             now: rng.time(),
             fault: None,
             confirmed: true,
+            overdue: false,
         };
         let decision = crate::agent::decide(&input);
         assert_eq!(crate::agent::decide(&input), decision);
@@ -418,7 +419,7 @@ fn whatever_an_agent_is_it_is_decided() {
         assert!(!message.is_empty() && message.chars().count() <= api::status::MAX_MESSAGE_CHARS);
         assert!(!message.chars().any(char::is_control), "{message:?}");
         let stored = agent.status.clone().unwrap_or_default();
-        let status = decision.next_status(&stored, 2, start());
+        let status = decision.next_status(&stored, &phase_input(), 2, start());
         assert_eq!(status.progress.observed_generation, 2);
         let spec = &agent.spec;
         let misses = [

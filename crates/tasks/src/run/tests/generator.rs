@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, sync::OnceLock};
 
 use api::{
-    Verdict,
+    CommonStatus, Verdict,
     decide::ErrorClass,
     tasks::{ChildTtl, Evidence, RunPod, Version},
 };
@@ -214,10 +214,12 @@ fn status(rng: &mut Rng, run: &TaskRun) -> TaskRunStatus {
         }),
         started_at: rng.maybe(|rng| Time(rng.time())),
         finished_at: None,
-        deadline_at: rng.maybe(|rng| Time(rng.time())),
         result: None,
         history: Vec::new(),
-        progress: Default::default(),
+        progress: CommonStatus {
+            deadline_at: rng.maybe(|rng| Time(rng.time())),
+            ..CommonStatus::default()
+        },
     };
     if rng.one_in(3) {
         status.result = Some(evidence(rng));

@@ -56,7 +56,7 @@ fn a_success_keeps_all_of_its_evidence() {
     );
     assert!(decision.effects.is_empty());
     assert_eq!(decision.status.finished_at, Some(Time(at(60))));
-    assert_eq!(decision.status.deadline_at, None);
+    assert_eq!(decision.status.progress.deadline_at, None);
     let expected = Evidence {
         exit_code: Some(0),
         signal: None,

@@ -32,7 +32,7 @@ fn the_first_pass_starts_the_first_attempt() {
     assert_eq!((status.attempts, status.context_version), (1, Some(1)));
     assert_eq!(status.job_name.as_deref(), Some("shop-7-v1"));
     assert_eq!(status.config_map_name.as_deref(), Some("shop-7-v1-files"));
-    assert_eq!(status.deadline_at, Some(Time(at(600))));
+    assert_eq!(status.progress.deadline_at, Some(Time(at(600))));
     assert_eq!(decision.requeue_at, Some(at(600)));
     assert_eq!(decision.finalizer, FinalizerAction::Keep);
     scene.pass();
@@ -52,6 +52,20 @@ fn a_run_that_was_just_made_does_not_warn_of_its_agent() {
     );
     let decision = scene.at(3).decide();
     assert_eq!(decision.verdict.reason, Reason::AgentNotFound);
+}
+
+/// A deadline further ahead than any wait would keep the run waiting indefinitely.
+#[test]
+fn a_stored_deadline_of_another_clock_is_not_believed() {
+    let mut scene = Scene::new(run(json!({})), None);
+    scene.at(0).pass();
+    for (stored, believed) in [(691_210, 691_210), (691_211, 610)] {
+        let status = scene.run.status.as_mut().unwrap();
+        status.progress.deadline_at = Some(Time(at(stored)));
+        scene.at(10).pass();
+        let deadline = scene.status().progress.deadline_at.clone();
+        assert_eq!(deadline, Some(Time(at(believed))));
+    }
 }
 
 #[test]
@@ -76,7 +90,7 @@ fn the_ordinary_way_is_three_records() {
     );
     assert_eq!(decision.requeue_at, Some(at(3610)));
     assert_eq!(scene.status().started_at, Some(Time(at(10))));
-    assert_eq!(scene.status().deadline_at, Some(Time(at(3610))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(3610))));
     let running = scene.status().clone();
 
     scene.at(51).pod(ended(0, 50, ""));
@@ -126,7 +140,7 @@ fn a_run_waits_for_its_agent_until_a_stored_time() {
     found.world.agent = Some(Arc::new(agent(json!({"startTimeout": "1m"}))));
     let decision = found.pass();
     assert_eq!(creates(&decision).len(), 2);
-    assert_eq!(found.status().deadline_at, Some(Time(at(360))));
+    assert_eq!(found.status().progress.deadline_at, Some(Time(at(360))));
 
     scene.at(600);
     let decision = scene.pass();
@@ -294,14 +308,14 @@ fn a_job_that_ends_by_itself_while_it_is_given_up_is_not_deleted() {
 #[test]
 fn the_runs_own_timeout_wins_even_over_a_frozen_one() {
     let mut scene = Scene::running_with(json!({"timeout": "2m"}), json!({"timeout": "5h"}));
-    assert_eq!(scene.status().deadline_at, Some(Time(at(130))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(130))));
     scene.run.spec.timeout = Some(Duration::from_secs(300).into());
     scene.pass();
-    assert_eq!(scene.status().deadline_at, Some(Time(at(310))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(310))));
     scene.run.spec.timeout = None;
     scene.world.agent = None;
     scene.pass();
-    assert_eq!(scene.status().deadline_at, Some(Time(at(18010))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(18010))));
 }
 
 #[test]
@@ -423,9 +437,9 @@ fn a_pod_that_replaces_another_has_its_own_time() {
         said(&decision),
         (RunPhase::Pending, State::Working, Reason::Disrupted)
     );
-    assert_eq!(scene.status().deadline_at, Some(Time(at(700))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(700))));
     scene.at(110).pass();
-    assert_eq!(scene.status().deadline_at, Some(Time(at(700))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(700))));
     let mut next = scene.world.pods[0].clone();
     next.uid = "second".to_owned();
     next.created = Some(at(111));
@@ -435,7 +449,7 @@ fn a_pod_that_replaces_another_has_its_own_time() {
     scene.world.pods.push(next);
     scene.at(121);
     assert_eq!(scene.pass().phase, RunPhase::Running);
-    assert_eq!(scene.status().deadline_at, Some(Time(at(3720))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(3720))));
 }
 
 #[test]

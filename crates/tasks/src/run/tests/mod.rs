@@ -24,6 +24,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::{
     Phase, Reason, State, Status, Timestamp,
+    deadline::PhaseInput,
     decide::{Decision, Effect, FinalizerAction, Input, NoExternal, ReconcileError, Target},
     names,
     tasks::{Agent, AgentPhase, Resources, RunPhase, TaskRun, TaskRunSpec, TaskRunStatus},
@@ -50,6 +51,15 @@ pub(super) fn start() -> Timestamp {
 
 pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(start().as_second() + seconds).unwrap()
+}
+
+/// Returns the facts for the deadline of a phase. Its table needs none: the decisions set it.
+pub(super) fn phase_input<P: Phase<Spec = ()>>() -> PhaseInput<'static, P> {
+    PhaseInput {
+        spec: &(),
+        created: None,
+        progress: None,
+    }
 }
 
 pub(super) fn run(spec: Value) -> TaskRun {
@@ -185,6 +195,7 @@ impl Scene {
             now: self.now,
             fault,
             confirmed: true,
+            overdue: false,
         })
     }
 
@@ -218,7 +229,7 @@ impl Scene {
     /// Writes the decision into the object, through JSON as the API server would.
     pub(super) fn record(&mut self, decision: &RunDecision) {
         let stored = self.run.status.clone().unwrap_or_default();
-        let status = decision.next_status(&stored, self.generation(), self.now);
+        let status = decision.next_status(&stored, &phase_input(), self.generation(), self.now);
         if self.run.status.is_none() || status != stored {
             self.run.status = Some(
                 serde_json::from_value(serde_json::to_value(&status).unwrap())

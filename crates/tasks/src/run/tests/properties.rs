@@ -550,7 +550,7 @@ fn every_decision_keeps_the_rules_in_any_world() {
         );
 
         let stored = scene.run.status.clone().unwrap_or_default();
-        let status = decision.next_status(&stored, 1, scene.now);
+        let status = decision.next_status(&stored, &phase_input(), 1, scene.now);
         let progress = &status.progress;
         assert!(
             !(progress.is_true(condition::RECONCILING) && progress.is_true(condition::STALLED))
@@ -572,7 +572,10 @@ fn every_decision_keeps_the_rules_in_any_world() {
             check(&scene, &again);
             assert_eq!(said(&again), said(&decision));
             assert_eq!(again.status, status);
-            assert_eq!(again.next_status(&status, 1, scene.now), status);
+            assert_eq!(
+                again.next_status(&status, &phase_input(), 1, scene.now),
+                status
+            );
         }
     });
 }

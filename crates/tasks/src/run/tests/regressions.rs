@@ -321,7 +321,7 @@ fn r12_every_wait_ends_at_a_stored_time() {
                     let is_record = decision.effects.is_empty() && requeue_at == scene.now;
                     assert!(requeue_at > scene.now || is_record, "{name}: {requeue_at}");
                     assert!(
-                        is_deleting || decision.status.deadline_at.is_some(),
+                        is_deleting || decision.status.progress.deadline_at.is_some(),
                         "{name}: the deadline is not stored"
                     );
                 }
@@ -344,7 +344,7 @@ fn r18_the_waits_between_attempts_double_up_to_their_limit() {
         scene.fail();
         let before = scene.now.as_second();
         scene.pass();
-        let due = scene.status().deadline_at.clone().unwrap().0;
+        let due = scene.status().progress.deadline_at.clone().unwrap().0;
         waits.push(due.as_second() - before);
         scene.now = due;
     }

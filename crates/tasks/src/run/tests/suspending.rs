@@ -33,7 +33,7 @@ fn a_run_that_is_held_before_its_start_starts_nothing_and_no_time_counts() {
         (None, None)
     );
     let held = scene.status().clone();
-    assert_eq!((&held.deadline_at, held.attempts), (&None, 0));
+    assert_eq!((&held.progress.deadline_at, held.attempts), (&None, 0));
     // For any length of time, and also without an Agent, which no message mentions.
     scene.world.agent = None;
     assert!(scene.at(900_000).pass().effects.is_empty());
@@ -64,7 +64,10 @@ fn a_job_that_goes_on_is_suspended_once_and_resumed_once() {
         "suspended: waiting for Pod 'shop-7-v1-x' on node 'node-1' to stop"
     );
     let status = scene.status();
-    assert_eq!((&status.started_at, &status.deadline_at), (&None, &None));
+    assert_eq!(
+        (&status.started_at, &status.progress.deadline_at),
+        (&None, &None)
+    );
     assert_eq!((&status.pod, status.attempts), (&None, 1));
     assert!(scene.pass().effects.is_empty());
 
@@ -102,7 +105,7 @@ fn a_job_that_goes_on_is_suspended_once_and_resumed_once() {
     assert_eq!(decision.phase, RunPhase::Running);
     let status = scene.status();
     assert_eq!(
-        status.deadline_at,
+        status.progress.deadline_at,
         Some(Time(at(403_709))),
         "the whole time"
     );

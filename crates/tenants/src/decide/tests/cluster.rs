@@ -2,9 +2,10 @@
 
 use api::{
     Timestamp,
+    deadline::{self, PhaseInput},
     decide::{Effect, FinalizerAction, Input, Manifest, NoExternal, ResourceType},
     names,
-    tenants::{Tenant, TenantStatus},
+    tenants::{Tenant, TenantPhase, TenantStatus},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::{Value, json};
@@ -118,23 +119,44 @@ impl Cluster {
 
     /// Decides from the caches alone.
     pub(super) fn decide_unconfirmed(&self) -> TenantDecision {
-        decide(&Input {
-            object: &self.tenant,
-            world: &self.world,
-            now: self.now,
-            fault: None,
-            confirmed: false,
-        })
+        self.decide_with(false)
     }
 
     pub(super) fn decide(&self) -> TenantDecision {
-        decide(&Input {
+        self.decide_with(true)
+    }
+
+    /// Decides with an overdue phase and a requeue time, as the engine does.
+    fn decide_with(&self, confirmed: bool) -> TenantDecision {
+        let stored = self.tenant.status.clone().unwrap_or_default();
+        let overdue = deadline::is_overdue(&stored, &self.phase_input(), self.now);
+        let mut decision = decide(&Input {
             object: &self.tenant,
             world: &self.world,
             now: self.now,
             fault: None,
-            confirmed: true,
-        })
+            confirmed,
+            overdue,
+        });
+        let status = self.next_status(&decision);
+        let is_told = overdue && stored.phase == status.phase;
+        let deadline = deadline::requeue_at(&status, is_told, &self.phase_input(), self.now);
+        decision.requeue_at = decision.requeue_at.into_iter().chain(deadline).min();
+        decision
+    }
+
+    fn phase_input(&self) -> PhaseInput<'_, TenantPhase> {
+        PhaseInput {
+            spec: &self.tenant.spec,
+            created: None,
+            progress: None,
+        }
+    }
+
+    fn next_status(&self, decision: &TenantDecision) -> TenantStatus {
+        let stored = self.tenant.status.clone().unwrap_or_default();
+        let generation = self.tenant.metadata.generation.unwrap();
+        decision.next_status(&stored, &self.phase_input(), generation, self.now)
     }
 
     /// Decides and applies effects until nothing is left to do.
@@ -158,9 +180,7 @@ impl Cluster {
     }
 
     pub(super) fn record(&mut self, decision: &TenantDecision) {
-        let stored = self.tenant.status.clone().unwrap_or_default();
-        let generation = self.tenant.metadata.generation.unwrap();
-        self.tenant.status = Some(decision.next_status(&stored, generation, self.now));
+        self.tenant.status = Some(self.next_status(decision));
     }
 
     /// Makes all replicas of a workload exist and be ready.

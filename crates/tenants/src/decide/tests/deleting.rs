@@ -72,6 +72,26 @@ fn r56_the_deadline_of_the_spec_ends_the_wait() {
 }
 
 #[test]
+fn r56_a_deadline_that_is_extended_counts_from_the_deletion() {
+    let mut cluster = Cluster::full();
+    cluster.settle();
+    cluster.delete();
+    cluster.settle();
+    cluster.pass(901);
+    assert_eq!(
+        cluster.settle().verdict.reason,
+        Reason::DeletionBlocked,
+        "the default of 15 minutes"
+    );
+    let mut spec = Cluster::full_spec();
+    spec["deletion"] = json!({ "policy": "Delete", "deadline": "20m" });
+    cluster.change(spec);
+    assert_eq!(cluster.settle().verdict.reason, Reason::Deleting);
+    cluster.pass(299);
+    assert_eq!(cluster.settle().verdict.reason, Reason::DeletionBlocked);
+}
+
+#[test]
 fn what_is_retained_can_be_taken_back() {
     let mut spec = Cluster::full_spec();
     spec["deletion"] = json!({ "policy": "Retain" });

@@ -247,6 +247,19 @@ fn nobody_says_why_but_it_takes_too_long() {
     let decision = cluster.settle();
     assert_eq!(decision.phase, TenantPhase::Degraded);
     assert_eq!(decision.verdict.reason, Reason::NotReady);
+    // The time to get ready does not begin again by itself.
+    cluster.pass(300);
+    let decision = cluster.settle();
+    assert_eq!(decision.phase, TenantPhase::Degraded);
+    assert_eq!(cluster.status().progress.deadline_at, None);
+    cluster.ready("redis", 1);
+    cluster.ready("server", 2);
+    assert_eq!(cluster.settle().phase, TenantPhase::Running);
+    cluster.ready("server", 1);
+    assert_eq!(cluster.settle().phase, TenantPhase::Provisioning);
+    let deadline = cluster.status().progress.deadline_at.clone();
+    let wanted = cluster.now + std::time::Duration::from_secs(120);
+    assert_eq!(deadline.map(|time| time.0), Some(wanted));
 }
 
 #[test]

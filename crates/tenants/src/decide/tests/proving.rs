@@ -224,6 +224,7 @@ fn pods_that_are_refused_prove_nothing_and_stop_nothing() {
         now: cluster.now,
         fault: Some(&fault),
         confirmed: true,
+        overdue: false,
     });
     assert_eq!(effects_of(&refused), Vec::<String>::new());
     assert_eq!(refused.phase, TenantPhase::Running);

@@ -27,9 +27,9 @@ fn is_suspended(status: &DocsRunStatus) -> bool {
 fn is_at_rest(status: &DocsRunStatus) -> Result<()> {
     ensure!(phase_of(status) == "Pending", "{}", brief(status));
     ensure!(
-        status.deadline_at.is_none() && status.started_at.is_none(),
+        status.progress.deadline_at.is_none() && status.started_at.is_none(),
         "a time counts: {:?} {:?}",
-        status.deadline_at,
+        status.progress.deadline_at,
         status.started_at
     );
     ensure!(

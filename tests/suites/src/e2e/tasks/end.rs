@@ -203,7 +203,7 @@ pub(super) async fn deadline(env: Env) -> Result<String> {
     ensure!(
         running
             .status
-            .is_some_and(|status| status.deadline_at.is_some()),
+            .is_some_and(|status| status.progress.deadline_at.is_some()),
         "the deadline is stored"
     );
     let expect = Expect {

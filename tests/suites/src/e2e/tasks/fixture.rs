@@ -414,7 +414,7 @@ impl Bench {
             status.disruptions
         );
         ensure!(
-            status.finished_at.is_some() && status.deadline_at.is_none(),
+            status.finished_at.is_some() && status.progress.deadline_at.is_none(),
             "times of an end"
         );
         let value = status

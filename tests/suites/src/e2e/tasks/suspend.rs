@@ -17,9 +17,9 @@ fn is_suspended(status: &TaskRunStatus) -> bool {
 fn is_at_rest(status: &TaskRunStatus) -> Result<()> {
     ensure!(phase_of(status) == "Pending", "{}", brief(status));
     ensure!(
-        status.deadline_at.is_none() && status.started_at.is_none(),
+        status.progress.deadline_at.is_none() && status.started_at.is_none(),
         "a time counts: {:?} {:?}",
-        status.deadline_at,
+        status.progress.deadline_at,
         status.started_at
     );
     ensure!(
@@ -103,7 +103,7 @@ pub(super) async fn suspended_during(env: Env) -> Result<String> {
     let again = bench.running("paused").await?;
     let again = again.status.unwrap_or_default();
     let start = again.started_at.clone().context("no start")?;
-    let end = again.deadline_at.clone().context("no deadline")?;
+    let end = again.progress.deadline_at.clone().context("no deadline")?;
     ensure!(
         end.0.duration_since(start.0).unsigned_abs().as_secs() == TIMEOUT,
         "the limit counts from the new start"

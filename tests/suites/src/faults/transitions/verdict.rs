@@ -11,6 +11,8 @@ const TIMES: &[&str] = &[
     "startedAt",
     "finishedAt",
     "deadlineAt",
+    "phaseStartedAt",
+    "phaseProgress",
     "phaseHistory",
     "retry",
 ];

@@ -74,9 +74,9 @@ pub(super) const EDITS: &[Regression] = &[
         id: "R56",
         bug: "the deadline of a deletion is always the default",
         edits: &[Edit {
-            file: "crates/tenants/src/decide/delete.rs",
-            old: "    let length = std::time::Duration::from(state.context.spec.deletion.deadline);",
-            new: "    let length = std::time::Duration::from_mins(15);",
+            file: "crates/api/src/tenants/status.rs",
+            old: "|spec: &TenantSpec| spec.deletion.deadline.into()",
+            new: "|_: &TenantSpec| Duration::from_mins(15)",
         }],
         suite: SUITE,
     },

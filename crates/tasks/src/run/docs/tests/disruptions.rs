@@ -202,7 +202,11 @@ fn a_suspend_stops_the_pod_in_each_container_and_the_attempt_runs_again() {
             (RunPhase::Pending, State::Working, Reason::Suspended),
         );
         assert_eq!(suspends(&decision), [(JOB.to_owned(), true)], "{name}");
-        assert_eq!(scene.status().deadline_at, None, "{name}: no time counts");
+        assert_eq!(
+            scene.status().progress.deadline_at,
+            None,
+            "{name}: no time counts"
+        );
         assert_eq!(question(&scene.run), None, "{name}");
         assert_settled(&scene);
         stop(&mut scene.around.world.pods[0], 101);
@@ -215,7 +219,11 @@ fn a_suspend_stops_the_pod_in_each_container_and_the_attempt_runs_again() {
         scene.at(5000).edit(|spec| spec.suspend = false);
         let decision = scene.pass();
         assert_eq!(suspends(&decision), [(JOB.to_owned(), false)], "{name}");
-        assert_eq!(scene.status().deadline_at, Some(Time(at(5600))), "{name}");
+        assert_eq!(
+            scene.status().progress.deadline_at,
+            Some(Time(at(5600))),
+            "{name}"
+        );
         assert_eq!(api::tasks::push_intent(scene.status()), intent, "{name}");
         assert_eq!(scene.status().attempts, 1, "{name}");
         // The run may have pushed before. Then the push is found.

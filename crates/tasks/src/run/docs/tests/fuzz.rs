@@ -94,7 +94,7 @@ fn whatever_a_docs_run_asks_for_is_decided() {
         tally.check_built(&decision.effects);
         assert_eq!(scene.decide_with(fault.as_ref()), decision);
         let stored = scene.run.status.clone().unwrap_or_default();
-        let status = decision.next_status(&stored, 2, scene.now());
+        let status = decision.next_status(&stored, &phase_input(), 2, scene.now());
         assert_eq!(status.progress.observed_generation, 2);
     });
     tally.print("DocsRun", cases(35), true);

@@ -30,7 +30,7 @@ fn the_first_look_asks_and_records_nothing_for_a_while() {
     // The response takes long. The message then names the wait, once.
     let decision = scene.at(10).pass();
     assert_eq!(scene.records, 1);
-    assert_eq!(scene.status().deadline_at, Some(Time(at(610))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(610))));
     assert!(decision.requeue_at > Some(at(10)) && decision.requeue_at <= Some(at(40)));
     assert_eq!(scene.status().base_commit, None);
     assert!(!scene.status().progress.is_true(own::JOB_CREATED));
@@ -59,7 +59,7 @@ fn what_is_pushed_is_recorded_before_anything_is_made() {
     assert_eq!(status.base_commit.as_deref(), Some(BASE));
     assert_eq!(status.branch.as_deref(), Some(BRANCH));
     assert_eq!(status.branch_head.as_deref(), Some(HEAD));
-    assert_eq!((status.attempts, &status.deadline_at), (0, &None));
+    assert_eq!((status.attempts, &status.progress.deadline_at), (0, &None));
     assert_eq!(scene.records, 1);
 
     let decision = scene.pass();
@@ -85,7 +85,7 @@ fn what_is_pushed_is_recorded_before_anything_is_made() {
     );
     assert_eq!(decision.defer_status_until, None);
     assert_eq!(scene.status().attempts, 1);
-    assert_eq!(scene.status().deadline_at, Some(Time(at(602))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(602))));
     assert_eq!(question(&scene.run), None, "nothing more is asked");
     assert_settled(&scene);
 
@@ -145,7 +145,7 @@ fn the_ordinary_way_is_seven_records_and_two_creations() {
         &decision,
         (RunPhase::Running, State::Working, Reason::Progressing),
     );
-    assert_eq!(scene.status().deadline_at, Some(Time(at(3610))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(3610))));
     scene.at(51).publish_container(running(10), "");
     let decision = step(&mut scene, 5);
     assert_said(
@@ -153,7 +153,10 @@ fn the_ordinary_way_is_seven_records_and_two_creations() {
         (RunPhase::Running, State::Working, Reason::Publishing),
     );
     assert_eq!(scene.status().started_at, Some(Time(at(10))));
-    assert_eq!(scene.status().deadline_at, Some(Time(at(50 + 900))));
+    assert_eq!(
+        scene.status().progress.deadline_at,
+        Some(Time(at(50 + 900)))
+    );
     // The Job reports within a second that its last container ended.
     let report = pushed().write();
     scene.at(60).publish_container(ended(0, 60, &report), "");
@@ -171,7 +174,7 @@ fn the_ordinary_way_is_seven_records_and_two_creations() {
     let files = status.changed_files.clone().unwrap();
     assert_eq!((files.count, files.first.len()), (2, 2));
     assert_eq!(
-        (&status.finished_at, &status.deadline_at),
+        (&status.finished_at, &status.progress.deadline_at),
         (&None, &Some(Time(at(661))))
     );
     assert_eq!(status.result.as_ref().unwrap().exit_code, Some(0));
@@ -209,7 +212,7 @@ fn the_ordinary_way_is_seven_records_and_two_creations() {
     assert!(status.progress.is_true(condition::FINISHED));
     assert!(status.progress.is_true(own::JOB_CREATED));
     assert_eq!(
-        (&status.finished_at, &status.deadline_at),
+        (&status.finished_at, &status.progress.deadline_at),
         (&Some(Time(at(62))), &None)
     );
     assert_eq!(status.base_commit.as_deref(), Some(BASE), "all of it stays");
@@ -239,7 +242,7 @@ fn a_job_whose_record_was_lost_is_found_again() {
     assert_eq!(scene.status().job_name.as_deref(), Some(JOB));
     assert_eq!(scene.status().attempts, 1);
     assert_eq!(
-        scene.status().deadline_at,
+        scene.status().progress.deadline_at,
         Some(Time(at(602))),
         "the Job's own start"
     );

@@ -34,8 +34,8 @@ use super::{
 };
 use crate::{
     run::tests::{
-        CANARY, Scene as Around, agent, at, creates, deletes, ended, merge, released, run as task,
-        running, said, start, stop, suspends, waiting,
+        CANARY, Scene as Around, agent, at, creates, deletes, ended, merge, phase_input, released,
+        run as task, running, said, start, stop, suspends, waiting,
     },
     view::{CLONING, ContainerState, Exit, PodView, Step},
 };
@@ -316,6 +316,7 @@ impl Scene {
             now: self.now(),
             fault,
             confirmed: true,
+            overdue: false,
         })
     }
 
@@ -380,7 +381,7 @@ impl Scene {
         }
         let stored = self.run.status.clone().unwrap_or_default();
         let generation = self.run.metadata.generation.unwrap_or(0);
-        let status = decision.next_status(&stored, generation, self.now());
+        let status = decision.next_status(&stored, &phase_input(), generation, self.now());
         if self.run.status.is_none() || status != stored {
             let json = serde_json::to_value(&status).unwrap();
             self.run.status = Some(serde_json::from_value(json).unwrap());

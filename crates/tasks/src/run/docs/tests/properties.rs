@@ -327,7 +327,7 @@ fn every_decision_keeps_the_rules_in_any_world() {
             "the same again"
         );
         let stored = scene.run.status.clone().unwrap_or_default();
-        let status = decision.next_status(&stored, 1, scene.now());
+        let status = decision.next_status(&stored, &phase_input(), 1, scene.now());
         let progress = &status.progress;
         assert!(
             !(progress.is_true(condition::RECONCILING) && progress.is_true(condition::STALLED))
@@ -344,7 +344,10 @@ fn every_decision_keeps_the_rules_in_any_world() {
         let again = scene.decide();
         check(&scene, &again);
         assert_eq!(said(&again), said(&decision));
-        assert_eq!(again.next_status(&status, 1, scene.now()), status);
+        assert_eq!(
+            again.next_status(&status, &phase_input(), 1, scene.now()),
+            status
+        );
         assert_eq!(question(&scene.run), None);
     });
 }
@@ -358,7 +361,7 @@ fn check_rest(mut scene: Scene) {
         scene.ask();
         let stored = scene.run.status.clone().unwrap_or_default();
         // Not through JSON, which cannot hold the times of some of these worlds.
-        let status = decision.next_status(&stored, 1, scene.now());
+        let status = decision.next_status(&stored, &phase_input(), 1, scene.now());
         if !decision.effects.is_empty() || status == stored {
             return;
         }

@@ -36,13 +36,13 @@ fn a_failure_is_named_and_waited_for_until_a_stored_time_and_is_then_the_end() {
             "what is wrong is said at once"
         );
         assert_eq!(decision.requeue_at, Some(at(7)), "when it is asked again");
-        assert_eq!(scene.status().deadline_at, Some(Time(at(302))));
+        assert_eq!(scene.status().progress.deadline_at, Some(Time(at(302))));
         assert_settled(&scene);
 
         // Another operator continues with the same deadline.
         scene.at(200).restart();
         scene.pass();
-        assert_eq!(scene.status().deadline_at, Some(Time(at(302))));
+        assert_eq!(scene.status().progress.deadline_at, Some(Time(at(302))));
         scene.at(300).reply();
         scene.pass();
         assert_eq!(scene.at(301).pass().phase, RunPhase::Pending);
@@ -68,14 +68,14 @@ fn a_failure_is_named_and_waited_for_until_a_stored_time_and_is_then_the_end() {
 fn a_server_that_was_never_asked_is_asked_however_late_it_is() {
     let mut scene = Scene::plain();
     scene.at(20).pass();
-    assert_eq!(scene.status().deadline_at, Some(Time(at(620))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(620))));
     scene.restart();
     let decision = scene.at(9000).pass();
     assert_said(
         &decision,
         (RunPhase::Pending, State::Working, Reason::Progressing),
     );
-    assert_eq!(scene.status().deadline_at, Some(Time(at(9600))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(9600))));
     assert_settled(&scene);
     scene.refuse(Reason::RepositoryUnreachable, "silence");
     scene.reply();
@@ -93,12 +93,12 @@ fn a_server_that_was_never_asked_is_asked_however_late_it_is() {
 fn a_query_that_never_gets_its_turn_ends_the_wait_after_one_extension() {
     let mut scene = Scene::plain();
     scene.at(20).pass();
-    assert_eq!(scene.status().deadline_at, Some(Time(at(620))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(620))));
     let decision = scene.at(620).pass();
     assert_eq!(said(&decision).0, RunPhase::Pending);
     let status = scene.status();
     assert_eq!(
-        (&status.deadline_at, status.deadline_extensions),
+        (&status.progress.deadline_at, status.deadline_extensions),
         (&Some(Time(at(1220))), 1)
     );
     assert_settled(&scene);
@@ -132,11 +132,11 @@ fn a_short_timeout_leaves_time_for_one_query() {
     let mut scene = Scene::with(json!({}), json!({"startTimeout": "1s"}));
     scene.server.is_queried = true;
     scene.at(20).pass();
-    assert_eq!(scene.status().deadline_at, Some(Time(at(21))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(21))));
     assert_eq!(said(&scene.at(21).pass()).0, RunPhase::Pending);
     let status = scene.status();
     assert_eq!(
-        (&status.deadline_at, status.deadline_extensions),
+        (&status.progress.deadline_at, status.deadline_extensions),
         (&Some(Time(at(51))), 1)
     );
     assert_settled(&scene);
@@ -165,7 +165,7 @@ fn a_repeated_query_that_never_gets_its_turn_ends_the_wait_after_one_extension()
     assert!(decision.requeue_at > Some(at(679)), "no hot loop");
     // The response may be from long ago: another operator led since. So nothing is concluded from it yet.
     assert_eq!(said(&scene.at(680).pass()).0, RunPhase::Pending);
-    assert_eq!(scene.status().deadline_at, Some(Time(at(1280))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(1280))));
     assert_eq!(said(&scene.at(1339).pass()).0, RunPhase::Pending);
     let decision = scene.at(1340).pass();
     assert_said(&decision, failed(Reason::RepositoryUnreachable));
@@ -298,12 +298,12 @@ fn a_run_that_is_held_asks_nothing_and_no_time_counts() {
     scene.at(900_000).edit(|spec| spec.suspend = false);
     assert!(question(&scene.run).is_some());
     scene.pass();
-    assert_eq!(scene.status().deadline_at, Some(Time(at(900_600))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(900_600))));
 
     // If the run is suspended while it waits, the wait begins again.
     scene.at(900_100).edit(|spec| spec.suspend = true);
     assert_said(&scene.pass(), held);
-    assert_eq!(scene.status().deadline_at, None);
+    assert_eq!(scene.status().progress.deadline_at, None);
     // The same between the record and the Job.
     let mut scene = Scene::resolved(json!({}), json!({}));
     scene.edit(|spec| spec.suspend = true);
@@ -312,7 +312,7 @@ fn a_run_that_is_held_asks_nothing_and_no_time_counts() {
     assert!(decision.effects.is_empty());
     scene.at(5000).edit(|spec| spec.suspend = false);
     assert_eq!(creates(&scene.pass()).len(), 2);
-    assert_eq!(scene.status().deadline_at, Some(Time(at(5600))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(5600))));
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn the_agent_is_waited_for_first() {
         &decision,
         (RunPhase::Pending, State::Working, Reason::AgentNotFound),
     );
-    assert_eq!(scene.status().deadline_at, Some(Time(at(605))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(605))));
     assert_settled(&scene);
     let mut late = scene.clone();
     assert_said(&late.at(605).pass(), failed(Reason::AgentNotFound));
@@ -376,7 +376,10 @@ fn the_wait_for_the_repository_begins_when_the_agent_is_there() {
     scene.at(595).reply();
     let decision = scene.pass();
     assert_eq!(decision.verdict.reason, Reason::RepositoryUnreachable);
-    assert_eq!(scene.status().deadline_at, Some(Time(at(595 + 1800))));
+    assert_eq!(
+        scene.status().progress.deadline_at,
+        Some(Time(at(595 + 1800)))
+    );
     assert_settled(&scene);
     scene.at(700);
     assert_settled(&scene);

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn the_agent_and_publish_have_a_time_each() {
     let mut scene = Scene::running_with(json!({"timeout": "2m"}), json!({}));
-    assert_eq!(scene.status().deadline_at, Some(Time(at(130))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(130))));
     assert_eq!(scene.at(129).pass().verdict.reason, Reason::Progressing);
     let mut late = scene.clone();
     let decision = late.at(130).pass();
@@ -22,7 +22,10 @@ fn the_agent_and_publish_have_a_time_each() {
     scene.around.world.pods[0].agent.as_mut().unwrap().finished = Some(at(128));
     let decision = scene.pass();
     assert_eq!(decision.verdict.reason, Reason::Publishing);
-    assert_eq!(scene.status().deadline_at, Some(Time(at(128 + 900))));
+    assert_eq!(
+        scene.status().progress.deadline_at,
+        Some(Time(at(128 + 900)))
+    );
     assert_eq!(scene.at(500).pass().verdict.reason, Reason::Publishing);
     assert_eq!(scene.at(1027).pass().verdict.reason, Reason::Publishing);
     let decision = scene.at(1028).pass();

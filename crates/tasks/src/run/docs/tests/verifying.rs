@@ -120,6 +120,7 @@ fn an_answer_from_before_the_push_is_not_used() {
         now: scene.now(),
         fault: None,
         confirmed: true,
+        overdue: false,
     });
     assert_said(&early, VERIFYING);
     assert_said(&scene.pass(), VERIFYING);
@@ -200,7 +201,7 @@ fn another_operator_goes_on_where_the_record_stands() {
     scene.around.world.agent = None;
     assert_said(&scene.at(200).pass(), VERIFYING);
     assert_eq!(
-        scene.status().deadline_at,
+        scene.status().progress.deadline_at,
         Some(Time(at(670))),
         "it does not move"
     );
@@ -218,7 +219,7 @@ fn a_server_that_was_never_asked_is_asked_however_late_it_is() {
     scene.at(100_000);
     let decision = scene.pass();
     assert_said(&decision, VERIFYING);
-    assert_eq!(scene.status().deadline_at, Some(Time(at(100_600))));
+    assert_eq!(scene.status().progress.deadline_at, Some(Time(at(100_600))));
     assert_settled(&scene);
     let mut lagging = scene.clone();
     assert_said(&answered(&mut scene, 100_001, Some(PUSHED)), SUCCEEDED);
@@ -233,12 +234,12 @@ fn a_server_that_was_never_asked_is_asked_however_late_it_is() {
 #[test]
 fn a_query_that_never_gets_its_turn_ends_the_wait_after_one_extension() {
     let mut scene = asked();
-    let until = scene.status().deadline_at.clone();
+    let until = scene.status().progress.deadline_at.clone();
     assert_eq!(until, Some(Time(at(661))));
     assert_said(&scene.at(661).pass(), VERIFYING);
     let status = scene.status();
     assert_eq!(
-        (&status.deadline_at, status.deadline_extensions),
+        (&status.progress.deadline_at, status.deadline_extensions),
         (&Some(Time(at(1261))), 1)
     );
     assert_settled(&scene);
