@@ -346,6 +346,9 @@ pub struct Manifest {
     pub independent: bool,
     /// Whether the object is only compared with the existing one, and never created.
     pub existing: bool,
+    /// Whether an undo needs the object. Only such an object may be created while its owner is being
+    /// deleted.
+    pub undoing: bool,
 }
 
 impl Manifest {
@@ -395,6 +398,7 @@ impl Manifest {
             observed_by_name: false,
             existing: false,
             independent: false,
+            undoing: false,
         }
     }
 
@@ -438,6 +442,19 @@ impl Manifest {
     pub fn existing(mut self) -> Self {
         self.existing = true;
         self.requires_intent = None;
+        self
+    }
+
+    /// Declares that an undo needs the object, so that it may be created while its owner is being
+    /// deleted.
+    ///
+    /// # Caveats
+    /// - Later decisions must delete the object, or keep it on purpose, before they remove the finalizer.
+    /// - The object must not have an owner reference to its owner. The garbage collector may delete
+    ///   dependents of an object in deletion at once.
+    #[must_use]
+    pub fn undoing(mut self) -> Self {
+        self.undoing = true;
         self
     }
 

@@ -14,7 +14,10 @@ use kube::{Resource, ResourceExt, core::ObjectMeta};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use self::transitions::{changed_conditions, has_transitioned, phase_name, since};
+use self::{
+    effects::creation,
+    transitions::{changed_conditions, has_transitioned, phase_name, since},
+};
 use crate::{
     apply::{Applier, ResourcePath},
     cache::parse_version,
@@ -515,26 +518,18 @@ fn check<K: Kind>(
         )));
     }
     for effect in &decision.effects {
-        match (effect, required_intent(effect)) {
-            (_, Some(intent)) if !stored.has_intent(intent) => {
-                return Err(ReconcileError::bug(format!(
-                    "an irreversible effect was refused: the stored status does not carry its intent '{intent}'"
-                )));
-            }
-            (Effect::Ensure(manifest), _) if is_deleting && !manifest.existing => {
-                return Err(ReconcileError::bug(format!(
-                    "the creation of {} '{}' was refused: the object is being deleted",
-                    manifest.resource.kind, manifest.name
-                )));
-            }
-            (
-                Effect::External { .. }
-                | Effect::Ensure(_)
-                | Effect::Apply(_)
-                | Effect::Delete(_)
-                | Effect::Patch { .. },
-                _,
-            ) => {}
+        if let Some(intent) = required_intent(effect)
+            && !stored.has_intent(intent)
+        {
+            return Err(ReconcileError::bug(format!(
+                "an irreversible effect was refused: the stored status does not carry its intent '{intent}'"
+            )));
+        }
+        if is_deleting && let Some(manifest) = creation(effect).filter(|one| !one.undoing) {
+            return Err(ReconcileError::bug(format!(
+                "the creation of {} '{}' was refused: the object is being deleted, and no undo needs it",
+                manifest.resource.kind, manifest.name
+            )));
         }
     }
     Ok(())

@@ -25,6 +25,7 @@ mod leading;
 mod logs;
 mod records;
 mod server;
+mod undo;
 mod watching;
 mod words;
 

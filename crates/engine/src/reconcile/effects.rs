@@ -94,6 +94,20 @@ impl<K: Kind> Reconciler<K> {
     }
 }
 
+/// Returns the object that an effect may create.
+pub(super) fn creation<X>(effect: &Effect<X>) -> Option<&Manifest> {
+    match effect {
+        Effect::Ensure(manifest) if !manifest.existing => Some(manifest),
+        // The API server rejects an apply with a UID if no object has the UID.
+        Effect::Apply(manifest) if manifest.expected_uid.is_none() => Some(manifest),
+        Effect::Ensure(_)
+        | Effect::Apply(_)
+        | Effect::Delete(_)
+        | Effect::Patch { .. }
+        | Effect::External { .. } => None,
+    }
+}
+
 /// Returns whether the caches show the result of an effect, so that the next decision does not repeat it.
 fn is_cached<X>(effect: &Effect<X>) -> bool {
     match effect {
