@@ -23,6 +23,7 @@ mod gate;
 mod health;
 mod leading;
 mod logs;
+mod optional;
 mod records;
 mod server;
 mod undo;
@@ -241,6 +242,7 @@ fn target(name: &str) -> Target {
 struct Room {
     kind: Arc<ToyKind>,
     objects: Cache<Toy>,
+    gadgets: OptionalCache<()>,
     server: Server,
     handle: Handle,
     metrics: Metrics,
@@ -258,6 +260,11 @@ fn room(toys: &[&str]) -> Room {
 }
 
 fn room_with(toys: &[&str], change: impl FnOnce(&mut Context)) -> Room {
+    room_on(toys, change, false)
+}
+
+/// Starts a controller. If `depends_on_gadgets`, its decisions read a type that may not be installed.
+fn room_on(toys: &[&str], change: impl FnOnce(&mut Context), depends_on_gadgets: bool) -> Room {
     let server = Server::default();
     let client = server.client();
     let (metrics, health) = (Metrics::default(), Health::default());
@@ -271,6 +278,7 @@ fn room_with(toys: &[&str], change: impl FnOnce(&mut Context)) -> Room {
     };
     let objects = watches.namespaced(("test", "toys"), watch);
     confirming::watch(&mut watches);
+    let gadgets = optional::watch(&mut watches);
     let caches = watches.without_watches();
     for name in toys {
         put(&objects, name, 1, 1, None);
@@ -294,7 +302,10 @@ fn room_with(toys: &[&str], change: impl FnOnce(&mut Context)) -> Room {
     };
     change(&mut context);
     let clock = context.clock.clone();
-    let controller = Controller::new(Arc::clone(&kind), objects.clone(), context);
+    let mut controller = Controller::new(Arc::clone(&kind), objects.clone(), context);
+    if depends_on_gadgets {
+        controller = controller.depends_on(&gadgets);
+    }
     let handle = controller.handle();
     let mut task = JoinSet::new();
     let beats = health.clone().tick(shutdown.clone());
@@ -303,6 +314,7 @@ fn room_with(toys: &[&str], change: impl FnOnce(&mut Context)) -> Room {
     Room {
         kind,
         objects,
+        gadgets,
         server,
         handle,
         metrics,
