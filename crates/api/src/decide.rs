@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::{Phase, Reason, Status, Verdict, names};
+use crate::{Phase, Reason, Status, Verdict, claim::Claim, names};
 
 /// Everything that a decision may depend on.
 #[derive(Debug)]
@@ -60,6 +60,12 @@ pub struct Decision<S: Status, X> {
     /// If the list is not empty, the engine does nothing of this decision. It reads the objects and
     /// calls `decide` again, with [`Input::confirmed`].
     pub confirm: Vec<LiveRead>,
+    /// Locks of other objects to take before the first effect, and to release after the last one.
+    ///
+    /// If another object has the lock, or the target has changed, the engine carries out nothing more of
+    /// this decision. It reads the target, observes again and calls `decide` again, once: the observed
+    /// state then has the holder. This is no error of the object.
+    pub claims: Vec<Claim>,
 }
 
 /// A read from the API server itself, instead of from a cache.
@@ -101,6 +107,7 @@ impl<S: Status, X> Decision<S, X> {
             requeue_at: None,
             defer_status_until: None,
             confirm: Vec::new(),
+            claims: Vec::new(),
         }
     }
 
@@ -118,6 +125,13 @@ impl<S: Status, X> Decision<S, X> {
     #[must_use]
     pub fn with(mut self, effect: Effect<X>) -> Self {
         self.effects.push(effect);
+        self
+    }
+
+    /// Adds a change of a lock.
+    #[must_use]
+    pub fn claim(mut self, claim: Claim) -> Self {
+        self.claims.push(claim);
         self
     }
 

@@ -47,6 +47,8 @@ pub(crate) enum EffectOutcome {
     Patched,
     Deleted,
     AlreadyDeleted,
+    Locked,
+    Unlocked,
 }
 
 impl EffectOutcome {
@@ -59,6 +61,8 @@ impl EffectOutcome {
             Self::Patched => "patched",
             Self::Deleted => "deleted",
             Self::AlreadyDeleted => "found deleted",
+            Self::Locked => "locked",
+            Self::Unlocked => "unlocked",
         }
     }
 }

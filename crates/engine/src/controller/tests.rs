@@ -22,6 +22,7 @@ mod fairness;
 mod gate;
 mod health;
 mod leading;
+mod locks;
 mod logs;
 mod optional;
 mod records;

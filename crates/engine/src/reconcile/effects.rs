@@ -136,7 +136,7 @@ fn is_refusal(fault: &ReconcileError) -> bool {
 /// Logs an effect with its object and the owner that was reconciled.
 ///
 /// It logs names only, because a body may contain secrets.
-fn log<K: Kind>(owner: &K::Object, path: ResourcePath<'_>, outcome: EffectOutcome) {
+pub(super) fn log<K: Kind>(owner: &K::Object, path: ResourcePath<'_>, outcome: EffectOutcome) {
     let (kind, object) = (K::RESOURCE.kind, Key::of(owner.meta()));
     let (target_kind, target_object) = (path.resource.kind, path.key());
     let effect = outcome.name();
@@ -158,6 +158,7 @@ fn non_fatal(manifest: &Manifest, stop: Abort) -> Abort {
         other @ (Abort::Error(_)
         | Abort::NonFatal(_)
         | Abort::LeadershipLost
-        | Abort::OutOfTime) => other,
+        | Abort::OutOfTime
+        | Abort::Refused(_)) => other,
     }
 }
