@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::{
     Phase, Reason, Status, Verdict,
+    claim::Claim,
     deadline::{self, PhaseInput},
     names,
 };
@@ -70,6 +71,12 @@ pub struct Decision<S: Status, X> {
     /// If the list is not empty, the engine does nothing of this decision. It reads the objects and
     /// calls `decide` again, with [`Input::confirmed`].
     pub confirm: Vec<LiveRead>,
+    /// Locks of other objects to take before the first effect, and to release after the last one.
+    ///
+    /// If another object has the lock, or the target has changed, the engine carries out nothing more of
+    /// this decision. It reads the target, observes again and calls `decide` again, once: the observed
+    /// state then has the holder. This is no error of the object.
+    pub claims: Vec<Claim>,
 }
 
 /// A read from the API server itself, instead of from a cache.
@@ -112,6 +119,7 @@ impl<S: Status, X> Decision<S, X> {
             requeue_at: None,
             defer_status_until: None,
             confirm: Vec::new(),
+            claims: Vec::new(),
         }
     }
 
@@ -129,6 +137,13 @@ impl<S: Status, X> Decision<S, X> {
     #[must_use]
     pub fn with(mut self, effect: Effect<X>) -> Self {
         self.effects.push(effect);
+        self
+    }
+
+    /// Adds a change of a lock.
+    #[must_use]
+    pub fn claim(mut self, claim: Claim) -> Self {
+        self.claims.push(claim);
         self
     }
 
@@ -364,6 +379,9 @@ pub struct Manifest {
     pub independent: bool,
     /// Whether the object is only compared with the existing one, and never created.
     pub existing: bool,
+    /// Whether an undo needs the object. Only such an object may be created while its owner is being
+    /// deleted.
+    pub undoing: bool,
 }
 
 impl Manifest {
@@ -413,6 +431,7 @@ impl Manifest {
             observed_by_name: false,
             existing: false,
             independent: false,
+            undoing: false,
         }
     }
 
@@ -456,6 +475,19 @@ impl Manifest {
     pub fn existing(mut self) -> Self {
         self.existing = true;
         self.requires_intent = None;
+        self
+    }
+
+    /// Declares that an undo needs the object, so that it may be created while its owner is being
+    /// deleted.
+    ///
+    /// # Caveats
+    /// - Later decisions must delete the object, or keep it on purpose, before they remove the finalizer.
+    /// - The object must not have an owner reference to its owner. The garbage collector may delete
+    ///   dependents of an object in deletion at once.
+    #[must_use]
+    pub fn undoing(mut self) -> Self {
+        self.undoing = true;
         self
     }
 

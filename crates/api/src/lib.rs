@@ -4,6 +4,7 @@
 //! values. `cargo xtask generate` generates the CRDs, the RBAC rules, the field reference, the
 //! reason reference and the state diagrams from this crate.
 
+pub mod claim;
 pub mod content;
 pub mod crd;
 pub mod deadline;

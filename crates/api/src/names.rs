@@ -40,6 +40,9 @@ pub const PRESERVE: &str = "orchestrator.io/preserve";
 pub const FORCE_DELETE: &str = "orchestrator.io/force-delete";
 /// Annotation: any change of its value triggers an immediate reconciliation.
 pub const RECONCILE_AT: &str = "orchestrator.io/reconcile-at";
+/// Annotation of an object that several of ours change: the one that may change it now. See
+/// [`crate::claim`].
+pub const LOCK: &str = "orchestrator.io/lock";
 /// Annotation: the Tenant that retained this object, and may adopt it again.
 pub const RETAINED_FROM: &str = "orchestrator.io/retained-from";
 /// Annotation of an existing namespace: the Tenant that may adopt it.

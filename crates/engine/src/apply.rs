@@ -47,6 +47,8 @@ pub(crate) enum EffectOutcome {
     Patched,
     Deleted,
     AlreadyDeleted,
+    Locked,
+    Unlocked,
 }
 
 impl EffectOutcome {
@@ -59,6 +61,8 @@ impl EffectOutcome {
             Self::Patched => "patched",
             Self::Deleted => "deleted",
             Self::AlreadyDeleted => "found deleted",
+            Self::Locked => "locked",
+            Self::Unlocked => "unlocked",
         }
     }
 }
@@ -412,12 +416,21 @@ impl Applier {
             "{}?{selector}&limit={MAX_LISTED_CHILDREN}",
             path.collection()
         );
-        let list = self.send(Method::GET, uri, None).await;
-        let mut list = list.map_err(|failed| failed.fault("list", path))?;
         let incomplete = |why: &str| {
             let what = format!("the list of {plural} cannot be used: {why}");
             ReconcileError::new(ErrorClass::Transient, Reason::ApiUnavailable, what)
         };
+        let list = self.send(Method::GET, uri, None).await;
+        let is_missing = matches!(&list, Err(Failed::Api(error)) if is(error, 404));
+        if let Some(installation) = cache.installation()
+            && (is_missing || list.is_ok())
+        {
+            let is_installed = installation.compare(path.namespace, !is_missing);
+            if !is_installed.map_err(|why| incomplete(&why))? {
+                return Ok(());
+            }
+        }
+        let mut list = list.map_err(|failed| failed.fault("list", path))?;
         let text = |pointer: &str| list.pointer(pointer).and_then(Value::as_str);
         if text("/metadata/continue").is_some_and(|more| !more.is_empty()) {
             return Err(incomplete("there are more than one object can have"));

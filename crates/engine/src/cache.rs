@@ -421,14 +421,16 @@ impl<T: Send + Sync + 'static> Cache<T> {
         if identity.version > 0 && state.entries.get(&identity.key).is_some_and(is_newer) {
             return;
         }
-        if state
-            .invalid
-            .get(&identity.key)
-            .is_some_and(|invalid| invalid.uid == identity.uid)
-        {
-            state.invalid.remove(&identity.key);
+        let key = &identity.key;
+        let is_it = |invalid: &InvalidObject| invalid.uid == identity.uid;
+        if state.invalid.get(key).is_some_and(is_it) {
+            state.invalid.remove(key);
+            if !state.entries.contains_key(key) {
+                drop(state);
+                return self.notify_without_value(key);
+            }
         }
-        self.take(state, &identity.key, Some(&identity.uid));
+        self.take(state, key, Some(&identity.uid));
     }
 
     /// Handles the response of our own delete: the object is removed at once.
@@ -448,11 +450,7 @@ impl<T: Send + Sync + 'static> Cache<T> {
             self.take(state, key, None);
         } else if is_new {
             drop(state);
-            self.notify(&Change {
-                key,
-                old: None,
-                new: None,
-            });
+            self.notify_without_value(key);
         }
     }
 
@@ -481,9 +479,14 @@ impl<T: Send + Sync + 'static> Cache<T> {
         state
             .removed
             .retain(|_, home| namespace.is_some() && home.as_deref() != namespace);
-        state
-            .invalid
-            .retain(|key, _| !is_in_reach(key) || invalid.contains(key));
+        let mut no_longer_invalid = Vec::new();
+        state.invalid.retain(|key, _| {
+            let is_kept = !is_in_reach(key) || invalid.contains(key);
+            if !is_kept {
+                no_longer_invalid.push(key.clone());
+            }
+            is_kept
+        });
         // An object that we wrote may be too new for this list, but not if the list began later or a newer event came.
         let is_gone = |key: &Key, entry: &Entry<T>| match entry.known {
             Provenance::Seen(last) => last < round,
@@ -503,6 +506,9 @@ impl<T: Send + Sync + 'static> Cache<T> {
         drop(state);
         for key in gone {
             self.take(lock(&self.shared.state), &key, None);
+        }
+        for key in no_longer_invalid {
+            self.notify_without_value(&key);
         }
     }
 
@@ -529,6 +535,16 @@ impl<T: Send + Sync + 'static> Cache<T> {
             state.index.remove(&(self.shared.index)(old), key);
         }
         Some(old)
+    }
+
+    /// Notifies the listeners of an object without a cached value: it became undecodable, or an undecodable object was
+    /// deleted.
+    fn notify_without_value(&self, key: &Key) {
+        self.notify(&Change {
+            key,
+            old: None,
+            new: None,
+        });
     }
 
     fn notify(&self, change: &Change<'_, T>) {

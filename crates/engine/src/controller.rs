@@ -4,7 +4,7 @@ mod gate;
 mod worker;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -31,7 +31,7 @@ use crate::{
     queue::{Backoff, Queue, Requeue},
     reconcile::Reconciler,
     supervise::Shutdown,
-    watch::RunningWatches,
+    watch::{OptionalCache, RunningWatches},
 };
 
 /// Timeout of a reconciliation. Every request and every external effect has a shorter one of its own.
@@ -146,6 +146,8 @@ pub struct Controller<K: Kind> {
     handle: Handle,
     context: Context,
     kind: Arc<K>,
+    /// Numbers of the watches of optional types that decisions read.
+    optional: BTreeSet<usize>,
 }
 
 impl<K: Kind> fmt::Debug for Controller<K> {
@@ -172,7 +174,27 @@ impl<K: Kind> Controller<K> {
             handle,
             context,
             kind: Arc::new(kind),
+            optional: BTreeSet::new(),
         }
+    }
+
+    /// Declares that decisions of this kind read a type that may not be installed. If the type is installed and its watch
+    /// does not work, the objects of this kind wait for it. When the type is installed or removed, all of them are
+    /// reconciled, except packed ones.
+    #[must_use]
+    pub fn depends_on<T: Send + Sync + 'static>(mut self, optional: &OptionalCache<T>) -> Self {
+        self.optional.extend(optional.numbers());
+        let (objects, handle) = (self.objects.clone(), self.handle.clone());
+        optional.on_installation_change(move || {
+            let keys = objects.fold_active(Vec::new(), |mut keys, object| {
+                keys.push(Key::of(object.meta()));
+                keys
+            });
+            for key in &keys {
+                handle.enqueue(key);
+            }
+        });
+        self
     }
 
     /// Returns a handle that queues keys of this controller.
@@ -191,6 +213,7 @@ impl<K: Kind> Controller<K> {
             handle,
             context,
             kind,
+            optional,
         } = self;
         let name = K::RESOURCE.kind;
         context.health.set_synced(name, false);
@@ -211,6 +234,7 @@ impl<K: Kind> Controller<K> {
             },
             objects,
             caches,
+            optional,
             retries: Mutex::default(),
             seed: context.seed,
             limit: context.limit,
@@ -344,7 +368,7 @@ async fn dispatch<K: Kind>(
             term = current_term;
         }
         let is_leading = term.is_some();
-        if gate.update(&worker.caches.blocked()) {
+        if gate.update(&worker.caches.blocked(&worker.optional)) {
             handle.queue().block(gate.closed());
         }
         while is_leading && running.reconciliations() < context.concurrency {

@@ -153,6 +153,18 @@ fn from_status(request: Request<'_>, status: &Status) -> ReconcileError {
             Reason::Progressing,
             format!("{what} came too late: {message}"),
         ),
+        // The router of the API server, and not the handler of a type. A retry at once would not help.
+        404 if message == "404 page not found"
+            || message.contains("could not find the requested resource") =>
+        {
+            fault(
+                ErrorClass::Transient,
+                Reason::DependencyNotReady,
+                format!(
+                    "{what}: the API server does not serve this type; install its CRD in the version that is used here"
+                ),
+            )
+        }
         404 => fault(
             ErrorClass::Conflict,
             Reason::Progressing,
@@ -231,6 +243,18 @@ mod tests {
             ),
             (401, "Unauthorized", ErrorClass::Denied, Reason::Denied),
             (404, "not found", ErrorClass::Conflict, Reason::Progressing),
+            (
+                404,
+                "404 page not found",
+                ErrorClass::Transient,
+                Reason::DependencyNotReady,
+            ),
+            (
+                404,
+                "the server could not find the requested resource",
+                ErrorClass::Transient,
+                Reason::DependencyNotReady,
+            ),
             (
                 409,
                 "the object has been modified",

@@ -48,4 +48,5 @@ pub use cache::{Bounds, Cache, Packing};
 pub use controller::{Context, Controller, Handle};
 pub use key::Key;
 pub use kind::{Kind, PhaseSpec};
-pub use watch::{Scope, Watch, WatchManager};
+pub use watch::{OptionalCache, OptionalType, Presence, Scope, Watch, WatchManager};
+pub use watch_health::Availability;

@@ -1,5 +1,6 @@
 //! The reconciliation of one object: observe, decide, act, record.
 
+mod claims;
 mod effects;
 mod phases;
 mod transitions;
@@ -16,6 +17,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use self::{
+    claims::check_claims,
+    effects::creation,
     phases::{check_phase, phase_input},
     transitions::{changed_conditions, has_transitioned, phase_name, since},
 };
@@ -66,6 +69,8 @@ enum Abort {
     LeadershipLost,
     /// The time of the reconciliation is half over, and effects are left.
     OutOfTime,
+    /// Another object has the lock that the decision needs, or the object with the lock has changed.
+    Refused(ReconcileError),
 }
 
 impl From<ReconcileError> for Abort {
@@ -86,7 +91,9 @@ impl<K: Kind> Reconciler<K> {
             Ok(outcome) => Ok(outcome),
             Err(Abort::LeadershipLost) => Ok(Outcome::Abandoned),
             Err(Abort::OutOfTime) => Ok(Outcome::Continued),
-            Err(Abort::Error(fault) | Abort::NonFatal(fault)) => Err((fault, observed)),
+            Err(Abort::Error(fault) | Abort::NonFatal(fault) | Abort::Refused(fault)) => {
+                Err((fault, observed))
+            }
         }
     }
 
@@ -98,12 +105,14 @@ impl<K: Kind> Reconciler<K> {
     ) -> Result<Outcome, Abort> {
         let meta = object.meta();
         let is_deleting = meta.deletion_timestamp.is_some();
-        let has_finalizer = has_finalizer::<K>(meta);
+        let mut has_finalizer = has_finalizer::<K>(meta);
         if is_deleting && !has_finalizer {
             return Ok(Outcome::Skipped);
         }
         let now = self.clock.now();
         let stored = K::status(object).cloned().unwrap_or_default();
+        let mut confirmed = Vec::new();
+        let mut is_refused = false;
         let mut world = self.kind.observe(object, now).await?;
         let mut is_confirmed = false;
         let mut fault: Option<ReconcileError> = None;
@@ -128,11 +137,13 @@ impl<K: Kind> Reconciler<K> {
                 }
                 self.confirm(meta, &decision.confirm).await?;
                 is_confirmed = true;
+                confirmed = decision.confirm;
                 world = self.kind.observe(object, now).await?;
                 continue;
             }
             check::<K>(&stored, &decision, is_deleting)?;
             check_phase::<K>(meta, &stored, &decision, overdue)?;
+            check_claims(&stored, &decision, is_deleting, &confirmed)?;
             if K::Status::LIFECYCLE == api::Lifecycle::LongLived {
                 *observed = Some(Observed {
                     status: decision.status.clone(),
@@ -141,10 +152,19 @@ impl<K: Kind> Reconciler<K> {
             }
             if !has_finalizer && !is_deleting && needs_finalizer::<K>(&decision) {
                 version = self.add_finalizer(object, &version).await?;
+                has_finalizer = true;
             }
-            let applied = self.apply_effects(object, &decision.effects, yield_at);
+            let applied = self.carry_out(object, &decision, yield_at);
             match applied.await {
                 Ok(()) => break (decision, phase_input, overdue),
+                Err(Abort::Refused(refused)) if !is_refused => {
+                    tracing::debug!(kind = K::RESOURCE.kind, object = %Key::of(meta), "{refused}");
+                    is_refused = true;
+                    // The holder may be another one now, and only the former one was read.
+                    is_confirmed = false;
+                    confirmed.clear();
+                    world = self.kind.observe(object, now).await?;
+                }
                 Err(Abort::Error(failed))
                     if failed.class == ErrorClass::Failed && fault.is_none() =>
                 {
@@ -304,7 +324,7 @@ impl<K: Kind> Reconciler<K> {
             .await
         {
             Ok(()) | Err(Abort::LeadershipLost | Abort::OutOfTime) => Ok(()),
-            Err(Abort::Error(fault) | Abort::NonFatal(fault)) => Err(fault),
+            Err(Abort::Error(fault) | Abort::NonFatal(fault) | Abort::Refused(fault)) => Err(fault),
         }
     }
 
@@ -483,7 +503,9 @@ impl<K: Kind> Reconciler<K> {
 /// Someone may have removed the finalizer since, for example with `kubectl replace`.
 fn needs_finalizer<K: Kind>(decision: &Decision<K::Status, K::External>) -> bool {
     decision.finalizer == FinalizerAction::Keep
-        && (!decision.effects.is_empty() || decision.status.has_children())
+        && (!decision.effects.is_empty()
+            || !decision.claims.is_empty()
+            || decision.status.has_children())
 }
 
 fn has_finalizer<K: Kind>(meta: &ObjectMeta) -> bool {
@@ -524,26 +546,18 @@ fn check<K: Kind>(
         )));
     }
     for effect in &decision.effects {
-        match (effect, required_intent(effect)) {
-            (_, Some(intent)) if !stored.has_intent(intent) => {
-                return Err(ReconcileError::bug(format!(
-                    "an irreversible effect was refused: the stored status does not carry its intent '{intent}'"
-                )));
-            }
-            (Effect::Ensure(manifest), _) if is_deleting && !manifest.existing => {
-                return Err(ReconcileError::bug(format!(
-                    "the creation of {} '{}' was refused: the object is being deleted",
-                    manifest.resource.kind, manifest.name
-                )));
-            }
-            (
-                Effect::External { .. }
-                | Effect::Ensure(_)
-                | Effect::Apply(_)
-                | Effect::Delete(_)
-                | Effect::Patch { .. },
-                _,
-            ) => {}
+        if let Some(intent) = required_intent(effect)
+            && !stored.has_intent(intent)
+        {
+            return Err(ReconcileError::bug(format!(
+                "an irreversible effect was refused: the stored status does not carry its intent '{intent}'"
+            )));
+        }
+        if is_deleting && let Some(manifest) = creation(effect).filter(|one| !one.undoing) {
+            return Err(ReconcileError::bug(format!(
+                "the creation of {} '{}' was refused: the object is being deleted, and no undo needs it",
+                manifest.resource.kind, manifest.name
+            )));
         }
     }
     Ok(())

@@ -1,34 +1,20 @@
 //! Watches that fill caches from the API server, and the caches that receive our writes.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     fmt::{self, Debug},
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
-    },
-    time::Duration,
+    sync::{Arc, atomic::AtomicU64},
 };
 
-use futures::{StreamExt, future::BoxFuture};
-use kube::{
-    Api, Client, Resource,
-    core::NamespaceResourceScope,
-    runtime::{
-        WatchStreamExt,
-        utils::Backoff,
-        watcher::{self, Event, watcher},
-    },
-};
+use futures::future::BoxFuture;
+use kube::{Api, Client, Resource, core::NamespaceResourceScope, runtime::watcher};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
     cache::{Cache, Identity, InvalidObject},
     client::READ_TIMEOUT,
-    fault::error_chain,
-    guard::{self, Guard, Unreadable},
+    guard::{self, Guard},
     health::Health,
     key::Key,
     metrics::Metrics,
@@ -39,10 +25,16 @@ use crate::{
 
 mod client;
 mod list_queue;
+mod optional;
+mod reflector;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use optional::Installation;
+pub use optional::{OptionalCache, OptionalType, Presence};
+
 use list_queue::ListQueue;
+use reflector::Reflector;
 
 /// Seconds after which the server ends a watch. The watch is then reopened where it ended.
 ///
@@ -92,6 +84,9 @@ impl<K, T> fmt::Debug for Watch<K, T> {
 /// A function that converts an object to its cached value.
 pub type Transform<K, T> = Arc<dyn Fn(K, Source) -> T + Send + Sync>;
 
+/// A function that converts an object to its cached value, or returns why decisions cannot use the object.
+type Decode<K, T> = Arc<dyn Fn(K, Source) -> Result<T, String> + Send + Sync>;
+
 /// Source of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
@@ -109,30 +104,30 @@ pub(crate) trait Written: Send + Sync {
     fn listed_live(&self, object: Value, as_of: u64) -> Result<(), String>;
     fn uid(&self, key: &Key) -> Option<(Key, String)>;
     fn uids(&self, index_key: &str) -> Vec<(Key, String)>;
+    /// Returns whether the type is installed, if it may not be.
+    fn installation(&self) -> Option<&Installation>;
 }
 
 struct Writer<K, T> {
     cache: Cache<T>,
-    transform: Transform<K, T>,
+    decode: Decode<K, T>,
+    /// Set for a type that may not be installed.
+    installation: Option<Arc<Installation>>,
 }
 
 impl<K, T> Written for Writer<K, T>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
+    K: Resource + DeserializeOwned + 'static,
     T: Send + Sync + 'static,
 {
     fn written(&self, object: Value) {
-        match guard::read::<K>(object) {
-            Ok(object) => {
-                let identity = Identity::of(object.meta());
-                self.cache
-                    .on_own_write(identity, (self.transform)(object, Source::Watch));
-            }
+        match decoded(&self.decode, Guard(guard::read(object)), Source::Watch) {
+            Ok((identity, kept)) => self.cache.on_own_write(identity, kept),
             // The watch will deliver the object, decodable or not.
             Err(unreadable) => tracing::warn!(
                 resource = self.cache.name(),
                 "the response of a write cannot be decoded: {}",
-                unreadable.error
+                unreadable.1.error
             ),
         }
     }
@@ -142,10 +137,17 @@ where
     }
 
     fn listed_live(&self, object: Value, as_of: u64) -> Result<(), String> {
-        let object: K = guard::read(object).map_err(|unreadable| unreadable.error)?;
-        let identity = Identity::of(object.meta());
-        let kept = (self.transform)(object, Source::LiveRead);
-        self.cache.listed_live(identity, kept, as_of);
+        match decoded(&self.decode, Guard(guard::read(object)), Source::LiveRead) {
+            Ok((identity, kept)) => self.cache.listed_live(identity, kept, as_of),
+            Err(unreadable) => {
+                let (key, object) = *unreadable;
+                // Decisions handle an unreadable object of an optional type.
+                if self.installation.is_none() {
+                    return Err(object.error);
+                }
+                self.cache.on_invalid(&key, object);
+            }
+        }
         Ok(())
     }
 
@@ -156,6 +158,57 @@ where
     fn uids(&self, index_key: &str) -> Vec<(Key, String)> {
         self.cache.uids(index_key)
     }
+
+    fn installation(&self) -> Option<&Installation> {
+        self.installation.as_deref()
+    }
+}
+
+/// Converts an object to its identity and its cached value.
+///
+/// # Errors
+/// If the object cannot be decoded.
+fn decoded<K: Resource, T>(
+    decode: &Decode<K, T>,
+    object: Guard<K>,
+    source: Source,
+) -> Result<(Identity, T), Box<(Key, InvalidObject)>> {
+    let meta = object.meta();
+    let (version, generation) = (meta.resource_version.clone(), meta.generation);
+    let identity = Identity::of(meta);
+    let kept = match object.0 {
+        Ok(object) => decode(object, source),
+        Err(unreadable) => Err(unreadable.error),
+    };
+    match kept {
+        Ok(kept) => Ok((identity, kept)),
+        Err(error) => {
+            let invalid = InvalidObject {
+                uid: identity.uid,
+                version: version.unwrap_or_default(),
+                generation: generation.unwrap_or_default(),
+                error,
+            };
+            Err(Box::new((identity.key, invalid)))
+        }
+    }
+}
+
+/// Returns the name of a watch, for messages and tasks.
+fn watch_name(resource: &str, namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) => format!("watch of {resource} in '{namespace}'"),
+        None => format!("watch of {resource}"),
+    }
+}
+
+fn watch_config(labels: Option<&str>, fields: Option<&str>) -> watcher::Config {
+    let config = watcher::Config {
+        label_selector: labels.map(str::to_owned),
+        field_selector: fields.map(str::to_owned),
+        ..watcher::Config::default()
+    };
+    config.timeout(WATCH_SECONDS).page_size(PAGE)
 }
 
 /// The writers of the caches, by group and plural.
@@ -235,7 +288,7 @@ impl WatchManager {
             };
             self.add_watch(resource.1, namespace.as_deref(), api, &watch, &cache);
         }
-        self.keep_writer(resource, &watch, &cache);
+        self.keep_writer(resource, writer(&watch, &cache));
         cache
     }
 
@@ -259,24 +312,16 @@ impl WatchManager {
     {
         let cache = Cache::new(resource.1, watch.index);
         self.add_watch(resource.1, None, Api::all, &watch, &cache);
-        self.keep_writer(resource, &watch, &cache);
+        self.keep_writer(resource, writer(&watch, &cache));
         cache
     }
 
-    fn keep_writer<K, T>(
+    fn keep_writer(
         &mut self,
         resource: (&'static str, &'static str),
-        watch: &Watch<K, T>,
-        cache: &Cache<T>,
-    ) where
-        K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
-        T: Send + Sync + 'static,
-    {
+        writer: impl Written + 'static,
+    ) {
         // Of two watches of one type (Events of Jobs, Events of Pods), the first stays: we write no such type.
-        let writer = Writer {
-            cache: cache.clone(),
-            transform: Arc::clone(&watch.transform),
-        };
         self.writers
             .entry(resource)
             .or_insert_with(|| Arc::new(writer));
@@ -293,28 +338,47 @@ impl WatchManager {
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
         T: Send + Sync + 'static,
     {
-        let mut config = watcher::Config::default();
-        config.label_selector.clone_from(&watch.labels);
-        config.field_selector.clone_from(&watch.fields);
-        config = config.timeout(WATCH_SECONDS).page_size(PAGE);
-        let name = match namespace {
-            Some(namespace) => format!("watch of {resource} in '{namespace}'"),
-            None => format!("watch of {resource}"),
-        };
         let health = self.health.watch_health();
-        let number = health.add(&name, namespace);
+        let number = health.add(&watch_name(resource, namespace), namespace);
         let api = api(client::reporting(&self.client, health, number));
-        let reflector = Reflector {
+        let (namespace, decode) = (namespace.map(str::to_owned), infallible(&watch.transform));
+        let reflector = self.reflector(number, resource, namespace, &decode, cache);
+        let config = watch_config(watch.labels.as_deref(), watch.fields.as_deref());
+        self.add_task(api, config, reflector);
+    }
+
+    fn reflector<K, T>(
+        &self,
+        number: usize,
+        resource: &'static str,
+        namespace: Option<String>,
+        decode: &Decode<K, T>,
+        cache: &Cache<T>,
+    ) -> Reflector<K, T> {
+        Reflector {
             number,
             resource,
-            namespace: namespace.map(str::to_owned),
-            transform: Arc::clone(&watch.transform),
+            namespace,
+            decode: Arc::clone(decode),
             cache: cache.clone(),
             rounds: Arc::clone(&self.rounds),
             lists: Arc::clone(&self.lists),
             metrics: self.metrics.clone(),
             health: self.health.clone(),
-        };
+            installation: None,
+        }
+    }
+
+    fn add_task<K, T>(
+        &mut self,
+        api: Api<Guard<K>>,
+        config: watcher::Config,
+        reflector: Reflector<K, T>,
+    ) where
+        K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+        T: Send + Sync + 'static,
+    {
+        let name = watch_name(reflector.resource, reflector.namespace.as_deref());
         self.tasks.push((
             name,
             Box::new(move |shutdown| Box::pin(reflector.run(api, config, shutdown))),
@@ -350,6 +414,24 @@ impl WatchManager {
     }
 }
 
+/// Returns the writer of a cache that this watch fills.
+fn writer<K, T>(watch: &Watch<K, T>, cache: &Cache<T>) -> Writer<K, T>
+where
+    K: 'static,
+    T: 'static,
+{
+    Writer {
+        cache: cache.clone(),
+        decode: infallible(&watch.transform),
+        installation: None,
+    }
+}
+
+fn infallible<K: 'static, T: 'static>(transform: &Transform<K, T>) -> Decode<K, T> {
+    let transform = Arc::clone(transform);
+    Arc::new(move |object, source| Ok(transform(object, source)))
+}
+
 /// The running watches, with their caches.
 #[derive(Clone)]
 pub struct RunningWatches {
@@ -365,16 +447,17 @@ impl Debug for RunningWatches {
 }
 
 impl RunningWatches {
-    /// Returns whether each watch has either completed its first list or reported an error.
+    /// Returns whether each watch has either completed its first list or reported an error. Watches of optional types
+    /// do not count.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.health.is_settled()
     }
 
-    /// Returns the scopes in which no object may be reconciled now.
-    #[must_use]
-    pub fn blocked(&self) -> BlockedScopes {
-        self.health.blocked()
+    /// Returns the scopes in which no object of a kind may be reconciled now. `optional` has the numbers of the watches
+    /// of optional types that the kind depends on.
+    pub(crate) fn blocked(&self, optional: &BTreeSet<usize>) -> BlockedScopes {
+        self.health.blocked(optional)
     }
 
     /// Returns a receiver that changes when a watch has recovered.
@@ -407,177 +490,4 @@ impl RunningWatches {
     ) -> Option<&Arc<dyn Written>> {
         self.writers.get(&(group, plural))
     }
-}
-
-struct Reflector<K, T> {
-    number: usize,
-    resource: &'static str,
-    namespace: Option<String>,
-    transform: Transform<K, T>,
-    cache: Cache<T>,
-    rounds: Arc<AtomicU64>,
-    /// The order of all lists of the process.
-    lists: Arc<ListQueue>,
-    metrics: Metrics,
-    health: Health,
-}
-
-impl<K, T> Reflector<K, T>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
-    T: Send + Sync + 'static,
-{
-    async fn run(
-        self,
-        api: Api<Guard<K>>,
-        config: watcher::Config,
-        shutdown: Shutdown,
-    ) -> Result<(), String> {
-        let failures = Arc::new(AtomicU32::new(0));
-        let backoff = Reopen {
-            failures: Arc::clone(&failures),
-            salt: self.number,
-        };
-        let mut events = pin!(watcher(api, config).backoff(backoff));
-        let mut round = 0;
-        let mut invalid = HashSet::new();
-        let mut turn = None;
-        loop {
-            let event = tokio::select! {
-                () = shutdown.wait() => return Ok(()),
-                event = events.next() => event,
-            };
-            let event = match event {
-                None => return Err("its stream ended".to_owned()),
-                Some(Ok(event)) => event,
-                Some(Err(error)) => {
-                    drop(turn.take());
-                    self.interrupted(&error);
-                    continue;
-                }
-            };
-            // The watcher emits `Init` before it sends a request, so `Init` is no sign of a response.
-            if !matches!(event, Event::Init) {
-                failures.store(0, Ordering::SeqCst);
-                self.health.api_answered();
-            }
-            match event {
-                Event::Init => {
-                    tracing::debug!(
-                        resource = self.resource,
-                        namespace = self.namespace_for_logs(),
-                        "listing"
-                    );
-                    turn = tokio::select! {
-                        () = shutdown.wait() => return Ok(()),
-                        turn = self.lists.wait() => turn,
-                    };
-                    if turn.is_none() {
-                        let resource = self.resource;
-                        tracing::warn!(resource, "lists now, although another list hangs");
-                    }
-                    // The request is sent when the stream is polled next. The list must contain all that was
-                    // written before this round, so the round begins after the wait.
-                    round = self.rounds.fetch_add(1, Ordering::SeqCst) + 1;
-                    self.cache.begin_relist(self.namespace.as_deref(), round);
-                    invalid.clear();
-                }
-                Event::InitApply(object) => {
-                    self.lists.on_progress();
-                    self.take(object, round, &mut invalid);
-                }
-                Event::Apply(object) => {
-                    self.take(object, round, &mut invalid);
-                    self.health.watch_health().on_event(self.number);
-                }
-                Event::Delete(object) => {
-                    self.cache.on_deleted(&Identity::of(object.meta()));
-                    self.health.watch_health().on_event(self.number);
-                }
-                Event::InitDone => {
-                    drop(turn.take());
-                    self.cache
-                        .finish_relist(self.namespace.as_deref(), round, &invalid);
-                    self.health.watch_health().synced(self.number);
-                    let (resource, objects) = (self.resource, self.cache.len());
-                    tracing::debug!(
-                        resource,
-                        namespace = self.namespace_for_logs(),
-                        objects,
-                        "cache synced"
-                    );
-                }
-            }
-        }
-    }
-
-    /// Returns the watched namespace, for logs.
-    fn namespace_for_logs(&self) -> &str {
-        self.namespace.as_deref().unwrap_or("all namespaces")
-    }
-
-    fn interrupted(&self, error: &watcher::Error) {
-        let (resource, why) = (self.resource, error_chain(error));
-        self.metrics.watch_error(resource);
-        if self.health.watch_health().interrupted(self.number, &why) {
-            tracing::warn!(
-                resource,
-                namespace = self.namespace_for_logs(),
-                "watch interrupted, will be opened again: {why}"
-            );
-        } else {
-            tracing::debug!(resource, "watch still interrupted: {why}");
-        }
-    }
-
-    fn take(&self, object: Guard<K>, round: u64, invalid: &mut HashSet<Key>) {
-        match object.0 {
-            Ok(object) => {
-                let identity = Identity::of(object.meta());
-                let kept = (self.transform)(object, Source::Watch);
-                self.cache.on_applied(identity, kept, round);
-            }
-            Err(unreadable) => {
-                let Unreadable { error, metadata } = *unreadable;
-                let key = Key::of(&metadata);
-                invalid.insert(key.clone());
-                self.cache.on_invalid(
-                    &key,
-                    InvalidObject {
-                        uid: metadata.uid.unwrap_or_default(),
-                        version: metadata.resource_version.unwrap_or_default(),
-                        generation: metadata.generation.unwrap_or_default(),
-                        error,
-                    },
-                );
-            }
-        }
-    }
-}
-
-/// Delays before a watch is reopened: half a second, doubling to ten. After the control plane returns, the delay must
-/// not be long. An overloaded control plane must not get requests from all watches at once.
-///
-/// The stream resets its backoff at every event, and there is one (`Init`) before each list. So it would repeat a
-/// failing list twice a second indefinitely. Therefore only the reflector resets the backoff.
-struct Reopen {
-    failures: Arc<AtomicU32>,
-    salt: usize,
-}
-
-impl Iterator for Reopen {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let failures = self.failures.fetch_add(1, Ordering::SeqCst);
-        let delay = Duration::from_millis(500).saturating_mul(1 << failures.min(10));
-        // Watches that failed together do not return together.
-        let spread =
-            Duration::from_millis(37).saturating_mul(u32::try_from(self.salt % 16).unwrap_or(0));
-        Some(delay.min(Duration::from_secs(10)) + spread)
-    }
-}
-
-impl Backoff for Reopen {
-    fn reset(&mut self) {}
 }

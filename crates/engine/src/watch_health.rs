@@ -1,7 +1,7 @@
 //! Health of the watches. A decision from a cache without a working watch is a guess.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -34,6 +34,10 @@ struct WatchState {
     namespace: Option<String>,
     is_synced: bool,
     interruption: Option<Interruption>,
+    /// Whether only the kinds that declare it depend on the watch.
+    is_optional: bool,
+    /// Whether the API server did not serve the type when it was listed last.
+    is_not_installed: bool,
 }
 
 #[derive(Debug)]
@@ -43,6 +47,20 @@ struct Interruption {
     opened: Option<Instant>,
 }
 
+/// State of a type that may not be installed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Availability {
+    /// The API server does not serve the type.
+    NotInstalled,
+    /// The watch of the type does not work, or its first list is not complete.
+    Unreadable {
+        /// The error.
+        why: String,
+    },
+    /// The type is installed, and its watch works.
+    Installed,
+}
+
 /// Scopes in which no object may be reconciled now, each with the names and messages of its watches in trouble. A scope
 /// is a namespace, or `None` for everything.
 pub type BlockedScopes = BTreeMap<Option<String>, BTreeMap<String, String>>;
@@ -50,23 +68,63 @@ pub type BlockedScopes = BTreeMap<Option<String>, BTreeMap<String, String>>;
 impl WatchHealth {
     /// Adds a watch, in this namespace or in all. Returns its number.
     pub(crate) fn add(&self, name: &str, namespace: Option<&str>) -> usize {
+        self.add_watch(name, namespace, false)
+    }
+
+    /// Adds a watch of a type that may not be installed. It blocks only the kinds that declare it.
+    pub(crate) fn add_optional(&self, name: &str, namespace: Option<&str>) -> usize {
+        self.add_watch(name, namespace, true)
+    }
+
+    fn add_watch(&self, name: &str, namespace: Option<&str>, is_optional: bool) -> usize {
         let mut watches = self.watches();
         watches.push(WatchState {
             name: name.to_owned(),
             namespace: namespace.map(str::to_owned),
             is_synced: false,
             interruption: None,
+            is_optional,
+            is_not_installed: false,
         });
         watches.len() - 1
     }
 
-    /// Records that a list is complete.
-    pub(crate) fn synced(&self, number: usize) {
+    /// Records that a list is complete. Returns whether the type was not known to be missing before.
+    pub(crate) fn synced(&self, number: usize) -> bool {
+        self.listed(number, false)
+    }
+
+    /// Records that the API server does not serve the type. So the list is complete, and empty. Returns whether the
+    /// type was not known to be missing before.
+    pub(crate) fn not_installed(&self, number: usize) -> bool {
+        self.listed(number, true)
+    }
+
+    fn listed(&self, number: usize, is_not_installed: bool) -> bool {
+        let mut was_missing = false;
         self.change(number, |watch| {
             watch.is_synced = true;
             watch.interruption = None;
+            was_missing = std::mem::replace(&mut watch.is_not_installed, is_not_installed);
         });
         self.recoveries.send_replace(());
+        !was_missing
+    }
+
+    /// Returns the state of an optional type, as this watch has found.
+    pub(crate) fn availability(&self, number: usize) -> Availability {
+        let watches = self.watches();
+        let Some(watch) = watches.get(number) else {
+            let why = "the type is not watched".to_owned();
+            return Availability::Unreadable { why };
+        };
+        match watch.trouble() {
+            Some(why) => Availability::Unreadable {
+                why: watch.describe(why),
+            },
+            None if watch.is_not_installed => Availability::NotInstalled,
+            None => Availability::Installed,
+        }
     }
 
     /// Records an event of the watch.
@@ -115,18 +173,22 @@ impl WatchHealth {
         });
     }
 
-    /// Returns whether each watch has either completed its first list or reported an error.
+    /// Returns whether each watch has either completed its first list or reported an error. A watch of an optional type
+    /// does not count: the kinds that depend on it wait for it themselves.
     pub(crate) fn is_settled(&self) -> bool {
         self.watches()
             .iter()
-            .all(|watch| watch.is_synced || watch.interruption.is_some())
+            .all(|watch| watch.is_optional || watch.is_synced || watch.interruption.is_some())
     }
 
-    /// Returns the scopes in which no object may be reconciled now. A decision from an incomplete or outdated cache
-    /// would be a guess.
-    pub(crate) fn blocked(&self) -> BlockedScopes {
+    /// Returns the scopes in which no object of a kind may be reconciled now. A decision from an incomplete or outdated
+    /// cache would be a guess. `optional` has the numbers of the watches of optional types that the kind depends on.
+    pub(crate) fn blocked(&self, optional: &BTreeSet<usize>) -> BlockedScopes {
         let mut blocked = BlockedScopes::new();
-        for watch in self.watches().iter() {
+        for (number, watch) in self.watches().iter().enumerate() {
+            if watch.is_optional && !optional.contains(&number) {
+                continue;
+            }
             if let Some(message) = watch.trouble() {
                 let watches = blocked.entry(watch.namespace.clone()).or_default();
                 watches.insert(watch.name.clone(), message.to_owned());
@@ -211,6 +273,11 @@ mod tests {
 
     use super::*;
 
+    /// Returns the blocked scopes of a kind that depends on no optional type.
+    fn blocked(watches: &WatchHealth) -> BlockedScopes {
+        watches.blocked(&BTreeSet::new())
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_interruption_blocks_its_scope_until_the_watch_has_caught_up() {
         let watches = WatchHealth::default();
@@ -221,7 +288,7 @@ mod tests {
         let message = ("watch of pods in 'a'".to_owned(), "forbidden".to_owned());
         let in_a = BlockedScopes::from([(Some("a".to_owned()), BTreeMap::from([message]))]);
         let scopes = |blocked: BlockedScopes| blocked.into_keys().collect::<Vec<_>>();
-        assert_eq!(scopes(watches.blocked()), [None, Some("a".to_owned())]);
+        assert_eq!(scopes(blocked(&watches)), [None, Some("a".to_owned())]);
         watches.synced(classes);
         assert!(watches.interrupted(pods, "forbidden"), "new words");
         assert!(!watches.interrupted(pods, "forbidden"), "the same words");
@@ -229,30 +296,30 @@ mod tests {
             watches.is_settled(),
             "one that says why it is not synced does not stop the others"
         );
-        assert_eq!(watches.blocked(), in_a);
+        assert_eq!(blocked(&watches), in_a);
         assert_eq!(watches.problems(), std::slice::from_ref(&reason));
         watches.synced(pods);
-        assert!(watches.blocked().is_empty());
+        assert!(blocked(&watches).is_empty());
 
         watches.interrupted(pods, "forbidden");
-        assert!(watches.blocked().is_empty(), "a blip");
+        assert!(blocked(&watches).is_empty(), "a blip");
         advance(INTERRUPTION_TOLERANCE).await;
-        assert_eq!(watches.blocked(), in_a);
+        assert_eq!(blocked(&watches), in_a);
         assert!(watches.problems().is_empty());
         advance(NOT_READY_AFTER).await;
         assert_eq!(watches.problems(), std::slice::from_ref(&reason));
         watches.opened(classes);
-        assert_eq!(watches.blocked(), in_a);
+        assert_eq!(blocked(&watches), in_a);
         watches.opened(pods);
-        assert_eq!(watches.blocked(), in_a, "what was missed is on its way");
+        assert_eq!(blocked(&watches), in_a, "what was missed is on its way");
         advance(CATCH_UP_TIME).await;
-        assert!(watches.blocked().is_empty());
+        assert!(blocked(&watches).is_empty());
         assert!(watches.problems().is_empty());
         watches.interrupted(pods, "again");
         advance(INTERRUPTION_TOLERANCE).await;
-        assert!(!watches.blocked().is_empty());
+        assert!(!blocked(&watches).is_empty());
         watches.on_event(pods);
-        assert!(watches.blocked().is_empty());
+        assert!(blocked(&watches).is_empty());
     }
 
     /// The server ends each watch after 90 s, and a watch of a quiet type has no event in that time.
@@ -267,13 +334,13 @@ mod tests {
         for _ in 0..3 {
             advance(Duration::from_secs(90)).await;
             watches.opened(classes);
-            assert!(watches.blocked().is_empty());
+            assert!(blocked(&watches).is_empty());
         }
         assert!(watches.interrupted(classes, "forbidden"), "a new one");
-        assert!(watches.blocked().is_empty(), "it is tolerated again");
+        assert!(blocked(&watches).is_empty(), "it is tolerated again");
         assert!(watches.problems().is_empty());
         advance(INTERRUPTION_TOLERANCE).await;
-        assert!(!watches.blocked().is_empty());
+        assert!(!blocked(&watches).is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -286,13 +353,13 @@ mod tests {
         watches.opened(pods);
         watches.on_event(pods);
         assert!(
-            !watches.blocked().is_empty(),
+            !blocked(&watches).is_empty(),
             "more events are on their way"
         );
         advance(CATCH_UP_TIME).await;
-        assert!(watches.blocked().is_empty());
+        assert!(blocked(&watches).is_empty());
         watches.on_event(pods);
-        assert!(watches.blocked().is_empty());
+        assert!(blocked(&watches).is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -313,5 +380,73 @@ mod tests {
         assert!(!has_recovered(), "an interruption");
         watches.on_event(pods);
         assert!(has_recovered(), "an event after an interruption");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_optional_type_blocks_only_the_kinds_that_depend_on_it_and_only_if_it_is_installed()
+    {
+        let watches = WatchHealth::default();
+        let pods = watches.add("watch of pods", None);
+        let charts = watches.add_optional("watch of charts", None);
+        watches.synced(pods);
+        assert!(watches.is_settled(), "its first list delays nobody");
+        let unreadable = |why: &str| Availability::Unreadable {
+            why: format!("the watch of charts: {why}"),
+        };
+        // Columns: change, whether a kind that depends on the type is blocked, and the state of the type.
+        type Change = fn(&WatchHealth, usize);
+        let table: [(&str, Change, bool, Availability); 7] = [
+            (
+                "not listed yet",
+                |_, _| {},
+                true,
+                unreadable("its first listing is not complete"),
+            ),
+            (
+                "not installed",
+                |watches, charts| assert!(watches.not_installed(charts)),
+                false,
+                Availability::NotInstalled,
+            ),
+            (
+                "still not installed",
+                |watches, charts| assert!(!watches.not_installed(charts)),
+                false,
+                Availability::NotInstalled,
+            ),
+            (
+                "cannot be listed",
+                |watches, charts| assert!(watches.interrupted(charts, "forbidden")),
+                true,
+                unreadable("forbidden"),
+            ),
+            (
+                "installed",
+                |watches, charts| assert!(!watches.synced(charts)),
+                false,
+                Availability::Installed,
+            ),
+            (
+                "interrupted",
+                |watches, charts| assert!(watches.interrupted(charts, "away")),
+                true,
+                unreadable("away"),
+            ),
+            (
+                "removed",
+                |watches, charts| assert!(watches.not_installed(charts)),
+                false,
+                Availability::NotInstalled,
+            ),
+        ];
+        for (case, change, is_blocked, availability) in table {
+            change(&watches, charts);
+            advance(INTERRUPTION_TOLERANCE).await;
+            assert!(blocked(&watches).is_empty(), "{case}: another kind");
+            let dependent = watches.blocked(&BTreeSet::from([charts]));
+            assert_eq!(!dependent.is_empty(), is_blocked, "{case}: {dependent:?}");
+            assert_eq!(watches.availability(charts), availability, "{case}");
+        }
+        assert!(watches.problems().is_empty(), "it is not installed");
     }
 }

@@ -378,3 +378,34 @@ fn a_bounded_cache_drops_the_objects_of_the_largest_namespaces() {
     let newest = Key::new("noisy", "noise-1000");
     assert!(cache.get(&newest).is_some());
 }
+
+/// An owner that waits for an undecodable object must be reconciled when the object is deleted.
+#[test]
+fn the_deletion_of_an_undecodable_object_is_notified() {
+    for is_relisted in [false, true] {
+        let cache = cache();
+        let (names, key) = (Arc::<Mutex<Vec<String>>>::default(), Key::new("n", "a"));
+        let seen = Arc::clone(&names);
+        let invalid = InvalidObject {
+            uid: "1".to_owned(),
+            version: "5".to_owned(),
+            generation: 1,
+            error: "no number".to_owned(),
+        };
+        cache.on_invalid(&key, invalid);
+        cache.on_change(move |change| {
+            assert!(change.old.is_none() && change.new.is_none());
+            seen.lock().unwrap().push(change.key.name.clone());
+        });
+        if is_relisted {
+            cache.begin_relist(None, 2);
+            cache.finish_relist(None, 2, &HashSet::new());
+        } else {
+            cache.on_deleted(&identity("a", "other", 6));
+            assert!(names.lock().unwrap().is_empty(), "another object");
+            cache.on_deleted(&identity("a", "1", 7));
+        }
+        assert_eq!(*names.lock().unwrap(), ["a"], "relisted: {is_relisted}");
+        assert_eq!(cache.invalid(&key), None);
+    }
+}

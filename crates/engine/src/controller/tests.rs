@@ -23,10 +23,13 @@ mod fairness;
 mod gate;
 mod health;
 mod leading;
+mod locks;
 mod logs;
+mod optional;
 mod phases;
 mod records;
 mod server;
+mod undo;
 mod watching;
 mod words;
 
@@ -253,6 +256,7 @@ fn target(name: &str) -> Target {
 struct Room {
     kind: Arc<ToyKind>,
     objects: Cache<Toy>,
+    gadgets: OptionalCache<()>,
     server: Server,
     handle: Handle,
     metrics: Metrics,
@@ -274,6 +278,16 @@ fn room_with(toys: &[&str], change: impl FnOnce(&mut Context)) -> Room {
 }
 
 fn room_in(scope: Scope, toys: &[&str], change: impl FnOnce(&mut Context)) -> Room {
+    room_on(scope, toys, change, false)
+}
+
+/// Starts a controller. If `depends_on_gadgets`, its decisions read a type that may not be installed.
+fn room_on(
+    scope: Scope,
+    toys: &[&str],
+    change: impl FnOnce(&mut Context),
+    depends_on_gadgets: bool,
+) -> Room {
     let server = Server::default();
     let client = server.client();
     let (metrics, health) = (Metrics::default(), Health::default());
@@ -286,6 +300,7 @@ fn room_in(scope: Scope, toys: &[&str], change: impl FnOnce(&mut Context)) -> Ro
     };
     let objects = watches.namespaced(("test", "toys"), watch);
     confirming::watch(&mut watches);
+    let gadgets = optional::watch(&mut watches);
     let caches = watches.without_watches();
     for name in toys {
         put(&objects, name, 1, 1, None);
@@ -309,7 +324,10 @@ fn room_in(scope: Scope, toys: &[&str], change: impl FnOnce(&mut Context)) -> Ro
     };
     change(&mut context);
     let clock = context.clock.clone();
-    let controller = Controller::new(Arc::clone(&kind), objects.clone(), context);
+    let mut controller = Controller::new(Arc::clone(&kind), objects.clone(), context);
+    if depends_on_gadgets {
+        controller = controller.depends_on(&gadgets);
+    }
     let handle = controller.handle();
     let mut task = JoinSet::new();
     let beats = health.clone().tick(shutdown.clone());
@@ -318,6 +336,7 @@ fn room_in(scope: Scope, toys: &[&str], change: impl FnOnce(&mut Context)) -> Ro
     Room {
         kind,
         objects,
+        gadgets,
         server,
         handle,
         metrics,

@@ -2,7 +2,7 @@
 
 use std::{
     any::Any,
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     panic::AssertUnwindSafe,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -66,6 +66,8 @@ pub(super) struct Worker<K: Kind> {
     pub(super) reconciler: Reconciler<K>,
     pub(super) objects: Cache<K::Object>,
     pub(super) caches: RunningWatches,
+    /// Numbers of the watches of optional types that decisions read.
+    pub(super) optional: BTreeSet<usize>,
     pub(super) retries: Mutex<HashMap<Key, RetryState>>,
     pub(super) seed: u64,
     pub(super) limit: Duration,

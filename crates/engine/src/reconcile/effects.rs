@@ -100,6 +100,20 @@ impl<K: Kind> Reconciler<K> {
     }
 }
 
+/// Returns the object that an effect may create.
+pub(super) fn creation<X>(effect: &Effect<X>) -> Option<&Manifest> {
+    match effect {
+        Effect::Ensure(manifest) if !manifest.existing => Some(manifest),
+        // The API server rejects an apply with a UID if no object has the UID.
+        Effect::Apply(manifest) if manifest.expected_uid.is_none() => Some(manifest),
+        Effect::Ensure(_)
+        | Effect::Apply(_)
+        | Effect::Delete(_)
+        | Effect::Patch { .. }
+        | Effect::External { .. } => None,
+    }
+}
+
 /// Returns whether the caches show the result of an effect, so that the next decision does not repeat it.
 fn is_cached<X>(effect: &Effect<X>) -> bool {
     match effect {
@@ -130,7 +144,7 @@ fn is_refusal(fault: &ReconcileError) -> bool {
 /// Logs an effect with its object and the owner that was reconciled.
 ///
 /// It logs names only, because a body may contain secrets.
-fn log<K: Kind>(owner: &K::Object, path: ResourcePath<'_>, outcome: EffectOutcome) {
+pub(super) fn log<K: Kind>(owner: &K::Object, path: ResourcePath<'_>, outcome: EffectOutcome) {
     let (kind, object) = (K::RESOURCE.kind, Key::of(owner.meta()));
     let (target_kind, target_object) = (path.resource.kind, path.key());
     let effect = outcome.name();
@@ -152,7 +166,8 @@ fn non_fatal(manifest: &Manifest, stop: Abort) -> Abort {
         other @ (Abort::Error(_)
         | Abort::NonFatal(_)
         | Abort::LeadershipLost
-        | Abort::OutOfTime) => other,
+        | Abort::OutOfTime
+        | Abort::Refused(_)) => other,
     }
 }
 

@@ -1,6 +1,12 @@
 //! Tests of the order of lists, and of watches that are reopened.
 
-use std::sync::Mutex;
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use http::{Request, Response};
 use k8s_openapi::api::core::v1::{ConfigMap, Event as CoreEvent, Secret};
@@ -156,7 +162,7 @@ async fn a_watch_that_is_reopened_ends_only_its_own_interruption() {
     let mut supervisor = Supervisor::new(Health::default(), SECOND);
     let running = watches.start(&mut supervisor);
     tokio::time::sleep(80 * SECOND).await;
-    let blocked = running.blocked();
+    let blocked = running.blocked(&BTreeSet::new());
     let message = &blocked[&None::<String>]["watch of events"];
     assert!(message.contains("rejected for Pods"), "{message}");
     let problems = health.watch_health().problems();

@@ -152,7 +152,7 @@ async fn caches_are_logged_at_debug_as_they_become_complete() {
         let mut supervisor = Supervisor::new(health, SECOND);
         let caches = watches.start(&mut supervisor);
         pass(SECOND).await;
-        assert!(caches.is_settled() && caches.blocked().is_empty());
+        assert!(caches.is_settled() && caches.blocked(&BTreeSet::new()).is_empty());
         for message in ["listing", "cache synced"] {
             let lines = log.lines();
             let lines = lines.iter().filter(|line| line["message"] == message);

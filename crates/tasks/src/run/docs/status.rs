@@ -66,6 +66,7 @@ pub(super) fn of_docs(decision: RunDecision, kept: &DocsRunStatus) -> DocsDecisi
         requeue_at,
         defer_status_until,
         confirm,
+        claims,
     } = decision;
     let TaskRunStatus {
         phase: stored_phase,
@@ -109,5 +110,6 @@ pub(super) fn of_docs(decision: RunDecision, kept: &DocsRunStatus) -> DocsDecisi
         requeue_at,
         defer_status_until,
         confirm,
+        claims,
     }
 }
