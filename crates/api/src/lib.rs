@@ -7,6 +7,7 @@
 pub mod content;
 pub mod crd;
 pub mod decide;
+pub mod external;
 pub mod kubelet;
 pub mod messages;
 pub mod names;

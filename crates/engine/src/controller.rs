@@ -126,6 +126,27 @@ impl Handle {
     }
 }
 
+#[cfg(test)]
+impl Handle {
+    /// Returns a handle whose controller has started.
+    pub(crate) fn started() -> Self {
+        let handle = Self::default();
+        handle.0.is_started.store(true, Ordering::SeqCst);
+        handle
+    }
+
+    /// Removes and returns the keys that are due, as if each was reconciled at once.
+    pub(crate) fn take_due(&self, clock: &Clock) -> Vec<Key> {
+        let mut queue = self.queue();
+        let mut due = Vec::new();
+        while let Some(key) = queue.pop(clock.moment()) {
+            queue.done(&key, Requeue::AwaitChange, clock.moment());
+            due.push(key);
+        }
+        due
+    }
+}
+
 /// The controller of one kind.
 ///
 /// # Guarantees
