@@ -12,6 +12,7 @@ use api::{
 use engine::{
     Cache, Context, Controller, Key, Kind, Packing, Scope, Watch, WatchManager,
     children::{Child, owned_by, with_uid},
+    external::{self, Requests},
     proven::Proven,
     supervise::Supervisor,
 };
@@ -27,7 +28,7 @@ use kube::{Resource, ResourceExt, core::PartialObjectMeta};
 use crate::{
     agent::{self, AgentWorld},
     contents::Contents,
-    lookup::{self, GitLookups},
+    lookup::{GitServers, HeadsRequest},
     run::{
         self, Defaults, RunWorld,
         docs::{self, DocsWorld, Settings},
@@ -88,21 +89,12 @@ pub fn start(
         contents,
         defaults,
     };
-    let (lookups, worker) = lookup::new(
-        context.client.clone(),
-        context.clock.clone(),
-        context.metrics.clone(),
-        settings,
-    );
-    let lookups_to_clear = lookups.clone();
-    docs_runs.on_change(move |change| {
-        if let (None, Some(gone)) = (change.new, change.old) {
-            lookups_to_clear.forget(gone);
-        }
-    });
+    let servers = GitServers::new(context.client.clone(), settings.clone());
+    let (heads, worker) = external::new(docs::RESOURCE.kind, servers, &docs_runs, &context);
     let docs_kind = DocsKind {
         run_caches: run_caches.clone(),
-        lookups,
+        heads,
+        settings,
     };
     let agent_controller = Controller::new(agent_kind, agents.clone(), context.clone());
     let run_controller = Controller::new(RunKind(run_caches), runs.clone(), context.clone());
@@ -527,7 +519,8 @@ impl Kind for RunKind {
 /// Implementation of [`Kind`] for DocsRuns.
 struct DocsKind {
     run_caches: RunCaches,
-    lookups: GitLookups,
+    heads: Requests<HeadsRequest>,
+    settings: Settings,
 }
 
 impl Kind for DocsKind {
@@ -547,15 +540,16 @@ impl Kind for DocsKind {
         run: &Arc<DocsRun>,
         now: Timestamp,
     ) -> Result<DocsWorld, ReconcileError> {
-        let request = docs::question(run);
-        let answer = self.lookups.ask(run, request, now);
+        let request = docs::question(run).map(|query| HeadsRequest::new(run, query));
+        let status = run.status.as_ref();
+        let answer = self.heads.ask(&run.metadata, status, request, now)?;
         Ok(DocsWorld {
             run: self
                 .run_caches
                 .of(Self::RESOURCE.kind, run.as_ref(), &run.spec.agent_name),
             answer,
-            load: self.lookups.load(&run.namespace().unwrap_or_default()),
-            settings: self.lookups.settings().clone(),
+            load: self.heads.load(&run.namespace().unwrap_or_default()),
+            settings: self.settings.clone(),
         })
     }
 

@@ -28,9 +28,7 @@ use api::{
 };
 
 pub use decide::decide;
-pub use world::{
-    DocsWorld, Heads, LookupLoad, LsRemoteRequest, LsRemoteResponse, Purpose, Settings, question,
-};
+pub use world::{DocsWorld, Heads, LsRemoteRequest, LsRemoteResponse, Purpose, Settings, question};
 
 /// API resource type of a DocsRun.
 pub const RESOURCE: ResourceType = ResourceType::new(api::GROUP, "v1alpha1", "DocsRun", "docsruns");

@@ -21,7 +21,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use api::{
     Reason, State, Status, Timestamp,
-    decide::{Effect, FinalizerAction, Input, ReconcileError},
+    decide::{Effect, ErrorClass, FinalizerAction, Input, ReconcileError},
+    external::Load,
     tasks::{Agent, DocsRun, DocsRunSpec, DocsRunStatus, RunPhase},
 };
 use git::{Commit, Files, Report};
@@ -29,8 +30,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::{
-    DocsDecision, DocsWorld, LookupLoad, LsRemoteRequest, LsRemoteResponse, Purpose, Settings,
-    decide, question,
+    DocsDecision, DocsWorld, LsRemoteRequest, LsRemoteResponse, Purpose, Settings, decide, question,
 };
 use crate::{
     run::tests::{
@@ -251,8 +251,11 @@ impl Scene {
     fn reply(&mut self) {
         let now = self.now();
         let (question, answer) = self.worker.as_mut().expect("nothing was asked");
-        let heads = match &self.server.refusal {
-            Some(refusal) => Err(refusal.clone()),
+        let response = match &self.server.refusal {
+            Some((reason, message)) => {
+                let class = ErrorClass::Transient;
+                Err(ReconcileError::new(class, *reason, message.clone()))
+            }
             None => Ok(question
                 .branches
                 .iter()
@@ -261,7 +264,7 @@ impl Scene {
         };
         let since = answer.as_ref().map_or(now, |first| first.since);
         *answer = Some(LsRemoteResponse {
-            heads,
+            response,
             since,
             is_fresh: true,
             next_at: now.checked_add(Duration::from_secs(5)).unwrap(),
@@ -292,9 +295,9 @@ impl Scene {
         DocsWorld {
             run: self.around.world.clone(),
             answer,
-            load: LookupLoad {
-                under_way: 32,
-                under_way_here: 8,
+            load: Load {
+                in_flight: 32,
+                in_flight_here: 8,
                 waiting_here: 5,
             },
             settings: self.settings.clone(),
