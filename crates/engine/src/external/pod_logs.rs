@@ -38,6 +38,22 @@ pub struct LogRequest {
     pub lines: u32,
 }
 
+impl LogRequest {
+    /// Returns a request for the last lines of a container's log, or `None` while the Pod has no node.
+    #[must_use]
+    pub fn for_pod(pod: &Pod, container: &str, lines: u32) -> Option<Self> {
+        let meta = &pod.metadata;
+        Some(Self {
+            namespace: meta.namespace.clone()?,
+            pod: meta.name.clone()?,
+            uid: meta.uid.clone()?,
+            container: container.to_owned(),
+            node: pod.spec.as_ref()?.node_name.clone()?,
+            lines,
+        })
+    }
+}
+
 impl Request for LogRequest {
     type Response = String;
     const REMOTE: &'static str = "kubelet";
@@ -129,6 +145,18 @@ mod tests {
         let outcome = logs.send(&request()).await;
         let path = paths.lock().unwrap().pop().unwrap();
         (path, outcome)
+    }
+
+    #[test]
+    fn a_pod_has_a_log_once_it_is_on_a_node() {
+        let mut pod: Pod = serde_json::from_value(serde_json::json!({
+            "metadata": { "namespace": "team", "name": "agent-1", "uid": "uid-1" },
+            "spec": { "containers": [{ "name": "sidecar" }, { "name": "agent" }] },
+        }))
+        .unwrap();
+        assert_eq!(LogRequest::for_pod(&pod, "agent", 20), None);
+        pod.spec.as_mut().unwrap().node_name = Some("node-a".to_owned());
+        assert_eq!(LogRequest::for_pod(&pod, "agent", 20), Some(request()));
     }
 
     #[tokio::test]
