@@ -37,7 +37,7 @@ use crate::{
     watch::RunningWatches,
 };
 
-/// Timeout of a reconciliation. Every request and every external effect has a shorter one of its own.
+/// Timeout of a reconciliation. Every request has a shorter one of its own.
 pub const RECONCILE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Longest time over which the first reconciliations after a start are spread.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::{
     Status, Timestamp,
-    decide::{Decision, Input, NoExternal, ReconcileError, ResourceType},
+    decide::{Decision, Input, ReconcileError, ResourceType},
     names,
     tasks::{Agent, AgentStatus, DocsRun, DocsRunStatus, TaskRun, TaskRunStatus},
     warning::Warning,
@@ -380,7 +380,6 @@ impl Kind for AgentKind {
     type Object = Agent;
     type Status = AgentStatus;
     type World = AgentWorld;
-    type External = NoExternal;
     const RESOURCE: ResourceType = agent::RESOURCE;
     const FINALIZER: &'static str = "agents.orchestrator.io/finalizer";
 
@@ -422,12 +421,8 @@ impl Kind for AgentKind {
         })
     }
 
-    fn decide(input: &Input<'_, Agent, AgentWorld>) -> Decision<AgentStatus, NoExternal> {
+    fn decide(input: &Input<'_, Agent, AgentWorld>) -> Decision<AgentStatus> {
         agent::decide(input)
-    }
-
-    async fn perform(&self, _object: &Agent, effect: &NoExternal) -> Result<(), ReconcileError> {
-        match *effect {}
     }
 }
 
@@ -490,7 +485,6 @@ impl Kind for RunKind {
     type Object = TaskRun;
     type Status = TaskRunStatus;
     type World = RunWorld;
-    type External = NoExternal;
     const RESOURCE: ResourceType = run::RESOURCE;
     const FINALIZER: &'static str = "taskruns.orchestrator.io/finalizer";
 
@@ -507,12 +501,8 @@ impl Kind for RunKind {
         Ok(self.0.of(kind, run.as_ref(), &run.spec.agent_name))
     }
 
-    fn decide(input: &Input<'_, TaskRun, RunWorld>) -> Decision<TaskRunStatus, NoExternal> {
+    fn decide(input: &Input<'_, TaskRun, RunWorld>) -> Decision<TaskRunStatus> {
         run::decide(input)
-    }
-
-    async fn perform(&self, _object: &TaskRun, effect: &NoExternal) -> Result<(), ReconcileError> {
-        match *effect {}
     }
 }
 
@@ -527,7 +517,6 @@ impl Kind for DocsKind {
     type Object = DocsRun;
     type Status = DocsRunStatus;
     type World = DocsWorld;
-    type External = NoExternal;
     const RESOURCE: ResourceType = docs::RESOURCE;
     const FINALIZER: &'static str = "docsruns.orchestrator.io/finalizer";
 
@@ -553,11 +542,7 @@ impl Kind for DocsKind {
         })
     }
 
-    fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> Decision<DocsRunStatus, NoExternal> {
+    fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> Decision<DocsRunStatus> {
         docs::decide(input)
-    }
-
-    async fn perform(&self, _object: &DocsRun, effect: &NoExternal) -> Result<(), ReconcileError> {
-        match *effect {}
     }
 }

@@ -4,7 +4,7 @@
 // ANCHOR: types
 use std::sync::Arc;
 
-use api::decide::{Decision, Input, NoExternal, ReconcileError, ResourceType};
+use api::decide::{Decision, Input, ReconcileError, ResourceType};
 use api::{CommonStatus, Reason, Status, Timestamp, Verdict, external::Reply};
 use engine::external::{LogRequest, Request, Requests};
 use engine::{Cache, Key, Kind};
@@ -122,7 +122,7 @@ pub struct World {
 }
 
 /// Waits, records the intent, and succeeds only once the book has confirmed the line.
-pub fn decide(input: &Input<'_, Greeting, World>) -> Decision<GreetingStatus, NoExternal> {
+pub fn decide(input: &Input<'_, Greeting, World>) -> Decision<GreetingStatus> {
     use GreetingPhase::{Failed, Succeeded, Waiting, Writing};
     let (Greeting { metadata, spec, .. }, world, now) = (input.object, input.world, input.now);
     let mut status = input.object.status.clone().unwrap_or_default();
@@ -212,7 +212,6 @@ impl Kind for Hello {
     type Object = Greeting;
     type Status = GreetingStatus;
     type World = World;
-    type External = NoExternal;
     const RESOURCE: ResourceType =
         ResourceType::new("hello.orchestrator.io", "v1", "Greeting", "greetings");
     const FINALIZER: &'static str = "greetings.hello.orchestrator.io/finalizer";
@@ -240,11 +239,8 @@ impl Kind for Hello {
             page: self.book.ask(meta, status, line, now)?,
         })
     }
-    fn decide(input: &Input<'_, Greeting, World>) -> Decision<GreetingStatus, NoExternal> {
+    fn decide(input: &Input<'_, Greeting, World>) -> Decision<GreetingStatus> {
         decide(input)
-    }
-    async fn perform(&self, _: &Greeting, effect: &NoExternal) -> Result<(), ReconcileError> {
-        match *effect {}
     }
 }
 // ANCHOR_END: kind

@@ -86,7 +86,6 @@ impl Kind for Arc<ToyKind> {
     type Status = ToyStatus;
     /// Number of ConfigMaps that were created.
     type World = usize;
-    type External = &'static str;
     const RESOURCE: ResourceType = ResourceType::new("test", "v1", "Toy", "toys");
     const FINALIZER: &'static str = "toys.test/finalizer";
 
@@ -143,16 +142,16 @@ impl Kind for Arc<ToyKind> {
         }
     }
 
-    fn decide(input: &Input<'_, Toy, usize>) -> Decision<ToyStatus, &'static str> {
+    fn decide(input: &Input<'_, Toy, usize>) -> Decision<ToyStatus> {
         let status = input.object.status.clone().unwrap_or_default();
         let verdict = Verdict::working(Reason::Progressing, "playing");
         match input.object.spec.act.as_str() {
             "panic" => panic!("a toy broke"),
             "irreversible" => {
-                Decision::status_only(status, ToyPhase::Playing, verdict).with(Effect::External {
-                    effect: "push",
-                    requires_intent: Some("intent".to_owned()),
-                })
+                let manifest = child(ResourceType::CONFIG_MAP, "push");
+                let manifest = manifest.requires_intent("intent".to_owned());
+                Decision::status_only(status, ToyPhase::Playing, verdict)
+                    .with(Effect::Ensure(Box::new(manifest)))
             }
             "unannounced" => Decision::status_only(status, ToyPhase::Playing, verdict).with(
                 Effect::Delete(target("data").requires_intent("delete data".to_owned())),
@@ -211,10 +210,6 @@ impl Kind for Arc<ToyKind> {
             }
             _ => Decision::status_only(status, ToyPhase::Playing, verdict),
         }
-    }
-
-    async fn perform(&self, _object: &Toy, _effect: &&'static str) -> Result<(), ReconcileError> {
-        panic!("must not be performed")
     }
 }
 

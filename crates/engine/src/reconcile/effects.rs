@@ -20,7 +20,7 @@ impl<K: Kind> Reconciler<K> {
     pub(super) async fn apply_effects(
         &self,
         object: &K::Object,
-        effects: &[Effect<K::External>],
+        effects: &[Effect],
         yield_at: Instant,
     ) -> Result<(), Abort> {
         let mut refused: Option<ReconcileError> = None;
@@ -35,7 +35,7 @@ impl<K: Kind> Reconciler<K> {
             }
             self.ensure_leading()?;
             match self.apply_effect(object, effect).await {
-                Ok(()) => has_progress |= is_cached(effect),
+                Ok(()) => has_progress = true,
                 Err(Abort::Error(fault)) if is_independent_apply(effect) && is_refusal(&fault) => {
                     refused.get_or_insert(fault);
                 }
@@ -47,11 +47,7 @@ impl<K: Kind> Reconciler<K> {
         refused.map_or(Ok(()), |fault| Err(fault.into()))
     }
 
-    async fn apply_effect(
-        &self,
-        object: &K::Object,
-        effect: &Effect<K::External>,
-    ) -> Result<(), Abort> {
+    async fn apply_effect(&self, object: &K::Object, effect: &Effect) -> Result<(), Abort> {
         match effect {
             Effect::Ensure(manifest) => {
                 let created = self.while_leading(self.applier.ensure(manifest)).await;
@@ -81,36 +77,20 @@ impl<K: Kind> Reconciler<K> {
                 self.while_leading(patched).await?;
                 log::<K>(object, ResourcePath::from(target), EffectOutcome::Patched);
             }
-            Effect::External {
-                effect,
-                requires_intent: _,
-            } => {
-                self.kind.perform(object, effect).await?;
-                let (kind, object) = (K::RESOURCE.kind, Key::of(object.meta()));
-                tracing::info!(kind, %object, effect = "performed", "performed an external effect");
-            }
         }
         Ok(())
     }
 }
 
-/// Returns whether the caches show the result of an effect, so that the next decision does not repeat it.
-fn is_cached<X>(effect: &Effect<X>) -> bool {
-    match effect {
-        Effect::Ensure(_) | Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } => true,
-        Effect::External { .. } => false,
-    }
-}
-
-fn is_independent_apply<X>(effect: &Effect<X>) -> bool {
+fn is_independent_apply(effect: &Effect) -> bool {
     matches!(effect, Effect::Apply(manifest) if manifest.independent)
 }
 
-fn is_independent<X>(effect: &Effect<X>) -> bool {
+fn is_independent(effect: &Effect) -> bool {
     match effect {
         Effect::Apply(manifest) => manifest.independent,
         Effect::Delete(_) => true,
-        Effect::Ensure(_) | Effect::Patch { .. } | Effect::External { .. } => false,
+        Effect::Ensure(_) | Effect::Patch { .. } => false,
     }
 }
 

@@ -11,7 +11,7 @@ mod tests;
 
 use api::{
     Reason, Timestamp, Verdict,
-    decide::{ConditionUpdate, Decision, Effect, Input, NoExternal, ReconcileError, ResourceType},
+    decide::{ConditionUpdate, Decision, Effect, Input, ReconcileError, ResourceType},
     names,
     tenants::{Component, ComponentPhase, Tenant, TenantPhase, TenantStatus, condition},
 };
@@ -25,7 +25,7 @@ pub use isolation::MAX_CONCURRENT_CHECKS;
 use namespace::NamespaceOwnership;
 
 /// A decision about a Tenant.
-pub type TenantDecision = Decision<TenantStatus, NoExternal>;
+pub type TenantDecision = Decision<TenantStatus>;
 
 /// Time without being ready after which a Tenant is `Degraded`, even without a known cause.
 const PROVISION: std::time::Duration = std::time::Duration::from_secs(120);
@@ -85,7 +85,7 @@ pub fn is_waiting_for_a_turn(tenant: &Tenant, world: &TenantWorld, now: Timestam
         fault: None,
         confirmed: true,
     });
-    let is_probe = |effect: &Effect<NoExternal>| matches!(effect, Effect::Ensure(one) if one.resource == ResourceType::POD);
+    let is_probe = |effect: &Effect| matches!(effect, Effect::Ensure(one) if one.resource == ResourceType::POD);
     decision.effects.iter().any(is_probe)
 }
 
@@ -165,7 +165,7 @@ fn clear_observations(
 /// `fault` is the reason why the API server rejected the probe Pods.
 fn reconcile_owned(
     state: TenantState<'_>,
-    mut effects: Vec<Effect<NoExternal>>,
+    mut effects: Vec<Effect>,
     fault: Option<&ReconcileError>,
 ) -> TenantDecision {
     let wanted = children::desired(state);

@@ -6,7 +6,7 @@ use crate::support::{Loss, Outside, Running, crd, greeting, until, words};
 use anyhow::{Result, ensure};
 use api::{
     Timestamp,
-    decide::{Decision, Input, NoExternal, ReconcileError, ResourceType},
+    decide::{Decision, Input, ReconcileError, ResourceType},
 };
 use engine::Kind;
 use hello_kind::{Greeting, GreetingStatus, Hello, Line, World};
@@ -309,7 +309,6 @@ impl Kind for Trouble {
     type Object = Greeting;
     type Status = GreetingStatus;
     type World = World;
-    type External = NoExternal;
     const RESOURCE: ResourceType = Hello::RESOURCE;
     const FINALIZER: &'static str = Hello::FINALIZER;
 
@@ -326,12 +325,9 @@ impl Kind for Trouble {
         }
         self.0.observe(object, now).await
     }
-    fn decide(input: &Input<'_, Greeting, World>) -> Decision<GreetingStatus, NoExternal> {
+    fn decide(input: &Input<'_, Greeting, World>) -> Decision<GreetingStatus> {
         assert!(input.object.name_any() != "panic", "on purpose");
         Hello::decide(input)
-    }
-    async fn perform(&self, object: &Greeting, effect: &NoExternal) -> Result<(), ReconcileError> {
-        self.0.perform(object, effect).await
     }
 }
 

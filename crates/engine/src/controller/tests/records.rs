@@ -75,7 +75,7 @@ async fn a_record_that_may_wait_is_written_at_its_time_and_not_before() {
 }
 
 /// Returns two objects that are rejected, then effects that do not need them, then effects that do.
-pub(super) fn bounds() -> Vec<Effect<&'static str>> {
+pub(super) fn bounds() -> Vec<Effect> {
     let apply = |resource: ResourceType, name: &str| child(resource, name).expected_uid("uid");
     let independent = |resource: ResourceType, name: &str| {
         Effect::Apply(Box::new(apply(resource, name).independent()))
@@ -114,7 +114,7 @@ async fn what_restricts_is_applied_although_others_are_refused() {
 }
 
 /// Returns the creations of 30 children, without those of the first ones, which exist.
-pub(super) fn missing_children(existing: usize) -> Vec<Effect<&'static str>> {
+pub(super) fn missing_children(existing: usize) -> Vec<Effect> {
     let create = |number: usize| {
         let name = format!("child-{number}");
         Effect::Ensure(Box::new(child(ResourceType::CONFIG_MAP, &name)))

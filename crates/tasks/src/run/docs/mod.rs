@@ -23,7 +23,7 @@ mod world;
 use std::time::Duration;
 
 use api::{
-    decide::{Decision, NoExternal, ResourceType},
+    decide::{Decision, ResourceType},
     tasks::DocsRunStatus,
 };
 
@@ -34,7 +34,7 @@ pub use world::{DocsWorld, Heads, LsRemoteRequest, LsRemoteResponse, Purpose, Se
 pub const RESOURCE: ResourceType = ResourceType::new(api::GROUP, "v1alpha1", "DocsRun", "docsruns");
 
 /// Decision about a DocsRun.
-pub type DocsDecision = Decision<DocsRunStatus, NoExternal>;
+pub type DocsDecision = Decision<DocsRunStatus>;
 
 /// Time limit that `clone` and `publish` set themselves.
 pub(crate) const STEP_TIME: Duration = Duration::from_secs(600);

@@ -2,7 +2,7 @@
 
 use api::{
     Timestamp,
-    decide::{Effect, FinalizerAction, Input, Manifest, NoExternal, ResourceType},
+    decide::{Effect, FinalizerAction, Input, Manifest, ResourceType},
     names,
     tenants::{Tenant, TenantStatus},
 };
@@ -36,7 +36,6 @@ pub(super) fn effects_of(decision: &TenantDecision) -> Vec<String> {
             Effect::Patch { target, .. } => {
                 format!("patch {} {}", target.resource.kind, target.name)
             }
-            Effect::External { effect, .. } => match *effect {},
         })
         .collect()
 }
@@ -187,7 +186,7 @@ impl Cluster {
         format!("uid-{}", self.made)
     }
 
-    pub(super) fn act(&mut self, effect: &Effect<NoExternal>) {
+    pub(super) fn act(&mut self, effect: &Effect) {
         match effect {
             Effect::Ensure(manifest) if manifest.resource == types::NAMESPACE => {
                 let uid = self.uid();
@@ -213,7 +212,6 @@ impl Cluster {
                 self.forget(target.resource, &target.name);
             }
             Effect::Patch { target, patch, .. } => self.patch(target.resource, &target.name, patch),
-            Effect::External { effect, .. } => match *effect {},
         }
     }
 

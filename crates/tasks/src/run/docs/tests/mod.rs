@@ -348,7 +348,7 @@ impl Scene {
         panic!("does not come to rest: {:?}", self.status());
     }
 
-    fn perform(&mut self, effect: &Effect<api::decide::NoExternal>) {
+    fn perform(&mut self, effect: &Effect) {
         let stored = self.run.status.clone().unwrap_or_default();
         match effect {
             Effect::Ensure(manifest) => {
@@ -363,10 +363,9 @@ impl Scene {
                 assert_eq!(target.version, self.run.metadata.resource_version);
                 self.is_gone = true;
             }
-            Effect::Delete(_)
-            | Effect::Patch { .. }
-            | Effect::Apply(_)
-            | Effect::External { .. } => self.around.perform(effect),
+            Effect::Delete(_) | Effect::Patch { .. } | Effect::Apply(_) => {
+                self.around.perform(effect)
+            }
         }
     }
 

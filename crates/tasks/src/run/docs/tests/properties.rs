@@ -183,7 +183,7 @@ fn check_effects(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus)
                 assert!(!is_deleting && !is_over(stored) && !spec.cancel);
                 assert_eq!(stored.commit, None);
             }
-            Effect::Apply(_) | Effect::External { .. } => panic!("{effect:?}"),
+            Effect::Apply(_) => panic!("{effect:?}"),
         }
     }
 }
