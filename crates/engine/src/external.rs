@@ -236,10 +236,8 @@ impl<Q: Request> Requests<Q> {
                 Q::REMOTE
             )));
         }
-        let term = self.shared.leading.term();
-        let mut state = self.state();
-        state.enter_term(term);
-        if term.is_none() {
+        let mut state = self.current_state();
+        if state.term.is_none() {
             return Ok(None);
         }
         let (reply, is_queued) = state.ask(uid, Key::of(object), request, now);
@@ -271,10 +269,8 @@ impl<Q: Request> Requests<Q> {
 
     /// Removes the next request from the queue, if this process leads.
     fn start_next(&self) -> Option<(Place, Queued<Q>)> {
-        let term = self.shared.leading.term();
-        let mut state = self.state();
-        state.enter_term(term);
-        term?;
+        let mut state = self.current_state();
+        state.term?;
         state.queue.start_next()
     }
 
@@ -286,11 +282,9 @@ impl<Q: Request> Requests<Q> {
         outcome: Outcome<Q>,
         now: Timestamp,
     ) -> bool {
-        let term = self.shared.leading.term();
-        let mut state = self.state();
-        state.queue.finish(place);
         // The Lease may have been lost and acquired again. Then the entry is no longer there.
-        state.enter_term(term);
+        let mut state = self.current_state();
+        state.queue.finish(place);
         let entry = state.entries.get_mut(&queued.uid);
         let Some(entry) = entry.filter(|entry| entry.ticket == Some(queued.ticket)) else {
             return false;
@@ -305,6 +299,14 @@ impl<Q: Request> Requests<Q> {
     /// Returns the objects that lost their request with the Lease, once.
     fn take_interrupted(&self) -> BTreeSet<Key> {
         std::mem::take(&mut self.state().interrupted)
+    }
+
+    /// Locks the state, without anything from another term of leadership.
+    fn current_state(&self) -> MutexGuard<'_, State<Q>> {
+        let mut state = self.state();
+        // Read the term with the lock. Otherwise, an older term could replace a newer one.
+        state.enter_term(self.shared.leading.term());
+        state
     }
 
     /// Locks the state. After a panic the lock is still usable: all entries are complete.
