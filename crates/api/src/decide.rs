@@ -40,10 +40,10 @@ pub struct Input<'a, Object, World> {
 
 /// The effects to perform, the status to write, and the time of the next reconciliation.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Decision<S: Status, X> {
+pub struct Decision<S: Status> {
     /// Effects, performed in order. The first failure ends the reconciliation; see
     /// [`Manifest::independent`] for an exception.
-    pub effects: Vec<Effect<X>>,
+    pub effects: Vec<Effect>,
     /// The kind's own fields of the status. The engine sets the phase, its deadline, the conditions
     /// of state, the message and the timeline from the fields below. The status is written only if
     /// all effects succeeded.
@@ -104,7 +104,7 @@ pub enum LiveRead {
     },
 }
 
-impl<S: Status, X> Decision<S, X> {
+impl<S: Status> Decision<S> {
     /// Returns a decision without effects, which only reports a status.
     #[must_use]
     pub fn status_only(status: S, phase: S::Phase, verdict: Verdict) -> Self {
@@ -135,7 +135,7 @@ impl<S: Status, X> Decision<S, X> {
 
     /// Adds an effect.
     #[must_use]
-    pub fn with(mut self, effect: Effect<X>) -> Self {
+    pub fn with(mut self, effect: Effect) -> Self {
         self.effects.push(effect);
         self
     }
@@ -227,9 +227,10 @@ pub enum FinalizerAction {
     },
 }
 
-/// One change to the cluster or to an external system. The set is small and shared by all kinds.
+/// One change to the cluster. The set is small and shared by all kinds. Work outside the cluster is no effect:
+/// see [`crate::external`].
 #[derive(Debug, Clone, PartialEq)]
-pub enum Effect<X> {
+pub enum Effect {
     /// Creates an object with a deterministic name. If the object already exists, the effect
     /// succeeds only if the object has our owner's UID and the hash of our intent.
     Ensure(Box<Manifest>),
@@ -246,14 +247,6 @@ pub enum Effect<X> {
         subresource: Option<&'static str>,
         /// Fields to patch.
         patch: Value,
-    },
-    /// An effect outside Kubernetes, performed by the kind.
-    External {
-        /// The effect.
-        effect: X,
-        /// For an effect that cannot be undone: the intent that the *stored* status must already
-        /// have. Otherwise the engine rejects the effect as a bug.
-        requires_intent: Option<String>,
     },
 }
 
@@ -586,7 +579,3 @@ impl fmt::Display for ReconcileError {
 }
 
 impl std::error::Error for ReconcileError {}
-
-/// The external effects of a kind that has none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoExternal {}

@@ -9,6 +9,7 @@ pub mod content;
 pub mod crd;
 pub mod deadline;
 pub mod decide;
+pub mod external;
 pub mod messages;
 pub mod names;
 pub mod phase;

@@ -248,6 +248,14 @@ mod tests {
         }
     }
 
+    /// Logs may contain anything that a container prints. The engine can read them, but no operator does yet.
+    #[test]
+    fn no_operator_reads_the_logs_of_pods() {
+        for permission in all() {
+            assert_ne!(permission.resource, "pods/log", "{permission:?}");
+        }
+    }
+
     #[test]
     fn secrets_are_read_one_by_one_or_by_name_only() {
         let verbs: Vec<_> = tasks()

@@ -34,7 +34,7 @@ use crate::{
     watch::{OptionalCache, RunningWatches},
 };
 
-/// Timeout of a reconciliation. Every request and every external effect has a shorter one of its own.
+/// Timeout of a reconciliation. Every request has a shorter one of its own.
 pub const RECONCILE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Longest time over which the first reconciliations after a start are spread.
@@ -131,6 +131,27 @@ impl Handle {
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+impl Handle {
+    /// Returns a handle whose controller has started.
+    pub(crate) fn started() -> Self {
+        let handle = Self::default();
+        handle.0.is_started.store(true, Ordering::SeqCst);
+        handle
+    }
+
+    /// Removes and returns the keys that are due, as if each was reconciled at once.
+    pub(crate) fn take_due(&self, clock: &Clock) -> Vec<Key> {
+        let mut queue = self.queue();
+        let mut due = Vec::new();
+        while let Some(key) = queue.pop(clock.moment()) {
+            queue.done(&key, Requeue::AwaitChange, clock.moment());
+            due.push(key);
+        }
+        due
     }
 }
 

@@ -30,8 +30,6 @@ pub trait Kind: Send + Sync + Sized + 'static {
     type Status: api::Status;
     /// The observed state: everything that a decision depends on, besides the object and the time.
     type World: Send + Sync;
-    /// Effects outside Kubernetes, or [`api::decide::NoExternal`] if the kind has none.
-    type External: Debug + Clone + PartialEq + Send + Sync;
 
     /// The resource type of the objects.
     const RESOURCE: ResourceType;
@@ -54,11 +52,12 @@ pub trait Kind: Send + Sync + Sized + 'static {
         None
     }
 
-    /// Collects the observed state from caches.
+    /// Collects the observed state from caches, and from the replies to requests outside of them
+    /// ([`crate::external::Requests::ask`]).
     ///
     /// # Caveats
-    /// Requests are allowed only where no cache has the data, each with its own deadline. The whole
-    /// reconciliation has 60 s.
+    /// Requests to the API server are allowed only where no cache has the data, each with its own deadline. The
+    /// whole reconciliation has 60 s. It must not wait for any other server.
     fn observe(
         &self,
         object: &Arc<Self::Object>,
@@ -68,15 +67,5 @@ pub trait Kind: Send + Sync + Sized + 'static {
     /// Returns the decision for an object. The function is pure: the same input gives the same
     /// decision. It must not panic. If it does, the engine catches the panic, and only this
     /// object is affected.
-    fn decide(
-        input: &Input<'_, Self::Object, Self::World>,
-    ) -> Decision<Self::Status, Self::External>;
-
-    /// Performs an effect outside Kubernetes. It must be idempotent: after a lost response the
-    /// engine calls it again, and it must detect its own earlier effect.
-    fn perform(
-        &self,
-        object: &Self::Object,
-        effect: &Self::External,
-    ) -> impl Future<Output = Result<(), ReconcileError>> + Send;
+    fn decide(input: &Input<'_, Self::Object, Self::World>) -> Decision<Self::Status>;
 }

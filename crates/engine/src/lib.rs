@@ -15,6 +15,7 @@
 //! - [`controller`] and [`queue`]: order and concurrency of reconciliations; [`backoff`]: the
 //!   delay after an error.
 //! - [`kind`]: the trait that an operator implements.
+//! - [`external`]: requests to servers outside the caches, beside the reconciliations.
 //! - [`leader`], [`supervise`], [`health`], [`metrics`], [`client`], [`clock`]: the process
 //!   around the loop.
 
@@ -31,6 +32,7 @@ pub mod children;
 pub mod client;
 pub mod clock;
 pub mod controller;
+pub mod external;
 pub mod fault;
 pub mod health;
 pub mod key;

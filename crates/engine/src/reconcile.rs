@@ -501,7 +501,7 @@ impl<K: Kind> Reconciler<K> {
 
 /// Returns whether the object needs our finalizer: something is about to be created for it, or was.
 /// Someone may have removed the finalizer since, for example with `kubectl replace`.
-fn needs_finalizer<K: Kind>(decision: &Decision<K::Status, K::External>) -> bool {
+fn needs_finalizer<K: Kind>(decision: &Decision<K::Status>) -> bool {
     decision.finalizer == FinalizerAction::Keep
         && (!decision.effects.is_empty()
             || !decision.claims.is_empty()
@@ -518,7 +518,7 @@ fn has_finalizer<K: Kind>(meta: &ObjectMeta) -> bool {
 /// Rejects a decision that breaks a rule of the engine.
 fn check<K: Kind>(
     stored: &K::Status,
-    decision: &Decision<K::Status, K::External>,
+    decision: &Decision<K::Status>,
     is_deleting: bool,
 ) -> Result<(), ReconcileError> {
     let is_another_run = decision.status.epoch() > stored.epoch();
@@ -564,11 +564,8 @@ fn check<K: Kind>(
 }
 
 /// Returns the intent of an irreversible effect, or of the object that the effect creates or changes.
-fn required_intent<X>(effect: &Effect<X>) -> Option<&str> {
+fn required_intent(effect: &Effect) -> Option<&str> {
     match effect {
-        Effect::External {
-            requires_intent, ..
-        } => requires_intent.as_deref(),
         Effect::Ensure(manifest) | Effect::Apply(manifest) => manifest.requires_intent.as_deref(),
         Effect::Delete(target) | Effect::Patch { target, .. } => target.requires_intent.as_deref(),
     }

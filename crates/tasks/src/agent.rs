@@ -2,7 +2,7 @@
 
 use api::{
     Reason, Verdict,
-    decide::{Decision, Input, NoExternal, ResourceType},
+    decide::{Decision, Input, ResourceType},
     tasks::{Agent, AgentPhase, AgentStatus},
 };
 
@@ -29,7 +29,7 @@ pub struct AgentWorld {
 /// # Guarantees
 /// The decision has no effects. It releases the Agent, so the Agent never gets a finalizer.
 #[must_use]
-pub fn decide(input: &Input<'_, Agent, AgentWorld>) -> Decision<AgentStatus, NoExternal> {
+pub fn decide(input: &Input<'_, Agent, AgentWorld>) -> Decision<AgentStatus> {
     let status = input.object.status.clone().unwrap_or_default();
     let missing = missing(input.object, input.world);
     let decision = if missing.is_empty() {
@@ -98,7 +98,7 @@ mod tests {
         storage_class: true,
     };
 
-    fn decided(spec: serde_json::Value, world: AgentWorld) -> Decision<AgentStatus, NoExternal> {
+    fn decided(spec: serde_json::Value, world: AgentWorld) -> Decision<AgentStatus> {
         let agent: Agent = serde_json::from_value(json!({
             "apiVersion": "orchestrator.io/v1alpha1", "kind": "Agent",
             "metadata": {"name": "writer", "namespace": "team"}, "spec": spec,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::{
     Status, Timestamp,
-    decide::{Decision, Input, NoExternal, ReconcileError, ResourceType},
+    decide::{Decision, Input, ReconcileError, ResourceType},
     names,
     tasks::{Agent, AgentStatus, DocsRun, DocsRunStatus, TaskRun, TaskRunStatus},
     warning::Warning,
@@ -12,6 +12,7 @@ use api::{
 use engine::{
     Cache, Context, Controller, Key, Kind, Packing, Scope, Watch, WatchManager,
     children::{Child, owned_by, with_uid},
+    external::{self, Requests},
     proven::Proven,
     supervise::Supervisor,
 };
@@ -27,7 +28,7 @@ use kube::{Resource, ResourceExt, core::PartialObjectMeta};
 use crate::{
     agent::{self, AgentWorld},
     contents::Contents,
-    lookup::{self, GitLookups},
+    lookup::{GitServers, HeadsRequest},
     run::{
         self, Defaults, RunWorld,
         docs::{self, DocsWorld, Settings},
@@ -88,21 +89,12 @@ pub fn start(
         contents,
         defaults,
     };
-    let (lookups, worker) = lookup::new(
-        context.client.clone(),
-        context.clock.clone(),
-        context.metrics.clone(),
-        settings,
-    );
-    let lookups_to_clear = lookups.clone();
-    docs_runs.on_change(move |change| {
-        if let (None, Some(gone)) = (change.new, change.old) {
-            lookups_to_clear.forget(gone);
-        }
-    });
+    let servers = GitServers::new(context.client.clone(), settings.clone());
+    let (heads, worker) = external::new(docs::RESOURCE.kind, servers, &docs_runs, &context);
     let docs_kind = DocsKind {
         run_caches: run_caches.clone(),
-        lookups,
+        heads,
+        settings,
     };
     let agent_controller = Controller::new(agent_kind, agents.clone(), context.clone());
     let run_controller = Controller::new(RunKind(run_caches), runs.clone(), context.clone());
@@ -388,7 +380,6 @@ impl Kind for AgentKind {
     type Object = Agent;
     type Status = AgentStatus;
     type World = AgentWorld;
-    type External = NoExternal;
     const RESOURCE: ResourceType = agent::RESOURCE;
     const FINALIZER: &'static str = "agents.orchestrator.io/finalizer";
 
@@ -434,12 +425,8 @@ impl Kind for AgentKind {
         })
     }
 
-    fn decide(input: &Input<'_, Agent, AgentWorld>) -> Decision<AgentStatus, NoExternal> {
+    fn decide(input: &Input<'_, Agent, AgentWorld>) -> Decision<AgentStatus> {
         agent::decide(input)
-    }
-
-    async fn perform(&self, _object: &Agent, effect: &NoExternal) -> Result<(), ReconcileError> {
-        match *effect {}
     }
 }
 
@@ -502,7 +489,6 @@ impl Kind for RunKind {
     type Object = TaskRun;
     type Status = TaskRunStatus;
     type World = RunWorld;
-    type External = NoExternal;
     const RESOURCE: ResourceType = run::RESOURCE;
     const FINALIZER: &'static str = "taskruns.orchestrator.io/finalizer";
 
@@ -523,26 +509,22 @@ impl Kind for RunKind {
         Ok(self.0.of(kind, run.as_ref(), &run.spec.agent_name))
     }
 
-    fn decide(input: &Input<'_, TaskRun, RunWorld>) -> Decision<TaskRunStatus, NoExternal> {
+    fn decide(input: &Input<'_, TaskRun, RunWorld>) -> Decision<TaskRunStatus> {
         run::decide(input)
-    }
-
-    async fn perform(&self, _object: &TaskRun, effect: &NoExternal) -> Result<(), ReconcileError> {
-        match *effect {}
     }
 }
 
 /// Implementation of [`Kind`] for DocsRuns.
 struct DocsKind {
     run_caches: RunCaches,
-    lookups: GitLookups,
+    heads: Requests<HeadsRequest>,
+    settings: Settings,
 }
 
 impl Kind for DocsKind {
     type Object = DocsRun;
     type Status = DocsRunStatus;
     type World = DocsWorld;
-    type External = NoExternal;
     const RESOURCE: ResourceType = docs::RESOURCE;
     const FINALIZER: &'static str = "docsruns.orchestrator.io/finalizer";
 
@@ -559,23 +541,20 @@ impl Kind for DocsKind {
         run: &Arc<DocsRun>,
         now: Timestamp,
     ) -> Result<DocsWorld, ReconcileError> {
-        let request = docs::question(run);
-        let answer = self.lookups.ask(run, request, now);
+        let request = docs::question(run).map(|query| HeadsRequest::new(run, query));
+        let status = run.status.as_ref();
+        let answer = self.heads.ask(&run.metadata, status, request, now)?;
         Ok(DocsWorld {
             run: self
                 .run_caches
                 .of(Self::RESOURCE.kind, run.as_ref(), &run.spec.agent_name),
             answer,
-            load: self.lookups.load(run),
-            settings: self.lookups.settings().clone(),
+            load: self.heads.load(&run.metadata),
+            settings: self.settings.clone(),
         })
     }
 
-    fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> Decision<DocsRunStatus, NoExternal> {
+    fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> Decision<DocsRunStatus> {
         docs::decide(input)
-    }
-
-    async fn perform(&self, _object: &DocsRun, effect: &NoExternal) -> Result<(), ReconcileError> {
-        match *effect {}
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use api::{
     GROUP, Reason, Timestamp,
-    decide::{Decision, ErrorClass, Input, NoExternal, ReconcileError, ResourceType},
+    decide::{Decision, ErrorClass, Input, ReconcileError, ResourceType},
     tenants::{Tenant, TenantSpec, TenantStatus, namespace_of},
 };
 use engine::{
@@ -181,7 +181,6 @@ impl Kind for TenantKind {
     type Object = Tenant;
     type Status = TenantStatus;
     type World = TenantWorld;
-    type External = NoExternal;
     const RESOURCE: ResourceType = ResourceType::new(GROUP, "v1alpha1", "Tenant", "tenants");
     const FINALIZER: &'static str = "tenants.orchestrator.io/finalizer";
 
@@ -289,12 +288,8 @@ impl Kind for TenantKind {
         Ok(world)
     }
 
-    fn decide(input: &Input<'_, Tenant, TenantWorld>) -> Decision<TenantStatus, NoExternal> {
+    fn decide(input: &Input<'_, Tenant, TenantWorld>) -> Decision<TenantStatus> {
         decide::decide(input)
-    }
-
-    async fn perform(&self, _object: &Tenant, effect: &NoExternal) -> Result<(), ReconcileError> {
-        match *effect {}
     }
 }
 

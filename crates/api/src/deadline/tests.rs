@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 use super::*;
 use crate::{
     PhaseRow, Reason, Verdict,
-    decide::{Decision, NoExternal},
+    decide::Decision,
     phase::{Limit, Undo},
 };
 
@@ -139,7 +139,7 @@ impl Transfer {
         let is_told =
             is_overdue(&self.status, &self.input(), now) && self.status.phase == Some(phase);
         let verdict = Verdict::working(Reason::Progressing, "copies");
-        let mut decision: Decision<CopyStatus, NoExternal> =
+        let mut decision: Decision<CopyStatus> =
             Decision::status_only(self.status.clone(), phase, verdict);
         decision.phase_since = self.since;
         let status = decision.next_status(&self.status, &self.input(), 1, now);

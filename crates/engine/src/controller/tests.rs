@@ -91,7 +91,6 @@ impl Kind for Arc<ToyKind> {
     type Status = ToyStatus;
     /// Number of ConfigMaps that were created.
     type World = usize;
-    type External = &'static str;
     const RESOURCE: ResourceType = ResourceType::new("test", "v1", "Toy", "toys");
     const FINALIZER: &'static str = "toys.test/finalizer";
 
@@ -152,16 +151,16 @@ impl Kind for Arc<ToyKind> {
         }
     }
 
-    fn decide(input: &Input<'_, Toy, usize>) -> Decision<ToyStatus, &'static str> {
+    fn decide(input: &Input<'_, Toy, usize>) -> Decision<ToyStatus> {
         let status = input.object.status.clone().unwrap_or_default();
         let verdict = Verdict::working(Reason::Progressing, "playing");
         match input.object.spec.act.as_str() {
             "panic" => panic!("a toy broke"),
             "irreversible" => {
-                Decision::status_only(status, ToyPhase::Playing, verdict).with(Effect::External {
-                    effect: "push",
-                    requires_intent: Some("intent".to_owned()),
-                })
+                let manifest = child(ResourceType::CONFIG_MAP, "push");
+                let manifest = manifest.requires_intent("intent".to_owned());
+                Decision::status_only(status, ToyPhase::Playing, verdict)
+                    .with(Effect::Ensure(Box::new(manifest)))
             }
             "unannounced" => Decision::status_only(status, ToyPhase::Playing, verdict).with(
                 Effect::Delete(target("data").requires_intent("delete data".to_owned())),
@@ -179,9 +178,9 @@ impl Kind for Arc<ToyKind> {
                 decision.effects = records::missing_children(*input.world);
                 decision
             }
-            "external" => {
+            "scales" => {
                 let mut decision = Decision::status_only(status, ToyPhase::Playing, verdict);
-                decision.effects = records::external_first();
+                decision.effects = records::scales_first();
                 decision
             }
             "bounds" => {
@@ -225,12 +224,6 @@ impl Kind for Arc<ToyKind> {
             }
             _ => Decision::status_only(status, ToyPhase::Playing, verdict),
         }
-    }
-
-    async fn perform(&self, _object: &Toy, effect: &&'static str) -> Result<(), ReconcileError> {
-        assert_eq!(*effect, "wait", "must not be performed");
-        pass(31 * SECOND).await;
-        Ok(())
     }
 }
 

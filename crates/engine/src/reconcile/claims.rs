@@ -20,7 +20,7 @@ impl<K: Kind> Reconciler<K> {
     pub(super) async fn carry_out(
         &self,
         object: &K::Object,
-        decision: &Decision<K::Status, K::External>,
+        decision: &Decision<K::Status>,
         yield_at: Instant,
     ) -> Result<(), Abort> {
         let (taken, released): (Vec<&Claim>, Vec<&Claim>) =
@@ -69,9 +69,9 @@ impl<K: Kind> Reconciler<K> {
 }
 
 /// Rejects claims that break a rule of the engine. `confirmed` are the live reads of this reconciliation.
-pub(super) fn check_claims<S: Status, X>(
+pub(super) fn check_claims<S: Status>(
     stored: &S,
-    decision: &Decision<S, X>,
+    decision: &Decision<S>,
     is_deleting: bool,
     confirmed: &[LiveRead],
 ) -> Result<(), ReconcileError> {

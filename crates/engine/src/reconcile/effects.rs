@@ -21,7 +21,7 @@ impl<K: Kind> Reconciler<K> {
     pub(super) async fn apply_effects(
         &self,
         object: &K::Object,
-        effects: &[Effect<K::External>],
+        effects: &[Effect],
         yield_at: Instant,
     ) -> Result<(), Abort> {
         let mut refused: Option<ReconcileError> = None;
@@ -53,11 +53,7 @@ impl<K: Kind> Reconciler<K> {
         refused.map_or(Ok(()), |fault| Err(fault.into()))
     }
 
-    async fn apply_effect(
-        &self,
-        object: &K::Object,
-        effect: &Effect<K::External>,
-    ) -> Result<(), Abort> {
+    async fn apply_effect(&self, object: &K::Object, effect: &Effect) -> Result<(), Abort> {
         match effect {
             Effect::Ensure(manifest) => {
                 let created = self.while_leading(self.applier.ensure(manifest)).await;
@@ -87,52 +83,39 @@ impl<K: Kind> Reconciler<K> {
                 self.while_leading(patched).await?;
                 log::<K>(object, ResourcePath::from(target), EffectOutcome::Patched);
             }
-            Effect::External {
-                effect,
-                requires_intent: _,
-            } => {
-                self.kind.perform(object, effect).await?;
-                let (kind, object) = (K::RESOURCE.kind, Key::of(object.meta()));
-                tracing::info!(kind, %object, effect = "performed", "performed an external effect");
-            }
         }
         Ok(())
     }
 }
 
 /// Returns the object that an effect may create.
-pub(super) fn creation<X>(effect: &Effect<X>) -> Option<&Manifest> {
+pub(super) fn creation(effect: &Effect) -> Option<&Manifest> {
     match effect {
         Effect::Ensure(manifest) if !manifest.existing => Some(manifest),
         // The API server rejects an apply with a UID if no object has the UID.
         Effect::Apply(manifest) if manifest.expected_uid.is_none() => Some(manifest),
-        Effect::Ensure(_)
-        | Effect::Apply(_)
-        | Effect::Delete(_)
-        | Effect::Patch { .. }
-        | Effect::External { .. } => None,
+        Effect::Ensure(_) | Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } => None,
     }
 }
 
 /// Returns whether the caches show the result of an effect, so that the next decision does not repeat it.
-fn is_cached<X>(effect: &Effect<X>) -> bool {
+fn is_cached(effect: &Effect) -> bool {
     match effect {
         Effect::Ensure(_) | Effect::Apply(_) | Effect::Delete(_) => true,
         // The response for another subresource, such as `scale`, is not the object.
         Effect::Patch { subresource, .. } => subresource.is_none_or(|name| name == "status"),
-        Effect::External { .. } => false,
     }
 }
 
-fn is_independent_apply<X>(effect: &Effect<X>) -> bool {
+fn is_independent_apply(effect: &Effect) -> bool {
     matches!(effect, Effect::Apply(manifest) if manifest.independent)
 }
 
-fn is_independent<X>(effect: &Effect<X>) -> bool {
+fn is_independent(effect: &Effect) -> bool {
     match effect {
         Effect::Apply(manifest) => manifest.independent,
         Effect::Delete(_) => true,
-        Effect::Ensure(_) | Effect::Patch { .. } | Effect::External { .. } => false,
+        Effect::Ensure(_) | Effect::Patch { .. } => false,
     }
 }
 
@@ -193,16 +176,11 @@ mod tests {
             subresource,
             patch: json!({}),
         };
-        let external = Effect::External {
-            effect: "push",
-            requires_intent: None,
-        };
         let table = [
             (Effect::Delete(target()), true),
             (patch(None), true),
             (patch(Some("status")), true),
             (patch(Some("scale")), false),
-            (external, false),
         ];
         for (effect, wanted) in table {
             assert_eq!(is_cached(&effect), wanted, "{effect:?}");

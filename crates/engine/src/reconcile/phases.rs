@@ -31,7 +31,7 @@ pub(super) fn phase_input<'a, K: Kind>(
 pub(super) fn check_phase<K: Kind>(
     meta: &ObjectMeta,
     stored: &K::Status,
-    decision: &Decision<K::Status, K::External>,
+    decision: &Decision<K::Status>,
     overdue: bool,
 ) -> Result<(), ReconcileError> {
     let Some((phase, row)) = stored.phase().and_then(|phase| Some((phase, phase.row()?))) else {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::{
     Timestamp,
-    decide::{Effect, NoExternal, ResourceType, Target},
+    decide::{Effect, ResourceType, Target},
     names,
     tasks::RunPhase,
 };
@@ -80,7 +80,7 @@ fn own(run: &Run<'_>) -> Option<Duration> {
 }
 
 /// Returns the deletion of the children. It covers only objects that this run owns.
-fn children(run: &Run<'_>, with_files: bool) -> Vec<Effect<NoExternal>> {
+fn children(run: &Run<'_>, with_files: bool) -> Vec<Effect> {
     let jobs = run
         .jobs()
         .filter(|job| job.deleting.is_none())
@@ -94,7 +94,7 @@ fn children(run: &Run<'_>, with_files: bool) -> Vec<Effect<NoExternal>> {
 
 /// Returns the deletion of the run in the version that we know. If a user just gave it another
 /// version, the run must stay.
-fn itself(run: &Run<'_>) -> Effect<NoExternal> {
+fn itself(run: &Run<'_>) -> Effect {
     let metadata = run.run_spec.metadata;
     Effect::Delete(Target {
         version: metadata.resource_version.clone(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::{
     Reason, Timestamp, Verdict,
-    decide::{Decision, Effect, NoExternal, ResourceType},
+    decide::{Decision, Effect, ResourceType},
     messages,
     tasks::RunPhase,
 };
@@ -52,7 +52,7 @@ pub(super) fn decide(run: &Run<'_>, job_name: &str) -> RunDecision {
 }
 
 /// Deletes other Jobs of the run that may run a Pod. Such a Job was considered lost, but was not.
-fn delete_orphans(run: &Run<'_>, job: &JobView) -> Vec<Effect<NoExternal>> {
+fn delete_orphans(run: &Run<'_>, job: &JobView) -> Vec<Effect> {
     let is_orphan = |other: &&JobView| {
         other.name != job.name && other.end.is_none() && other.deleting.is_none()
     };
@@ -247,7 +247,7 @@ pub(super) fn limit(job: &JobView, end: Timestamp) -> Option<i64> {
 
 /// Raises the Job's own limit if it would come before ours. That happens if another Pod replaced a disrupted one, or if
 /// the run's author extended the timeout.
-fn raised(run: &Run<'_>, job: &JobView, end: Timestamp) -> Option<Effect<NoExternal>> {
+fn raised(run: &Run<'_>, job: &JobView, end: Timestamp) -> Option<Effect> {
     let own = time::after(job.started?, seconds(job.limit_seconds?));
     let is_early = own < time::after(end, BACKSTOP / 2);
     let wanted = limit(job, end)?;

@@ -37,7 +37,7 @@ mod world;
 use std::time::Duration;
 
 use api::{
-    decide::{Decision, NoExternal, ResourceType},
+    decide::{Decision, ResourceType},
     tasks::TaskRunStatus,
 };
 
@@ -48,7 +48,7 @@ pub use world::{Cleanup, Defaults, RunWorld};
 pub const RESOURCE: ResourceType = ResourceType::new(api::GROUP, "v1", "TaskRun", "taskruns");
 
 /// Decision about a run.
-pub type RunDecision = Decision<TaskRunStatus, NoExternal>;
+pub type RunDecision = Decision<TaskRunStatus>;
 
 /// How long an attempt waits for its prerequisites: its Agent, and the end of earlier Jobs and Pods. Equal to the
 /// default `startTimeout`.

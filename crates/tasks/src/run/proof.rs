@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use api::{
     Reason, Verdict,
-    decide::{Decision, Effect, FinalizerAction, NoExternal},
+    decide::{Decision, Effect, FinalizerAction},
     tasks::RunPhase,
 };
 
@@ -62,12 +62,10 @@ fn creates(decision: &RunDecision, name: &str) -> bool {
     effects.any(|effect| created(effect) == Some(name))
 }
 
-fn created(effect: &Effect<NoExternal>) -> Option<&str> {
+fn created(effect: &Effect) -> Option<&str> {
     match effect {
         Effect::Ensure(manifest) => Some(&manifest.name),
-        Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } | Effect::External { .. } => {
-            None
-        }
+        Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } => None,
     }
 }
 
@@ -79,11 +77,7 @@ fn unproven(run: &Run<'_>, decision: &RunDecision) -> Option<String> {
 }
 
 /// Returns the effects that read the attempt's children and compare them with the expected ones.
-fn comparison(
-    run: &Run<'_>,
-    decision: &RunDecision,
-    name: &str,
-) -> Result<Vec<Effect<NoExternal>>, Verdict> {
+fn comparison(run: &Run<'_>, decision: &RunDecision, name: &str) -> Result<Vec<Effect>, Verdict> {
     let Some(agent) = run.world.agent.as_deref() else {
         let message = format!(
             "Job '{name}' cannot be compared with what this run asks for, because Agent '{}' does not exist: nothing proves that it is this run's. Create the Agent again",
@@ -102,11 +96,9 @@ fn comparison(
     Ok(effects.into_iter().map(compared).collect())
 }
 
-fn compared(effect: Effect<NoExternal>) -> Effect<NoExternal> {
+fn compared(effect: Effect) -> Effect {
     match effect {
         Effect::Ensure(manifest) => Effect::Ensure(Box::new(manifest.existing())),
-        Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } | Effect::External { .. } => {
-            effect
-        }
+        Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } => effect,
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use api::{
     decide::ResourceType,
+    external::Load,
     tasks::{
         ChildTtl, DocsRun, DocsRunStatus, Evidence, File, Retry, TaskRun, docs_names, names,
         push_intent,
@@ -11,7 +12,7 @@ use api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::docs::{self, LookupLoad, Settings};
+use super::docs::{self, Settings};
 
 /// Version of a run that has no versions.
 const ONLY: i64 = 1;
@@ -51,7 +52,7 @@ pub struct Docs<'a> {
     /// The operator's configuration.
     pub settings: &'a Settings,
     /// Other queries to Git servers.
-    pub load: LookupLoad,
+    pub load: Load,
 }
 
 /// Returns the files of a run, from the run itself or from `kept`.

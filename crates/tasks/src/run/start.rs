@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::{
     Reason, Timestamp, Verdict,
-    decide::{Decision, Effect, Manifest, NoExternal},
+    decide::{Decision, Effect, Manifest},
     status::{MAX_MESSAGE_CHARS, bounded, condition},
     tasks::{Agent, CONTEXT_LIMIT, RunPhase, TaskRunStatus},
 };
@@ -175,7 +175,7 @@ fn create_attempt(run: &Run<'_>, agent: &Agent, attempt: u32, name: String) -> R
 pub(super) fn missing(
     run: &Run<'_>,
     context: &BuildContext<'_>,
-) -> Result<Vec<Effect<NoExternal>>, serde_json::Error> {
+) -> Result<Vec<Effect>, serde_json::Error> {
     let mut effects = Vec::new();
     if run.files().is_none() {
         effects.push(Effect::Ensure(Box::new(build::config_map(context)?)));

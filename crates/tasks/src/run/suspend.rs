@@ -2,7 +2,7 @@
 
 use api::{
     Reason, Timestamp, Verdict,
-    decide::{Decision, Effect, NoExternal, ResourceType},
+    decide::{Decision, Effect, ResourceType},
     names,
     status::{MAX_MESSAGE_CHARS, bounded},
     tasks::RunPhase,
@@ -124,7 +124,7 @@ fn suspended(run: &Run<'_>, message: String) -> RunDecision {
 }
 
 /// Patches the spec of the Job. The annotation in the same write marks the suspension as ours.
-fn set(run: &Run<'_>, job: &JobView, spec: Value) -> Effect<NoExternal> {
+fn set(run: &Run<'_>, job: &JobView, spec: Value) -> Effect {
     let is_suspended = spec["suspend"] == true;
     let mut annotations = json!({ names::SUSPENDED: is_suspended.then_some("true") });
     if is_suspended {

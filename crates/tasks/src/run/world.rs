@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::{
     Phase, Reason, Timestamp,
-    decide::{Effect, Input, NoExternal, ReconcileError, ResourceType, Target},
+    decide::{Effect, Input, ReconcileError, ResourceType, Target},
     status::condition,
     tasks::{Agent, Evidence, File, Resources, Retry, RunPhase, TaskRun, TaskRunStatus},
     warning::Warning,
@@ -324,7 +324,7 @@ impl<'a> Run<'a> {
         ))
     }
 
-    pub(super) fn delete(&self, job: &JobView) -> Effect<NoExternal> {
+    pub(super) fn delete(&self, job: &JobView) -> Effect {
         Effect::Delete(self.target(ResourceType::JOB, &job.name, &job.uid))
     }
 

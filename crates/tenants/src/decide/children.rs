@@ -2,7 +2,7 @@
 
 use api::{
     Reason,
-    decide::{ConditionUpdate, Effect, Manifest, NoExternal, ResourceType, Target},
+    decide::{ConditionUpdate, Effect, Manifest, ResourceType, Target},
     names,
     tenants::{Counted, Usage, Used, condition},
 };
@@ -51,7 +51,7 @@ pub(super) fn desired(state: TenantState<'_>) -> Vec<Desired<'_>> {
 }
 
 /// Returns the effects that create, repair and delete children. Restrictions come first.
-pub(super) fn effects(state: TenantState<'_>, wanted: &[Desired<'_>]) -> Vec<Effect<NoExternal>> {
+pub(super) fn effects(state: TenantState<'_>, wanted: &[Desired<'_>]) -> Vec<Effect> {
     let (work, bounds): (Vec<&Desired<'_>>, Vec<&Desired<'_>>) = wanted
         .iter()
         .partition(|one| WORK.contains(&one.manifest.resource));
@@ -100,7 +100,7 @@ fn closes(resource: ResourceType, child: &ChildView) -> bool {
     resource == types::NETWORK_POLICY && child.name == build::DENY
 }
 
-fn prune_effects(all: &[(ResourceType, &ChildView)]) -> impl Iterator<Item = Effect<NoExternal>> {
+fn prune_effects(all: &[(ResourceType, &ChildView)]) -> impl Iterator<Item = Effect> {
     let going = all.iter().filter(|(_, child)| !child.is_deleting);
     going.map(|(resource, child)| Effect::Delete(target(*resource, child)))
 }
@@ -119,11 +119,11 @@ fn takes_away(child: &ChildView, wanted: &Manifest) -> bool {
 }
 
 /// Returns the effect that applies the manifest, if the object is missing or changed.
-fn apply_effect(state: TenantState<'_>, wanted: &Desired<'_>) -> Option<Effect<NoExternal>> {
+fn apply_effect(state: TenantState<'_>, wanted: &Desired<'_>) -> Option<Effect> {
     wanting(state, wanted).map(apply)
 }
 
-fn apply(manifest: Manifest) -> Effect<NoExternal> {
+fn apply(manifest: Manifest) -> Effect {
     Effect::Apply(Box::new(manifest))
 }
 
@@ -168,7 +168,7 @@ pub(super) fn to_prune<'a>(
 }
 
 /// Creates the Redis Secret once and never changes it. To get another password, a user deletes the Secret.
-fn secret(state: TenantState<'_>) -> Option<Effect<NoExternal>> {
+fn secret(state: TenantState<'_>) -> Option<Effect> {
     let world = state.world;
     let target = |uid: &str| Target {
         resource: types::SECRET,

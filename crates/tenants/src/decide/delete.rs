@@ -2,7 +2,7 @@
 
 use api::{
     Reason, Verdict,
-    decide::{Decision, Effect, LiveRead, NoExternal, ResourceType, Target},
+    decide::{Decision, Effect, LiveRead, ResourceType, Target},
     names,
     tenants::{DeletionPolicy, TenantPhase, TenantStatus},
 };
@@ -169,7 +169,7 @@ fn retain(
     mut status: TenantStatus,
     namespace: &NamespaceView,
     taken: &[ResourceType],
-    probes: Vec<Effect<NoExternal>>,
+    probes: Vec<Effect>,
 ) -> TenantDecision {
     let name = &namespace.name;
     let intent = ["retain ", &namespace.uid].concat();
@@ -217,7 +217,7 @@ fn retain(
     decision
 }
 
-fn release_child(state: TenantState<'_>, target: Target) -> Effect<NoExternal> {
+fn release_child(state: TenantState<'_>, target: Target) -> Effect {
     Effect::Patch {
         target,
         subresource: None,

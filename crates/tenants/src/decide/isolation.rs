@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::{
     Reason, Timestamp,
-    decide::{ConditionUpdate, Effect, NoExternal, ReconcileError, ResourceType, Target},
+    decide::{ConditionUpdate, Effect, ReconcileError, ResourceType, Target},
     messages, names,
     status::{MAX_MESSAGE_CHARS, bounded},
     tenants::{
@@ -104,7 +104,7 @@ fn foreign(state: TenantState<'_>) -> String {
 
 /// Effects, result and condition of an isolation check.
 pub(super) struct IsolationCheck {
-    pub(super) effects: Vec<Effect<NoExternal>>,
+    pub(super) effects: Vec<Effect>,
     pub(super) isolation: Option<Isolated>,
     pub(super) condition: ConditionUpdate,
     pub(super) requeue_at: Option<Timestamp>,
@@ -412,9 +412,7 @@ fn probe_plans(state: TenantState<'_>) -> Vec<(Side, Vec<Connection>)> {
 }
 
 /// Returns the effects that delete probe Pods: outside, and in the Tenant's namespace.
-pub(super) fn leftovers(
-    state: TenantState<'_>,
-) -> (Vec<Effect<NoExternal>>, Vec<Effect<NoExternal>>) {
+pub(super) fn leftovers(state: TenantState<'_>) -> (Vec<Effect>, Vec<Effect>) {
     let outside = probe::place(state.context, Side::Outside);
     let all = state
         .world
@@ -429,13 +427,13 @@ pub(super) fn leftovers(
     (effects(outside), effects(inside))
 }
 
-fn all_leftovers(state: TenantState<'_>) -> Vec<Effect<NoExternal>> {
+fn all_leftovers(state: TenantState<'_>) -> Vec<Effect> {
     let (mut outside, inside) = leftovers(state);
     outside.extend(inside);
     outside
 }
 
-fn gone(namespace: &str, pod: &PodView) -> Effect<NoExternal> {
+fn gone(namespace: &str, pod: &PodView) -> Effect {
     Effect::Delete(Target {
         resource: ResourceType::POD,
         namespace: Some(namespace.to_owned()),

@@ -11,7 +11,7 @@ mod tests;
 
 use api::{
     Reason, Timestamp, Verdict,
-    decide::{ConditionUpdate, Decision, Effect, Input, NoExternal, ReconcileError, ResourceType},
+    decide::{ConditionUpdate, Decision, Effect, Input, ReconcileError, ResourceType},
     names,
     tenants::{Component, ComponentPhase, Tenant, TenantPhase, TenantStatus, condition},
 };
@@ -24,7 +24,7 @@ pub use isolation::MAX_CONCURRENT_CHECKS;
 use namespace::NamespaceOwnership;
 
 /// A decision about a Tenant.
-pub type TenantDecision = Decision<TenantStatus, NoExternal>;
+pub type TenantDecision = Decision<TenantStatus>;
 
 /// A Tenant with the inputs of a decision.
 #[derive(Debug, Clone, Copy)]
@@ -85,7 +85,7 @@ pub fn is_waiting_for_a_turn(tenant: &Tenant, world: &TenantWorld, now: Timestam
         confirmed: true,
         overdue: false,
     });
-    let is_probe = |effect: &Effect<NoExternal>| matches!(effect, Effect::Ensure(one) if one.resource == ResourceType::POD);
+    let is_probe = |effect: &Effect| matches!(effect, Effect::Ensure(one) if one.resource == ResourceType::POD);
     decision.effects.iter().any(is_probe)
 }
 
@@ -166,7 +166,7 @@ fn clear_observations(
 /// `fault` is the reason why the API server rejected the probe Pods.
 fn reconcile_owned(
     state: TenantState<'_>,
-    mut effects: Vec<Effect<NoExternal>>,
+    mut effects: Vec<Effect>,
     fault: Option<&ReconcileError>,
 ) -> TenantDecision {
     let wanted = children::desired(state);

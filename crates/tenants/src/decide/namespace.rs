@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use api::{
     Reason,
-    decide::{ConditionUpdate, Effect, NoExternal, Target},
+    decide::{ConditionUpdate, Effect, Target},
     names,
     tenants::condition,
 };
@@ -23,7 +23,7 @@ pub(super) enum NamespaceOwnership {
     /// It is being deleted.
     Terminating(String),
     /// It belongs to the Tenant, or will after these effects.
-    Owned(Vec<Effect<NoExternal>>),
+    Owned(Vec<Effect>),
 }
 
 pub(super) fn ownership(state: TenantState<'_>) -> NamespaceOwnership {
@@ -110,7 +110,7 @@ pub(super) fn target(namespace: &NamespaceView) -> Target {
 
 /// Adopts the namespace. The API server rejects the patch if the namespace changed since the offer was
 /// observed.
-fn adopt(state: TenantState<'_>, namespace: &NamespaceView) -> Effect<NoExternal> {
+fn adopt(state: TenantState<'_>, namespace: &NamespaceView) -> Effect {
     Effect::Patch {
         target: Target {
             version: Some(namespace.version.clone()),
@@ -129,7 +129,7 @@ fn adopt(state: TenantState<'_>, namespace: &NamespaceView) -> Effect<NoExternal
 }
 
 /// Repairs our labels and annotations on the namespace.
-fn labels(state: TenantState<'_>, namespace: &NamespaceView) -> Option<Effect<NoExternal>> {
+fn labels(state: TenantState<'_>, namespace: &NamespaceView) -> Option<Effect> {
     let wanted = build::namespace_labels(state.context);
     let wrong: Map<String, Value> = wanted
         .into_iter()
@@ -176,7 +176,7 @@ fn description_annotations(
 }
 
 /// Releases the namespace: removes our labels, and records the former owner in an annotation.
-pub(super) fn release(state: TenantState<'_>, namespace: &NamespaceView) -> Effect<NoExternal> {
+pub(super) fn release(state: TenantState<'_>, namespace: &NamespaceView) -> Effect {
     let labels: Map<String, Value> = build::namespace_labels(state.context)
         .into_keys()
         .filter(|name| name != "pod-security.kubernetes.io/enforce")

@@ -1,58 +1,111 @@
 //! A controller of Greetings in this process, on a real API server.
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use anyhow::Result;
-use api::decide::{ErrorClass, ReconcileError};
+use api::{
+    Reason,
+    decide::{ErrorClass, ReconcileError},
+};
 use engine::{
-    Context, Controller, Kind, Scope, Watch, WatchManager,
+    Cache, Context, Controller, Handle, Kind, Scope, Watch, WatchManager,
     clock::Clock,
+    external::{self, LogRequest, Remote},
     health::Health,
     leader::{HeldLease, Leadership},
     metrics::Metrics,
     supervise::{Supervisor, TaskEnded},
 };
-use hello_kind::{Book, Greeting, Hello, Line};
+use hello_kind::{Greeting, Hello, Line};
 use k8s_openapi::{
-    api::core::v1::ConfigMap,
+    api::core::v1::{ConfigMap, Pod},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{Api, Config, CustomResourceExt};
 use tokio::{sync::watch, task::JoinSet};
 
-/// A book in memory. It can lose the response of its first write.
+/// The servers outside the cluster: a guest book, and the kubelets that send logs.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
-    pub(crate) lines: Mutex<BTreeMap<String, Vec<String>>>,
-    pub(crate) lose_first_answer: Mutex<bool>,
+pub(crate) struct Outside {
+    /// Lines of the book, one for each key. The page of a line is its place in the list.
+    pub(crate) lines: Mutex<Vec<Line>>,
+    /// All requests to the book, in order.
+    pub(crate) requests: Mutex<Vec<Line>>,
+    /// How the response to the next request is lost.
+    pub(crate) loss: Mutex<Option<Loss>>,
+    /// All requests for a log, in order.
+    pub(crate) logs: Mutex<Vec<LogRequest>>,
 }
 
-impl Book for Memory {
-    fn has(&self, uid: &str) -> bool {
-        self.lines.lock().unwrap().contains_key(uid)
-    }
+/// The loss of a response. The line is written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Loss {
+    /// The connection breaks.
+    Error,
+    /// There is no response.
+    Silence,
+}
 
-    fn write(&self, Line(uid, line): &Line) -> Result<(), ReconcileError> {
-        self.lines
-            .lock()
-            .unwrap()
-            .entry(uid.clone())
-            .or_default()
-            .push(line.clone());
-        if std::mem::take(&mut *self.lose_first_answer.lock().unwrap()) {
-            let reason = api::Reason::ApiUnavailable;
-            return Err(ReconcileError::new(
-                ErrorClass::Transient,
-                reason,
-                "the book did not answer",
-            ));
-        }
-        Ok(())
+impl Outside {
+    /// Writes a line, unless the book has one with this key. Returns its page.
+    fn write(&self, line: &Line) -> u32 {
+        self.requests.lock().unwrap().push(line.clone());
+        let mut lines = self.lines.lock().unwrap();
+        let known = lines.iter().position(|known| known.key == line.key);
+        let index = known.unwrap_or_else(|| {
+            lines.push(line.clone());
+            lines.len() - 1
+        });
+        u32::try_from(index + 1).unwrap_or(u32::MAX)
     }
+}
+
+/// The client of the book.
+struct Book(Arc<Outside>);
+
+impl Remote<Line> for Book {
+    async fn send(&self, line: &Line) -> Result<u32, ReconcileError> {
+        let page = self.0.write(line);
+        let loss = self.0.loss.lock().unwrap().take();
+        match loss {
+            None => Ok(page),
+            Some(Loss::Error) => {
+                let (class, reason) = (ErrorClass::Transient, Reason::DependencyNotReady);
+                let message = "the guest book closed the connection";
+                Err(ReconcileError::new(class, reason, message))
+            }
+            Some(Loss::Silence) => std::future::pending().await,
+        }
+    }
+}
+
+/// The logs of Pods. In the product, this is `engine::external::PodLogs`.
+struct Logs(Arc<Outside>);
+
+impl Remote<LogRequest> for Logs {
+    async fn send(&self, request: &LogRequest) -> Result<String, ReconcileError> {
+        self.0.logs.lock().unwrap().push(request.clone());
+        Ok(format!("{} was here\n", request.pod))
+    }
+}
+
+/// Reconciles the Greetings that name a changed object.
+fn enqueue_by_name<T: Send + Sync + 'static>(
+    changed: &Cache<T>,
+    greetings: &Cache<Greeting>,
+    handle: &Handle,
+) {
+    let (greetings, handle) = (greetings.clone(), handle.clone());
+    changed.on_change(move |change| {
+        for key in greetings.keys_of(&change.key.name) {
+            if key.namespace == change.key.namespace {
+                handle.enqueue(&key);
+            }
+        }
+    });
 }
 
 /// A running controller.
@@ -70,7 +123,7 @@ impl Running {
         namespace: &str,
         limit: Duration,
         make: impl FnOnce(Hello) -> K,
-        book: Arc<dyn Book>,
+        outside: &Arc<Outside>,
     ) -> Result<Self> {
         // ANCHOR: watches
         let (metrics, health) = (Metrics::default(), Health::default());
@@ -83,7 +136,10 @@ impl Running {
                 labels: None,
                 fields: None,
                 transform: Arc::new(|object, _| object),
-                index: |object: &Greeting| vec![object.spec.door.clone()],
+                index: |object: &Greeting| {
+                    let names = std::iter::once(&object.spec.door).chain(&object.spec.guest);
+                    names.cloned().collect()
+                },
             },
         );
         let doors = watches.namespaced(
@@ -92,6 +148,15 @@ impl Running {
                 labels: None,
                 fields: None,
                 transform: Arc::new(|object: ConfigMap, _| object),
+                index: |_| vec![],
+            },
+        );
+        let guests = watches.namespaced(
+            ("", "pods"),
+            Watch {
+                labels: None,
+                fields: None,
+                transform: Arc::new(|object: Pod, _| object),
                 index: |_| vec![],
             },
         );
@@ -114,20 +179,28 @@ impl Running {
             limit,
             seed: 1,
         };
-        let controller =
-            Controller::new(make(Hello(doors.clone(), book)), greetings.clone(), context);
+        let kind = Hello::RESOURCE.kind;
+        let remote = Logs(Arc::clone(outside));
+        let (logs, logs_worker) = external::new(kind, remote, &greetings, &context);
+        let remote = Book(Arc::clone(outside));
+        let (book, book_worker) = external::new(kind, remote, &greetings, &context);
+        let hello = Hello {
+            doors: doors.clone(),
+            guests: guests.clone(),
+            logs,
+            book,
+        };
+        let controller = Controller::new(make(hello), greetings.clone(), context);
         let handle = controller.handle();
-        doors.on_change(move |change| {
-            for key in greetings.keys_of(&change.key.name) {
-                if key.namespace == change.key.namespace {
-                    handle.enqueue(&key);
-                }
-            }
-        });
+        enqueue_by_name(&doors, &greetings, &handle);
+        enqueue_by_name(&guests, &greetings, &handle);
         let mut supervisor = Supervisor::new(health.clone(), Duration::from_secs(2));
         supervisor.spawn("tick", health.clone().tick(supervisor.shutdown()));
         let caches = watches.start(&mut supervisor);
-        supervisor.spawn("greetings", controller.run(caches, supervisor.shutdown()));
+        let shutdown = supervisor.shutdown();
+        supervisor.spawn("greetings", controller.run(caches, shutdown.clone()));
+        supervisor.spawn("logs", logs_worker.run(handle.clone(), shutdown.clone()));
+        supervisor.spawn("guest book", book_worker.run(handle, shutdown));
         // ANCHOR_END: controller
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let mut task = JoinSet::new();
@@ -170,6 +243,7 @@ pub(crate) fn greeting(name: &str, door: &str, patience: u64) -> Greeting {
         hello_kind::GreetingSpec {
             line: format!("hello from {name}"),
             door: door.to_owned(),
+            guest: None,
             patience: Duration::from_secs(patience).into(),
         },
     )

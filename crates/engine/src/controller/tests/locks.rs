@@ -147,7 +147,6 @@ impl Kind for LockKind {
     type Object = Toy;
     type Status = ToyStatus;
     type World = ShelfWorld;
-    type External = &'static str;
     const RESOURCE: ResourceType = TOY;
     const FINALIZER: &'static str = "toys.test/finalizer";
 
@@ -169,7 +168,7 @@ impl Kind for LockKind {
         })
     }
 
-    fn decide(input: &Input<'_, Toy, ShelfWorld>) -> Decision<ToyStatus, &'static str> {
+    fn decide(input: &Input<'_, Toy, ShelfWorld>) -> Decision<ToyStatus> {
         let ShelfWorld {
             version,
             lock,
@@ -225,10 +224,6 @@ impl Kind for LockKind {
             }
             LockStep::Unreadable => decision("cannot read the lock"),
         }
-    }
-
-    async fn perform(&self, _object: &Toy, _effect: &&'static str) -> Result<(), ReconcileError> {
-        panic!("must not be performed")
     }
 }
 

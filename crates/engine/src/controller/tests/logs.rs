@@ -43,7 +43,7 @@ pub(super) fn logs(filter: &str) -> (Log, DefaultGuard) {
 }
 
 /// Returns one effect of each kind.
-pub(super) fn effects() -> Vec<Effect<&'static str>> {
+pub(super) fn effects() -> Vec<Effect> {
     let files = child(ResourceType::CONFIG_MAP, "files");
     let applied = child(ResourceType::CONFIG_MAP, "applied").expected_uid("uid");
     vec![

@@ -101,7 +101,6 @@ impl Kind for TankKind {
     type Object = Tank;
     type Status = TankStatus;
     type World = &'static str;
-    type External = ();
     const RESOURCE: ResourceType = ResourceType::new("test", "v1", "Tank", "tanks");
     const FINALIZER: &'static str = "tanks.test/finalizer";
 
@@ -125,7 +124,7 @@ impl Kind for TankKind {
         Ok(*self.0.lock().unwrap())
     }
 
-    fn decide(input: &Input<'_, Tank, &'static str>) -> Decision<TankStatus, ()> {
+    fn decide(input: &Input<'_, Tank, &'static str>) -> Decision<TankStatus> {
         use TankPhase::{Draining, Failed, Filling};
         let status = input.object.status.clone().unwrap_or_default();
         let phase = status.phase.unwrap_or(Filling);
@@ -149,10 +148,6 @@ impl Kind for TankKind {
                 Decision::status_only(status, Failed, verdict)
             }
         }
-    }
-
-    async fn perform(&self, _object: &Tank, _effect: &()) -> Result<(), ReconcileError> {
-        panic!("must not be performed")
     }
 }
 

@@ -75,7 +75,7 @@ async fn a_record_that_may_wait_is_written_at_its_time_and_not_before() {
 }
 
 /// Returns two objects that are rejected, then effects that do not need them, then effects that do.
-pub(super) fn bounds() -> Vec<Effect<&'static str>> {
+pub(super) fn bounds() -> Vec<Effect> {
     let apply = |resource: ResourceType, name: &str| child(resource, name).expected_uid("uid");
     let independent = |resource: ResourceType, name: &str| {
         Effect::Apply(Box::new(apply(resource, name).independent()))
@@ -114,7 +114,7 @@ async fn what_restricts_is_applied_although_others_are_refused() {
 }
 
 /// Returns the creations of 30 children, without those of the first ones, which exist.
-pub(super) fn missing_children(existing: usize) -> Vec<Effect<&'static str>> {
+pub(super) fn missing_children(existing: usize) -> Vec<Effect> {
     let create = |number: usize| {
         let name = format!("child-{number}");
         Effect::Ensure(Box::new(child(ResourceType::CONFIG_MAP, &name)))
@@ -163,22 +163,25 @@ async fn a_rejection_is_reported_when_the_time_is_over() {
     room.end().await;
 }
 
-/// Returns an external effect that takes more than half of the time of a reconciliation, and a creation.
-pub(super) fn external_first() -> Vec<Effect<&'static str>> {
-    let external = Effect::External {
-        effect: "wait",
-        requires_intent: None,
+/// Returns patches whose results no cache receives, and a creation.
+pub(super) fn scales_first() -> Vec<Effect> {
+    let scale = || Effect::Patch {
+        target: target("scaled"),
+        subresource: Some("scale"),
+        patch: json!({ "spec": { "replicas": 0 } }),
     };
     let create = Effect::Ensure(Box::new(child(ResourceType::CONFIG_MAP, "after")));
-    vec![external, create]
+    vec![scale(), scale(), scale(), create]
 }
 
-/// The next reconciliation would repeat the external effect, and end in the same place.
+/// Each request takes 8 s: the finalizer and three patches. The next reconciliation would repeat the patches, and end in
+/// the same place.
 #[tokio::test(start_paused = true)]
-async fn an_external_effect_is_no_progress_that_the_next_reconciliation_builds_on() {
-    let room = room(&["external"]);
+async fn a_patch_of_a_subresource_is_no_progress_that_the_next_reconciliation_builds_on() {
+    let room = room(&["scales"]);
+    *room.server.delay.lock().unwrap() = 8 * SECOND;
     pass(RECONCILE_TIMEOUT - 20 * SECOND).await;
-    assert_eq!(room.looks("external").len(), 1);
+    assert_eq!(room.looks("scales").len(), 1);
     let sent = room.server.sent();
     assert!(sent.contains(&"POST configmaps".to_owned()), "{sent:?}");
     room.end().await;

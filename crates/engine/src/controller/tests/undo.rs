@@ -7,7 +7,7 @@ use crate::{apply::Applier, reconcile::Reconciler};
 struct UndoKind;
 
 /// Returns the effect of an action.
-fn effect(action: &str) -> Effect<&'static str> {
+fn effect(action: &str) -> Effect {
     let child = Box::new(child(ResourceType::CONFIG_MAP, "volume"));
     match action {
         "ensure" => Effect::Ensure(child),
@@ -25,7 +25,6 @@ impl Kind for UndoKind {
     type Object = Toy;
     type Status = ToyStatus;
     type World = ();
-    type External = &'static str;
     const RESOURCE: ResourceType = ResourceType::new("test", "v1", "Toy", "toys");
     const FINALIZER: &'static str = "toys.test/finalizer";
 
@@ -41,15 +40,11 @@ impl Kind for UndoKind {
         Ok(())
     }
 
-    fn decide(input: &Input<'_, Toy, ()>) -> Decision<ToyStatus, &'static str> {
+    fn decide(input: &Input<'_, Toy, ()>) -> Decision<ToyStatus> {
         let status = input.object.status.clone().unwrap_or_default();
         let verdict = Verdict::working(Reason::Deleting, "restores the volume");
         Decision::status_only(status, ToyPhase::Playing, verdict)
             .with(effect(&input.object.spec.act))
-    }
-
-    async fn perform(&self, _object: &Toy, _effect: &&'static str) -> Result<(), ReconcileError> {
-        panic!("must not be performed")
     }
 }
 

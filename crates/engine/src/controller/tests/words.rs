@@ -48,7 +48,6 @@ impl Kind for LampKind {
     type Object = Lamp;
     type Status = LampStatus;
     type World = &'static str;
-    type External = ();
     const RESOURCE: ResourceType = ResourceType::new("test", "v1", "Lamp", "lamps");
     const FINALIZER: &'static str = "lamps.test/finalizer";
 
@@ -68,7 +67,7 @@ impl Kind for LampKind {
         Ok(*self.0.lock().unwrap())
     }
 
-    fn decide(input: &Input<'_, Lamp, &'static str>) -> Decision<LampStatus, ()> {
+    fn decide(input: &Input<'_, Lamp, &'static str>) -> Decision<LampStatus> {
         let status = input.object.status.clone().unwrap_or_default();
         let verdict = Verdict::working(Reason::Progressing, *input.world);
         let decision = Decision::status_only(status, LampPhase::Dark, verdict);
@@ -76,10 +75,6 @@ impl Kind for LampKind {
             true => decision.remove_finalizer(),
             false => decision,
         }
-    }
-
-    async fn perform(&self, _object: &Lamp, _effect: &()) -> Result<(), ReconcileError> {
-        panic!("must not be performed")
     }
 }
 

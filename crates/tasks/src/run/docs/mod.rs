@@ -23,21 +23,19 @@ mod world;
 use std::time::Duration;
 
 use api::{
-    decide::{Decision, NoExternal, ResourceType},
+    decide::{Decision, ResourceType},
     tasks::DocsRunStatus,
 };
 
 pub(crate) use deadline::QUERY_TIME;
 pub use decide::decide;
-pub use world::{
-    DocsWorld, Heads, LookupLoad, LsRemoteRequest, LsRemoteResponse, Purpose, Settings, question,
-};
+pub use world::{DocsWorld, Heads, LsRemoteRequest, LsRemoteResponse, Purpose, Settings, question};
 
 /// API resource type of a DocsRun.
 pub const RESOURCE: ResourceType = ResourceType::new(api::GROUP, "v1alpha1", "DocsRun", "docsruns");
 
 /// Decision about a DocsRun.
-pub type DocsDecision = Decision<DocsRunStatus, NoExternal>;
+pub type DocsDecision = Decision<DocsRunStatus>;
 
 /// Time limit that `clone` and `publish` set themselves.
 pub(crate) const STEP_TIME: Duration = Duration::from_secs(600);

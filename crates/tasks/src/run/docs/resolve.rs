@@ -6,6 +6,7 @@ use std::time::Duration;
 use api::{
     Reason, Timestamp, Verdict,
     decide::Decision,
+    external::Reply,
     messages,
     status::{MAX_MESSAGE_CHARS, bounded},
     tasks::{Agent, DocsRunStatus, RunPhase},
@@ -13,7 +14,9 @@ use api::{
 use git::{Networks, Url};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{DocsDecision, Heads, LsRemoteResponse, Settings, deadline::Wait, status};
+use super::{
+    DocsDecision, Heads, LsRemoteResponse, Settings, deadline::Wait, status, world::describe_load,
+};
 use crate::{
     run::{
         attempt,
@@ -25,10 +28,6 @@ use crate::{
     },
     time,
 };
-
-/// Requeue delay for a query that did not fit into the queue. Otherwise, the response triggers the
-/// reconciliation.
-pub(super) const UNASKED: Duration = Duration::from_secs(30);
 
 /// How long the server is queried for a repository that it does not know.
 const NOT_FOUND: Duration = Duration::from_secs(5);
@@ -50,13 +49,13 @@ pub(super) fn decide(
         return fail(reason, &message);
     }
     let fresh = answer.filter(|answer| answer.is_fresh);
-    match fresh.map(|answer| (answer, &answer.heads)) {
+    match fresh.map(|answer| (answer, &answer.response)) {
         Some((_, Ok(heads))) => match resolved(docs, heads) {
             Ok(status) => record(run, docs, status),
             Err(message) => fail(Reason::BranchNotFound, &message),
         },
-        Some((answer, Err((reason, message)))) if is_final(run, answer, *reason) => {
-            fail(*reason, message)
+        Some((answer, Err(error))) if is_final(run, answer, error.reason) => {
+            fail(error.reason, &error.message)
         }
         Some((_, Err(_))) | None => wait(run, docs, agent.spec.start_timeout.into(), answer),
     }
@@ -149,9 +148,12 @@ fn wait(
         is_over,
     } = Wait::new(run, stored, limit, answer);
     // An expired successful response is being queried again.
-    let refused = answer.and_then(|answer| answer.heads.as_ref().err());
+    let refused = answer.and_then(Reply::failure);
     let (reason, what) = match refused {
-        Some((reason, message)) => (*reason, bounded(message, MAX_MESSAGE_CHARS - 100)),
+        Some(error) => (
+            error.reason,
+            bounded(&error.message, MAX_MESSAGE_CHARS - 100),
+        ),
         None => (
             Reason::Progressing,
             format!("asking {url} for its branches"),
@@ -165,7 +167,7 @@ fn wait(
                 format!("{url} has not responded in time; the query is in flight"),
             ),
             None => {
-                let load = docs.load.describe(run.namespace);
+                let load = describe_load(docs.load, run.namespace);
                 (Reason::StartTimeout, messages::not_asked(url, &load))
             }
         };
@@ -176,7 +178,7 @@ fn wait(
     let mut next = run.status.clone();
     next.progress.deadline_at = Some(Time(until));
     let message = format!("{what}; waiting until {until}");
-    let requeue_at = answer.map_or_else(|| run.after(UNASKED), |answer| answer.next_at);
+    let requeue_at = Reply::requeue_at(answer, run.now);
     let mut decision =
         Decision::status_only(next, RunPhase::Pending, Verdict::working(reason, message))
             .requeue_at(soon(run, requeue_at, until));

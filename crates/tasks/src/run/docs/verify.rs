@@ -4,6 +4,7 @@
 use api::{
     Reason, Verdict,
     decide::Decision,
+    external::Reply,
     status::{MAX_MESSAGE_CHARS, bounded},
     tasks::{ChangedFiles, DocsRunStatus, RunPhase, TaskRunStatus},
 };
@@ -14,8 +15,9 @@ use super::{
     DocsDecision, LsRemoteResponse, VERIFY_LAG, VERIFY_WAIT,
     deadline::Wait,
     push_outcome::{self, PushOutcome},
-    resolve::{UNASKED, soon},
+    resolve::soon,
     status,
+    world::describe_load,
 };
 use crate::{
     run::{
@@ -145,9 +147,9 @@ pub(super) fn decide(
         extensions,
         is_over,
     } = Wait::new(run, stored, VERIFY_WAIT, answer);
-    let head = answer.map(|answer| match &answer.heads {
-        Ok(heads) => Ok(heads.get(&branch).cloned().flatten()),
-        Err((reason, message)) => Err((*reason, message)),
+    let head = answer.map(|answer| {
+        let heads = answer.response.as_ref();
+        heads.map(|heads| heads.get(&branch).cloned().flatten())
     });
     let since = answer.map_or(run.now, |answer| answer.since);
     let (what, until) = match head {
@@ -170,10 +172,11 @@ pub(super) fn decide(
                 lag.min(deadline),
             )
         }
-        Some(Err((reason, message))) => (
+        Some(Err(error)) => (
             format!(
-                "commit {commit} was reported as pushed to '{branch}', but the server does not confirm it ({reason}): {}",
-                bounded(message, MAX_MESSAGE_CHARS - 400)
+                "commit {commit} was reported as pushed to '{branch}', but the server does not confirm it ({}): {}",
+                error.reason,
+                bounded(&error.message, MAX_MESSAGE_CHARS - 400)
             ),
             deadline,
         ),
@@ -186,7 +189,7 @@ pub(super) fn decide(
         None if is_over => (
             format!(
                 "commit {commit} was reported as pushed, but the server was not asked for '{branch}' in time: {}",
-                docs.load.describe(run.namespace)
+                describe_load(docs.load, run.namespace)
             ),
             deadline,
         ),
@@ -199,7 +202,7 @@ pub(super) fn decide(
     if is_over || run.now >= until && is_fresh {
         return fail(run, docs.status, run.next(), Reason::NotVerified, &what);
     }
-    let requeue_at = answer.map_or_else(|| run.after(UNASKED), |answer| answer.next_at);
+    let requeue_at = Reply::requeue_at(answer, run.now);
     let verdict = match run.stored_message() {
         // Nothing is new: the recorded message stays.
         Some((Reason::Verifying, message)) if answer.is_none() => {

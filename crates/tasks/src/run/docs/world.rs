@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use api::{
-    Phase, Reason, Timestamp,
+    Phase,
+    external::{Load, Reply},
     tasks::{DocsRun, DocsRunStatus},
 };
 
@@ -17,32 +18,17 @@ pub struct DocsWorld {
     /// Response of the Git server to the run's current query, or `None` before the first response.
     pub answer: Option<LsRemoteResponse>,
     /// Other queries, which a query without a response waits for.
-    pub load: LookupLoad,
+    pub load: Load,
     /// The operator's configuration.
     pub settings: Settings,
 }
 
-/// Numbers of queries to Git servers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LookupLoad {
-    /// Queries in flight, of all namespaces.
-    pub in_flight: usize,
-    /// Queries in flight, of the run's namespace.
-    pub in_flight_here: usize,
-    /// Queries of the run's namespace that wait.
-    pub waiting_here: usize,
-    /// Whether the run's own query is in flight.
-    pub is_own_in_flight: bool,
-}
-
-impl LookupLoad {
-    /// Describes the queries that a query of this namespace waits for.
-    pub(super) fn describe(self, namespace: &str) -> String {
-        format!(
-            "the operator has {} queries to Git servers in flight, {} of them for namespace '{namespace}', where {} wait",
-            self.in_flight, self.in_flight_here, self.waiting_here
-        )
-    }
+/// Describes the queries that a query of this namespace waits for.
+pub(super) fn describe_load(load: Load, namespace: &str) -> String {
+    format!(
+        "the operator has {} queries to Git servers in flight, {} of them for namespace '{namespace}', where {} wait",
+        load.in_flight, load.in_flight_here, load.waiting_here
+    )
 }
 
 /// The operator's configuration of DocsRuns.
@@ -71,18 +57,7 @@ impl Default for Settings {
 }
 
 /// Response of a Git server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LsRemoteResponse {
-    /// Heads of the queried branches, or the failure: a reason, and a message without any secret.
-    pub heads: Result<Heads, (Reason, String)>,
-    /// Time of the first response to this query.
-    pub since: Timestamp,
-    /// Time at which the query is repeated.
-    pub next_at: Timestamp,
-    /// Whether the response is current. An expired one is reported until a new one arrives, but
-    /// nothing is concluded from it.
-    pub is_fresh: bool,
-}
+pub type LsRemoteResponse = Reply<Heads>;
 
 /// Branches and their commits. `None` means that the branch does not exist.
 pub type Heads = BTreeMap<String, Option<String>>;

@@ -371,7 +371,7 @@ impl Cluster {
         }
     }
 
-    fn perform(&mut self, effect: &Effect<NoExternal>) {
+    fn perform(&mut self, effect: &Effect) {
         let now = self.scene.now;
         let known = self.scene.world.jobs.len();
         self.scene.perform(effect);

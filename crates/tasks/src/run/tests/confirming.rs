@@ -150,11 +150,7 @@ fn files_that_were_dropped_are_read_before_they_are_stored() {
             Effect::Ensure(manifest) if manifest.resource == ResourceType::CONFIG_MAP => {
                 Some(manifest.body["data"].clone())
             }
-            Effect::Ensure(_)
-            | Effect::Apply(_)
-            | Effect::Delete(_)
-            | Effect::Patch { .. }
-            | Effect::External { .. } => None,
+            Effect::Ensure(_) | Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } => None,
         })
     };
     // All other objects are read with the files, because a reconciliation reads only once.

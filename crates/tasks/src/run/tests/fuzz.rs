@@ -55,7 +55,7 @@ impl Tally {
 
     /// Checks that built children are valid. Their type can parse them, their name and labels are
     /// valid, and they fit into etcd. Their containers have no more privileges than a run may have.
-    pub(in crate::run) fn check_built(&self, effects: &[Effect<NoExternal>]) {
+    pub(in crate::run) fn check_built(&self, effects: &[Effect]) {
         for effect in effects {
             // A manifest that is only compared has the name of an observed object.
             if let Effect::Ensure(manifest) = effect

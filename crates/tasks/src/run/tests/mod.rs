@@ -25,7 +25,7 @@ use std::{sync::Arc, time::Duration};
 use api::{
     Phase, Reason, State, Status, Timestamp,
     deadline::PhaseInput,
-    decide::{Decision, Effect, FinalizerAction, Input, NoExternal, ReconcileError, Target},
+    decide::{Decision, Effect, FinalizerAction, Input, ReconcileError, Target},
     names,
     tasks::{Agent, AgentPhase, Resources, RunPhase, TaskRun, TaskRunSpec, TaskRunStatus},
     warning::Warning,
@@ -256,7 +256,7 @@ impl Scene {
                 .any(|map| map.name == name && !map.proven)
     }
 
-    pub(super) fn perform(&mut self, effect: &Effect<NoExternal>) {
+    pub(super) fn perform(&mut self, effect: &Effect) {
         match effect {
             // An existing object is compared.
             Effect::Ensure(manifest) if manifest.existing || self.has_unproven(&manifest.name) => {
@@ -308,7 +308,7 @@ impl Scene {
                     }
                 }
             }
-            Effect::Apply(_) | Effect::External { .. } => {
+            Effect::Apply(_) => {
                 panic!("an effect that runs do not have: {effect:?}")
             }
         }
@@ -462,36 +462,30 @@ pub(super) fn ended(code: i32, finished: i64, message: &str) -> ContainerState {
 
 /// Returns phase, state and reason of a decision.
 pub(super) fn said<S: Status<Phase = RunPhase>>(
-    decision: &Decision<S, NoExternal>,
+    decision: &Decision<S>,
 ) -> (RunPhase, State, Reason) {
     let Decision { phase, verdict, .. } = decision;
     (*phase, verdict.state, verdict.reason)
 }
 
-pub(super) fn creates<S: Status>(
-    decision: &Decision<S, NoExternal>,
-) -> Vec<(&'static str, String)> {
-    let made = |effect: &Effect<NoExternal>| match effect {
+pub(super) fn creates<S: Status>(decision: &Decision<S>) -> Vec<(&'static str, String)> {
+    let made = |effect: &Effect| match effect {
         Effect::Ensure(manifest) => Some((manifest.resource.kind, manifest.name.clone())),
-        Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } | Effect::External { .. } => {
-            None
-        }
+        Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } => None,
     };
     decision.effects.iter().filter_map(made).collect()
 }
 
-pub(super) fn deletes<S: Status>(decision: &Decision<S, NoExternal>) -> Vec<String> {
-    let gone = |effect: &Effect<NoExternal>| match effect {
+pub(super) fn deletes<S: Status>(decision: &Decision<S>) -> Vec<String> {
+    let gone = |effect: &Effect| match effect {
         Effect::Delete(target) => Some(target.name.clone()),
-        Effect::Ensure(_) | Effect::Apply(_) | Effect::Patch { .. } | Effect::External { .. } => {
-            None
-        }
+        Effect::Ensure(_) | Effect::Apply(_) | Effect::Patch { .. } => None,
     };
     decision.effects.iter().filter_map(gone).collect()
 }
 
 /// Returns the Jobs that a decision suspends or resumes.
-pub(super) fn suspends<S: Status>(decision: &Decision<S, NoExternal>) -> Vec<(String, bool)> {
+pub(super) fn suspends<S: Status>(decision: &Decision<S>) -> Vec<(String, bool)> {
     let suspended = |change: JobChange| Some((change.name, change.suspend?));
     let changes = decision.effects.iter().filter_map(job_change);
     changes.filter_map(suspended).collect()
@@ -507,7 +501,7 @@ pub(super) struct JobChange {
     pub(super) stopped_pods: Vec<String>,
 }
 
-pub(super) fn job_change(effect: &Effect<NoExternal>) -> Option<JobChange> {
+pub(super) fn job_change(effect: &Effect) -> Option<JobChange> {
     match effect {
         Effect::Patch {
             target,
@@ -533,11 +527,7 @@ pub(super) fn job_change(effect: &Effect<NoExternal>) -> Option<JobChange> {
                 limit: patch["spec"]["activeDeadlineSeconds"].as_i64(),
             })
         }
-        Effect::Patch { .. }
-        | Effect::Ensure(_)
-        | Effect::Apply(_)
-        | Effect::Delete(_)
-        | Effect::External { .. } => None,
+        Effect::Patch { .. } | Effect::Ensure(_) | Effect::Apply(_) | Effect::Delete(_) => None,
     }
 }
 
@@ -547,7 +537,7 @@ pub(super) fn stop(pod: &mut PodView, asked: i64) {
     pod.stop_by = Some(at(asked + 30));
 }
 
-pub(super) fn released<S: Status>(decision: &Decision<S, NoExternal>) -> Option<Option<Value>> {
+pub(super) fn released<S: Status>(decision: &Decision<S>) -> Option<Option<Value>> {
     match &decision.finalizer {
         FinalizerAction::Keep => None,
         FinalizerAction::Remove { annotations } => Some(

@@ -279,7 +279,7 @@ fn check_effects(scene: &Scene, decision: &RunDecision, stored: &TaskRunStatus) 
                 }
                 assert!(!is_deleting && !is_over(stored) && !spec.cancel);
             }
-            Effect::Apply(_) | Effect::External { .. } => panic!("{effect:?}"),
+            Effect::Apply(_) => panic!("{effect:?}"),
         }
     }
     let is_empty = scene.world.jobs.is_empty() && scene.world.pods.is_empty();
@@ -395,10 +395,7 @@ fn check_cleaning(scene: &Scene, decision: &RunDecision, stored: &TaskRunStatus)
                 assert_eq!(target.version.is_some(), is_itself);
                 target.uid.as_str()
             }
-            Effect::Ensure(_)
-            | Effect::Apply(_)
-            | Effect::Patch { .. }
-            | Effect::External { .. } => panic!("{effect:?}"),
+            Effect::Ensure(_) | Effect::Apply(_) | Effect::Patch { .. } => panic!("{effect:?}"),
         })
         .collect();
     // Due times saturate at the last timestamp, so they are not compared there.

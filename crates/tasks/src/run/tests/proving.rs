@@ -8,11 +8,9 @@ use crate::view::is_foreign;
 
 /// Returns the manifests that are only compared.
 fn compares(decision: &RunDecision) -> Vec<String> {
-    let existing = |effect: &Effect<NoExternal>| match effect {
+    let existing = |effect: &Effect| match effect {
         Effect::Ensure(manifest) => manifest.existing.then(|| manifest.name.clone()),
-        Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } | Effect::External { .. } => {
-            None
-        }
+        Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } => None,
     };
     decision.effects.iter().filter_map(existing).collect()
 }

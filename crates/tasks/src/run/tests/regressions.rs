@@ -96,7 +96,7 @@ fn r07_a_decision_never_touches_the_run_itself() {
                 let kind = match effect {
                     Effect::Ensure(manifest) => manifest.resource.kind,
                     Effect::Delete(target) | Effect::Patch { target, .. } => target.resource.kind,
-                    Effect::Apply(_) | Effect::External { .. } => {
+                    Effect::Apply(_) => {
                         panic!("{name}: {effect:?}")
                     }
                 };

@@ -3,7 +3,7 @@
 use api::{
     Timestamp,
     deadline::{self, PhaseInput},
-    decide::{Effect, FinalizerAction, Input, Manifest, NoExternal, ResourceType},
+    decide::{Effect, FinalizerAction, Input, Manifest, ResourceType},
     names,
     tenants::{Tenant, TenantPhase, TenantStatus},
 };
@@ -37,7 +37,6 @@ pub(super) fn effects_of(decision: &TenantDecision) -> Vec<String> {
             Effect::Patch { target, .. } => {
                 format!("patch {} {}", target.resource.kind, target.name)
             }
-            Effect::External { effect, .. } => match *effect {},
         })
         .collect()
 }
@@ -207,7 +206,7 @@ impl Cluster {
         format!("uid-{}", self.made)
     }
 
-    pub(super) fn act(&mut self, effect: &Effect<NoExternal>) {
+    pub(super) fn act(&mut self, effect: &Effect) {
         match effect {
             Effect::Ensure(manifest) if manifest.resource == types::NAMESPACE => {
                 let uid = self.uid();
@@ -233,7 +232,6 @@ impl Cluster {
                 self.forget(target.resource, &target.name);
             }
             Effect::Patch { target, patch, .. } => self.patch(target.resource, &target.name, patch),
-            Effect::External { effect, .. } => match *effect {},
         }
     }
 

@@ -211,7 +211,7 @@ fn a_pod_that_tells_nothing_proves_nothing() {
 fn pods_that_are_refused_prove_nothing_and_stop_nothing() {
     let mut cluster = running(&json!({}));
     let first = cluster.decide();
-    let is_optional = |effect: &Effect<_>| matches!(effect, Effect::Ensure(one) if one.optional);
+    let is_optional = |effect: &Effect| matches!(effect, Effect::Ensure(one) if one.optional);
     assert!(first.effects.iter().all(is_optional));
     let fault = ReconcileError::new(
         ErrorClass::Denied,

@@ -19,7 +19,7 @@ fn made(spec: Value, agent_spec: Value) -> (Value, Value) {
     let decision = scene.pass();
     let mut bodies = decision.effects.iter().map(|effect| match effect {
         Effect::Ensure(manifest) => manifest.body.clone(),
-        Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } | Effect::External { .. } => {
+        Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } => {
             panic!("{effect:?}")
         }
     });

@@ -159,8 +159,9 @@ fn containers(rng: &mut Rng, pod: &mut PodView) {
 }
 
 fn answer(rng: &mut Rng, asked: &LsRemoteRequest, now: Timestamp) -> LsRemoteResponse {
-    let heads = if rng.one_in(3) {
-        Err((any_reason(rng), text(rng)))
+    let response = if rng.one_in(3) {
+        let (class, reason) = (ErrorClass::Transient, any_reason(rng));
+        Err(ReconcileError::new(class, reason, text(rng)))
     } else {
         let head = |rng: &mut Rng| rng.maybe(|rng| (*rng.pick(COMMITS)).to_owned());
         Ok(asked
@@ -170,7 +171,7 @@ fn answer(rng: &mut Rng, asked: &LsRemoteRequest, now: Timestamp) -> LsRemoteRes
             .collect())
     };
     LsRemoteResponse {
-        heads,
+        response,
         since: rng.time(),
         is_fresh: !rng.one_in(3),
         next_at: time::after(now, Duration::from_secs(1 + rng.below(60))),

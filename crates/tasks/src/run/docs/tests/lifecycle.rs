@@ -72,10 +72,7 @@ fn what_is_pushed_is_recorded_before_anything_is_made() {
         .iter()
         .map(|effect| match effect {
             Effect::Ensure(manifest) => manifest.requires_intent.clone(),
-            Effect::Apply(_)
-            | Effect::Delete(_)
-            | Effect::Patch { .. }
-            | Effect::External { .. } => panic!("{effect:?}"),
+            Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } => panic!("{effect:?}"),
         })
         .collect();
     assert_eq!(intents, [None, push_intent(&status)]);

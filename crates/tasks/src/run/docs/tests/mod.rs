@@ -21,7 +21,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use api::{
     Reason, State, Status, Timestamp,
-    decide::{Effect, FinalizerAction, Input, ReconcileError},
+    decide::{Effect, ErrorClass, FinalizerAction, Input, ReconcileError},
+    external::Load,
     tasks::{Agent, DocsRun, DocsRunSpec, DocsRunStatus, RunPhase},
 };
 use git::{Commit, Files, Report};
@@ -29,8 +30,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::{
-    DocsDecision, DocsWorld, LookupLoad, LsRemoteRequest, LsRemoteResponse, Purpose, Settings,
-    decide, question,
+    DocsDecision, DocsWorld, LsRemoteRequest, LsRemoteResponse, Purpose, Settings, decide, question,
 };
 use crate::{
     run::tests::{
@@ -254,8 +254,11 @@ impl Scene {
     fn reply(&mut self) {
         let now = self.now();
         let (question, answer) = self.worker.as_mut().expect("nothing was asked");
-        let heads = match &self.server.refusal {
-            Some(refusal) => Err(refusal.clone()),
+        let response = match &self.server.refusal {
+            Some((reason, message)) => {
+                let class = ErrorClass::Transient;
+                Err(ReconcileError::new(class, *reason, message.clone()))
+            }
             None => Ok(question
                 .branches
                 .iter()
@@ -264,7 +267,7 @@ impl Scene {
         };
         let since = answer.as_ref().map_or(now, |first| first.since);
         *answer = Some(LsRemoteResponse {
-            heads,
+            response,
             since,
             is_fresh: true,
             next_at: now.checked_add(Duration::from_secs(5)).unwrap(),
@@ -295,7 +298,7 @@ impl Scene {
         DocsWorld {
             run: self.around.world.clone(),
             answer,
-            load: LookupLoad {
+            load: Load {
                 in_flight: 32,
                 in_flight_here: 8,
                 waiting_here: 5,
@@ -350,7 +353,7 @@ impl Scene {
         panic!("does not come to rest: {:?}", self.status());
     }
 
-    fn perform(&mut self, effect: &Effect<api::decide::NoExternal>) {
+    fn perform(&mut self, effect: &Effect) {
         let stored = self.run.status.clone().unwrap_or_default();
         match effect {
             Effect::Ensure(manifest) => {
@@ -365,10 +368,9 @@ impl Scene {
                 assert_eq!(target.version, self.run.metadata.resource_version);
                 self.is_gone = true;
             }
-            Effect::Delete(_)
-            | Effect::Patch { .. }
-            | Effect::Apply(_)
-            | Effect::External { .. } => self.around.perform(effect),
+            Effect::Delete(_) | Effect::Patch { .. } | Effect::Apply(_) => {
+                self.around.perform(effect)
+            }
         }
     }
 

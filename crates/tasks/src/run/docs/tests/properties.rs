@@ -183,7 +183,7 @@ fn check_effects(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus)
                 assert!(!is_deleting && !is_over(stored) && !spec.cancel);
                 assert_eq!(stored.commit, None);
             }
-            Effect::Apply(_) | Effect::External { .. } => panic!("{effect:?}"),
+            Effect::Apply(_) => panic!("{effect:?}"),
         }
     }
 }
@@ -202,7 +202,7 @@ fn check_intent(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus) 
         assert!(decision.effects.is_empty(), "not only a record");
         let (asked, answer) = scene.worker.clone().unwrap();
         assert_eq!(asked.purpose, Purpose::Resolve);
-        let heads = answer.unwrap().heads.unwrap();
+        let heads = answer.unwrap().response.unwrap();
         assert_eq!(status.base_commit, heads[&scene.run.spec.source_branch]);
         assert_eq!(status.branch_head, heads[&scene.run.output_branch()]);
         assert_eq!(status.branch, Some(scene.run.output_branch()));

@@ -26,7 +26,7 @@ fn at_work(name: &str, namespace: &str, uid: &str) -> (Scene, Vec<Value>) {
     let decision = scene.pass();
     let bodies = decision.effects.iter().map(|effect| match effect {
         Effect::Ensure(manifest) => manifest.body.clone(),
-        Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } | Effect::External { .. } => {
+        Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } => {
             panic!("{effect:?}")
         }
     });
@@ -52,9 +52,9 @@ fn identities(bodies: &[Value]) -> BTreeSet<String> {
 
 /// Returns the UIDs of the objects that a decision changes or deletes.
 fn touched(decision: &DocsDecision) -> Vec<String> {
-    let uid = |effect: &Effect<api::decide::NoExternal>| match effect {
+    let uid = |effect: &Effect| match effect {
         Effect::Delete(target) | Effect::Patch { target, .. } => Some(target.uid.clone()),
-        Effect::Ensure(_) | Effect::Apply(_) | Effect::External { .. } => None,
+        Effect::Ensure(_) | Effect::Apply(_) => None,
     };
     decision.effects.iter().filter_map(uid).collect()
 }

@@ -106,7 +106,8 @@ fn an_answer_from_before_the_push_is_not_used() {
     // Also if it still exists in the reconciliation that reads the report, and contains this
     // commit.
     if let Some(LsRemoteResponse {
-        heads: Ok(heads), ..
+        response: Ok(heads),
+        ..
     }) = &mut old
     {
         heads.insert(BRANCH.to_owned(), Some(PUSHED.to_owned()));

@@ -201,7 +201,7 @@ impl Walk {
         (world.jobs, world.pods) = (jobs, pods);
     }
 
-    fn perform(&mut self, effect: &Effect<api::decide::NoExternal>) {
+    fn perform(&mut self, effect: &Effect) {
         let known = self.scene.around.world.jobs.len();
         self.scene.perform(effect);
         let jobs = &self.scene.around.world.jobs;

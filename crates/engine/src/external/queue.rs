@@ -1,44 +1,44 @@
-//! The order of queries: fair per namespace, bounded per namespace and per host.
+//! The order of requests: fair per namespace, bounded per namespace and per host.
 //!
-//! It starts nothing and reads no clock.
+//! It sends nothing and reads no clock.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use crate::run::docs::LookupLoad;
+use api::external::Load;
 
-/// Maximum numbers of queries.
+/// Maximum numbers of requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Queries in flight, in total.
+    /// Requests in flight, in total.
     pub(super) in_flight: usize,
-    /// Queries in flight to one host.
+    /// Requests in flight to one host.
     pub(super) per_host: usize,
-    /// Queries in flight of one namespace. Without it, the owner of a domain could evade the limit
+    /// Requests in flight of one namespace. Without it, the owner of a domain could evade the limit
     /// per host with many host names.
     pub(super) per_namespace: usize,
-    /// Queries of one namespace that wait.
+    /// Requests of one namespace that wait.
     pub(super) waiting: usize,
 }
 
-/// Namespace and host of a query.
+/// Namespace and host of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) namespace: String,
     pub(super) host: String,
 }
 
-/// Queries that wait, and the number of those that are in flight.
+/// Requests that wait, and the number of those in flight.
 ///
 /// # Guarantees
-/// The next query is one of the namespace with the fewest queries in flight. Of several such
+/// The next request is one of the namespace with the fewest requests in flight. Of several such
 /// namespaces, it is the one that has waited longest since its last start. So a namespace with
-/// thousands of queries to slow servers does not delay the others.
+/// thousands of requests to slow servers does not delay the others.
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
     limits: Limits,
-    /// Namespaces with queries that wait or are in flight.
+    /// Namespaces with requests that wait or are in flight.
     namespaces: BTreeMap<String, Namespace<T>>,
-    /// Number of queries in flight, by host.
+    /// Number of requests in flight, by host.
     hosts: HashMap<String, usize>,
     in_flight: usize,
     /// The last turn that was given to a namespace.
@@ -47,10 +47,10 @@ pub(super) struct FairQueue<T> {
 
 #[derive(Debug)]
 struct Namespace<T> {
-    /// Host and query, oldest first.
+    /// Host and request, oldest first.
     waiting: VecDeque<(String, T)>,
     in_flight: usize,
-    /// Turn of its last start, or of its first query.
+    /// Turn of its last start, or of its first request.
     turn: u64,
 }
 
@@ -65,9 +65,9 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Adds a query. Returns whether its namespace has room for it.
+    /// Adds a request. Returns whether its namespace has room for it.
     #[must_use]
-    pub(super) fn push(&mut self, place: Place, query: T) -> bool {
+    pub(super) fn push(&mut self, place: Place, request: T) -> bool {
         self.turns += 1;
         let turn = self.turns;
         let namespace = self
@@ -80,12 +80,12 @@ impl<T> FairQueue<T> {
             });
         let has_room = namespace.waiting.len() < self.limits.waiting;
         if has_room {
-            namespace.waiting.push_back((place.host, query));
+            namespace.waiting.push_back((place.host, request));
         }
         has_room
     }
 
-    /// Removes the next query that may start. It counts as in flight until [`FairQueue::finish`].
+    /// Removes the next request that may start. It counts as in flight until [`FairQueue::finish`].
     pub(super) fn start_next(&mut self) -> Option<(Place, T)> {
         if self.in_flight >= self.limits.in_flight {
             return None;
@@ -106,7 +106,7 @@ impl<T> FairQueue<T> {
             .min_by_key(|(rank, _, _)| *rank)
             .map(|(_, name, index)| (name.clone(), index))?;
         let known = self.namespaces.get_mut(&name)?;
-        let (host, query) = known.waiting.remove(index)?;
+        let (host, request) = known.waiting.remove(index)?;
         self.turns += 1;
         known.turn = self.turns;
         known.in_flight += 1;
@@ -116,10 +116,10 @@ impl<T> FairQueue<T> {
             namespace: name,
             host,
         };
-        Some((place, query))
+        Some((place, request))
     }
 
-    /// Records the end of a query that was in flight.
+    /// Records the end of a request that was in flight.
     pub(super) fn finish(&mut self, place: &Place) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if let Some(count) = self.hosts.get_mut(&place.host) {
@@ -130,17 +130,38 @@ impl<T> FairQueue<T> {
         }
         if let Some(known) = self.namespaces.get_mut(&place.namespace) {
             known.in_flight = known.in_flight.saturating_sub(1);
-            if known.in_flight == 0 && known.waiting.is_empty() {
-                self.namespaces.remove(&place.namespace);
-            }
+        }
+        self.drop_idle(&place.namespace);
+    }
+
+    /// Removes the requests of a namespace that wait and for which `is_dropped` returns true.
+    pub(super) fn remove(&mut self, namespace: &str, is_dropped: impl Fn(&T) -> bool) {
+        if let Some(known) = self.namespaces.get_mut(namespace) {
+            known.waiting.retain(|(_, request)| !is_dropped(request));
+        }
+        self.drop_idle(namespace);
+    }
+
+    /// Removes all requests that wait. Those in flight still count.
+    pub(super) fn clear_waiting(&mut self) {
+        self.namespaces.retain(|_, known| {
+            known.waiting.clear();
+            known.in_flight > 0
+        });
+    }
+
+    fn drop_idle(&mut self, namespace: &str) {
+        let is_idle = |known: &Namespace<T>| known.in_flight == 0 && known.waiting.is_empty();
+        if self.namespaces.get(namespace).is_some_and(is_idle) {
+            self.namespaces.remove(namespace);
         }
     }
 
-    /// Returns the numbers of queries, for a message about a query of this namespace. The queue does not know the
-    /// runs of the queries.
-    pub(super) fn load(&self, namespace: &str) -> LookupLoad {
+    /// Returns the numbers of requests, for a message about a request of this namespace. The queue does not know the
+    /// objects of the requests.
+    pub(super) fn load(&self, namespace: &str) -> Load {
         let known = self.namespaces.get(namespace);
-        LookupLoad {
+        Load {
             in_flight: self.in_flight,
             in_flight_here: known.map_or(0, |known| known.in_flight),
             waiting_here: known.map_or(0, |known| known.waiting.len()),
@@ -167,7 +188,7 @@ mod tests {
         }
     }
 
-    /// Starts all queries that may start.
+    /// Starts all requests that may start.
     fn start(queue: &mut FairQueue<u32>) -> Vec<Place> {
         std::iter::from_fn(|| queue.start_next())
             .map(|(place, _)| place)
@@ -200,10 +221,10 @@ mod tests {
         assert_eq!(queue.in_flight, LIMITS.in_flight);
     }
 
-    /// Four namespaces with slow servers had all queries in flight, and thousands that waited. Each free
+    /// Four namespaces with slow servers had all requests in flight, and thousands that waited. Each free
     /// place went to the oldest of these.
     #[test]
-    fn a_namespace_with_thousands_of_queries_does_not_delay_another() {
+    fn a_namespace_with_thousands_of_requests_does_not_delay_another() {
         let mut queue = FairQueue::new(LIMITS);
         for namespace in ["a", "b", "c", "d"] {
             for number in 0..1000 {
@@ -250,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queries_of_a_namespace_that_wait_are_bounded() {
+    fn the_requests_of_a_namespace_that_wait_are_bounded() {
         let limits = Limits {
             waiting: 3,
             ..LIMITS
@@ -263,7 +284,7 @@ mod tests {
         assert_eq!(fits(&mut queue, "a", 5), 3);
         assert_eq!(fits(&mut queue, "b", 2), 2, "another namespace has room");
         start(&mut queue);
-        let load = LookupLoad {
+        let load = Load {
             in_flight: 4,
             in_flight_here: 2,
             waiting_here: 1,
@@ -272,5 +293,38 @@ mod tests {
         assert_eq!(queue.load("a"), load);
         assert_eq!(fits(&mut queue, "a", 5), 2, "those in flight do not wait");
         assert_eq!(queue.load("other").waiting_here, 0);
+    }
+
+    #[test]
+    fn removed_requests_leave_their_room_and_no_trace() {
+        let limits = Limits {
+            in_flight: 1,
+            waiting: 2,
+            ..LIMITS
+        };
+        let mut queue = FairQueue::new(limits);
+        assert!(queue.push(place("a", "host"), 0));
+        let first = start(&mut queue).remove(0);
+        for number in [1, 2] {
+            assert!(queue.push(place("a", "host"), number));
+            assert!(queue.push(place("b", "host"), number));
+        }
+        assert!(!queue.push(place("a", "host"), 3), "full");
+        queue.remove("a", |number| *number == 1);
+        assert!(queue.push(place("a", "host"), 3), "one was removed");
+        queue.remove("b", |_| true);
+        assert!(!queue.namespaces.contains_key("b"));
+        queue.remove("unknown", |_| true);
+
+        queue.clear_waiting();
+        let load = Load {
+            in_flight: 1,
+            in_flight_here: 1,
+            waiting_here: 0,
+            is_own_in_flight: false,
+        };
+        assert_eq!(queue.load("a"), load, "it is still in flight");
+        queue.finish(&first);
+        assert!(queue.namespaces.is_empty() && queue.hosts.is_empty());
     }
 }
