@@ -17,7 +17,7 @@ pub struct DocsWorld {
     pub run: RunWorld,
     /// Response of the Git server to the run's current query, or `None` before the first response.
     pub answer: Option<LsRemoteResponse>,
-    /// Other queries, which a query without a response waits for.
+    /// Other queries, which a query without a response waits for, and whether the run's own is in flight.
     pub load: Load,
     /// The operator's configuration.
     pub settings: Settings,
