@@ -16,8 +16,9 @@ use crate::{
 /// Time after which a running program that fails its probe no longer counts as starting.
 pub(super) const STARTING: Duration = Duration::from_secs(5);
 
-/// Time after which the cluster's DNS resolves the name of a ready Redis.
-const REACHED: Duration = Duration::from_secs(10);
+/// Time after which the cluster's DNS resolves the name of a ready Redis. The usual configuration of CoreDNS
+/// caches the answer that there is no such name for up to 30 s.
+const REACHED: Duration = Duration::from_secs(30);
 
 /// Returns the cause if an existing volume is smaller than the requested size.
 pub(super) fn mismatch(state: TenantState<'_>, component: &str) -> Option<Cause> {

@@ -8,6 +8,16 @@ use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use testkit::wait::until;
 
+/// Whether a status describes the present spec. A change of the spec leaves the old status for a moment.
+/// The status of a finished run stays.
+pub(super) fn is_current<S: Status>(status: &S, generation: Option<i64>) -> bool {
+    let progress = status.progress();
+    let is_unseen = progress.observed_generation == -1;
+    is_unseen
+        || Some(progress.observed_generation) == generation
+        || progress.is_true(condition::FINISHED)
+}
+
 /// What holds at every instant. S0.3: a status is never empty, because the CRD has a default.
 pub(super) fn sane<S: Status>(status: Option<&S>, generation: Option<i64>) -> Result<()> {
     let status = status.context("S0.3: no status, although the CRD has a default")?;

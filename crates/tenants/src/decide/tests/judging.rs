@@ -112,7 +112,7 @@ fn a_blocker_is_named() {
                 ));
                 cluster.world.pods.push(pod);
                 cluster.settle();
-                cluster.pass(10);
+                cluster.pass(30);
             },
             Reason::ProbeFailed,
             "404",
@@ -228,9 +228,9 @@ fn what_starts_is_not_blocked() {
     cluster.ready("redis", 1);
     let decision = cluster.settle();
     assert_eq!(decision.phase, TenantPhase::Provisioning);
-    let reached = cluster.now + std::time::Duration::from_secs(10);
+    let reached = cluster.now + std::time::Duration::from_secs(30);
     assert_eq!(decision.requeue_at, Some(reached), "nobody else wakes us");
-    cluster.pass(9);
+    cluster.pass(29);
     assert_eq!(cluster.settle().phase, TenantPhase::Provisioning);
     cluster.pass(1);
     assert_eq!(cluster.settle().phase, TenantPhase::Degraded);

@@ -25,7 +25,7 @@ use crate::{
 /// its probe, and to a Pod without a node or volume.
 pub(super) const STARTING: i64 = 5;
 /// Time in seconds after which the cluster's DNS should know a ready Redis.
-const REACHED: i64 = 10;
+const REACHED: i64 = 30;
 
 /// Explains why a Pod is not ready, or returns `None` if it may just be starting.
 pub(super) fn find(context: TenantContext<'_>, of: Part, pod: &PodView) -> Option<Finding> {

@@ -30,7 +30,7 @@ pub(super) use super::super::{
 };
 use super::super::{
     events, merge,
-    reading::{freed, sane},
+    reading::{freed, is_current, sane},
     status_history::StatusHistory,
     why,
 };
@@ -341,7 +341,8 @@ impl Bench {
             let seen = runs.get(name).await?;
             sane(seen.status.as_ref(), seen.metadata.generation)?;
             let status = seen.status.clone().unwrap_or_default();
-            Ok(if wanted(&status) {
+            let is_current = is_current(&status, seen.metadata.generation);
+            Ok(if is_current && wanted(&status) {
                 Ok(seen)
             } else {
                 Err(brief(&status))
