@@ -1,11 +1,10 @@
 //! `DocsRun`: documentation for a repository, written by an agent, pushed and verified.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema, core::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::run::{ChildTtl, Evidence, File, RunPhase, RunPod};
+use super::run::{AttemptStatus, ChildTtl, File, RunPhase};
 use crate::{CommonStatus, Status, pod::NamedRef, rules};
 
 /// Documentation for a repository, written by an agent without credentials, then pushed and
@@ -229,50 +228,19 @@ pub struct DocsRunStatus {
     /// contain a commit of this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publisher: Option<String>,
-    /// Name of the Job of the current or last attempt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub job_name: Option<String>,
-    /// UID of that Job, recorded when the operator sees its container running, or earlier. It can
-    /// stay absent if the operator sees the container only after its end. Another Job of the same
-    /// name does not belong to the run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub job_uid: Option<String>,
-    /// Name of the ConfigMap with the instructions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config_map_name: Option<String>,
-    /// UID of that ConfigMap. Another ConfigMap of the same name does not belong to the run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config_map_uid: Option<String>,
-    /// Number of attempts that were started.
-    #[serde(default)]
-    pub attempts: u32,
-    /// Number of disruptions: how often the Pod was stopped externally. A disruption uses no
-    /// attempt. The sixth one ends the run with `TooManyDisruptions`.
-    #[serde(default)]
-    pub disruptions: u32,
-    /// Pod of this attempt, present once the operator sees its agent or `publish` running, or sees
-    /// that the Pod is being stopped externally. Removed while the run is suspended. Also removed
-    /// when a replacement Pod appears, until the agent runs there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod: Option<RunPod>,
-    /// Time at which the agent's container of this attempt started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started_at: Option<Time>,
-    /// Time at which the run ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub finished_at: Option<Time>,
     /// Number of times that `deadlineAt` was extended because there was no current response of the
     /// Git server. At most once in each wait for the repository or for the confirmation of the push.
     #[serde(default)]
     pub deadline_extensions: u32,
-    /// Result of the last attempt that ended or is being stopped. Removed when the next attempt
-    /// starts. If the Job was lost, it has only a reason, a message and an end time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<Evidence>,
+    /// Fields that every kind of runs has.
+    #[serde(flatten)]
+    pub attempt: AttemptStatus,
     /// Fields that every kind has.
     #[serde(flatten)]
     pub progress: CommonStatus,
 }
+
+crate::attempt_fields!(DocsRunStatus);
 
 /// Number of files, with some of their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

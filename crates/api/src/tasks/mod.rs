@@ -28,8 +28,8 @@ pub use docs::{
     ChangedFiles, DocsRun, DocsRunSpec, DocsRunStatus, Output, names as docs_names, push_intent,
 };
 pub use run::{
-    ChildTtl, Evidence, File, RunPhase, RunPod, TaskRun, TaskRunSpec, TaskRunStatus, Version,
-    condition, names,
+    AttemptStatus, ChildTtl, Evidence, File, RunPhase, RunPod, TaskRun, TaskRunSpec, TaskRunStatus,
+    Version, condition, names,
 };
 
 /// Maximum total size of all files of a run, in bytes. A ConfigMap holds 1 MiB, and its keys and

@@ -205,6 +205,21 @@ pub struct TaskRunStatus {
     /// Version of the context that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_version: Option<i64>,
+    /// Fields that every kind of runs has.
+    #[serde(flatten)]
+    pub attempt: AttemptStatus,
+    /// Earlier versions, at most the last 10.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<Version>,
+    /// Fields that every kind has.
+    #[serde(flatten)]
+    pub progress: CommonStatus,
+}
+
+/// Observed state of the attempts of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AttemptStatus {
     /// Name of the Job of the current or last attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_name: Option<String>,
@@ -219,16 +234,16 @@ pub struct TaskRunStatus {
     /// UID of that ConfigMap. Another ConfigMap of the same name does not belong to the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_uid: Option<String>,
-    /// Number of attempts of this version that were started.
+    /// Number of attempts that were started. A TaskRun counts those of this version.
     #[serde(default)]
     pub attempts: u32,
-    /// How often the agent was stopped externally in this version. A disruption uses no attempt.
-    /// The sixth one ends the run with `TooManyDisruptions`.
+    /// How often the agent was stopped externally. A TaskRun counts this in each version. A
+    /// disruption uses no attempt. The sixth one ends the run with `TooManyDisruptions`.
     #[serde(default)]
     pub disruptions: u32,
-    /// Pod of this attempt, present once the operator sees its agent running, or sees that the Pod
-    /// is being stopped externally. Removed while the run is suspended. Also removed when a
-    /// replacement Pod appears, until the agent runs there.
+    /// Pod of this attempt, present once the operator sees its agent or `publish` running, or sees
+    /// that the Pod is being stopped externally. Removed while the run is suspended. Also removed
+    /// when a replacement Pod appears, until the agent runs there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<RunPod>,
     /// Time at which the agent's container of this attempt started.
@@ -238,17 +253,33 @@ pub struct TaskRunStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
     /// Result of the last attempt that ended or is being stopped. Removed when the next attempt
-    /// starts, and moved to `history` by a higher `contextVersion`. If the Job was lost, it has
-    /// only a reason, a message and an end time.
+    /// starts. A higher `contextVersion` of a TaskRun moves it to `history`. If the Job was lost, it
+    /// has only a reason, a message and an end time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Evidence>,
-    /// Earlier versions, at most the last 10.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub history: Vec<Version>,
-    /// Fields that every kind has.
-    #[serde(flatten)]
-    pub progress: CommonStatus,
 }
+
+/// Gives a status with the field `attempt: AttemptStatus` the fields of that struct.
+#[macro_export]
+macro_rules! attempt_fields {
+    ($status:ident) => {
+        impl std::ops::Deref for $status {
+            type Target = $crate::tasks::AttemptStatus;
+
+            fn deref(&self) -> &Self::Target {
+                &self.attempt
+            }
+        }
+
+        impl std::ops::DerefMut for $status {
+            fn deref_mut(&mut self) -> &mut Self::Target {
+                &mut self.attempt
+            }
+        }
+    };
+}
+
+crate::attempt_fields!(TaskRunStatus);
 
 /// Pod of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

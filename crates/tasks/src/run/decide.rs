@@ -3,7 +3,7 @@
 use api::{
     Reason,
     decide::{ConditionUpdate, Input, ReconcileError},
-    tasks::{TaskRun, TaskRunStatus, condition},
+    tasks::{TaskRun, condition},
 };
 
 use super::{
@@ -69,11 +69,7 @@ fn faulted(run: &Run<'_>, fault: &ReconcileError) -> RunDecision {
 
 /// Adds the run's own conditions, derived from the object names in its status.
 pub(super) fn with_conditions(mut decision: RunDecision) -> RunDecision {
-    let TaskRunStatus {
-        config_map_name,
-        job_name,
-        ..
-    } = &decision.status;
+    let status = &decision.status;
     let update = |kind: &'static str, what: &str, name: &Option<String>| match name {
         Some(name) => ConditionUpdate {
             kind,
@@ -89,8 +85,12 @@ pub(super) fn with_conditions(mut decision: RunDecision) -> RunDecision {
         },
     };
     decision.conditions = vec![
-        update(condition::CONTEXT_READY, "ConfigMap", config_map_name),
-        update(condition::JOB_CREATED, "Job", job_name),
+        update(
+            condition::CONTEXT_READY,
+            "ConfigMap",
+            &status.config_map_name,
+        ),
+        update(condition::JOB_CREATED, "Job", &status.job_name),
     ];
     decision
 }

@@ -92,7 +92,7 @@ pub(super) fn cancelled(run: &Run<'_>) -> RunDecision {
 /// Returns the status with complete evidence, which means that the attempt is over.
 fn with_result(run: &Run<'_>, mut evidence: Evidence) -> TaskRunStatus {
     let mut status = run.next();
-    status.started_at = evidence.started_at.clone().or(status.started_at);
+    status.started_at = evidence.started_at.clone().or(status.started_at.take());
     evidence.finished_at.get_or_insert_with(|| run.stamp());
     status.result = Some(evidence);
     status

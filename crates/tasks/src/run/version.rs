@@ -4,7 +4,7 @@ use api::{
     CommonStatus, Phase, Reason, Verdict,
     decide::Decision,
     status::condition,
-    tasks::{Evidence, RunPhase, TaskRunStatus, Version},
+    tasks::{AttemptStatus, Evidence, RunPhase, TaskRunStatus, Version},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -54,16 +54,7 @@ pub(super) fn supersede(run: &Run<'_>) -> RunDecision {
     let status = TaskRunStatus {
         phase: run.status.phase,
         context_version: Some(run.version()),
-        job_name: None,
-        job_uid: None,
-        config_map_name: None,
-        config_map_uid: None,
-        attempts: 0,
-        disruptions: 0,
-        pod: None,
-        started_at: None,
-        finished_at: None,
-        result: None,
+        attempt: AttemptStatus::default(),
         history,
         progress: CommonStatus {
             deadline_at: Some(Time(run.after(START_WAIT))),

@@ -102,43 +102,12 @@ const ONLY_VERSION: i64 = 1;
 
 /// Converts the fields that both kinds of runs have.
 fn common(status: DocsRunStatus) -> TaskRunStatus {
-    let DocsRunStatus {
-        phase,
-        base_commit: _,
-        left_out: _,
-        publisher: _,
-        deadline_extensions: _,
-        branch: _,
-        branch_head: _,
-        commit: _,
-        changed_files: _,
-        job_name,
-        job_uid,
-        config_map_name,
-        config_map_uid,
-        attempts,
-        disruptions,
-        pod,
-        started_at,
-        finished_at,
-        result,
-        progress,
-    } = status;
     TaskRunStatus {
-        phase,
+        phase: status.phase,
         context_version: Some(ONLY_VERSION),
-        job_name,
-        job_uid,
-        config_map_name,
-        config_map_uid,
-        attempts,
-        disruptions,
-        pod,
-        started_at,
-        finished_at,
-        result,
+        attempt: status.attempt,
         history: Vec::new(),
-        progress,
+        progress: status.progress,
     }
 }
 

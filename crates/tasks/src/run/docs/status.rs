@@ -11,44 +11,13 @@ use crate::run::RunDecision;
 
 /// Returns the part of a DocsRun's status that all runs have.
 pub(super) fn attempt_status(status: &DocsRunStatus) -> TaskRunStatus {
-    let DocsRunStatus {
-        phase,
-        base_commit,
-        branch: _,
-        branch_head: _,
-        commit: _,
-        changed_files: _,
-        left_out: _,
-        publisher: _,
-        deadline_extensions: _,
-        job_name,
-        job_uid,
-        config_map_name,
-        config_map_uid,
-        attempts,
-        disruptions,
-        pod,
-        started_at,
-        finished_at,
-        result,
-        progress,
-    } = status.clone();
     TaskRunStatus {
-        phase,
+        phase: status.phase,
         // A DocsRun has no versions. It counts as version 1 once the commit to work on is known.
-        context_version: base_commit.map(|_| 1),
-        job_name,
-        job_uid,
-        config_map_name,
-        config_map_uid,
-        attempts,
-        disruptions,
-        pod,
-        started_at,
-        finished_at,
-        result,
+        context_version: status.base_commit.as_ref().map(|_| 1),
+        attempt: status.attempt.clone(),
         history: Vec::new(),
-        progress,
+        progress: status.progress.clone(),
     }
 }
 
@@ -68,35 +37,10 @@ pub(super) fn of_docs(decision: RunDecision, kept: &DocsRunStatus) -> DocsDecisi
         confirm,
         claims,
     } = decision;
-    let TaskRunStatus {
-        phase: stored_phase,
-        context_version: _,
-        job_name,
-        job_uid,
-        config_map_name,
-        config_map_uid,
-        attempts,
-        disruptions,
-        pod,
-        started_at,
-        finished_at,
-        result,
-        history: _,
-        progress,
-    } = status;
     let status = DocsRunStatus {
-        phase: stored_phase,
-        job_name,
-        job_uid,
-        config_map_name,
-        config_map_uid,
-        attempts,
-        disruptions,
-        pod,
-        started_at,
-        finished_at,
-        result,
-        progress,
+        phase: status.phase,
+        attempt: status.attempt,
+        progress: status.progress,
         ..kept.clone()
     };
     Decision {

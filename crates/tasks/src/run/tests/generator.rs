@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::OnceLock};
 use api::{
     CommonStatus, Verdict,
     decide::ErrorClass,
-    tasks::{ChildTtl, Evidence, RunPod, Version},
+    tasks::{AttemptStatus, ChildTtl, Evidence, RunPod, Version},
 };
 
 use super::*;
@@ -200,21 +200,23 @@ fn status(rng: &mut Rng, run: &TaskRun) -> TaskRunStatus {
             0 => *rng.pick(&[0, 1, 2, i64::MAX, i64::MIN]),
             _ => run.spec.context_version,
         }),
-        job_name: rng.maybe(|rng| job_name(rng, run)),
-        job_uid: rng.one_in(3).then(|| format!("job-{}", rng.below(4))),
-        config_map_name: rng.maybe(|_| api::tasks::names::config_map(&run.spec)),
-        config_map_uid: rng.one_in(3).then(|| format!("map-{}", rng.below(3))),
-        attempts: *rng.pick(&[0, 1, 1, 1, 2, 3, u32::MAX]),
-        disruptions: disruptions(rng),
-        pod: rng.one_in(3).then(|| RunPod {
-            name: "known-pod".to_owned(),
-            uid: pod_uid(rng),
-            node: rng.maybe(|_| "node-2".to_owned()),
-            disrupted_at: rng.one_in(2).then(|| Time(rng.time())),
-        }),
-        started_at: rng.maybe(|rng| Time(rng.time())),
-        finished_at: None,
-        result: None,
+        attempt: AttemptStatus {
+            job_name: rng.maybe(|rng| job_name(rng, run)),
+            job_uid: rng.one_in(3).then(|| format!("job-{}", rng.below(4))),
+            config_map_name: rng.maybe(|_| api::tasks::names::config_map(&run.spec)),
+            config_map_uid: rng.one_in(3).then(|| format!("map-{}", rng.below(3))),
+            attempts: *rng.pick(&[0, 1, 1, 1, 2, 3, u32::MAX]),
+            disruptions: disruptions(rng),
+            pod: rng.one_in(3).then(|| RunPod {
+                name: "known-pod".to_owned(),
+                uid: pod_uid(rng),
+                node: rng.maybe(|_| "node-2".to_owned()),
+                disrupted_at: rng.one_in(2).then(|| Time(rng.time())),
+            }),
+            started_at: rng.maybe(|rng| Time(rng.time())),
+            finished_at: None,
+            result: None,
+        },
         history: Vec::new(),
         progress: CommonStatus {
             deadline_at: rng.maybe(|rng| Time(rng.time())),

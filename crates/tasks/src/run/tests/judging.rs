@@ -367,7 +367,7 @@ fn each_failure_has_its_name() {
         let (phase, reason, words) = verdict(&scene);
         assert_eq!((phase, reason), (RunPhase::Failed, expected), "{words}");
         assert!(words.contains(part), "{words}");
-        let result = scene.decide().status.result.unwrap();
+        let result = scene.decide().status.attempt.result.unwrap();
         let ContainerState::Ended(exit) = container else {
             panic!("ended")
         };
@@ -435,7 +435,10 @@ fn a_termination_that_contradicts_exit_code_0_is_no_success() {
         };
         assert_eq!((phase, reason), expected, "{words}");
         assert!(words.contains(part), "{words}");
-        assert_eq!(scene.decide().status.result.unwrap().exit_code, Some(0));
+        assert_eq!(
+            scene.decide().status.attempt.result.unwrap().exit_code,
+            Some(0)
+        );
     }
 }
 
@@ -475,7 +478,7 @@ fn a_programs_own_words_are_short_and_readable() {
     let scene = failed(ended(1, 50, "bell \u{7} rings"));
     assert!(!scene.decide().verdict.message.contains("bell"));
     let scene = failed(ended(1, 50, r#"{"answer": "why"}"#));
-    let result = scene.decide().status.result.unwrap();
+    let result = scene.decide().status.attempt.result.unwrap();
     assert_eq!(result.results["answer"], "why");
 }
 

@@ -15,11 +15,9 @@ fn a_record_that_was_lost_starts_nothing_twice() {
     scene.world.agent = Some(Arc::new(agent(json!({"image": "agents/writer:2"}))));
     let again = scene.decide();
     assert!(again.effects.is_empty());
-    let with_children = TaskRunStatus {
-        job_uid: Some("uid-2".to_owned()),
-        config_map_uid: Some("uid-1".to_owned()),
-        ..decision.status
-    };
+    let mut with_children = decision.status;
+    with_children.job_uid = Some("uid-2".to_owned());
+    with_children.config_map_uid = Some("uid-1".to_owned());
     assert_eq!(again.status, with_children);
 }
 
@@ -34,11 +32,9 @@ fn the_first_record_waits_for_something_worth_it() {
     }
     let again = scene.at(1).decide();
     assert_eq!(again.defer_status_until, Some(at(10)));
-    let with_children = TaskRunStatus {
-        job_uid: Some("uid-2".to_owned()),
-        config_map_uid: Some("uid-1".to_owned()),
-        ..decision.status
-    };
+    let mut with_children = decision.status;
+    with_children.job_uid = Some("uid-2".to_owned());
+    with_children.config_map_uid = Some("uid-1".to_owned());
     assert_eq!(again.status, with_children, "nothing is forgotten");
     scene.at(3).pod(running(2));
     let decision = scene.decide();

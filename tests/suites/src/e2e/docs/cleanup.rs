@@ -160,7 +160,7 @@ pub(super) async fn kept(env: Env) -> Result<String> {
         keeps(&bench.env, run, (0, 0, 0)).await?;
         same_status(&bench, run).await?;
     }
-    let result = bad.status.clone().and_then(|status| status.result);
+    let result = bad.status.clone().and_then(|status| status.attempt.result);
     let result = result.context("no result")?;
     ensure!(result.exit_code == Some(3), "{result:?}");
     for run in [&good, &bad] {

@@ -74,7 +74,7 @@ pub(super) async fn evicted(env: Env) -> Result<String> {
         pods.evict(&pod, &EvictParams::default()).await?;
         held.repository.set_hook(&Hook::Accept)?;
         let run = goes_on(&bench, &held, ("Disrupted", 1), has_pushed).await?;
-        let second = run.status.clone().and_then(|status| status.result);
+        let second = run.status.clone().and_then(|status| status.attempt.result);
         let second = second.and_then(|result| result.pod_name);
         ensure!(second.is_some_and(|second| second != pod), "another Pod");
         said.push(format!("{name}: {}", held.repository.activity()?.pushes));
@@ -95,7 +95,7 @@ pub(super) async fn pod_by_hand(env: Env) -> Result<String> {
             .await?;
         held.repository.set_hook(&Hook::Accept)?;
         let run = goes_on(&bench, &held, ("Disrupted", 2), has_pushed).await?;
-        let job = run.status.clone().and_then(|status| status.job_name);
+        let job = run.status.clone().and_then(|status| status.attempt.job_name);
         ensure!(job == Some(format!("{name}-docs-d1")), "{job:?}");
         said.push(format!("{name}: {}", held.repository.activity()?.pushes));
         bench.deletes(&run).await?;

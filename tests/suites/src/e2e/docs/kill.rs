@@ -42,7 +42,7 @@ async fn succeeds(bench: Bench, held: &BlockedRun) -> Result<String> {
     let took = start.elapsed().as_secs_f64();
     ensure!(nothing_or_one(&run, &held.repository)?, "no commit");
     ensure!(run.uid() == held.run.uid(), "another run");
-    let result = run.status.clone().and_then(|status| status.result);
+    let result = run.status.clone().and_then(|status| status.attempt.result);
     let code = result.and_then(|result| result.exit_code);
     ensure!(code == Some(0), "{code:?}");
     let pushes = held.repository.activity()?.pushes;

@@ -502,7 +502,7 @@ pub(super) async fn required_result(env: Env) -> Result<String> {
     let run = bench
         .pushed("counted", &repository, &Expect::default())
         .await?;
-    let result = run.status.and_then(|status| status.result);
+    let result = run.status.and_then(|status| status.attempt.result);
     let results = result.map(|result| result.results).unwrap_or_default();
     ensure!(
         results.get("pages").map(String::as_str) == Some("7"),

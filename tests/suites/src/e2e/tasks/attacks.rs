@@ -282,7 +282,7 @@ echo "{\"said\": \"$said\"}" > /dev/termination-log; sleep 3"#;
             phase_of(status) == "Succeeded"
         })
         .await?;
-    let result = ended.status.and_then(|status| status.result);
+    let result = ended.status.and_then(|status| status.attempt.result);
     let said = result.and_then(|result| result.results.get("said").cloned());
     ensure!(said.as_deref() == Some("rightful"), "{said:?}");
     bench.deletes(&victim).await?;

@@ -56,7 +56,7 @@ pub(super) async fn kept_for_seconds(env: Env) -> Result<String> {
         keeps(&bench.env, run, (0, 0, 0)).await?;
         same_status(&bench, run).await?;
     }
-    let result = good.status.clone().and_then(|status| status.result);
+    let result = good.status.clone().and_then(|status| status.attempt.result);
     let result = result.context("no result")?;
     ensure!(result.results["answer"] == "42", "{result:?}");
     for run in [&good, &bad] {

@@ -70,7 +70,7 @@ pub(super) async fn evicted(env: Env) -> Result<String> {
     };
     let seen = bench.ended("moved", &expect).await?;
     ensure!(job_name(&seen) == "moved-7-v1", "{}", job_name(&seen));
-    let result = seen.status.clone().and_then(|status| status.result);
+    let result = seen.status.clone().and_then(|status| status.attempt.result);
     let second = result.and_then(|result| result.pod_name);
     ensure!(second.is_some_and(|second| second != pod), "another Pod");
     bench.deletes(&seen).await?;

@@ -37,7 +37,7 @@ pub(super) async fn evidence_lost(env: Env) -> Result<String> {
     })
     .await?;
     let pods: Api<Pod> = down.env.api();
-    let pod = run.status.clone().and_then(|status| status.pod);
+    let pod = run.status.clone().and_then(|status| status.attempt.pod);
     let pod = pod.context("no Pod in the status")?.name;
     pods.delete(&pod, &DeleteParams::default()).await?;
     until("the Pod to be gone", LIMIT, async || {
@@ -92,7 +92,7 @@ pub(super) async fn hostile_names(env: Env) -> Result<String> {
             .ended(name, &Expect::default())
             .await
             .with_context(|| format!("service '{service}'"))?;
-        let result = seen.status.clone().and_then(|status| status.result);
+        let result = seen.status.clone().and_then(|status| status.attempt.result);
         let bytes = result.and_then(|result| result.results.get("bytes").cloned());
         ensure!(
             bytes == Some(service.len().to_string()),

@@ -27,7 +27,7 @@ pub(super) async fn success(env: Env) -> Result<String> {
     let result = seen
         .status
         .clone()
-        .and_then(|status| status.result)
+        .and_then(|status| status.attempt.result)
         .context("no result")?;
     ensure!(
         result.exit_code == Some(0) && result.results["answer"] == "42",
@@ -132,7 +132,7 @@ pub(super) async fn examples(env: Env) -> Result<String> {
             ..Expect::default()
         };
         let seen = bench.ended(name, &expect).await?;
-        let result = seen.status.clone().and_then(|status| status.result);
+        let result = seen.status.clone().and_then(|status| status.attempt.result);
         said.push(format!("{:?}", result.context("no result")?.results));
         bench.deletes(&seen).await?;
     }

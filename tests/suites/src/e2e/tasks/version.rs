@@ -95,7 +95,7 @@ pub(super) async fn finished(env: Env) -> Result<String> {
         past.result == first.result && Some(&past.finished_at) == first.finished_at.as_ref(),
         "its evidence and its time are kept: {past:?}"
     );
-    let result = seen.status.clone().and_then(|status| status.result);
+    let result = seen.status.clone().and_then(|status| status.attempt.result);
     ensure!(
         result.is_some_and(|result| result.results["version"] == "2"),
         "the result of version 2"

@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use api::tasks::{ChangedFiles, TaskRunStatus, docs_names};
+use api::tasks::{AttemptStatus, ChangedFiles, TaskRunStatus, docs_names};
 
 use super::*;
 use crate::{
@@ -70,26 +70,11 @@ fn owner(known: Option<&String>) -> Option<String> {
 }
 
 fn status(rng: &mut Rng, run: &DocsRun, course: TaskRunStatus) -> DocsRunStatus {
-    let TaskRunStatus {
-        phase,
-        context_version: _,
-        job_name: job,
-        job_uid,
-        config_map_name,
-        config_map_uid,
-        attempts,
-        disruptions,
-        pod,
-        started_at,
-        finished_at,
-        result,
-        history: _,
-        progress,
-    } = course;
     let base_commit = rng.maybe(|_| BASE.to_owned());
     let is_known = base_commit.is_some();
+    let known = course.attempt;
     DocsRunStatus {
-        phase,
+        phase: course.phase,
         base_commit,
         branch: is_known.then(|| run.output_branch()),
         branch_head: rng.maybe(|_| HEAD.to_owned()).filter(|_| is_known),
@@ -103,19 +88,16 @@ fn status(rng: &mut Rng, run: &DocsRun, course: TaskRunStatus) -> DocsRunStatus 
             first: vec![text(rng)],
         }),
         publisher: rng.maybe(|_| "pod-1".to_owned()).filter(|_| is_known),
-        // No Job is started before the commit to work on is recorded.
-        job_name: job.filter(|_| is_known).map(|_| job_name(rng)),
-        job_uid,
-        config_map_name: config_map_name.map(|_| FILES.to_owned()),
-        config_map_uid,
-        attempts: if is_known { attempts } else { 0 },
-        disruptions,
-        pod,
-        started_at,
-        finished_at,
-        deadline_extensions: disruptions % 2,
-        result: result.filter(|_| is_known),
-        progress,
+        deadline_extensions: known.disruptions % 2,
+        attempt: AttemptStatus {
+            // No Job is started before the commit to work on is recorded.
+            job_name: known.job_name.filter(|_| is_known).map(|_| job_name(rng)),
+            config_map_name: known.config_map_name.map(|_| FILES.to_owned()),
+            attempts: if is_known { known.attempts } else { 0 },
+            result: known.result.filter(|_| is_known),
+            ..known
+        },
+        progress: course.progress,
     }
 }
 
