@@ -50,6 +50,7 @@ const TEXTS: &[&str] = &[
     "docs",
     "crates/actions",
     "crates/api",
+    "crates/attempts",
     "crates/cli",
     "crates/engine",
     "crates/git",

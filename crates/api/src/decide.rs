@@ -156,6 +156,28 @@ impl<S: Status> Decision<S> {
         self
     }
 
+    /// Returns the same decision about an object with another status.
+    #[must_use]
+    pub fn map_status<T: Status>(
+        self,
+        phase: T::Phase,
+        convert: impl FnOnce(S) -> T,
+    ) -> Decision<T> {
+        Decision {
+            effects: self.effects,
+            status: convert(self.status),
+            phase,
+            phase_since: self.phase_since,
+            verdict: self.verdict,
+            conditions: self.conditions,
+            finalizer: self.finalizer,
+            requeue_at: self.requeue_at,
+            defer_status_until: self.defer_status_until,
+            confirm: self.confirm,
+            claims: self.claims,
+        }
+    }
+
     /// Returns the status after a decision whose effects all succeeded.
     ///
     /// # Guarantees

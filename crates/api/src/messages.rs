@@ -135,10 +135,9 @@ pub fn is_progress(message: &str) -> bool {
     message.ends_with(JOB_CREATED) || message.contains(RUNS)
 }
 
-/// Formats that a container exceeded its timeout: the agent, or the step `publish`.
+/// Formats that a container exceeded its timeout, such as `the agent` or `the container 'publish'`.
 #[must_use]
-pub fn not_ended(pod: &str, is_publish: bool, timeout: &str) -> String {
-    let container = if is_publish { PUBLISH } else { "the agent" };
+pub fn not_ended(pod: &str, container: &str, timeout: &str) -> String {
     format!("{pod}: {container}{NOT_ENDED}{timeout}")
 }
 
@@ -310,9 +309,10 @@ mod tests {
         ] {
             assert_eq!(is_progress(literal), expected, "{literal}");
         }
-        assert!(!is_progress(&not_ended(pod, false, "5m")));
-        assert!(is_late_publish(&not_ended(pod, true, "5m")));
-        assert!(!is_late_publish(&not_ended(pod, false, "5m")));
+        let agent = not_ended(pod, "the agent", "5m");
+        assert!(!is_progress(&agent));
+        assert!(is_late_publish(&not_ended(pod, PUBLISH, "5m")));
+        assert!(!is_late_publish(&agent));
         assert!(is_restored(&restored("version 1 ended")));
         assert!(!is_restored(&job_created("x")));
     }

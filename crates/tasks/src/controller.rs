@@ -5,25 +5,20 @@ use std::sync::Arc;
 use api::{
     Status, Timestamp,
     decide::{Decision, Input, ReconcileError, ResourceType},
-    names,
     tasks::{Agent, AgentStatus, DocsRun, DocsRunStatus, TaskRun, TaskRunStatus},
-    warning::Warning,
 };
+use attempts::children::{Children, Observed};
 use engine::{
     Cache, Context, Controller, Key, Kind, Packing, Scope, Watch, WatchManager,
-    children::{Child, owned_by, with_uid},
+    children::owned_by,
     external::{self, Requests},
-    proven::Proven,
     supervise::Supervisor,
 };
 use k8s_openapi::api::{
-    batch::v1::Job,
-    core::v1::{ConfigMap, Pod, ServiceAccount},
-    node::v1::RuntimeClass,
-    scheduling::v1::PriorityClass,
+    core::v1::ServiceAccount, node::v1::RuntimeClass, scheduling::v1::PriorityClass,
     storage::v1::StorageClass,
 };
-use kube::{Resource, ResourceExt, core::PartialObjectMeta};
+use kube::{Resource, ResourceExt};
 
 use crate::{
     agent::{self, AgentWorld},
@@ -33,7 +28,7 @@ use crate::{
         self, Defaults, RunWorld,
         docs::{self, DocsWorld, Settings},
     },
-    view::{ConfigMapView, JobView, PodView, is_foreign},
+    view::{KINDS, job_view, pod_view},
 };
 
 /// The API group of all kinds.
@@ -78,14 +73,12 @@ pub fn start(
     forget_files(&runs, &contents);
     forget_files(&docs_runs, &contents);
     let classes = Classes::watch(&mut watches);
-    let children = Children::watch(&mut watches);
-    let proven = watches.proven();
+    let children = Children::watch(&mut watches, KINDS, job_view, pod_view);
 
     let agent_kind = AgentKind(classes.clone());
     let run_caches = RunCaches {
         agents: agents.clone(),
         children: children.clone(),
-        proven,
         contents,
         defaults,
     };
@@ -261,118 +254,6 @@ impl Classes {
     }
 }
 
-/// Caches of the objects that runs create, and of the warnings about them.
-#[derive(Debug, Clone)]
-struct Children {
-    jobs: Cache<Child<JobView>>,
-    pods: Cache<Child<PodView>>,
-    config_maps: Cache<Child<ConfigMapView>>,
-    /// Warning Events. Quota, admission and volume problems that keep a Pod from starting appear only there.
-    job_warnings: Cache<Warning>,
-    pod_warnings: Cache<Warning>,
-}
-
-impl Children {
-    fn watch(watches: &mut WatchManager) -> Self {
-        fn ours<K: 'static, T: 'static>(
-            transform: fn(K) -> T,
-            index: fn(&T) -> Vec<String>,
-        ) -> Watch<K, T> {
-            Watch {
-                labels: Some([names::KIND, " in (TaskRun,DocsRun)"].concat()),
-                ..all(transform, index)
-            }
-        }
-        Self {
-            jobs: watches.namespaced(
-                ("batch", "jobs"),
-                ours(
-                    |job: Job| Child::new(&job, JobView::from(&job)),
-                    Child::words,
-                ),
-            ),
-            pods: watches.namespaced(
-                ("", "pods"),
-                ours(
-                    |pod: Pod| Child::new(&pod, PodView::from(&pod)),
-                    Child::words,
-                ),
-            ),
-            // Any user with permission to create ConfigMaps can put our labels on large ones, so we watch metadata
-            // only.
-            config_maps: watches.namespaced(
-                ("", "configmaps"),
-                ours(
-                    |map: PartialObjectMeta<ConfigMap>| {
-                        Child::new(&map, ConfigMapView::from(&map.metadata))
-                    },
-                    Child::words,
-                ),
-            ),
-            job_warnings: watches.warnings("Job"),
-            pod_warnings: watches.warnings("Pod"),
-        }
-    }
-
-    fn connect<R: Send + Sync + 'static>(&self, runs: &Cache<R>, handle: &engine::Handle) {
-        enqueue_by_label(&self.jobs, runs, handle);
-        enqueue_by_label(&self.pods, runs, handle);
-        enqueue_by_label(&self.config_maps, runs, handle);
-        enqueue_by_warning(&self.job_warnings, &self.jobs, runs, handle);
-        enqueue_by_warning(&self.pod_warnings, &self.pods, runs, handle);
-    }
-
-    fn warnings(&self, namespace: &str, jobs: &[JobView], pods: &[PodView]) -> Vec<Warning> {
-        let about =
-            |warnings: &Cache<Warning>, uid: &str| warnings.by_index(&with_uid(namespace, uid));
-        let of_jobs = jobs
-            .iter()
-            .flat_map(|job| about(&self.job_warnings, &job.uid));
-        let of_pods = pods
-            .iter()
-            .flat_map(|pod| about(&self.pod_warnings, &pod.uid));
-        of_jobs
-            .chain(of_pods)
-            .map(|warning| (*warning).clone())
-            .collect()
-    }
-}
-
-fn enqueue_by_label<V: Send + Sync + 'static, R: Send + Sync + 'static>(
-    children: &Cache<Child<V>>,
-    runs: &Cache<R>,
-    handle: &engine::Handle,
-) {
-    let (runs, handle) = (runs.clone(), handle.clone());
-    children.on_change(move |change| {
-        if let Some(child) = change.new.or(change.old) {
-            enqueue_run(&runs, &handle, &child.owner());
-        }
-    });
-}
-
-fn enqueue_by_warning<V: Send + Sync + 'static, R: Send + Sync + 'static>(
-    warnings: &Cache<Warning>,
-    children: &Cache<Child<V>>,
-    runs: &Cache<R>,
-    handle: &engine::Handle,
-) {
-    let (children, runs, handle) = (children.clone(), runs.clone(), handle.clone());
-    warnings.on_change(move |change| {
-        // An expired Event carries no new information.
-        let Some(warning) = change.new else { return };
-        for child in children.by_index(&with_uid(&warning.namespace, &warning.object_uid)) {
-            enqueue_run(&runs, &handle, &child.owner());
-        }
-    });
-}
-
-fn enqueue_run<R: Send + Sync + 'static>(runs: &Cache<R>, handle: &engine::Handle, owner: &str) {
-    for key in runs.keys_of(owner) {
-        handle.enqueue(&key);
-    }
-}
-
 /// Implementation of [`Kind`] for Agents.
 struct AgentKind(Classes);
 
@@ -435,51 +316,34 @@ impl Kind for AgentKind {
 struct RunCaches {
     agents: Cache<Agent>,
     children: Children,
-    proven: Proven,
     contents: Contents,
     defaults: Defaults,
 }
 
 impl RunCaches {
     fn of(&self, kind: &str, run: &impl Resource, agent: &str) -> RunWorld {
-        let Children {
-            jobs,
-            pods,
-            config_maps,
-            ..
-        } = &self.children;
-        let namespace = run.namespace().unwrap_or_default();
-        let uid = run.uid().unwrap_or_default();
         let agent = Key {
             namespace: run.meta().namespace.clone(),
             name: agent.to_owned(),
         };
-        let mut jobs = views(jobs.children(kind, &namespace, &uid));
-        for job in &mut jobs {
-            job.proven = self.proven.has(&job.uid);
-        }
-        let mut config_maps = views(config_maps.children(kind, &namespace, &uid));
-        for map in &mut config_maps {
-            map.proven = self.proven.has(&map.uid);
-        }
-        let mut pods = views(pods.children(kind, &namespace, &uid));
-        for pod in &mut pods {
-            pod.foreign = !self.defaults.accept_changed_pods && is_foreign(pod, &jobs);
-        }
-        RunWorld {
-            agent: self.agents.get(&agent),
-            warnings: self.children.warnings(&namespace, &jobs, &pods),
+        let Observed {
             jobs,
             pods,
             config_maps,
+            warnings,
+        } = self
+            .children
+            .of(kind, run, self.defaults.accept_changed_pods);
+        RunWorld {
+            agent: self.agents.get(&agent),
+            jobs,
+            pods,
+            config_maps,
+            warnings,
             files: self.contents.of(run.meta()),
             defaults: self.defaults.clone(),
         }
     }
-}
-
-fn views<V: Clone>(children: Vec<Arc<Child<V>>>) -> Vec<V> {
-    children.iter().map(|child| child.view.clone()).collect()
 }
 
 /// Implementation of [`Kind`] for TaskRuns.

@@ -14,5 +14,6 @@ pub mod controller;
 #[cfg(feature = "controller")]
 mod lookup;
 pub mod run;
-mod time;
 pub mod view;
+
+use attempts::time;

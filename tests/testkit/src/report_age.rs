@@ -20,6 +20,7 @@ pub const PAGES: &[&str] = &[TASKS_PAGE, TENANTS_PAGE, MUTANTS_PAGE];
 /// The code that the reports speak of.
 const SOURCES: &[&str] = &[
     "crates/api/src",
+    "crates/attempts/src",
     "crates/engine/src",
     "crates/pods/src",
     "crates/tasks/src",

@@ -7,7 +7,7 @@ use testbed::build;
 use super::lanes::Runner;
 
 /// Crates that decide.
-const PACKAGES: &[&str] = &["api", "git", "pods", "tasks", "tenants", "why"];
+const PACKAGES: &[&str] = &["api", "attempts", "git", "pods", "tasks", "tenants", "why"];
 
 /// Dependencies that do I/O.
 const BANNED: &[&str] = &["tokio ", "kube-client ", "hyper "];

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use api::{
     decide::{Manifest, ResourceType},
-    tasks::{AgentSpec, File},
+    tasks::{Agent, AgentSpec, File},
 };
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
-use super::{BuildContext, manifest, owner};
+use super::{manifest, owner};
+use crate::run::run_spec::RunSpec;
 
 /// Returns the size of the run's files, and of the Agent's instructions that they do not replace,
 /// in bytes.
@@ -25,10 +26,10 @@ pub(crate) fn sizes(files: &[File], agent: Option<&AgentSpec>) -> (usize, usize)
 }
 
 /// Builds the ConfigMap with the Agent's instructions and the run's files.
-pub(crate) fn config_map(context: &BuildContext<'_>) -> Result<Manifest, serde_json::Error> {
-    let BuildContext {
-        run_spec, agent, ..
-    } = *context;
+pub(crate) fn config_map(
+    run_spec: &RunSpec<'_>,
+    agent: &Agent,
+) -> Result<Manifest, serde_json::Error> {
     let data: BTreeMap<String, String> = agent
         .spec
         .instructions
@@ -38,7 +39,7 @@ pub(crate) fn config_map(context: &BuildContext<'_>) -> Result<Manifest, serde_j
         .collect();
     let map = core::ConfigMap {
         metadata: ObjectMeta {
-            owner_references: Some(vec![owner(&run_spec)]),
+            owner_references: Some(vec![owner(run_spec)]),
             ..ObjectMeta::default()
         },
         immutable: Some(true),
@@ -47,8 +48,8 @@ pub(crate) fn config_map(context: &BuildContext<'_>) -> Result<Manifest, serde_j
     };
     Ok(manifest(
         ResourceType::CONFIG_MAP,
-        &run_spec,
-        &run_spec.config_map_name(),
+        run_spec,
+        &run_spec.files_name(),
         serde_json::to_value(&map)?,
     ))
 }

@@ -26,7 +26,7 @@ use crate::run::run_spec::{RunSpec, Workload};
 
 pub(crate) use config_map::{config_map, sizes};
 pub(crate) use docs_containers::{CLONE, PUBLISH};
-pub(crate) use job::{BACKSTOP, job};
+pub(crate) use job::job;
 
 /// Inputs for building the children.
 #[derive(Debug, Clone, Copy)]
@@ -42,21 +42,21 @@ pub(crate) struct BuildContext<'a> {
 fn manifest(resource: ResourceType, run_spec: &RunSpec<'_>, name: &str, body: Value) -> Manifest {
     Manifest::new(
         resource,
-        run_spec.metadata.namespace.as_deref(),
+        run_spec.spec.metadata.namespace.as_deref(),
         name,
-        run_spec.metadata.uid.as_deref().unwrap_or_default(),
+        run_spec.spec.metadata.uid.as_deref().unwrap_or_default(),
         labels(run_spec),
         body,
     )
 }
 
 fn owner(run_spec: &RunSpec<'_>) -> OwnerReference {
-    let resource = run_spec.resource();
+    let resource = run_spec.spec.resource;
     OwnerReference {
         api_version: resource.api_version(),
         kind: resource.kind.to_owned(),
         name: run_spec.name().to_owned(),
-        uid: run_spec.metadata.uid.clone().unwrap_or_default(),
+        uid: run_spec.spec.metadata.uid.clone().unwrap_or_default(),
         controller: Some(true),
         block_owner_deletion: Some(true),
     }
@@ -64,9 +64,9 @@ fn owner(run_spec: &RunSpec<'_>) -> OwnerReference {
 
 fn labels(run_spec: &RunSpec<'_>) -> BTreeMap<String, String> {
     let mut labels = names::child_labels(
-        run_spec.resource().kind,
+        run_spec.spec.resource.kind,
         run_spec.name(),
-        run_spec.metadata.uid.as_deref().unwrap_or_default(),
+        run_spec.spec.metadata.uid.as_deref().unwrap_or_default(),
     );
     let Workload::Task(run) = run_spec.work else {
         return labels;

@@ -16,10 +16,7 @@ use super::{
     contract::{self, Facts},
     docs_containers as docs, labels,
 };
-use crate::run::{
-    attempt_spec::AttemptSpec,
-    run_spec::{RunSpec, Workload},
-};
+use crate::run::run_spec::{RunSpec, Workload, settings};
 
 /// Builds the Pod template. An annotation stores the settings by which the attempt is evaluated.
 pub(super) fn pod_template(
@@ -31,7 +28,7 @@ pub(super) fn pod_template(
         resources,
         ..
     } = *context;
-    let attempt_spec = serde_json::to_string(&AttemptSpec::of(&agent.spec, resources))?;
+    let attempt_spec = serde_json::to_string(&settings(&agent.spec, resources))?;
     Ok(core::PodTemplateSpec {
         metadata: Some(ObjectMeta {
             labels: Some(labels(&run_spec)),
@@ -113,7 +110,7 @@ fn container(context: &BuildContext<'_>) -> core::Container {
 
 fn environment(context: &BuildContext<'_>) -> Vec<core::EnvVar> {
     let facts = Facts {
-        metadata: context.run_spec.metadata,
+        metadata: context.run_spec.spec.metadata,
         work: context.run_spec.work,
         agent: &context.agent.spec,
         attempt: context.attempt,
@@ -252,7 +249,7 @@ fn volumes(run_spec: &RunSpec<'_>, agent: &AgentSpec) -> Vec<core::Volume> {
         core::Volume {
             name: contract::CONTEXT_VOLUME.to_owned(),
             config_map: Some(core::ConfigMapVolumeSource {
-                name: run_spec.config_map_name(),
+                name: run_spec.files_name(),
                 ..core::ConfigMapVolumeSource::default()
             }),
             ..core::Volume::default()

@@ -1,36 +1,68 @@
-//! The spec of a run of either kind: all fields of the object that decisions about attempts read.
+//! A run of an Agent, of either kind: the work that the crate `attempts` repeats.
 
 use std::time::Duration;
 
 use api::{
-    decide::ResourceType,
+    Reason, Timestamp, Verdict,
+    decide::{ConditionUpdate, LiveRead, Manifest},
     external::Load,
+    status::condition::READY,
     tasks::{
-        ChildTtl, DocsRun, DocsRunStatus, Evidence, File, Retry, TaskRun, docs_names, names,
-        push_intent,
+        Agent, AgentSpec, CONTEXT_LIMIT, DocsRun, DocsRunStatus, File, Resources, TaskRun,
+        condition, docs_names, names, push_intent,
     },
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use attempts::{
+    AttemptResult, AttemptSpec, Blocker, Container, Containers, Run, RunDecision, RunStatus,
+    START_WAIT, Spec, Work, World,
+};
 
-use super::docs::{self, Settings};
+use super::{
+    RunWorld, agent_result,
+    docs::{self, Settings},
+};
+use crate::{
+    agent,
+    build::{self, BuildContext, contract},
+    time,
+    view::{Exit, PodView},
+};
 
 /// Version of a run that has no versions.
-const ONLY: i64 = 1;
+pub(crate) const ONLY_VERSION: i64 = 1;
 
-/// Spec of a run of either kind.
+/// Containers of a TaskRun's Pod.
+pub(crate) static TASK_CONTAINERS: Containers = Containers {
+    before: None,
+    main: contract::CONTAINER,
+    after: None,
+};
+
+/// Containers of a DocsRun's Pod.
+pub(crate) static DOCS_CONTAINERS: Containers = Containers {
+    before: Some(Container {
+        name: build::CLONE,
+        reason: Reason::Cloning,
+        activity: "clones the repository",
+    }),
+    main: contract::CONTAINER,
+    after: Some(Container {
+        name: build::PUBLISH,
+        reason: Reason::Publishing,
+        activity: "commits and pushes what the agent wrote",
+    }),
+};
+
+/// A run of an Agent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunSpec<'a> {
-    pub(crate) metadata: &'a ObjectMeta,
-    pub(crate) version: i64,
-    pub(crate) agent_name: &'a str,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) retry: Option<&'a Retry>,
-    pub(crate) suspend: bool,
-    pub(crate) cancel: bool,
-    pub(crate) child_ttl: Option<ChildTtl>,
+    /// Data that decisions about attempts read.
+    pub(crate) spec: Spec<'a>,
+    agent_name: &'a str,
     /// Files of the run, or `None` if they were left out of the cached run.
     pub(crate) files: Option<&'a [File]>,
     pub(crate) work: Workload<'a>,
+    world: &'a RunWorld,
 }
 
 /// The work of the run's Pod.
@@ -55,72 +87,104 @@ pub struct Docs<'a> {
     pub load: Load,
 }
 
-/// Returns the files of a run, from the run itself or from `kept`.
-fn files<'a>(own: &'a [File], kept: Option<&'a [File]>) -> Option<&'a [File]> {
+/// Returns the files of a run, from the run itself or from the observed state.
+fn files<'a>(own: &'a [File], world: &'a RunWorld) -> Option<&'a [File]> {
     if own.iter().any(File::is_left_out) {
-        kept
+        world.files.as_deref()
     } else {
         Some(own)
     }
 }
 
 impl<'a> RunSpec<'a> {
-    /// Describes a TaskRun. `kept` has its files if they are not in the run itself.
-    pub(crate) fn of_task(run: &'a TaskRun, kept: Option<&'a [File]>) -> Self {
+    /// Describes a TaskRun.
+    pub(crate) fn of_task(run: &'a TaskRun, world: &'a RunWorld) -> Self {
         let spec = &run.spec;
+        let files = files(&spec.markdown_files, world);
+        let agents = || world.agent.as_ref().map(|agent| &agent.spec.retry);
         Self {
-            metadata: &run.metadata,
-            version: spec.context_version,
+            spec: Spec {
+                resource: super::RESOURCE,
+                metadata: &run.metadata,
+                version: spec.context_version,
+                is_announced: true,
+                lacks_files: files.is_none(),
+                containers: &TASK_CONTAINERS,
+                timeout: spec.timeout.map(Duration::from),
+                after_main: Duration::ZERO,
+                retry: spec.retry.as_ref().or_else(agents),
+                suspend: spec.suspend,
+                cancel: spec.cancel,
+                child_ttl: spec.child_ttl,
+                cleanup: world.defaults.cleanup,
+                delete_finished_runs_after: world.defaults.delete_finished_runs_after,
+                run_again: "Raise 'contextVersion' to run it again",
+                accept_changed_pods: ACCEPT_CHANGED_PODS,
+            },
             agent_name: &spec.agent_name,
-            timeout: spec.timeout.map(Duration::from),
-            retry: spec.retry.as_ref(),
-            suspend: spec.suspend,
-            cancel: spec.cancel,
-            child_ttl: spec.child_ttl,
-            files: files(&spec.markdown_files, kept),
+            files,
             work: Workload::Task(run),
+            world,
         }
     }
 
     /// Describes a DocsRun in the same way.
-    pub(crate) fn of_docs(docs: Docs<'a>, kept: Option<&'a [File]>) -> Self {
+    pub(crate) fn of_docs(docs: Docs<'a>, world: &'a RunWorld) -> Self {
         let spec = &docs.run.spec;
+        let files = files(&spec.instructions, world);
         Self {
-            metadata: &docs.run.metadata,
-            version: ONLY,
+            spec: Spec {
+                resource: docs::RESOURCE,
+                metadata: &docs.run.metadata,
+                version: ONLY_VERSION,
+                is_announced: docs.status.base_commit.is_some(),
+                lacks_files: files.is_none(),
+                containers: &DOCS_CONTAINERS,
+                timeout: spec.timeout.map(Duration::from),
+                after_main: docs::PUBLISH_TIME,
+                retry: world.agent.as_ref().map(|agent| &agent.spec.retry),
+                suspend: spec.suspend,
+                cancel: spec.cancel,
+                child_ttl: spec.child_ttl,
+                cleanup: world.defaults.cleanup,
+                delete_finished_runs_after: world.defaults.delete_finished_runs_after,
+                run_again: "Submit another DocsRun to run it again",
+                accept_changed_pods: ACCEPT_CHANGED_PODS,
+            },
             agent_name: &spec.agent_name,
-            timeout: spec.timeout.map(Duration::from),
-            retry: None,
-            suspend: spec.suspend,
-            cancel: spec.cancel,
-            child_ttl: spec.child_ttl,
-            files: files(&spec.instructions, kept),
+            files,
             work: Workload::Docs(docs),
+            world,
         }
+    }
+
+    /// Returns the run for decisions about its attempts.
+    pub(crate) fn run(&'a self, status: RunStatus, now: Timestamp) -> Run<'a> {
+        let RunWorld {
+            jobs,
+            pods,
+            config_maps,
+            warnings,
+            ..
+        } = self.world;
+        let world = World {
+            jobs,
+            pods,
+            config_maps,
+            warnings,
+        };
+        Run::new(self, self.spec, world, status, now)
     }
 
     pub(crate) fn name(&self) -> &'a str {
-        self.metadata.name.as_deref().unwrap_or_default()
+        self.spec.metadata.name.as_deref().unwrap_or_default()
     }
 
-    pub(crate) fn resource(&self) -> ResourceType {
-        match self.work {
-            Workload::Task(_) => super::RESOURCE,
-            Workload::Docs(_) => docs::RESOURCE,
-        }
-    }
-
-    pub(crate) fn config_map_name(&self) -> String {
+    /// Returns the name of the ConfigMap with the files.
+    pub(crate) fn files_name(&self) -> String {
         match self.work {
             Workload::Task(run) => names::config_map(&run.spec),
             Workload::Docs(_) => docs_names::config_map(self.name()),
-        }
-    }
-
-    pub(crate) fn job_name(&self, attempt: u32, replaced_after: Option<u32>) -> String {
-        match self.work {
-            Workload::Task(run) => names::job(&run.spec, attempt, replaced_after),
-            Workload::Docs(_) => docs_names::job(self.name(), attempt, replaced_after),
         }
     }
 
@@ -134,45 +198,212 @@ impl<'a> RunSpec<'a> {
         }
     }
 
-    /// Returns how much longer than the agent its Pod may run.
-    pub(crate) fn after_agent(&self) -> Duration {
-        match self.work {
-            Workload::Task(_) => Duration::ZERO,
-            Workload::Docs(_) => docs::PUBLISH_TIME,
-        }
+    /// Returns how long an attempt may take to start.
+    pub(crate) fn start_timeout(&self) -> Duration {
+        let agent = self.agent();
+        agent.map_or(START_WAIT, |agent| agent.spec.start_timeout.into())
     }
 
-    /// Returns advice for a run with too many files.
-    pub(crate) fn fewer_files(&self) -> &'static str {
-        match self.work {
+    fn agent(&self) -> Option<&'a Agent> {
+        self.world.agent.as_deref()
+    }
+
+    fn resources(&self, agent: &'a Agent) -> &'a Resources {
+        let defaults = &self.world.defaults.resources;
+        agent.spec.resources.as_ref().unwrap_or(defaults)
+    }
+
+    /// Returns a verdict for more files than a ConfigMap holds.
+    fn too_large(&self) -> Option<Verdict> {
+        let agent = self.agent().map(|agent| &agent.spec);
+        let (own, instructions) = build::sizes(self.files.unwrap_or_default(), agent);
+        if own.saturating_add(instructions) <= CONTEXT_LIMIT {
+            return None;
+        }
+        let advice = match self.work {
             Workload::Task(_) => "make them smaller with a higher 'contextVersion'",
             Workload::Docs(_) => "submit another DocsRun with smaller ones",
+        };
+        let message = format!(
+            "the run's files have {own} bytes and the Agent's instructions {instructions}, together more than the {CONTEXT_LIMIT} that fit; {advice}, or shorten the instructions"
+        );
+        Some(Verdict::stalled(Reason::ContextTooLarge, message))
+    }
+
+    /// Returns why the Agent cannot be used, if it cannot.
+    fn unusable(&self) -> Option<(Reason, String)> {
+        let name = self.agent_name;
+        let Some(agent) = self.agent() else {
+            let namespace = self.spec.metadata.namespace.as_deref().unwrap_or_default();
+            let message = format!("Agent '{name}' does not exist in namespace '{namespace}'");
+            return Some((Reason::AgentNotFound, message));
+        };
+        let status = agent.status.as_ref().map(|status| &status.progress);
+        let generation = agent.metadata.generation.unwrap_or(0);
+        let Some(progress) = status.filter(|known| known.observed_generation >= generation) else {
+            // A condition about an older spec is not valid for this one. The Agent is reconciled in a
+            // moment, so this is no warning.
+            let message = format!("Agent '{name}' was not looked at yet");
+            return Some((Reason::Progressing, message));
+        };
+        if progress.is_true(READY) {
+            return None;
+        }
+        let ready = progress.condition(READY);
+        let message = ready.map_or("", |ready| ready.message.as_str());
+        Some((
+            Reason::AgentNotReady,
+            format!("Agent '{name}' is not ready: {message}"),
+        ))
+    }
+}
+
+/// Field of the configuration that accepts Pods with changed content.
+const ACCEPT_CHANGED_PODS: &str = "tasks.acceptChangedPods";
+
+/// Returns the settings of an attempt that starts now.
+pub(crate) fn settings(agent: &AgentSpec, resources: &Resources) -> AttemptSpec {
+    let required = agent.results.iter().filter(|result| result.required);
+    AttemptSpec {
+        start_timeout_ms: time::millis(agent.start_timeout.into()),
+        timeout_ms: time::millis(agent.timeout.into()),
+        required: required.map(|result| result.name.clone()).collect(),
+        memory: resources
+            .limits
+            .get("memory")
+            .map(|amount| amount.0.clone()),
+        user: agent.run_as_user,
+    }
+}
+
+/// Returns the verdict for a child that cannot be built.
+fn unwritable(error: &serde_json::Error) -> Verdict {
+    let message = format!("a child of the run cannot be written as JSON: {error}");
+    Verdict::stalled(Reason::InternalError, message)
+}
+
+impl Work for RunSpec<'_> {
+    fn job_name(&self, attempt: u32, replaced_after: Option<u32>) -> String {
+        match self.work {
+            Workload::Task(run) => names::job(&run.spec, attempt, replaced_after),
+            Workload::Docs(_) => docs_names::job(self.name(), attempt, replaced_after),
         }
     }
 
-    /// Returns advice for repeating a run that ended.
-    pub(crate) fn run_again(&self) -> &'static str {
-        match self.work {
-            Workload::Task(_) => "Raise 'contextVersion' to run it again",
-            Workload::Docs(_) => "Submit another DocsRun to run it again",
-        }
+    fn config_map_name(&self) -> Option<String> {
+        Some(self.files_name())
     }
 
-    /// Returns whether the status records the work of this run's Job. A Job that exists before that
-    /// was not created by us for this record.
-    pub(crate) fn is_announced(&self) -> bool {
-        match self.work {
-            Workload::Task(_) => true,
-            Workload::Docs(docs) => docs.status.base_commit.is_some(),
-        }
+    fn settings(&self) -> Option<AttemptSpec> {
+        let agent = self.agent()?;
+        Some(settings(&agent.spec, self.resources(agent)))
     }
 
-    /// Returns whether an attempt with this result did all that it can. Another agent must not
-    /// write pushed files once more.
-    pub(crate) fn is_done(&self, result: &Evidence) -> bool {
-        match self.work {
-            Workload::Task(_) => false,
-            Workload::Docs(_) => result.exit_code == Some(0),
-        }
+    fn blocker(&self, is_stored: bool) -> Option<Blocker> {
+        // Files that are already stored fit.
+        let stalled = self.too_large().filter(|_| !is_stored);
+        let missing = || {
+            self.unusable()
+                .map(|(reason, message)| Blocker::Missing(reason, message))
+        };
+        stalled.map(Blocker::Stalled).or_else(missing)
+    }
+
+    fn config_map(&self) -> Result<Option<Manifest>, Verdict> {
+        let Some(agent) = self.agent() else {
+            return Ok(None);
+        };
+        let map = build::config_map(self, agent);
+        map.map(Some).map_err(|error| unwritable(&error))
+    }
+
+    fn job(&self, attempt: u32, name: &str) -> Result<Manifest, Verdict> {
+        // Only the comparison with an existing Job can get here without an Agent.
+        let Some(agent) = self.agent() else {
+            let message = format!(
+                "Job '{name}' cannot be compared with what this run asks for, because Agent '{}' does not exist: nothing proves that it is this run's. Create the Agent again",
+                self.agent_name
+            );
+            return Err(Verdict::stalled(Reason::AgentNotFound, message));
+        };
+        let context = BuildContext {
+            run_spec: *self,
+            agent,
+            resources: self.resources(agent),
+            attempt,
+            job: name,
+        };
+        build::job(&context).map_err(|error| unwritable(&error))
+    }
+
+    fn reads(&self) -> Vec<LiveRead> {
+        vec![LiveRead::Object {
+            resource: agent::RESOURCE,
+            namespace: Some(self.spec.metadata.namespace.clone().unwrap_or_default()),
+            name: self.agent_name.to_owned(),
+        }]
+    }
+
+    /// Returns the conditions, derived from the object names in the status.
+    fn conditions(&self, decision: &RunDecision) -> Vec<ConditionUpdate> {
+        let update = |kind: &'static str, what: &str, name: &Option<String>| match name {
+            Some(name) => ConditionUpdate {
+                kind,
+                value: Some(true),
+                reason: Reason::Created,
+                message: format!("{what} '{name}' was created"),
+            },
+            None => ConditionUpdate {
+                kind,
+                value: Some(false),
+                reason: decision.verdict.reason,
+                message: format!("the {what} of this version was not created"),
+            },
+        };
+        let status = &decision.status;
+        vec![
+            update(
+                condition::CONTEXT_READY,
+                "ConfigMap",
+                &status.config_map_name,
+            ),
+            update(condition::JOB_CREATED, "Job", &status.job_name),
+        ]
+    }
+
+    fn succeeded(
+        &self,
+        pod: &PodView,
+        exit: &Exit,
+        settings: Option<&AttemptSpec>,
+    ) -> AttemptResult {
+        agent_result::succeeded(pod, exit, settings)
+    }
+
+    fn failed(
+        &self,
+        pod: &PodView,
+        exit: &Exit,
+        message: &str,
+        settings: Option<&AttemptSpec>,
+    ) -> AttemptResult {
+        agent_result::failed(pod, exit, message, settings)
+    }
+
+    /// Another agent must not write pushed files once more.
+    fn may_repeat(&self, result: &AttemptResult) -> bool {
+        let is_docs = matches!(self.work, Workload::Docs(_));
+        let is_published = is_docs && result.evidence.exit_code == Some(0);
+        !is_published
+            && !matches!(
+                result.reason,
+                Reason::NoChanges
+                    | Reason::OutputTooLarge
+                    | Reason::PathNotFound
+                    | Reason::RepositoryTooLarge
+                    | Reason::AddressNotAllowed
+                    | Reason::PushRejected
+                    | Reason::BranchMoved
+            )
     }
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use api::Timestamp;
+use attempts::Run;
 
 use super::LsRemoteResponse;
-use crate::{run::world::Run, time};
+use crate::time;
 
 /// Maximum number of extensions of a deadline.
 const MAX_EXTENSIONS: u32 = 1;

@@ -4,16 +4,10 @@ use api::{
     decide::Input,
     tasks::{DocsRun, RunPhase},
 };
+use attempts::{Run, Stage, advance, before_start, checked, conclude};
 
 use super::{DocsDecision, DocsWorld, push_outcome, resolve, status, verify};
-use crate::run::{
-    confirm,
-    decide::{advance, with_conditions},
-    delete, outcome,
-    run_spec::{Docs, RunSpec},
-    start,
-    world::{Run, Stage},
-};
+use crate::run::run_spec::{Docs, RunSpec};
 
 /// Decides the effects for a DocsRun, and its status.
 ///
@@ -33,22 +27,14 @@ pub fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> DocsDecision {
         settings: &input.world.settings,
         load: input.world.load,
     };
+    let run_spec = RunSpec::of_docs(docs, &input.world.run);
     let run = Run {
         fault: input.fault,
         confirmed: input.confirmed,
-        ..Run::new(
-            RunSpec::of_docs(docs, input.world.run.files.as_deref()),
-            status::attempt_status(&stored),
-            &input.world.run,
-            input.now,
-        )
+        ..run_spec.run(status::run_status(&stored), input.now)
     };
-    if let Some(since) = &input.object.metadata.deletion_timestamp {
-        let decision = confirm::first(&run, delete::decide(&run, since.0));
+    if let Some(decision) = conclude(&run) {
         return status::of_docs(decision, &stored);
-    }
-    if let Some(ended) = outcome::ended(&run).or_else(|| outcome::restored(&run)) {
-        return status::of_docs(ended, &stored);
     }
     let answer = input.world.answer.as_ref();
     if let Some(commit) = &stored.commit {
@@ -57,9 +43,9 @@ pub fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> DocsDecision {
     let is_new = matches!(run.stage(), Stage::NotStarted) && stored.base_commit.is_none();
     if is_new && run.fault.is_none() {
         let (_, name) = run.next_attempt();
-        return match start::ready(&run, &name) {
-            Ok(agent) => resolve::decide(&run, &docs, agent, answer),
-            Err(wait) => status::of_docs(confirm::first(&run, with_conditions(*wait)), &stored),
+        return match before_start(&run, &name) {
+            None => resolve::decide(&run, &docs, run_spec.start_timeout(), answer),
+            Some(wait) => status::of_docs(checked(&run, wait), &stored),
         };
     }
     let decision = advance(&run);

@@ -5,10 +5,11 @@
 //! states that the outcome is unknown, with the command that shows the branch.
 
 use api::{Reason, tasks::DocsRunStatus};
+use attempts::{Run, RunDecision};
 use git::{Commit, Files, Report};
 
 use crate::{
-    run::{RunDecision, run_spec::Docs, world::Run},
+    run::run_spec::Docs,
     view::{ContainerState, Exit, PodView, Step},
 };
 
@@ -40,7 +41,7 @@ pub(super) fn noted(run: &Run<'_>, docs: &Docs<'_>) -> DocsRunStatus {
 /// Returns whether a Pod may have started `publish`. A container that the kubelet cannot start
 /// pushes nothing.
 fn came_so_far(pod: &PodView) -> bool {
-    pod.step == Step::Publish && pod.stuck.is_none()
+    pod.step == Step::After && pod.stuck.is_none()
 }
 
 /// Returns the possible effect of a run that ends with this decision.
@@ -103,13 +104,13 @@ fn published(pod: &PodView) -> Option<(i32, Report)> {
 /// Returns the exit of a Pod's container `publish`, if it ended.
 pub(super) fn ended(pod: &PodView) -> Option<&Exit> {
     match (&pod.container, pod.step) {
-        (ContainerState::Ended(exit), Step::Publish) => Some(exit),
+        (ContainerState::Ended(exit), Step::After) => Some(exit),
         (
             ContainerState::Ended(_)
             | ContainerState::Unknown
             | ContainerState::Waiting(_)
             | ContainerState::Running { .. },
-            Step::Clone | Step::Agent | Step::Publish,
+            Step::Before | Step::Main | Step::After,
         ) => None,
     }
 }

@@ -9,25 +9,16 @@ use api::{
     external::Reply,
     messages,
     status::{MAX_MESSAGE_CHARS, bounded},
-    tasks::{Agent, DocsRunStatus, RunPhase},
+    tasks::{DocsRunStatus, RunPhase},
 };
+use attempts::{FIRST_RECORD_DELAY, Run, fail_run, is_unrecorded, recent, with_conditions};
 use git::{Networks, Url};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
     DocsDecision, Heads, LsRemoteResponse, Settings, deadline::Wait, status, world::describe_load,
 };
-use crate::{
-    run::{
-        attempt,
-        decide::with_conditions,
-        finish,
-        run_spec::Docs,
-        start::{FIRST_RECORD_DELAY, is_unrecorded},
-        world::Run,
-    },
-    time,
-};
+use crate::{run::run_spec::Docs, time};
 
 /// How long the server is queried for a repository that it does not know.
 const NOT_FOUND: Duration = Duration::from_secs(5);
@@ -36,12 +27,12 @@ const NOT_FOUND: Duration = Duration::from_secs(5);
 pub(super) fn decide(
     run: &Run<'_>,
     docs: &Docs<'_>,
-    agent: &Agent,
+    limit: Duration,
     answer: Option<&LsRemoteResponse>,
 ) -> DocsDecision {
     let fail = |reason, message: &str| {
         status::of_docs(
-            with_conditions(finish::fail_run(run, reason, message)),
+            with_conditions(run, fail_run(run, reason, message)),
             docs.status,
         )
     };
@@ -57,7 +48,7 @@ pub(super) fn decide(
         Some((answer, Err(error))) if is_final(run, answer, error.reason) => {
             fail(error.reason, &error.message)
         }
-        Some((_, Err(_))) | None => wait(run, docs, agent.spec.start_timeout.into(), answer),
+        Some((_, Err(_))) | None => wait(run, docs, limit, answer),
     }
 }
 
@@ -111,10 +102,8 @@ fn record(run: &Run<'_>, docs: &Docs<'_>, resolved: DocsRunStatus) -> DocsDecisi
     let mut next = run.next();
     // The wait for the repository is over. The next wait begins with the Job.
     next.progress.deadline_at = None;
-    let decision = with_conditions(
-        Decision::status_only(next, RunPhase::Pending, verdict).requeue_at(run.now),
-    );
-    status::of_docs(decision, &resolved)
+    let decision = Decision::status_only(next, RunPhase::Pending, verdict).requeue_at(run.now);
+    status::of_docs(with_conditions(run, decision), &resolved)
 }
 
 /// Returns when to reconcile again: at `requeue_at`, or at the deadline `until` if that is earlier. A
@@ -171,8 +160,8 @@ fn wait(
                 (Reason::StartTimeout, messages::not_asked(url, &load))
             }
         };
-        let failed = finish::fail_run(run, reason, &format!("not started: {what}"));
-        return status::of_docs(with_conditions(failed), docs.status);
+        let failed = fail_run(run, reason, &format!("not started: {what}"));
+        return status::of_docs(with_conditions(run, failed), docs.status);
     }
     // Not `run.next()`: the commit to work on is not known yet.
     let mut next = run.status.clone();
@@ -182,16 +171,16 @@ fn wait(
     let mut decision =
         Decision::status_only(next, RunPhase::Pending, Verdict::working(reason, message))
             .requeue_at(soon(run, requeue_at, until));
-    let created = run.run_spec.metadata.creation_timestamp.as_ref();
+    let created = run.spec.metadata.creation_timestamp.as_ref();
     if refused.is_none() && is_unrecorded(run) {
         // A response is expected at once, and will be a better record.
         decision.defer_status_until =
-            created.and_then(|at| attempt::recent(run.now, at.0, FIRST_RECORD_DELAY));
+            created.and_then(|at| recent(run.now, at.0, FIRST_RECORD_DELAY));
         decision.requeue_at = decision.defer_status_until.or(decision.requeue_at);
     }
     let kept = DocsRunStatus {
         deadline_extensions: extensions,
         ..docs.status.clone()
     };
-    status::of_docs(with_conditions(decision), &kept)
+    status::of_docs(with_conditions(run, decision), &kept)
 }

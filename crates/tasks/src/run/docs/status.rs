@@ -1,22 +1,18 @@
-//! Conversion of a DocsRun's status to a TaskRun's and back: the steps of a run are decided on a
-//! TaskRun's status.
+//! Conversion between the status of a DocsRun and the status that decisions about attempts use.
 
-use api::{
-    decide::Decision,
-    tasks::{DocsRunStatus, TaskRunStatus},
-};
+use api::tasks::DocsRunStatus;
+use attempts::{RunDecision, RunStatus};
 
 use super::DocsDecision;
-use crate::run::RunDecision;
+use crate::run::run_spec::ONLY_VERSION;
 
 /// Returns the part of a DocsRun's status that all runs have.
-pub(super) fn attempt_status(status: &DocsRunStatus) -> TaskRunStatus {
-    TaskRunStatus {
+pub(super) fn run_status(status: &DocsRunStatus) -> RunStatus {
+    RunStatus {
         phase: status.phase,
-        // A DocsRun has no versions. It counts as version 1 once the commit to work on is known.
-        context_version: status.base_commit.as_ref().map(|_| 1),
+        // A DocsRun has no versions. It has its only one once the commit to work on is known.
+        version: status.base_commit.as_ref().map(|_| ONLY_VERSION),
         attempt: status.attempt.clone(),
-        history: Vec::new(),
         progress: status.progress.clone(),
     }
 }
@@ -24,36 +20,11 @@ pub(super) fn attempt_status(status: &DocsRunStatus) -> TaskRunStatus {
 /// Converts a decision to one about a DocsRun. `kept` has the fields that only a DocsRun's status
 /// has.
 pub(super) fn of_docs(decision: RunDecision, kept: &DocsRunStatus) -> DocsDecision {
-    let Decision {
-        effects,
-        status,
-        phase,
-        phase_since,
-        verdict,
-        conditions,
-        finalizer,
-        requeue_at,
-        defer_status_until,
-        confirm,
-        claims,
-    } = decision;
-    let status = DocsRunStatus {
+    let phase = decision.phase;
+    decision.map_status(phase, |status| DocsRunStatus {
         phase: status.phase,
         attempt: status.attempt,
         progress: status.progress,
         ..kept.clone()
-    };
-    Decision {
-        effects,
-        status,
-        phase,
-        phase_since,
-        verdict,
-        conditions,
-        finalizer,
-        requeue_at,
-        defer_status_until,
-        confirm,
-        claims,
-    }
+    })
 }

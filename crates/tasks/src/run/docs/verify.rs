@@ -6,8 +6,9 @@ use api::{
     decide::Decision,
     external::Reply,
     status::{MAX_MESSAGE_CHARS, bounded},
-    tasks::{ChangedFiles, DocsRunStatus, RunPhase, TaskRunStatus},
+    tasks::{ChangedFiles, DocsRunStatus, RunPhase},
 };
+use attempts::{Run, RunDecision, RunStatus, finish_run, some_of, with_conditions};
 use git::{Files, Report};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -19,16 +20,7 @@ use super::{
     status,
     world::describe_load,
 };
-use crate::{
-    run::{
-        RunDecision,
-        decide::with_conditions,
-        finish,
-        run_spec::Docs,
-        world::{Run, some_of},
-    },
-    time,
-};
+use crate::{run::run_spec::Docs, time};
 
 /// Stores the report of `publish` after a successful Job, to compare it with the server's response.
 pub(super) fn begin(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision) -> DocsDecision {
@@ -78,7 +70,7 @@ pub(super) fn begin(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision) -> DocsD
     next.progress.deadline_at = Some(Time(run.after(VERIFY_WAIT)));
     let verdict = Verdict::working(Reason::Verifying, message);
     let decision = Decision::status_only(next, RunPhase::Running, verdict).requeue_at(run.now);
-    status::of_docs(with_conditions(decision), &kept)
+    status::of_docs(with_conditions(run, decision), &kept)
 }
 
 /// Adds the possible effect on the server to the message of a failed attempt.
@@ -134,7 +126,7 @@ pub(super) fn decide(
     answer: Option<&LsRemoteResponse>,
 ) -> DocsDecision {
     let branch = docs.run.output_branch();
-    if run.run_spec.cancel {
+    if run.spec.cancel {
         let message = format!(
             "cancelled by 'spec.cancel' before the server confirmed commit {commit} on '{branch}'; it was reported as pushed"
         );
@@ -161,8 +153,8 @@ pub(super) fn decide(
                 left_out(docs.status.left_out.as_ref())
             );
             let verdict = Verdict::succeeded(message);
-            let ended = finish::finish_run(run, run.next(), RunPhase::Succeeded, verdict);
-            return status::of_docs(with_conditions(ended), docs.status);
+            let ended = finish_run(run, run.next(), RunPhase::Succeeded, verdict);
+            return status::of_docs(with_conditions(run, ended), docs.status);
         }
         Some(Ok(head)) => {
             let found = head.map_or_else(|| "not there".to_owned(), |head| format!("at {head}"));
@@ -218,7 +210,7 @@ pub(super) fn decide(
         deadline_extensions: extensions,
         ..docs.status.clone()
     };
-    status::of_docs(with_conditions(decision), &kept)
+    status::of_docs(with_conditions(run, decision), &kept)
 }
 
 /// Returns the report of a successful `publish`.
@@ -241,15 +233,15 @@ fn unchanged(run: &Run<'_>, docs: &Docs<'_>, ended: RunDecision, skipped: &Files
         return fail(run, &kept, ended.status, Reason::NoChanges, &message);
     }
     let verdict = Verdict::succeeded(format!("{message}; nothing was pushed"));
-    let decision = finish::finish_run(run, ended.status, RunPhase::Succeeded, verdict);
-    status::of_docs(with_conditions(decision), &kept)
+    let decision = finish_run(run, ended.status, RunPhase::Succeeded, verdict);
+    status::of_docs(with_conditions(run, decision), &kept)
 }
 
 /// Fails the run. The attempt's evidence stays, with the reason why it is no success.
 fn fail(
     run: &Run<'_>,
     kept: &DocsRunStatus,
-    mut next: TaskRunStatus,
+    mut next: RunStatus,
     reason: Reason,
     message: &str,
 ) -> DocsDecision {
@@ -259,8 +251,8 @@ fn fail(
         result.message = Some(message.clone());
     }
     let verdict = Verdict::failed(reason, message);
-    let decision = finish::finish_run(run, next, RunPhase::Failed, verdict);
-    status::of_docs(with_conditions(decision), kept)
+    let decision = finish_run(run, next, RunPhase::Failed, verdict);
+    status::of_docs(with_conditions(run, decision), kept)
 }
 
 fn changes(changed: Option<&ChangedFiles>) -> String {

@@ -269,7 +269,7 @@ fn the_terms_of_an_attempt_are_read_back_as_they_were() {
     let attempt_spec = scene.world.jobs[0].terms.clone().unwrap();
     assert_eq!(
         attempt_spec,
-        crate::run::attempt_spec::AttemptSpec {
+        attempts::AttemptSpec {
             start_timeout_ms: 1500,
             timeout_ms: 90_000,
             required: vec!["a".to_owned()],

@@ -94,7 +94,7 @@ fn check_manifest(manifest: &Manifest) {
         }
         "Job" => {
             let job: Job = serde_json::from_value(body.clone()).unwrap();
-            assert!(JobView::from(&job).terms.is_some(), "{body}");
+            assert!(job_view(&job).terms.is_some(), "{body}");
             check_labels(&body["spec"]["template"]["metadata"]["labels"]);
             check_pod(&body["spec"]["template"]["spec"]);
         }

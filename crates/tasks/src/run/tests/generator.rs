@@ -8,14 +8,10 @@ use api::{
     decide::ErrorClass,
     tasks::{AttemptStatus, ChildTtl, Evidence, RunPod, Version},
 };
+use attempts::{AttemptSpec, RunStatus, Stage};
 
 use super::*;
-use crate::run::{
-    Cleanup,
-    attempt_spec::AttemptSpec,
-    run_spec::RunSpec,
-    world::{Run, Stage},
-};
+use crate::run::{Cleanup, run_spec::RunSpec};
 
 /// SplitMix64: small, and good enough to walk through cases.
 #[derive(Debug, Clone)]
@@ -319,8 +315,8 @@ fn job(rng: &mut Rng, run: &TaskRun, index: u64) -> JobView {
 
 fn pod(rng: &mut Rng, index: u64) -> PodView {
     PodView {
-        step: crate::view::Step::Agent,
-        agent: None,
+        step: crate::view::Step::Main,
+        main_exit: None,
         doubt: None,
         stuck: None,
         pod: pods::PodView {
@@ -492,12 +488,13 @@ fn forget_next(scene: &mut Scene) {
     let Some(stored) = scene.run.status.clone() else {
         return;
     };
-    let run = Run::new(
-        RunSpec::of_task(&scene.run, None),
-        stored,
-        &scene.world,
-        scene.now,
-    );
+    let status = RunStatus {
+        version: stored.context_version,
+        attempt: stored.attempt,
+        ..RunStatus::default()
+    };
+    let run_spec = RunSpec::of_task(&scene.run, &scene.world);
+    let run = run_spec.run(status, scene.now);
     let is_between = matches!(run.stage(), Stage::RetryBackoff { .. });
     let is_next = run.status.job_name == Some(run.next_attempt().1);
     if is_between && is_next {

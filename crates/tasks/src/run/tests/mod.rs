@@ -38,7 +38,8 @@ use serde_json::{Value, json};
 
 use super::{Defaults, RunDecision, RunWorld, decide};
 use crate::view::{
-    ConfigMapView, ContainerState, Exit, JobEnd, JobView, PodPhase, PodView, Reported,
+    ConfigMapView, ContainerState, Exit, JobEnd, JobView, KINDS, PodPhase, PodView, Reported,
+    job_view,
 };
 
 /// Secret in the Agent's environment. It must be in no status and no message.
@@ -277,14 +278,14 @@ impl Scene {
                 match manifest.resource.kind {
                     "Job" => {
                         let job: Job = serde_json::from_value(body).unwrap();
-                        let mut view = JobView::from(&job);
+                        let mut view = job_view(&job);
                         view.proven = true;
                         assert!(self.world.jobs.iter().all(|known| known.name != view.name));
                         self.world.jobs.push(view);
                     }
                     "ConfigMap" => {
                         let map: ConfigMap = serde_json::from_value(body).unwrap();
-                        let mut view = ConfigMapView::from(&map.metadata);
+                        let mut view = ConfigMapView::new(&map.metadata, KINDS);
                         view.proven = true;
                         let known = &mut self.world.config_maps;
                         assert!(known.iter().all(|known| known.name != view.name));
@@ -371,8 +372,8 @@ impl Scene {
             ContainerState::Ended(_) => PodPhase::Failed,
         };
         self.world.pods.push(PodView {
-            step: crate::view::Step::Agent,
-            agent: None,
+            step: crate::view::Step::Main,
+            main_exit: None,
             doubt: None,
             stuck: None,
             pod: pods::PodView {

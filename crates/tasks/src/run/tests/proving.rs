@@ -4,7 +4,7 @@ use api::{State, decide::ErrorClass};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::*;
-use crate::view::is_foreign;
+use crate::view::{is_foreign, pod_view};
 
 /// Returns the manifests that are only compared.
 fn compares(decision: &RunDecision) -> Vec<String> {
@@ -142,7 +142,7 @@ fn a_pod_is_compared_with_its_jobs_template() {
             "spec": spec,
         }))
         .unwrap();
-        PodView::from(&pod)
+        pod_view(&pod)
     };
     let jobs = [job.clone()];
     assert!(!is_foreign(&pod(|_| {}), &jobs));

@@ -359,7 +359,7 @@ fn r18_the_waits_between_attempts_double_up_to_their_limit() {
 
 #[test]
 fn r18_a_wait_can_be_set_and_never_overflows() {
-    use crate::run::finish::backoff;
+    use attempts::backoff;
     let backoffs = |initial: u64, max: u64| api::tasks::Backoff {
         initial: Duration::from_secs(initial).into(),
         max: Duration::from_secs(max).into(),
@@ -392,7 +392,7 @@ fn r19_counters_do_not_decide() {
         .unwrap();
         JobView {
             proven: true,
-            ..JobView::from(&job)
+            ..job_view(&job)
         }
     };
     let condition = |kind: &str, value: &str| json!({"type": kind, "status": value, "lastTransitionTime": Time(at(60))});

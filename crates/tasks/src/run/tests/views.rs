@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 
 use super::*;
+use crate::view::pod_view;
 
 fn pod(metadata: Value, status: Value) -> PodView {
     let mut full = json!({"name": "p", "uid": "u"});
@@ -11,7 +12,7 @@ fn pod(metadata: Value, status: Value) -> PodView {
         json!({"metadata": full, "spec": {"containers": [], "nodeName": "n"}, "status": status}),
     )
     .unwrap();
-    PodView::from(&pod)
+    pod_view(&pod)
 }
 
 #[test]
@@ -92,7 +93,7 @@ fn a_job_was_resumed_when_its_controller_says_so() {
             "status": {"conditions": conditions},
         }))
         .unwrap();
-        JobView::from(&job)
+        job_view(&job)
     };
     let condition = |value: &str| json!([{"type": "Suspended", "status": value, "lastTransitionTime": Time(at(7))}]);
     // Whether the Job is suspended, the controller's condition, and the time from which its Pods
@@ -142,7 +143,7 @@ fn a_job_has_counted_a_pod_before_and_after_the_pod_may_go() {
             "metadata": {}, "spec": {"template": {}}, "status": status,
         }))
         .unwrap();
-        assert_eq!(JobView::from(&job).counted, counted, "{status}");
+        assert_eq!(job_view(&job).counted, counted, "{status}");
     }
 }
 
@@ -195,7 +196,7 @@ fn only_a_controller_of_our_kind_makes_a_child_ours() {
             "name": "m", "labels": { "orchestrator.io/kind": label }, "ownerReferences": [owner],
         } }))
         .unwrap();
-        ConfigMapView::from(&map.metadata).owner_uid
+        ConfigMapView::new(&map.metadata, KINDS).owner_uid
     };
     let owner = |api_version: &str, kind: &str, controller: Value| {
         json!({

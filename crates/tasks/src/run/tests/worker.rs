@@ -324,8 +324,8 @@ impl Worker {
             (_, None) => PodPhase::Pending,
         };
         PodView {
-            step: crate::view::Step::Agent,
-            agent: None,
+            step: crate::view::Step::Main,
+            main_exit: None,
             doubt: None,
             stuck: None,
             pod: pods::PodView {

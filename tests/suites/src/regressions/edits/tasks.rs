@@ -9,7 +9,7 @@ pub(super) const EDITS: &[Regression] = &[
         id: "R03",
         bug: "Jobs are selected by label instead of the owner's UID",
         edits: &[Edit {
-            file: "crates/tasks/src/run/world.rs",
+            file: "crates/attempts/src/run.rs",
             old: ".filter(move |job| !uid.is_empty() && job.owner_uid.as_deref() == Some(uid))",
             new: ".filter(move |_| !uid.is_empty())",
         }],
@@ -19,16 +19,17 @@ pub(super) const EDITS: &[Regression] = &[
         id: "R04",
         bug: "Jobs are created with a sanitized name and looked for by the raw one",
         edits: &[Edit {
-            file: "crates/tasks/src/run/world.rs",
-            old: ".filter(move |job| !uid.is_empty() && job.owner_uid.as_deref() == Some(uid))",
+            file: "crates/tasks/src/run/run_spec.rs",
+            old: "        let world = World {\n            jobs,",
             new: r"
-            .filter({
-                let raw = match self.run_spec.work {
-                    super::run_spec::Workload::Task(run) => run.spec.service_name.as_str(),
-                    super::run_spec::Workload::Docs(_) => self.run_spec.name(),
-                };
-                move |job| job.owner_uid.as_deref() == Some(uid) && job.name.starts_with(raw)
-            })",
+        let raw = match self.work {
+            Workload::Task(run) => run.spec.service_name.as_str(),
+            Workload::Docs(_) => self.name(),
+        };
+        let named = jobs.iter().filter(|job| job.name.starts_with(raw));
+        let jobs = named.cloned().collect::<Vec<_>>().leak();
+        let world = World {
+            jobs,",
         }],
         suite: SUITE,
     },
@@ -36,13 +37,14 @@ pub(super) const EDITS: &[Regression] = &[
         id: "R07",
         bug: "the controller raises the context version of the run that it watches",
         edits: &[Edit {
-            file: "crates/tasks/src/run/decide.rs",
-            old: "    confirm::first(run, with_conditions(proof::first(run, decision)))\n",
-            new: r#"    let mut decision = with_conditions(decision);
+            file: "crates/attempts/src/decide.rs",
+            old: "    confirm::first(run, with_conditions(run, proof::first(run, decision)))\n",
+            new: r#"    let mut decision = with_conditions(run, decision);
+    let name = run.spec.metadata.name.as_deref().unwrap_or_default();
     decision.effects.push(api::decide::Effect::Patch {
-        target: run.target(run.run_spec.resource(), run.run_spec.name(), run.uid),
+        target: run.target(run.spec.resource, name, run.uid),
         subresource: None,
-        patch: serde_json::json!({ "spec": { "contextVersion": run.version() + 1 } }),
+        patch: serde_json::json!({ "spec": { "contextVersion": run.spec.version + 1 } }),
     });
     decision
 "#,
@@ -68,9 +70,9 @@ pub(super) const EDITS: &[Regression] = &[
         id: "R09",
         bug: "a run that ended starts again when its Job is gone",
         edits: &[Edit {
-            file: "crates/tasks/src/run/outcome.rs",
-            old: "    if !run.has_ended() || version::is_superseded(run) {",
-            new: "    if !run.has_ended() || version::is_superseded(run) || run.jobs().next().is_none() {",
+            file: "crates/attempts/src/outcome.rs",
+            old: "    if !run.has_ended() || is_superseded {",
+            new: "    if !run.has_ended() || is_superseded || run.jobs().next().is_none() {",
         }],
         suite: SUITE,
     },
@@ -78,7 +80,7 @@ pub(super) const EDITS: &[Regression] = &[
         id: "R11",
         bug: "the cleanup deletes Jobs whoever owns them",
         edits: &[Edit {
-            file: "crates/tasks/src/run/cleanup.rs",
+            file: "crates/attempts/src/cleanup.rs",
             old: "        .jobs()\n",
             new: "        .world\n        .jobs\n        .iter()\n",
         }],
@@ -88,7 +90,7 @@ pub(super) const EDITS: &[Regression] = &[
         id: "R13",
         bug: "the delay of the cleanup counts from the reconcile, not from a stored time",
         edits: &[Edit {
-            file: "crates/tasks/src/run/cleanup.rs",
+            file: "crates/attempts/src/cleanup.rs",
             old: "time::after(end, wait)",
             new: "time::after(run.now, wait)",
         }],
@@ -124,9 +126,9 @@ pub(super) const EDITS: &[Regression] = &[
         id: "R23",
         bug: "a run in deletion goes on as if it were not deleted",
         edits: &[Edit {
-            file: "crates/tasks/src/run/decide.rs",
-            old: "    if let Some(since) = &input.object.metadata.deletion_timestamp {",
-            new: "    if let Some(since) = &input.object.metadata.deletion_timestamp\n        && run.has_ended()\n    {",
+            file: "crates/attempts/src/decide.rs",
+            old: "    if let Some(since) = &run.spec.metadata.deletion_timestamp {",
+            new: "    if let Some(since) = &run.spec.metadata.deletion_timestamp\n        && run.has_ended()\n    {",
         }],
         suite: SUITE,
     },
@@ -134,7 +136,7 @@ pub(super) const EDITS: &[Regression] = &[
         id: "R10",
         bug: "Jobs are not watched",
         edits: &[Edit {
-            file: "crates/tasks/src/controller.rs",
+            file: "crates/attempts/src/children.rs",
             old: "        enqueue_by_label(&self.jobs, runs, handle);\n",
             new: "",
         }],

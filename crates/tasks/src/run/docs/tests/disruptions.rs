@@ -30,7 +30,7 @@ fn end_pod(scene: &mut Scene, code: i32) {
 /// Lets the Job replace its Pod. The new Pod clones again.
 fn replace(scene: &mut Scene, uid: &str) {
     scene.around.world.pods.clear();
-    let pod = scene.clone_container(waiting(CLONING, ""));
+    let pod = scene.clone_container(waiting(PREPARING, ""));
     (pod.uid, pod.name) = (uid.to_owned(), uid.to_owned());
 }
 
@@ -232,7 +232,7 @@ fn a_suspend_stops_the_pod_in_each_container_and_the_attempt_runs_again() {
         let pod = scene
             .at(5061)
             .publish_container(ended(0, 5060, &report), "");
-        pod.agent.as_mut().unwrap().started = Some(at(5010));
+        pod.main_exit.as_mut().unwrap().started = Some(at(5010));
         pod.created = Some(at(5002));
         scene.around.complete();
         assert_eq!(scene.pass().verdict.reason, Reason::Verifying, "{name}");

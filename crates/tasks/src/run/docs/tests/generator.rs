@@ -102,8 +102,8 @@ fn status(rng: &mut Rng, run: &DocsRun, course: TaskRunStatus) -> DocsRunStatus 
 }
 
 fn containers(rng: &mut Rng, pod: &mut PodView) {
-    pod.step = *rng.pick(&[Step::Clone, Step::Agent, Step::Publish, Step::Publish]);
-    if pod.step == Step::Publish {
+    pod.step = *rng.pick(&[Step::Before, Step::Main, Step::After, Step::After]);
+    if pod.step == Step::After {
         let message = if rng.one_in(2) {
             report(rng)
         } else {
@@ -115,7 +115,7 @@ fn containers(rng: &mut Rng, pod: &mut PodView) {
         let finished = rng.maybe(Rng::time);
         if rng.one_in(6) {
             let restarts = 1;
-            let step = *rng.pick(&[Step::Clone, Step::Agent]);
+            let step = *rng.pick(&[Step::Before, Step::Main]);
             pod.doubt = Some((
                 step,
                 Exit {
@@ -124,19 +124,19 @@ fn containers(rng: &mut Rng, pod: &mut PodView) {
                 },
             ));
         }
-        pod.agent = Some(Exit { finished, ..exit });
+        pod.main_exit = Some(Exit { finished, ..exit });
     }
     if let ContainerState::Ended(exit) = &mut pod.container {
         exit.message = report(rng);
     }
-    if pod.step == Step::Publish && rng.one_in(6) {
+    if pod.step == Step::After && rng.one_in(6) {
         pod.stuck = Some(crate::view::Reported {
             reason: "ErrImagePull".to_owned(),
             message: text(rng),
         });
     }
-    if pod.step == Step::Clone && rng.one_in(3) {
-        pod.container = waiting(CLONING, "");
+    if pod.step == Step::Before && rng.one_in(3) {
+        pod.container = waiting(PREPARING, "");
     }
 }
 

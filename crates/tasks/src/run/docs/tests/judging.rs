@@ -289,7 +289,7 @@ const CASES: &[Case] = &[
 const CONTRADICTED: &[Case] = &[
     Case {
         name: "a process of the agent was killed for memory, and the agent returned 0",
-        end: |scene| contradicted(scene, Step::Agent, "OOMKilled"),
+        end: |scene| contradicted(scene, Step::Main, "OOMKilled"),
         reason: Reason::OOMKilled,
         parts: &[
             "the agent exited with code 0, but a process of it used more memory than its limit of",
@@ -298,7 +298,7 @@ const CONTRADICTED: &[Case] = &[
     },
     Case {
         name: "a process of clone was killed for memory, and clone returned 0",
-        end: |scene| contradicted(scene, Step::Clone, "OOMKilled"),
+        end: |scene| contradicted(scene, Step::Before, "OOMKilled"),
         reason: Reason::OOMKilled,
         parts: &[
             "the container 'clone' exited with code 0",
@@ -308,7 +308,7 @@ const CONTRADICTED: &[Case] = &[
     },
     Case {
         name: "the kubelet contradicts the agent's code",
-        end: |scene| contradicted(scene, Step::Agent, "Error"),
+        end: |scene| contradicted(scene, Step::Main, "Error"),
         reason: Reason::ExitContradicted,
         parts: &["the agent exited with code 0, but the kubelet reports the reason 'Error'"],
         is_in_doubt: false,

@@ -124,7 +124,7 @@ fn the_ordinary_way_is_seven_records_and_two_creations() {
     step(&mut scene, 2);
     scene.at(4).clone_container(waiting("PodInitializing", ""));
     step(&mut scene, 2);
-    scene.at(5).clone_container(waiting(CLONING, ""));
+    scene.at(5).clone_container(waiting(PREPARING, ""));
     let decision = step(&mut scene, 3);
     assert_said(
         &decision,
@@ -134,7 +134,7 @@ fn the_ordinary_way_is_seven_records_and_two_creations() {
         decision.verdict.message,
         "Pod 'shop-docs-x' on node 'node-1' clones the repository; its agent starts after that"
     );
-    scene.at(9).agent_container(waiting(CLONING, ""));
+    scene.at(9).agent_container(waiting(PREPARING, ""));
     step(&mut scene, 3);
     scene.at(11).agent_container(running(10));
     let decision = step(&mut scene, 4);

@@ -37,7 +37,7 @@ use crate::{
         CANARY, Scene as Around, agent, at, creates, deletes, ended, merge, phase_input, released,
         run as task, running, said, start, stop, suspends, waiting,
     },
-    view::{CLONING, ContainerState, Exit, PodView, Step},
+    view::{ContainerState, Exit, PREPARING, PodView, Step},
 };
 
 /// Head of the source branch, previous head of the output branch, and the pushed commit.
@@ -173,7 +173,7 @@ impl Scene {
 
     fn cloning() -> Self {
         let mut scene = Self::started(json!({}), json!({}));
-        scene.at(5).clone_container(waiting(CLONING, ""));
+        scene.at(5).clone_container(waiting(PREPARING, ""));
         assert_eq!(scene.pass().verdict.reason, Reason::Cloning);
         scene
     }
@@ -398,13 +398,13 @@ impl Scene {
     /// Sets the newest Job's Pod to the container `clone`.
     fn clone_container(&mut self, container: ContainerState) -> &mut PodView {
         let pod = self.around.pod(container);
-        (pod.step, pod.agent, pod.image_id) = (Step::Clone, None, None);
+        (pod.step, pod.main_exit, pod.image_id) = (Step::Before, None, None);
         pod
     }
 
     fn agent_container(&mut self, container: ContainerState) -> &mut PodView {
         let pod = self.around.pod(container);
-        (pod.step, pod.agent) = (Step::Agent, None);
+        (pod.step, pod.main_exit) = (Step::Main, None);
         pod
     }
 
@@ -415,7 +415,7 @@ impl Scene {
             panic!("it ended")
         };
         let pod = self.around.pod(container);
-        (pod.step, pod.agent) = (Step::Publish, Some(agent));
+        (pod.step, pod.main_exit) = (Step::After, Some(agent));
         pod
     }
 
@@ -441,7 +441,7 @@ impl Scene {
             .world
             .pods
             .last()
-            .and_then(|pod| pod.agent.as_ref());
+            .and_then(|pod| pod.main_exit.as_ref());
         agent.map_or_else(String::new, |exit: &Exit| exit.message.clone())
     }
 }

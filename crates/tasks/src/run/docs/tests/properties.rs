@@ -268,7 +268,7 @@ fn reported(scene: &Scene, decision: &DocsDecision) -> Option<Report> {
     let job = jobs.find(|job| job.name == name && is_ours(job))?;
     let pod = newest_pod(scene, job)?;
     match &pod.container {
-        ContainerState::Ended(exit) if exit.code == 0 && pod.step == Step::Publish => {
+        ContainerState::Ended(exit) if exit.code == 0 && pod.step == Step::After => {
             Report::read(&exit.message)
         }
         ContainerState::Ended(_)

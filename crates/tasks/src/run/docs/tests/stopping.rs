@@ -19,7 +19,11 @@ fn the_agent_and_publish_have_a_time_each() {
 
     // `publish` continues after the agent's time.
     scene.at(129).publish_container(running(10), "");
-    scene.around.world.pods[0].agent.as_mut().unwrap().finished = Some(at(128));
+    scene.around.world.pods[0]
+        .main_exit
+        .as_mut()
+        .unwrap()
+        .finished = Some(at(128));
     let decision = scene.pass();
     assert_eq!(decision.verdict.reason, Reason::Publishing);
     assert_eq!(
@@ -103,7 +107,7 @@ fn a_cancel_says_whether_it_may_have_pushed() {
     let pod = again.at(55).publish_container(running(10), "");
     pod.disruption = Some(crate::view::Reported::default());
     again.pass();
-    again.at(56).clone_container(waiting(CLONING, "")).uid = "second".to_owned();
+    again.at(56).clone_container(waiting(PREPARING, "")).uid = "second".to_owned();
     again.around.world.pods.retain(|pod| pod.uid == "second");
     again.pass();
     assert!(cancelled(again));

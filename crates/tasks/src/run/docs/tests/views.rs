@@ -4,7 +4,7 @@ use api::names;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::*;
-use crate::view::{PodPhase, Reported};
+use crate::view::{PodPhase, Reported, pod_view};
 
 fn view(kind: &str, init: Value, ordinary: Value) -> PodView {
     let pod: Pod = serde_json::from_value(json!({
@@ -20,7 +20,7 @@ fn view(kind: &str, init: Value, ordinary: Value) -> PodView {
         },
     }))
     .unwrap();
-    PodView::from(&pod)
+    pod_view(&pod)
 }
 
 fn docs(init: Value, ordinary: Value) -> (Step, ContainerState, Option<Exit>) {
@@ -29,7 +29,7 @@ fn docs(init: Value, ordinary: Value) -> (Step, ContainerState, Option<Exit>) {
         (view.job_uid.as_deref(), view.phase),
         (Some("job"), PodPhase::Running)
     );
-    (view.step, view.container, view.agent)
+    (view.step, view.container, view.main_exit)
 }
 
 fn status(name: &str, state: Value) -> Value {
@@ -85,50 +85,50 @@ fn the_container_that_is_at_work_counts() {
     };
     assert_eq!(
         docs(json!(null), json!(null)),
-        (Step::Clone, ContainerState::Unknown, None)
+        (Step::Before, ContainerState::Unknown, None)
     );
     assert_eq!(
         docs(json!([]), json!([])),
-        (Step::Clone, ContainerState::Unknown, None)
+        (Step::Before, ContainerState::Unknown, None)
     );
     assert_eq!(
         all(waits("ImagePullBackOff"), not_yet(), not_yet()),
-        (Step::Clone, waited("ImagePullBackOff", "m"), None)
+        (Step::Before, waited("ImagePullBackOff", "m"), None)
     );
     // For a run, everything before its agent is a wait.
     assert_eq!(
         all(runs(5), not_yet(), not_yet()),
-        (Step::Clone, waited(CLONING, ""), None)
+        (Step::Before, waited(PREPARING, ""), None)
     );
     assert_eq!(
         all(ends(1, 5, 9, "why"), not_yet(), not_yet()),
         (
-            Step::Clone,
+            Step::Before,
             ContainerState::Ended(exit(1, 5, 9, "why")),
             None
         )
     );
     assert_eq!(
         docs(json!([done("clone", 9)]), json!([])),
-        (Step::Agent, ContainerState::Unknown, None)
+        (Step::Main, ContainerState::Unknown, None)
     );
     // Between the two containers there is nothing new to report.
     assert_eq!(
         all(ends(0, 5, 9, ""), not_yet(), not_yet()),
-        (Step::Agent, waited(CLONING, ""), None)
+        (Step::Main, waited(PREPARING, ""), None)
     );
     assert_eq!(
         all(ends(0, 5, 9, ""), waits("ErrImagePull"), not_yet()),
-        (Step::Agent, waited("ErrImagePull", "m"), None)
+        (Step::Main, waited("ErrImagePull", "m"), None)
     );
     assert_eq!(
         all(ends(0, 5, 9, ""), runs(10), not_yet()),
-        (Step::Agent, running(10), None)
+        (Step::Main, running(10), None)
     );
     assert_eq!(
         all(ends(0, 5, 9, ""), ends(7, 10, 50, "no"), not_yet()),
         (
-            Step::Agent,
+            Step::Main,
             ContainerState::Ended(exit(7, 10, 50, "no")),
             None
         )
@@ -140,7 +140,7 @@ fn the_container_that_is_at_work_counts() {
     for state in [not_yet(), waits("ImagePullBackOff"), json!({}), runs(51)] {
         assert_eq!(
             after_agent(state),
-            (Step::Publish, running(10), Some(agent.clone()))
+            (Step::After, running(10), Some(agent.clone()))
         );
     }
     assert_eq!(
@@ -151,13 +151,13 @@ fn the_container_that_is_at_work_counts() {
             ]),
             json!([])
         ),
-        (Step::Publish, running(10), Some(agent.clone()))
+        (Step::After, running(10), Some(agent.clone()))
     );
     for code in [0, 1, 137] {
         assert_eq!(
             after_agent(ends(code, 51, 60, "report")),
             (
-                Step::Publish,
+                Step::After,
                 ContainerState::Ended(exit(code, 10, 60, "report")),
                 Some(agent.clone())
             )
@@ -180,15 +180,15 @@ fn a_container_that_contradicts_its_exit_code_is_kept() {
     assert_eq!(doubt(well("clone"), well("agent")), None);
     assert_eq!(
         doubt(status("clone", oom.clone()), status("agent", oom.clone())),
-        Some((Step::Clone, "OOMKilled".to_owned(), 0))
+        Some((Step::Before, "OOMKilled".to_owned(), 0))
     );
     assert_eq!(
         doubt(well("clone"), status("agent", oom)),
-        Some((Step::Agent, "OOMKilled".to_owned(), 0))
+        Some((Step::Main, "OOMKilled".to_owned(), 0))
     );
     assert_eq!(
         doubt(again, well("agent")),
-        Some((Step::Clone, "Completed".to_owned(), 2))
+        Some((Step::Before, "Completed".to_owned(), 2))
     );
 }
 
@@ -215,7 +215,7 @@ fn containers_that_someone_puts_in_do_not_count() {
         ]),
         json!([sidecar(), status("publish", waits("PodInitializing"))]),
     );
-    assert_eq!((step, container), (Step::Agent, running(10)));
+    assert_eq!((step, container), (Step::Main, running(10)));
     // Containers with our names in the other list are not ours.
     let (step, container, _) = docs(
         json!([
@@ -228,7 +228,7 @@ fn containers_that_someone_puts_in_do_not_count() {
             status("publish", waits("PodInitializing")),
         ]),
     );
-    assert_eq!((step, container), (Step::Clone, waited(CLONING, "")));
+    assert_eq!((step, container), (Step::Before, waited(PREPARING, "")));
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn a_task_runs_pod_has_one_container_whatever_it_is_called() {
             status("publish", runs(5))
         ]),
     );
-    assert_eq!((view.step, view.agent), (Step::Agent, None));
+    assert_eq!((view.step, view.main_exit), (Step::Main, None));
     assert_eq!(
         view.container,
         ContainerState::Ended(exit(0, 10, 50, &report))

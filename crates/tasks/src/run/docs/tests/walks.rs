@@ -393,9 +393,9 @@ impl Worker {
         let stamp = |second: i64| Timestamp::from_second(second).unwrap();
         let age = pod.ended.map_or(second - pod.created, |(_, _, age)| age);
         let step = match age {
-            ..AGENT => Step::Clone,
-            AGENT..PUBLISH => Step::Agent,
-            _ => Step::Publish,
+            ..AGENT => Step::Before,
+            AGENT..PUBLISH => Step::Main,
+            _ => Step::After,
         };
         let started = stamp(pod.created + AGENT);
         let exit = |code: i32, finished: i64, message: String| Exit {
@@ -412,9 +412,9 @@ impl Worker {
                 let report = pod.report.as_ref().map(Report::write);
                 ContainerState::Ended(exit(code, ended, report.unwrap_or_default()))
             }
-            (None, Step::Clone) if age < CLONE => ContainerState::Unknown,
-            (None, Step::Clone) => waiting(CLONING, ""),
-            (None, Step::Agent | Step::Publish) => ContainerState::Running {
+            (None, Step::Before) if age < CLONE => ContainerState::Unknown,
+            (None, Step::Before) => waiting(PREPARING, ""),
+            (None, Step::Main | Step::After) => ContainerState::Running {
                 since: Some(started),
             },
         };
@@ -444,7 +444,7 @@ impl Worker {
             container,
             stuck: None,
             doubt: None,
-            agent: (step == Step::Publish).then(|| exit(0, pod.created + PUBLISH, message)),
+            main_exit: (step == Step::After).then(|| exit(0, pod.created + PUBLISH, message)),
             image_id: None,
             content: None,
             foreign: false,

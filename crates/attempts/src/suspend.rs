@@ -11,19 +11,20 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pods::Cause;
 use serde_json::{Value, json};
 
-use super::{
-    RunDecision,
+use crate::{
+    Run, RunDecision, Stage,
     finish::message_of,
     in_progress,
-    world::{Run, Stage, describe_pod, may_run, predates_suspension, some_of},
+    run::{describe_pod, may_run, predates_suspension, some_of},
+    time,
+    view::JobView,
 };
-use crate::{time, view::JobView};
 
 /// Maximum number of Pods that we list on a suspended Job. It runs one Pod; others are terminating.
 const STOPPED: usize = 8;
 
 /// Suspends a run before an attempt, or between two. Nothing is started, and no time counts.
-pub(super) fn before(run: &Run<'_>) -> RunDecision {
+pub(crate) fn before(run: &Run<'_>) -> RunDecision {
     let message = match run.stage() {
         Stage::RetryBackoff { result } => format!(
             "suspended after attempt {}: {}",
@@ -38,7 +39,7 @@ pub(super) fn before(run: &Run<'_>) -> RunDecision {
 }
 
 /// Suspends a run during an attempt. Its Job is suspended, which ends its Pod.
-pub(super) fn during(run: &Run<'_>, job: &JobView) -> RunDecision {
+pub(crate) fn during(run: &Run<'_>, job: &JobView) -> RunDecision {
     let left: Vec<String> = run
         .pods_of(job)
         .filter(|pod| may_run(pod))
@@ -57,7 +58,7 @@ pub(super) fn during(run: &Run<'_>, job: &JobView) -> RunDecision {
 }
 
 /// Returns a cause if another actor suspended the Job, such as a queue. That actor must resume it.
-pub(super) fn by_others(job: &JobView) -> Option<Cause> {
+pub(crate) fn by_others(job: &JobView) -> Option<Cause> {
     let is_theirs = job.suspended && !job.suspended_by_us;
     is_theirs.then(|| Cause {
         reason: Reason::Suspended,
@@ -70,7 +71,7 @@ pub(super) fn by_others(job: &JobView) -> Option<Cause> {
 
 /// Returns a cause while a Pod that the suspension stopped still exists, because it delays the next
 /// Pod.
-pub(super) fn still_stopping(run: &Run<'_>, job: &JobView) -> Option<Cause> {
+pub(crate) fn still_stopping(run: &Run<'_>, job: &JobView) -> Option<Cause> {
     let mut pods = run.pods_of(job);
     let pod = pods.find(|pod| predates_suspension(job, pod) && may_run(pod))?;
     Some(Cause {
@@ -86,7 +87,7 @@ pub(super) fn still_stopping(run: &Run<'_>, job: &JobView) -> Option<Cause> {
 ///
 /// A Job that its controller never saw suspended would keep its Pod, which we consider stopped. So
 /// we resume a Job only once it reports that it is suspended.
-pub(super) fn resume(run: &Run<'_>, job: &JobView) -> RunDecision {
+pub(crate) fn resume(run: &Run<'_>, job: &JobView) -> RunDecision {
     let has_stopped = job.resumed == Some(Timestamp::MAX);
     if !has_stopped && !job.stopped_pods.is_empty() {
         let cause = Cause {

@@ -14,37 +14,37 @@ use api::{
     Reason, Timestamp, Verdict,
     decide::Decision,
     status::{MAX_MESSAGE_CHARS, bounded},
-    tasks::{Backoff, Evidence, RunPhase, TaskRunStatus},
+    tasks::{Backoff, Evidence, RunPhase},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{
-    RunDecision, STOP_WAIT,
-    attempt_result::{AttemptResult, evidence},
-    disruption, outcome, start,
-    world::{Run, describe_pod, some_of},
+use crate::{
+    AttemptResult, Run, RunDecision, RunStatus, STOP_WAIT,
+    attempt_result::evidence,
+    disruption, outcome,
+    run::{describe_pod, some_of},
+    start, time,
+    view::JobView,
 };
-use crate::{time, view::JobView};
 
 /// Maximum length of a quoted message within one of our own messages, in characters.
 const INNER: usize = MAX_MESSAGE_CHARS - 200;
 
 /// Concludes an attempt that ended: ends the run, or schedules the next attempt.
-pub(super) fn finish_attempt(run: &Run<'_>, attempt_result: AttemptResult) -> RunDecision {
+pub(crate) fn finish_attempt(run: &Run<'_>, attempt_result: AttemptResult) -> RunDecision {
     let reason = attempt_result.reason;
     if disruption::is_disruption(reason) {
         return disrupted(run, attempt_result);
     }
-    let is_done = run.run_spec.is_done(&attempt_result.evidence);
+    let may_repeat = !is_last(reason) && run.work.may_repeat(&attempt_result);
     let status = with_result(run, attempt_result.evidence);
     if reason == Reason::Succeeded {
         let verdict = Verdict::succeeded(attempt_result.message);
         return finish_run(run, status, RunPhase::Succeeded, verdict);
     }
-    if let Some(retry) = run.retry()
-        && may_repeat(reason)
-        && !is_done
-        && !run.run_spec.cancel
+    if let Some(retry) = run.spec.retry
+        && may_repeat
+        && !run.spec.cancel
         && status.attempts < retry.max_attempts
     {
         let due = run.after(backoff(&retry.backoff, status.attempts));
@@ -79,7 +79,7 @@ fn disrupted(run: &Run<'_>, attempt_result: AttemptResult) -> RunDecision {
 }
 
 /// Ends a run that was canceled before an attempt, or between two.
-pub(super) fn cancelled(run: &Run<'_>) -> RunDecision {
+pub(crate) fn cancelled(run: &Run<'_>) -> RunDecision {
     let message = match run.status.attempts {
         0 => "cancelled by 'spec.cancel' before it was started".to_owned(),
         begun => format!("cancelled by 'spec.cancel' after attempt {begun}"),
@@ -90,7 +90,7 @@ pub(super) fn cancelled(run: &Run<'_>) -> RunDecision {
 }
 
 /// Returns the status with complete evidence, which means that the attempt is over.
-fn with_result(run: &Run<'_>, mut evidence: Evidence) -> TaskRunStatus {
+fn with_result(run: &Run<'_>, mut evidence: Evidence) -> RunStatus {
     let mut status = run.next();
     status.started_at = evidence.started_at.clone().or(status.started_at.take());
     evidence.finished_at.get_or_insert_with(|| run.stamp());
@@ -98,25 +98,16 @@ fn with_result(run: &Run<'_>, mut evidence: Evidence) -> TaskRunStatus {
     status
 }
 
-/// Returns whether a failure for this reason is worth another attempt. It is not if the effect of
-/// the last attempt is unknown, or if somebody does not want another one.
-fn may_repeat(reason: Reason) -> bool {
-    !matches!(
+/// Returns whether another attempt is impossible after a failure for this reason: the effect of the last attempt is
+/// unknown, or somebody does not want another one.
+fn is_last(reason: Reason) -> bool {
+    matches!(
         reason,
-        Reason::EvidenceLost
-            | Reason::TooManyDisruptions
-            | Reason::Cancelled
-            | Reason::NoChanges
-            | Reason::OutputTooLarge
-            | Reason::PathNotFound
-            | Reason::RepositoryTooLarge
-            | Reason::AddressNotAllowed
-            | Reason::PushRejected
-            | Reason::BranchMoved
+        Reason::EvidenceLost | Reason::TooManyDisruptions | Reason::Cancelled
     )
 }
 
-fn after_attempts(status: &TaskRunStatus, message: &str) -> String {
+fn after_attempts(status: &RunStatus, message: &str) -> String {
     match status.attempts {
         0 | 1 => message.to_owned(),
         several => format!("{} (after {several} attempts)", bounded(message, INNER)),
@@ -124,35 +115,35 @@ fn after_attempts(status: &TaskRunStatus, message: &str) -> String {
 }
 
 /// Ends the run.
-pub(super) fn finish_run(
+#[must_use]
+pub fn finish_run(
     run: &Run<'_>,
-    mut status: TaskRunStatus,
+    mut status: RunStatus,
     phase: RunPhase,
     verdict: Verdict,
 ) -> RunDecision {
     status.finished_at = Some(run.stamp());
     status.progress.deadline_at = None;
-    let finalizer = outcome::release(run, &status, phase, verdict.reason);
-    let mut decision = Decision::status_only(status, phase, verdict);
-    decision.finalizer = finalizer;
-    decision
+    outcome::release(run, status, phase, verdict)
 }
 
 /// Fails the run before an attempt, or between two. The evidence of the last attempt stays.
-pub(super) fn fail_run(run: &Run<'_>, reason: Reason, message: &str) -> RunDecision {
+#[must_use]
+pub fn fail_run(run: &Run<'_>, reason: Reason, message: &str) -> RunDecision {
     let status = run.next();
     let verdict = Verdict::failed(reason, after_attempts(&status, message));
     finish_run(run, status, RunPhase::Failed, verdict)
 }
 
 /// Handles a failed attempt: waits for the start time of the next one, or starts it.
-pub(super) fn retry_or_wait(run: &Run<'_>, result: &Evidence) -> RunDecision {
+pub(crate) fn retry_or_wait(run: &Run<'_>, result: &Evidence) -> RunDecision {
     let status = run.next();
     // The author of the run or of the Agent may have lowered the number of attempts since.
     let was_disrupted = disruption::was_disrupted(result);
     if !was_disrupted
         && run
-            .retry()
+            .spec
+            .retry
             .is_some_and(|retry| status.attempts >= retry.max_attempts)
     {
         let message = after_attempts(&status, message_of(result));
@@ -168,16 +159,17 @@ pub(super) fn retry_or_wait(run: &Run<'_>, result: &Evidence) -> RunDecision {
 }
 
 fn is_cancelled_or_suspended(run: &Run<'_>) -> bool {
-    run.run_spec.cancel || run.run_spec.suspend
+    run.spec.cancel || run.spec.suspend
 }
 
 /// Waits for the next attempt. The stored result has the reason, and the stored deadline the time,
 /// so every reconciliation has the same message.
-fn wait_for_next(run: &Run<'_>, mut status: TaskRunStatus, due: Timestamp) -> RunDecision {
+fn wait_for_next(run: &Run<'_>, mut status: RunStatus, due: Timestamp) -> RunDecision {
     status.progress.deadline_at = Some(Time(due));
     let result = status.result.clone().unwrap_or_default();
     let of = run
-        .retry()
+        .spec
+        .retry
         .map_or_else(String::new, |retry| format!(" of {}", retry.max_attempts));
     let message = format!(
         "attempt {}{of} failed: {}; the next one starts at {due}",
@@ -189,14 +181,15 @@ fn wait_for_next(run: &Run<'_>, mut status: TaskRunStatus, due: Timestamp) -> Ru
 }
 
 /// Returns the wait after this many attempts: `initial`, doubled each time, up to `max`.
-pub(super) fn backoff(backoff: &Backoff, attempts: u32) -> Duration {
+#[must_use]
+pub fn backoff(backoff: &Backoff, attempts: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
     Duration::from(backoff.initial)
         .saturating_mul(doubled)
         .min(backoff.max.into())
 }
 
-pub(super) fn reason_of(result: &Evidence) -> Reason {
+pub(crate) fn reason_of(result: &Evidence) -> Reason {
     result
         .reason
         .as_deref()
@@ -205,12 +198,12 @@ pub(super) fn reason_of(result: &Evidence) -> Reason {
         .unwrap_or(Reason::InternalError)
 }
 
-pub(super) fn message_of(result: &Evidence) -> &str {
+pub(crate) fn message_of(result: &Evidence) -> &str {
     result.message.as_deref().unwrap_or_default()
 }
 
 /// Gives up an attempt. This only stores the evidence: the stop destroys the objects that carry it.
-pub(super) fn abort_attempt(
+pub(crate) fn abort_attempt(
     run: &Run<'_>,
     job: &JobView,
     reason: Reason,
@@ -237,7 +230,7 @@ fn stopping_message(result: &Evidence, job: &str) -> Verdict {
 }
 
 /// Handles an attempt in progress with a Job that does not exist.
-pub(super) fn job_missing(run: &Run<'_>, job_name: &str) -> RunDecision {
+pub(crate) fn job_missing(run: &Run<'_>, job_name: &str) -> RunDecision {
     let message =
         format!("Job '{job_name}' was deleted by another actor before its result was read");
     let attempt_result = AttemptResult::new(Reason::JobLost, message, Evidence::default());
@@ -245,7 +238,7 @@ pub(super) fn job_missing(run: &Run<'_>, job_name: &str) -> RunDecision {
 }
 
 /// Deletes the Job of an attempt that was given up, and waits for the deletion.
-pub(super) fn stop_job(run: &Run<'_>, result: &Evidence) -> RunDecision {
+pub(crate) fn stop_job(run: &Run<'_>, result: &Evidence) -> RunDecision {
     let stored_name = run.status.job_name.as_deref();
     let job = stored_name.and_then(|name| run.job(name));
     let name = stored_name.unwrap_or_default();
@@ -277,7 +270,7 @@ pub(super) fn stop_job(run: &Run<'_>, result: &Evidence) -> RunDecision {
 
 /// Fails the run because the stop did not finish in time. A Pod may still run, so no other may
 /// start.
-pub(super) fn stop_timed_out(run: &Run<'_>, result: &Evidence, what: &str) -> RunDecision {
+pub(crate) fn stop_timed_out(run: &Run<'_>, result: &Evidence, what: &str) -> RunDecision {
     let message = format!(
         "{}; it could not be stopped within {}: {what}",
         bounded(message_of(result), INNER),

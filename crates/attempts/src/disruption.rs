@@ -1,4 +1,4 @@
-//! Disruptions: stops of an agent from outside, and their number. A disruption uses no attempt, and it is no result.
+//! Disruptions: stops of a Pod from outside, and their number. A disruption uses no attempt, and it is no result.
 
 use std::time::Duration;
 
@@ -9,18 +9,16 @@ use api::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pods::after_colon;
 
-use super::{
-    attempt_result::AttemptResult,
-    finish::reason_of,
-    world::{Run, describe_pod, may_run},
-};
 use crate::{
+    AttemptResult, Run,
+    finish::reason_of,
+    run::{describe_pod, may_run},
     time,
     view::{JobEnd, JobView, PodView},
 };
 
 /// Number of disruptions that ends the run: something stops it again and again.
-pub(super) const MAX_DISRUPTIONS: u32 = 6;
+pub(crate) const MAX_DISRUPTIONS: u32 = 6;
 /// Maximum time from the request to stop a Pod to the reported end of its Job: 30 seconds of grace, and the time of
 /// kubelet and Job controller.
 const ITS_END: Duration = Duration::from_secs(60);
@@ -28,22 +26,22 @@ const ITS_END: Duration = Duration::from_secs(60);
 const OVERDUE: Duration = Duration::from_secs(30);
 
 /// Returns whether an attempt that ended for this reason is started again without using another attempt.
-pub(super) fn is_disruption(reason: Reason) -> bool {
+pub(crate) fn is_disruption(reason: Reason) -> bool {
     matches!(reason, Reason::Disrupted | Reason::JobLost)
 }
 
 /// Returns whether the stored result of the last attempt is a disruption.
-pub(super) fn was_disrupted(result: &Evidence) -> bool {
+pub(crate) fn was_disrupted(result: &Evidence) -> bool {
     is_disruption(reason_of(result))
 }
 
 /// Returns whether something asked the Pod to stop.
-pub(super) fn is_stopped(pod: &PodView) -> bool {
+pub(crate) fn is_stopped(pod: &PodView) -> bool {
     pod.disruption.is_some() || pod.stop_asked.is_some()
 }
 
 /// Returns the cause of the stop in parentheses, if a component of the cluster reports it.
-pub(super) fn source(pod: &PodView) -> String {
+pub(crate) fn source(pod: &PodView) -> String {
     match &pod.disruption {
         Some(said) if !said.reason.is_empty() => {
             format!(" ({}{})", said.reason, after_colon(&said.message))
@@ -53,12 +51,12 @@ pub(super) fn source(pod: &PodView) -> String {
 }
 
 /// Returns when we assume that the node of a Pod that was asked to stop does not respond.
-pub(super) fn given_up_at(pod: &PodView) -> Option<Timestamp> {
+pub(crate) fn given_up_at(pod: &PodView) -> Option<Timestamp> {
     pod.stop_by.map(|by| time::after(by, OVERDUE))
 }
 
 /// Describes the state of a Pod that was asked to stop.
-pub(super) fn describe(pod: &PodView, now: Timestamp) -> String {
+pub(crate) fn describe(pod: &PodView, now: Timestamp) -> String {
     let (name, by) = (describe_pod(pod), source(pod));
     if !may_run(pod) {
         return format!("{name} was terminated by another actor{by}; waiting for its replacement");
@@ -72,7 +70,7 @@ pub(super) fn describe(pod: &PodView, now: Timestamp) -> String {
 }
 
 /// Returns a Pod in its stored form.
-pub(super) fn to_status(pod: &PodView, disrupted_at: Option<Timestamp>) -> RunPod {
+pub(crate) fn to_status(pod: &PodView, disrupted_at: Option<Timestamp>) -> RunPod {
     RunPod {
         name: pod.name.clone(),
         uid: pod.uid.clone(),
@@ -85,7 +83,7 @@ pub(super) fn to_status(pod: &PodView, disrupted_at: Option<Timestamp>) -> RunPo
 /// replaced the Pod that ran.
 ///
 /// A Pod that no longer exists counts only when another one exists. A Pod that is only not seen yet is no loss.
-pub(super) fn with_new_disruptions<'a>(run: &Run<'a>, job: &JobView) -> Run<'a> {
+pub(crate) fn with_new_disruptions<'a>(run: &Run<'a>, job: &JobView) -> Run<'a> {
     let mut run = run.clone();
     // Deleting the Job also stops its Pods. That counts once the Job no longer exists.
     let newest = run.newest_pod(job).filter(|_| job.deleting.is_none());
@@ -126,13 +124,13 @@ fn is_older(run: &Run<'_>, pod: &PodView) -> bool {
 }
 
 /// Returns whether we recorded that something outside stops this Pod.
-pub(super) fn is_known(run: &Run<'_>, pod: &PodView) -> bool {
+pub(crate) fn is_known(run: &Run<'_>, pod: &PodView) -> bool {
     let known = run.status.pod.as_ref();
     known.is_some_and(|known| known.uid == pod.uid && known.disrupted_at.is_some())
 }
 
 /// Returns whether the count already includes the disruption that ended an attempt.
-pub(super) fn is_counted(run: &Run<'_>, attempt_result: &AttemptResult) -> bool {
+pub(crate) fn is_counted(run: &Run<'_>, attempt_result: &AttemptResult) -> bool {
     let known = run.status.pod.as_ref();
     known.is_some_and(|known| {
         // Deleting a Job also stops its Pod, and we may see that first.
@@ -144,7 +142,7 @@ pub(super) fn is_counted(run: &Run<'_>, attempt_result: &AttemptResult) -> bool 
 
 /// Returns a disruption if the Pod of a finished Job no longer exists, but we saw shortly before that it was being
 /// stopped. A later end belongs to another Pod, and nobody knows how that one ended.
-pub(super) fn remembered(
+pub(crate) fn remembered(
     run: &Run<'_>,
     end: &JobEnd,
     pod: Option<&PodView>,
@@ -174,7 +172,7 @@ pub(super) fn remembered(
 }
 
 /// Returns whether a Pod that ends now is the one that we saw being stopped.
-pub(super) fn is_recent(run: &Run<'_>) -> bool {
+pub(crate) fn is_recent(run: &Run<'_>) -> bool {
     let known = run.status.pod.as_ref();
     let stopped = known.and_then(|known| known.disrupted_at.as_ref());
     stopped.is_some_and(|stopped| is_end_of(stopped, run.now))
@@ -186,12 +184,13 @@ fn is_end_of(stopped: &Time, at: Timestamp) -> bool {
 }
 
 /// Returns the message for too many disruptions.
-pub(super) fn too_many(run: &Run<'_>, last: &str) -> String {
+pub(crate) fn too_many(run: &Run<'_>, last: &str) -> String {
     let count = run.status.disruptions;
     let pod = run.status.pod.as_ref();
     let last = match (last, pod) {
         ("", Some(pod)) => format!(": the last time it was Pod '{}'", pod.name),
         (last, _) => after_colon(last),
     };
-    format!("the agent was terminated by another actor {count} times{last}")
+    let main = run.spec.containers.main;
+    format!("the {main} was terminated by another actor {count} times{last}")
 }

@@ -10,12 +10,10 @@ use api::{
     Reason, Status, Verdict,
     decide::{Decision, Effect, FinalizerAction, LiveRead, ResourceType},
     names,
-    status::condition,
     tasks::RunPhase,
 };
 
-use super::{RunDecision, world::Run};
-use crate::agent;
+use crate::{Run, RunDecision};
 
 /// Delay before files are read again that were dropped immediately.
 const FILES_WAIT: Duration = Duration::from_secs(1);
@@ -24,8 +22,8 @@ const FILES_WAIT: Duration = Duration::from_secs(1);
 ///
 /// A reconciliation reads only once. So a decision that needs the files also requests all other reads: the decision
 /// that follows may be final.
-pub(super) fn first(run: &Run<'_>, decision: RunDecision) -> RunDecision {
-    let lacks_files = run.run_spec.files.is_none() && needs_files(run, &decision);
+pub(crate) fn first(run: &Run<'_>, decision: RunDecision) -> RunDecision {
+    let lacks_files = run.spec.lacks_files && stores_files(&decision);
     let confirm = match (run.confirmed, lacks_files) {
         (true, true) => return waits_for_files(run),
         (true, false) => return decision,
@@ -43,15 +41,12 @@ pub(super) fn first(run: &Run<'_>, decision: RunDecision) -> RunDecision {
     }
 }
 
-/// Returns whether the decision stores or compares the files, or depends on their size.
-fn needs_files(run: &Run<'_>, decision: &RunDecision) -> bool {
+/// Returns whether the decision stores or compares the files.
+fn stores_files(decision: &RunDecision) -> bool {
     let mut effects = decision.effects.iter();
-    let is_stored = effects.any(|effect| {
+    effects.any(|effect| {
         matches!(effect, Effect::Ensure(manifest) if manifest.resource == ResourceType::CONFIG_MAP)
-    });
-    let ready = run.status.progress.condition(condition::READY);
-    let was_too_large = ready.is_some_and(|ready| ready.reason == Reason::ContextTooLarge.name());
-    is_stored || was_too_large
+    })
 }
 
 /// Waits for the files. They were dropped immediately, because the files of many other runs were read at the same time.
@@ -62,16 +57,16 @@ fn waits_for_files(run: &Run<'_>) -> RunDecision {
 
 fn own(run: &Run<'_>) -> LiveRead {
     LiveRead::Object {
-        resource: run.run_spec.resource(),
+        resource: run.spec.resource,
         namespace: Some(run.namespace.to_owned()),
-        name: run.run_spec.name().to_owned(),
+        name: run.spec.metadata.name.clone().unwrap_or_default(),
     }
 }
 
 /// Returns whether a decision ends an attempt, a version or the run without a success, or releases a run that did not
 /// end.
 fn is_final(run: &Run<'_>, decision: &RunDecision) -> bool {
-    let is_deleting = run.run_spec.metadata.deletion_timestamp.is_some();
+    let is_deleting = run.spec.metadata.deletion_timestamp.is_some();
     if is_deleting {
         let is_forced = run.annotation(names::FORCE_DELETE) == Some("true");
         return matches!(decision.finalizer, FinalizerAction::Remove { .. })
@@ -80,7 +75,7 @@ fn is_final(run: &Run<'_>, decision: &RunDecision) -> bool {
     }
     // All Jobs of an earlier version must be known before a later one starts anything.
     let is_another_version =
-        run.status.context_version.is_some() && decision.status.epoch() > run.status.epoch();
+        run.status.version.is_some() && decision.status.epoch() > run.status.epoch();
     let is_result = decision.status.result != run.status.result;
     let is_end = decision.is_end() && !run.has_ended();
     is_another_version || (is_result || is_end) && decision.phase != RunPhase::Succeeded
@@ -91,17 +86,10 @@ fn reads(run: &Run<'_>) -> Vec<LiveRead> {
     let children = |resource: ResourceType| LiveRead::Children {
         resource,
         namespace: run.namespace.to_owned(),
-        owner_kind: run.run_spec.resource().kind,
+        owner_kind: run.spec.resource.kind,
         owner_uid: run.uid.to_owned(),
     };
-    let agent = LiveRead::Object {
-        resource: agent::RESOURCE,
-        namespace: Some(run.namespace.to_owned()),
-        name: run.run_spec.agent_name.to_owned(),
-    };
-    vec![
-        children(ResourceType::JOB),
-        children(ResourceType::POD),
-        agent,
-    ]
+    let mut reads = vec![children(ResourceType::JOB), children(ResourceType::POD)];
+    reads.extend(run.work.reads());
+    reads
 }

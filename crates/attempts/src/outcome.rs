@@ -5,11 +5,11 @@ use api::{
     Phase, Reason, Verdict,
     decide::{Decision, FinalizerAction},
     messages, names,
-    tasks::{RunPhase, TaskRunStatus},
+    tasks::RunPhase,
 };
 use serde::{Deserialize, Serialize};
 
-use super::{RunDecision, cleanup, version, world::Run};
+use crate::{Run, RunDecision, RunStatus, cleanup};
 
 /// Content of the annotation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,8 +22,12 @@ struct Outcome {
 
 /// Decides about a run that ended and has no newer version. Nothing changes any more, even if its
 /// children changed.
-pub(super) fn ended(run: &Run<'_>) -> Option<RunDecision> {
-    if !run.has_ended() || version::is_superseded(run) {
+pub(crate) fn ended(run: &Run<'_>) -> Option<RunDecision> {
+    let is_superseded = run
+        .status
+        .version
+        .is_some_and(|known| known < run.spec.version);
+    if !run.has_ended() || is_superseded {
         return None;
     }
     let mut decision = as_it_is(run);
@@ -32,7 +36,7 @@ pub(super) fn ended(run: &Run<'_>) -> Option<RunDecision> {
 }
 
 /// Returns the decision that changes nothing about a run that ended.
-pub(super) fn as_it_is(run: &Run<'_>) -> RunDecision {
+pub(crate) fn as_it_is(run: &Run<'_>) -> RunDecision {
     let phase = run.phase();
     let (reason, message) = run.stored_message().unwrap_or((
         Reason::InternalError,
@@ -44,38 +48,37 @@ pub(super) fn as_it_is(run: &Run<'_>) -> RunDecision {
             Verdict::failed(reason, message)
         }
     };
-    let status = run.next();
-    let finalizer = release(run, &status, phase, verdict.reason);
-    let mut decision = Decision::status_only(status, phase, verdict);
-    decision.finalizer = finalizer;
-    decision
+    release(run, run.next(), phase, verdict)
 }
 
-/// Removes the finalizer in the same write that stores the outcome.
-pub(super) fn release(
+/// Returns the decision that ends a run. It removes the finalizer in the same write that stores the
+/// outcome.
+pub(crate) fn release(
     run: &Run<'_>,
-    status: &TaskRunStatus,
+    status: RunStatus,
     phase: RunPhase,
-    reason: Reason,
-) -> FinalizerAction {
+    verdict: Verdict,
+) -> RunDecision {
     let outcome = Outcome {
-        version: status.context_version.unwrap_or_else(|| run.version()),
+        version: status.version.unwrap_or(run.spec.version),
         outcome: phase.name().to_owned(),
-        reason: reason.name().to_owned(),
+        reason: verdict.reason.name().to_owned(),
         uid: run.uid.to_owned(),
     };
     let annotations = match serde_json::to_string(&outcome) {
         Ok(text) => [(names::OUTCOME.to_owned(), text)].into(),
         Err(_) => std::collections::BTreeMap::new(),
     };
-    FinalizerAction::Remove { annotations }
+    let mut decision = Decision::status_only(status, phase, verdict);
+    decision.finalizer = FinalizerAction::Remove { annotations };
+    decision
 }
 
 /// Decides about an object without status, if its annotation reports that this version has already
 /// ended.
-pub(super) fn restored(run: &Run<'_>) -> Option<RunDecision> {
+pub(crate) fn restored(run: &Run<'_>) -> Option<RunDecision> {
     // Without a version, the status can hold at most an error of an earlier reconciliation.
-    if run.status.context_version.is_some() {
+    if run.status.version.is_some() {
         return None;
     }
     let text = run.annotation(names::OUTCOME)?;
@@ -84,7 +87,7 @@ pub(super) fn restored(run: &Run<'_>) -> Option<RunDecision> {
     let Ok(outcome) = serde_json::from_str::<Outcome>(text) else {
         return None;
     };
-    if outcome.version < run.version() {
+    if outcome.version < run.spec.version {
         return None;
     }
     let phase = match outcome.outcome.as_str() {
@@ -98,7 +101,7 @@ pub(super) fn restored(run: &Run<'_>) -> Option<RunDecision> {
         outcome.outcome,
         outcome.reason,
         names::OUTCOME,
-        run.run_spec.run_again()
+        run.spec.run_again
     ));
     let verdict = match (phase, Reason::from_name(&outcome.reason)) {
         (RunPhase::Succeeded, _) => Verdict::succeeded(message),
@@ -106,9 +109,6 @@ pub(super) fn restored(run: &Run<'_>) -> Option<RunDecision> {
         (_, Some(_) | None) => Verdict::failed(Reason::EvidenceLost, message),
     };
     let mut status = run.status.clone();
-    status.context_version = status.context_version.max(Some(outcome.version));
-    let finalizer = release(run, &status, phase, verdict.reason);
-    let mut decision = Decision::status_only(status, phase, verdict);
-    decision.finalizer = finalizer;
-    Some(decision)
+    status.version = status.version.max(Some(outcome.version));
+    Some(release(run, status, phase, verdict))
 }

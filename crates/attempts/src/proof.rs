@@ -13,15 +13,14 @@ use api::{
     tasks::RunPhase,
 };
 
-use super::{RunDecision, start, world::Run};
-use crate::build::BuildContext;
+use crate::{Run, RunDecision, start};
 
 /// Delay between a comparison and the next decision. It is not zero: an object that a silent watch still shows may no
 /// longer exist.
 const WAIT: Duration = Duration::from_secs(1);
 
 /// Returns the decision, with the comparison of a Job that is not verified to be the run's. A success waits for it.
-pub(super) fn first(run: &Run<'_>, decision: RunDecision) -> RunDecision {
+pub(crate) fn first(run: &Run<'_>, decision: RunDecision) -> RunDecision {
     let Some(name) = unproven(run, &decision) else {
         return decision;
     };
@@ -78,21 +77,7 @@ fn unproven(run: &Run<'_>, decision: &RunDecision) -> Option<String> {
 
 /// Returns the effects that read the attempt's children and compare them with the expected ones.
 fn comparison(run: &Run<'_>, decision: &RunDecision, name: &str) -> Result<Vec<Effect>, Verdict> {
-    let Some(agent) = run.world.agent.as_deref() else {
-        let message = format!(
-            "Job '{name}' cannot be compared with what this run asks for, because Agent '{}' does not exist: nothing proves that it is this run's. Create the Agent again",
-            run.run_spec.agent_name
-        );
-        return Err(Verdict::stalled(Reason::AgentNotFound, message));
-    };
-    let context = BuildContext {
-        run_spec: run.run_spec,
-        agent,
-        resources: run.resources(agent),
-        attempt: decision.status.attempts,
-        job: name,
-    };
-    let effects = start::missing(run, &context).map_err(|error| start::unwritable(&error))?;
+    let effects = start::missing(run, decision.status.attempts, name)?;
     Ok(effects.into_iter().map(compared).collect())
 }
 

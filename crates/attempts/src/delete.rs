@@ -2,15 +2,16 @@
 
 use api::{Reason, Timestamp, Verdict, decide::Decision, names};
 
-use super::{
-    RunDecision, STOP_WAIT, outcome,
-    world::{Run, describe_pod, some_of},
+use crate::{
+    Run, RunDecision, STOP_WAIT, outcome,
+    run::{describe_pod, some_of},
+    time,
+    view::JobView,
 };
-use crate::{time, view::JobView};
 
 /// Stops the Jobs, and releases the run when nothing is left. Releases it at once if it has ended,
 /// or if an annotation asks for it.
-pub(super) fn decide(run: &Run<'_>, since: Timestamp) -> RunDecision {
+pub(crate) fn decide(run: &Run<'_>, since: Timestamp) -> RunDecision {
     if run.has_ended() {
         return outcome::as_it_is(run);
     }

@@ -12,15 +12,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pods::Cause;
 use serde_json::json;
 
-use super::{
-    RunDecision, STOP_WAIT,
-    attempt::{self, Attempt, recent},
-    cause, disruption, finish, start, suspend,
-    world::{Run, describe_pod},
-};
 use crate::{
-    build::BACKSTOP,
-    time,
+    BACKSTOP, Run, RunDecision, STOP_WAIT,
+    attempt::{self, Attempt, recent},
+    cause, disruption, finish,
+    run::describe_pod,
+    start, suspend, time,
     view::{ContainerState, Exit, JobView, PodView, Step},
 };
 
@@ -29,7 +26,7 @@ use crate::{
 const QUIET: Duration = Duration::from_secs(30);
 
 /// Decides about the attempt with this Job, which is in progress according to the status.
-pub(super) fn decide(run: &Run<'_>, job_name: &str) -> RunDecision {
+pub(crate) fn decide(run: &Run<'_>, job_name: &str) -> RunDecision {
     let Some(job) = run.job(job_name) else {
         return finish::job_missing(run, job_name);
     };
@@ -64,14 +61,14 @@ fn delete_orphans(run: &Run<'_>, job: &JobView) -> Vec<Effect> {
 
 /// Decides about a container that did not end. A user may want it to end, or something may have stopped it.
 fn unfinished(run: &Run<'_>, job: &JobView) -> RunDecision {
-    if run.run_spec.cancel {
+    if run.spec.cancel {
         let message = format!(
             "cancelled by 'spec.cancel' during attempt {}",
             run.status.attempts
         );
         return finish::abort_attempt(run, job, Reason::Cancelled, &message);
     }
-    if run.run_spec.suspend {
+    if run.spec.suspend {
         return suspend::during(run, job);
     }
     if job.suspended && job.suspended_by_us {
@@ -92,7 +89,7 @@ fn unfinished(run: &Run<'_>, job: &JobView) -> RunDecision {
 }
 
 /// Decides about a container that has not started.
-pub(super) fn waiting(
+pub(crate) fn waiting(
     run: &Run<'_>,
     job: &JobView,
     cause: Option<Cause>,
@@ -139,14 +136,14 @@ pub(super) fn waiting(
     match start::recreate_config_map(run) {
         Ok(None) => {}
         Ok(Some(files)) => decision = decision.with(Effect::Ensure(Box::new(files))),
-        Err(error) => decision.verdict = start::unwritable(&error),
+        Err(verdict) => decision.verdict = verdict,
     }
     decision
 }
 
 /// Returns the verdict from the Job's creation until a problem appears or the container runs. Each step on the way has
 /// the same message. Otherwise each step would be a write.
-pub(super) fn created(job: &str) -> Verdict {
+pub(crate) fn created(job: &str) -> Verdict {
     Verdict::working(Reason::Progressing, messages::job_created(job))
 }
 
@@ -173,20 +170,21 @@ fn running(run: &Run<'_>, job: &JobView, pod: &PodView, since: Option<Timestamp>
     let mut status = run.next();
     let known = status.started_at.as_ref().map(|time| time.0);
     let since = time::whole(since.or(known).unwrap_or(run.now));
-    let agent_ended = pod.agent.as_ref().and_then(|exit| exit.finished);
-    let is_publish = pod.step == Step::Publish;
+    let main_ended = pod.main_exit.as_ref().and_then(|exit| exit.finished);
+    let after_main = run.spec.after_main;
     let (begun, timeout) = match pod.step {
-        Step::Publish => (agent_ended.unwrap_or(since), run.run_spec.after_agent()),
-        Step::Clone | Step::Agent => (since, run.timeout(job)),
+        Step::After => (main_ended.unwrap_or(since), after_main),
+        Step::Before | Step::Main => (since, run.timeout(job)),
     };
     let deadline = time::after(begun, timeout);
     let last = match pod.step {
-        Step::Publish => deadline,
-        Step::Clone | Step::Agent => time::after(deadline, run.run_spec.after_agent()),
+        Step::After => deadline,
+        Step::Before | Step::Main => time::after(deadline, after_main),
     };
     if run.now >= deadline {
+        let container = run.spec.containers.describe(pod.step);
         let timeout = time::format_duration(timeout);
-        let message = messages::not_ended(&describe_pod(pod), is_publish, &timeout);
+        let message = messages::not_ended(&describe_pod(pod), &container, &timeout);
         return finish::abort_attempt(run, job, Reason::DeadlineExceeded, &message);
     }
     status.started_at = Some(Time(since));
@@ -219,28 +217,28 @@ fn going_on(run: &Run<'_>, job: &JobView, pod: &PodView, deadline: Timestamp) ->
         return Verdict::working(cause.reason, cause.message);
     }
     let name = describe_pod(pod);
-    match pod.step {
-        Step::Publish => Verdict::working(
-            Reason::Publishing,
-            format!("{name} commits and pushes what the agent wrote; it has until {deadline}"),
-        ),
-        Step::Clone | Step::Agent => {
+    match &run.spec.containers.after {
+        Some(after) if pod.step == Step::After => {
+            let message = format!("{name} {}; it has until {deadline}", after.activity);
+            Verdict::working(after.reason, message)
+        }
+        Some(_) | None => {
             Verdict::working(Reason::Progressing, messages::runs_until(&name, deadline))
         }
     }
 }
 
-/// Returns the cause that keeps the container after the agent's from starting.
+/// Returns the cause that keeps the container after the main one from starting.
 fn stuck(run: &Run<'_>, job: &JobView, pod: &PodView) -> Option<Cause> {
     let waiting = PodView {
         container: ContainerState::Waiting(pod.stuck.clone()?),
         ..pod.clone()
     };
-    cause::find(job, Some(&waiting), &run.world.warnings, None, run.now)
+    cause::find(run, job, Some(&waiting), None)
 }
 
 /// Returns the Job's own limit, in seconds, for a Pod that may run until `end`.
-pub(super) fn limit(job: &JobView, end: Timestamp) -> Option<i64> {
+pub(crate) fn limit(job: &JobView, end: Timestamp) -> Option<i64> {
     let last = time::after(end, BACKSTOP).as_second();
     Some(last.saturating_sub(job.started?.as_second()).max(1))
 }
@@ -298,17 +296,15 @@ fn settling(run: &Run<'_>, job: &JobView, pod: &PodView, exit: Option<&Exit>) ->
 
 /// Keeps the stored message for a moment.
 fn unchanged(run: &Run<'_>, job: &JobView) -> RunDecision {
-    let verdict = match run.stored_message() {
-        Some((reason @ (Reason::Progressing | Reason::Cloning | Reason::Publishing), message)) => {
-            Verdict::working(reason, message)
-        }
-        Some(_) | None => Verdict::working(
-            Reason::Progressing,
-            format!(
-                "Job '{}' has ended or is about to; waiting for its evidence",
-                job.name
-            ),
-        ),
-    };
+    let (reason, message) = run
+        .stored_message()
+        .filter(|(reason, _)| run.spec.containers.is_progress(*reason))
+        .unwrap_or_else(|| {
+            let name = &job.name;
+            let message =
+                format!("Job '{name}' has ended or is about to; waiting for its evidence");
+            (Reason::Progressing, message)
+        });
+    let verdict = Verdict::working(reason, message);
     Decision::status_only(run.next(), run.phase(), verdict)
 }

@@ -7,28 +7,26 @@
 use api::{Reason, Timestamp, warning::Warning};
 use pods::{Cause, Rejection, StartFailure, after_colon, unscheduled_reason, warning_reason};
 
-use super::{disruption, world::describe_pod};
-use crate::view::{CLONING, JobView, PodView};
+use crate::{
+    Run, disruption,
+    run::describe_pod,
+    view::{JobView, PREPARING, PodView},
+};
 
 /// Returns the cause that is visible now, if any. More specific sources come first.
-pub(super) fn find(
+pub(crate) fn find(
+    run: &Run<'_>,
     job: &JobView,
     pod: Option<&PodView>,
-    warnings: &[Warning],
     user: Option<i64>,
-    now: Timestamp,
 ) -> Option<Cause> {
     let Some(pod) = pod else {
-        return newest(warnings, &job.uid, (job.created, now), from_job_warning);
+        return newest(run, job, &job.uid, from_job_warning);
     };
-    stopped(pod, now)
-        .or_else(|| container(pod, user))
+    stopped(pod, run.now)
+        .or_else(|| container(run, pod, user))
         .or_else(|| unschedulable(pod))
-        .or_else(|| {
-            newest(warnings, &pod.uid, (job.created, now), |warning| {
-                from_pod_warning(pod, warning)
-            })
-        })
+        .or_else(|| newest(run, job, &pod.uid, |warning| from_pod_warning(pod, warning)))
 }
 
 /// Returns the cause for a Pod that was asked to stop before its container started, or that is
@@ -38,12 +36,16 @@ fn stopped(pod: &PodView, now: Timestamp) -> Option<Cause> {
         .then(|| Cause::new(Reason::Disrupted, disruption::describe(pod, now)))
 }
 
-fn container(pod: &PodView, user: Option<i64>) -> Option<Cause> {
+fn container(run: &Run<'_>, pod: &PodView, user: Option<i64>) -> Option<Cause> {
     let reported = pod.container.waiting()?;
     let name = describe_pod(pod);
-    if reported.reason == CLONING {
-        let message = format!("{name} clones the repository; its agent starts after that");
-        return Some(Cause::new(Reason::Cloning, message));
+    let containers = run.spec.containers;
+    if let Some(before) = &containers.before
+        && reported.reason == PREPARING
+    {
+        let (activity, main) = (before.activity, containers.main);
+        let message = format!("{name} {activity}; its {main} starts after that");
+        return Some(Cause::new(before.reason, message));
     }
     let failure = StartFailure::of(&reported.reason, &reported.message, 0)?;
     Some(failure.cause(&name, &reported.message, user))
@@ -81,16 +83,17 @@ fn from_pod_warning(pod: &PodView, warning: &Warning) -> Option<Cause> {
 /// Maps the newest warning about this object. A warning from before the Job is about another object
 /// of the same name, or about a problem that was fixed since.
 fn newest(
-    warnings: &[Warning],
+    run: &Run<'_>,
+    job: &JobView,
     uid: &str,
-    (since, now): (Option<Timestamp>, Timestamp),
     read: impl Fn(&Warning) -> Option<Cause>,
 ) -> Option<Cause> {
+    let seen = |warning: &Warning| warning.seen(run.now);
+    let warnings = run.world.warnings.iter();
     warnings
-        .iter()
         .filter(|warning| warning.object_uid == uid && !uid.is_empty())
-        .filter(|warning| since.is_none() || warning.seen(now) >= since)
-        .filter_map(|warning| read(warning).map(|cause| (warning.seen(now), cause)))
+        .filter(|warning| job.created.is_none() || seen(warning) >= job.created)
+        .filter_map(|warning| read(warning).map(|cause| (seen(warning), cause)))
         .max_by(|(one, first), (other, second)| {
             (one, &first.message).cmp(&(other, &second.message))
         })

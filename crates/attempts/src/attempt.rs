@@ -6,17 +6,15 @@
 
 use std::time::Duration;
 
-use api::{Reason, Timestamp};
+use api::{Reason, Timestamp, tasks::Evidence};
 use pods::Cause;
 
-use super::{
-    STOP_WAIT,
-    attempt_result::{self, AttemptResult},
-    cause, disruption, suspend,
-    world::{Run, may_run},
-};
 use crate::{
-    time,
+    AttemptResult, Run, STOP_WAIT,
+    attempt_result::{self, evidence},
+    cause, disruption,
+    run::may_run,
+    suspend, time,
     view::{ContainerState, Exit, JobEnd, JobView, PodView},
 };
 
@@ -29,7 +27,7 @@ const SKEW: Duration = Duration::from_secs(60);
 
 /// State of an attempt.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Attempt<'a> {
+pub(crate) enum Attempt<'a> {
     /// The container has not started, for this cause if one is visible.
     Waiting {
         cause: Option<Cause>,
@@ -53,11 +51,30 @@ pub(super) enum Attempt<'a> {
 }
 
 /// Reads the state of the attempt with this Job.
-pub(super) fn read<'a>(run: &Run<'a>, job: &'a JobView) -> Attempt<'a> {
+pub(crate) fn read<'a>(run: &Run<'a>, job: &'a JobView) -> Attempt<'a> {
     let pod = run.newest_pod(job);
     match &job.end {
         Some(end) => ended(run, job, end, pod),
         None => unsettled(run, job, pod),
+    }
+}
+
+/// Returns the reason of an attempt that ended, although its status is not recorded, and the evidence that its Pod shows
+/// so far.
+#[must_use]
+pub fn unrecorded_result(run: &Run<'_>, job: &str) -> (Option<Reason>, Option<Evidence>) {
+    let Some(job) = run.job(job) else {
+        return (None, None);
+    };
+    match read(run, job) {
+        Attempt::Ended(result) => (Some(result.reason), Some(result.evidence)),
+        Attempt::Waiting { .. }
+        | Attempt::Running { .. }
+        | Attempt::AwaitingJobStatus { .. }
+        | Attempt::AwaitingPodStatus { .. } => {
+            let pod = run.newest_pod(job);
+            (None, pod.map(|pod| evidence(Some(pod))))
+        }
     }
 }
 
@@ -67,14 +84,9 @@ fn ended<'a>(
     end: &JobEnd,
     pod: Option<&'a PodView>,
 ) -> Attempt<'a> {
-    let attempt_spec = run.attempt_spec(job);
-    let is_known = pod.is_some_and(|pod| disruption::is_known(run, pod));
-    if let Some(attempt_result) =
-        attempt_result::evaluate(end, pod, is_known, attempt_spec.as_ref())
+    if let Some(attempt_result) = attempt_result::evaluate(run, job, end, pod)
+        .or_else(|| disruption::remembered(run, end, pod))
     {
-        return Attempt::Ended(Box::new(attempt_result));
-    }
-    if let Some(attempt_result) = disruption::remembered(run, end, pod) {
         return Attempt::Ended(Box::new(attempt_result));
     }
     // Deleting a Job also deletes its Pods. So the Job is lost, not only its evidence.
@@ -95,7 +107,7 @@ fn unsettled<'a>(run: &Run<'a>, job: &'a JobView, pod: Option<&'a PodView>) -> A
             cause: being_deleted(job)
                 .or_else(|| suspend::by_others(job))
                 .or_else(|| suspend::still_stopping(run, job).filter(|_| pod.is_none()))
-                .or_else(|| cause::find(job, pod, &run.world.warnings, user, run.now)),
+                .or_else(|| cause::find(run, job, pod, user)),
             replaced: pod.and_then(|pod| replaced(run, job, pod)),
         }
     };
@@ -137,7 +149,7 @@ fn replaced(run: &Run<'_>, job: &JobView, pod: &PodView) -> Option<Timestamp> {
 }
 
 /// Returns a cause if another actor deletes the Job of an attempt in progress.
-pub(super) fn being_deleted(job: &JobView) -> Option<Cause> {
+pub(crate) fn being_deleted(job: &JobView) -> Option<Cause> {
     job.deleting.map(|_| Cause {
         reason: Reason::JobLost,
         message: format!(
@@ -148,7 +160,8 @@ pub(super) fn being_deleted(job: &JobView) -> Option<Cause> {
 }
 
 /// Returns the end of `wait` after `start`, if it is still to come.
-pub(super) fn recent(now: Timestamp, start: Timestamp, wait: Duration) -> Option<Timestamp> {
+#[must_use]
+pub fn recent(now: Timestamp, start: Timestamp, wait: Duration) -> Option<Timestamp> {
     let until = time::after(start, wait);
     (now < until && start <= time::after(now, SKEW)).then_some(until)
 }

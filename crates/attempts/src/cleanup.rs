@@ -10,17 +10,16 @@ use api::{
     tasks::RunPhase,
 };
 
-use super::{RunDecision, world::Run};
-use crate::time;
+use crate::{Run, RunDecision, time};
 
 /// Adds the due deletions to the decision about a run that ended, and the time of the next
 /// reconciliation.
-pub(super) fn add(run: &Run<'_>, decision: &mut RunDecision) {
+pub(crate) fn add(run: &Run<'_>, decision: &mut RunDecision) {
     if run.annotation(names::PRESERVE) == Some("true") {
         return;
     }
     let Some(end) = end(run) else { return };
-    if let Some(wait) = run.world.defaults.delete_finished_runs_after {
+    if let Some(wait) = run.spec.delete_finished_runs_after {
         // If the author keeps the Pods longer, we also keep the run that they belong to.
         let due = time::after(end, own(run).map_or(wait, |own| own.max(wait)));
         if run.now >= due {
@@ -49,7 +48,7 @@ pub(super) fn add(run: &Run<'_>, decision: &mut RunDecision) {
 /// creation counts.
 fn end(run: &Run<'_>) -> Option<Timestamp> {
     let finished = run.status.finished_at.as_ref();
-    let created = run.run_spec.metadata.creation_timestamp.as_ref();
+    let created = run.spec.metadata.creation_timestamp.as_ref();
     finished.or(created).map(|time| time.0)
 }
 
@@ -59,7 +58,7 @@ fn rule(run: &Run<'_>) -> Option<(Duration, bool)> {
     if let Some(own) = own(run) {
         return Some((own, true));
     }
-    let cleanup = &run.world.defaults.cleanup;
+    let cleanup = run.spec.cleanup;
     let wait = if run.phase() == RunPhase::Succeeded {
         cleanup.after_success
     } else {
@@ -70,7 +69,7 @@ fn rule(run: &Run<'_>) -> Option<(Duration, bool)> {
 
 /// Returns how long the run's own spec keeps the children.
 fn own(run: &Run<'_>) -> Option<Duration> {
-    let keep = run.run_spec.child_ttl?;
+    let keep = run.spec.child_ttl?;
     let own = if run.phase() == RunPhase::Succeeded {
         keep.succeeded
     } else {
@@ -95,11 +94,11 @@ fn children(run: &Run<'_>, with_files: bool) -> Vec<Effect> {
 /// Returns the deletion of the run in the version that we know. If a user just gave it another
 /// version, the run must stay.
 fn itself(run: &Run<'_>) -> Effect {
-    let metadata = run.run_spec.metadata;
+    let metadata = run.spec.metadata;
     Effect::Delete(Target {
         version: metadata.resource_version.clone(),
         ..run.target(
-            run.run_spec.resource(),
+            run.spec.resource,
             metadata.name.as_deref().unwrap_or_default(),
             run.uid,
         )
