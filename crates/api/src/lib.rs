@@ -33,6 +33,26 @@ pub use phase::{Phase, PhaseRow};
 pub use reason::Reason;
 pub use status::{CommonStatus, Lifecycle, State, Status, Verdict};
 
+/// Gives a struct the fields of the struct in one of its fields, by `Deref` and `DerefMut`.
+#[macro_export]
+macro_rules! embed {
+    ($outer:ty, $field:ident: $inner:ty) => {
+        impl std::ops::Deref for $outer {
+            type Target = $inner;
+
+            fn deref(&self) -> &$inner {
+                &self.$field
+            }
+        }
+
+        impl std::ops::DerefMut for $outer {
+            fn deref_mut(&mut self) -> &mut $inner {
+                &mut self.$field
+            }
+        }
+    };
+}
+
 /// The API group of every kind.
 pub const GROUP: &str = "orchestrator.io";
 

@@ -1,8 +1,7 @@
 //! The state of an attempt, read from its Job and the Job's newest Pod.
 //!
-//! Only the Job's conditions report that the attempt ended, and only its own Pod reports the
-//! result. Counters run ahead of the Job's conditions. A Pod of an earlier attempt is no evidence
-//! for this one.
+//! Only the Job's conditions report that the attempt ended, and only its own Pod reports the result. Counters run ahead
+//! of the Job's conditions. A Pod of an earlier attempt is no evidence for this one.
 
 use std::time::Duration;
 
@@ -18,11 +17,10 @@ use crate::{
     view::{ContainerState, Exit, JobEnd, JobView, PodView},
 };
 
-/// For this long after the Job's end, a Pod without an end of its own counts as late, not as lost.
-/// Job and Pod arrive through different watches.
+/// For this long after the Job's end, a Pod without an end of its own counts as late, not as lost. Job and Pod arrive
+/// through different watches.
 const LATE: Duration = Duration::from_secs(10);
-/// A time further ahead than this comes from a wrong clock of another machine. We do not wait for
-/// it.
+/// A time further ahead than this comes from a wrong clock of another machine. We do not wait for it.
 const SKEW: Duration = Duration::from_secs(60);
 
 /// State of an attempt.
@@ -59,23 +57,17 @@ pub(crate) fn read<'a>(run: &Run<'a>, job: &'a JobView) -> Attempt<'a> {
     }
 }
 
-/// Returns the reason of an attempt that ended, although its status is not recorded, and the evidence that its Pod shows
-/// so far.
-#[must_use]
+/// Returns the reason of an attempt that ended, although its status is not recorded, and the evidence that its Pod
+/// shows so far.
 pub fn unrecorded_result(run: &Run<'_>, job: &str) -> (Option<Reason>, Option<Evidence>) {
     let Some(job) = run.job(job) else {
         return (None, None);
     };
-    match read(run, job) {
-        Attempt::Ended(result) => (Some(result.reason), Some(result.evidence)),
-        Attempt::Waiting { .. }
-        | Attempt::Running { .. }
-        | Attempt::AwaitingJobStatus { .. }
-        | Attempt::AwaitingPodStatus { .. } => {
-            let pod = run.newest_pod(job);
-            (None, pod.map(|pod| evidence(Some(pod))))
-        }
+    if let Attempt::Ended(result) = read(run, job) {
+        return (Some(result.reason), Some(result.evidence));
     }
+    let pod = run.newest_pod(job);
+    (None, pod.map(|pod| evidence(Some(pod))))
 }
 
 fn ended<'a>(
@@ -136,31 +128,24 @@ fn unsettled<'a>(run: &Run<'a>, job: &'a JobView, pod: Option<&'a PodView>) -> A
     }
 }
 
-/// Returns when this Pod, which does not run, replaced another one. Returns `None` for a Pod that
-/// ended: only our own clock shows since when we wait for its replacement.
+/// Returns when this Pod, which does not run, replaced another one. Returns `None` for a Pod that ended: only our own
+/// clock shows since when we wait for its replacement.
 fn replaced(run: &Run<'_>, job: &JobView, pod: &PodView) -> Option<Timestamp> {
-    match &pod.container {
-        ContainerState::Ended(_) => None,
-        ContainerState::Unknown | ContainerState::Waiting(_) | ContainerState::Running { .. } => {
-            let is_second = run.pods_of(job).any(|other| other.uid != pod.uid);
-            pod.created.filter(|_| is_second)
-        }
-    }
+    let has_ended = pod.container.exit().is_some();
+    let is_second = run.pods_of(job).any(|other| other.uid != pod.uid);
+    pod.created.filter(|_| is_second && !has_ended)
 }
 
 /// Returns a cause if another actor deletes the Job of an attempt in progress.
 pub(crate) fn being_deleted(job: &JobView) -> Option<Cause> {
-    job.deleting.map(|_| Cause {
-        reason: Reason::JobLost,
-        message: format!(
-            "Job '{}' is being deleted by another actor; waiting until its deletion is complete",
-            job.name
-        ),
-    })
+    let name = &job.name;
+    let message = format!(
+        "Job '{name}' is being deleted by another actor; waiting until its deletion is complete"
+    );
+    job.deleting.map(|_| Cause::new(Reason::JobLost, message))
 }
 
 /// Returns the end of `wait` after `start`, if it is still to come.
-#[must_use]
 pub fn recent(now: Timestamp, start: Timestamp, wait: Duration) -> Option<Timestamp> {
     let until = time::after(start, wait);
     (now < until && start <= time::after(now, SKEW)).then_some(until)

@@ -14,7 +14,7 @@ use crate::{
     AttemptSpec, Run, disruption,
     run::describe_pod,
     time,
-    view::{ContainerState, Exit, JobEnd, JobView, PodPhase, PodView, Step},
+    view::{ContainerState, Exit, JobEnd, JobView, PodPhase, PodView, Reported, Step},
 };
 
 /// Result of an attempt, with the evidence for it.
@@ -30,7 +30,6 @@ pub struct AttemptResult {
 
 impl AttemptResult {
     /// Returns the result. The message is cut to the length of a status message.
-    #[must_use]
     pub fn new(reason: Reason, message: impl Into<String>, evidence: Evidence) -> Self {
         let message = bounded(&message.into(), MAX_MESSAGE_CHARS);
         let evidence = Evidence {
@@ -46,8 +45,7 @@ impl AttemptResult {
     }
 }
 
-/// Evaluates the attempt of a Job with this end. Returns `None` as long as its Pod does not
-/// report the result.
+/// Evaluates the attempt of a Job with this end. Returns `None` as long as its Pod does not report the result.
 pub(crate) fn evaluate(
     run: &Run<'_>,
     job: &JobView,
@@ -59,24 +57,20 @@ pub(crate) fn evaluate(
     } = end
         && reason == "DeadlineExceeded"
     {
-        // Check this before the container's exit: the Job controller killed the container for this
-        // reason.
-        return Some(AttemptResult::new(
-            Reason::DeadlineExceeded,
-            format!("the Job's own limit was reached{}", after_colon(message)),
-            evidence(pod),
-        ));
+        // Check this before the container's exit: the Job controller killed the container for this reason.
+        let message = format!("the Job's own limit was reached{}", after_colon(message));
+        let reason = Reason::DeadlineExceeded;
+        return Some(AttemptResult::new(reason, message, evidence(pod)));
     }
     let pod = pod?;
     let attempt_spec = run.attempt_spec(job);
     let attempt_spec = attempt_spec.as_ref();
     let is_complete = matches!(end, JobEnd::Complete { .. });
-    // If we saw the stop ourselves before the container ended, the kubelet's clock cannot contradict
-    // this, even if the Pod seems to have ended before it was asked.
+    // If we saw the stop ourselves before the container ended, the kubelet's clock cannot contradict this, even if the
+    // Pod seems to have ended before it was asked.
     let was_seen_stopping = disruption::is_known(run, pod);
     match &pod.container {
-        // Only a Pod with exit code 0 completes a Job. A Pod with another code is no evidence for
-        // it.
+        // Only a Pod with exit code 0 completes a Job. A Pod with another code is no evidence for it.
         ContainerState::Ended(exit) if is_complete && exit.code != 0 => None,
         ContainerState::Ended(exit) if was_seen_stopping || was_asked_to_stop(pod, exit) => {
             Some(disrupted(pod))
@@ -85,8 +79,10 @@ pub(crate) fn evaluate(
         ContainerState::Ended(_) if is_complete && !pod.phase.is_over() => None,
         ContainerState::Ended(exit) => Some(match end {
             JobEnd::Complete { .. } => contradicted(run, pod, exit, attempt_spec)
-                .unwrap_or_else(|| run.work.succeeded(pod, exit, attempt_spec)),
-            JobEnd::Failed { message, .. } => run.work.failed(pod, exit, message, attempt_spec),
+                .unwrap_or_else(|| run.work.evaluate(pod, exit, None, attempt_spec)),
+            JobEnd::Failed { message, .. } => {
+                run.work.evaluate(pod, exit, Some(message), attempt_spec)
+            }
         }),
         ContainerState::Unknown | ContainerState::Waiting(_) | ContainerState::Running { .. } => {
             let is_refused = pod.phase == PodPhase::Failed && !is_complete;
@@ -101,38 +97,33 @@ pub(crate) fn result_missing(job: &JobView, end: &JobEnd, pod: Option<&PodView>)
         || "its Pod no longer exists".to_owned(),
         |pod| format!("{} does not say how its container ended", describe_pod(pod)),
     );
-    match end {
+    let name = &job.name;
+    let (reason, message) = match end {
         JobEnd::Failed {
             reason, message, ..
-        } if !matches!(reason.as_str(), "" | "BackoffLimitExceeded") => AttemptResult::new(
-            Reason::JobFailed,
-            format!(
-                "Job '{}' failed ({reason}){}; {what}",
-                job.name,
-                after_colon(message)
-            ),
-            evidence(pod),
-        ),
-        JobEnd::Failed { .. } => AttemptResult::new(
-            Reason::EvidenceLost,
-            format!("Job '{}' failed, but {what}", job.name),
-            evidence(pod),
-        ),
-        JobEnd::Complete { .. } => AttemptResult::new(
-            Reason::EvidenceLost,
-            format!("Job '{}' is complete, but {what}", job.name),
-            evidence(pod),
-        ),
-    }
+        } if !matches!(reason.as_str(), "" | "BackoffLimitExceeded") => {
+            let detail = after_colon(message);
+            let message = format!("Job '{name}' failed ({reason}){detail}; {what}");
+            (Reason::JobFailed, message)
+        }
+        JobEnd::Failed { .. } => {
+            let message = format!("Job '{name}' failed, but {what}");
+            (Reason::EvidenceLost, message)
+        }
+        JobEnd::Complete { .. } => {
+            let message = format!("Job '{name}' is complete, but {what}");
+            (Reason::EvidenceLost, message)
+        }
+    };
+    AttemptResult::new(reason, message, evidence(pod))
 }
 
-/// Returns whether something asked the Pod to stop before its container ended. The exit of a
-/// program after that is not its result, regardless of the exit code.
+/// Returns whether something asked the Pod to stop before its container ended. The exit of a program after that is not
+/// its result, regardless of the exit code.
 pub(crate) fn was_asked_to_stop(pod: &PodView, exit: &Exit) -> bool {
     let deleted_before = match (pod.stop_asked, exit.finished) {
         (None, _) => false,
-        // The kubelet deletes a stopped Pod once more, without grace. That hides the time of the
-        // first request.
+        // The kubelet deletes a stopped Pod once more, without grace. That hides the time of the first request.
         (Some(asked), _) if pod.stop_by == Some(asked) => true,
         // Both times are whole seconds, so equal times do not show which came first.
         (Some(asked), Some(finished)) => asked <= finished,
@@ -149,21 +140,17 @@ fn contradicted(
     attempt_spec: Option<&AttemptSpec>,
 ) -> Option<AttemptResult> {
     let name = describe_pod(pod);
-    if pod.foreign {
-        let message = format!(
-            "{name} does not run what its Job says: its image, command, variables, mounts or rights are others. Someone else created it, or an admission webhook changed it; if webhooks change Pods here on purpose, set '{}' in the operator's configuration",
-            run.spec.accept_changed_pods
-        );
-        return Some(AttemptResult::new(
-            Reason::ExitContradicted,
-            message,
-            evidence(Some(pod)),
-        ));
-    }
     let doubted = pod.doubt.as_ref().map(|(step, exit)| (*step, exit));
     let (step, exit) = doubted.unwrap_or((pod.step, exit));
     let container = run.spec.containers.describe(step);
     let (reason, message) = match exit.contradiction() {
+        Some(_) | None if pod.foreign => {
+            let setting = run.spec.accept_changed_pods;
+            let message = format!(
+                "{name} does not run what its Job says: its image, command, variables, mounts or rights are others. Someone else created it, or an admission webhook changed it; if webhooks change Pods here on purpose, set '{setting}' in the operator's configuration"
+            );
+            (Reason::ExitContradicted, message)
+        }
         Some(_) if exit.is_out_of_memory() => {
             let limit = memory_limit(step, attempt_spec);
             let message = format!(
@@ -176,9 +163,10 @@ fn contradicted(
             format!("{name}: {container} exited with code 0, but {what}"),
         ),
         None if pod.phase == PodPhase::Failed => {
-            let why = pod.failure.as_ref().map_or_else(String::new, |failure| {
-                format!(" ({}){}", failure.reason, after_colon(&failure.message))
-            });
+            let why = pod
+                .failure
+                .as_ref()
+                .map_or_else(String::new, describe_failure);
             let message =
                 format!("{name}: {container} exited with code 0, but the Pod failed{why}");
             (Reason::ExitContradicted, message)
@@ -189,7 +177,6 @@ fn contradicted(
 }
 
 /// Describes how much memory the container of a step was allowed.
-#[must_use]
 pub fn memory_limit(step: Step, attempt_spec: Option<&AttemptSpec>) -> String {
     let limit = attempt_spec.and_then(|spec| spec.memory.as_deref());
     match (step, limit) {
@@ -199,50 +186,38 @@ pub fn memory_limit(step: Step, attempt_spec: Option<&AttemptSpec>) -> String {
     }
 }
 
-fn disrupted(pod: &PodView) -> AttemptResult {
-    AttemptResult::new(
-        Reason::Disrupted,
-        format!(
-            "{} was terminated by another actor{}; its result is ignored",
-            describe_pod(pod),
-            disruption::source(pod)
-        ),
-        evidence(Some(pod)),
-    )
+fn describe_failure(failure: &Reported) -> String {
+    format!(" ({}){}", failure.reason, after_colon(&failure.message))
 }
 
-/// Returns the result for a Pod that the kubelet rejected or gave up without starting its
-/// container.
+fn disrupted(pod: &PodView) -> AttemptResult {
+    let (name, by) = (describe_pod(pod), disruption::source(pod));
+    let message = format!("{name} was terminated by another actor{by}; its result is ignored");
+    AttemptResult::new(Reason::Disrupted, message, evidence(Some(pod)))
+}
+
+/// Returns the result for a Pod that the kubelet rejected or gave up without starting its container.
 fn refused(pod: &PodView, end: &JobEnd) -> AttemptResult {
     if disruption::is_stopped(pod) {
         return disrupted(pod);
     }
     let detail = match (&pod.failure, end) {
-        (Some(failure), _) => format!(" ({}){}", failure.reason, after_colon(&failure.message)),
+        (Some(failure), _) => describe_failure(failure),
         (None, JobEnd::Failed { message, .. }) => after_colon(message),
         (None, JobEnd::Complete { .. }) => String::new(),
     };
-    AttemptResult::new(
-        Reason::JobFailed,
-        format!(
-            "{} failed before its container started{detail}",
-            describe_pod(pod)
-        ),
-        evidence(Some(pod)),
-    )
+    let name = describe_pod(pod);
+    let message = format!("{name} failed before its container started{detail}");
+    AttemptResult::new(Reason::JobFailed, message, evidence(Some(pod)))
 }
 
 /// Returns the evidence that a Pod shows about itself and its container.
-#[must_use]
 pub fn evidence(pod: Option<&PodView>) -> Evidence {
     let Some(pod) = pod else {
         return Evidence::default();
     };
-    let (exit, started) = match &pod.container {
-        ContainerState::Ended(exit) => (Some(exit), exit.started),
-        ContainerState::Running { since } => (None, *since),
-        ContainerState::Unknown | ContainerState::Waiting(_) => (None, None),
-    };
+    let exit = pod.container.exit();
+    let started = exit.map_or_else(|| pod.container.running_since(), |exit| exit.started);
     // The start of a container before the main one is not the start of the attempt.
     let started = started.filter(|_| pod.step != Step::Before);
     let stored = |time: Option<Timestamp>| time.map(|time| Time(time::whole(time)));

@@ -1,8 +1,8 @@
 //! Why a container does not start: reports of kubelet, scheduler and Events, as one typed cause.
 //!
-//! The table of causes is in the crate `pods`. Here are the sources of a cause and their order. A
-//! cause's message contains only the reported text, without the random name of a rejected Pod. So a
-//! repeated decision has the same message and writes nothing.
+//! The table of causes is in the crate `pods`. Here are the sources of a cause and their order. A cause's message
+//! contains only the reported text, without the random name of a rejected Pod. So a repeated decision has the same
+//! message and writes nothing.
 
 use api::{Reason, Timestamp, warning::Warning};
 use pods::{Cause, Rejection, StartFailure, after_colon, unscheduled_reason, warning_reason};
@@ -29,8 +29,7 @@ pub(crate) fn find(
         .or_else(|| newest(run, job, &pod.uid, |warning| from_pod_warning(pod, warning)))
 }
 
-/// Returns the cause for a Pod that was asked to stop before its container started, or that is
-/// being replaced.
+/// Returns the cause for a Pod that was asked to stop before its container started, or that is being replaced.
 fn stopped(pod: &PodView, now: Timestamp) -> Option<Cause> {
     disruption::is_stopped(pod)
         .then(|| Cause::new(Reason::Disrupted, disruption::describe(pod, now)))
@@ -80,8 +79,8 @@ fn from_pod_warning(pod: &PodView, warning: &Warning) -> Option<Cause> {
     ))
 }
 
-/// Maps the newest warning about this object. A warning from before the Job is about another object
-/// of the same name, or about a problem that was fixed since.
+/// Maps the newest warning about this object. A warning from before the Job is about another object of the same name,
+/// or about a problem that was fixed since.
 fn newest(
     run: &Run<'_>,
     job: &JobView,
@@ -100,8 +99,7 @@ fn newest(
         .map(|(_, cause)| cause)
 }
 
-/// Returns `Error creating: pods "x-abcde" is forbidden: …` without the Pod's name, which differs
-/// at each try.
+/// Returns `Error creating: pods "x-abcde" is forbidden: …` without the Pod's name, which differs at each try.
 fn without_pod_name(message: &str) -> String {
     let message = message.strip_prefix("Error creating: ").unwrap_or(message);
     let named = message

@@ -14,7 +14,10 @@ use k8s_openapi::api::{
 };
 use kube::{Resource, ResourceExt, core::PartialObjectMeta};
 
-use crate::view::{ConfigMapView, JobView, PodView, is_foreign};
+use crate::{
+    World,
+    view::{ConfigMapView, JobView, PodView, is_foreign},
+};
 
 /// Caches of the objects that runs create, and of the warnings about them.
 #[derive(Debug, Clone)]
@@ -26,19 +29,6 @@ pub struct Children {
     job_warnings: Cache<Warning>,
     pod_warnings: Cache<Warning>,
     proven: Proven,
-}
-
-/// Children of one run.
-#[derive(Debug)]
-pub struct Observed {
-    /// Jobs of the run.
-    pub jobs: Vec<JobView>,
-    /// Pods of the run.
-    pub pods: Vec<PodView>,
-    /// ConfigMaps of the run.
-    pub config_maps: Vec<ConfigMapView>,
-    /// Warnings about these Jobs and Pods.
-    pub warnings: Vec<Warning>,
 }
 
 impl Children {
@@ -75,7 +65,7 @@ impl Children {
     }
 
     /// Returns the children of a run. `accept_changed`: a Pod may run other content than its Job specifies.
-    pub fn of(&self, kind: &str, run: &impl Resource, accept_changed: bool) -> Observed {
+    pub fn of(&self, kind: &str, run: &impl Resource, accept_changed: bool) -> World {
         let namespace = run.namespace().unwrap_or_default();
         let uid = run.uid().unwrap_or_default();
         let mut jobs = views(&self.jobs.children(kind, &namespace, &uid));
@@ -90,7 +80,7 @@ impl Children {
         for pod in &mut pods {
             pod.foreign = !accept_changed && is_foreign(pod, &jobs);
         }
-        Observed {
+        World {
             warnings: self.warnings(&namespace, &jobs, &pods),
             jobs,
             pods,

@@ -1,5 +1,5 @@
-//! Deletion of objects after a run's end. Every reconciliation computes the due times from stored
-//! times. So a restart or another configuration changes nothing but the result of this computation.
+//! Deletion of objects after a run's end. Every reconciliation computes the due times from stored times. So a restart
+//! or another configuration changes nothing but the result of this computation.
 
 use std::time::Duration;
 
@@ -12,8 +12,7 @@ use api::{
 
 use crate::{Run, RunDecision, time};
 
-/// Adds the due deletions to the decision about a run that ended, and the time of the next
-/// reconciliation.
+/// Adds the due deletions to the decision about a run that ended, and the time of the next reconciliation.
 pub(crate) fn add(run: &Run<'_>, decision: &mut RunDecision) {
     if run.annotation(names::PRESERVE) == Some("true") {
         return;
@@ -44,16 +43,15 @@ pub(crate) fn add(run: &Run<'_>, decision: &mut RunDecision) {
     }
 }
 
-/// Returns when the run ended. A run that was restored without its status has no end time, so its
-/// creation counts.
+/// Returns when the run ended. A run that was restored without its status has no end time, so its creation counts.
 fn end(run: &Run<'_>) -> Option<Timestamp> {
     let finished = run.status.finished_at.as_ref();
     let created = run.spec.metadata.creation_timestamp.as_ref();
     finished.or(created).map(|time| time.0)
 }
 
-/// Returns how long Jobs are kept, and whether ConfigMaps are deleted with them: from the run's
-/// spec, or else from the configuration.
+/// Returns how long Jobs are kept, and whether ConfigMaps are deleted with them: from the run's spec, or else from the
+/// configuration.
 fn rule(run: &Run<'_>) -> Option<(Duration, bool)> {
     if let Some(own) = own(run) {
         return Some((own, true));
@@ -91,8 +89,8 @@ fn children(run: &Run<'_>, with_files: bool) -> Vec<Effect> {
     jobs.chain(maps).collect()
 }
 
-/// Returns the deletion of the run in the version that we know. If a user just gave it another
-/// version, the run must stay.
+/// Returns the deletion of the run in the version that we know. If a user just gave it another version, the run must
+/// stay.
 fn itself(run: &Run<'_>) -> Effect {
     let metadata = run.spec.metadata;
     Effect::Delete(Target {

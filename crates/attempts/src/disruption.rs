@@ -114,12 +114,7 @@ pub(crate) fn with_new_disruptions<'a>(run: &Run<'a>, job: &JobView) -> Run<'a> 
 
 /// Returns whether a Pod was created before the Pod in the status ran.
 fn is_older(run: &Run<'_>, pod: &PodView) -> bool {
-    let status = &run.status;
-    let disrupted = status
-        .pod
-        .as_ref()
-        .and_then(|known| known.disrupted_at.as_ref());
-    let since = status.started_at.as_ref().or(disrupted);
+    let since = run.status.started_at.as_ref().or(disrupted_at(run));
     since.is_some_and(|since| pod.created.is_some_and(|made| made < since.0))
 }
 
@@ -157,10 +152,9 @@ pub(crate) fn remembered(
         .node
         .as_ref()
         .map_or_else(String::new, |node| format!(" on node '{node}'"));
-    let message = format!(
-        "Pod '{}'{node} was terminated by another actor; its result is ignored",
-        known.name
-    );
+    let name = &known.name;
+    let message =
+        format!("Pod '{name}'{node} was terminated by another actor; its result is ignored");
     let evidence = Evidence {
         pod_name: Some(known.name.clone()),
         pod_uid: Some(known.uid.clone()),
@@ -173,9 +167,12 @@ pub(crate) fn remembered(
 
 /// Returns whether a Pod that ends now is the one that we saw being stopped.
 pub(crate) fn is_recent(run: &Run<'_>) -> bool {
-    let known = run.status.pod.as_ref();
-    let stopped = known.and_then(|known| known.disrupted_at.as_ref());
-    stopped.is_some_and(|stopped| is_end_of(stopped, run.now))
+    disrupted_at(run).is_some_and(|stopped| is_end_of(stopped, run.now))
+}
+
+/// Returns when we saw that the Pod in the status was being stopped.
+fn disrupted_at<'s>(run: &'s Run<'_>) -> Option<&'s Time> {
+    run.status.pod.as_ref()?.disrupted_at.as_ref()
 }
 
 /// Returns whether the end at `at` belongs to the Pod that was seen stopping at `stopped`, and not to a later Pod.

@@ -14,7 +14,7 @@ use api::{
     Reason, Timestamp, Verdict,
     decide::Decision,
     status::{MAX_MESSAGE_CHARS, bounded},
-    tasks::{Backoff, Evidence, RunPhase},
+    tasks::{Backoff, Evidence, Retry, RunPhase},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -115,7 +115,6 @@ fn after_attempts(status: &RunStatus, message: &str) -> String {
 }
 
 /// Ends the run.
-#[must_use]
 pub fn finish_run(
     run: &Run<'_>,
     mut status: RunStatus,
@@ -128,7 +127,6 @@ pub fn finish_run(
 }
 
 /// Fails the run before an attempt, or between two. The evidence of the last attempt stays.
-#[must_use]
 pub fn fail_run(run: &Run<'_>, reason: Reason, message: &str) -> RunDecision {
     let status = run.next();
     let verdict = Verdict::failed(reason, after_attempts(&status, message));
@@ -137,33 +135,20 @@ pub fn fail_run(run: &Run<'_>, reason: Reason, message: &str) -> RunDecision {
 
 /// Handles a failed attempt: waits for the start time of the next one, or starts it.
 pub(crate) fn retry_or_wait(run: &Run<'_>, result: &Evidence) -> RunDecision {
-    let status = run.next();
     // The author of the run or of the Agent may have lowered the number of attempts since.
-    let was_disrupted = disruption::was_disrupted(result);
-    if !was_disrupted
-        && run
-            .spec
-            .retry
-            .is_some_and(|retry| status.attempts >= retry.max_attempts)
-    {
-        let message = after_attempts(&status, message_of(result));
-        let verdict = Verdict::failed(reason_of(result), message);
-        return finish_run(run, status, RunPhase::Failed, verdict);
+    let is_spent = |retry: &Retry| run.status.attempts >= retry.max_attempts;
+    if !disruption::was_disrupted(result) && run.spec.retry.is_some_and(is_spent) {
+        return fail_run(run, reason_of(result), message_of(result));
     }
+    let is_asked = run.spec.cancel || run.spec.suspend;
     match run.deadline() {
-        Some(due) if run.now < due && !is_cancelled_or_suspended(run) => {
-            wait_for_next(run, status, due)
-        }
+        Some(due) if run.now < due && !is_asked => wait_for_next(run, run.next(), due),
         Some(_) | None => start::start(run),
     }
 }
 
-fn is_cancelled_or_suspended(run: &Run<'_>) -> bool {
-    run.spec.cancel || run.spec.suspend
-}
-
-/// Waits for the next attempt. The stored result has the reason, and the stored deadline the time,
-/// so every reconciliation has the same message.
+/// Waits for the next attempt. The stored result has the reason, and the stored deadline the time, so every
+/// reconciliation has the same message.
 fn wait_for_next(run: &Run<'_>, mut status: RunStatus, due: Timestamp) -> RunDecision {
     status.progress.deadline_at = Some(Time(due));
     let result = status.result.clone().unwrap_or_default();
@@ -181,7 +166,6 @@ fn wait_for_next(run: &Run<'_>, mut status: RunStatus, due: Timestamp) -> RunDec
 }
 
 /// Returns the wait after this many attempts: `initial`, doubled each time, up to `max`.
-#[must_use]
 pub fn backoff(backoff: &Backoff, attempts: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
     Duration::from(backoff.initial)
@@ -223,10 +207,8 @@ pub(crate) fn abort_attempt(
 
 fn stopping_message(result: &Evidence, job: &str) -> Verdict {
     let message = bounded(message_of(result), INNER);
-    Verdict::working(
-        reason_of(result),
-        format!("{message}; stopping Job '{job}'"),
-    )
+    let message = format!("{message}; stopping Job '{job}'");
+    Verdict::working(reason_of(result), message)
 }
 
 /// Handles an attempt in progress with a Job that does not exist.
@@ -268,21 +250,14 @@ pub(crate) fn stop_job(run: &Run<'_>, result: &Evidence) -> RunDecision {
     status_only().requeue_at(deadline)
 }
 
-/// Fails the run because the stop did not finish in time. A Pod may still run, so no other may
-/// start.
+/// Fails the run because the stop did not finish in time. A Pod may still run, so no other may start.
 pub(crate) fn stop_timed_out(run: &Run<'_>, result: &Evidence, what: &str) -> RunDecision {
-    let message = format!(
-        "{}; it could not be stopped within {}: {what}",
-        bounded(message_of(result), INNER),
-        time::format_duration(STOP_WAIT)
-    );
-    let AttemptResult {
-        reason,
-        message,
-        evidence,
-    } = AttemptResult::new(reason_of(result), message, result.clone());
-    let status = with_result(run, evidence);
-    let verdict = Verdict::failed(reason, message);
+    let message = bounded(message_of(result), INNER);
+    let wait = time::format_duration(STOP_WAIT);
+    let message = format!("{message}; it could not be stopped within {wait}: {what}");
+    let failed = AttemptResult::new(reason_of(result), message, result.clone());
+    let status = with_result(run, failed.evidence);
+    let verdict = Verdict::failed(failed.reason, failed.message);
     finish_run(run, status, RunPhase::Failed, verdict)
 }
 

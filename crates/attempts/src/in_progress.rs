@@ -31,13 +31,11 @@ pub(crate) fn decide(run: &Run<'_>, job_name: &str) -> RunDecision {
         return finish::job_missing(run, job_name);
     };
     match attempt::read(run, job) {
-        Attempt::Waiting { .. } | Attempt::Running { .. } => {
-            let mut decision = unfinished(run, job);
-            // A reconciliation that gives up the attempt only stores that.
-            if decision.status.result.is_none() {
-                decision.effects.extend(delete_orphans(run, job));
-            }
-            decision
+        Attempt::Waiting { cause, replaced } => {
+            unfinished(run, job, |run| waiting(run, job, cause, replaced))
+        }
+        Attempt::Running { pod, since } => {
+            unfinished(run, job, |run| running(run, job, pod, since))
         }
         Attempt::AwaitingJobStatus { pod, exit } => settling(run, job, pod, exit),
         // A Pod that is being stopped may be deleted before it reports how it ended.
@@ -48,44 +46,41 @@ pub(crate) fn decide(run: &Run<'_>, job_name: &str) -> RunDecision {
     }
 }
 
-/// Deletes other Jobs of the run that may run a Pod. Such a Job was considered lost, but was not.
-fn delete_orphans(run: &Run<'_>, job: &JobView) -> Vec<Effect> {
-    let is_orphan = |other: &&JobView| {
-        other.name != job.name && other.end.is_none() && other.deleting.is_none()
+/// Decides about a container that did not end. A user may want it to end, or something may have stopped it. Otherwise,
+/// `go_on` decides. Orphaned Jobs of the run are deleted beside it: they were considered lost, but were not.
+fn unfinished(
+    run: &Run<'_>,
+    job: &JobView,
+    go_on: impl FnOnce(&Run<'_>) -> RunDecision,
+) -> RunDecision {
+    let mut decision = if run.spec.cancel {
+        let attempt = run.status.attempts;
+        let message = format!("cancelled by 'spec.cancel' during attempt {attempt}");
+        finish::abort_attempt(run, job, Reason::Cancelled, &message)
+    } else if run.spec.suspend {
+        suspend::during(run, job)
+    } else if job.suspended && job.suspended_by_us {
+        suspend::resume(run, job)
+    } else {
+        let run = disruption::with_new_disruptions(run, job);
+        if run.status.disruptions >= disruption::MAX_DISRUPTIONS {
+            let message = disruption::too_many(&run, "");
+            finish::abort_attempt(&run, job, Reason::TooManyDisruptions, &message)
+        } else {
+            go_on(&run)
+        }
     };
-    run.jobs()
-        .filter(is_orphan)
-        .map(|other| run.delete(other))
-        .collect()
-}
-
-/// Decides about a container that did not end. A user may want it to end, or something may have stopped it.
-fn unfinished(run: &Run<'_>, job: &JobView) -> RunDecision {
-    if run.spec.cancel {
-        let message = format!(
-            "cancelled by 'spec.cancel' during attempt {}",
-            run.status.attempts
-        );
-        return finish::abort_attempt(run, job, Reason::Cancelled, &message);
+    // A reconciliation that gives up the attempt only stores that.
+    if decision.status.result.is_none() {
+        let is_orphan = |other: &&JobView| {
+            other.name != job.name && other.end.is_none() && other.deleting.is_none()
+        };
+        let orphans = run.jobs().filter(is_orphan);
+        decision
+            .effects
+            .extend(orphans.map(|other| run.delete(other)));
     }
-    if run.spec.suspend {
-        return suspend::during(run, job);
-    }
-    if job.suspended && job.suspended_by_us {
-        return suspend::resume(run, job);
-    }
-    let run = &disruption::with_new_disruptions(run, job);
-    if run.status.disruptions >= disruption::MAX_DISRUPTIONS {
-        let message = disruption::too_many(run, "");
-        return finish::abort_attempt(run, job, Reason::TooManyDisruptions, &message);
-    }
-    match attempt::read(run, job) {
-        Attempt::Waiting { cause, replaced } => waiting(run, job, cause, replaced),
-        Attempt::Running { pod, since } => running(run, job, pod, since),
-        Attempt::AwaitingJobStatus { .. }
-        | Attempt::AwaitingPodStatus { .. }
-        | Attempt::Ended(_) => unchanged(run, job),
-    }
+    decision
 }
 
 /// Decides about a container that has not started.
@@ -103,20 +98,15 @@ pub(crate) fn waiting(
         .map(|since| time::after(since, wait))
         .or(run.deadline().filter(|_| !has_started))
         .unwrap_or_else(|| run.after(wait));
+    if run.now >= deadline && is_unread(run, job) {
+        let name = &job.name;
+        let message =
+            format!("a Pod of Job '{name}' ended, but it was deleted before its result was read");
+        return finish::abort_attempt(run, job, Reason::EvidenceLost, &message);
+    }
     if run.now >= deadline {
-        if is_unread(run, job) {
-            let message = format!(
-                "a Pod of Job '{}' ended, but it was deleted before its result was read",
-                job.name
-            );
-            return finish::abort_attempt(run, job, Reason::EvidenceLost, &message);
-        }
-        return finish::abort_attempt(
-            run,
-            job,
-            Reason::StartTimeout,
-            &start_timeout_message(run, job, cause.as_ref()),
-        );
+        let message = start_timeout_message(run, job, cause.as_ref());
+        return finish::abort_attempt(run, job, Reason::StartTimeout, &message);
     }
     status.progress.deadline_at = Some(Time(deadline));
     let verdict = cause.map_or_else(
@@ -272,19 +262,12 @@ fn settling(run: &Run<'_>, job: &JobView, pod: &PodView, exit: Option<&Exit>) ->
         .or(run.deadline())
         .unwrap_or_else(|| run.after(STOP_WAIT));
     let ended = exit.map_or_else(
-        || format!("{} ended", describe_pod(pod)),
-        |exit| {
-            format!(
-                "{}: the container exited with code {}",
-                describe_pod(pod),
-                exit.code
-            )
-        },
+        || " ended".to_owned(),
+        |exit| format!(": the container exited with code {}", exit.code),
     );
-    let message = format!(
-        "{ended}, but Job '{}' does not say so; is the Job controller running?",
-        job.name
-    );
+    let (pod, name) = (describe_pod(pod), &job.name);
+    let message =
+        format!("{pod}{ended}, but Job '{name}' does not say so; is the Job controller running?");
     if run.now >= deadline {
         return finish::abort_attempt(run, job, Reason::JobFailed, &message);
     }

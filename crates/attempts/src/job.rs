@@ -12,7 +12,6 @@ use k8s_openapi::api::{
 use crate::BACKSTOP;
 
 /// Builds the spec of a Job that runs one Pod of this template, once, for `limit` at most.
-#[must_use]
 pub fn job_spec(template: PodTemplateSpec, limit: Duration) -> JobSpec {
     JobSpec {
         active_deadline_seconds: Some(whole_seconds(limit.saturating_add(BACKSTOP))),

@@ -27,7 +27,6 @@
 
 mod attempt;
 mod attempt_result;
-mod attempt_spec;
 mod cause;
 #[cfg(feature = "controller")]
 pub mod children;
@@ -52,13 +51,12 @@ use std::time::Duration;
 
 pub use attempt::{recent, unrecorded_result};
 pub use attempt_result::{AttemptResult, evidence, memory_limit};
-pub use attempt_spec::AttemptSpec;
 pub use decide::{advance, checked, conclude, with_conditions};
 pub use finish::{backoff, fail_run, finish_run};
 pub use job::job_spec;
 pub use run::{Run, RunDecision, RunStatus, Stage, World, describe_pod, some_of};
 pub use start::{FIRST_RECORD_DELAY, before_start, is_unrecorded};
-pub use work::{Blocker, Cleanup, Container, Containers, Spec, Work};
+pub use work::{AttemptSpec, Cleanup, Container, Containers, Spec, Work};
 
 /// How long an attempt waits for its prerequisites: its Agent, and the end of earlier Jobs and Pods. Equal to the
 /// default `startTimeout`.

@@ -1,5 +1,5 @@
-//! A finished run stays unchanged. An annotation stores its outcome, so that a restore without
-//! status does not run it again.
+//! A finished run stays unchanged. An annotation stores its outcome, so that a restore without status does not run it
+//! again.
 
 use api::{
     Phase, Reason, Verdict,
@@ -20,8 +20,7 @@ struct Outcome {
     uid: String,
 }
 
-/// Decides about a run that ended and has no newer version. Nothing changes any more, even if its
-/// children changed.
+/// Decides about a run that ended and has no newer version. Nothing changes any more, even if its children changed.
 pub(crate) fn ended(run: &Run<'_>) -> Option<RunDecision> {
     let is_superseded = run
         .status
@@ -51,8 +50,7 @@ pub(crate) fn as_it_is(run: &Run<'_>) -> RunDecision {
     release(run, run.next(), phase, verdict)
 }
 
-/// Returns the decision that ends a run. It removes the finalizer in the same write that stores the
-/// outcome.
+/// Returns the decision that ends a run. It removes the finalizer in the same write that stores the outcome.
 pub(crate) fn release(
     run: &Run<'_>,
     status: RunStatus,
@@ -74,16 +72,14 @@ pub(crate) fn release(
     decision
 }
 
-/// Decides about an object without status, if its annotation reports that this version has already
-/// ended.
+/// Decides about an object without status, if its annotation reports that this version has already ended.
 pub(crate) fn restored(run: &Run<'_>) -> Option<RunDecision> {
     // Without a version, the status can hold at most an error of an earlier reconciliation.
     if run.status.version.is_some() {
         return None;
     }
     let text = run.annotation(names::OUTCOME)?;
-    // An annotation that cannot be parsed is ignored: the run starts as if the annotation did not
-    // exist.
+    // An annotation that cannot be parsed is ignored: the run starts as if the annotation did not exist.
     let Ok(outcome) = serde_json::from_str::<Outcome>(text) else {
         return None;
     };

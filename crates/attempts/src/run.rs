@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AttemptSpec, RUN_TIME, START_WAIT, Spec, Work, disruption, time,
-    view::{ConfigMapView, ContainerState, JobView, PodPhase, PodView},
+    view::{ConfigMapView, JobView, PodView},
 };
 
 /// Longest wait of a run: the longest `timeout`, with the time after the main container and a reserve. A stored
@@ -37,7 +37,7 @@ pub struct RunStatus {
     pub progress: CommonStatus,
 }
 
-api::attempt_fields!(RunStatus);
+api::embed!(RunStatus, attempt: AttemptStatus);
 
 impl Status for RunStatus {
     api::common_status!(RunPhase, RunToCompletion);
@@ -48,16 +48,16 @@ impl Status for RunStatus {
 }
 
 /// Observed children of a run.
-#[derive(Debug, Clone, Copy)]
-pub struct World<'a> {
+#[derive(Debug, Clone, Default)]
+pub struct World {
     /// All Jobs in the run's namespace with its UID in their label, of any version and attempt.
-    pub jobs: &'a [JobView],
+    pub jobs: Vec<JobView>,
     /// All Pods in the run's namespace with its UID in their label.
-    pub pods: &'a [PodView],
+    pub pods: Vec<PodView>,
     /// All ConfigMaps in the run's namespace with its UID in their label, of any version.
-    pub config_maps: &'a [ConfigMapView],
+    pub config_maps: Vec<ConfigMapView>,
     /// Warnings about these Jobs and Pods.
-    pub warnings: &'a [Warning],
+    pub warnings: Vec<Warning>,
 }
 
 /// A run with its observed state, the input of each step of the decision.
@@ -68,7 +68,7 @@ pub struct Run<'a> {
     /// Data of the run.
     pub spec: Spec<'a>,
     /// Observed children.
-    pub world: World<'a>,
+    pub world: &'a World,
     /// The current time.
     pub now: Timestamp,
     /// Permanent failure of an effect of this reconciliation.
@@ -89,29 +89,19 @@ pub enum Stage<'a> {
     /// No attempt was started.
     NotStarted,
     /// The attempt with this Job is in progress.
-    InProgress {
-        /// Name of the Job.
-        job: &'a str,
-    },
-    /// An attempt was given up, and its Job is being stopped.
-    Stopping {
-        /// Stored result, without an end time.
-        result: &'a Evidence,
-    },
-    /// An attempt failed, and the next one waits for its start time.
-    RetryBackoff {
-        /// Stored result.
-        result: &'a Evidence,
-    },
+    InProgress(&'a str),
+    /// An attempt was given up with this result, and its Job is being stopped.
+    Stopping(&'a Evidence),
+    /// An attempt failed with this result, and the next one waits for its start time.
+    RetryBackoff(&'a Evidence),
 }
 
 impl<'a> Run<'a> {
     /// Returns the run with this stored status.
-    #[must_use]
     pub fn new(
         work: &'a dyn Work,
         spec: Spec<'a>,
-        world: World<'a>,
+        world: &'a World,
         status: RunStatus,
         now: Timestamp,
     ) -> Self {
@@ -129,7 +119,6 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the base of the next status: the stored one, with the current version filled in.
-    #[must_use]
     pub fn next(&self) -> RunStatus {
         let mut status = self.status.clone();
         status.version.get_or_insert(self.spec.version);
@@ -137,13 +126,11 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the stored phase. A run starts as Pending.
-    #[must_use]
     pub fn phase(&self) -> RunPhase {
         self.status.phase.unwrap_or(RunPhase::Pending)
     }
 
     /// Returns whether the run has ended.
-    #[must_use]
     pub fn has_ended(&self) -> bool {
         self.phase().is_terminal()
     }
@@ -154,12 +141,11 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the stage of the run.
-    #[must_use]
     pub fn stage(&self) -> Stage<'_> {
         match (&self.status.result, &self.status.job_name) {
-            (Some(result), _) if result.finished_at.is_none() => Stage::Stopping { result },
-            (Some(result), _) => Stage::RetryBackoff { result },
-            (None, Some(job)) => Stage::InProgress { job },
+            (Some(result), _) if result.finished_at.is_none() => Stage::Stopping(result),
+            (Some(result), _) => Stage::RetryBackoff(result),
+            (None, Some(job)) => Stage::InProgress(job),
             (None, None) => Stage::NotStarted,
         }
     }
@@ -174,7 +160,6 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the Job of this name, unless the status records another UID for it.
-    #[must_use]
     pub fn job(&self, name: &str) -> Option<&'a JobView> {
         let recorded = self.recorded_uid(name);
         self.jobs()
@@ -203,7 +188,6 @@ impl<'a> Run<'a> {
 
     /// Returns the newest Pod of the Job, which determines the attempt's state. Pods that we stopped by suspending the
     /// Job are ignored.
-    #[must_use]
     pub fn newest_pod(&self, job: &JobView) -> Option<&'a PodView> {
         self.pods_of(job)
             .filter(|pod| !predates_suspension(job, pod))
@@ -241,10 +225,9 @@ impl<'a> Run<'a> {
 
     /// Returns the number of the next attempt and the name of its Job. A disrupted attempt is started again under
     /// another name.
-    #[must_use]
     pub fn next_attempt(&self) -> (u32, String) {
         let begun = self.status.attempts;
-        if let Stage::RetryBackoff { result } = self.stage()
+        if let Stage::RetryBackoff(result) = self.stage()
             && disruption::was_disrupted(result)
         {
             // Attempts that ended as disrupted before disruptions were counted have a count of 0.
@@ -258,6 +241,12 @@ impl<'a> Run<'a> {
     /// Returns the settings by which the attempt with this Job is evaluated, if they are known.
     pub(crate) fn attempt_spec(&self, job: &JobView) -> Option<AttemptSpec> {
         job.terms.clone().or_else(|| self.work.settings())
+    }
+
+    /// Returns how long the container of an attempt that starts now may take to start.
+    pub fn start_limit(&self) -> Duration {
+        let settings = self.work.settings();
+        settings.map_or(START_WAIT, |settings| settings.start_timeout())
     }
 
     /// Returns how long the container of this Job may take to start.
@@ -278,25 +267,21 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the stored deadline of the current wait, unless it is absurd.
-    #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
         self.status.progress.deadline(MAX_WAIT, self.now)
     }
 
     /// Returns the instant `wait` from now.
-    #[must_use]
     pub fn after(&self, wait: Duration) -> Timestamp {
         time::after(self.now, wait)
     }
 
     /// Returns the current time as an object stores it.
-    #[must_use]
     pub fn stamp(&self) -> Time {
         Time(time::whole(self.now))
     }
 
     /// Returns reason and message of the stored status.
-    #[must_use]
     pub fn stored_message(&self) -> Option<(Reason, String)> {
         let condition = self.status.progress.condition(condition::SUCCEEDED)?;
         Some((
@@ -335,17 +320,10 @@ pub(crate) fn predates_suspension(job: &JobView, pod: &PodView) -> bool {
 
 /// Returns whether a program of this Pod may still run, as far as is known.
 pub(crate) fn may_run(pod: &PodView) -> bool {
-    match (&pod.container, pod.phase) {
-        (ContainerState::Ended(_), _) | (_, PodPhase::Succeeded | PodPhase::Failed) => false,
-        (
-            ContainerState::Unknown | ContainerState::Waiting(_) | ContainerState::Running { .. },
-            PodPhase::Pending | PodPhase::Running | PodPhase::Unknown,
-        ) => true,
-    }
+    pod.container.exit().is_none() && !pod.phase.is_over()
 }
 
 /// Describes a Pod in messages.
-#[must_use]
 pub fn describe_pod(pod: &PodView) -> String {
     match &pod.node {
         Some(node) => format!("Pod '{}' on node '{node}'", pod.name),
@@ -354,7 +332,6 @@ pub fn describe_pod(pod: &PodView) -> String {
 }
 
 /// Lists at most three of `things` for a message.
-#[must_use]
 pub fn some_of(things: &[String]) -> String {
     let shown: Vec<&str> = things.iter().take(3).map(String::as_str).collect();
     let rest = things.len().saturating_sub(shown.len());

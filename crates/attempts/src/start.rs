@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::{
-    Reason, Timestamp, Verdict,
+    Reason, State, Timestamp, Verdict,
     decide::{Decision, Effect, Manifest},
     status::{MAX_MESSAGE_CHARS, bounded},
     tasks::RunPhase,
@@ -11,15 +11,14 @@ use api::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
-    Blocker, Run, RunDecision, RunStatus, START_WAIT, STOP_WAIT, Stage, attempt, finish,
-    in_progress,
+    Run, RunDecision, RunStatus, START_WAIT, STOP_WAIT, Stage, attempt, finish, in_progress,
     run::{describe_pod, may_run, some_of},
     suspend, time,
     view::{JobView, PodView},
 };
 
-/// In the first seconds of a run, a missing prerequisite is no warning. A run and its Agent are often
-/// created together, and the cache of Agents may be a moment behind.
+/// In the first seconds of a run, a missing prerequisite is no warning. A run and its Agent are often created together,
+/// and the cache of Agents may be a moment behind.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Starts the next attempt, or waits for its prerequisites.
@@ -29,7 +28,6 @@ pub(crate) fn start(run: &Run<'_>) -> RunDecision {
 }
 
 /// Returns the decision that comes before a Job of this name may be created, if something blocks the Job.
-#[must_use]
 pub fn before_start(run: &Run<'_>, name: &str) -> Option<RunDecision> {
     if let Some(wait) = wait_for_previous(run, name) {
         return Some(wait);
@@ -44,15 +42,15 @@ pub fn before_start(run: &Run<'_>, name: &str) -> Option<RunDecision> {
         return Some(suspend::before(run));
     }
     match run.work.blocker(run.files().is_some()) {
-        Some(Blocker::Stalled(verdict)) => Some(stall(run, verdict)),
-        Some(Blocker::Missing(reason, message)) => Some(wait_for(run, reason, &message)),
+        Some(verdict) if verdict.state == State::Stalled => Some(stall(run, verdict)),
+        Some(verdict) => Some(wait_for(run, &verdict)),
         None => still_deleting(run, name),
     }
 }
 
 /// Waits for a prerequisite.
-fn wait_for(run: &Run<'_>, reason: Reason, message: &str) -> RunDecision {
-    let decision = wait(run, reason, message, None);
+fn wait_for(run: &Run<'_>, blocker: &Verdict) -> RunDecision {
+    let decision = wait(run, blocker.reason, &blocker.message, None);
     let created = run.spec.metadata.creation_timestamp.as_ref();
     let settled = created.and_then(|created| attempt::recent(run.now, created.0, GRACE));
     match settled {
@@ -78,13 +76,11 @@ fn stall(run: &Run<'_>, verdict: Verdict) -> RunDecision {
     Decision::status_only(status, RunPhase::Pending, verdict)
 }
 
-/// Returns the next attempt's Job if it already exists, and the run with that attempt started. A
-/// reconciliation created the Job, and its status write is delayed or was lost. The Agent may have
-/// changed since.
+/// Returns the next attempt's Job if it already exists, and the run with that attempt started. A reconciliation created
+/// the Job, and its status write is delayed or was lost. The Agent may have changed since.
 pub(crate) fn find_unrecorded_job<'a>(run: &Run<'a>) -> Option<(Run<'a>, &'a JobView)> {
     let (attempt, name) = run.next_attempt();
-    // Any user with permission to create Jobs can set our run as the owner. Our own Jobs have
-    // fields that only we set.
+    // Any user with permission to create Jobs can set our run as the owner. Our own Jobs have fields that only we set.
     let is_ours = |job: &&JobView| {
         job.deleting.is_none() && job.version == Some(run.spec.version) && job.terms.is_some()
     };
@@ -116,8 +112,8 @@ fn adopt(run: &Run<'_>, begun: &Run<'_>, job: &JobView) -> RunDecision {
     decision
 }
 
-/// How long the first status write may wait. A container that starts within this time is first
-/// recorded as running. A problem is recorded at once.
+/// How long the first status write may wait. A container that starts within this time is first recorded as running. A
+/// problem is recorded at once.
 pub const FIRST_RECORD_DELAY: Duration = Duration::from_secs(10);
 
 fn first_record(run: &Run<'_>, made: Timestamp) -> Option<Timestamp> {
@@ -125,7 +121,6 @@ fn first_record(run: &Run<'_>, made: Timestamp) -> Option<Timestamp> {
 }
 
 /// Returns whether nothing is recorded about the run.
-#[must_use]
 pub fn is_unrecorded(run: &Run<'_>) -> bool {
     let status = &run.status;
     let is_empty = status.version.is_none() && status.progress.conditions.is_empty();
@@ -147,15 +142,14 @@ fn begun_status(run: &Run<'_>, attempt: u32, job: String, deadline: Timestamp) -
 
 /// Creates the missing children, and records the attempt.
 ///
-/// A version keeps the files that it was started with. If a ConfigMap of ours exists, an earlier
-/// attempt created it, perhaps from an Agent that changed since.
+/// A version keeps the files that it was started with. If a ConfigMap of ours exists, an earlier attempt created it,
+/// perhaps from an Agent that changed since.
 fn create_attempt(run: &Run<'_>, attempt: u32, name: String) -> RunDecision {
     let effects = match missing(run, attempt, &name) {
         Ok(effects) => effects,
         Err(verdict) => return Decision::status_only(run.next(), RunPhase::Pending, verdict),
     };
-    let settings = run.work.settings();
-    let deadline = run.after(settings.map_or(START_WAIT, |settings| settings.start_timeout()));
+    let deadline = run.after(run.start_limit());
     let verdict = in_progress::created(&name);
     let status = begun_status(run, attempt, name, deadline);
     let mut decision =
@@ -165,8 +159,7 @@ fn create_attempt(run: &Run<'_>, attempt: u32, name: String) -> RunDecision {
     decision
 }
 
-/// Returns the effects that create missing children. The files come first, because the Job's Pod
-/// waits for them.
+/// Returns the effects that create missing children. The files come first, because the Job's Pod waits for them.
 pub(crate) fn missing(run: &Run<'_>, attempt: u32, job: &str) -> Result<Vec<Effect>, Verdict> {
     let mut effects = Vec::new();
     if run.files().is_none() {
@@ -179,15 +172,15 @@ pub(crate) fn missing(run: &Run<'_>, attempt: u32, job: &str) -> Result<Vec<Effe
 
 /// Returns the files of an attempt again, if they were deleted before its container started.
 pub(crate) fn recreate_config_map(run: &Run<'_>) -> Result<Option<Manifest>, Verdict> {
-    let is_stalled = || matches!(run.work.blocker(false), Some(Blocker::Stalled(_)));
-    if run.files().is_some() || is_stalled() {
+    let is_stalled = |verdict: Verdict| verdict.state == State::Stalled;
+    if run.files().is_some() || run.work.blocker(false).is_some_and(is_stalled) {
         return Ok(None);
     }
     run.work.config_map()
 }
 
-/// Waits for Jobs and Pods that must be deleted before another may start: those of other versions,
-/// and any that may still run.
+/// Waits for Jobs and Pods that must be deleted before another may start: those of other versions, and any that may
+/// still run.
 fn wait_for_previous(run: &Run<'_>, next: &str) -> Option<RunDecision> {
     let old = |job: &&JobView| {
         let other_version = job
@@ -240,8 +233,7 @@ fn wait_for_previous(run: &Run<'_>, next: &str) -> Option<RunDecision> {
     Some(decision)
 }
 
-/// Waits while a child with the required name is being deleted. Another of that name cannot be
-/// created.
+/// Waits while a child with the required name is being deleted. Another of that name cannot be created.
 fn still_deleting(run: &Run<'_>, job: &str) -> Option<RunDecision> {
     let what = if run.job(job).is_some_and(|job| job.deleting.is_some()) {
         format!("Job '{job}'")
@@ -263,12 +255,12 @@ fn wait(run: &Run<'_>, reason: Reason, message: &str, at_least: Option<Timestamp
     let mut status = run.next();
     let until = match run.stage() {
         // The stored deadline is the time at which this attempt was due.
-        Stage::RetryBackoff { .. } => {
+        Stage::RetryBackoff(_) => {
             let due = run.deadline().unwrap_or_else(|| run.after(Duration::ZERO));
             status.progress.deadline_at = Some(Time(due));
             time::after(due, START_WAIT)
         }
-        Stage::NotStarted | Stage::InProgress { .. } | Stage::Stopping { .. } => {
+        Stage::NotStarted | Stage::InProgress(_) | Stage::Stopping(_) => {
             let until = run.deadline().unwrap_or_else(|| run.after(START_WAIT));
             status.progress.deadline_at = Some(Time(until));
             until
@@ -276,29 +268,20 @@ fn wait(run: &Run<'_>, reason: Reason, message: &str, at_least: Option<Timestamp
     };
     let until = at_least.map_or(until, |time| until.max(time));
     if run.now >= until {
-        return finish::fail_run(
-            run,
-            final_reason(reason),
-            &format!("not started: {message}"),
-        );
+        let is_known = reason != Reason::Progressing;
+        let reason = if is_known {
+            reason
+        } else {
+            Reason::StartTimeout
+        };
+        return finish::fail_run(run, reason, &format!("not started: {message}"));
     }
-    // The message contains only stored times. A time that is read from a stopping Job may differ by
-    // a second from the expected one, and would cause a write.
+    // The message contains only stored times. A time that is read from a stopping Job may differ by a second from the
+    // expected one, and would cause a write.
     let message = match at_least {
-        None => format!(
-            "{}; waiting until {until}",
-            bounded(message, MAX_MESSAGE_CHARS - 100)
-        ),
+        None => bounded(message, MAX_MESSAGE_CHARS - 100) + &format!("; waiting until {until}"),
         Some(_) => message.to_owned(),
     };
     let verdict = Verdict::working(reason, message);
     Decision::status_only(status, RunPhase::Pending, verdict).requeue_at(until)
-}
-
-fn final_reason(reason: Reason) -> Reason {
-    if reason == Reason::Progressing {
-        Reason::StartTimeout
-    } else {
-        reason
-    }
 }

@@ -26,12 +26,12 @@ const STOPPED: usize = 8;
 /// Suspends a run before an attempt, or between two. Nothing is started, and no time counts.
 pub(crate) fn before(run: &Run<'_>) -> RunDecision {
     let message = match run.stage() {
-        Stage::RetryBackoff { result } => format!(
+        Stage::RetryBackoff(result) => format!(
             "suspended after attempt {}: {}",
             run.status.attempts,
             bounded(message_of(result), MAX_MESSAGE_CHARS - 100)
         ),
-        Stage::NotStarted | Stage::InProgress { .. } | Stage::Stopping { .. } => {
+        Stage::NotStarted | Stage::InProgress(_) | Stage::Stopping(_) => {
             "suspended before it was started".to_owned()
         }
     };
@@ -60,43 +60,33 @@ pub(crate) fn during(run: &Run<'_>, job: &JobView) -> RunDecision {
 /// Returns a cause if another actor suspended the Job, such as a queue. That actor must resume it.
 pub(crate) fn by_others(job: &JobView) -> Option<Cause> {
     let is_theirs = job.suspended && !job.suspended_by_us;
-    is_theirs.then(|| Cause {
-        reason: Reason::Suspended,
-        message: format!(
-            "Job '{}' was suspended by another actor, which has to resume it",
-            job.name
-        ),
+    is_theirs.then(|| {
+        let name = &job.name;
+        let message =
+            format!("Job '{name}' was suspended by another actor, which has to resume it");
+        Cause::new(Reason::Suspended, message)
     })
 }
 
-/// Returns a cause while a Pod that the suspension stopped still exists, because it delays the next
-/// Pod.
+/// Returns a cause while a Pod that the suspension stopped still exists, because it delays the next Pod.
 pub(crate) fn still_stopping(run: &Run<'_>, job: &JobView) -> Option<Cause> {
     let mut pods = run.pods_of(job);
     let pod = pods.find(|pod| predates_suspension(job, pod) && may_run(pod))?;
-    Some(Cause {
-        reason: Reason::Progressing,
-        message: format!(
-            "waiting for {}, which was suspended, to stop",
-            describe_pod(pod)
-        ),
-    })
+    let pod = describe_pod(pod);
+    let message = format!("waiting for {pod}, which was suspended, to stop");
+    Some(Cause::new(Reason::Progressing, message))
 }
 
 /// Resumes a run. The attempt starts again from its beginning.
 ///
-/// A Job that its controller never saw suspended would keep its Pod, which we consider stopped. So
-/// we resume a Job only once it reports that it is suspended.
+/// A Job that its controller never saw suspended would keep its Pod, which we consider stopped. So we resume a Job only
+/// once it reports that it is suspended.
 pub(crate) fn resume(run: &Run<'_>, job: &JobView) -> RunDecision {
     let has_stopped = job.resumed == Some(Timestamp::MAX);
     if !has_stopped && !job.stopped_pods.is_empty() {
-        let cause = Cause {
-            reason: Reason::Progressing,
-            message: format!(
-                "Job '{}' goes on when its controller has stopped it",
-                job.name
-            ),
-        };
+        let name = &job.name;
+        let message = format!("Job '{name}' goes on when its controller has stopped it");
+        let cause = Cause::new(Reason::Progressing, message);
         return in_progress::waiting(run, job, Some(cause), None);
     }
     let deadline = run.after(run.start_timeout(job));

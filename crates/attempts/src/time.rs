@@ -5,13 +5,11 @@ use std::time::Duration;
 pub use api::time::{after, whole};
 
 /// Returns `wait` in milliseconds, or the maximum of the type if `wait` is longer.
-#[must_use]
 pub fn millis(wait: Duration) -> u64 {
     u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Formats `wait` as users write it: `1h30m`, `10s`, `500ms`.
-#[must_use]
 pub fn format_duration(wait: Duration) -> String {
     if wait < Duration::from_secs(1) {
         return format!("{}ms", wait.as_millis());

@@ -2,10 +2,7 @@
 //!
 //! Thousands of views are cached, so they hold no other fields.
 
-use std::{
-    collections::BTreeMap,
-    ops::{Deref, DerefMut},
-};
+use std::collections::BTreeMap;
 
 use api::{decide::ResourceType, names};
 use k8s_openapi::{
@@ -39,23 +36,10 @@ pub struct JobView {
     pub proven: bool,
 }
 
-impl Deref for JobView {
-    type Target = pods::JobView;
-
-    fn deref(&self) -> &pods::JobView {
-        &self.job
-    }
-}
-
-impl DerefMut for JobView {
-    fn deref_mut(&mut self) -> &mut pods::JobView {
-        &mut self.job
-    }
-}
+api::embed!(JobView, job: pods::JobView);
 
 impl JobView {
     /// Reads a Job. Only runs of these kinds can own it.
-    #[must_use]
     pub fn new(job: &Job, kinds: &[ResourceType]) -> Self {
         let template = job
             .spec
@@ -106,19 +90,7 @@ pub struct PodView {
     pub foreign: bool,
 }
 
-impl Deref for PodView {
-    type Target = pods::PodView;
-
-    fn deref(&self) -> &pods::PodView {
-        &self.pod
-    }
-}
-
-impl DerefMut for PodView {
-    fn deref_mut(&mut self) -> &mut pods::PodView {
-        &mut self.pod
-    }
-}
+api::embed!(PodView, pod: pods::PodView);
 
 /// Containers of a Pod that count, in the order in which they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +105,6 @@ pub enum Step {
 
 impl PodView {
     /// Reads a Pod with these containers. Other components may inject more.
-    #[must_use]
     pub fn new(pod: &Pod, containers: &Containers) -> Self {
         let init = |name: &str| ContainerView::find_init(pod, name).unwrap_or_default();
         let ordinary = |name: &str| ContainerView::find(pod, name).unwrap_or_default();
@@ -175,7 +146,6 @@ impl PodView {
 }
 
 /// Returns whether a Pod runs other content than its Job specifies.
-#[must_use]
 pub fn is_foreign(pod: &PodView, jobs: &[JobView]) -> bool {
     let job = jobs
         .iter()
@@ -265,7 +235,6 @@ pub struct ConfigMapView {
 
 impl ConfigMapView {
     /// Reads the metadata of a ConfigMap. Only runs of these kinds can own it.
-    #[must_use]
     pub fn new(metadata: &ObjectMeta, kinds: &[ResourceType]) -> Self {
         Self {
             name: metadata.name.clone().unwrap_or_default(),

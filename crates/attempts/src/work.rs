@@ -8,9 +8,10 @@ use api::{
     tasks::{ChildTtl, Retry},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
 
 use crate::{
-    AttemptResult, AttemptSpec, RunDecision,
+    AttemptResult, RunDecision,
     view::{Exit, PodView, Step},
 };
 
@@ -27,8 +28,9 @@ pub trait Work: Debug {
     /// Returns the settings of an attempt that starts now, if they are known.
     fn settings(&self) -> Option<AttemptSpec>;
 
-    /// Returns the reason why no attempt can start now. `is_stored`: the ConfigMap exists.
-    fn blocker(&self, is_stored: bool) -> Option<Blocker>;
+    /// Returns the reason why no attempt can start now. `is_stored`: the ConfigMap exists. If the verdict is
+    /// [`Stalled`](api::State::Stalled), a user must act, and no time counts. Otherwise the run waits, and then fails.
+    fn blocker(&self, is_stored: bool) -> Option<Verdict>;
 
     /// Builds the ConfigMap. Returns `None` if there is none, or if it cannot be built now.
     ///
@@ -48,21 +50,13 @@ pub trait Work: Debug {
     /// Returns the conditions that only this kind has.
     fn conditions(&self, decision: &RunDecision) -> Vec<ConditionUpdate>;
 
-    /// Evaluates an attempt whose last container exited with code 0, without a contradiction. Only this function
-    /// creates a success.
-    fn succeeded(
+    /// Evaluates the exit of the container that ended the Pod. `failure` is the message of a Job that failed. Without
+    /// it, the Job is complete, and nothing contradicts exit code 0. Only this function creates a success.
+    fn evaluate(
         &self,
         pod: &PodView,
         exit: &Exit,
-        settings: Option<&AttemptSpec>,
-    ) -> AttemptResult;
-
-    /// Evaluates an attempt whose Job failed. `message` is the message of the Job.
-    fn failed(
-        &self,
-        pod: &PodView,
-        exit: &Exit,
-        message: &str,
+        failure: Option<&str>,
         settings: Option<&AttemptSpec>,
     ) -> AttemptResult;
 
@@ -70,13 +64,42 @@ pub trait Work: Debug {
     fn may_repeat(&self, result: &AttemptResult) -> bool;
 }
 
-/// Reason why no attempt can start.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Blocker {
-    /// A prerequisite is missing. The run waits for it, and then fails.
-    Missing(Reason, String),
-    /// A user must change something. No time counts.
-    Stalled(Verdict),
+/// Settings by which an attempt is evaluated, frozen when it starts. If the object that they come from, such as an
+/// Agent, changes while the container runs, the conditions of success and the time limits must not change. So they are
+/// stored in an annotation of the Job's Pod template, which is immutable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AttemptSpec {
+    /// How long the container may take to start, in milliseconds.
+    pub start_timeout_ms: u64,
+    /// How long the container may run, in milliseconds. The run's own timeout is not frozen: its author may change it.
+    pub timeout_ms: u64,
+    /// Names of the required results.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub required: Vec<String>,
+    /// Memory limit, for the message when it was reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// User that the container runs as.
+    pub user: i64,
+}
+
+impl AttemptSpec {
+    /// Parses the settings from an annotation. Returns `None` if the annotation has none.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let Ok(spec) = serde_json::from_str(text) else {
+            return None;
+        };
+        Some(spec)
+    }
+
+    pub(crate) fn start_timeout(&self) -> Duration {
+        Duration::from_millis(self.start_timeout_ms)
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout_ms)
+    }
 }
 
 /// Data of a run, from its object and from the operator's configuration.
@@ -140,7 +163,6 @@ pub struct Container {
 
 impl Containers {
     /// Describes the container of a step: "the agent", "the container 'clone'".
-    #[must_use]
     pub fn describe(&self, step: Step) -> String {
         let container = match step {
             Step::Before => self.before.as_ref(),

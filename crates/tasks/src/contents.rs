@@ -56,14 +56,12 @@ impl Contents {
     /// files, even if the status records their ConfigMap: somebody may have deleted the ConfigMap.
     #[must_use]
     pub(crate) fn without(&self, mut run: TaskRun, source: Source) -> TaskRun {
-        let status = run.status.as_ref();
-        let is_stored = status.is_some_and(|status| {
+        let is_stored = run.status.as_ref().is_some_and(|status| {
             let is_current = status.context_version == Some(run.spec.context_version);
             is_current && (status.config_map_uid.is_some() || status.is_over())
         });
         let is_needless = is_stored && source == Source::Watch;
-        slim(&mut run.metadata);
-        self.take(&run.metadata, &mut run.spec.markdown_files, is_needless);
+        self.take(&mut run.metadata, &mut run.spec.markdown_files, is_needless);
         run
     }
 
@@ -74,8 +72,7 @@ impl Contents {
         let is_stored =
             status.is_some_and(|status| status.config_map_uid.is_some() || status.is_over());
         let is_needless = is_stored && source == Source::Watch;
-        slim(&mut run.metadata);
-        self.take(&run.metadata, &mut run.spec.instructions, is_needless);
+        self.take(&mut run.metadata, &mut run.spec.instructions, is_needless);
         run
     }
 
@@ -96,7 +93,8 @@ impl Contents {
         (Some(entry.generation) == metadata.generation).then(|| Arc::clone(&entry.files))
     }
 
-    fn take(&self, metadata: &ObjectMeta, files: &mut Vec<File>, is_needless: bool) {
+    fn take(&self, metadata: &mut ObjectMeta, files: &mut Vec<File>, is_needless: bool) {
+        slim(metadata);
         if files.is_empty() {
             return;
         }

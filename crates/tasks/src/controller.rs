@@ -7,7 +7,7 @@ use api::{
     decide::{Decision, Input, ReconcileError, ResourceType},
     tasks::{Agent, AgentStatus, DocsRun, DocsRunStatus, TaskRun, TaskRunStatus},
 };
-use attempts::children::{Children, Observed};
+use attempts::children::Children;
 use engine::{
     Cache, Context, Controller, Key, Kind, Packing, Scope, Watch, WatchManager,
     children::owned_by,
@@ -138,13 +138,12 @@ fn docs_index_keys(run: &DocsRun) -> Vec<String> {
 }
 
 fn index_keys_of(kind: &str, run: &impl Resource, agent: &str) -> Vec<String> {
-    let (namespace, uid) = (run.meta().namespace.as_deref(), run.uid());
+    let (namespace, uid) = (
+        run.meta().namespace.as_deref(),
+        run.uid().unwrap_or_default(),
+    );
     vec![
-        owned_by(
-            kind,
-            namespace.unwrap_or_default(),
-            &uid.unwrap_or_default(),
-        ),
+        owned_by(kind, namespace.unwrap_or_default(), &uid),
         index_key("agent", namespace, agent),
     ]
 }
@@ -231,17 +230,11 @@ impl Classes {
     }
 
     fn connect(&self, agents: &Cache<Agent>, handle: &engine::Handle) {
-        let Self {
-            service_accounts,
-            runtime_classes,
-            priority_classes,
-            storage_classes,
-        } = self;
         for cache in [
-            service_accounts,
-            runtime_classes,
-            priority_classes,
-            storage_classes,
+            &self.service_accounts,
+            &self.runtime_classes,
+            &self.priority_classes,
+            &self.storage_classes,
         ] {
             let (agents, handle, kind) = (agents.clone(), handle.clone(), cache.name());
             cache.on_change(move |change| {
@@ -277,13 +270,7 @@ impl Kind for AgentKind {
         agent: &Arc<Agent>,
         _now: Timestamp,
     ) -> Result<AgentWorld, ReconcileError> {
-        let spec = &agent.spec;
-        let Classes {
-            service_accounts,
-            runtime_classes,
-            priority_classes,
-            storage_classes,
-        } = &self.0;
+        let (spec, classes) = (&agent.spec, &self.0);
         let exists = |cache: &Cache<()>, name: &Option<String>| {
             name.as_ref().is_none_or(|name| {
                 cache
@@ -299,10 +286,10 @@ impl Kind for AgentKind {
             name: spec.service_account_name.clone(),
         };
         Ok(AgentWorld {
-            service_account: service_accounts.get(&account).is_some(),
-            runtime_class: exists(runtime_classes, &spec.runtime_class_name),
-            priority_class: exists(priority_classes, &spec.priority_class_name),
-            storage_class: exists(storage_classes, &spec.workspace.storage_class_name),
+            service_account: classes.service_accounts.get(&account).is_some(),
+            runtime_class: exists(&classes.runtime_classes, &spec.runtime_class_name),
+            priority_class: exists(&classes.priority_classes, &spec.priority_class_name),
+            storage_class: exists(&classes.storage_classes, &spec.workspace.storage_class_name),
         })
     }
 
@@ -326,20 +313,10 @@ impl RunCaches {
             namespace: run.meta().namespace.clone(),
             name: agent.to_owned(),
         };
-        let Observed {
-            jobs,
-            pods,
-            config_maps,
-            warnings,
-        } = self
-            .children
-            .of(kind, run, self.defaults.accept_changed_pods);
+        let accept_changed = self.defaults.accept_changed_pods;
         RunWorld {
             agent: self.agents.get(&agent),
-            jobs,
-            pods,
-            config_maps,
-            warnings,
+            children: self.children.of(kind, run, accept_changed),
             files: self.contents.of(run.meta()),
             defaults: self.defaults.clone(),
         }

@@ -19,7 +19,6 @@ use crate::run::{
 pub const KINDS: &[ResourceType] = &[run::RESOURCE, docs::RESOURCE];
 
 /// Reads a Job. A DocsRun has no versions.
-#[must_use]
 pub fn job_view(job: &Job) -> JobView {
     let mut view = JobView::new(job, KINDS);
     if is_of_docs(&job.metadata) {
@@ -29,7 +28,6 @@ pub fn job_view(job: &Job) -> JobView {
 }
 
 /// Reads a Pod.
-#[must_use]
 pub fn pod_view(pod: &Pod) -> PodView {
     // Other components may inject containers into a Pod. So the kind of the run decides, not the containers' names.
     let containers = if is_of_docs(&pod.metadata) {

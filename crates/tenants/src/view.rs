@@ -1,9 +1,6 @@
 //! Reduced views of a Tenant's objects, with the fields that a decision reads.
 
-use std::{
-    ops::{Deref, DerefMut},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use api::{
     Timestamp, names,
@@ -255,19 +252,7 @@ pub struct PodView {
     pub plan: Option<String>,
 }
 
-impl Deref for PodView {
-    type Target = pods::PodView;
-
-    fn deref(&self) -> &pods::PodView {
-        &self.pod
-    }
-}
-
-impl DerefMut for PodView {
-    fn deref_mut(&mut self) -> &mut pods::PodView {
-        &mut self.pod
-    }
-}
+api::embed!(PodView, pod: pods::PodView);
 
 impl PodView {
     /// Returns whether its container has ended, for a Pod that restarts none. An injected container may keep the Pod

@@ -240,7 +240,7 @@ pub struct DocsRunStatus {
     pub progress: CommonStatus,
 }
 
-crate::attempt_fields!(DocsRunStatus);
+crate::embed!(DocsRunStatus, attempt: AttemptStatus);
 
 /// Number of files, with some of their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

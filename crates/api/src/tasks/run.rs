@@ -259,27 +259,7 @@ pub struct AttemptStatus {
     pub result: Option<Evidence>,
 }
 
-/// Gives a status with the field `attempt: AttemptStatus` the fields of that struct.
-#[macro_export]
-macro_rules! attempt_fields {
-    ($status:ident) => {
-        impl std::ops::Deref for $status {
-            type Target = $crate::tasks::AttemptStatus;
-
-            fn deref(&self) -> &Self::Target {
-                &self.attempt
-            }
-        }
-
-        impl std::ops::DerefMut for $status {
-            fn deref_mut(&mut self) -> &mut Self::Target {
-                &mut self.attempt
-            }
-        }
-    };
-}
-
-crate::attempt_fields!(TaskRunStatus);
+crate::embed!(TaskRunStatus, attempt: AttemptStatus);
 
 /// Pod of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -16,62 +16,70 @@ use crate::{
 /// Maximum number of characters that we quote from the message of a failed program.
 const QUOTE: usize = 200;
 
-/// Evaluates an attempt whose last container exited with code 0. Only this function creates a success.
-pub(super) fn succeeded(
+/// Results of an agent, by name.
+type Results = BTreeMap<String, String>;
+
+/// Evaluates the exit of the container that ended the Pod. Without a `failure`, the Job is complete.
+pub(super) fn evaluate(
     pod: &PodView,
     exit: &Exit,
+    failure: Option<&str>,
     attempt_spec: Option<&AttemptSpec>,
 ) -> AttemptResult {
-    let evidence = evidence(Some(pod));
-    let Some(attempt_spec) = attempt_spec else {
-        return AttemptResult::new(
-            Reason::AgentNotFound,
-            "the agent exited with code 0, but its Agent no longer exists, so the required results are unknown",
-            evidence,
-        );
-    };
-    // The last container of a DocsRun is ours. The agent's results are in the agent's own
-    // container.
+    // The last container of a DocsRun is ours. The agent's results are in the agent's own container.
     let agent = pod.main_exit.as_ref().unwrap_or(exit);
-    let results = match results(&agent.message, pod.containers) {
-        Ok(results) => results,
-        Err((reason, message)) => return AttemptResult::new(reason, message, evidence),
+    let results = results(&agent.message, pod.containers);
+    let (reason, message, results) = match (failure, pod.step) {
+        (None, _) => succeeded(pod, results, attempt_spec),
+        (Some(_), Step::Before) if exit.code != 0 => {
+            step_failed(pod, build::CLONE, Reason::CloneFailed, exit)
+        }
+        (Some(_), Step::After) if exit.code != 0 => {
+            step_failed(pod, build::PUBLISH, Reason::PublishFailed, exit)
+        }
+        (Some(failure), Step::Before | Step::Main | Step::After) => {
+            let (reason, message) = failed(pod, exit, failure, attempt_spec);
+            (reason, message, results.unwrap_or_default())
+        }
     };
-    let missing: Vec<&str> = attempt_spec
-        .required
-        .iter()
+    let evidence = Evidence {
+        results,
+        ..evidence(Some(pod))
+    };
+    AttemptResult::new(reason, message, evidence)
+}
+
+/// Evaluates an attempt whose last container exited with code 0. Only this function creates a success.
+fn succeeded(
+    pod: &PodView,
+    results: Result<Results, (Reason, String)>,
+    attempt_spec: Option<&AttemptSpec>,
+) -> (Reason, String, Results) {
+    let Some(attempt_spec) = attempt_spec else {
+        let message = "the agent exited with code 0, but its Agent no longer exists, so the required results are unknown";
+        return (Reason::AgentNotFound, message.to_owned(), Results::new());
+    };
+    let results = match results {
+        Ok(results) => results,
+        Err((reason, message)) => return (reason, message, Results::new()),
+    };
+    let required = attempt_spec.required.iter().map(String::as_str);
+    let missing: Vec<&str> = required
         .filter(|name| !results.contains_key(*name))
-        .map(String::as_str)
         .collect();
-    if !missing.is_empty() {
-        let message = format!(
-            "the agent exited with code 0 without the required results: {}",
-            missing.join(", ")
-        );
-        return AttemptResult::new(
-            Reason::ResultMissing,
-            message,
-            Evidence {
-                results,
-                ..evidence
-            },
-        );
+    if missing.is_empty() {
+        let message = format!("the agent exited with code 0; {}", describe_pod(pod));
+        return (Reason::Succeeded, message, results);
     }
-    let message = format!("the agent exited with code 0; {}", describe_pod(pod));
-    AttemptResult::new(
-        Reason::Succeeded,
-        message,
-        Evidence {
-            results,
-            ..evidence
-        },
-    )
+    let missing = missing.join(", ");
+    let message = format!("the agent exited with code 0 without the required results: {missing}");
+    (Reason::ResultMissing, message, results)
 }
 
 /// Returns the results in a termination message, or the reason why they cannot be trusted.
 ///
 /// `containers` is the number of containers of the Pod, with those that other components injected.
-fn results(message: &str, containers: usize) -> Result<BTreeMap<String, String>, (Reason, String)> {
+fn results(message: &str, containers: usize) -> Result<Results, (Reason, String)> {
     let limit = message_limit(containers);
     if message.len() >= limit {
         let shared = if limit < message_limit(1) {
@@ -79,16 +87,14 @@ fn results(message: &str, containers: usize) -> Result<BTreeMap<String, String>,
         } else {
             String::new()
         };
-        return Err((
-            Reason::ResultTooLarge,
-            format!(
-                "the termination message has {limit} bytes or more{shared}, so it was cut and proves nothing"
-            ),
-        ));
+        let message = format!(
+            "the termination message has {limit} bytes or more{shared}, so it was cut and proves nothing"
+        );
+        return Err((Reason::ResultTooLarge, message));
     }
     let message = message.trim();
     if message.is_empty() {
-        return Ok(BTreeMap::new());
+        return Ok(Results::new());
     }
     match serde_json::from_str::<Value>(message) {
         Ok(Value::Object(object)) => Ok(object
@@ -110,61 +116,54 @@ fn results(message: &str, containers: usize) -> Result<BTreeMap<String, String>,
     }
 }
 
-/// Evaluates an attempt whose Job failed.
-pub(super) fn failed(
+/// Returns why the Job of an agent failed.
+fn failed(
     pod: &PodView,
     exit: &Exit,
     job_message: &str,
     attempt_spec: Option<&AttemptSpec>,
-) -> AttemptResult {
+) -> (Reason, String) {
     let name = describe_pod(pod);
-    let ours = match pod.step {
-        Step::Main => None,
-        Step::Before => Some((build::CLONE, Reason::CloneFailed)),
-        Step::After => Some((build::PUBLISH, Reason::PublishFailed)),
-    };
-    if let Some((container, otherwise)) = ours.filter(|_| exit.code != 0) {
-        let (reason, message) = step_failed(&name, container, otherwise, exit);
-        return AttemptResult::new(reason, message, evidence(Some(pod)));
-    }
-    let (reason, message) = if exit.is_out_of_memory() {
+    if exit.is_out_of_memory() {
         let limit = memory_limit(Step::Main, attempt_spec);
         let message = format!("{name}: the container used more memory {limit} and was killed");
-        (Reason::OOMKilled, message)
-    } else if let Some(failure) = StartFailure::of(&exit.reason, &exit.message, 0) {
+        return (Reason::OOMKilled, message);
+    }
+    if let Some(failure) = StartFailure::of(&exit.reason, &exit.message, 0) {
         let user = attempt_spec.map(|spec| spec.user);
         let cause = failure.cause(&name, &exit.message, user);
-        (cause.reason, cause.message)
-    } else if exit.code != 0 {
-        (Reason::NonZeroExit, exit_message(&name, exit))
-    } else {
+        return (cause.reason, cause.message);
+    }
+    let code = exit.code;
+    if code == 0 {
         let detail = after_colon(job_message);
         let message =
             format!("{name}: the container exited with code 0, but its Job failed{detail}");
-        (Reason::JobFailed, message)
-    };
-    let agent = pod.main_exit.as_ref().unwrap_or(exit);
-    let results = results(&agent.message, pod.containers).unwrap_or_default();
-    AttemptResult::new(
-        reason,
-        message,
-        Evidence {
-            results,
-            ..evidence(Some(pod))
-        },
-    )
+        return (Reason::JobFailed, message);
+    }
+    let signal = exit
+        .signal()
+        .map_or_else(String::new, |signal| format!(" (signal {signal})"));
+    let quote = quote(&exit.message);
+    let message = format!("{name}: the agent exited with code {code}{signal}{quote}");
+    (Reason::NonZeroExit, message)
 }
 
-/// Returns why one of our own containers failed. Its report has the reason, unless something ended
-/// the container.
-fn step_failed(pod: &str, container: &str, otherwise: Reason, exit: &Exit) -> (Reason, String) {
-    if exit.is_out_of_memory() {
-        let message = format!(
-            "{pod}: the container '{container}' used more memory than its limit and was killed"
-        );
-        return (Reason::OOMKilled, message);
-    }
-    match Report::read(&exit.message) {
+/// Returns why one of our own containers failed. Its report has the reason, unless something ended the container.
+fn step_failed(
+    pod: &PodView,
+    container: &str,
+    otherwise: Reason,
+    exit: &Exit,
+) -> (Reason, String, Results) {
+    let name = describe_pod(pod);
+    let (reason, message) = match Report::read(&exit.message) {
+        Some(_) | None if exit.is_out_of_memory() => {
+            let message = format!(
+                "{name}: the container '{container}' used more memory than its limit and was killed"
+            );
+            (Reason::OOMKilled, message)
+        }
         Some(Report::Failed { reason, message }) => {
             let reason = Reason::from_name(reason.as_str()).unwrap_or(otherwise);
             (reason, message)
@@ -176,35 +175,27 @@ fn step_failed(pod: &str, container: &str, otherwise: Reason, exit: &Exit) -> (R
             | Report::NoChanges { .. },
         )
         | None => {
-            let detail =
-                plain(&exit.message).map_or_else(String::new, |text| format!(": \"{text}\""));
+            let (code, quote) = (exit.code, quote(&exit.message));
             let message = format!(
-                "{pod}: the container '{container}' exited with code {} and without a report{detail}",
-                exit.code
+                "{name}: the container '{container}' exited with code {code} and without a report{quote}"
             );
             (otherwise, message)
         }
-    }
+    };
+    (reason, message, Results::new())
 }
 
-fn exit_message(pod: &str, exit: &Exit) -> String {
-    let signal = exit
-        .signal()
-        .map_or_else(String::new, |signal| format!(" (signal {signal})"));
-    let quote = plain(&exit.message).map_or_else(String::new, |text| format!(": \"{text}\""));
-    format!(
-        "{pod}: the agent exited with code {}{signal}{quote}",
-        exit.code
-    )
-}
-
-/// Returns the first lines of a message, if a person can read it.
-fn plain(message: &str) -> Option<String> {
+/// Quotes the first lines of a message, if a person can read it.
+fn quote(message: &str) -> String {
     let message = message.trim();
     let readable = !message.is_empty()
         && !message.starts_with(['{', '['])
         && !message
             .chars()
             .any(|letter| letter.is_control() && !matches!(letter, '\n' | '\r' | '\t'));
-    readable.then(|| bounded(message, QUOTE))
+    if readable {
+        format!(": \"{}\"", bounded(message, QUOTE))
+    } else {
+        String::new()
+    }
 }

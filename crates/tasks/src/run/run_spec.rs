@@ -13,8 +13,7 @@ use api::{
     },
 };
 use attempts::{
-    AttemptResult, AttemptSpec, Blocker, Container, Containers, Run, RunDecision, RunStatus,
-    START_WAIT, Spec, Work, World,
+    AttemptResult, AttemptSpec, Container, Containers, Run, RunDecision, RunStatus, Spec, Work,
 };
 
 use super::{
@@ -160,20 +159,7 @@ impl<'a> RunSpec<'a> {
 
     /// Returns the run for decisions about its attempts.
     pub(crate) fn run(&'a self, status: RunStatus, now: Timestamp) -> Run<'a> {
-        let RunWorld {
-            jobs,
-            pods,
-            config_maps,
-            warnings,
-            ..
-        } = self.world;
-        let world = World {
-            jobs,
-            pods,
-            config_maps,
-            warnings,
-        };
-        Run::new(self, self.spec, world, status, now)
+        Run::new(self, self.spec, &self.world.children, status, now)
     }
 
     pub(crate) fn name(&self) -> &'a str {
@@ -196,12 +182,6 @@ impl<'a> RunSpec<'a> {
             // Without a record, no intent can match, so the engine rejects the Job.
             Workload::Docs(docs) => Some(push_intent(docs.status).unwrap_or_default()),
         }
-    }
-
-    /// Returns how long an attempt may take to start.
-    pub(crate) fn start_timeout(&self) -> Duration {
-        let agent = self.agent();
-        agent.map_or(START_WAIT, |agent| agent.spec.start_timeout.into())
     }
 
     fn agent(&self) -> Option<&'a Agent> {
@@ -231,12 +211,12 @@ impl<'a> RunSpec<'a> {
     }
 
     /// Returns why the Agent cannot be used, if it cannot.
-    fn unusable(&self) -> Option<(Reason, String)> {
+    fn unusable(&self) -> Option<Verdict> {
         let name = self.agent_name;
         let Some(agent) = self.agent() else {
             let namespace = self.spec.metadata.namespace.as_deref().unwrap_or_default();
             let message = format!("Agent '{name}' does not exist in namespace '{namespace}'");
-            return Some((Reason::AgentNotFound, message));
+            return Some(Verdict::working(Reason::AgentNotFound, message));
         };
         let status = agent.status.as_ref().map(|status| &status.progress);
         let generation = agent.metadata.generation.unwrap_or(0);
@@ -244,17 +224,15 @@ impl<'a> RunSpec<'a> {
             // A condition about an older spec is not valid for this one. The Agent is reconciled in a
             // moment, so this is no warning.
             let message = format!("Agent '{name}' was not looked at yet");
-            return Some((Reason::Progressing, message));
+            return Some(Verdict::working(Reason::Progressing, message));
         };
         if progress.is_true(READY) {
             return None;
         }
         let ready = progress.condition(READY);
         let message = ready.map_or("", |ready| ready.message.as_str());
-        Some((
-            Reason::AgentNotReady,
-            format!("Agent '{name}' is not ready: {message}"),
-        ))
+        let message = format!("Agent '{name}' is not ready: {message}");
+        Some(Verdict::working(Reason::AgentNotReady, message))
     }
 }
 
@@ -299,14 +277,10 @@ impl Work for RunSpec<'_> {
         Some(settings(&agent.spec, self.resources(agent)))
     }
 
-    fn blocker(&self, is_stored: bool) -> Option<Blocker> {
+    fn blocker(&self, is_stored: bool) -> Option<Verdict> {
         // Files that are already stored fit.
         let stalled = self.too_large().filter(|_| !is_stored);
-        let missing = || {
-            self.unusable()
-                .map(|(reason, message)| Blocker::Missing(reason, message))
-        };
-        stalled.map(Blocker::Stalled).or_else(missing)
+        stalled.or_else(|| self.unusable())
     }
 
     fn config_map(&self) -> Result<Option<Manifest>, Verdict> {
@@ -371,23 +345,14 @@ impl Work for RunSpec<'_> {
         ]
     }
 
-    fn succeeded(
+    fn evaluate(
         &self,
         pod: &PodView,
         exit: &Exit,
+        failure: Option<&str>,
         settings: Option<&AttemptSpec>,
     ) -> AttemptResult {
-        agent_result::succeeded(pod, exit, settings)
-    }
-
-    fn failed(
-        &self,
-        pod: &PodView,
-        exit: &Exit,
-        message: &str,
-        settings: Option<&AttemptSpec>,
-    ) -> AttemptResult {
-        agent_result::failed(pod, exit, message, settings)
+        agent_result::evaluate(pod, exit, failure, settings)
     }
 
     /// Another agent must not write pushed files once more.

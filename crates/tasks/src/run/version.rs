@@ -19,8 +19,8 @@ pub(super) fn is_superseded(run: &Run<'_>) -> bool {
     known(run).is_some_and(|known| known < run.spec.version)
 }
 
-/// Returns the version of the status. The first status write may be delayed. Until then, the
-/// version of an existing Job counts.
+/// Returns the version of the status. The first status write may be delayed. Until then, the version of an existing Job
+/// counts.
 fn known(run: &Run<'_>) -> Option<i64> {
     run.status
         .version
@@ -48,9 +48,8 @@ pub(super) fn add_past(run: &Run<'_>, history: &mut Vec<Version>) {
 
 /// Resets the status to the new version's start.
 ///
-/// This only writes the status, with the longer history. One write does both, so it happens once,
-/// however often it is decided. Later reconciliations delete the old version's Jobs, when their
-/// evidence is stored.
+/// This only writes the status, with the longer history. One write does both, so it happens once, however often it is
+/// decided. Later reconciliations delete the old version's Jobs, when their evidence is stored.
 pub(super) fn supersede(run: &Run<'_>) -> RunDecision {
     let status = RunStatus {
         phase: run.status.phase,
@@ -90,11 +89,11 @@ fn past(run: &Run<'_>) -> Version {
             let reason = condition.map_or(run.phase().name(), |known| known.reason.as_str());
             (run.phase(), reason.to_owned(), status.result.clone())
         }
-        (false, Stage::InProgress { job }) => unread(job),
+        (false, Stage::InProgress(job)) => unread(job),
         (false, Stage::NotStarted) if status.version.is_none() => {
             unread(find_unrecorded_job(run).map_or("", |job| job.name.as_str()))
         }
-        (false, Stage::NotStarted | Stage::Stopping { .. } | Stage::RetryBackoff { .. }) => (
+        (false, Stage::NotStarted | Stage::Stopping(_) | Stage::RetryBackoff(_)) => (
             run.phase(),
             Reason::Superseded.name().to_owned(),
             status.result.clone(),

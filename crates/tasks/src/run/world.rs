@@ -2,27 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::{
-    tasks::{Agent, File, Resources},
-    warning::Warning,
-};
-use attempts::Cleanup;
-
-use crate::view::{ConfigMapView, JobView, PodView};
+use api::tasks::{Agent, File, Resources};
+use attempts::{Cleanup, World};
 
 /// Observed state of a run.
 #[derive(Debug, Clone)]
 pub struct RunWorld {
     /// Agent that the run references.
     pub agent: Option<Arc<Agent>>,
-    /// All Jobs in the run's namespace with its UID in their label, of any version and attempt.
-    pub jobs: Vec<JobView>,
-    /// All Pods in the run's namespace with its UID in their label.
-    pub pods: Vec<PodView>,
-    /// All ConfigMaps in the run's namespace with its UID in their label, of any version.
-    pub config_maps: Vec<ConfigMapView>,
-    /// Warnings about these Jobs and Pods.
-    pub warnings: Vec<Warning>,
+    /// Children of the run.
+    pub children: World,
     /// Files of the run, if they are not in the run itself.
     pub files: Option<Arc<[File]>>,
     /// Defaults from the operator's configuration.

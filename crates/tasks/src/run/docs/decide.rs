@@ -13,11 +13,10 @@ use crate::run::run_spec::{Docs, RunSpec};
 ///
 /// # Guarantees
 /// Those of [`crate::run::decide()`], and:
-/// - No Job exists before the stored status has the commit to work on, the branch to push, and the
-///   previous head of that branch.
-/// - A run becomes `Succeeded` only if the Git server itself has the branch at the reported commit.
-///   The server is queried after the push was reported. Without changes, a run succeeds only if its
-///   spec allows that.
+/// - No Job exists before the stored status has the commit to work on, the branch to push, and the previous head of
+///   that branch.
+/// - A run becomes `Succeeded` only if the Git server itself has the branch at the reported commit. The server is
+///   queried after the push was reported. Without changes, a run succeeds only if its spec allows that.
 #[must_use]
 pub fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> DocsDecision {
     let stored = input.object.status.clone().unwrap_or_default();
@@ -44,7 +43,7 @@ pub fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> DocsDecision {
     if is_new && run.fault.is_none() {
         let (_, name) = run.next_attempt();
         return match before_start(&run, &name) {
-            None => resolve::decide(&run, &docs, run_spec.start_timeout(), answer),
+            None => resolve::decide(&run, &docs, run.start_limit(), answer),
             Some(wait) => status::of_docs(checked(&run, wait), &stored),
         };
     }

@@ -1,7 +1,6 @@
-//! The additional steps of a DocsRun. Before its attempts it reads from the Git server which commit
-//! to work on and where to push (`resolve`). After its attempts it reads from that server whether
-//! the push arrived (`verify`). The attempts themselves are those of every run; [`build`](crate::build)
-//! has their containers.
+//! The additional steps of a DocsRun. Before its attempts it reads from the Git server which commit to work on and
+//! where to push (`resolve`). After its attempts it reads from that server whether the push arrived (`verify`). The
+//! attempts themselves are those of every run; [`build`](crate::build) has their containers.
 //!
 //! A success needs three facts:
 //!
@@ -9,8 +8,7 @@
 //! - The container `publish`, which the agent cannot touch, reports a commit.
 //! - The server itself, queried by the operator after that, has the branch at this commit.
 //!
-//! The agent's own report, an exit code alone, or a response of the server from before the push
-//! proves nothing.
+//! The agent's own report, an exit code alone, or a response of the server from before the push proves nothing.
 
 mod deadline;
 mod decide;
@@ -39,8 +37,8 @@ pub type DocsDecision = Decision<DocsRunStatus>;
 
 /// Time limit that `clone` and `publish` set themselves.
 pub(crate) const STEP_TIME: Duration = Duration::from_secs(600);
-/// How long a Pod may take from the agent's end to its own: the time limit of `publish`, and the
-/// time for its start and end.
+/// How long a Pod may take from the agent's end to its own: the time limit of `publish`, and the time for its start and
+/// end.
 pub(super) const PUBLISH_TIME: Duration = Duration::from_secs(900);
 /// How long the server may take to show a reported push, if it does not respond.
 const VERIFY_WAIT: Duration = Duration::from_secs(600);

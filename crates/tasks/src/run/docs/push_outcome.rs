@@ -1,8 +1,8 @@
 //! The state of a push, if a run does not end with a verified push.
 //!
-//! A `publish` that was stopped, or lost its Pod, may have pushed nevertheless. So the next status
-//! write stores the first Pod that reached `publish`. If no report explains the end, the message
-//! states that the outcome is unknown, with the command that shows the branch.
+//! A `publish` that was stopped, or lost its Pod, may have pushed nevertheless. So the next status write stores the
+//! first Pod that reached `publish`. If no report explains the end, the message states that the outcome is unknown,
+//! with the command that shows the branch.
 
 use api::{Reason, tasks::DocsRunStatus};
 use attempts::{Run, RunDecision};
@@ -10,7 +10,7 @@ use git::{Commit, Files, Report};
 
 use crate::{
     run::run_spec::Docs,
-    view::{ContainerState, Exit, PodView, Step},
+    view::{Exit, PodView, Step},
 };
 
 /// Possible effect of a failed run on the server.
@@ -38,8 +38,7 @@ pub(super) fn noted(run: &Run<'_>, docs: &Docs<'_>) -> DocsRunStatus {
     status
 }
 
-/// Returns whether a Pod may have started `publish`. A container that the kubelet cannot start
-/// pushes nothing.
+/// Returns whether a Pod may have started `publish`. A container that the kubelet cannot start pushes nothing.
 fn came_so_far(pod: &PodView) -> bool {
     pod.step == Step::After && pod.stuck.is_none()
 }
@@ -103,16 +102,7 @@ fn published(pod: &PodView) -> Option<(i32, Report)> {
 
 /// Returns the exit of a Pod's container `publish`, if it ended.
 pub(super) fn ended(pod: &PodView) -> Option<&Exit> {
-    match (&pod.container, pod.step) {
-        (ContainerState::Ended(exit), Step::After) => Some(exit),
-        (
-            ContainerState::Ended(_)
-            | ContainerState::Unknown
-            | ContainerState::Waiting(_)
-            | ContainerState::Running { .. },
-            Step::Before | Step::Main | Step::After,
-        ) => None,
-    }
+    pod.container.exit().filter(|_| pod.step == Step::After)
 }
 
 /// Returns whether a `publish` that failed for this reason certainly changed nothing on the server.

@@ -1,5 +1,5 @@
-//! The commit that a DocsRun works on, and the head of the branch that it will push. The operator
-//! reads both from the Git server, and records them before anything can be pushed.
+//! The commit that a DocsRun works on, and the head of the branch that it will push. The operator reads both from the
+//! Git server, and records them before anything can be pushed.
 
 use std::time::Duration;
 
@@ -31,10 +31,8 @@ pub(super) fn decide(
     answer: Option<&LsRemoteResponse>,
 ) -> DocsDecision {
     let fail = |reason, message: &str| {
-        status::of_docs(
-            with_conditions(run, fail_run(run, reason, message)),
-            docs.status,
-        )
+        let decision = with_conditions(run, fail_run(run, reason, message));
+        status::of_docs(decision, docs.status)
     };
     if let Err((reason, message)) = address(&docs.run.spec.repository_url, docs.settings) {
         return fail(reason, &message);
@@ -63,8 +61,8 @@ fn address(url: &str, settings: &Settings) -> Result<(), (Reason, String)> {
         .map_err(|refused| (Reason::AddressNotAllowed, refused.to_string()))
 }
 
-/// Returns whether waiting cannot change this failure. A starting server may not know its
-/// repositories for a moment, so a missing repository counts only at the second response.
+/// Returns whether waiting cannot change this failure. A starting server may not know its repositories for a moment, so
+/// a missing repository counts only at the second response.
 fn is_final(run: &Run<'_>, answer: &LsRemoteResponse, reason: Reason) -> bool {
     let is_believed = run.now >= time::after(answer.since, NOT_FOUND);
     matches!(reason, Reason::AddressNotAllowed | Reason::BranchNotFound)
@@ -75,10 +73,8 @@ fn resolved(docs: &Docs<'_>, heads: &Heads) -> Result<DocsRunStatus, String> {
     let spec = &docs.run.spec;
     let head = |branch: &str| heads.get(branch).cloned().flatten();
     let Some(base) = head(&spec.source_branch) else {
-        return Err(format!(
-            "{} has no branch '{}'",
-            spec.repository_url, spec.source_branch
-        ));
+        let (url, branch) = (&spec.repository_url, &spec.source_branch);
+        return Err(format!("{url} has no branch '{branch}'"));
     };
     let branch = docs.run.output_branch();
     Ok(DocsRunStatus {
@@ -90,14 +86,11 @@ fn resolved(docs: &Docs<'_>, heads: &Heads) -> Result<DocsRunStatus, String> {
     })
 }
 
-/// Only records the result: the target of the push is stored before the Job that could push is
-/// created.
+/// Only records the result: the target of the push is stored before the Job that could push is created.
 fn record(run: &Run<'_>, docs: &Docs<'_>, resolved: DocsRunStatus) -> DocsDecision {
     let base = resolved.base_commit.as_deref().unwrap_or_default();
-    let message = format!(
-        "branch '{}' is at {base}; starting the Job",
-        docs.run.spec.source_branch
-    );
+    let branch = &docs.run.spec.source_branch;
+    let message = format!("branch '{branch}' is at {base}; starting the Job");
     let verdict = Verdict::working(Reason::Progressing, message);
     let mut next = run.next();
     // The wait for the repository is over. The next wait begins with the Job.
@@ -106,8 +99,8 @@ fn record(run: &Run<'_>, docs: &Docs<'_>, resolved: DocsRunStatus) -> DocsDecisi
     status::of_docs(with_conditions(run, decision), &resolved)
 }
 
-/// Returns when to reconcile again: at `requeue_at`, or at the deadline `until` if that is earlier. A
-/// deadline that has passed does not count, because only a response is missing.
+/// Returns when to reconcile again: at `requeue_at`, or at the deadline `until` if that is earlier. A deadline that has
+/// passed does not count, because only a response is missing.
 pub(super) fn soon(run: &Run<'_>, requeue_at: Timestamp, until: Timestamp) -> Timestamp {
     if run.now < until {
         requeue_at.min(until)

@@ -17,8 +17,7 @@ pub(super) fn run_status(status: &DocsRunStatus) -> RunStatus {
     }
 }
 
-/// Converts a decision to one about a DocsRun. `kept` has the fields that only a DocsRun's status
-/// has.
+/// Converts a decision to one about a DocsRun. `kept` has the fields that only a DocsRun's status has.
 pub(super) fn of_docs(decision: RunDecision, kept: &DocsRunStatus) -> DocsDecision {
     let phase = decision.phase;
     decision.map_status(phase, |status| DocsRunStatus {

@@ -1,5 +1,4 @@
-//! Verification of the report of `publish`: the operator itself reads the branch from the Git
-//! server.
+//! Verification of the report of `publish`: the operator itself reads the branch from the Git server.
 
 use api::{
     Reason, Verdict,
@@ -144,7 +143,12 @@ pub(super) fn decide(
         heads.map(|heads| heads.get(&branch).cloned().flatten())
     });
     let since = answer.map_or(run.now, |answer| answer.since);
-    let (what, until) = match head {
+    let until = match head {
+        // Some servers respond from copies that lag behind.
+        Some(Ok(_)) => time::after(since, VERIFY_LAG).min(deadline),
+        Some(Err(_)) | None => deadline,
+    };
+    let what = match head {
         Some(Ok(Some(head))) if head == commit => {
             let message = format!(
                 "commit {commit} is on branch '{branch}' of {}: {}{}",
@@ -158,37 +162,21 @@ pub(super) fn decide(
         }
         Some(Ok(head)) => {
             let found = head.map_or_else(|| "not there".to_owned(), |head| format!("at {head}"));
-            let lag = time::after(since, VERIFY_LAG);
-            (
-                format!("commit {commit} was reported as pushed, but branch '{branch}' is {found}"),
-                lag.min(deadline),
-            )
+            format!("commit {commit} was reported as pushed, but branch '{branch}' is {found}")
         }
-        Some(Err(error)) => (
-            format!(
-                "commit {commit} was reported as pushed to '{branch}', but the server does not confirm it ({}): {}",
-                error.reason,
-                bounded(&error.message, MAX_MESSAGE_CHARS - 400)
-            ),
-            deadline,
+        Some(Err(error)) => format!(
+            "commit {commit} was reported as pushed to '{branch}', but the server does not confirm it ({}): {}",
+            error.reason,
+            bounded(&error.message, MAX_MESSAGE_CHARS - 400)
         ),
-        None if is_over && docs.load.is_own_in_flight => (
-            format!(
-                "commit {commit} was reported as pushed, but the server has not responded in time; the query for '{branch}' is in flight"
-            ),
-            deadline,
+        None if is_over && docs.load.is_own_in_flight => format!(
+            "commit {commit} was reported as pushed, but the server has not responded in time; the query for '{branch}' is in flight"
         ),
-        None if is_over => (
-            format!(
-                "commit {commit} was reported as pushed, but the server was not asked for '{branch}' in time: {}",
-                describe_load(docs.load, run.namespace)
-            ),
-            deadline,
+        None if is_over => format!(
+            "commit {commit} was reported as pushed, but the server was not asked for '{branch}' in time: {}",
+            describe_load(docs.load, run.namespace)
         ),
-        None => (
-            format!("commit {commit} was reported as pushed; asking the server for '{branch}'"),
-            deadline,
-        ),
+        None => format!("commit {commit} was reported as pushed; asking the server for '{branch}'"),
     };
     let is_fresh = answer.is_some_and(|answer| answer.is_fresh);
     if is_over || run.now >= until && is_fresh {

@@ -67,8 +67,7 @@ pub type Heads = BTreeMap<String, Option<String>>;
 pub struct LsRemoteRequest {
     /// Branches to read the heads of.
     pub branches: Vec<String>,
-    /// Purpose of the query. A response for one purpose is not valid for the other: it may be older
-    /// than the push.
+    /// Purpose of the query. A response for one purpose is not valid for the other: it may be older than the push.
     pub purpose: Purpose,
 }
 

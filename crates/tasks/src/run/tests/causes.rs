@@ -248,7 +248,7 @@ fn a_volume_is_known_by_the_pods_event() {
     for (reason, message, expected) in cases {
         let mut scene = Scene::started();
         scene.at(5).pod(waiting("ContainerCreating", ""));
-        let uid = scene.world.pods[0].uid.clone();
+        let uid = scene.world.children.pods[0].uid.clone();
         scene.warn(&uid, reason, message);
         assert_eq!(
             scene.decide().verdict.reason,
@@ -282,9 +282,9 @@ fn a_kubelet_that_is_late_is_said_when_it_stays_late() {
         let mut scene = Scene::started();
         let words = if state == refused { message } else { "" };
         scene.at(5).pod(waiting(state, words));
-        let uid = scene.world.pods[0].uid.clone();
+        let uid = scene.world.children.pods[0].uid.clone();
         scene.warn(&uid, reason, message);
-        scene.world.warnings[0].times = times;
+        scene.world.children.warnings[0].times = times;
         assert_eq!(
             scene.decide().verdict.reason,
             expected,
@@ -379,7 +379,7 @@ fn a_pod_that_is_stopped_before_it_starts_is_no_mystery() {
         (RunPhase::Pending, State::Working, Reason::Disrupted)
     );
 
-    scene.world.pods[0].disruption = Some(Reported {
+    scene.world.children.pods[0].disruption = Some(Reported {
         reason: "PreemptionByScheduler".to_owned(),
         message: String::new(),
     });
@@ -402,8 +402,8 @@ fn at_the_deadline_the_cause_goes_into_the_message() {
     );
     assert!(decision.effects.is_empty(), "the evidence is stored first");
     scene.pass();
-    scene.world.jobs.clear();
-    scene.world.pods.clear();
+    scene.world.children.jobs.clear();
+    scene.world.children.pods.clear();
     let decision = scene.pass();
     assert_eq!(
         said(&decision),

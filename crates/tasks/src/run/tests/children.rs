@@ -266,7 +266,7 @@ fn the_terms_of_an_attempt_are_read_back_as_they_were() {
             "results": [{"name": "a", "required": true}, {"name": "b"}],
         }),
     );
-    let attempt_spec = scene.world.jobs[0].terms.clone().unwrap();
+    let attempt_spec = scene.world.children.jobs[0].terms.clone().unwrap();
     assert_eq!(
         attempt_spec,
         attempts::AttemptSpec {

@@ -141,7 +141,7 @@ fn children_go_when_the_run_or_the_configuration_says() {
             let decision = scene.pass();
             assert!(decision.effects.is_empty(), "{name}: twice");
             assert_eq!(decision.requeue_at, None, "{name}");
-            scene.at(due + 30).world.jobs.clear();
+            scene.at(due + 30).world.children.jobs.clear();
         }
         assert_eq!(scene.status(), &status, "{name}");
     }
@@ -152,8 +152,8 @@ fn r13_the_cleanup_is_computed_from_stored_times_by_whichever_process_looks() {
     // No operator ran for a day: the first reconciliation deletes everything that is due.
     let stored = over(0);
     let mut restarted = Scene::new(stored.run.clone(), None);
-    restarted.world.jobs = stored.world.jobs.clone();
-    restarted.world.config_maps = stored.world.config_maps.clone();
+    restarted.world.children.jobs = stored.world.children.jobs.clone();
+    restarted.world.children.config_maps = stored.world.children.config_maps.clone();
     assert_eq!(deletes(&restarted.at(86_400).decide()), BOTH);
     // Killed after the first of two effects: the next reconciliation performs the other one.
     let decision = restarted.decide();
@@ -187,14 +187,14 @@ fn r13_the_cleanup_is_computed_from_stored_times_by_whichever_process_looks() {
 #[test]
 fn r11_the_cleanup_touches_only_what_this_run_owns_and_no_longer_needs() {
     let mut scene = over(0);
-    let mut foreign = scene.world.jobs[0].clone();
+    let mut foreign = scene.world.children.jobs[0].clone();
     (foreign.name, foreign.uid) = ("theirs".to_owned(), "theirs".to_owned());
     foreign.owner_uid = Some("someone-else".to_owned());
     let mut orphan = foreign.clone();
     (orphan.uid, orphan.owner_uid) = ("orphan".to_owned(), None);
-    let mut going = scene.world.jobs[0].clone();
+    let mut going = scene.world.children.jobs[0].clone();
     (going.uid, going.deleting) = ("going".to_owned(), Some(at(300)));
-    scene.world.jobs.extend([foreign, orphan, going]);
+    scene.world.children.jobs.extend([foreign, orphan, going]);
     let map = |name: &str, owner: Option<&str>, deleting: bool| ConfigMapView {
         name: name.to_owned(),
         uid: name.to_owned(),
@@ -202,7 +202,7 @@ fn r11_the_cleanup_touches_only_what_this_run_owns_and_no_longer_needs() {
         deleting,
         proven: true,
     };
-    scene.world.config_maps.extend([
+    scene.world.children.config_maps.extend([
         map("their-files", Some("someone-else"), false),
         map("orphaned-files", None, false),
         map("going-files", Some("run-uid"), true),
@@ -237,8 +237,8 @@ fn r11_the_cleanup_touches_only_what_this_run_owns_and_no_longer_needs() {
     scene.at(4000).supersede();
     assert_eq!(scene.pass().effects, []);
     assert_eq!(deletes(&scene.pass()), ["shop-7-v1"]);
-    scene.world.jobs.clear();
-    scene.world.pods.clear();
+    scene.world.children.jobs.clear();
+    scene.world.children.pods.clear();
     assert_eq!(creates(&scene.pass()).len(), 2);
     scene.at(4010).pod(ended(0, 4005, ""));
     scene.complete();
@@ -256,8 +256,8 @@ fn r09_the_cleanup_of_a_job_starts_nothing() {
         let mut scene = over(code);
         let status = scene.status().clone();
         assert_eq!(deletes(&scene.at(3660).pass()), BOTH);
-        scene.world.jobs.clear();
-        scene.world.pods.clear();
+        scene.world.children.jobs.clear();
+        scene.world.children.pods.clear();
         for second in [3661, 4000, 900_000] {
             let decision = scene.at(second).pass();
             assert_eq!(decision.effects, []);
@@ -312,7 +312,7 @@ fn a_finished_run_is_deleted_itself_only_as_we_know_it() {
     let decision = scene.at(100).decide();
     assert_eq!(decision.requeue_at, Some(at(3660)), "the children go first");
     scene.at(3660).pass();
-    scene.world.jobs.clear();
+    scene.world.children.jobs.clear();
     let decision = scene.at(7259).decide();
     assert_eq!(
         (decision.effects.len(), decision.requeue_at),

@@ -308,13 +308,13 @@ impl Cluster {
         let seen = now.as_second() - self.lag;
         let there = self.workers.iter().filter(|worker| !worker.is_gone());
         let world = &mut self.scene.world;
-        world.jobs = there.clone().map(|worker| worker.view.clone()).collect();
-        world.pods = self
+        world.children.jobs = there.clone().map(|worker| worker.view.clone()).collect();
+        world.children.pods = self
             .workers
             .iter()
             .flat_map(|worker| worker.pods(seen))
             .collect();
-        world.warnings = there
+        world.children.warnings = there
             .filter(|worker| worker.script == Script::NoPod && worker.age() >= 1)
             .map(|worker| Warning {
                 object_uid: worker.view.uid.clone(),
@@ -349,7 +349,7 @@ impl Cluster {
             for worker in &mut self.workers {
                 worker.view.proven = false;
             }
-            for map in &mut self.scene.world.config_maps {
+            for map in &mut self.scene.world.children.config_maps {
                 map.proven = false;
             }
             return Carried::Killed;
@@ -373,10 +373,10 @@ impl Cluster {
 
     fn perform(&mut self, effect: &Effect) {
         let now = self.scene.now;
-        let known = self.scene.world.jobs.len();
+        let known = self.scene.world.children.jobs.len();
         self.scene.perform(effect);
         for worker in self.workers.iter_mut().filter(|worker| !worker.is_gone()) {
-            let jobs = &self.scene.world.jobs;
+            let jobs = &self.scene.world.children.jobs;
             if let Some(job) = jobs.iter().find(|job| job.uid == worker.view.uid) {
                 worker.view.deleting = job.deleting;
                 worker.view.suspended = job.suspended;
@@ -386,12 +386,12 @@ impl Cluster {
                 worker.view.proven = job.proven;
             }
         }
-        if self.scene.world.jobs.len() > known {
+        if self.scene.world.children.jobs.len() > known {
             for worker in &self.workers {
                 assert!(!worker.may_run(), "two programs at once");
             }
             let mut fate = Rng::new(self.fate ^ (self.workers.len() as u64 + 1));
-            let view = self.scene.world.jobs.last().unwrap().clone();
+            let view = self.scene.world.children.jobs.last().unwrap().clone();
             assert_eq!(view.created, Some(now));
             let starts = 2 + i64::try_from(fate.below(60)).unwrap();
             let script = *fate.pick(&self.scripts);
@@ -545,6 +545,7 @@ impl Cluster {
         let deleted = |name: &str| {
             self.scene
                 .world
+                .children
                 .config_maps
                 .iter()
                 .all(|map| map.name != name)
@@ -616,7 +617,7 @@ impl Cluster {
             }),
             9 => self.scene.annotate(names::PRESERVE, "true"),
             10 => self.workers.iter_mut().for_each(Worker::vanish),
-            _ => self.scene.world.config_maps.clear(),
+            _ => self.scene.world.children.config_maps.clear(),
         }
     }
 

@@ -32,7 +32,7 @@ type Change = fn(&mut Scene);
 const CASES: &[(&str, Change, Reason)] = &[
     (
         "the Job is not in the cache",
-        |scene| scene.world.jobs.clear(),
+        |scene| scene.world.children.jobs.clear(),
         Reason::JobLost,
     ),
     (
@@ -46,7 +46,7 @@ const CASES: &[(&str, Change, Reason)] = &[
     (
         "the Job is complete, and the Pod is not in the cache",
         |scene| {
-            scene.world.pods.clear();
+            scene.world.children.pods.clear();
             scene.at(60).complete();
             scene.at(75);
         },
@@ -62,8 +62,8 @@ const CASES: &[(&str, Change, Reason)] = &[
     (
         "a higher version, and the Job of the earlier one is not in the cache",
         |scene| {
-            scene.world.jobs.clear();
-            scene.world.pods.clear();
+            scene.world.children.jobs.clear();
+            scene.world.children.pods.clear();
             scene.supersede();
         },
         Reason::Progressing,
@@ -113,8 +113,8 @@ fn a_run_in_deletion_is_let_go_after_a_live_read() {
     let mut scene = Scene::running();
     scene.run.metadata.deletion_timestamp = Some(Time(scene.now));
     assert_eq!(unconfirmed(&scene).confirm, [], "it waits for what it sees");
-    scene.world.jobs.clear();
-    scene.world.pods.clear();
+    scene.world.children.jobs.clear();
+    scene.world.children.pods.clear();
     assert_eq!(reads(&unconfirmed(&scene)), ["Job", "Pod", "Agent"]);
     assert!(matches!(
         scene.decide().finalizer,

@@ -42,13 +42,13 @@ fn what_runs_is_stopped_and_named_and_then_the_run_goes() {
     }
     assert_eq!(decision.finalizer, FinalizerAction::Keep);
 
-    scene.world.jobs.clear();
+    scene.world.children.jobs.clear();
     assert_eq!(
         scene.decide().finalizer,
         FinalizerAction::Keep,
         "its Pod may still run"
     );
-    scene.world.pods.clear();
+    scene.world.children.pods.clear();
     let decision = scene.decide();
     assert_eq!(released(&decision), Some(None));
     assert_eq!(decision.verdict.state, State::Working);
@@ -57,13 +57,13 @@ fn what_runs_is_stopped_and_named_and_then_the_run_goes() {
 #[test]
 fn all_jobs_of_the_run_are_stopped_and_no_others() {
     let mut scene = deleted(Scene::running(), 100);
-    let mut second = scene.world.jobs[0].clone();
+    let mut second = scene.world.children.jobs[0].clone();
     second.name = "shop-7-v1-a2".to_owned();
     second.uid = "second".to_owned();
     let mut foreign = second.clone();
     foreign.owner_uid = Some("someone-else".to_owned());
     foreign.name = "theirs".to_owned();
-    scene.world.jobs.extend([second, foreign]);
+    scene.world.children.jobs.extend([second, foreign]);
     assert_eq!(deletes(&scene.decide()), ["shop-7-v1", "shop-7-v1-a2"]);
 }
 

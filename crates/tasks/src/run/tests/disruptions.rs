@@ -23,15 +23,15 @@ fn replace(scene: &mut Scene, uid: &str, container: ContainerState) {
     next.uid = uid.to_owned();
     next.name = uid.to_owned();
     next.created = Some(created);
-    scene.world.pods = vec![next];
+    scene.world.children.pods = vec![next];
 }
 
 /// Removes the newest Job with its Pods, until it counts as lost.
 fn lose_job(scene: &mut Scene) -> RunDecision {
     let now = scene.now.as_second() - start().as_second();
     let name = scene.status().job_name.clone().unwrap();
-    scene.world.jobs.retain(|job| job.name != name);
-    scene.world.pods.clear();
+    scene.world.children.jobs.retain(|job| job.name != name);
+    scene.world.children.pods.clear();
     scene.pass();
     scene.at(now + 5).pass()
 }
@@ -101,7 +101,7 @@ fn a_pod_that_its_job_replaces_is_one_disruption() {
     assert_eq!(scene.status().disruptions, 1);
     // A Pod that is only not seen is no disruption.
     let mut scene = Scene::running();
-    scene.at(100).world.pods.clear();
+    scene.at(100).world.children.pods.clear();
     scene.pass();
     assert_eq!(scene.status().disruptions, 0);
     scene.at(101).pod(running(10));
@@ -128,7 +128,7 @@ fn a_job_that_ended_with_a_stopped_pod_is_started_again() {
                     scene.fail();
                 }
                 if !is_there {
-                    scene.world.pods.clear();
+                    scene.world.children.pods.clear();
                     scene.at(70);
                 }
                 let decision = scene.pass();
@@ -156,7 +156,7 @@ fn a_job_that_ended_with_a_stopped_pod_is_started_again() {
                 let status = scene.status();
                 assert_eq!((status.attempts, status.disruptions), (1, 1), "{case}");
                 assert_eq!((&status.result, &status.pod), (&None, &None), "{case}");
-                assert_eq!(scene.world.jobs.len(), 2, "its logs are evidence");
+                assert_eq!(scene.world.children.jobs.len(), 2, "its logs are evidence");
             }
         }
     }
@@ -168,7 +168,7 @@ fn a_pod_that_never_ran_can_be_disrupted_too() {
     stop(scene.at(5).pod(waiting("ContainerCreating", "")), 4);
     assert_eq!(said(&scene.pass()), AGAIN);
     assert_eq!(scene.status().disruptions, 1);
-    scene.world.pods.clear();
+    scene.world.children.pods.clear();
     scene.at(8).fail();
     assert_eq!(said(&scene.pass()), AGAIN);
     assert_eq!(creates(&scene.pass()), [("Job", "shop-7-v1-d1".to_owned())]);
@@ -191,7 +191,7 @@ fn a_job_that_was_deleted_is_made_again_when_its_pod_has_stopped() {
     );
     assert_eq!(scene.status().disruptions, 0);
     // Background deletion: the Pod outlives its Job.
-    scene.world.jobs.clear();
+    scene.world.children.jobs.clear();
     let decision = scene.at(101).pass();
     assert_eq!(
         said(&decision),
@@ -206,7 +206,7 @@ fn a_job_that_was_deleted_is_made_again_when_its_pod_has_stopped() {
     let decision = scene.at(107).pass();
     assert!(decision.effects.is_empty(), "its Pod may still run");
     assert!(decision.verdict.message.contains("Pod 'shop-7-v1-x'"));
-    scene.world.pods[0].container = ended(143, 110, "");
+    scene.world.children.pods[0].container = ended(143, 110, "");
     let decision = scene.at(111).pass();
     assert_eq!(creates(&decision), [("Job", "shop-7-v1-d1".to_owned())]);
     assert_eq!(
@@ -306,8 +306,8 @@ fn the_sixth_disruption_of_whichever_kind_ends_the_run() {
                 assert_eq!(decision.verdict.state, State::Working);
                 assert_eq!(decision.verdict.reason, Reason::TooManyDisruptions);
                 assert_eq!(deletes(&scene.pass()), ["shop-7-v1-d5"]);
-                scene.world.jobs.clear();
-                scene.world.pods.clear();
+                scene.world.children.jobs.clear();
+                scene.world.children.pods.clear();
                 scene.pass()
             }
         };
@@ -329,7 +329,7 @@ fn there_are_never_more_than_six() {
     // The Pod that ran was replaced unseen, and the new one is already being stopped.
     scene.at(100);
     replace(&mut scene, "second", running(90));
-    stop(&mut scene.world.pods[0], 99);
+    stop(&mut scene.world.children.pods[0], 99);
     let decision = scene.pass();
     assert_eq!(decision.verdict.reason, Reason::TooManyDisruptions);
     assert_eq!(scene.status().disruptions, 6);
@@ -404,7 +404,7 @@ fn a_deleted_job_whose_pod_was_seen_stopping_is_one_disruption() {
     scene.at(20).pod(running(10)).stop_asked = Some(at(20));
     scene.pass();
     assert_eq!(scene.status().disruptions, 1);
-    scene.world.pods.clear();
+    scene.world.children.pods.clear();
     let decision = lose_job(&mut scene);
     assert_eq!(scene.status().disruptions, 1, "{decision:?}");
     assert_eq!(scene.status().attempts, 1);
@@ -429,7 +429,7 @@ fn a_job_that_another_pod_completed_unseen_is_not_repeated() {
     assert_eq!(scene.status().disruptions, 1);
     scene.at(200).complete();
     let mut alone = scene.clone();
-    alone.world.pods.clear();
+    alone.world.children.pods.clear();
     for scene in [&mut scene, &mut alone] {
         scene.pass();
         let decision = scene.at(300).pass();
@@ -445,13 +445,13 @@ fn a_view_of_pods_that_is_behind_counts_nothing() {
     let mut scene = Scene::running();
     scene.at(50).pod(ended(143, 49, "")).disruption = evicted_by("EvictionByEvictionAPI");
     scene.pass();
-    let before = scene.world.pods.clone();
+    let before = scene.world.children.pods.clone();
     scene.at(60);
     replace(&mut scene, "second", running(60));
     scene.at(61).pass();
     assert_eq!(scene.status().disruptions, 1);
     let mut behind = scene.clone();
-    behind.world.pods = before;
+    behind.world.children.pods = before;
     behind.at(62).pass();
     assert_eq!(behind.status().disruptions, 1);
 }
@@ -478,11 +478,14 @@ fn the_jobs_own_limit_leaves_its_replaced_pod_the_whole_time() {
 #[test]
 fn a_job_that_was_taken_for_lost_and_comes_back_is_stopped() {
     let mut scene = Scene::running();
-    let (jobs, pods) = (scene.world.jobs.clone(), scene.world.pods.clone());
+    let (jobs, pods) = (
+        scene.world.children.jobs.clone(),
+        scene.world.children.pods.clone(),
+    );
     lose_job(&mut scene);
     scene.pass();
     assert_eq!(scene.job().name, "shop-7-v1-d1");
-    scene.world.jobs.extend(jobs);
-    scene.world.pods.extend(pods);
+    scene.world.children.jobs.extend(jobs);
+    scene.world.children.pods.extend(pods);
     assert_eq!(deletes(&scene.pass()), ["shop-7-v1"]);
 }

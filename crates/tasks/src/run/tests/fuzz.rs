@@ -327,7 +327,7 @@ fn live(mut scene: Scene, is_lawful: bool, rng: &mut Rng, tally: &Tally) {
     pass(&mut scene);
     for second in [11, 30, 60] {
         scene.now = at(second);
-        if scene.world.jobs.is_empty() {
+        if scene.world.children.jobs.is_empty() {
             pass(&mut scene);
             continue;
         }

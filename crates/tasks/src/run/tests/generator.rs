@@ -434,17 +434,18 @@ pub(in crate::run) fn around(rng: &mut Rng, mut run: TaskRun) -> (Scene, Option<
     }
     let mut scene = Scene::new(run, None);
     scene.world.agent = rng.maybe(|rng| rng.pick(agents()).clone());
-    scene.world.jobs = (0..rng.below(4))
+    scene.world.children.jobs = (0..rng.below(4))
         .map(|index| job(rng, &scene.run, index))
         .collect();
     // A namespace has only one Job of a name.
     let mut names = BTreeSet::new();
     scene
         .world
+        .children
         .jobs
         .retain(|job| names.insert(job.name.clone()));
-    scene.world.pods = (0..rng.below(4)).map(|index| pod(rng, index)).collect();
-    scene.world.warnings = (0..rng.below(3))
+    scene.world.children.pods = (0..rng.below(4)).map(|index| pod(rng, index)).collect();
+    scene.world.children.warnings = (0..rng.below(3))
         .map(|index| Warning {
             object_uid: format!("{}-{index}", rng.pick(&["job", "pod-uid"])),
             reason: (*rng.pick(&["FailedCreate", "FailedMount", "FailedScheduling"])).to_owned(),
@@ -454,7 +455,7 @@ pub(in crate::run) fn around(rng: &mut Rng, mut run: TaskRun) -> (Scene, Option<
             ..Warning::default()
         })
         .collect();
-    scene.world.config_maps = (0..rng.below(3))
+    scene.world.children.config_maps = (0..rng.below(3))
         .map(|index| ConfigMapView {
             name: match rng.below(3) {
                 0 => "of-another-version".to_owned(),
@@ -495,7 +496,7 @@ fn forget_next(scene: &mut Scene) {
     };
     let run_spec = RunSpec::of_task(&scene.run, &scene.world);
     let run = run_spec.run(status, scene.now);
-    let is_between = matches!(run.stage(), Stage::RetryBackoff { .. });
+    let is_between = matches!(run.stage(), Stage::RetryBackoff(_));
     let is_next = run.status.job_name == Some(run.next_attempt().1);
     if is_between && is_next {
         scene.run.status.as_mut().unwrap().job_uid = None;

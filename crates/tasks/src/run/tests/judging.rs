@@ -172,7 +172,7 @@ fn a_program_that_was_told_to_stop_did_not_succeed() {
     ];
     for (asked, finished, expected) in cases {
         let mut scene = completed(json!({}), ended(0, finished, ""));
-        scene.world.pods[0].stop_asked = asked.map(at);
+        scene.world.children.pods[0].stop_asked = asked.map(at);
         let decision = scene.decide();
         assert_eq!(
             decision.phase, expected,
@@ -184,11 +184,11 @@ fn a_program_that_was_told_to_stop_did_not_succeed() {
     }
     // The kubelet's own last deletion, without grace, hides the time of the first request.
     let mut scene = completed(json!({}), ended(0, 50, ""));
-    scene.world.pods[0].stop_asked = Some(at(51));
-    scene.world.pods[0].stop_by = Some(at(51));
+    scene.world.children.pods[0].stop_asked = Some(at(51));
+    scene.world.children.pods[0].stop_by = Some(at(51));
     assert_eq!(verdict(&scene).1, Reason::Disrupted);
     let mut scene = completed(json!({}), ended(0, 50, ""));
-    scene.world.pods[0].disruption = Some(Reported {
+    scene.world.children.pods[0].disruption = Some(Reported {
         reason: "EvictionByEvictionAPI".to_owned(),
         message: "drain".to_owned(),
     });
@@ -201,7 +201,7 @@ fn a_program_that_was_told_to_stop_did_not_succeed() {
 fn an_attempt_that_nobody_can_judge_is_not_repeated() {
     let retry = json!({"retry": {"maxAttempts": 3}});
     let mut scene = completed(retry, ended(0, 50, ""));
-    scene.world.pods.clear();
+    scene.world.children.pods.clear();
     scene.at(80);
     let (phase, reason, _) = verdict(&scene);
     assert_eq!((phase, reason), (RunPhase::Failed, Reason::EvidenceLost));
@@ -210,7 +210,7 @@ fn an_attempt_that_nobody_can_judge_is_not_repeated() {
 #[test]
 fn a_job_that_ended_without_its_pod_proves_nothing() {
     let mut scene = completed(json!({}), ended(0, 50, ""));
-    scene.world.pods.clear();
+    scene.world.children.pods.clear();
     scene.at(69);
     let decision = scene.decide();
     assert_eq!(
@@ -233,7 +233,7 @@ fn a_job_that_ended_without_its_pod_proves_nothing() {
     assert_eq!(scene.decide().verdict.reason, Reason::EvidenceLost);
 
     let mut scene = completed(json!({}), ended(0, 50, ""));
-    scene.world.pods[0].job_uid = Some("the-job-of-another-attempt".to_owned());
+    scene.world.children.pods[0].job_uid = Some("the-job-of-another-attempt".to_owned());
     scene.at(70);
     assert_eq!(scene.decide().verdict.reason, Reason::EvidenceLost);
 }
@@ -246,7 +246,7 @@ fn stopped_at(scene: &mut Scene, second: i64) {
     );
     scene.pass();
     assert_eq!(scene.status().disruptions, 1);
-    scene.world.pods.clear();
+    scene.world.children.pods.clear();
     scene.job().counted = true;
 }
 
@@ -310,7 +310,7 @@ fn a_pod_that_is_gone_unread_is_not_one_that_did_not_start() {
 #[test]
 fn a_clock_that_is_far_ahead_is_not_waited_for() {
     let mut scene = completed(json!({}), ended(0, 50, ""));
-    scene.world.pods.clear();
+    scene.world.children.pods.clear();
     scene.job().end = Some(JobEnd::Complete { at: Some(at(9000)) });
     assert_eq!(scene.decide().verdict.reason, Reason::EvidenceLost);
     scene.job().end = Some(JobEnd::Complete { at: None });
@@ -447,14 +447,14 @@ fn a_termination_that_contradicts_exit_code_0_is_no_success() {
 fn a_pod_that_contradicts_its_container_is_no_success() {
     for phase in [PodPhase::Pending, PodPhase::Running, PodPhase::Unknown] {
         let mut scene = completed(json!({}), ended(0, 50, ""));
-        scene.world.pods[0].phase = phase;
+        scene.world.children.pods[0].phase = phase;
         assert_eq!(scene.decide().phase, RunPhase::Running, "{phase:?}: late");
         scene.at(70);
         assert_eq!(verdict(&scene).1, Reason::EvidenceLost, "{phase:?}");
     }
     let mut scene = completed(json!({}), ended(0, 50, ""));
-    scene.world.pods[0].phase = PodPhase::Failed;
-    scene.world.pods[0].failure = Some(Reported {
+    scene.world.children.pods[0].phase = PodPhase::Failed;
+    scene.world.children.pods[0].failure = Some(Reported {
         reason: "Evicted".to_owned(),
         message: "the node was low on memory".to_owned(),
     });
@@ -505,7 +505,7 @@ fn the_jobs_own_failure_counts_where_no_container_says_better() {
     ];
     for (job_reason, expected, part) in cases {
         let mut scene = Scene::running();
-        scene.at(60).world.pods.clear();
+        scene.at(60).world.children.pods.clear();
         scene.fail_for(job_reason, "the words");
         scene.at(70);
         let (phase, reason, words) = verdict(&scene);
@@ -530,7 +530,7 @@ fn the_jobs_own_failure_counts_where_no_container_says_better() {
     let (_, reason, words) = verdict(&scene);
     assert_eq!(reason, JobFailed);
     assert!(words.contains("(OutOfcpu): no room"), "{words}");
-    scene.world.pods[0].stop_asked = Some(at(4));
+    scene.world.children.pods[0].stop_asked = Some(at(4));
     assert_eq!(scene.decide().verdict.reason, Disrupted);
 }
 
@@ -539,14 +539,14 @@ fn the_newest_pod_of_the_job_speaks_for_it() {
     let mut scene = Scene::running();
     scene.at(60).pod(ended(0, 50, ""));
     scene.complete();
-    let mut older = scene.world.pods[0].clone();
+    let mut older = scene.world.children.pods[0].clone();
     older.uid = "older".to_owned();
     older.created = Some(at(1));
     older.container = ended(1, 20, "");
-    scene.world.pods.push(older);
+    scene.world.children.pods.push(older);
     assert_eq!(scene.decide().phase, RunPhase::Succeeded);
     // A failed Pod did not complete its Job, and the Pod that did is not visible.
-    scene.world.pods[1].created = Some(at(61));
+    scene.world.children.pods[1].created = Some(at(61));
     assert_eq!(scene.decide().phase, RunPhase::Running);
     let decision = scene.at(75).decide();
     assert_eq!(

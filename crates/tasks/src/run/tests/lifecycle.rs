@@ -255,8 +255,8 @@ fn a_run_that_takes_too_long_is_stopped_after_its_evidence_is_stored() {
     let decision = scene.at(3615).pass();
     assert!(decision.effects.is_empty(), "it is on its way");
     assert_eq!(decision.requeue_at, Some(at(4210)));
-    scene.at(3640).world.pods.clear();
-    scene.world.jobs.clear();
+    scene.at(3640).world.children.pods.clear();
+    scene.world.children.jobs.clear();
     let decision = scene.pass();
     assert_eq!(
         said(&decision),
@@ -345,7 +345,7 @@ fn a_failed_attempt_is_repeated_at_a_stored_time() {
     assert_eq!(status.attempts, 2);
     assert_eq!(status.job_name.as_deref(), Some("shop-7-v1-a2"));
     assert_eq!((&status.result, &status.started_at), (&None, &None));
-    assert_eq!(scene.world.jobs.len(), 2, "its logs are evidence");
+    assert_eq!(scene.world.children.jobs.len(), 2, "its logs are evidence");
 
     scene.at(90).pod(ended(4, 85, ""));
     scene.fail();
@@ -402,7 +402,7 @@ fn an_agent_that_vanishes_between_attempts_is_waited_for() {
 #[test]
 fn a_job_that_vanished_is_lost() {
     let mut scene = Scene::running();
-    scene.world.jobs.clear();
+    scene.world.children.jobs.clear();
     let decision = scene.pass();
     assert_eq!(
         said(&decision),
@@ -414,7 +414,7 @@ fn a_job_that_vanished_is_lost() {
 #[test]
 fn files_that_vanish_before_the_start_are_made_again() {
     let mut scene = Scene::started();
-    scene.world.config_maps.clear();
+    scene.world.children.config_maps.clear();
     let again = [("ConfigMap", "shop-7-v1-files".to_owned())];
     assert_eq!(creates(&scene.decide()), again);
     scene.at(5).pod(waiting("ContainerCreating", ""));
@@ -440,13 +440,13 @@ fn a_pod_that_replaces_another_has_its_own_time() {
     assert_eq!(scene.status().progress.deadline_at, Some(Time(at(700))));
     scene.at(110).pass();
     assert_eq!(scene.status().progress.deadline_at, Some(Time(at(700))));
-    let mut next = scene.world.pods[0].clone();
+    let mut next = scene.world.children.pods[0].clone();
     next.uid = "second".to_owned();
     next.created = Some(at(111));
     next.disruption = None;
     next.container = running(120);
     next.phase = PodPhase::Running;
-    scene.world.pods.push(next);
+    scene.world.children.pods.push(next);
     scene.at(121);
     assert_eq!(scene.pass().phase, RunPhase::Running);
     assert_eq!(scene.status().progress.deadline_at, Some(Time(at(3720))));
@@ -501,7 +501,7 @@ fn what_fails_for_good_ends_the_run() {
 
     // If a Job is at work, it is stopped first.
     let mut scene = Scene::started();
-    scene.world.config_maps.clear();
+    scene.world.children.config_maps.clear();
     let decision = scene.decide_with(Some(&fault));
     assert_eq!(
         said(&decision),
@@ -527,7 +527,7 @@ fn a_child_of_that_name_that_is_going_is_waited_for() {
             .message
             .starts_with("Job 'shop-7-v1' of the same name is still being deleted")
     );
-    scene.world.jobs.clear();
+    scene.world.children.jobs.clear();
     scene.files().deleting = true;
     let decision = scene.pass();
     assert!(decision.effects.is_empty());

@@ -30,6 +30,7 @@ use api::{
     tasks::{Agent, AgentPhase, Resources, RunPhase, TaskRun, TaskRunSpec, TaskRunStatus},
     warning::Warning,
 };
+use attempts::World;
 use k8s_openapi::{
     api::{batch::v1::Job, core::v1::ConfigMap},
     apimachinery::pkg::apis::meta::v1::Time,
@@ -131,10 +132,7 @@ impl Scene {
             run,
             world: RunWorld {
                 agent: agent.map(Arc::new),
-                jobs: Vec::new(),
-                pods: Vec::new(),
-                config_maps: Vec::new(),
-                warnings: Vec::new(),
+                children: World::default(),
                 files: None,
                 defaults: Defaults {
                     resources: serde_json::from_value::<Resources>(
@@ -163,7 +161,7 @@ impl Scene {
     pub(super) fn started_with(spec: Value, agent_spec: Value) -> Self {
         let mut scene = Self::new(run(spec), Some(agent(agent_spec)));
         scene.pass();
-        assert_eq!(scene.world.jobs.len(), 1);
+        assert_eq!(scene.world.children.jobs.len(), 1);
         scene
     }
 
@@ -248,9 +246,9 @@ impl Scene {
     }
 
     fn has_unproven(&self, name: &str) -> bool {
-        let RunWorld {
+        let World {
             jobs, config_maps, ..
-        } = &self.world;
+        } = &self.world.children;
         jobs.iter().any(|job| job.name == name && !job.proven)
             || config_maps
                 .iter()
@@ -261,11 +259,11 @@ impl Scene {
         match effect {
             // An existing object is compared.
             Effect::Ensure(manifest) if manifest.existing || self.has_unproven(&manifest.name) => {
-                let jobs = self.world.jobs.iter_mut();
+                let jobs = self.world.children.jobs.iter_mut();
                 for job in jobs.filter(|job| job.name == manifest.name) {
                     job.proven = true;
                 }
-                let maps = self.world.config_maps.iter_mut();
+                let maps = self.world.children.config_maps.iter_mut();
                 for map in maps.filter(|map| map.name == manifest.name) {
                     map.proven = true;
                 }
@@ -280,14 +278,20 @@ impl Scene {
                         let job: Job = serde_json::from_value(body).unwrap();
                         let mut view = job_view(&job);
                         view.proven = true;
-                        assert!(self.world.jobs.iter().all(|known| known.name != view.name));
-                        self.world.jobs.push(view);
+                        assert!(
+                            self.world
+                                .children
+                                .jobs
+                                .iter()
+                                .all(|known| known.name != view.name)
+                        );
+                        self.world.children.jobs.push(view);
                     }
                     "ConfigMap" => {
                         let map: ConfigMap = serde_json::from_value(body).unwrap();
                         let mut view = ConfigMapView::new(&map.metadata, KINDS);
                         view.proven = true;
-                        let known = &mut self.world.config_maps;
+                        let known = &mut self.world.children.config_maps;
                         assert!(known.iter().all(|known| known.name != view.name));
                         known.push(view);
                     }
@@ -297,7 +301,7 @@ impl Scene {
             Effect::Delete(target) => self.delete(target),
             Effect::Patch { .. } => {
                 let change = job_change(effect).expect("only a Job's 'suspend' and limit");
-                for job in &mut self.world.jobs {
+                for job in &mut self.world.children.jobs {
                     if job.name == change.name {
                         if let Some(suspend) = change.suspend {
                             (job.suspended, job.suspended_by_us) = (suspend, suspend);
@@ -318,13 +322,17 @@ impl Scene {
     fn delete(&mut self, target: &Target) {
         match target.resource.kind {
             "Job" => {
-                for job in &mut self.world.jobs {
+                for job in &mut self.world.children.jobs {
                     if job.uid == target.uid {
                         job.deleting = Some(self.now);
                     }
                 }
             }
-            "ConfigMap" => self.world.config_maps.retain(|map| map.uid != target.uid),
+            "ConfigMap" => self
+                .world
+                .children
+                .config_maps
+                .retain(|map| map.uid != target.uid),
             "TaskRun" => {
                 assert_eq!(target.uid, "run-uid");
                 assert_eq!(target.version, self.run.metadata.resource_version);
@@ -337,7 +345,7 @@ impl Scene {
     /// Returns the ConfigMap with this version's files.
     pub(super) fn files(&mut self) -> &mut ConfigMapView {
         let name = api::tasks::names::config_map(&self.run.spec);
-        let mut maps = self.world.config_maps.iter_mut();
+        let mut maps = self.world.children.config_maps.iter_mut();
         maps.find(|map| map.name == name).unwrap()
     }
 
@@ -354,24 +362,24 @@ impl Scene {
 
     /// Returns the newest Job.
     pub(super) fn job(&mut self) -> &mut JobView {
-        self.world.jobs.last_mut().unwrap()
+        self.world.children.jobs.last_mut().unwrap()
     }
 
     /// Gives the newest Job a Pod in this state, or changes its existing Pod.
     pub(super) fn pod(&mut self, container: ContainerState) -> &mut PodView {
-        let job = self.world.jobs.last().unwrap();
+        let job = self.world.children.jobs.last().unwrap();
         let (name, mut uid) = (format!("{}-x", job.name), format!("pod-of-{}", job.uid));
         if !job.suspended && job.stopped_pods.contains(&uid) {
             uid.push_str("-again");
         }
-        self.world.pods.retain(|pod| pod.uid != uid);
+        self.world.children.pods.retain(|pod| pod.uid != uid);
         let phase = match &container {
             ContainerState::Unknown | ContainerState::Waiting(_) => PodPhase::Pending,
             ContainerState::Running { .. } => PodPhase::Running,
             ContainerState::Ended(exit) if exit.code == 0 => PodPhase::Succeeded,
             ContainerState::Ended(_) => PodPhase::Failed,
         };
-        self.world.pods.push(PodView {
+        self.world.children.pods.push(PodView {
             step: crate::view::Step::Main,
             main_exit: None,
             doubt: None,
@@ -391,7 +399,7 @@ impl Scene {
             content: None,
             foreign: false,
         });
-        self.world.pods.last_mut().unwrap()
+        self.world.children.pods.last_mut().unwrap()
     }
 
     /// Completes the newest Job.
@@ -424,7 +432,7 @@ impl Scene {
 
     pub(super) fn warn(&mut self, object_uid: &str, reason: &str, message: &str) {
         let last_seen = Some(self.now);
-        self.world.warnings.push(Warning {
+        self.world.children.warnings.push(Warning {
             object_uid: object_uid.to_owned(),
             reason: reason.to_owned(),
             message: message.to_owned(),

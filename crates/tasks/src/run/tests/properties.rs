@@ -233,20 +233,25 @@ fn check_effects(scene: &Scene, decision: &RunDecision, stored: &TaskRunStatus) 
                 assert_eq!(manifest.resource.kind, "Job");
                 assert_eq!(decision.status.job_name.as_ref(), Some(&manifest.name));
                 // The engine detects a Job that only claims us as its owner.
-                let mut ours = scene.world.jobs.iter().filter(|job| is_ours(job));
+                let mut ours = scene.world.children.jobs.iter().filter(|job| is_ours(job));
                 if ours.any(|job| job.name == manifest.name && !is_made(job, spec)) {
                     continue;
                 }
-                for job in scene.world.jobs.iter().filter(|job| is_ours(job)) {
+                for job in scene.world.children.jobs.iter().filter(|job| is_ours(job)) {
                     assert_ne!(job.name, manifest.name, "it exists");
                     assert!(job.end.is_some(), "Job '{}' may still run", job.name);
                 }
-                for pod in &scene.world.pods {
+                for pod in &scene.world.children.pods {
                     assert!(!may_run(pod), "Pod '{}' may still run", pod.name);
                 }
             }
             Effect::Delete(target) if target.resource.kind == "Job" => {
-                let job = scene.world.jobs.iter().find(|job| job.uid == target.uid);
+                let job = scene
+                    .world
+                    .children
+                    .jobs
+                    .iter()
+                    .find(|job| job.uid == target.uid);
                 let job = job.expect("deletes what it did not see");
                 assert!(is_ours(job), "deletes what is someone else's");
                 assert!(job.deleting.is_none(), "deletes twice");
@@ -263,7 +268,12 @@ fn check_effects(scene: &Scene, decision: &RunDecision, stored: &TaskRunStatus) 
             }
             Effect::Patch { target, .. } => {
                 let change = job_change(effect).expect("only a Job's 'suspend' and limit");
-                let job = scene.world.jobs.iter().find(|job| job.uid == target.uid);
+                let job = scene
+                    .world
+                    .children
+                    .jobs
+                    .iter()
+                    .find(|job| job.uid == target.uid);
                 let job = job.expect("changes what it did not see");
                 assert!(is_ours(job) && job.end.is_none());
                 match change.suspend {
@@ -282,7 +292,7 @@ fn check_effects(scene: &Scene, decision: &RunDecision, stored: &TaskRunStatus) 
             Effect::Apply(_) => panic!("{effect:?}"),
         }
     }
-    let is_empty = scene.world.jobs.is_empty() && scene.world.pods.is_empty();
+    let is_empty = scene.world.children.jobs.is_empty() && scene.world.children.pods.is_empty();
     if spec.cancel && is_empty && !is_deleting && !decision.is_end() {
         let is_superseded = decision.status.epoch() > stored.epoch();
         let is_lost = matches!(decision.verdict.reason, Reason::JobLost | Reason::Disrupted);
@@ -366,9 +376,9 @@ fn check_cleaning(scene: &Scene, decision: &RunDecision, stored: &TaskRunStatus)
             defaults.cleanup.delete_config_map,
         ),
     };
-    let jobs = scene.world.jobs.iter().filter(|job| is_ours(job));
+    let jobs = scene.world.children.jobs.iter().filter(|job| is_ours(job));
     let jobs = jobs.filter(|job| job.deleting.is_none());
-    let maps = scene.world.config_maps.iter();
+    let maps = scene.world.children.config_maps.iter();
     let maps = maps.filter(|map| map.owner_uid.as_deref() == Some("run-uid") && !map.deleting);
     let children: Vec<&str> = jobs
         .map(|job| job.uid.as_str())
@@ -421,7 +431,7 @@ fn check_cleaning(scene: &Scene, decision: &RunDecision, stored: &TaskRunStatus)
 
 fn job_of<'a>(scene: &'a Scene, decision: &RunDecision) -> Option<&'a JobView> {
     let name = decision.status.job_name.as_deref()?;
-    let mut jobs = scene.world.jobs.iter();
+    let mut jobs = scene.world.children.jobs.iter();
     jobs.find(|job| job.name == name && is_ours(job))
 }
 
@@ -430,6 +440,7 @@ fn attempt<'a>(scene: &'a Scene, decision: &RunDecision) -> Option<(&'a JobView,
     let job = job_of(scene, decision)?;
     let mut pods: Vec<&PodView> = scene
         .world
+        .children
         .pods
         .iter()
         .filter(|pod| pod.job_uid.as_deref() == Some(&job.uid))

@@ -69,7 +69,7 @@ fn a_job_whose_uid_is_recorded_needs_no_comparison() {
 
     // Another Job that replaced it under the same name is not the run's.
     scene.job().uid = "planted".to_owned();
-    let pod = scene.world.pods.last_mut().unwrap();
+    let pod = scene.world.children.pods.last_mut().unwrap();
     pod.job_uid = Some("planted".to_owned());
     let decision = scene.decide();
     assert_ne!(decision.phase, RunPhase::Succeeded);

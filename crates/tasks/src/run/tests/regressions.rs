@@ -37,11 +37,11 @@ fn moments() -> Vec<(&'static str, Scene)> {
         scene.pass();
     });
     add("evidence late", &|scene| {
-        scene.world.pods.clear();
+        scene.world.children.pods.clear();
         scene.complete();
     });
     add("lost", &|scene| {
-        scene.world.jobs.clear();
+        scene.world.children.jobs.clear();
         scene.pass();
     });
     add("too late", &|scene| {
@@ -257,8 +257,8 @@ fn r04_children_of_a_deleted_run_are_found_whatever_the_service_is_called() {
             FinalizerAction::Keep,
             "{service}: released too early"
         );
-        scene.world.jobs.clear();
-        scene.world.pods.clear();
+        scene.world.children.jobs.clear();
+        scene.world.children.pods.clear();
         assert!(released(&scene.decide()).is_some(), "{service}: hangs");
 
         // The cleanup after the end finds both.
@@ -284,9 +284,9 @@ fn r09_a_job_that_vanishes_after_the_end_starts_nothing() {
         let ended = scene.pass();
         assert_eq!(ended.phase, phase);
         let status = scene.status().clone();
-        scene.world.jobs.clear();
-        scene.world.pods.clear();
-        scene.world.config_maps.clear();
+        scene.world.children.jobs.clear();
+        scene.world.children.pods.clear();
+        scene.world.children.config_maps.clear();
         scene.world.agent = None;
         for second in [61, 4000, 400_000] {
             let decision = scene.at(second).pass();
@@ -417,7 +417,7 @@ fn r19_counters_do_not_decide() {
         ),
     ];
     for (status, expected) in cases {
-        scene.world.jobs = vec![job(status.clone())];
+        scene.world.children.jobs = vec![job(status.clone())];
         assert_eq!(scene.decide().phase, expected, "{status}");
     }
 }
@@ -443,8 +443,8 @@ fn r22_a_missing_secret_is_named_at_once_and_ends_the_wait() {
     assert_eq!(decision.requeue_at, Some(at(600)));
     scene.at(600).pass();
     scene.pass();
-    scene.world.jobs.clear();
-    scene.world.pods.clear();
+    scene.world.children.jobs.clear();
+    scene.world.children.pods.clear();
     let decision = scene.pass();
     assert_eq!(
         said(&decision),
@@ -476,8 +476,8 @@ fn r23_an_object_in_deletion_is_only_cleared_away() {
                 assert!(decision.effects.is_empty(), "{name}");
             }
         }
-        scene.world.jobs.clear();
-        scene.world.pods.clear();
+        scene.world.children.jobs.clear();
+        scene.world.children.pods.clear();
         assert!(released(&scene.decide()).is_some(), "{name}: hangs");
     }
 }

@@ -76,7 +76,7 @@ fn a_job_that_goes_on_is_suspended_once_and_resumed_once() {
     scene.at(102).pass();
     scene.job().resumed = Some(Timestamp::MAX);
     scene.at(103).pass();
-    scene.world.pods.clear();
+    scene.world.children.pods.clear();
     let decision = scene.at(130).pass();
     assert_eq!(
         decision.verdict.message,
@@ -121,7 +121,7 @@ fn pods_from_before_the_resume_are_neither_evidence_nor_a_disruption() {
     scene.pass();
     // The old Pod obeyed and exited with code 0. The controller reports when it resumed.
     stop(scene.pod(ended(0, 105, r#"{"answer": "half"}"#)), 101);
-    scene.world.pods[0].created = Some(at(1));
+    scene.world.children.pods[0].created = Some(at(1));
     for resumed in [Timestamp::MAX, at(112)] {
         scene.job().resumed = Some(resumed);
         let decision = scene.at(113).pass();
@@ -131,12 +131,12 @@ fn pods_from_before_the_resume_are_neither_evidence_nor_a_disruption() {
         );
         assert_eq!(scene.status().disruptions, 0);
     }
-    let mut next = scene.world.pods[0].clone();
+    let mut next = scene.world.children.pods[0].clone();
     (next.stop_asked, next.stop_by) = (None, None);
     next.uid = "second".to_owned();
     next.created = Some(at(112));
     next.container = ended(0, 150, r#"{"answer": "whole"}"#);
-    scene.world.pods.push(next);
+    scene.world.children.pods.push(next);
     scene.at(152).complete();
     let decision = scene.pass();
     assert_eq!(decision.phase, RunPhase::Succeeded);
@@ -147,7 +147,7 @@ fn pods_from_before_the_resume_are_neither_evidence_nor_a_disruption() {
     // With the old Pod alone, a complete Job proves nothing.
     scene.run.status.as_mut().unwrap().phase = Some(RunPhase::Pending);
     scene.run.status.as_mut().unwrap().result = None;
-    scene.world.pods.pop();
+    scene.world.children.pods.pop();
     assert_eq!(scene.at(170).decide().verdict.reason, Reason::EvidenceLost);
 }
 
@@ -243,8 +243,8 @@ fn what_is_being_stopped_or_replaced_is_not_held_up() {
     let mut scene = Scene::running();
     suspend(&mut scene, 100);
     scene.pass();
-    scene.world.jobs.clear();
-    scene.world.pods.clear();
+    scene.world.children.jobs.clear();
+    scene.world.children.pods.clear();
     assert_eq!(scene.at(101).pass().verdict.reason, Reason::JobLost);
     scene.at(106).pass();
     assert_eq!(said(&scene.pass()), HELD);
@@ -258,8 +258,8 @@ fn what_is_being_stopped_or_replaced_is_not_held_up() {
     scene.supersede();
     scene.pass();
     assert_eq!(deletes(&scene.pass()), ["shop-7-v1"]);
-    scene.world.jobs.clear();
-    scene.world.pods.clear();
+    scene.world.children.jobs.clear();
+    scene.world.children.pods.clear();
     assert_eq!(said(&scene.pass()), HELD);
     assert_eq!(
         scene.decide().verdict.message,
@@ -326,8 +326,8 @@ fn a_cancel_during_an_attempt_stops_it_after_its_evidence_is_stored() {
         let result = scene.status().result.clone().unwrap();
         assert_eq!(result.reason.as_deref(), Some("Cancelled"), "{name}");
         assert_eq!(deletes(&scene.pass()), ["shop-7-v1"], "{name}");
-        scene.world.jobs.clear();
-        scene.world.pods.clear();
+        scene.world.children.jobs.clear();
+        scene.world.children.pods.clear();
         let decision = scene.at(90).pass();
         assert_eq!(said(&decision), CANCELLED, "{name}");
         assert_eq!(
@@ -406,7 +406,7 @@ fn a_pod_that_was_made_just_before_its_job_says_it_was_resumed_counts() {
     scene.run.spec.suspend = true;
     scene.at(20).pass();
     assert!(scene.job().suspended && scene.job().suspended_by_us);
-    scene.world.pods.clear();
+    scene.world.children.pods.clear();
     scene.job().resumed = Some(Timestamp::MAX);
     scene.run.spec.suspend = false;
     scene.at(30).pass();
@@ -425,7 +425,7 @@ fn a_pod_that_was_suspended_is_not_taken_for_a_running_one_by_an_old_view() {
     let mut scene = Scene::running();
     scene.run.spec.suspend = true;
     scene.at(20).pass();
-    let old = scene.world.pods[0].clone();
+    let old = scene.world.children.pods[0].clone();
     assert_eq!(scene.job().stopped_pods, std::slice::from_ref(&old.uid));
     scene.job().resumed = Some(Timestamp::MAX);
     scene.run.spec.suspend = false;
@@ -436,11 +436,11 @@ fn a_pod_that_was_suspended_is_not_taken_for_a_running_one_by_an_old_view() {
     assert_eq!(decision.phase, RunPhase::Pending);
     assert!(decision.verdict.message.contains("which was suspended"));
     // Then the request to stop becomes visible, and then another Pod.
-    stop(&mut scene.world.pods[0], 21);
+    stop(&mut scene.world.children.pods[0], 21);
     scene.at(33).pass();
     scene.pod(running(34));
     scene.at(35).pass();
-    scene.world.pods.retain(|pod| pod.uid != old.uid);
+    scene.world.children.pods.retain(|pod| pod.uid != old.uid);
     assert_eq!(scene.at(36).pass().phase, RunPhase::Running);
     assert_eq!(scene.status().disruptions, 0);
     scene.pod(ended(0, 40, ""));
@@ -453,7 +453,7 @@ fn a_pod_that_was_suspended_is_not_taken_for_a_running_one_by_an_old_view() {
 fn a_suspension_whose_records_were_lost_is_no_disruption() {
     let mut scene = Scene::running();
     scene.at(15).pass();
-    let old = scene.world.pods[0].uid.clone();
+    let old = scene.world.children.pods[0].uid.clone();
     assert_eq!(scene.status().pod.as_ref().unwrap().uid, old);
     for (second, suspend) in [(20, true), (30, false)] {
         scene.run.spec.suspend = suspend;
@@ -466,9 +466,9 @@ fn a_suspension_whose_records_were_lost_is_no_disruption() {
     }
     assert!(!scene.job().suspended);
     scene.job().resumed = Some(at(31));
-    stop(&mut scene.world.pods[0], 21);
+    stop(&mut scene.world.children.pods[0], 21);
     scene.at(32).pass();
-    scene.world.pods.clear();
+    scene.world.children.pods.clear();
     scene.pod(running(34)).uid = "another".to_owned();
     assert_eq!(scene.at(36).pass().phase, RunPhase::Running);
     assert_eq!(scene.status().disruptions, 0);
@@ -503,7 +503,7 @@ fn the_jobs_own_limit_does_not_count_the_time_that_it_was_suspended() {
     scene.job().started = Some(at(0));
     scene.run.spec.suspend = true;
     scene.at(20).pass();
-    scene.world.pods.clear();
+    scene.world.children.pods.clear();
     scene.job().resumed = Some(Timestamp::MAX);
     scene.run.spec.suspend = false;
     scene.at(100_000).pass();

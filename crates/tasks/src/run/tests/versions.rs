@@ -44,9 +44,9 @@ fn a_newer_version_takes_the_place_of_a_running_one_step_by_step() {
     assert_eq!(scene.status().history.len(), 1);
 
     // The Pod may outlive its Job.
-    scene.world.jobs.clear();
+    scene.world.children.jobs.clear();
     assert!(scene.pass().effects.is_empty());
-    scene.at(105).world.pods.clear();
+    scene.at(105).world.children.pods.clear();
     let decision = scene.pass();
     assert_eq!(
         creates(&decision),
@@ -101,7 +101,7 @@ fn an_end_that_was_not_recorded_yet_goes_into_the_history() {
 fn the_history_keeps_the_last_ten() {
     let mut scene = Scene::plain();
     for _ in 0..13 {
-        scene.world.jobs.clear();
+        scene.world.children.jobs.clear();
         scene.pass();
         scene.supersede();
         scene.pass();

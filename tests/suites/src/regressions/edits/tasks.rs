@@ -20,16 +20,16 @@ pub(super) const EDITS: &[Regression] = &[
         bug: "Jobs are created with a sanitized name and looked for by the raw one",
         edits: &[Edit {
             file: "crates/tasks/src/run/run_spec.rs",
-            old: "        let world = World {\n            jobs,",
+            old: "        Run::new(self, self.spec, &self.world.children, status, now)\n",
             new: r"
         let raw = match self.work {
             Workload::Task(run) => run.spec.service_name.as_str(),
             Workload::Docs(_) => self.name(),
         };
-        let named = jobs.iter().filter(|job| job.name.starts_with(raw));
-        let jobs = named.cloned().collect::<Vec<_>>().leak();
-        let world = World {
-            jobs,",
+        let mut children = self.world.children.clone();
+        children.jobs.retain(|job| job.name.starts_with(raw));
+        Run::new(self, self.spec, Box::leak(Box::new(children)), status, now)
+",
         }],
         suite: SUITE,
     },

@@ -29,7 +29,7 @@ fn each() -> Vec<(&'static str, Scene)> {
 #[test]
 fn a_deletion_at_each_step_stops_what_runs_and_then_lets_go() {
     for (name, mut scene) in each() {
-        let had_job = !scene.around.world.jobs.is_empty();
+        let had_job = !scene.around.world.children.jobs.is_empty();
         let before = scene.run.status.clone();
         scene.at(4000).delete_run();
         assert_eq!(question(&scene.run), None, "{name}");
@@ -49,8 +49,8 @@ fn a_deletion_at_each_step_stops_what_runs_and_then_lets_go() {
             assert_has(&decision, &[JOB, names::FORCE_DELETE]);
             stuck.annotate(names::FORCE_DELETE, "true");
             assert_eq!(released(&stuck.pass()), Some(None), "{name}");
-            scene.around.world.jobs.clear();
-            scene.around.world.pods.clear();
+            scene.around.world.children.jobs.clear();
+            scene.around.world.children.pods.clear();
         }
         let decision = scene.pass();
         assert_eq!(released(&decision), Some(None), "{name}: no outcome");
@@ -169,7 +169,7 @@ fn children_go_when_the_run_or_the_configuration_says() {
         assert_eq!(decision.requeue_at, Some(at(*second)), "{name}");
         let decision = scene.at(*second).pass();
         assert_eq!(deletes(&decision), *names, "{name}");
-        scene.around.world.jobs.clear();
+        scene.around.world.children.jobs.clear();
         let decision = scene.at(second + 60).pass();
         assert!(creates(&decision).is_empty(), "{name}: what ended is over");
         assert_eq!(scene.status(), &status, "{name}");

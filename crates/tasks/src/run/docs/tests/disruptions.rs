@@ -22,14 +22,14 @@ fn evicted() -> Option<Reported> {
 /// Ends the existing Pod after it was asked to stop.
 fn end_pod(scene: &mut Scene, code: i32) {
     let second = scene.now().as_second() - start().as_second();
-    let pod = scene.around.world.pods.last_mut().unwrap();
+    let pod = scene.around.world.children.pods.last_mut().unwrap();
     pod.container = ended(code, second, "");
     pod.phase = crate::view::PodPhase::Failed;
 }
 
 /// Lets the Job replace its Pod. The new Pod clones again.
 fn replace(scene: &mut Scene, uid: &str) {
-    scene.around.world.pods.clear();
+    scene.around.world.children.pods.clear();
     let pod = scene.clone_container(waiting(PREPARING, ""));
     (pod.uid, pod.name) = (uid.to_owned(), uid.to_owned());
 }
@@ -37,7 +37,7 @@ fn replace(scene: &mut Scene, uid: &str) {
 #[test]
 fn a_pod_that_is_evicted_is_replaced_without_using_an_attempt() {
     for (name, mut scene) in each() {
-        scene.at(100).around.world.pods[0].disruption = evicted();
+        scene.at(100).around.world.children.pods[0].disruption = evicted();
         let decision = scene.pass();
         assert_eq!(decision.verdict.reason, Reason::Disrupted, "{name}");
         assert_eq!(
@@ -68,7 +68,12 @@ fn a_pod_that_is_evicted_is_replaced_without_using_an_attempt() {
         let report = found().write();
         let pod = scene.at(161).publish_container(ended(0, 160, &report), "");
         pod.uid = "second".to_owned();
-        scene.around.world.pods.retain(|pod| pod.uid == "second");
+        scene
+            .around
+            .world
+            .children
+            .pods
+            .retain(|pod| pod.uid == "second");
         scene.around.complete();
         assert_eq!(scene.pass().verdict.reason, Reason::Verifying, "{name}");
         scene.pass();
@@ -90,7 +95,7 @@ fn a_pod_that_is_evicted_is_replaced_without_using_an_attempt() {
 fn a_job_that_ended_with_a_deleted_pod_is_made_again_with_the_same_intent() {
     for (name, mut scene) in each() {
         let intent = api::tasks::push_intent(scene.status());
-        stop(&mut scene.at(100).around.world.pods[0], 99);
+        stop(&mut scene.at(100).around.world.children.pods[0], 99);
         scene.pass();
         end_pod(&mut scene, 143);
         scene.at(105).around.fail();
@@ -122,7 +127,7 @@ fn a_job_that_ended_with_a_deleted_pod_is_made_again_with_the_same_intent() {
 fn the_sixth_ends_the_run_and_says_whether_it_may_have_pushed() {
     for (name, mut scene) in each() {
         scene.run.status.as_mut().unwrap().disruptions = 5;
-        stop(&mut scene.at(100).around.world.pods[0], 99);
+        stop(&mut scene.at(100).around.world.children.pods[0], 99);
         let mut ended_unseen = scene.clone();
         let decision = scene.pass();
         assert_eq!(
@@ -131,8 +136,8 @@ fn the_sixth_ends_the_run_and_says_whether_it_may_have_pushed() {
             "{name}"
         );
         assert_eq!(deletes(&scene.pass()), [JOB], "{name}");
-        scene.around.world.jobs.clear();
-        scene.around.world.pods.clear();
+        scene.around.world.children.jobs.clear();
+        scene.around.world.children.pods.clear();
         let decision = scene.pass();
         assert_said(&decision, failed(Reason::TooManyDisruptions));
         // Five Pods were stopped before this one, at unknown steps.
@@ -152,8 +157,8 @@ fn the_sixth_ends_the_run_and_says_whether_it_may_have_pushed() {
 #[test]
 fn a_job_that_was_deleted_is_made_again() {
     for (name, mut scene) in each() {
-        scene.around.world.jobs.clear();
-        scene.around.world.pods.clear();
+        scene.around.world.children.jobs.clear();
+        scene.around.world.children.pods.clear();
         assert_eq!(
             scene.at(100).pass().verdict.reason,
             Reason::JobLost,
@@ -173,9 +178,9 @@ fn a_job_that_was_deleted_is_made_again() {
     }
     // The files are also created again, if they were deleted too.
     let mut scene = Scene::running();
-    scene.around.world.jobs.clear();
-    scene.around.world.pods.clear();
-    scene.around.world.config_maps.clear();
+    scene.around.world.children.jobs.clear();
+    scene.around.world.children.pods.clear();
+    scene.around.world.children.config_maps.clear();
     scene.at(100).pass();
     assert_eq!(creates(&scene.pass()).len(), 2);
 }
@@ -184,8 +189,8 @@ fn a_job_that_was_deleted_is_made_again() {
 fn a_job_that_was_lost_for_the_sixth_time_may_have_pushed() {
     let mut scene = Scene::publishing();
     scene.run.status.as_mut().unwrap().disruptions = 5;
-    scene.around.world.jobs.clear();
-    scene.around.world.pods.clear();
+    scene.around.world.children.jobs.clear();
+    scene.around.world.children.pods.clear();
     let decision = scene.at(100).pass();
     assert_said(&decision, failed(Reason::TooManyDisruptions));
     assert_has(&decision, &[DOUBT]);
@@ -209,10 +214,10 @@ fn a_suspend_stops_the_pod_in_each_container_and_the_attempt_runs_again() {
         );
         assert_eq!(question(&scene.run), None, "{name}");
         assert_settled(&scene);
-        stop(&mut scene.around.world.pods[0], 101);
+        stop(&mut scene.around.world.children.pods[0], 101);
         scene.around.job().resumed = Some(Timestamp::MAX);
         scene.at(102).pass();
-        scene.around.world.pods.clear();
+        scene.around.world.children.pods.clear();
         scene.at(130).pass();
         assert_eq!(scene.status().disruptions, 0, "{name}: that was us");
 
@@ -252,7 +257,7 @@ fn what_ended_while_it_was_held_is_judged() {
 #[test]
 fn a_lost_node_is_named_and_nothing_else_is_started() {
     for (name, mut scene) in each() {
-        stop(&mut scene.at(100).around.world.pods[0], 100);
+        stop(&mut scene.at(100).around.world.children.pods[0], 100);
         scene.pass();
         let decision = scene.at(160).pass();
         assert_has(

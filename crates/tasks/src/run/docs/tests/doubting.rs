@@ -18,8 +18,8 @@ fn after_a_lost_answer() -> Scene {
 #[test]
 fn a_push_of_an_earlier_attempt_is_not_forgotten() {
     let mut scene = after_a_lost_answer();
-    scene.around.world.pods.clear();
-    scene.around.world.jobs.clear();
+    scene.around.world.children.pods.clear();
+    scene.around.world.children.jobs.clear();
     scene.at(100).edit(|spec| spec.cancel = true);
     let decision = scene.pass();
     assert_said(&decision, failed(Reason::Cancelled));
@@ -32,10 +32,10 @@ fn a_pod_that_was_held_while_it_pushed_is_not_forgotten() {
     scene.pass();
     scene.edit(|spec| spec.suspend = true);
     scene.pass();
-    scene.around.world.pods.clear();
+    scene.around.world.children.pods.clear();
     scene.at(90).edit(|spec| spec.cancel = true);
     scene.pass();
-    scene.around.world.jobs.clear();
+    scene.around.world.children.jobs.clear();
     let decision = scene.at(91).settle();
     assert_said(&decision, failed(Reason::Cancelled));
     assert_has(&decision, &[DOUBT]);
@@ -47,10 +47,10 @@ fn a_refusal_after_an_eviction_is_in_doubt() {
     let moved = Report::failed(git::Reason::BranchMoved, "it moved").write();
     let mut scene = Scene::publishing();
     scene.pass();
-    scene.around.world.pods[0].disruption = Some(crate::view::Reported::default());
+    scene.around.world.children.pods[0].disruption = Some(crate::view::Reported::default());
     scene.pass();
-    scene.around.world.pods[0].uid = "second".to_owned();
-    scene.around.world.pods[0].disruption = None;
+    scene.around.world.children.pods[0].uid = "second".to_owned();
+    scene.around.world.children.pods[0].disruption = None;
     scene.pass();
     scene.publish_ends(1, &moved);
     let decision = scene.pass();
@@ -82,8 +82,8 @@ fn a_publish_that_cannot_start_is_named() {
     assert_settled(&scene);
     scene.edit(|spec| spec.cancel = true);
     scene.pass();
-    scene.around.world.jobs.clear();
-    scene.around.world.pods.clear();
+    scene.around.world.children.jobs.clear();
+    scene.around.world.children.pods.clear();
     let decision = scene.settle();
     assert_said(&decision, failed(Reason::Cancelled));
     assert!(!decision.verdict.message.contains(DOUBT), "it never began");
@@ -94,8 +94,8 @@ fn the_first_pod_that_may_have_pushed_is_stored_once() {
     let mut scene = Scene::publishing();
     scene.pass();
     let first = scene.status().publisher.clone();
-    assert_eq!(first, Some(scene.around.world.pods[0].uid.clone()));
-    scene.around.world.pods[0].uid = "second".to_owned();
+    assert_eq!(first, Some(scene.around.world.children.pods[0].uid.clone()));
+    scene.around.world.children.pods[0].uid = "second".to_owned();
     scene.pass();
     assert_eq!(scene.status().publisher, first);
 }

@@ -31,7 +31,7 @@ fn live(mut scene: Scene, is_lawful: bool, rng: &mut Rng, tally: &Tally) {
         if scene.worker.is_some() {
             scene.reply();
         }
-        if !scene.around.world.jobs.is_empty() {
+        if !scene.around.world.children.jobs.is_empty() {
             match rng.below(4) {
                 0 => {
                     scene.clone_container(running(10));

@@ -195,7 +195,7 @@ pub(super) fn about(seed: u64, rng: &mut Rng, mut run: DocsRun) -> (Scene, Optio
         scene.settings.plain_http = true;
         scene.settings.allowed_networks = vec![(*rng.pick(&["10.0.0.0/8", "no"])).to_owned()];
     }
-    for job in &mut scene.around.world.jobs {
+    for job in &mut scene.around.world.children.jobs {
         job.name = job_name(rng);
         job.owner_uid = owner(job.owner_uid.as_ref());
         job.version = match rng.below(8) {
@@ -204,13 +204,13 @@ pub(super) fn about(seed: u64, rng: &mut Rng, mut run: DocsRun) -> (Scene, Optio
             _ => Some(1),
         };
     }
-    for map in &mut scene.around.world.config_maps {
+    for map in &mut scene.around.world.children.config_maps {
         map.owner_uid = owner(map.owner_uid.as_ref());
         if !rng.one_in(3) {
             map.name = FILES.to_owned();
         }
     }
-    for pod in &mut scene.around.world.pods {
+    for pod in &mut scene.around.world.children.pods {
         containers(rng, pod);
     }
     if let Some(asked) = question(&scene.run) {

@@ -228,7 +228,7 @@ const CASES: &[Case] = &[
     Case {
         name: "the Pod is gone",
         end: |scene| {
-            scene.around.world.pods.clear();
+            scene.around.world.children.pods.clear();
             scene.around.complete();
             scene.at(75);
         },
@@ -274,7 +274,7 @@ const CASES: &[Case] = &[
     Case {
         name: "the Job's own limit, and the Pod is gone",
         end: |scene| {
-            scene.around.world.pods.clear();
+            scene.around.world.children.pods.clear();
             scene
                 .around
                 .fail_for("DeadlineExceeded", "was active too long");
@@ -358,7 +358,7 @@ fn a_pod_of_someone_else_pushed_nothing_that_is_known() {
     scene.at(61);
     scene.publish_container(kubelets(0, "Completed", &pushed().write()), "{}");
     scene.job_ends(0);
-    for pod in &mut scene.around.world.pods {
+    for pod in &mut scene.around.world.children.pods {
         pod.foreign = true;
     }
     let decision = scene.pass();

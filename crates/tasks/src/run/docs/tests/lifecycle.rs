@@ -98,7 +98,7 @@ fn what_is_pushed_is_recorded_before_anything_is_made() {
         (Some(BRANCH), &None)
     );
     scene.pass();
-    assert_eq!(scene.around.world.jobs.len(), 1);
+    assert_eq!(scene.around.world.children.jobs.len(), 1);
 }
 
 #[test]

@@ -167,7 +167,7 @@ impl Scene {
     fn started(spec: Value, agent_spec: Value) -> Self {
         let mut scene = Self::resolved(spec, agent_spec);
         scene.pass();
-        assert_eq!(scene.around.world.jobs.len(), 1);
+        assert_eq!(scene.around.world.children.jobs.len(), 1);
         scene
     }
 
@@ -439,6 +439,7 @@ impl Scene {
         let agent = self
             .around
             .world
+            .children
             .pods
             .last()
             .and_then(|pod| pod.main_exit.as_ref());

@@ -141,21 +141,25 @@ fn check_effects(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus)
                 let intent = manifest.requires_intent.as_deref().expect("it pushes");
                 assert!(stored.has_intent(intent), "no Job before the stored intent");
                 assert_eq!(decision.status.job_name.as_ref(), Some(&manifest.name));
-                for job in world.jobs.iter().filter(|job| is_ours(job)) {
+                for job in world.children.jobs.iter().filter(|job| is_ours(job)) {
                     let is_forged = job.name == manifest.name;
                     assert!(job.end.is_some() || is_forged, "'{}' may run", job.name);
                 }
                 let of_forged = |pod: &PodView| {
-                    let mut forged = world.jobs.iter().filter(|job| job.name == manifest.name);
+                    let mut forged = world
+                        .children
+                        .jobs
+                        .iter()
+                        .filter(|job| job.name == manifest.name);
                     forged.any(|job| pod.job_uid.as_ref() == Some(&job.uid))
                 };
-                for pod in &world.pods {
+                for pod in &world.children.pods {
                     assert!(!may_run(pod) || of_forged(pod), "'{}' may run", pod.name);
                 }
             }
             Effect::Delete(target) => match target.resource.kind {
                 "Job" => {
-                    let job = world.jobs.iter().find(|job| job.uid == target.uid);
+                    let job = world.children.jobs.iter().find(|job| job.uid == target.uid);
                     let job = job.expect("deletes what it did not see");
                     assert!(is_ours(job) && job.deleting.is_none());
                     let is_attempt = stored.job_name.as_ref() == Some(&job.name);
@@ -166,7 +170,7 @@ fn check_effects(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus)
                     );
                 }
                 "ConfigMap" => {
-                    let mut maps = world.config_maps.iter();
+                    let mut maps = world.children.config_maps.iter();
                     let map = maps.find(|map| map.uid == target.uid).expect("unseen");
                     assert_eq!(map.owner_uid.as_deref(), Some("docs-uid"));
                     assert!(is_over(stored) && !is_deleting);
@@ -178,7 +182,7 @@ fn check_effects(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus)
             },
             Effect::Patch { target, .. } => {
                 job_change(effect).expect("only a Job's 'suspend' and limit");
-                let job = world.jobs.iter().find(|job| job.uid == target.uid);
+                let job = world.children.jobs.iter().find(|job| job.uid == target.uid);
                 assert!(is_ours(job.expect("changes what it did not see")));
                 assert!(!is_deleting && !is_over(stored) && !spec.cancel);
                 assert_eq!(stored.commit, None);
@@ -245,7 +249,7 @@ fn check_record(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus) 
 fn evidence(scene: &Scene, decision: &DocsDecision) -> Option<Report> {
     let world = &scene.around.world;
     let name = decision.status.job_name.as_deref()?;
-    let mut jobs = world.jobs.iter();
+    let mut jobs = world.children.jobs.iter();
     let job = jobs.find(|job| job.name == name && is_ours(job))?;
     let Some(JobEnd::Complete { .. }) = job.end else {
         return None;
@@ -264,7 +268,7 @@ fn evidence(scene: &Scene, decision: &DocsDecision) -> Option<Report> {
 /// Returns the report of a `publish` with exit code 0, for any end of its Job.
 fn reported(scene: &Scene, decision: &DocsDecision) -> Option<Report> {
     let name = decision.status.job_name.as_deref()?;
-    let mut jobs = scene.around.world.jobs.iter();
+    let mut jobs = scene.around.world.children.jobs.iter();
     let job = jobs.find(|job| job.name == name && is_ours(job))?;
     let pod = newest_pod(scene, job)?;
     match &pod.container {
@@ -281,6 +285,7 @@ fn reported(scene: &Scene, decision: &DocsDecision) -> Option<Report> {
 fn newest_pod<'a>(scene: &'a Scene, job: &JobView) -> Option<&'a PodView> {
     let world = &scene.around.world;
     let mut pods: Vec<&PodView> = world
+        .children
         .pods
         .iter()
         .filter(|pod| pod.job_uid.as_deref() == Some(&job.uid))

@@ -166,8 +166,8 @@ fn r03_children_of_others_are_not_touched() {
         let mut theirs: Vec<(JobView, ConfigMapView)> = Vec::new();
         for (index, owner) in [None, Some("other-uid"), Some("")].into_iter().enumerate() {
             let (other, _) = at_work("shop", "other-team", "other-uid");
-            let mut job = other.around.world.jobs[0].clone();
-            let mut map = other.around.world.config_maps[0].clone();
+            let mut job = other.around.world.children.jobs[0].clone();
+            let mut map = other.around.world.children.config_maps[0].clone();
             for (uid, owner_uid) in [
                 (&mut job.uid, &mut job.owner_uid),
                 (&mut map.uid, &mut map.owner_uid),
@@ -178,8 +178,8 @@ fn r03_children_of_others_are_not_touched() {
             theirs.push((job, map));
         }
         for (job, map) in theirs {
-            scene.around.world.jobs.insert(0, job);
-            scene.around.world.config_maps.insert(0, map);
+            scene.around.world.children.jobs.insert(0, job);
+            scene.around.world.children.config_maps.insert(0, map);
         }
     };
     let mut ended_run = Scene::reported(&unchanged());
@@ -205,8 +205,8 @@ fn r03_children_of_others_are_not_touched() {
             Scene::delete_run,
             |scene| {
                 scene.delete_run();
-                scene.around.world.jobs.clear();
-                scene.around.world.pods.clear();
+                scene.around.world.children.jobs.clear();
+                scene.around.world.children.pods.clear();
             },
         ];
         for (number, change) in changes.into_iter().enumerate() {
@@ -231,8 +231,8 @@ fn r03_a_name_that_is_taken_is_not_taken_over() {
     let mut scene = Scene::started(json!({}), json!({}));
     scene.run.status.as_mut().unwrap().job_name = None;
     scene.run.status.as_mut().unwrap().attempts = 0;
-    scene.around.world.jobs[0].owner_uid = Some("someone-else".to_owned());
-    scene.around.world.config_maps[0].owner_uid = None;
+    scene.around.world.children.jobs[0].owner_uid = Some("someone-else".to_owned());
+    scene.around.world.children.config_maps[0].owner_uid = None;
     let decision = scene.decide();
     assert_eq!(creates(&decision).len(), 2);
     assert!(touched(&decision).is_empty());
@@ -279,9 +279,9 @@ fn r07_a_decision_never_touches_the_run_itself() {
 fn r09_a_job_that_vanishes_after_the_end_does_not_run_again() {
     let mut scene = Scene::reported(&unchanged());
     scene.pass();
-    scene.around.world.jobs.clear();
-    scene.around.world.pods.clear();
-    scene.around.world.config_maps.clear();
+    scene.around.world.children.jobs.clear();
+    scene.around.world.children.pods.clear();
+    scene.around.world.children.config_maps.clear();
     assert!(scene.at(10_000).settle().effects.is_empty());
     assert_eq!(question(&scene.run), None);
 }

@@ -424,8 +424,8 @@ fn a_job_that_no_record_announces_is_no_attempt() {
     scene.run.status = None;
     scene.restart();
     scene.pass();
-    scene.around.world.jobs.clear();
-    scene.around.world.pods.clear();
+    scene.around.world.children.jobs.clear();
+    scene.around.world.children.pods.clear();
     scene.at(70).pass();
     scene.reply();
     scene.pass();

@@ -19,7 +19,7 @@ fn the_agent_and_publish_have_a_time_each() {
 
     // `publish` continues after the agent's time.
     scene.at(129).publish_container(running(10), "");
-    scene.around.world.pods[0]
+    scene.around.world.children.pods[0]
         .main_exit
         .as_mut()
         .unwrap()
@@ -40,8 +40,8 @@ fn the_agent_and_publish_have_a_time_each() {
     );
     assert!(decision.effects.is_empty(), "its evidence is stored first");
     assert_eq!(deletes(&scene.pass()), [JOB]);
-    scene.around.world.jobs.clear();
-    scene.around.world.pods.clear();
+    scene.around.world.children.jobs.clear();
+    scene.around.world.children.pods.clear();
     let decision = scene.at(1060).pass();
     assert_said(&decision, failed(Reason::DeadlineExceeded));
     assert_has(&decision, &[DOUBT]);
@@ -52,7 +52,10 @@ fn the_agent_and_publish_have_a_time_each() {
 fn the_jobs_own_limit_leaves_publish_its_time() {
     let mut scene = Scene::running();
     let whole = 600 + 3600 + 900 + 60;
-    assert_eq!(scene.around.world.jobs[0].limit_seconds, Some(whole));
+    assert_eq!(
+        scene.around.world.children.jobs[0].limit_seconds,
+        Some(whole)
+    );
     scene.around.job().started = Some(at(2));
     assert!(scene.at(12).pass().effects.is_empty());
     // Another Pod replaces one that was evicted late.
@@ -75,7 +78,7 @@ fn the_jobs_own_limit_leaves_publish_its_time() {
     scene.around.job().started = Some(at(2));
     scene.at(100).edit(|spec| spec.suspend = true);
     scene.pass();
-    scene.around.world.pods.clear();
+    scene.around.world.children.pods.clear();
     scene.at(200).edit(|spec| spec.suspend = false);
     scene.pass();
     assert_eq!(scene.around.job().limit_seconds, Some(200 - 2 + whole));
@@ -88,8 +91,8 @@ fn a_cancel_says_whether_it_may_have_pushed() {
         let decision = scene.pass();
         assert_eq!(decision.verdict.reason, Reason::Cancelled);
         assert_eq!(deletes(&scene.pass()), [JOB]);
-        scene.around.world.jobs.clear();
-        scene.around.world.pods.clear();
+        scene.around.world.children.jobs.clear();
+        scene.around.world.children.pods.clear();
         let decision = scene.pass();
         assert_said(&decision, failed(Reason::Cancelled));
         decision.verdict.message.contains(DOUBT)
@@ -100,7 +103,7 @@ fn a_cancel_says_whether_it_may_have_pushed() {
     assert!(cancelled(Scene::publishing()));
     // A Pod that was at work and is not visible may have pushed.
     let mut gone = Scene::publishing();
-    gone.around.world.pods.clear();
+    gone.around.world.children.pods.clear();
     assert!(cancelled(gone));
     // So may a Pod that was evicted before this one.
     let mut again = Scene::publishing();
@@ -108,7 +111,12 @@ fn a_cancel_says_whether_it_may_have_pushed() {
     pod.disruption = Some(crate::view::Reported::default());
     again.pass();
     again.at(56).clone_container(waiting(PREPARING, "")).uid = "second".to_owned();
-    again.around.world.pods.retain(|pod| pod.uid == "second");
+    again
+        .around
+        .world
+        .children
+        .pods
+        .retain(|pod| pod.uid == "second");
     again.pass();
     assert!(cancelled(again));
 }

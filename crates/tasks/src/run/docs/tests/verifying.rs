@@ -181,8 +181,8 @@ fn a_deletion_asks_nothing_more() {
     assert_eq!(decision.verdict.reason, Reason::Deleting);
     assert_eq!(deletes(&decision), [JOB]);
     assert_eq!(decision.status.commit.as_deref(), Some(PUSHED));
-    scene.around.world.jobs.clear();
-    scene.around.world.pods.clear();
+    scene.around.world.children.jobs.clear();
+    scene.around.world.children.pods.clear();
     assert_eq!(released(&scene.pass()), Some(None));
 }
 
@@ -197,8 +197,8 @@ fn another_operator_goes_on_where_the_record_stands() {
     assert_eq!(again.status.commit, killed.status.commit);
     // Killed after it: the server is queried, for any state of the Job.
     scene.restart();
-    scene.around.world.jobs.clear();
-    scene.around.world.pods.clear();
+    scene.around.world.children.jobs.clear();
+    scene.around.world.children.pods.clear();
     scene.around.world.agent = None;
     assert_said(&scene.at(200).pass(), VERIFYING);
     assert_eq!(

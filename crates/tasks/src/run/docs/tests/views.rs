@@ -258,7 +258,7 @@ fn a_task_runs_pod_has_one_container_whatever_it_is_called() {
 fn a_forged_pod_of_a_docs_run_is_no_success() {
     let mut scene = Scene::publishing();
     scene.at(61).around.complete();
-    let job = scene.around.world.jobs[0].uid.clone();
+    let job = scene.around.world.children.jobs[0].uid.clone();
     let mut forged = view(
         "DocsRun",
         json!([
@@ -272,12 +272,12 @@ fn a_forged_pod_of_a_docs_run_is_no_success() {
     );
     forged.job_uid = Some(job);
     forged.phase = PodPhase::Succeeded;
-    scene.around.world.pods = vec![forged];
+    scene.around.world.children.pods = vec![forged];
     assert_said(&scene.pass(), failed(Reason::PublishFailed));
 }
 
 #[test]
 fn the_only_version_of_a_docs_run_is_the_first() {
     let scene = Scene::started(json!({}), json!({}));
-    assert_eq!(scene.around.world.jobs[0].version, Some(1));
+    assert_eq!(scene.around.world.children.jobs[0].version, Some(1));
 }

@@ -154,7 +154,7 @@ impl Walk {
                 for worker in &mut self.workers {
                     worker.view.proven = false;
                 }
-                for map in &mut self.scene.around.world.config_maps {
+                for map in &mut self.scene.around.world.children.config_maps {
                     map.proven = false;
                 }
             } else {
@@ -184,7 +184,7 @@ impl Walk {
                 let other = "d".repeat(40);
                 self.scene.server.heads.insert(BRANCH.to_owned(), other);
             }
-            _ => self.scene.around.world.config_maps.clear(),
+            _ => self.scene.around.world.children.config_maps.clear(),
         }
     }
 
@@ -198,13 +198,13 @@ impl Walk {
             .flat_map(|worker| worker.pods(second))
             .collect();
         let world = &mut self.scene.around.world;
-        (world.jobs, world.pods) = (jobs, pods);
+        (world.children.jobs, world.children.pods) = (jobs, pods);
     }
 
     fn perform(&mut self, effect: &Effect) {
-        let known = self.scene.around.world.jobs.len();
+        let known = self.scene.around.world.children.jobs.len();
         self.scene.perform(effect);
-        let jobs = &self.scene.around.world.jobs;
+        let jobs = &self.scene.around.world.children.jobs;
         for worker in self.workers.iter_mut().filter(|worker| !worker.is_gone) {
             if let Some(job) = jobs.iter().find(|job| job.uid == worker.view.uid) {
                 worker.view.deleting = job.deleting;
