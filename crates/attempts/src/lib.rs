@@ -69,3 +69,6 @@ const STOP_WAIT: Duration = Duration::from_secs(600);
 /// Margin of the Job's own limit beyond ours. The operator ends an attempt itself. The Job's limit applies only while
 /// no operator runs.
 const BACKSTOP: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests;
