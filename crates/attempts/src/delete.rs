@@ -41,10 +41,9 @@ pub(crate) fn decide(run: &Run<'_>, since: Timestamp) -> RunDecision {
 }
 
 fn blocked(left: &[String]) -> Verdict {
+    let (left, wait) = (some_of(left), time::format_duration(STOP_WAIT));
     let message = format!(
-        "{} did not stop within {}; still waiting. To release the run without waiting, set the annotation {}: \"true\"",
-        some_of(left),
-        time::format_duration(STOP_WAIT),
+        "{left} did not stop within {wait}; still waiting. To release the run without waiting, set the annotation {}: \"true\"",
         names::FORCE_DELETE
     );
     Verdict::stalled(Reason::DeletionBlocked, message)

@@ -26,11 +26,10 @@ const STOPPED: usize = 8;
 /// Suspends a run before an attempt, or between two. Nothing is started, and no time counts.
 pub(crate) fn before(run: &Run<'_>) -> RunDecision {
     let message = match run.stage() {
-        Stage::RetryBackoff(result) => format!(
-            "suspended after attempt {}: {}",
-            run.status.attempts,
-            bounded(message_of(result), MAX_MESSAGE_CHARS - 100)
-        ),
+        Stage::RetryBackoff(result) => {
+            let message = bounded(message_of(result), MAX_MESSAGE_CHARS - 100);
+            format!("suspended after attempt {}: {message}", run.status.attempts)
+        }
         Stage::NotStarted | Stage::InProgress(_) | Stage::Stopping(_) => {
             "suspended before it was started".to_owned()
         }

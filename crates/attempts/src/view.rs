@@ -118,14 +118,11 @@ impl PodView {
         } else {
             ordinary(containers.main)
         };
+        let of_main = || contradicted(Step::Main, &main.state).filter(|_| after.is_some());
         let doubt = before
             .as_ref()
             .and_then(|state| contradicted(Step::Before, state))
-            .or_else(|| {
-                after
-                    .as_ref()
-                    .and_then(|_| contradicted(Step::Main, &main.state))
-            });
+            .or_else(of_main);
         let waits = after.as_ref().and_then(ContainerState::waiting).cloned();
         let (step, container, main_exit) = current_container(before, main.state, after);
         // Every container waits with these reasons until the one before it ended, and a moment longer.

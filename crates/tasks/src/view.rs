@@ -40,9 +40,6 @@ pub fn pod_view(pod: &Pod) -> PodView {
 
 fn is_of_docs(metadata: &ObjectMeta) -> bool {
     let labels = metadata.labels.as_ref();
-    labels.is_some_and(|labels| {
-        labels
-            .get(names::KIND)
-            .is_some_and(|kind| kind == docs::RESOURCE.kind)
-    })
+    let kind = labels.and_then(|labels| labels.get(names::KIND));
+    kind.is_some_and(|kind| kind == docs::RESOURCE.kind)
 }
