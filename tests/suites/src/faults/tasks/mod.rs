@@ -170,9 +170,13 @@ async fn gone(stage: &Stage, resource: &str) -> Result<()> {
 
 /// Waits until somebody is at this gate and the run `work` says that it runs.
 async fn at_gate(stage: &Stage, resource: &str, gate: &str) -> Result<()> {
+    at_gate_within(stage, resource, gate, LIMIT).await
+}
+
+async fn at_gate_within(stage: &Stage, resource: &str, gate: &str, limit: Duration) -> Result<()> {
     let (side_effects, namespace) = (&stage.side_effects, &stage.namespace);
     stage
-        .until("the agent at its gate", LIMIT, |seen| {
+        .until("the agent at its gate", limit, |seen| {
             let count = side_effects.waiting(namespace, gate);
             let (phase, reason) = standing(seen, resource);
             if count > 0 && phase == "Running" {
