@@ -1,12 +1,12 @@
 //! The permissions of the tenants operator.
 
-use super::{LEASE_CREATION, Permission, Scope, lease};
+use super::{LEASE, OWNER_ROLE, REDIS_SECRET};
 use crate::{
     GROUP,
-    tenants::{OWNER_ROLE, REDIS_SECRET},
+    rbac::{LEASE_CREATION, Permission, Scope, lease},
 };
 
-pub(super) const ALL: &[Permission] = &[
+pub(super) const PERMISSIONS: &[Permission] = &[
     Permission {
         group: GROUP,
         resource: "tenants",
@@ -168,5 +168,5 @@ pub(super) const ALL: &[Permission] = &[
         why: "tells users of each transition",
     },
     LEASE_CREATION,
-    lease(&["orchestrator-tenants"]),
+    lease(&[LEASE]),
 ];
