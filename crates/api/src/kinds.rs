@@ -38,8 +38,8 @@ pub struct OperatorRow {
     pub summary: &'static str,
     /// Name of the Lease that its processes compete for.
     pub lease: &'static str,
-    /// Whether it needs the whole cluster. If true, the list of watched namespaces must be empty.
-    pub needs_all_namespaces: bool,
+    /// Reason why it needs the whole cluster, if it does. Then the list of watched namespaces must be empty.
+    pub needs_all_namespaces: Option<&'static str>,
     /// Its kinds, in the order of the docs.
     pub kinds: &'static [KindRow],
     /// Its permissions, for RBAC.

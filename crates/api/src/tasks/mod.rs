@@ -47,7 +47,7 @@ pub const OPERATOR: OperatorRow = OperatorRow {
     name: "tasks",
     summary: "Agents and the runs of their tasks",
     lease: LEASE,
-    needs_all_namespaces: false,
+    needs_all_namespaces: None,
     kinds: &[AGENT, TASK_RUN, DOCS_RUN],
     permissions: permissions::PERMISSIONS,
     policies: policy::of_tasks,

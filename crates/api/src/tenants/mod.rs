@@ -40,7 +40,9 @@ pub const OPERATOR: OperatorRow = OperatorRow {
     name: "tenants",
     summary: "Places for customers",
     lease: LEASE,
-    needs_all_namespaces: true,
+    needs_all_namespaces: Some(
+        "Tenants belong to the whole cluster, and make namespaces of their own",
+    ),
     kinds: &[TENANT],
     permissions: permissions::PERMISSIONS,
     policies: policy::of_tenants,
