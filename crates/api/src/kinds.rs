@@ -23,6 +23,19 @@ pub fn all() -> impl Iterator<Item = &'static KindRow> {
     OPERATORS.iter().flat_map(|operator| operator.kinds)
 }
 
+/// Returns the kind of this name.
+#[must_use]
+pub fn named(kind: &str) -> Option<&'static KindRow> {
+    all().find(|row| row.name() == kind)
+}
+
+/// Returns the operator of the kind of this name.
+#[must_use]
+pub fn operator_of(kind: &str) -> Option<&'static OperatorRow> {
+    let mut all = OPERATORS.iter().copied();
+    all.find(|operator| operator.kinds.iter().any(|row| row.name() == kind))
+}
+
 /// Returns the operator of this name.
 #[must_use]
 pub fn operator(name: &str) -> Option<&'static OperatorRow> {
