@@ -147,6 +147,12 @@ impl KindRow {
         known.contains(&word) || self.aliases.contains(&word)
     }
 
+    /// Returns the name of an object with its kind and group, as `kubectl get -o name` prints it.
+    #[must_use]
+    pub fn qualified(&self, name: &str) -> String {
+        format!("{}.{GROUP}/{name}", self.singular)
+    }
+
     /// Returns the complete CRD.
     #[must_use]
     pub fn crd(&self) -> CustomResourceDefinition {
