@@ -13,6 +13,7 @@ use crate::{
     phase::describe,
     pod::NamedRef,
     rules,
+    status::Attempt,
 };
 
 /// Documentation for a repository, written by an agent without credentials, then pushed and
@@ -270,11 +271,11 @@ pub struct ChangedFiles {
 impl Status for DocsRunStatus {
     crate::common_status!(RunPhase, RunToCompletion);
 
-    fn attempt(&self) -> u32 {
-        self.attempts
-    }
-    fn disruptions(&self) -> u32 {
-        self.disruptions
+    fn attempt(&self) -> Attempt {
+        Attempt {
+            number: self.attempts,
+            restarts: self.disruptions,
+        }
     }
     /// The push is recorded before the Job that could push is created.
     fn has_intent(&self, intent: &str) -> bool {

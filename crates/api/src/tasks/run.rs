@@ -14,6 +14,7 @@ use crate::{
     kinds::{Column, Content, KindRow},
     phase::{Deadline, Undo, describe},
     rules,
+    status::Attempt,
 };
 
 /// One task, run by an agent on versioned files, as a Job.
@@ -337,11 +338,11 @@ impl Status for TaskRunStatus {
         // earlier version may still run.
         self.attempts > 0 || !self.history.is_empty()
     }
-    fn attempt(&self) -> u32 {
-        self.attempts
-    }
-    fn disruptions(&self) -> u32 {
-        self.disruptions
+    fn attempt(&self) -> Attempt {
+        Attempt {
+            number: self.attempts,
+            restarts: self.disruptions,
+        }
     }
 }
 
