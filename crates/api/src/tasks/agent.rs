@@ -345,6 +345,7 @@ impl Status for AgentStatus {
     crate::common_status!(AgentPhase, LongLived);
 }
 
+// ANCHOR: row
 /// The row of Agents in the table of kinds.
 pub const AGENT: KindRow = KindRow {
     resource: ResourceType::new(GROUP, "v1alpha1", "Agent", "agents"),
@@ -367,3 +368,4 @@ pub const AGENT: KindRow = KindRow {
     phases: describe::<<AgentStatus as Status>::Phase>,
     derived_crd: Agent::crd,
 };
+// ANCHOR_END: row
