@@ -8,7 +8,7 @@ mod describe;
 
 use std::{fmt::Debug, time::Duration};
 
-pub use describe::{PhaseText, describe};
+pub use describe::{PhaseText, describe_phases};
 
 /// A phase of a kind.
 ///

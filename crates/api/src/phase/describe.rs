@@ -59,7 +59,7 @@ impl PhaseText {
 
 /// Returns the phases of a table as text.
 #[must_use]
-pub fn describe<P: Phase>() -> Vec<PhaseText> {
+pub fn describe_phases<P: Phase>() -> Vec<PhaseText> {
     let rows = P::TABLE.iter();
     rows.map(|row| {
         let (undo, undo_phase) = match &row.undo {
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_progress_aware_deadline_and_an_undo_are_described() {
-        let phases = describe::<PumpPhase>();
+        let phases = describe_phases::<PumpPhase>();
         let [running, stopped] = &phases[..] else {
             panic!("not two rows");
         };
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_limit_and_the_phase_that_follows_are_described() {
-        let phases = describe::<TenantPhase>();
+        let phases = describe_phases::<TenantPhase>();
         let row = |name| phases.iter().find(|row| row.name == name).unwrap();
         assert_eq!(row("Provisioning").deadline, "2 minutes");
         assert_eq!(row("Provisioning").expiry(), "`Degraded`");

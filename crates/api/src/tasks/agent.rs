@@ -12,7 +12,7 @@ use crate::{
     CommonStatus, GROUP, Status,
     decide::ResourceType,
     kinds::{Column, Content, KindRow},
-    phase::{Deadline, Undo, describe},
+    phase::{Deadline, Undo, describe_phases},
     pod::{Amount, EnvVar, NamedRef, Resources},
     rules,
 };
@@ -365,7 +365,7 @@ pub const AGENT: KindRow = KindRow {
     ],
     conditions: &[],
     epoch: AgentStatus::EPOCH,
-    phases: describe::<<AgentStatus as Status>::Phase>,
+    phases: describe_phases::<<AgentStatus as Status>::Phase>,
     derived_crd: Agent::crd,
 };
 // ANCHOR_END: row

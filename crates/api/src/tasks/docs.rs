@@ -10,7 +10,7 @@ use crate::{
     CommonStatus, GROUP, Status,
     decide::ResourceType,
     kinds::{Column, Content, KindRow},
-    phase::describe,
+    phase::describe_phases,
     pod::NamedRef,
     rules,
     status::Attempt,
@@ -304,7 +304,7 @@ pub const DOCS_RUN: KindRow = KindRow {
     ],
     conditions: condition::MEANINGS,
     epoch: DocsRunStatus::EPOCH,
-    phases: describe::<<DocsRunStatus as Status>::Phase>,
+    phases: describe_phases::<<DocsRunStatus as Status>::Phase>,
     derived_crd: DocsRun::crd,
 };
 

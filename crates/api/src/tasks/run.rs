@@ -12,7 +12,7 @@ use crate::{
     CommonStatus, GROUP, Status,
     decide::ResourceType,
     kinds::{Column, Content, KindRow},
-    phase::{Deadline, Undo, describe},
+    phase::{Deadline, Undo, describe_phases},
     rules,
     status::Attempt,
 };
@@ -366,7 +366,7 @@ pub const TASK_RUN: KindRow = KindRow {
     ],
     conditions: condition::MEANINGS,
     epoch: TaskRunStatus::EPOCH,
-    phases: describe::<<TaskRunStatus as Status>::Phase>,
+    phases: describe_phases::<<TaskRunStatus as Status>::Phase>,
     derived_crd: TaskRun::crd,
 };
 

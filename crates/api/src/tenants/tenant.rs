@@ -11,7 +11,7 @@ use crate::{
     GROUP, Status,
     decide::ResourceType,
     kinds::{Column, Content, KindRow},
-    phase::describe,
+    phase::describe_phases,
     pod::{Amount, EnvVar, Resources},
     rules,
 };
@@ -122,7 +122,7 @@ pub const TENANT: KindRow = KindRow {
     ],
     conditions: condition::MEANINGS,
     epoch: TenantStatus::EPOCH,
-    phases: describe::<<TenantStatus as Status>::Phase>,
+    phases: describe_phases::<<TenantStatus as Status>::Phase>,
     derived_crd: Tenant::crd,
 };
 
