@@ -31,28 +31,43 @@ pub struct Permission {
     pub why: &'static str,
 }
 
-/// Creation of the Lease. RBAC cannot restrict it to a name, because a name is not known before
-/// the creation.
-pub(crate) const LEASE_CREATION: Permission = Permission {
-    group: "coordination.k8s.io",
-    resource: "leases",
-    names: &[],
-    verbs: &["create"],
-    scope: Scope::Own,
-    why: "one of the replicas leads; a policy admits only the operator's own Lease",
-};
-
-/// Returns the permission for the Lease with this name.
-pub(crate) const fn lease(names: &'static [&'static str]) -> Permission {
-    Permission {
-        group: "coordination.k8s.io",
-        resource: "leases",
-        names,
-        verbs: &["get", "list", "update", "watch"],
-        scope: Scope::Own,
-        why: "one of the replicas leads",
-    }
+/// Declares the permissions of an operator: for its Lease, and for each row of the table. A row has the scope,
+/// the group, the resource, the names of objects if the permission is only for them, the verbs, and the reason.
+macro_rules! permissions {
+    (
+        lease $lease:ident;
+        $($scope:ident $group:expr, $resource:literal $([$($name:expr),+])? : $($verb:ident)+, $why:literal;)+
+    ) => {
+        &[
+            $($crate::rbac::Permission {
+                group: $group,
+                resource: $resource,
+                names: &[$($($name),+)?],
+                verbs: &[$(stringify!($verb)),+],
+                scope: $crate::rbac::Scope::$scope,
+                why: $why,
+            },)+
+            // RBAC cannot restrict a creation to a name, because the name is not known before.
+            $crate::rbac::Permission {
+                group: "coordination.k8s.io",
+                resource: "leases",
+                names: &[],
+                verbs: &["create"],
+                scope: $crate::rbac::Scope::Own,
+                why: "one of the replicas leads; a policy admits only the operator's own Lease",
+            },
+            $crate::rbac::Permission {
+                group: "coordination.k8s.io",
+                resource: "leases",
+                names: &[$lease],
+                verbs: &["get", "list", "update", "watch"],
+                scope: $crate::rbac::Scope::Own,
+                why: "one of the replicas leads",
+            },
+        ]
+    };
 }
+pub(crate) use permissions;
 
 #[cfg(test)]
 mod tests {

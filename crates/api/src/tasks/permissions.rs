@@ -3,138 +3,42 @@
 use super::LEASE;
 use crate::{
     GROUP,
-    rbac::{LEASE_CREATION, Permission, Scope, lease},
+    rbac::{Permission, permissions},
 };
 
-pub(super) const PERMISSIONS: &[Permission] = &[
-    Permission {
-        group: GROUP,
-        resource: "taskruns",
-        names: &[],
-        verbs: &["delete", "get", "list", "patch", "watch"],
-        scope: Scope::Watched,
-        why: "reads the runs; patches their finalizer and annotations, never their spec; deletes finished ones where `deleteFinishedRunsAfter` is set",
-    },
-    Permission {
-        group: GROUP,
-        resource: "taskruns/status",
-        names: &[],
-        verbs: &["patch"],
-        scope: Scope::Watched,
-        why: "says how a run stands",
-    },
-    Permission {
-        group: GROUP,
-        resource: "docsruns",
-        names: &[],
-        verbs: &["delete", "get", "list", "patch", "watch"],
-        scope: Scope::Watched,
-        why: "as for TaskRuns",
-    },
-    Permission {
-        group: GROUP,
-        resource: "docsruns/status",
-        names: &[],
-        verbs: &["patch"],
-        scope: Scope::Watched,
-        why: "says how a run stands",
-    },
-    Permission {
-        group: "",
-        resource: "secrets",
-        names: &[],
-        verbs: &["get"],
-        scope: Scope::Watched,
-        why: "the Git credentials that a DocsRun names, to read the heads of its branches; never listed or watched",
-    },
-    Permission {
-        group: GROUP,
-        resource: "agents",
-        names: &[],
-        verbs: &["get", "list", "watch"],
-        scope: Scope::Watched,
-        why: "reads what runs are to run on",
-    },
-    Permission {
-        group: GROUP,
-        resource: "agents/status",
-        names: &[],
-        verbs: &["patch"],
-        scope: Scope::Watched,
-        why: "says whether an Agent can be used",
-    },
-    Permission {
-        group: "batch",
-        resource: "jobs",
-        names: &[],
-        verbs: &["create", "delete", "get", "list", "patch", "watch"],
-        scope: Scope::Watched,
-        why: "a run's attempts; the patch suspends and resumes one",
-    },
-    Permission {
-        group: "",
-        resource: "configmaps",
-        names: &[],
-        verbs: &["create", "delete", "get", "list", "watch"],
-        scope: Scope::Watched,
-        why: "a run's files; deleted some time after its end",
-    },
-    Permission {
-        group: "",
-        resource: "pods",
-        names: &[],
-        verbs: &["list", "watch"],
-        scope: Scope::Watched,
-        why: "the evidence of how an attempt ended, or why it does not start",
-    },
-    Permission {
-        group: "",
-        resource: "events",
-        names: &[],
-        verbs: &["list", "watch"],
-        scope: Scope::Watched,
-        why: "quota, admission and volumes tell only there why a Pod does not start",
-    },
-    Permission {
-        group: "events.k8s.io",
-        resource: "events",
-        names: &[],
-        verbs: &["create"],
-        scope: Scope::Watched,
-        why: "tells users of each transition",
-    },
-    Permission {
-        group: "",
-        resource: "serviceaccounts",
-        names: &[],
-        verbs: &["list", "watch"],
-        scope: Scope::Watched,
-        why: "whether the one that an Agent names exists",
-    },
-    Permission {
-        group: "node.k8s.io",
-        resource: "runtimeclasses",
-        names: &[],
-        verbs: &["list", "watch"],
-        scope: Scope::Cluster,
-        why: "whether the one that an Agent names exists",
-    },
-    Permission {
-        group: "scheduling.k8s.io",
-        resource: "priorityclasses",
-        names: &[],
-        verbs: &["list", "watch"],
-        scope: Scope::Cluster,
-        why: "whether the one that an Agent names exists",
-    },
-    Permission {
-        group: "storage.k8s.io",
-        resource: "storageclasses",
-        names: &[],
-        verbs: &["list", "watch"],
-        scope: Scope::Cluster,
-        why: "whether the one that an Agent's workspace names exists",
-    },
-    LEASE_CREATION,
-    lease(&[LEASE]),
-];
+pub(super) const PERMISSIONS: &[Permission] = permissions! {
+    lease LEASE;
+
+    Watched GROUP, "taskruns": delete get list patch watch,
+        "reads the runs; patches their finalizer and annotations, never their spec; deletes finished ones where `deleteFinishedRunsAfter` is set";
+    Watched GROUP, "taskruns/status": patch,
+        "says how a run stands";
+    Watched GROUP, "docsruns": delete get list patch watch,
+        "as for TaskRuns";
+    Watched GROUP, "docsruns/status": patch,
+        "says how a run stands";
+    Watched "", "secrets": get,
+        "the Git credentials that a DocsRun names, to read the heads of its branches; never listed or watched";
+    Watched GROUP, "agents": get list watch,
+        "reads what runs are to run on";
+    Watched GROUP, "agents/status": patch,
+        "says whether an Agent can be used";
+    Watched "batch", "jobs": create delete get list patch watch,
+        "a run's attempts; the patch suspends and resumes one";
+    Watched "", "configmaps": create delete get list watch,
+        "a run's files; deleted some time after its end";
+    Watched "", "pods": list watch,
+        "the evidence of how an attempt ended, or why it does not start";
+    Watched "", "events": list watch,
+        "quota, admission and volumes tell only there why a Pod does not start";
+    Watched "events.k8s.io", "events": create,
+        "tells users of each transition";
+    Watched "", "serviceaccounts": list watch,
+        "whether the one that an Agent names exists";
+    Cluster "node.k8s.io", "runtimeclasses": list watch,
+        "whether the one that an Agent names exists";
+    Cluster "scheduling.k8s.io", "priorityclasses": list watch,
+        "whether the one that an Agent names exists";
+    Cluster "storage.k8s.io", "storageclasses": list watch,
+        "whether the one that an Agent's workspace names exists";
+};

@@ -3,170 +3,50 @@
 use super::{LEASE, OWNER_ROLE, REDIS_SECRET};
 use crate::{
     GROUP,
-    rbac::{LEASE_CREATION, Permission, Scope, lease},
+    rbac::{Permission, permissions},
 };
 
-pub(super) const PERMISSIONS: &[Permission] = &[
-    Permission {
-        group: GROUP,
-        resource: "tenants",
-        names: &[],
-        verbs: &["get", "list", "patch", "watch"],
-        scope: Scope::Cluster,
-        why: "reads the Tenants; patches their finalizer, never their spec",
-    },
-    Permission {
-        group: GROUP,
-        resource: "tenants/status",
-        names: &[],
-        verbs: &["patch"],
-        scope: Scope::Cluster,
-        why: "says how a Tenant stands",
-    },
-    Permission {
-        group: "apiextensions.k8s.io",
-        resource: "customresourcedefinitions",
-        names: &["tenants.orchestrator.io"],
-        verbs: &["get"],
-        scope: Scope::Cluster,
-        why: "whether the definition of Tenants is being deleted: then no namespace is",
-    },
-    Permission {
-        group: "",
-        resource: "namespaces",
-        names: &[],
-        verbs: &["create", "delete", "get", "list", "patch", "watch"],
-        scope: Scope::Cluster,
-        why: "a Tenant's namespace; all are watched, because one of the wanted name may be someone else's",
-    },
-    Permission {
-        group: "",
-        resource: "resourcequotas",
-        names: &[],
-        verbs: &["create", "delete", "get", "list", "patch", "watch"],
-        scope: Scope::Watched,
-        why: "what a Tenant may use",
-    },
-    Permission {
-        group: "",
-        resource: "limitranges",
-        names: &[],
-        verbs: &["create", "delete", "get", "list", "patch", "watch"],
-        scope: Scope::Watched,
-        why: "what a container of a Tenant gets that asks for nothing",
-    },
-    Permission {
-        group: "rbac.authorization.k8s.io",
-        resource: "rolebindings",
-        names: &[],
-        verbs: &["create", "delete", "get", "list", "patch", "watch"],
-        scope: Scope::Watched,
-        why: "gives a Tenant's owners their role in its namespace",
-    },
-    Permission {
-        group: "rbac.authorization.k8s.io",
-        resource: "clusterroles",
-        names: &[OWNER_ROLE],
-        verbs: &["bind"],
-        scope: Scope::Cluster,
-        why: "the one role that owners get; no other can be given",
-    },
-    Permission {
-        group: "networking.k8s.io",
-        resource: "networkpolicies",
-        names: &[],
-        verbs: &["create", "delete", "get", "list", "patch", "watch"],
-        scope: Scope::Watched,
-        why: "keeps Tenants apart; all are watched, because one of someone else can open a Tenant",
-    },
-    Permission {
-        group: "",
-        resource: "configmaps",
-        names: &[],
-        verbs: &["create", "delete", "get", "list", "patch", "watch"],
-        scope: Scope::Watched,
-        why: "a Redis' configuration",
-    },
-    Permission {
-        group: "",
-        resource: "services",
-        names: &[],
-        verbs: &["create", "delete", "get", "list", "patch", "watch"],
-        scope: Scope::Watched,
-        why: "leads to a Redis or a server",
-    },
-    Permission {
-        group: "apps",
-        resource: "deployments",
-        names: &[],
-        verbs: &["create", "delete", "get", "list", "patch", "watch"],
-        scope: Scope::Watched,
-        why: "a Tenant's server",
-    },
-    Permission {
-        group: "apps",
-        resource: "statefulsets",
-        names: &[],
-        verbs: &["create", "delete", "get", "list", "patch", "watch"],
-        scope: Scope::Watched,
-        why: "a Tenant's Redis",
-    },
-    Permission {
-        group: "",
-        resource: "secrets",
-        names: &[],
-        verbs: &["create"],
-        scope: Scope::Watched,
-        why: "a Redis' password is made once",
-    },
-    Permission {
-        group: "",
-        resource: "secrets",
-        names: &[REDIS_SECRET],
-        verbs: &["delete", "get", "list", "patch", "watch"],
-        scope: Scope::Watched,
-        why: "whether a Redis' password exists; no other Secret can be read",
-    },
-    Permission {
-        group: "",
-        resource: "pods",
-        names: &[],
-        verbs: &["create", "delete", "get", "list", "watch"],
-        scope: Scope::Watched,
-        why: "why a server or a Redis is not ready; made and deleted to try whether a Tenant is isolated",
-    },
-    Permission {
-        group: "",
-        resource: "persistentvolumeclaims",
-        names: &[],
-        verbs: &["list", "watch"],
-        scope: Scope::Watched,
-        why: "whether a Redis has its volume",
-    },
-    Permission {
-        group: "discovery.k8s.io",
-        resource: "endpointslices",
-        names: &[],
-        verbs: &["list", "watch"],
-        scope: Scope::Watched,
-        why: "whether a Service leads to something that is ready",
-    },
-    Permission {
-        group: "",
-        resource: "events",
-        names: &[],
-        verbs: &["list", "watch"],
-        scope: Scope::Watched,
-        why: "quota, admission, volumes and probes tell only there what is in the way",
-    },
-    Permission {
-        group: "events.k8s.io",
-        resource: "events",
-        names: &[],
-        verbs: &["create"],
-        scope: Scope::Watched,
-        why: "tells users of each transition",
-    },
-    LEASE_CREATION,
-    lease(&[LEASE]),
-];
+pub(super) const PERMISSIONS: &[Permission] = permissions! {
+    lease LEASE;
+
+    Cluster GROUP, "tenants": get list patch watch,
+        "reads the Tenants; patches their finalizer, never their spec";
+    Cluster GROUP, "tenants/status": patch,
+        "says how a Tenant stands";
+    Cluster "apiextensions.k8s.io", "customresourcedefinitions" ["tenants.orchestrator.io"]: get,
+        "whether the definition of Tenants is being deleted: then no namespace is";
+    Cluster "", "namespaces": create delete get list patch watch,
+        "a Tenant's namespace; all are watched, because one of the wanted name may be someone else's";
+    Watched "", "resourcequotas": create delete get list patch watch,
+        "what a Tenant may use";
+    Watched "", "limitranges": create delete get list patch watch,
+        "what a container of a Tenant gets that asks for nothing";
+    Watched "rbac.authorization.k8s.io", "rolebindings": create delete get list patch watch,
+        "gives a Tenant's owners their role in its namespace";
+    Cluster "rbac.authorization.k8s.io", "clusterroles" [OWNER_ROLE]: bind,
+        "the one role that owners get; no other can be given";
+    Watched "networking.k8s.io", "networkpolicies": create delete get list patch watch,
+        "keeps Tenants apart; all are watched, because one of someone else can open a Tenant";
+    Watched "", "configmaps": create delete get list patch watch,
+        "a Redis' configuration";
+    Watched "", "services": create delete get list patch watch,
+        "leads to a Redis or a server";
+    Watched "apps", "deployments": create delete get list patch watch,
+        "a Tenant's server";
+    Watched "apps", "statefulsets": create delete get list patch watch,
+        "a Tenant's Redis";
+    Watched "", "secrets": create,
+        "a Redis' password is made once";
+    Watched "", "secrets" [REDIS_SECRET]: delete get list patch watch,
+        "whether a Redis' password exists; no other Secret can be read";
+    Watched "", "pods": create delete get list watch,
+        "why a server or a Redis is not ready; made and deleted to try whether a Tenant is isolated";
+    Watched "", "persistentvolumeclaims": list watch,
+        "whether a Redis has its volume";
+    Watched "discovery.k8s.io", "endpointslices": list watch,
+        "whether a Service leads to something that is ready";
+    Watched "", "events": list watch,
+        "quota, admission, volumes and probes tell only there what is in the way";
+    Watched "events.k8s.io", "events": create,
+        "tells users of each transition";
+};
