@@ -40,6 +40,7 @@ mod task_operator;
 mod tenant_namespaces;
 mod tenants;
 
+pub(crate) use task_operator::own_lease;
 pub use task_operator::task_operator;
 pub use tenant_namespaces::tenant_namespaces;
 pub use tenants::{
@@ -154,10 +155,10 @@ pub fn task_roles() -> Vec<ClusterRole> {
     ]
 }
 
-const READ: &[&str] = &["get", "list", "watch"];
-const WRITE: &[&str] = &["create", "delete", "deletecollection", "patch", "update"];
+pub(crate) const READ: &[&str] = &["get", "list", "watch"];
+pub(crate) const WRITE: &[&str] = &["create", "delete", "deletecollection", "patch", "update"];
 
-fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
+pub(crate) fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
     PolicyRule {
         api_groups: Some(vec![group.to_owned()]),
         resources: Some(owned(resources)),
@@ -409,7 +410,7 @@ fn policy(
 }
 
 /// Returns a rule that matches requests for these resources.
-fn requests(
+pub(crate) fn requests(
     group: &str,
     versions: &[&str],
     resources: &[&str],
@@ -425,7 +426,7 @@ fn requests(
 }
 
 /// Returns a policy for these requests under these conditions.
-fn conditional_policy(
+pub(crate) fn conditional_policy(
     name: &str,
     rules: Vec<NamedRuleWithOperations>,
     match_conditions: Option<Vec<MatchCondition>>,
@@ -462,7 +463,7 @@ fn conditional_policy(
 
 /// Returns a validation that denies with 403 unless `expression` is true. If the evaluation of
 /// `message_expression` fails, `message` replaces it.
-fn denial(expression: String, message: &str, message_expression: &str) -> Validation {
+pub(crate) fn denial(expression: String, message: &str, message_expression: &str) -> Validation {
     Validation {
         expression,
         message: Some(message.to_owned()),
@@ -506,7 +507,7 @@ fn has_path(path: &str) -> String {
     parts.join(" && ")
 }
 
-fn role(name: &str, aggregated_to: &[&str], rules: Vec<PolicyRule>) -> ClusterRole {
+pub(crate) fn role(name: &str, aggregated_to: &[&str], rules: Vec<PolicyRule>) -> ClusterRole {
     let labels: BTreeMap<String, String> = aggregated_to
         .iter()
         .map(|role| {

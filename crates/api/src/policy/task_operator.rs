@@ -45,7 +45,7 @@ pub fn task_operator() -> Vec<ValidatingAdmissionPolicy> {
 }
 
 /// Admits only a Lease with this name. RBAC cannot name an object that is to be created.
-pub(super) fn own_lease(name: &str) -> ValidatingAdmissionPolicy {
+pub(crate) fn own_lease(name: &str) -> ValidatingAdmissionPolicy {
     conditional_policy(
         "own-lease",
         vec![requests(

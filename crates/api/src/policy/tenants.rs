@@ -17,8 +17,9 @@ use k8s_openapi::{
 };
 
 use super::{
-    Matched, READ, WRITE, children, conditional_policy, denial, policy, requests, role, rule,
-    task_operator::{own_lease, restricted, without_host},
+    Matched, READ, WRITE, children, conditional_policy, denial, own_lease, policy, requests, role,
+    rule,
+    task_operator::{restricted, without_host},
 };
 use crate::{
     GROUP, names,
