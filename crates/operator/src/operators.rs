@@ -16,6 +16,18 @@ pub(crate) struct Setup<'a> {
     pub(crate) workers: &'a mut Supervisor,
 }
 
+impl Setup<'_> {
+    /// Returns the watched namespaces.
+    fn scope(&self) -> Scope {
+        let namespaces = &self.config.watch_namespaces;
+        if namespaces.is_empty() {
+            Scope::All
+        } else {
+            Scope::Namespaces(namespaces.clone())
+        }
+    }
+}
+
 const STARTS: &[(&OperatorRow, fn(Setup<'_>))] = &[
     (&api::tasks::OPERATOR, start_tasks),
     (&api::tenants::OPERATOR, start_tenants),
@@ -35,23 +47,14 @@ pub(crate) fn start(operator: &OperatorRow, setup: Setup<'_>) -> Result<()> {
 }
 
 fn start_tasks(setup: Setup<'_>) {
-    let Config {
-        watch_namespaces,
-        tasks,
-        ..
-    } = setup.config;
-    let scope = if watch_namespaces.is_empty() {
-        Scope::All
-    } else {
-        Scope::Namespaces(watch_namespaces.clone())
-    };
+    let scope = setup.scope();
     let Tasks {
         default_resources,
         cleanup,
         delete_finished_runs_after,
         accept_changed_pods,
         docs,
-    } = tasks;
+    } = &setup.config.tasks;
     let defaults = Defaults {
         resources: default_resources.clone(),
         cleanup: cleanup.clone().into(),
