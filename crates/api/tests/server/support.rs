@@ -56,18 +56,7 @@ impl Kind {
     /// Returns the path of the kind, in the namespace if the kind is namespaced, followed by
     /// `rest`.
     pub(crate) fn path(self, namespace: &str, rest: &str) -> String {
-        let KindRow {
-            resource,
-            is_namespaced,
-            ..
-        } = self.row();
-        let place = if *is_namespaced {
-            format!("namespaces/{namespace}/")
-        } else {
-            String::new()
-        };
-        let (version, plural) = (resource.version, resource.plural);
-        format!("/apis/{GROUP}/{version}/{place}{plural}{rest}")
+        path_of(self.row(), namespace, rest)
     }
 
     /// Returns the name of an object of this test. A cluster-scoped object needs a unique name,
@@ -108,6 +97,17 @@ impl Kind {
             Self::Tenant => json!({ "deletion": { "policy": "Retain" } }),
         }
     }
+}
+
+/// Returns the path of a kind, in the namespace if the kind is namespaced, followed by `rest`.
+pub(crate) fn path_of(row: &KindRow, namespace: &str, rest: &str) -> String {
+    let place = if row.is_namespaced {
+        format!("namespaces/{namespace}/")
+    } else {
+        String::new()
+    };
+    let (version, plural) = (row.resource.version, row.resource.plural);
+    format!("/apis/{GROUP}/{version}/{place}{plural}{rest}")
 }
 
 /// The response of the API server: the object, or the status of the rejection.
