@@ -75,13 +75,18 @@ fn join(words: &[String], last: &str) -> String {
     }
 }
 
+/// Returns the singular names of all kinds, and `more`.
+fn singulars<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    let mut words: Vec<&'a str> = Vec::new();
+    words.extend(runs_first().iter().map(|row| row.singular));
+    words.extend(more);
+    words
+}
+
 /// Returns the singular names of all kinds, and `more`, in quotes.
 fn quoted(more: &[&str]) -> String {
-    let own = runs_first().into_iter().map(|row| row.singular);
-    let words: Vec<String> = own
-        .chain(more.iter().copied())
-        .map(|word| format!("'{word}'"))
-        .collect();
+    let words = singulars(more).into_iter();
+    let words: Vec<String> = words.map(|word| format!("'{word}'")).collect();
     join(&words, "and")
 }
 
@@ -112,11 +117,8 @@ pub(crate) fn help_of_get() -> String {
 
 /// Returns the help for a target: an object of any kind, or of one of `more` kinds.
 pub(crate) fn help_of_target(more: &[&str]) -> String {
-    let own = runs_first().into_iter().map(|row| row.singular);
-    let words: Vec<String> = own
-        .chain(more.iter().copied())
-        .map(|word| format!("{word}/NAME"))
-        .collect();
+    let words = singulars(more).into_iter();
+    let words: Vec<String> = words.map(|word| format!("{word}/NAME")).collect();
     format!("A run's NAME, {}; or KIND NAME", join(&words, "or"))
 }
 
