@@ -36,7 +36,9 @@
 {{- if $settings.enabled -}}{{- $enabled = append $enabled $operator -}}{{- end -}}
 {{- end -}}
 {{- if not $enabled -}}
-{{- fail "no operator is enabled: set 'operators.tasks.enabled' or 'operators.tenants.enabled'" -}}
+{{- $known := list -}}
+{{- range keys .Values.operators | sortAlpha -}}{{- $known = append $known (printf "'operators.%s.enabled'" .) -}}{{- end -}}
+{{- fail (printf "no operator is enabled: set %s" (join " or " $known)) -}}
 {{- end -}}
 {{- if and .Values.watchNamespaces (has "tenants" $enabled) -}}
 {{- fail "Tenants belong to the whole cluster, and make namespaces of their own: with 'operators.tenants.enabled', 'watchNamespaces' must be empty" -}}

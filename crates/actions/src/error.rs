@@ -187,7 +187,7 @@ impl Request {
         Self {
             verb,
             kind: kind.name(),
-            resource: kind.resource(),
+            resource: kind.row().crd_name,
             name: Some(name.to_owned()),
             namespace: Some(namespace.to_owned()),
         }

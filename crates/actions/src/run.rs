@@ -1,10 +1,11 @@
-//! The kinds of runs. Only this module lists the kinds and their common properties.
+//! The kinds of runs, and the interface that they share.
 
 use std::fmt::{self, Debug};
 
 use api::{
     CommonStatus,
-    tasks::{DocsRun, RunPhase, TaskRun},
+    kinds::KindRow,
+    tasks::{DOCS_RUN, DocsRun, RunPhase, TASK_RUN, TaskRun},
 };
 use k8s_openapi::NamespaceResourceScope;
 use kube::Resource;
@@ -23,49 +24,19 @@ impl RunKind {
     /// All kinds of runs.
     pub const ALL: [Self; 2] = [Self::Task, Self::Docs];
 
+    /// Returns the row of the kind in the table of kinds.
+    #[must_use]
+    pub fn row(self) -> &'static KindRow {
+        match self {
+            Self::Task => &TASK_RUN,
+            Self::Docs => &DOCS_RUN,
+        }
+    }
+
     /// Returns the name of the kind.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Task => "TaskRun",
-            Self::Docs => "DocsRun",
-        }
-    }
-
-    /// Returns the plural, as in URL paths.
-    #[must_use]
-    pub fn plural(self) -> &'static str {
-        match self {
-            Self::Task => "taskruns",
-            Self::Docs => "docsruns",
-        }
-    }
-
-    /// Returns the plural with its API group, as in a Role.
-    #[must_use]
-    pub fn resource(self) -> &'static str {
-        match self {
-            Self::Task => "taskruns.orchestrator.io",
-            Self::Docs => "docsruns.orchestrator.io",
-        }
-    }
-
-    /// Returns the API version.
-    #[must_use]
-    pub fn version(self) -> &'static str {
-        match self {
-            Self::Task => "v1",
-            Self::Docs => "v1alpha1",
-        }
-    }
-
-    /// Returns the prefix that `-o name` prints before the slash.
-    #[must_use]
-    pub fn singular(self) -> &'static str {
-        match self {
-            Self::Task => "taskrun.orchestrator.io",
-            Self::Docs => "docsrun.orchestrator.io",
-        }
+        self.row().name()
     }
 
     /// Returns the run as an argument of the command line. A name without a kind is a TaskRun's.
@@ -73,7 +44,7 @@ impl RunKind {
     pub fn argument(self, name: &str) -> String {
         match self {
             Self::Task => name.to_owned(),
-            Self::Docs => format!("docsrun/{name}"),
+            Self::Docs => format!("{}/{name}", self.row().singular),
         }
     }
 }
@@ -170,20 +141,9 @@ impl Run for DocsRun {
 mod tests {
     use super::*;
 
-    fn same<R: Run>() {
-        let kind = R::KIND;
-        assert_eq!(kind.name(), R::kind(&()));
-        assert_eq!(kind.plural(), R::plural(&()));
-        assert_eq!(kind.version(), R::version(&()));
-        assert_eq!(
-            kind.resource(),
-            format!("{}.{}", R::plural(&()), R::group(&()))
-        );
-    }
-
     #[test]
-    fn the_names_are_those_of_the_kinds() {
-        same::<TaskRun>();
-        same::<DocsRun>();
+    fn the_rows_are_those_of_the_types() {
+        assert_eq!(TaskRun::KIND.name(), TaskRun::kind(&()));
+        assert_eq!(DocsRun::KIND.name(), DocsRun::kind(&()));
     }
 }

@@ -35,7 +35,7 @@ fn submission(files: &[(&str, &str)]) -> Result<Submission> {
 }
 
 async fn prepared(env: &Env) -> Result<()> {
-    testkit::operator::install(&env.client, api::crd::tasks()).await
+    testkit::operator::install(&env.client, api::tasks::OPERATOR.crds()).await
 }
 
 async fn submitted(env: &Env) -> Result<TaskRun> {

@@ -1,39 +1,9 @@
-//! The complete CRDs: the output of the derive macro, with additions that the macro cannot express.
+//! Completes CRDs: the output of the derive macro, with additions that the macro cannot express.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
-use kube::CustomResourceExt;
 use serde_json::json;
-
-use crate::{
-    tasks::{Agent, DocsRun, TaskRun},
-    tenants::Tenant,
-};
-
-/// Returns the CRDs of the tasks operator.
-#[must_use]
-pub fn tasks() -> Vec<CustomResourceDefinition> {
-    vec![
-        complete(Agent::crd()),
-        complete(TaskRun::crd()),
-        complete(DocsRun::crd()),
-    ]
-}
-
-/// Returns the CRDs of the tenants operator.
-#[must_use]
-pub fn tenants() -> Vec<CustomResourceDefinition> {
-    vec![complete(Tenant::crd())]
-}
-
-/// Returns the CRDs of all operators.
-#[must_use]
-pub fn all() -> Vec<CustomResourceDefinition> {
-    let mut all = tasks();
-    all.extend(tenants());
-    all
-}
 
 /// Adds the parts that the derive macro cannot express: the default status of an object that we
 /// have not reconciled yet, and the merge keys of the lists in a status.
@@ -127,6 +97,7 @@ fn tidy(schema: &mut JSONSchemaProps) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds;
 
     /// Calls `visit` with each part of each schema, and with its path.
     fn parts(visit: &mut dyn FnMut(&str, &JSONSchemaProps)) {
@@ -146,7 +117,7 @@ mod tests {
                 walk(&format!("{path}.*"), values, visit);
             }
         }
-        for crd in all() {
+        for crd in kinds::all().map(kinds::KindRow::crd) {
             for version in crd.spec.versions {
                 let schema = version.schema.unwrap().open_api_v3_schema.unwrap();
                 walk(&crd.spec.names.kind, &schema, visit);

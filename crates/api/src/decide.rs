@@ -199,7 +199,7 @@ impl<S: Status> Decision<S> {
         let mut status = self.status.clone();
         status.set_phase(self.phase);
         deadline::advance(&mut status, stored, self.phase_since, input, now);
-        let attempt = status.attempt();
+        let attempt = status.attempt().number;
         let progress = status.progress_mut();
         progress.apply_verdict(S::LIFECYCLE, &self.verdict, generation, now);
         for update in &self.conditions {
@@ -381,8 +381,9 @@ pub struct Manifest {
     /// UID of the existing object, if it is known to be ours. An object with another UID is not
     /// touched.
     pub expected_uid: Option<String>,
-    /// Name of the former owner whose retained objects may be adopted.
-    pub adopt_from: Option<String>,
+    /// Annotation with which a former owner releases an object, and the name of that owner. An object with
+    /// this annotation may be adopted.
+    pub adopt_from: Option<(&'static str, String)>,
     /// Whether the object is optional. If the API server rejects an optional object, `decide` runs
     /// again with the error as input, and everything else continues.
     pub optional: bool,
@@ -464,10 +465,10 @@ impl Manifest {
         self
     }
 
-    /// Allows the adoption of an object that the former owner of this name retained.
+    /// Allows the adoption of an object that the former owner of this name released with this annotation.
     #[must_use]
-    pub fn adopt_from(mut self, name: &str) -> Self {
-        self.adopt_from = Some(name.to_owned());
+    pub fn adopt_from(mut self, annotation: &'static str, name: &str) -> Self {
+        self.adopt_from = Some((annotation, name.to_owned()));
         self
     }
 

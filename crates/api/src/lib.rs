@@ -1,8 +1,8 @@
 //! The kinds of Orchestrator: types, validation rules, conditions, reasons, names and labels.
 //!
 //! This crate makes no requests and reads no clock, so a test can check every decision with plain
-//! values. `cargo xtask generate` generates the CRDs, the RBAC rules, the field reference, the
-//! reason reference and the state diagrams from this crate.
+//! values. [`kinds`] is the table of all kinds. `cargo xtask generate` generates the CRDs, the RBAC rules,
+//! the field reference, the reason reference and the state diagrams from it.
 
 pub mod claim;
 pub mod content;
@@ -10,6 +10,7 @@ pub mod crd;
 pub mod deadline;
 pub mod decide;
 pub mod external;
+pub mod kinds;
 pub mod messages;
 pub mod names;
 pub mod phase;

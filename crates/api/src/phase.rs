@@ -8,6 +8,8 @@ mod describe;
 
 use std::{fmt::Debug, time::Duration};
 
+pub use describe::{PhaseText, describe_phases};
+
 /// A phase of a kind.
 ///
 /// # Guarantees
@@ -228,34 +230,4 @@ macro_rules! common_status {
             &mut self.progress
         }
     };
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        tasks::{AgentPhase, RunPhase},
-        tenants::TenantPhase,
-    };
-
-    /// The engine rejects a transition that the list of a row lacks, so a deadline or an undo that
-    /// leads there would never take effect.
-    fn check<P: Phase>() {
-        for row in P::TABLE {
-            if let Some(next) = row.deadline.next() {
-                assert!(row.phase.may_become(next), "{:?}: {next:?}", row.phase);
-                assert!(!row.next.is_empty(), "{:?} is terminal", row.phase);
-            }
-            if let Undo::Phase(undo) = row.undo {
-                assert!(row.phase.may_become(undo), "{:?}: {undo:?}", row.phase);
-            }
-        }
-    }
-
-    #[test]
-    fn a_deadline_and_an_undo_lead_to_a_phase_that_may_follow() {
-        check::<AgentPhase>();
-        check::<RunPhase>();
-        check::<TenantPhase>();
-    }
 }

@@ -27,9 +27,11 @@ use k8s_openapi::{
             ValidatingAdmissionPolicySpec, Validation, Variable,
         },
         rbac::v1::{ClusterRole, PolicyRule},
+        scheduling::v1::PriorityClass,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
+use serde::Serialize;
 
 use crate::{GROUP, names};
 
@@ -38,11 +40,62 @@ mod task_operator;
 mod tenant_namespaces;
 mod tenants;
 
+pub(crate) use task_operator::own_lease;
 pub use task_operator::task_operator;
 pub use tenant_namespaces::tenant_namespaces;
 pub use tenants::{
     by_user, tenant_operator, tenant_owner_role, tenant_probe_class, tenant_roles, tenants,
 };
+
+/// Admission policies and roles of an operator, as the chart installs them.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Policies {
+    /// Policies about authors of the operator's objects. The chart prefixes their names with its own.
+    pub policies: Vec<ValidatingAdmissionPolicy>,
+    /// Policies about the operator's own writes. The chart also adds the operator's user.
+    pub operator_policies: Vec<ValidatingAdmissionPolicy>,
+    /// Roles for users. The chart prefixes their names with its own.
+    pub user_roles: Vec<ClusterRole>,
+    /// Objects that others reference by name, so they have the same name in every installation.
+    pub shared: Vec<Shared>,
+}
+
+/// An object with the same name in every installation.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum Shared {
+    /// A role.
+    Role(ClusterRole),
+    /// A PriorityClass.
+    Class(PriorityClass),
+}
+
+/// Returns the policies and roles of the tasks operator.
+pub(crate) fn of_tasks() -> Policies {
+    Policies {
+        policies: tasks(),
+        operator_policies: task_operator(),
+        user_roles: task_roles(),
+        shared: Vec::new(),
+    }
+}
+
+/// Returns the policies and roles of the tenants operator: about authors of Tenants, and about requests in
+/// their namespaces.
+pub(crate) fn of_tenants() -> Policies {
+    let mut policies = tenants();
+    policies.extend(tenant_namespaces());
+    Policies {
+        policies,
+        operator_policies: tenant_operator(),
+        user_roles: tenant_roles(),
+        shared: vec![
+            Shared::Role(tenant_owner_role()),
+            Shared::Class(tenant_probe_class()),
+        ],
+    }
+}
 
 /// Returns the policies of the tasks operator. The installation must prefix their names with its own.
 #[must_use]
@@ -88,7 +141,7 @@ fn owned_list(values: &[&str]) -> String {
 /// `admin` aggregate. The installation must prefix their names with its own.
 #[must_use]
 pub fn task_roles() -> Vec<ClusterRole> {
-    let kinds = ["agents", "docsruns", "taskruns"];
+    let kinds = crate::tasks::OPERATOR.plurals();
     vec![
         role("view", &["view"], vec![rule(GROUP, &kinds, READ)]),
         role(
@@ -102,10 +155,10 @@ pub fn task_roles() -> Vec<ClusterRole> {
     ]
 }
 
-const READ: &[&str] = &["get", "list", "watch"];
-const WRITE: &[&str] = &["create", "delete", "deletecollection", "patch", "update"];
+pub(crate) const READ: &[&str] = &["get", "list", "watch"];
+pub(crate) const WRITE: &[&str] = &["create", "delete", "deletecollection", "patch", "update"];
 
-fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
+pub(crate) fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
     PolicyRule {
         api_groups: Some(vec![group.to_owned()]),
         resources: Some(owned(resources)),
@@ -357,7 +410,7 @@ fn policy(
 }
 
 /// Returns a rule that matches requests for these resources.
-fn requests(
+pub(crate) fn requests(
     group: &str,
     versions: &[&str],
     resources: &[&str],
@@ -373,7 +426,7 @@ fn requests(
 }
 
 /// Returns a policy for these requests under these conditions.
-fn conditional_policy(
+pub(crate) fn conditional_policy(
     name: &str,
     rules: Vec<NamedRuleWithOperations>,
     match_conditions: Option<Vec<MatchCondition>>,
@@ -410,7 +463,7 @@ fn conditional_policy(
 
 /// Returns a validation that denies with 403 unless `expression` is true. If the evaluation of
 /// `message_expression` fails, `message` replaces it.
-fn denial(expression: String, message: &str, message_expression: &str) -> Validation {
+pub(crate) fn denial(expression: String, message: &str, message_expression: &str) -> Validation {
     Validation {
         expression,
         message: Some(message.to_owned()),
@@ -454,7 +507,7 @@ fn has_path(path: &str) -> String {
     parts.join(" && ")
 }
 
-fn role(name: &str, aggregated_to: &[&str], rules: Vec<PolicyRule>) -> ClusterRole {
+pub(crate) fn role(name: &str, aggregated_to: &[&str], rules: Vec<PolicyRule>) -> ClusterRole {
     let labels: BTreeMap<String, String> = aggregated_to
         .iter()
         .map(|role| {
@@ -478,153 +531,4 @@ fn owned(items: &[&str]) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-        CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
-    };
-
-    use super::*;
-
-    fn specs() -> Vec<ValidatingAdmissionPolicySpec> {
-        let mut all = tasks();
-        all.extend(tenants());
-        all.extend(tenant_operator());
-        all.extend(task_operator());
-        all.into_iter().map(|one| one.spec.unwrap()).collect()
-    }
-
-    /// Returns all expressions of these policies.
-    fn expressions(specs: Vec<ValidatingAdmissionPolicySpec>) -> Vec<String> {
-        let mut all = Vec::new();
-        for spec in specs {
-            all.extend(
-                spec.match_conditions
-                    .into_iter()
-                    .flat_map(|list| list.into_iter().map(|one| one.expression)),
-            );
-            all.extend(
-                spec.variables
-                    .into_iter()
-                    .flat_map(|list| list.into_iter().map(|one| one.expression)),
-            );
-            all.extend(
-                spec.validations
-                    .unwrap()
-                    .into_iter()
-                    .map(|one| one.expression),
-            );
-        }
-        all
-    }
-
-    /// Collects the names of all fields of a spec.
-    fn fields(schema: &JSONSchemaProps, out: &mut Vec<String>) {
-        for (name, property) in schema.properties.iter().flat_map(|all| all.iter()) {
-            out.push(name.clone());
-            fields(property, out);
-        }
-        if let Some(JSONSchemaPropsOrArray::Schema(items)) = &schema.items {
-            fields(items, out);
-        }
-    }
-
-    /// Returns the names of all fields in the specs of these CRDs.
-    pub(super) fn fields_of(crds: Vec<CustomResourceDefinition>) -> Vec<String> {
-        let mut out = Vec::new();
-        for crd in crds {
-            for version in crd.spec.versions {
-                let schema = version.schema.unwrap().open_api_v3_schema.unwrap();
-                fields(&schema.properties.unwrap()["spec"], &mut out);
-            }
-        }
-        out
-    }
-
-    #[test]
-    fn what_cannot_be_judged_is_refused_and_each_refusal_has_words() {
-        for spec in specs() {
-            assert_eq!(spec.failure_policy.as_deref(), Some("Fail"));
-            for one in spec.validations.unwrap() {
-                assert_eq!(one.reason.as_deref(), Some("Forbidden"));
-                // The API server accepts only messages of one line.
-                let message = one.message.unwrap();
-                assert!(!message.is_empty() && !message.contains('\n'), "{message}");
-                assert!(
-                    one.message_expression
-                        .unwrap()
-                        .contains("request.userInfo.username")
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn no_expression_asks_the_authorizer_more_than_twice() {
-        for expression in expressions(specs()) {
-            let direct = expression.matches(".check(").count();
-            let by_variable = expression.matches("variables.createsPods").count()
-                + expression.matches("variables.givesTheRole").count();
-            assert!(direct + by_variable <= 2, "{expression}");
-            assert!(
-                direct == 0 || !expression.contains(".map("),
-                "a loop: {expression}"
-            );
-        }
-    }
-
-    /// A new field that references an object needs a rule here, or a reason for its absence.
-    #[test]
-    fn each_field_that_names_an_object_is_judged() {
-        // Classes belong to the cluster. Quotas restrict their use, also for ordinary Pods.
-        let free = [
-            "storageClassName",
-            "runtimeClassName",
-            "priorityClassName",
-            // For people.
-            "serviceName",
-            "displayName",
-        ];
-        for (crds, policies, least) in [
-            (crate::crd::tasks(), tasks(), 8),
-            (crate::crd::tenants(), tenants(), 3),
-        ] {
-            let specs = policies.into_iter().map(|one| one.spec.unwrap()).collect();
-            let all = expressions(specs).join("\n");
-            let mut seen = 0;
-            for field in fields_of(crds) {
-                let names_something = ["Ref", "Secrets", "Name", "From"]
-                    .iter()
-                    .any(|end| field.ends_with(end));
-                if names_something && !free.contains(&field.as_str()) {
-                    seen += 1;
-                    assert!(all.contains(&format!(".{field}")), "{field}");
-                }
-            }
-            assert!(seen >= least, "only {seen} fields that name something");
-        }
-    }
-
-    #[test]
-    fn no_field_of_a_run_reaches_into_another_namespace() {
-        for field in fields_of(crate::crd::tasks()) {
-            assert!(!field.to_lowercase().contains("namespace"), "{field}");
-        }
-    }
-
-    #[test]
-    fn users_get_no_status_and_no_wildcard() {
-        for role in task_roles().into_iter().chain(tenant_roles()) {
-            for rule in role.rules.unwrap() {
-                for word in rule
-                    .resources
-                    .iter()
-                    .chain(&rule.api_groups)
-                    .flat_map(|list| list.iter())
-                    .chain(&rule.verbs)
-                {
-                    assert!(!word.contains('*') && !word.contains('/'), "{word}");
-                }
-            }
-        }
-    }
-}
+mod tests;

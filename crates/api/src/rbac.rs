@@ -1,11 +1,7 @@
-//! The permissions of each operator, with their reasons: one table per operator.
+//! The permissions of operators, with their reasons. Each operator has one table, in its own directory.
 //!
 //! The RBAC rules of the chart are generated from these tables. Each operator has its own
 //! ServiceAccount, so no operator gets a permission that only another operator needs.
-
-use crate::GROUP;
-
-mod tenants;
 
 /// Scope of a permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,180 +31,53 @@ pub struct Permission {
     pub why: &'static str,
 }
 
-/// Returns the permissions of the tasks operator.
-#[must_use]
-pub fn tasks() -> &'static [Permission] {
-    TASKS
+/// Declares the permissions of an operator: for its Lease, and for each row of the table. A row has the scope,
+/// the group, the resource, the names of objects if the permission is only for them, the verbs, and the reason.
+macro_rules! permissions {
+    (
+        lease $lease:ident;
+        $($scope:ident $group:expr, $resource:literal $([$($name:expr),+])? : $($verb:ident)+, $why:literal;)+
+    ) => {
+        &[
+            $($crate::rbac::Permission {
+                group: $group,
+                resource: $resource,
+                names: &[$($($name),+)?],
+                verbs: &[$(stringify!($verb)),+],
+                scope: $crate::rbac::Scope::$scope,
+                why: $why,
+            },)+
+            // RBAC cannot restrict a creation to a name, because the name is not known before.
+            $crate::rbac::Permission {
+                group: "coordination.k8s.io",
+                resource: "leases",
+                names: &[],
+                verbs: &["create"],
+                scope: $crate::rbac::Scope::Own,
+                why: "one of the replicas leads; a policy admits only the operator's own Lease",
+            },
+            $crate::rbac::Permission {
+                group: "coordination.k8s.io",
+                resource: "leases",
+                names: &[$lease],
+                verbs: &["get", "list", "update", "watch"],
+                scope: $crate::rbac::Scope::Own,
+                why: "one of the replicas leads",
+            },
+        ]
+    };
 }
-
-/// Returns the permissions of the tenants operator.
-#[must_use]
-pub fn tenants() -> &'static [Permission] {
-    tenants::ALL
-}
-
-/// Creation of the Lease. RBAC cannot restrict it to a name, because a name is not known before
-/// the creation.
-const LEASE_CREATION: Permission = Permission {
-    group: "coordination.k8s.io",
-    resource: "leases",
-    names: &[],
-    verbs: &["create"],
-    scope: Scope::Own,
-    why: "one of the replicas leads; a policy admits only the operator's own Lease",
-};
-
-/// Returns the permission for the Lease with this name.
-const fn lease(names: &'static [&'static str]) -> Permission {
-    Permission {
-        group: "coordination.k8s.io",
-        resource: "leases",
-        names,
-        verbs: &["get", "list", "update", "watch"],
-        scope: Scope::Own,
-        why: "one of the replicas leads",
-    }
-}
-
-const TASKS: &[Permission] = &[
-    Permission {
-        group: GROUP,
-        resource: "taskruns",
-        names: &[],
-        verbs: &["delete", "get", "list", "patch", "watch"],
-        scope: Scope::Watched,
-        why: "reads the runs; patches their finalizer and annotations, never their spec; deletes finished ones where `deleteFinishedRunsAfter` is set",
-    },
-    Permission {
-        group: GROUP,
-        resource: "taskruns/status",
-        names: &[],
-        verbs: &["patch"],
-        scope: Scope::Watched,
-        why: "says how a run stands",
-    },
-    Permission {
-        group: GROUP,
-        resource: "docsruns",
-        names: &[],
-        verbs: &["delete", "get", "list", "patch", "watch"],
-        scope: Scope::Watched,
-        why: "as for TaskRuns",
-    },
-    Permission {
-        group: GROUP,
-        resource: "docsruns/status",
-        names: &[],
-        verbs: &["patch"],
-        scope: Scope::Watched,
-        why: "says how a run stands",
-    },
-    Permission {
-        group: "",
-        resource: "secrets",
-        names: &[],
-        verbs: &["get"],
-        scope: Scope::Watched,
-        why: "the Git credentials that a DocsRun names, to read the heads of its branches; never listed or watched",
-    },
-    Permission {
-        group: GROUP,
-        resource: "agents",
-        names: &[],
-        verbs: &["get", "list", "watch"],
-        scope: Scope::Watched,
-        why: "reads what runs are to run on",
-    },
-    Permission {
-        group: GROUP,
-        resource: "agents/status",
-        names: &[],
-        verbs: &["patch"],
-        scope: Scope::Watched,
-        why: "says whether an Agent can be used",
-    },
-    Permission {
-        group: "batch",
-        resource: "jobs",
-        names: &[],
-        verbs: &["create", "delete", "get", "list", "patch", "watch"],
-        scope: Scope::Watched,
-        why: "a run's attempts; the patch suspends and resumes one",
-    },
-    Permission {
-        group: "",
-        resource: "configmaps",
-        names: &[],
-        verbs: &["create", "delete", "get", "list", "watch"],
-        scope: Scope::Watched,
-        why: "a run's files; deleted some time after its end",
-    },
-    Permission {
-        group: "",
-        resource: "pods",
-        names: &[],
-        verbs: &["list", "watch"],
-        scope: Scope::Watched,
-        why: "the evidence of how an attempt ended, or why it does not start",
-    },
-    Permission {
-        group: "",
-        resource: "events",
-        names: &[],
-        verbs: &["list", "watch"],
-        scope: Scope::Watched,
-        why: "quota, admission and volumes tell only there why a Pod does not start",
-    },
-    Permission {
-        group: "events.k8s.io",
-        resource: "events",
-        names: &[],
-        verbs: &["create"],
-        scope: Scope::Watched,
-        why: "tells users of each transition",
-    },
-    Permission {
-        group: "",
-        resource: "serviceaccounts",
-        names: &[],
-        verbs: &["list", "watch"],
-        scope: Scope::Watched,
-        why: "whether the one that an Agent names exists",
-    },
-    Permission {
-        group: "node.k8s.io",
-        resource: "runtimeclasses",
-        names: &[],
-        verbs: &["list", "watch"],
-        scope: Scope::Cluster,
-        why: "whether the one that an Agent names exists",
-    },
-    Permission {
-        group: "scheduling.k8s.io",
-        resource: "priorityclasses",
-        names: &[],
-        verbs: &["list", "watch"],
-        scope: Scope::Cluster,
-        why: "whether the one that an Agent names exists",
-    },
-    Permission {
-        group: "storage.k8s.io",
-        resource: "storageclasses",
-        names: &[],
-        verbs: &["list", "watch"],
-        scope: Scope::Cluster,
-        why: "whether the one that an Agent's workspace names exists",
-    },
-    LEASE_CREATION,
-    lease(&["orchestrator-tasks"]),
-];
+pub(crate) use permissions;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{kinds, tasks, tenants};
 
     fn all() -> impl Iterator<Item = &'static Permission> {
-        tasks().iter().chain(tenants())
+        kinds::OPERATORS
+            .iter()
+            .flat_map(|operator| operator.permissions)
     }
 
     #[test]
@@ -240,9 +109,9 @@ mod tests {
     #[test]
     fn each_resource_has_one_row() {
         let key = |one: &Permission| (one.group, one.resource, one.names);
-        for table in [tasks(), tenants()] {
-            for (index, one) in table.iter().enumerate() {
-                let mut others = table.iter().skip(index + 1);
+        for operator in kinds::OPERATORS {
+            for (index, one) in operator.permissions.iter().enumerate() {
+                let mut others = operator.permissions.iter().skip(index + 1);
                 assert!(others.all(|other| key(one) != key(other)), "{one:?}");
             }
         }
@@ -258,13 +127,15 @@ mod tests {
 
     #[test]
     fn secrets_are_read_one_by_one_or_by_name_only() {
-        let verbs: Vec<_> = tasks()
-            .iter()
-            .filter(|row| row.resource == "secrets")
-            .map(|row| row.verbs)
-            .collect();
-        assert_eq!(verbs, [&["get"]]);
-        for row in tenants().iter().filter(|row| row.resource == "secrets") {
+        let of_secrets = |operator: &kinds::OperatorRow| -> Vec<&'static Permission> {
+            let all = operator.permissions.iter();
+            all.filter(|row| row.resource == "secrets").collect()
+        };
+        let [row] = of_secrets(&tasks::OPERATOR)[..] else {
+            panic!("not one row");
+        };
+        assert_eq!(row.verbs, ["get"]);
+        for row in of_secrets(&tenants::OPERATOR) {
             assert!(row.verbs == ["create"] || !row.names.is_empty(), "{row:?}");
         }
     }

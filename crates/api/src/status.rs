@@ -176,18 +176,22 @@ pub trait Status:
 
     /// Returns whether the object has children that its deletion must wait for.
     fn has_children(&self) -> bool {
-        self.attempt() > 0
+        self.attempt().number > 0
     }
 
-    /// Returns the number of the current attempt, from 1, or 0 if the kind has no attempts.
-    fn attempt(&self) -> u32 {
-        0
+    /// Returns the current attempt. A change of it is a transition.
+    fn attempt(&self) -> Attempt {
+        Attempt::default()
     }
+}
 
-    /// Returns how often an attempt was restarted without counting as another attempt.
-    fn disruptions(&self) -> u32 {
-        0
-    }
+/// The current attempt of an object that tries its work more than once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Attempt {
+    /// Number of the attempt, from 1, or 0 if the kind has no attempts.
+    pub number: u32,
+    /// How often an attempt was restarted without counting as another attempt.
+    pub restarts: u32,
 }
 
 /// Status fields that every kind has.
@@ -271,7 +275,7 @@ pub struct Retry {
     pub attempt: u32,
     /// Class of the error.
     pub class: String,
-    /// Planned time of the next try. A change of the spec, or for Agents and Tenants another event,
+    /// Planned time of the next try. A change of the spec, or for long-lived objects another event,
     /// can cause an earlier one. Absent once the delay no longer grows: see `every`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Time>,

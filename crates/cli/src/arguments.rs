@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, str::FromStr, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::target::{RunName, RunOrTenant};
+use crate::target::{self, RunName, RunOrTenant};
 
 /// Submit, watch and diagnose runs of agents, and operate Tenants
 #[derive(Debug, Parser)]
@@ -22,13 +22,16 @@ pub struct Arguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// List runs, agents or tenants, or get one of them
+    /// List objects of a kind, or get one of them
+    #[command(about = format!("List {}, or get one of them", target::nouns("s")))]
     Get(Get),
-    /// Describe a run, agent or tenant: spec, status, timeline, conditions, children, Events
+    /// Describe an object: spec, status, timeline, conditions, children, Events
+    #[command(about = format!("Describe a {}: spec, status, timeline, conditions, children, Events", target::nouns("")))]
     Describe(Describe),
     /// Show a run and its ConfigMap, Jobs and Pods as a tree
     Tree(RunArgs),
-    /// Explain why a run, agent or tenant is not progressing: root cause, evidence, next command
+    /// Explain why an object is not progressing: root cause, evidence, next command
+    #[command(about = format!("Explain why a {} is not progressing: root cause, evidence, next command", target::nouns("")))]
     Why(Why),
     /// Print the logs of the agent or of another container, while its Pod exists
     Logs(Logs),
@@ -75,8 +78,8 @@ pub struct Cluster {
 /// `get`
 #[derive(Debug, Args)]
 pub struct Get {
-    /// Kind (runs, docs, agents, tenants), kind and name, or the name of a run [default: runs]
-    #[arg(value_name = "KIND NAME", num_args = 0..=2)]
+    /// Kind, kind and name, or the name of a run
+    #[arg(value_name = "KIND NAME", num_args = 0..=2, help = target::help_of_get())]
     pub what: Vec<String>,
     /// List across all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
@@ -131,8 +134,8 @@ pub enum DataFormat {
 /// `describe`
 #[derive(Debug, Args)]
 pub struct Describe {
-    /// A run's NAME, taskrun/NAME, docsrun/NAME, agent/NAME or tenant/NAME; or KIND NAME
-    #[arg(value_name = "TARGET", required = true, num_args = 1..=2)]
+    /// Kind and name, or the name of a run
+    #[arg(value_name = "TARGET", required = true, num_args = 1..=2, help = target::help_of_target(&[]))]
     pub target: Vec<String>,
     #[command(flatten)]
     #[expect(missing_docs, reason = "its docs are the flags'")]
@@ -164,9 +167,8 @@ pub struct SuspendArgs {
 /// `why`
 #[derive(Debug, Args)]
 pub struct Why {
-    /// A run's NAME, taskrun/NAME, docsrun/NAME, agent/NAME, tenant/NAME, job/NAME or pod/NAME; or
-    /// KIND NAME
-    #[arg(value_name = "TARGET", required = true, num_args = 1..=2)]
+    /// Kind and name, or the name of a run
+    #[arg(value_name = "TARGET", required = true, num_args = 1..=2, help = target::help_of_target(&["job", "pod"]))]
     pub target: Vec<String>,
     /// Output format [default: text]
     #[arg(short, long, value_enum, value_name = "FORMAT")]

@@ -98,7 +98,7 @@ fn words(error: &Error) -> String {
 /// Suggests how to list the objects of a kind. A name without a kind is a TaskRun's, so a name that
 /// was not found may belong to a DocsRun.
 pub(crate) fn others_of(kind: Kind) -> Vec<Advice> {
-    let list = |kind: Kind| format!("get {}", kind.listed());
+    let list = |kind: Kind| format!("get {}", kind.row().listed);
     let mut all = vec![("to see which there are", list(kind))];
     if kind == Kind::Run(RunKind::Task) {
         let docs = list(Kind::Run(RunKind::Docs));
@@ -186,13 +186,9 @@ fn advice(error: &Error) -> Vec<Advice> {
         )],
         Error::Unanswered { request, .. } if matches!(request.verb, "create" | "patch") => {
             match (&request.name, Kind::parse(request.kind)) {
-                (Some(name), Some(Kind::Run(kind))) => vec![(
+                (Some(name), Some(kind)) => vec![(
                     "it may have been done or not; to see",
                     format!("describe {}", kind.argument(name)),
-                )],
-                (Some(name), Some(Kind::Tenant)) => vec![(
-                    "it may have been done or not; to see",
-                    format!("describe tenant/{name}"),
                 )],
                 (Some(_) | None, _) => Vec::new(),
             }

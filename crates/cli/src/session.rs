@@ -6,8 +6,11 @@ use std::{
 };
 
 use actions::{Error, Request};
-use api::Timestamp;
-use kube::Client;
+use api::{Timestamp, kinds::KindRow};
+use kube::{
+    Api, Client,
+    core::{ApiResource, DynamicObject},
+};
 
 use crate::{
     arguments::Cluster,
@@ -41,6 +44,39 @@ pub(crate) struct Session<'a> {
 pub(crate) struct Server {
     pub(crate) client: Client,
     pub(crate) namespace: String,
+}
+
+impl Server {
+    /// Returns the API for objects of a kind: in all namespaces, or in that of the command if the kind is
+    /// namespaced.
+    ///
+    /// The objects are dynamic. With typed ones, a single object that does not match the schema would
+    /// hide all others.
+    pub(crate) fn objects(&self, row: &KindRow, is_everywhere: bool) -> Api<DynamicObject> {
+        let resource = ApiResource {
+            group: row.resource.group.to_owned(),
+            version: row.resource.version.to_owned(),
+            api_version: row.resource.api_version(),
+            kind: row.name().to_owned(),
+            plural: row.resource.plural.to_owned(),
+        };
+        if is_everywhere || !row.is_namespaced {
+            Api::all_with(self.client.clone(), &resource)
+        } else {
+            Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+        }
+    }
+
+    /// Returns a request about an object, for error messages.
+    pub(crate) fn request(&self, verb: &'static str, row: &KindRow, name: &str) -> Request {
+        Request {
+            verb,
+            kind: row.name(),
+            resource: row.crd_name,
+            name: Some(name.to_owned()),
+            namespace: row.is_namespaced.then(|| self.namespace.clone()),
+        }
+    }
 }
 
 impl<'a> Session<'a> {

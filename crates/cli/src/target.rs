@@ -3,6 +3,11 @@
 use std::{fmt, str::FromStr};
 
 use actions::RunKind;
+use api::{
+    Lifecycle,
+    kinds::{self, KindRow},
+    tenants::TENANT,
+};
 use why::gather::TargetKind;
 
 /// A kind that `get` can list.
@@ -10,94 +15,111 @@ use why::gather::TargetKind;
 pub enum Kind {
     /// A run.
     Run(RunKind),
-    /// `Agent`.
-    Agent,
-    /// `Tenant`, which is cluster-scoped.
+    /// `Tenant`.
     Tenant,
+    /// A kind without commands of its own, such as `Agent`.
+    Other(&'static KindRow),
 }
 
 impl Kind {
     /// Parses any of the names of a kind.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
-        let word = word.to_ascii_lowercase();
-        match word.strip_suffix(".orchestrator.io").unwrap_or(&word) {
-            "run" | "runs" | "taskrun" | "taskruns" | "otr" => Some(Self::Run(RunKind::Task)),
-            "docs" | "docsrun" | "docsruns" | "odr" => Some(Self::Run(RunKind::Docs)),
-            "agent" | "agents" | "oag" => Some(Self::Agent),
-            "tenant" | "tenants" | "oten" => Some(Self::Tenant),
-            _ => None,
+        kinds::all().find(|row| row.has_name(word)).map(Self::of)
+    }
+
+    /// Returns the kind of this row.
+    #[must_use]
+    pub fn of(row: &'static KindRow) -> Self {
+        let mut runs = RunKind::ALL.into_iter();
+        match runs.find(|run| run.row() == row) {
+            Some(run) => Self::Run(run),
+            None if *row == TENANT => Self::Tenant,
+            None => Self::Other(row),
         }
     }
 
-    /// Returns the name of the kind.
+    /// Returns the row of the kind in the table of kinds.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub fn row(self) -> &'static KindRow {
         match self {
-            Self::Run(kind) => kind.name(),
-            Self::Agent => "Agent",
-            Self::Tenant => "Tenant",
+            Self::Run(run) => run.row(),
+            Self::Tenant => &TENANT,
+            Self::Other(row) => row,
         }
     }
 
-    /// Returns the plural, as in URL paths.
+    /// Returns an object as an argument of the command line. A name without a kind is a TaskRun's.
     #[must_use]
-    pub fn plural(self) -> &'static str {
+    pub fn argument(self, name: &str) -> String {
         match self {
-            Self::Run(kind) => kind.plural(),
-            Self::Agent => "agents",
-            Self::Tenant => "tenants",
+            Self::Run(run) => run.argument(name),
+            Self::Tenant | Self::Other(_) => format!("{}/{name}", self.row().singular),
         }
     }
+}
 
-    /// Returns the plural with its API group, as in a Role.
-    #[must_use]
-    pub fn resource(self) -> &'static str {
-        match self {
-            Self::Run(kind) => kind.resource(),
-            Self::Agent => "agents.orchestrator.io",
-            Self::Tenant => "tenants.orchestrator.io",
-        }
-    }
+/// Returns all kinds, runs first.
+fn runs_first() -> Vec<&'static KindRow> {
+    let mut rows: Vec<_> = kinds::all().collect();
+    rows.sort_by_key(|row| row.lifecycle == Lifecycle::LongLived);
+    rows
+}
 
-    /// Returns the API version.
-    #[must_use]
-    pub fn version(self) -> &'static str {
-        match self {
-            Self::Run(kind) => kind.version(),
-            Self::Agent | Self::Tenant => "v1alpha1",
-        }
+/// Joins words to a list such as `a, b and c`.
+fn join(words: &[String], last: &str) -> String {
+    match words {
+        [] => String::new(),
+        [one] => one.clone(),
+        [others @ .., end] => format!("{} {last} {end}", others.join(", ")),
     }
+}
 
-    /// Returns the prefix that `-o name` prints before the slash.
-    #[must_use]
-    pub fn singular(self) -> &'static str {
-        match self {
-            Self::Run(kind) => kind.singular(),
-            Self::Agent => "agent.orchestrator.io",
-            Self::Tenant => "tenant.orchestrator.io",
-        }
-    }
+/// Returns the singular names of all kinds, and `more`.
+fn singulars<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    let mut words: Vec<&'a str> = Vec::new();
+    words.extend(runs_first().iter().map(|row| row.singular));
+    words.extend(more);
+    words
+}
 
-    /// Returns the argument of `get` that lists this kind.
-    #[must_use]
-    pub fn listed(self) -> &'static str {
-        match self {
-            Self::Run(RunKind::Task) => "runs",
-            Self::Run(RunKind::Docs) => "docs",
-            Self::Agent => "agents",
-            Self::Tenant => "tenants",
-        }
-    }
+/// Returns the singular names of all kinds, and `more`, in quotes.
+fn quoted(more: &[&str]) -> String {
+    let words = singulars(more).into_iter();
+    let words: Vec<String> = words.map(|word| format!("'{word}'")).collect();
+    join(&words, "and")
+}
 
-    /// Returns whether the kind is namespaced.
-    #[must_use]
-    pub fn is_namespaced(self) -> bool {
-        match self {
-            Self::Run(_) | Self::Agent => true,
-            Self::Tenant => false,
+/// Returns the names of all kinds for help texts: `run, agent or tenant`, with `ending` after each.
+pub(crate) fn nouns(ending: &str) -> String {
+    let mut words: Vec<String> = Vec::new();
+    for row in runs_first() {
+        let noun = match row.lifecycle {
+            Lifecycle::RunToCompletion => "run",
+            Lifecycle::LongLived => row.singular,
+        };
+        let word = format!("{noun}{ending}");
+        if !words.contains(&word) {
+            words.push(word);
         }
     }
+    join(&words, "or")
+}
+
+/// Returns the help for the argument of `get`.
+pub(crate) fn help_of_get() -> String {
+    let listed: Vec<&str> = runs_first().into_iter().map(|row| row.listed).collect();
+    format!(
+        "Kind ({}), kind and name, or the name of a run [default: runs]",
+        listed.join(", ")
+    )
+}
+
+/// Returns the help for a target: an object of any kind, or of one of `more` kinds.
+pub(crate) fn help_of_target(more: &[&str]) -> String {
+    let words = singulars(more).into_iter();
+    let words: Vec<String> = words.map(|word| format!("{word}/NAME")).collect();
+    format!("A run's NAME, {}; or KIND NAME", join(&words, "or"))
 }
 
 /// One object of a kind.
@@ -116,9 +138,8 @@ impl FromStr for Selection {
         let (kind, name) = split(text)?;
         let kind = match kind {
             None => Kind::Run(RunKind::Task),
-            Some(word) => Kind::parse(word).ok_or_else(|| {
-                format!("'{word}' is no kind; there are 'taskrun', 'docsrun', 'agent' and 'tenant'")
-            })?,
+            Some(word) => Kind::parse(word)
+                .ok_or_else(|| format!("'{word}' is no kind; there are {}", quoted(&[])))?,
         };
         Ok(Self {
             kind,
@@ -158,7 +179,7 @@ impl FromStr for RunName {
         let Selection { kind, name } = text.parse()?;
         match kind {
             Kind::Run(kind) => Ok(Self { kind, name }),
-            Kind::Agent | Kind::Tenant => Err(format!("'{text}' is no run")),
+            Kind::Tenant | Kind::Other(_) => Err(format!("'{text}' is no run")),
         }
     }
 }
@@ -176,10 +197,7 @@ impl RunOrTenant {
     /// Returns the object as an argument of the command line.
     #[must_use]
     pub fn argument(&self) -> String {
-        match self {
-            Self::Run(run) => run.argument(),
-            Self::Tenant(name) => format!("tenant/{name}"),
-        }
+        self.kind().argument(self.name())
     }
 
     /// Returns the object's name.
@@ -206,7 +224,7 @@ impl fmt::Display for RunOrTenant {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Run(run) => run.fmt(out),
-            Self::Tenant(name) => write!(out, "Tenant '{name}'"),
+            Self::Tenant(name) => write!(out, "{} '{name}'", TENANT.name()),
         }
     }
 }
@@ -225,7 +243,7 @@ impl FromStr for RunOrTenant {
         match kind {
             Kind::Run(kind) => Ok(Self::Run(RunName { kind, name })),
             Kind::Tenant => Ok(Self::Tenant(name)),
-            Kind::Agent => Err(format!("'{text}' is neither a run nor a Tenant")),
+            Kind::Other(_) => Err(format!("'{text}' is neither a run nor a Tenant")),
         }
     }
 }
@@ -244,21 +262,12 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (kind, name) = split(text)?;
-        let kind = match kind.map(str::to_ascii_lowercase).as_deref() {
+        let kind = match kind {
             None => TargetKind::TaskRun,
-            Some("job" | "jobs" | "job.batch" | "jobs.batch") => TargetKind::Job,
-            Some("pod" | "pods" | "po") => TargetKind::Pod,
-            Some(word) => match Kind::parse(word) {
-                Some(Kind::Run(RunKind::Task)) => TargetKind::TaskRun,
-                Some(Kind::Run(RunKind::Docs)) => TargetKind::DocsRun,
-                Some(Kind::Agent) => TargetKind::Agent,
-                Some(Kind::Tenant) => TargetKind::Tenant,
-                None => {
-                    return Err(format!(
-                        "'{word}' cannot be asked; 'taskrun', 'docsrun', 'agent', 'tenant', 'job' and 'pod' can"
-                    ));
-                }
-            },
+            Some(word) => TargetKind::parse(word).ok_or_else(|| {
+                let known = quoted(&["job", "pod"]);
+                format!("'{word}' cannot be asked; {known} can")
+            })?,
         };
         Ok(Self {
             kind,
@@ -300,9 +309,12 @@ pub(crate) fn of_words(words: &[String]) -> Result<(Kind, Option<String>), Strin
         },
         [kind, name, ..] => match Kind::parse(kind) {
             Some(known) => Ok((known, Some(name.clone()))),
-            None => Err(format!(
-                "'{kind}' is no kind; there are 'runs', 'docs', 'agents' and 'tenants'"
-            )),
+            None => {
+                let listed = runs_first().into_iter();
+                let words: Vec<String> = listed.map(|row| format!("'{}'", row.listed)).collect();
+                let known = join(&words, "and");
+                Err(format!("'{kind}' is no kind; there are {known}"))
+            }
         },
     }
 }
@@ -313,6 +325,7 @@ mod tests {
 
     const TASK: Kind = Kind::Run(RunKind::Task);
     const DOCS: Kind = Kind::Run(RunKind::Docs);
+    const AGENT_KIND: Kind = Kind::Other(&api::tasks::AGENT);
 
     #[test]
     fn words_of_get() {
@@ -320,10 +333,10 @@ mod tests {
         let cases: [(&[&str], Found<'_>); 15] = [
             (&[], Ok((TASK, None))),
             (&["runs"], Ok((TASK, None))),
-            (&["oag"], Ok((Kind::Agent, None))),
+            (&["oag"], Ok((AGENT_KIND, None))),
             (&["shop-7"], Ok((TASK, Some("shop-7")))),
             (&["run", "agents"], Ok((TASK, Some("agents")))),
-            (&["agent/writer"], Ok((Kind::Agent, Some("writer")))),
+            (&["agent/writer"], Ok((AGENT_KIND, Some("writer")))),
             (&["taskrun.orchestrator.io/x"], Ok((TASK, Some("x")))),
             (&["docs"], Ok((DOCS, None))),
             (&["odr", "guide"], Ok((DOCS, Some("guide")))),
@@ -344,6 +357,27 @@ mod tests {
                 (found, wanted) => panic!("{words:?}: {found:?}, not {wanted:?}"),
             }
         }
+    }
+
+    #[test]
+    fn each_kind_is_named_in_help_and_errors() {
+        let unknown = "node/x".parse::<Selection>().unwrap_err();
+        let listed = of_words(&["pods".to_owned(), "x".to_owned()]).unwrap_err();
+        let asked = "node/x".parse::<Target>().unwrap_err();
+        for row in kinds::all() {
+            assert_eq!(Kind::of(row).row(), row);
+            let quoted = format!("'{}'", row.singular);
+            assert!(
+                unknown.contains(&quoted) && asked.contains(&quoted),
+                "{row:?}"
+            );
+            assert!(listed.contains(&format!("'{}'", row.listed)), "{row:?}");
+            assert!(help_of_get().contains(row.listed), "{row:?}");
+            let target = format!("{}/NAME", row.singular);
+            assert!(help_of_target(&["job"]).contains(&target), "{row:?}");
+        }
+        assert!(asked.contains("'job' and 'pod' can"), "{asked}");
+        assert!(nouns("s").starts_with("runs, agents"), "{}", nouns("s"));
     }
 
     #[test]

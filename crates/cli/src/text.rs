@@ -73,13 +73,14 @@ pub(crate) fn clean(text: &str) -> String {
 /// A table in kubectl's format, with three spaces between columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Table {
-    head: Vec<&'static str>,
+    head: Vec<String>,
     rows: Vec<Vec<Cell>>,
     widths: Vec<usize>,
 }
 
 impl Table {
-    pub(crate) fn new(head: Vec<&'static str>) -> Self {
+    pub(crate) fn new(head: Vec<impl Into<String>>) -> Self {
+        let head: Vec<String> = head.into_iter().map(Into::into).collect();
         let widths = head.iter().map(|name| name.chars().count()).collect();
         Self {
             head,

@@ -184,7 +184,7 @@ impl<K: Kind> Controller<K> {
         let handle = Handle::default();
         let queue = handle.clone();
         objects.on_change(move |change| {
-            if is_urgent(change, K::FINALIZER) {
+            if is_urgent(change, K::FINALIZER, K::ANNOTATIONS) {
                 queue.enqueue_now(change.key);
             } else {
                 queue.enqueue_own(change.key);
@@ -464,19 +464,21 @@ async fn sleep_until(due: Option<Instant>) {
 
 /// Returns whether someone changed the object itself: its spec, its deletion, its finalizer, or an
 /// annotation that requests a reconciliation.
-fn is_urgent<T: Resource>(change: &Change<'_, T>, finalizer: &str) -> bool {
+fn is_urgent<T: Resource>(change: &Change<'_, T>, finalizer: &str, annotations: &[&str]) -> bool {
     let (Some(old), Some(new)) = (change.old, change.new) else {
         return true;
     };
-    let requests = |object: &T| {
-        [names::RECONCILE_AT, names::FORCE_DELETE, names::PRESERVE]
-            .map(|name| object.annotations().get(name).cloned())
+    let is_requested = || {
+        let mut requests = [names::RECONCILE_AT, names::FORCE_DELETE]
+            .iter()
+            .chain(annotations);
+        requests.any(|name| old.annotations().get(*name) != new.annotations().get(*name))
     };
     let has_finalizer = |object: &T| object.finalizers().iter().any(|name| name == finalizer);
     old.meta().generation != new.meta().generation
         || old.meta().uid != new.meta().uid
         || old.meta().deletion_timestamp.is_some() != new.meta().deletion_timestamp.is_some()
-        || requests(old) != requests(new)
+        || is_requested()
         || has_finalizer(old) && !has_finalizer(new)
 }
 

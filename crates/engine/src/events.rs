@@ -4,6 +4,7 @@ use api::{
     MANAGER, Reason, State, Timestamp, Verdict,
     decide::ResourceType,
     names::{self, cut},
+    status::Attempt,
 };
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::ObjectMeta;
@@ -22,8 +23,7 @@ pub(crate) struct Transition<'a> {
     pub(crate) meta: &'a ObjectMeta,
     /// Start of the state that is left. An object may leave the same state twice.
     pub(crate) since: Option<Timestamp>,
-    pub(crate) attempt: u32,
-    pub(crate) disruptions: u32,
+    pub(crate) attempt: Attempt,
     /// The new phase, or the condition that changed.
     pub(crate) phase: &'a str,
     pub(crate) verdict: &'a Verdict,
@@ -39,7 +39,6 @@ impl<K: Kind> Reconciler<K> {
             meta,
             since,
             attempt,
-            disruptions,
             phase,
             verdict,
         } = transition;
@@ -53,9 +52,10 @@ impl<K: Kind> Reconciler<K> {
         } else {
             verdict.reason.name()
         };
+        let Attempt { number, restarts } = attempt;
         let generation = meta.generation.unwrap_or(0);
         let which = names::hash(&format!(
-            "{uid}/{generation}/{attempt}/{disruptions}/{phase}/{reason}/{since:?}"
+            "{uid}/{generation}/{number}/{restarts}/{phase}/{reason}/{since:?}"
         ));
         let name = event_name(meta.name.as_deref().unwrap_or_default(), &which);
         let regarding = ObjectReference {

@@ -1,6 +1,9 @@
 //! Reports undecodable objects on the objects themselves.
 
-use api::{Lifecycle, Reason, Status, Timestamp, Verdict, names, status::condition};
+use api::{
+    Lifecycle, Reason, Status, Timestamp, Verdict, names,
+    status::{Attempt, condition},
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::ObjectMeta;
 use serde_json::{Value, json};
@@ -94,8 +97,7 @@ impl<K: Kind> Reconciler<K> {
         let transition = Transition {
             meta: &meta,
             since: None,
-            attempt: 0,
-            disruptions: 0,
+            attempt: Attempt::default(),
             phase: "Unknown",
             verdict: &verdict,
         };

@@ -39,6 +39,10 @@ pub trait Kind: Send + Sync + Sized + 'static {
     /// never get the finalizer.
     const FINALIZER: &'static str;
 
+    /// Annotations of users that the decisions read, in addition to those of all kinds. A change of one
+    /// triggers an immediate reconciliation.
+    const ANNOTATIONS: &'static [&'static str] = &[];
+
     /// Returns the status of an object, if it has one.
     fn status(object: &Self::Object) -> Option<&Self::Status>;
 

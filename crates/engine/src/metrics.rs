@@ -166,12 +166,12 @@ impl Default for Metrics {
         );
         registry.register(
             "resource_status_phase",
-            "Number of Agents and Tenants, by phase",
+            "Number of long-lived objects, by phase",
             Family::clone(&objects),
         );
         registry.register(
             "resource_status_condition",
-            "Number of Agents and Tenants, by condition type and status",
+            "Number of long-lived objects, by condition type and status",
             Family::clone(&conditions),
         );
         registry.register_with_unit(

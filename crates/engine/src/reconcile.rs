@@ -240,14 +240,14 @@ impl<K: Kind> Reconciler<K> {
             let (object, phase) = (Key::of(meta), phase_name(status));
             let (kind, reason) = (K::RESOURCE.kind, verdict.reason.name());
             let attempt = status.attempt();
-            tracing::info!(kind, %object, phase, reason, attempt, "{}", verdict.message);
+            let number = attempt.number;
+            tracing::info!(kind, %object, phase, reason, attempt = number, "{}", verdict.message);
             let since = since(stored);
             self.publish(
                 &Transition {
                     meta,
                     since,
                     attempt,
-                    disruptions: status.disruptions(),
                     phase,
                     verdict,
                 },
@@ -265,7 +265,6 @@ impl<K: Kind> Reconciler<K> {
                 meta,
                 since,
                 attempt: status.attempt(),
-                disruptions: status.disruptions(),
                 phase: condition,
                 verdict: &verdict,
             };
@@ -352,7 +351,6 @@ impl<K: Kind> Reconciler<K> {
                 meta,
                 since: since(&stored),
                 attempt: stored.attempt(),
-                disruptions: stored.disruptions(),
                 phase: phase_name(&stored),
                 verdict: &verdict,
             };

@@ -37,7 +37,7 @@ pub(crate) fn status_after_error<S: Status>(
     let mut status = stored.clone();
     let phase = stored.phase_in_fault(fault.class)?;
     status.set_phase(phase);
-    let attempt = status.attempt();
+    let attempt = status.attempt().number;
     if S::LIFECYCLE == Lifecycle::LongLived {
         status.observed(observed.map(|observed| &observed.status));
     }

@@ -2,7 +2,11 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use clap::{Parser, ValueEnum};
+use api::kinds::{self, OPERATORS, OperatorRow};
+use clap::{
+    Parser,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
 
 use crate::logging::Format;
 
@@ -14,8 +18,8 @@ pub struct Arguments {
     #[arg(long, value_name = "PATH", default_value = "/config/config.yaml")]
     pub config: PathBuf,
     /// Operator whose controllers run here
-    #[arg(long, value_enum, default_value_t = OperatorName::Tasks)]
-    pub operator: OperatorName,
+    #[arg(long, value_parser = operator(), default_value = api::tasks::OPERATOR.name)]
+    pub operator: &'static OperatorRow,
     /// How to reach the API server; without it, as the Pod's own ServiceAccount
     #[arg(long, value_name = "PATH")]
     pub kubeconfig: Option<PathBuf>,
@@ -36,25 +40,12 @@ pub struct Arguments {
     pub check_config: bool,
 }
 
-/// An operator, by the kinds that it reconciles. One process runs one operator, so that no process has the
-/// permissions of all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OperatorName {
-    /// Agents and the runs of their tasks.
-    Tasks,
-    /// Places for customers.
-    Tenants,
-}
-
-impl OperatorName {
-    /// The name of the Lease that its processes compete for.
-    #[must_use]
-    pub fn lease(self) -> &'static str {
-        match self {
-            Self::Tasks => "orchestrator-tasks",
-            Self::Tenants => "orchestrator-tenants",
-        }
-    }
+/// Parses the name of an operator. One process runs one operator, so that no process has the permissions of
+/// all.
+fn operator() -> impl TypedValueParser<Value = &'static OperatorRow> {
+    let known = |operator: &&OperatorRow| PossibleValue::new(operator.name).help(operator.summary);
+    PossibleValuesParser::new(OPERATORS.iter().map(known))
+        .try_map(|name| kinds::operator(&name).ok_or_else(|| format!("no operator '{name}'")))
 }
 
 #[cfg(test)]
@@ -73,7 +64,7 @@ mod tests {
         let found = Arguments::try_parse_from(["orchestrator"]).unwrap();
         let wanted = Arguments {
             config: "/config/config.yaml".into(),
-            operator: OperatorName::Tasks,
+            operator: &api::tasks::OPERATOR,
             kubeconfig: None,
             namespace: None,
             probe_address: "0.0.0.0:8081".parse().unwrap(),
@@ -89,7 +80,7 @@ mod tests {
         let lease = |word: &str| {
             let argument = ["--operator=", word].concat();
             let found = Arguments::try_parse_from(["orchestrator", &argument]).unwrap();
-            found.operator.lease()
+            found.operator.lease
         };
         assert_eq!(lease("tasks"), "orchestrator-tasks");
         assert_eq!(lease("tenants"), "orchestrator-tenants");
@@ -98,7 +89,7 @@ mod tests {
     #[test]
     fn what_is_not_known_is_refused() {
         for wrong in [
-            "--operator=apps",
+            "--operator=none",
             "--operator=tenant",
             "--probe-address=here",
             "--metrics-address=8080",

@@ -17,6 +17,7 @@ use std::{
 };
 
 use api::{
+    kinds::OperatorRow,
     tasks::{Amount, Resources},
     tenants::{OWNER_ROLE, PROBE_CLASS},
 };
@@ -25,7 +26,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tasks::run::docs::Settings;
 
-use crate::{arguments::OperatorName, logging};
+use crate::logging;
 
 /// The reason why there is no configuration. The process does not start without one. Defaults instead of
 /// the configured values would be a guess.
@@ -39,7 +40,7 @@ pub enum ConfigError {
     Invalid(PathBuf, String),
 }
 
-/// Configuration of the operators. Both operators read the same file.
+/// Configuration of the operators. All operators read the same file.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Config {
@@ -351,7 +352,7 @@ impl Config {
     /// # Errors
     /// When the file is missing or unreadable, and when it contains an unknown key or an invalid value. In
     /// the second case, the error has the line.
-    pub fn load(path: &Path, operator: OperatorName) -> Result<Self, ConfigError> {
+    pub fn load(path: &Path, operator: &OperatorRow) -> Result<Self, ConfigError> {
         let unreadable = |error| ConfigError::Unreadable(path.to_owned(), error);
         let text = fs::read_to_string(path).map_err(unreadable)?;
         Self::parse(&text)
@@ -360,13 +361,12 @@ impl Config {
     }
 
     /// Rejects settings that have no effect for this operator.
-    fn suits(self, operator: OperatorName) -> Result<Self, String> {
-        match operator {
-            OperatorName::Tenants if !self.watch_namespaces.is_empty() => Err(
-                "watchNamespaces: must be empty: Tenants belong to the whole cluster, and make namespaces of their own"
-                    .to_owned(),
-            ),
-            OperatorName::Tasks | OperatorName::Tenants => Ok(self),
+    fn suits(self, operator: &OperatorRow) -> Result<Self, String> {
+        match operator.needs_all_namespaces {
+            Some(why) if !self.watch_namespaces.is_empty() => {
+                Err(format!("watchNamespaces: must be empty: {why}"))
+            }
+            Some(_) | None => Ok(self),
         }
     }
 

@@ -10,6 +10,7 @@ pub mod config;
 pub mod http;
 pub mod listener;
 pub mod logging;
+mod operators;
 pub mod run;
 
 use arguments::Arguments;

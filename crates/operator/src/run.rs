@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use engine::{
-    Context, Scope, client,
+    Context, client,
     clock::Clock,
     controller::RECONCILE_TIMEOUT,
     health::Health,
@@ -18,16 +18,16 @@ use engine::{
     supervise::{Shutdown, Supervisor, TaskEnded, Trigger},
 };
 use futures::future;
-use tasks::run::Defaults;
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
 };
 
 use crate::{
-    arguments::{Arguments, OperatorName},
-    config::{Config, Tasks},
+    arguments::Arguments,
+    config::Config,
     http, listener,
+    operators::{self, Setup},
 };
 
 /// Time for controllers to stop. The next leader completes unfinished work.
@@ -52,7 +52,7 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
     let identity = identity();
     let election = ElectionConfig {
         namespace: namespace.clone(),
-        name: arguments.operator.lease().to_owned(),
+        name: arguments.operator.lease.to_owned(),
         identity: identity.clone(),
         durations: config.leader_election.durations,
     };
@@ -78,13 +78,13 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
         limit: RECONCILE_TIMEOUT,
         seed: random(),
     };
-    controllers(
-        arguments.operator,
-        &namespace,
-        &mut workers,
+    let setup = Setup {
         context,
-        &config,
-    );
+        own_namespace: &namespace,
+        config: &config,
+        workers: &mut workers,
+    };
+    operators::start(arguments.operator, setup)?;
 
     let mut services = Supervisor::new(health.clone(), SERVICES);
     tracing::info!(
@@ -115,44 +115,6 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
 
 fn listen(address: SocketAddr) -> Result<TcpListener> {
     listener::bind(address).with_context(|| format!("cannot listen on '{address}'"))
-}
-
-/// Starts the controllers of an operator. New operators are added here.
-fn controllers(
-    operator: OperatorName,
-    own_namespace: &str,
-    workers: &mut Supervisor,
-    context: Context,
-    config: &Config,
-) {
-    let scope = if config.watch_namespaces.is_empty() {
-        Scope::All
-    } else {
-        Scope::Namespaces(config.watch_namespaces.clone())
-    };
-    match operator {
-        OperatorName::Tasks => {
-            let Tasks {
-                default_resources,
-                cleanup,
-                delete_finished_runs_after,
-                accept_changed_pods,
-                docs,
-            } = &config.tasks;
-            let defaults = Defaults {
-                resources: default_resources.clone(),
-                cleanup: cleanup.clone().into(),
-                delete_finished_runs_after: *delete_finished_runs_after,
-                accept_changed_pods: *accept_changed_pods,
-            };
-            let settings = docs.clone().into();
-            tasks::controller::start(context, scope, defaults, settings, workers);
-        }
-        OperatorName::Tenants => {
-            let settings = config.tenants.settings(own_namespace);
-            tenants::controller::start(context, settings, workers);
-        }
-    }
 }
 
 /// Stops in order: first the controllers, which write, then the services, which release the Lease. So the

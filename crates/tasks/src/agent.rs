@@ -7,7 +7,7 @@ use api::{
 };
 
 /// API resource type of an Agent.
-pub const RESOURCE: ResourceType = ResourceType::new(api::GROUP, "v1alpha1", "Agent", "agents");
+pub const RESOURCE: ResourceType = api::tasks::AGENT.resource;
 
 /// Observed state of the objects that an Agent references. A field is true if the object exists or
 /// is not referenced. Secrets are not read: the run reports a missing Secret.

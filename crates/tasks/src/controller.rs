@@ -332,6 +332,7 @@ impl Kind for RunKind {
     type World = RunWorld;
     const RESOURCE: ResourceType = run::RESOURCE;
     const FINALIZER: &'static str = "taskruns.orchestrator.io/finalizer";
+    const ANNOTATIONS: &'static [&'static str] = &[names::PRESERVE];
 
     fn status(object: &TaskRun) -> Option<&TaskRunStatus> {
         object.status.as_ref()
@@ -368,6 +369,7 @@ impl Kind for DocsKind {
     type World = DocsWorld;
     const RESOURCE: ResourceType = docs::RESOURCE;
     const FINALIZER: &'static str = "docsruns.orchestrator.io/finalizer";
+    const ANNOTATIONS: &'static [&'static str] = &[names::PRESERVE];
 
     fn status(object: &DocsRun) -> Option<&DocsRunStatus> {
         object.status.as_ref()

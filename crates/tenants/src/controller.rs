@@ -181,7 +181,7 @@ impl Kind for TenantKind {
     type Object = Tenant;
     type Status = TenantStatus;
     type World = TenantWorld;
-    const RESOURCE: ResourceType = ResourceType::new(GROUP, "v1alpha1", "Tenant", "tenants");
+    const RESOURCE: ResourceType = api::tenants::TENANT.resource;
     const FINALIZER: &'static str = "tenants.orchestrator.io/finalizer";
 
     fn status(object: &Tenant) -> Option<&TenantStatus> {

@@ -24,15 +24,7 @@ async fn main() -> Result<()> {
         _ => bail!("needs NAMESPACE KIND/NAME"),
     };
     let (kind, name) = object.split_once('/').context("needs KIND/NAME")?;
-    let kind = match kind {
-        "taskrun" => TargetKind::TaskRun,
-        "docsrun" => TargetKind::DocsRun,
-        "agent" => TargetKind::Agent,
-        "tenant" => TargetKind::Tenant,
-        "job" => TargetKind::Job,
-        "pod" => TargetKind::Pod,
-        other => bail!("'{other}' cannot be explained"),
-    };
+    let kind = TargetKind::parse(kind).with_context(|| format!("'{kind}' cannot be explained"))?;
     #[expect(clippy::disallowed_methods, reason = "the clock of this program")]
     let options = Options::at(Timestamp::now());
     let client = kube::Client::try_default().await?;

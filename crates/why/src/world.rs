@@ -7,16 +7,22 @@
 //!
 //! The JSON form is used as a test fixture: see `tests/worlds/README.md`.
 
+mod object;
 mod tenants;
 
 use std::collections::BTreeMap;
 
-use api::tasks::{AgentStatus, TaskRunStatus};
+use api::{
+    kinds::{self, OperatorRow},
+    tasks::{self, AgentStatus, TaskRunStatus},
+    tenants::TENANT,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 pub use pods::{ContainerState, ContainerView};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use object::ObjectView;
 pub use tenants::{EndpointsView, RedisView, ServerView, TenantView, WorkloadView};
 
 /// Maximum number of entries in one list. Nobody would read more during an incident.
@@ -76,6 +82,9 @@ pub struct World {
     /// The Tenant that is the target or owns it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantView>,
+    /// The target, if its kind has no rules of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<ObjectView>,
     /// The Tenant's Deployment and StatefulSet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<WorkloadView>,
@@ -140,6 +149,7 @@ impl World {
             run: None,
             agent: None,
             tenant: None,
+            object: None,
             workloads: Vec::new(),
             endpoints: Vec::new(),
             policies: None,
@@ -158,6 +168,15 @@ impl World {
             unreadable: Vec::new(),
             cut: Vec::new(),
         }
+    }
+
+    /// Returns the operator of the target: that of its kind, or of its owner.
+    pub(crate) fn operator(&self) -> &'static OperatorRow {
+        let kind = match &self.tenant {
+            Some(_) => TENANT.name(),
+            None => self.target.kind.as_str(),
+        };
+        kinds::operator_of(kind).unwrap_or(&tasks::OPERATOR)
     }
 }
 

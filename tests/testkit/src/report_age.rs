@@ -4,6 +4,7 @@
 use std::{fs, io::ErrorKind, process::Command};
 
 use anyhow::{Context, Result};
+use api::kinds::OPERATORS;
 
 use crate::{layout, seed};
 
@@ -17,14 +18,12 @@ pub const MUTANTS_PAGE: &str = "docs/reference/mutants.md";
 /// All pages of reports.
 pub const PAGES: &[&str] = &[TASKS_PAGE, TENANTS_PAGE, MUTANTS_PAGE];
 
-/// The code that the reports speak of.
+/// The code that the reports speak of, beside that of the operators.
 const SOURCES: &[&str] = &[
     "crates/api/src",
     "crates/attempts/src",
     "crates/engine/src",
     "crates/pods/src",
-    "crates/tasks/src",
-    "crates/tenants/src",
 ];
 
 /// Begins the line that names a page's commit.
@@ -85,9 +84,12 @@ fn commit_of(page: &str) -> Option<&str> {
 
 /// Whether the code is the one of this commit, changes that are not committed included.
 fn age_of(commit: &str) -> Age {
+    let of_operators = OPERATORS.iter();
+    let of_operators = of_operators.map(|operator| format!("crates/{}/src", operator.name));
     let ended = Command::new("git")
         .args(["diff", "--quiet", commit, "--"])
         .args(SOURCES)
+        .args(of_operators)
         .current_dir(layout::repository())
         .output();
     match ended.map(|output| output.status.code()) {

@@ -2,19 +2,21 @@
 //! arguments.
 
 use anyhow::{Result, bail};
+use api::kinds::OPERATORS;
 use testbed::build;
 
 use super::lanes::Runner;
 
-/// Crates that decide.
-const PACKAGES: &[&str] = &["api", "attempts", "git", "pods", "tasks", "tenants", "why"];
+/// Crates that decide, beside those of the operators.
+const PACKAGES: &[&str] = &["api", "attempts", "git", "pods", "why"];
 
 /// Dependencies that do I/O.
 const BANNED: &[&str] = &["tokio ", "kube-client ", "hyper "];
 
 pub(super) fn check(run: &Runner) -> Result<()> {
     let mut arguments = vec!["check", "--quiet", "--no-default-features"];
-    for package in PACKAGES {
+    let of_operators = OPERATORS.iter().map(|operator| operator.name);
+    for package in PACKAGES.iter().copied().chain(of_operators) {
         let output = build::cargo(&["tree", "--package", package, "--no-default-features"])
             .args(["--edges", "normal", "--prefix", "none"])
             .output()?;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail, ensure};
+use api::kinds;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionVersion, JSON, JSONSchemaProps,
     JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
@@ -14,7 +15,7 @@ use super::{
 };
 
 pub(super) fn outputs() -> Result<Vec<Output>> {
-    api::crd::all().iter().map(output).collect()
+    kinds::all().map(|kind| output(&kind.crd())).collect()
 }
 
 fn output(crd: &CustomResourceDefinition) -> Result<Output> {
@@ -429,6 +430,7 @@ fn field_rules(path: &str, node: &Node<'_>) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use api::kinds::KindRow;
     use serde_json::Value;
 
     use super::*;
@@ -453,7 +455,7 @@ mod tests {
 
     #[test]
     fn what_the_schema_says_is_in_the_page() {
-        for crd in api::crd::all() {
+        for crd in kinds::all().map(KindRow::crd) {
             let page = output(&crd).unwrap().text;
             let schema = serde_json::to_value(&crd.spec.versions[0].schema).unwrap();
             for key in ["description", "message", "pattern"] {
@@ -474,13 +476,12 @@ mod tests {
 
     #[test]
     fn a_page_says_whether_the_kind_is_in_a_namespace() {
-        for (crds, wanted) in [
-            (api::crd::tasks(), ", in a namespace;"),
-            (api::crd::tenants(), ", cluster-scoped: in no namespace;"),
-        ] {
-            for crd in crds {
-                assert!(output(&crd).unwrap().text.contains(wanted));
-            }
+        for kind in kinds::all() {
+            let wanted = match kind.is_namespaced {
+                true => ", in a namespace;",
+                false => ", cluster-scoped: in no namespace;",
+            };
+            assert!(output(&kind.crd()).unwrap().text.contains(wanted));
         }
     }
 

@@ -6,13 +6,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
-use api::rbac::{Permission, Scope};
+use api::{
+    kinds::OPERATORS,
+    rbac::{Permission, Scope},
+};
 use k8s_openapi::{
-    api::{
-        admissionregistration::v1::ValidatingAdmissionPolicy,
-        rbac::v1::{ClusterRole, PolicyRule},
-        scheduling::v1::PriorityClass,
-    },
+    api::rbac::v1::PolicyRule,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use serde::Serialize;
@@ -34,93 +33,21 @@ const SCOPES: [(&str, Scope); 3] = [
 
 pub(super) fn outputs() -> Result<Vec<Output>> {
     let mut outputs = Vec::new();
-    for OperatorFiles {
-        name,
-        crds,
-        permissions,
-        policies,
-    } in operators()
-    {
-        for crd in crds {
+    for operator in OPERATORS {
+        let name = operator.name;
+        for crd in operator.crds() {
             outputs.push(crd_file(name, crd)?);
         }
         outputs.push(Output {
             path: format!("{FOLDER}/rbac-{name}.yaml"),
-            text: rules(permissions)?,
+            text: rules(operator.permissions)?,
         });
         outputs.push(Output {
             path: format!("{FOLDER}/policies-{name}.yaml"),
-            text: format!("# {NOTE}\n{}", yaml(&policies)?),
+            text: format!("# {NOTE}\n{}", yaml(&(operator.policies)())?),
         });
     }
     Ok(outputs)
-}
-
-/// What the chart has of an operator.
-struct OperatorFiles {
-    /// As in the chart's values.
-    name: &'static str,
-    crds: Vec<CustomResourceDefinition>,
-    permissions: &'static [Permission],
-    policies: Policies,
-}
-
-fn operators() -> Vec<OperatorFiles> {
-    vec![
-        OperatorFiles {
-            name: "tasks",
-            crds: api::crd::tasks(),
-            permissions: api::rbac::tasks(),
-            policies: Policies {
-                policies: api::policy::tasks(),
-                operator_policies: api::policy::task_operator(),
-                user_roles: api::policy::task_roles(),
-                shared: Vec::new(),
-            },
-        },
-        OperatorFiles {
-            name: "tenants",
-            crds: api::crd::tenants(),
-            permissions: api::rbac::tenants(),
-            policies: Policies {
-                policies: of_tenants(),
-                operator_policies: api::policy::tenant_operator(),
-                user_roles: api::policy::tenant_roles(),
-                shared: vec![
-                    Shared::Role(api::policy::tenant_owner_role()),
-                    Shared::Class(api::policy::tenant_probe_class()),
-                ],
-            },
-        },
-    ]
-}
-
-/// About who writes Tenants, and about what is written in their namespaces.
-fn of_tenants() -> Vec<ValidatingAdmissionPolicy> {
-    let mut policies = api::policy::tenants();
-    policies.extend(api::policy::tenant_namespaces());
-    policies
-}
-
-/// Who may what.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Policies {
-    /// About who writes objects of the operator. The chart puts its own name before theirs.
-    policies: Vec<ValidatingAdmissionPolicy>,
-    /// About what the operator itself writes. The chart also adds who that is.
-    operator_policies: Vec<ValidatingAdmissionPolicy>,
-    /// The chart puts its own name before theirs.
-    user_roles: Vec<ClusterRole>,
-    /// What others refer to by name, so it has the same one in every installation.
-    shared: Vec<Shared>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Shared {
-    Role(ClusterRole),
-    Class(PriorityClass),
 }
 
 fn crd_file(operator: &str, mut crd: CustomResourceDefinition) -> Result<Output> {
@@ -209,7 +136,8 @@ mod tests {
 
     #[test]
     fn each_permission_is_a_rule_of_its_scope() {
-        for OperatorFiles { permissions, .. } in operators() {
+        for operator in OPERATORS {
+            let permissions = operator.permissions;
             let text = rules(permissions).unwrap();
             let found: BTreeMap<String, Vec<PolicyRule>> = serde_saphyr::from_str(&text).unwrap();
             for permission in permissions {
@@ -229,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_scope_without_permissions_is_an_empty_list() {
-        let one = &api::rbac::tasks()[..1];
+        let one = &api::tasks::OPERATOR.permissions[..1];
         let found: BTreeMap<String, Vec<PolicyRule>> =
             serde_saphyr::from_str(&rules(one).unwrap()).unwrap();
         assert_eq!(found.len(), SCOPES.len());
@@ -237,11 +165,8 @@ mod tests {
         assert!(rules(&[]).is_err());
     }
 
-    /// Every kind belongs to an operator, or the chart would not have it.
     #[test]
     fn each_kind_is_in_the_folder_of_its_operator() {
-        let count: usize = operators().iter().map(|operator| operator.crds.len()).sum();
-        assert_eq!(count, api::crd::all().len());
         let path = format!("{FOLDER}/crds/tenants/tenants.yaml");
         assert!(outputs().unwrap().iter().any(|output| output.path == path));
     }

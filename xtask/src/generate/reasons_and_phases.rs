@@ -1,9 +1,9 @@
 //! The reference of reasons, and of phases and conditions.
 
 use api::{
-    CommonStatus, Lifecycle, Phase, PhaseRow, Reason, State, Status, Timestamp, Verdict,
-    tasks::{AgentStatus, DocsRunStatus, TaskRunStatus},
-    tenants::TenantStatus,
+    CommonStatus, Lifecycle, Reason, State, Timestamp, Verdict,
+    kinds::{self, KindRow},
+    phase::PhaseText,
 };
 
 use super::{
@@ -24,7 +24,7 @@ fn reasons() -> String {
         "\nThe `reason` of a condition, an Event or a result is one of these words. \
          The `message` beside it names the case at hand.\n",
     );
-    for reason in Reason::ALL {
+    for reason in Reason::all() {
         text.push_str(&format!(
             "\n## {reason}\n{}\n\n**What to do:** {}\n",
             reason.meaning(),
@@ -43,39 +43,28 @@ fn states() -> String {
          `status.deadlineAt` has its time. An arrow with `undo` leads to the phase that undoes \
          the one before.\n",
     );
-    let of_long_lived = [State::Working, State::Stalled, State::Ready];
-    text.push_str(&kind::<AgentStatus>("Agent", &of_long_lived, &[]));
-    let of_runs = [
-        State::Working,
-        State::Stalled,
-        State::Succeeded,
-        State::Failed,
-    ];
-    let own = api::tasks::condition::MEANINGS;
-    text.push_str(&kind::<TaskRunStatus>("TaskRun", &of_runs, own));
-    text.push_str(&kind::<DocsRunStatus>("DocsRun", &of_runs, own));
-    let own = api::tenants::condition::MEANINGS;
-    text.push_str(&kind::<TenantStatus>("Tenant", &of_long_lived, own));
+    text.extend(kinds::all().map(kind));
     text
 }
 
 /// A kind's phases as a diagram and a table, and the conditions of its states.
-fn kind<S: Status>(name: &str, states: &[State], own: &[(&str, &str)]) -> String {
-    let phases = <S::Phase as Phase>::TABLE;
+fn kind(row: &KindRow) -> String {
+    let phases = (row.phases)();
     let mut text = format!(
-        "\n## {name}\n```mermaid\n{}```\n\nThe same as text:\n\n```text\n{}```\n\n",
-        diagram::<S>(phases),
-        arrows::<S>(phases)
+        "\n## {}\n```mermaid\n{}```\n\nThe same as text:\n\n```text\n{}```\n\n",
+        row.name(),
+        diagram(&phases, row.epoch),
+        arrows(&phases, row.epoch)
     );
     let rows: Vec<_> = phases
         .iter()
-        .map(|row| {
+        .map(|phase| {
             [
-                format!("`{}`", row.phase.name()),
-                cell(row.meaning),
-                cell(&row.describe_deadline()),
-                row.describe_expiry(),
-                cell(&row.describe_undo()),
+                format!("`{}`", phase.name),
+                cell(phase.meaning),
+                cell(&phase.deadline),
+                phase.expiry(),
+                cell(&phase.undo),
             ]
         })
         .collect();
@@ -84,14 +73,20 @@ fn kind<S: Status>(name: &str, states: &[State], own: &[(&str, &str)]) -> String
         &rows,
     ));
     text.push_str("\nThe conditions when it is\n\n");
-    let rows: Vec<_> = states
+    let ends: &[State] = match row.lifecycle {
+        Lifecycle::LongLived => &[State::Ready],
+        Lifecycle::RunToCompletion => &[State::Succeeded, State::Failed],
+    };
+    let rows: Vec<_> = [State::Working, State::Stalled]
         .iter()
-        .map(|state| [format!("{state:?}"), conditions(S::LIFECYCLE, *state)])
+        .chain(ends)
+        .map(|state| [format!("{state:?}"), conditions(row.lifecycle, *state)])
         .collect();
     text.push_str(&table(["state", "conditions"], &rows));
-    if !own.is_empty() {
+    if !row.conditions.is_empty() {
         text.push_str("\nand beside them\n\n");
-        let rows: Vec<_> = own
+        let rows: Vec<_> = row
+            .conditions
             .iter()
             .map(|(name, meaning)| [format!("`{name}`"), cell(meaning)])
             .collect();
@@ -100,48 +95,46 @@ fn kind<S: Status>(name: &str, states: &[State], own: &[(&str, &str)]) -> String
     text
 }
 
-fn diagram<S: Status>(phases: &[PhaseRow<S::Phase>]) -> String {
+/// `epoch` is the field of the spec that starts a finished object again.
+fn diagram(phases: &[PhaseText], epoch: Option<&str>) -> String {
     let mut text = String::from("stateDiagram-v2\n");
     let mut line = |from: &str, to: &str| text.push_str(&format!("    {from} --> {to}\n"));
-    let first = phases.first().map(|row| row.phase.name());
+    let first = phases.first().map(|phase| phase.name);
     if let Some(first) = first {
         line("[*]", first);
     }
-    for row in phases {
-        for next in row.next.iter().filter(|next| **next != row.phase) {
-            line(row.phase.name(), &labeled(row, *next, ": ", ""));
+    for phase in phases {
+        for next in phase.next.iter().filter(|next| **next != phase.name) {
+            line(phase.name, &labeled(phase, next, ": ", ""));
         }
-        if row.leads_to_itself() {
-            line(row.phase.name(), "[*]");
+        if phase.leads_to_itself() {
+            line(phase.name, "[*]");
         }
-        if row.next.is_empty() {
-            line(row.phase.name(), "[*]");
-            if let (Some(first), Some(field)) = (first, S::EPOCH) {
-                line(row.phase.name(), &format!("{first}: higher {field}"));
+        if phase.next.is_empty() {
+            line(phase.name, "[*]");
+            if let (Some(first), Some(field)) = (first, epoch) {
+                line(phase.name, &format!("{first}: higher {field}"));
             }
         }
     }
     text
 }
 
-fn arrows<S: Status>(phases: &[PhaseRow<S::Phase>]) -> String {
-    let first = phases.first().map_or("", |row| row.phase.name());
-    let width = phases
-        .iter()
-        .map(|row| row.phase.name().len())
-        .max()
-        .unwrap_or_default();
+fn arrows(phases: &[PhaseText], epoch: Option<&str>) -> String {
+    let first = phases.first().map_or("", |phase| phase.name);
+    let lengths = phases.iter().map(|phase| phase.name.len());
+    let width = lengths.max().unwrap_or_default();
     let mut text = format!("{:width$} -> {first}\n", "");
-    for row in phases {
-        let next = row.next.iter().map(|next| labeled(row, *next, " (", ")"));
-        let next: Vec<String> = next.collect();
-        let next = match (next.is_empty(), S::EPOCH) {
-            (false, _) if row.leads_to_itself() => "until it is gone".to_owned(),
+    for phase in phases {
+        let next = phase.next.iter();
+        let next: Vec<String> = next.map(|next| labeled(phase, next, " (", ")")).collect();
+        let next = match (next.is_empty(), epoch) {
+            (false, _) if phase.leads_to_itself() => "until it is gone".to_owned(),
             (false, _) => next.join(" | "),
             (true, Some(field)) => format!("the end; {first} when {field} grows"),
             (true, None) => "the end".to_owned(),
         };
-        text.push_str(&format!("{:width$} -> {next}\n", row.phase.name()));
+        text.push_str(&format!("{:width$} -> {next}\n", phase.name));
     }
     text
 }
@@ -164,26 +157,29 @@ fn conditions(shape: Lifecycle, state: State) -> String {
 }
 
 /// Returns the name of the next phase, marked if the deadline or the undo leads there.
-fn labeled<P: Phase>(row: &PhaseRow<P>, next: P, open: &str, close: &str) -> String {
-    let label = row.transition_label(next);
+fn labeled(phase: &PhaseText, next: &str, open: &str, close: &str) -> String {
+    let label = phase.transition_label(next);
     let label = label.map(|label| [open, label, close].concat());
-    next.name().to_owned() + &label.unwrap_or_default()
+    next.to_owned() + &label.unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
+    use api::{tasks::TASK_RUN, tenants::TENANT};
+
     use super::*;
+
+    fn drawn_and_told(kind: &KindRow) -> (String, String) {
+        let phases = (kind.phases)();
+        (diagram(&phases, kind.epoch), arrows(&phases, kind.epoch))
+    }
 
     #[test]
     fn the_diagram_has_each_arrow_of_the_table() {
-        let phases = <<TaskRunStatus as Status>::Phase as Phase>::TABLE;
-        let (drawn, told) = (
-            diagram::<TaskRunStatus>(phases),
-            arrows::<TaskRunStatus>(phases),
-        );
-        for row in phases {
-            for next in row.next {
-                let arrow = format!("    {} --> {}", row.phase.name(), next.name());
+        let (drawn, told) = drawn_and_told(&TASK_RUN);
+        for phase in (TASK_RUN.phases)() {
+            for next in phase.next {
+                let arrow = format!("    {} --> {next}", phase.name);
                 assert!(drawn.contains(&arrow), "{arrow}{drawn}");
             }
         }
@@ -196,11 +192,7 @@ mod tests {
 
     #[test]
     fn a_phase_that_leads_to_itself_ends_with_the_object() {
-        let phases = <<TenantStatus as Status>::Phase as Phase>::TABLE;
-        let (drawn, told) = (
-            diagram::<TenantStatus>(phases),
-            arrows::<TenantStatus>(phases),
-        );
+        let (drawn, told) = drawn_and_told(&TENANT);
         assert!(drawn.contains("    Terminating --> [*]\n"), "{drawn}");
         assert!(!drawn.contains("Terminating --> Terminating"), "{drawn}");
         assert!(told.contains("Terminating  -> until it is gone"), "{told}");

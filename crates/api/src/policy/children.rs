@@ -21,20 +21,16 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 
 use super::{LABEL_WRITERS, conditional_policy, denial, owned_list, requests};
-use crate::{GROUP, names};
+use crate::{
+    GROUP,
+    kinds::{OPERATORS, OperatorRow},
+    names, tasks, tenants,
+};
 
 /// User of all controllers, in a cluster without a ServiceAccount for each controller.
 const ALL_CONTROLLERS: &str = "system:kube-controller-manager";
 
 const CREATE_UPDATE: &[&str] = &["CREATE", "UPDATE"];
-
-/// Owner kinds that a policy is about.
-#[derive(Clone, Copy)]
-enum Kinds {
-    /// All kinds except Tenants, and labels without a kind.
-    Tasks,
-    Tenants,
-}
 
 /// A controller of the cluster that creates objects from a template of an operator.
 struct Controller {
@@ -79,8 +75,8 @@ const WORKLOADS: &[Controller] = &[
 pub(super) fn of_tasks() -> Vec<ValidatingAdmissionPolicy> {
     let templates = vec![requests("batch", &["v1"], &["jobs"], CREATE_UPDATE)];
     vec![
-        labels(Kinds::Tasks, JOBS),
-        template_labels(Kinds::Tasks, templates, JOBS),
+        labels(&tasks::OPERATOR, JOBS),
+        template_labels(&tasks::OPERATOR, templates, JOBS),
     ]
 }
 
@@ -92,18 +88,18 @@ pub(super) fn of_tenants() -> Vec<ValidatingAdmissionPolicy> {
     let workloads = ["deployments", "replicasets", "statefulsets"];
     let templates = vec![requests("apps", &["v1"], &workloads, CREATE_UPDATE)];
     vec![
-        labels(Kinds::Tenants, WORKLOADS),
-        template_labels(Kinds::Tenants, templates, WORKLOADS),
+        labels(&tenants::OPERATOR, WORKLOADS),
+        template_labels(&tenants::OPERATOR, templates, WORKLOADS),
     ]
 }
 
-fn labels(kinds: Kinds, controllers: &[Controller]) -> ValidatingAdmissionPolicy {
+fn labels(operator: &OperatorRow, controllers: &[Controller]) -> ValidatingAdmissionPolicy {
     let at = |object: &str| format!("{object}.metadata");
     let rules = vec![
         requests("", &["v1"], &["configmaps", "pods"], CREATE_UPDATE),
         requests("batch", &["v1"], &["jobs"], CREATE_UPDATE),
     ];
-    let when = format!("{} || {}", relabels(kinds, at), adds_owner(kinds));
+    let when = format!("{} || {}", relabels(operator, at), adds_owner(operator));
     guard(
         "labels",
         rules,
@@ -116,12 +112,12 @@ fn labels(kinds: Kinds, controllers: &[Controller]) -> ValidatingAdmissionPolicy
 /// Checks the labels of templates. A controller copies them to the Pods, regardless of the
 /// template's author.
 fn template_labels(
-    kinds: Kinds,
+    operator: &OperatorRow,
     rules: Vec<NamedRuleWithOperations>,
     controllers: &[Controller],
 ) -> ValidatingAdmissionPolicy {
     let at = |object: &str| format!("{object}.spec.template.?metadata");
-    let when = relabels(kinds, at);
+    let when = relabels(operator, at);
     let field = "spec.template.metadata.labels";
     guard("template-labels", rules, when, field, controllers)
 }
@@ -188,7 +184,7 @@ fn created_by(controller: &Controller) -> String {
 
 /// Returns an expression that checks whether the request changes our labels. `at` is the path to
 /// the metadata of an object.
-fn relabels(kinds: Kinds, at: impl Fn(&str) -> String) -> String {
+fn relabels(operator: &OperatorRow, at: impl Fn(&str) -> String) -> String {
     let new = |key: &str| format!("{}.?labels[?'{key}'].orValue('')", at("object"));
     let old = |key: &str| {
         format!(
@@ -203,29 +199,50 @@ fn relabels(kinds: Kinds, at: impl Fn(&str) -> String) -> String {
         new(kind),
         old(uid),
         new(uid),
-        labelled(kinds, &new(kind), &new(uid)),
-        labelled(kinds, &old(kind), &old(uid)),
+        labelled(operator, &new(kind), &new(uid)),
+        labelled(operator, &old(kind), &old(uid)),
     )
 }
 
-/// Returns an expression that checks whether labels with these values claim an owner of these
-/// kinds.
-fn labelled(kinds: Kinds, kind: &str, uid: &str) -> String {
-    match kinds {
-        Kinds::Tasks => format!("({kind} != 'Tenant' && {kind} + {uid} != '')"),
-        Kinds::Tenants => format!("{kind} == 'Tenant'"),
+/// Returns an expression that checks whether labels with these values claim an owner of the operator's
+/// kinds. The tasks operator also checks labels without a kind.
+fn labelled(operator: &OperatorRow, kind: &str, uid: &str) -> String {
+    let is_of_operator = is_of(operator, kind);
+    if *operator == tasks::OPERATOR {
+        format!("({is_of_operator} && {kind} + {uid} != '')")
+    } else {
+        is_of_operator
     }
 }
 
-/// Returns an expression that checks whether the request adds an owner reference to these kinds, or
-/// makes one of them the controller reference.
+/// Returns an expression that checks whether a kind is one of the operator's. A kind that no operator has
+/// counts as one of the tasks operator's, so that exactly one operator checks each kind.
+fn is_of(operator: &OperatorRow, kind: &str) -> String {
+    let is_default = *operator == tasks::OPERATOR;
+    let (sign, join) = if is_default {
+        ("!=", " && ")
+    } else {
+        ("==", " || ")
+    };
+    let operators = OPERATORS
+        .iter()
+        .filter(|other| (**other == operator) != is_default);
+    let checks: Vec<String> = operators
+        .flat_map(|other| other.kinds)
+        .map(|row| format!("{kind} {sign} '{}'", row.name()))
+        .collect();
+    match &checks[..] {
+        [one] => one.clone(),
+        all => format!("({})", all.join(join)),
+    }
+}
+
+/// Returns an expression that checks whether the request adds an owner reference to the operator's kinds,
+/// or makes one of them the controller reference.
 ///
 /// The garbage collector changes `blockOwnerDeletion`, so that field is not compared.
-fn adds_owner(kinds: Kinds) -> String {
-    let kind = match kinds {
-        Kinds::Tasks => "one.kind != 'Tenant'",
-        Kinds::Tenants => "one.kind == 'Tenant'",
-    };
+fn adds_owner(operator: &OperatorRow) -> String {
+    let kind = is_of(operator, "one.kind");
     format!(
         "object.metadata.?ownerReferences.orValue([]).exists(one, one.apiVersion.startsWith('{GROUP}/') && {kind} \
          && (oldObject == null || !oldObject.metadata.?ownerReferences.orValue([]).exists(old, old.uid == one.uid \
@@ -257,6 +274,21 @@ mod tests {
             let variables = policy.spec.unwrap().variables.unwrap();
             let writers = variables.iter().find(|one| one.name == LABEL_WRITERS);
             assert_eq!(writers.unwrap().expression, "[]");
+        }
+    }
+
+    #[test]
+    fn each_kind_is_checked_by_its_operator_alone() {
+        assert_eq!(is_of(&tenants::OPERATOR, "kind"), "kind == 'Tenant'");
+        for operator in OPERATORS {
+            for other in OPERATORS {
+                let expression = is_of(other, "kind");
+                for row in operator.kinds {
+                    let is_named = expression.contains(&format!("'{}'", row.name()));
+                    let is_checked = is_named != (**other == tasks::OPERATOR);
+                    assert_eq!(is_checked, operator == other, "{row:?}: {expression}");
+                }
+            }
         }
     }
 

@@ -25,7 +25,7 @@ use super::{
     POWERFUL_SERVICE_ACCOUNTS, PROTECTED_NAMESPACES, conditional_policy, denial, owned_list,
     requests,
 };
-use crate::{GROUP, names};
+use crate::{GROUP, names, tasks};
 
 const CHANGES: &[&str] = &["CREATE", "UPDATE", "DELETE"];
 
@@ -40,12 +40,12 @@ pub fn task_operator() -> Vec<ValidatingAdmissionPolicy> {
         own_children(),
         own_jobs(),
         own_runs(),
-        own_lease("orchestrator-tasks"),
+        own_lease(tasks::OPERATOR.lease),
     ]
 }
 
 /// Admits only a Lease with this name. RBAC cannot name an object that is to be created.
-pub(super) fn own_lease(name: &str) -> ValidatingAdmissionPolicy {
+pub(crate) fn own_lease(name: &str) -> ValidatingAdmissionPolicy {
     conditional_policy(
         "own-lease",
         vec![requests(
@@ -285,7 +285,7 @@ pub(super) fn restricted(spec: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rbac::{self, Permission};
+    use crate::rbac::Permission;
 
     /// A new write permission needs a bound, or a reason for its absence.
     #[test]
@@ -312,7 +312,7 @@ mod tests {
         ];
         for Permission {
             resource, verbs, ..
-        } in rbac::tasks()
+        } in tasks::OPERATOR.permissions
         {
             let writes = verbs.iter().any(|verb| super::super::WRITE.contains(verb));
             if writes && !free.contains(resource) {

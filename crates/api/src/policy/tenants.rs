@@ -17,13 +17,14 @@ use k8s_openapi::{
 };
 
 use super::{
-    Matched, READ, WRITE, children, conditional_policy, denial, policy, requests, role, rule,
-    task_operator::{own_lease, restricted, without_host},
+    Matched, READ, WRITE, children, conditional_policy, denial, own_lease, policy, requests, role,
+    rule,
+    task_operator::{restricted, without_host},
 };
 use crate::{
     GROUP, names,
-    rbac::{self, Permission, Scope},
-    tenants::{OWNER_ROLE, PROBE_CLASS, REDIS_SECRET},
+    rbac::{Permission, Scope},
+    tenants::{OPERATOR, OWNER_ROLE, PROBE_CLASS, REDIS_SECRET},
 };
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -239,7 +240,7 @@ pub fn tenant_operator() -> Vec<ValidatingAdmissionPolicy> {
         own_places(),
         own_pods(),
         own_namespaces(),
-        own_lease("orchestrator-tenants"),
+        own_lease(OPERATOR.lease),
     ]
 }
 
@@ -310,7 +311,7 @@ fn bounded() -> Vec<NamedRuleWithOperations> {
         verbs,
         scope,
         ..
-    } in rbac::tenants()
+    } in OPERATOR.permissions
     {
         let writes = verbs.iter().any(|verb| WRITE.contains(verb));
         if *scope != Scope::Watched || !writes || ["events", "pods"].contains(resource) {
@@ -515,7 +516,7 @@ mod tests {
     /// policies allow. Nothing is read or created in another namespace.
     #[test]
     fn fields_that_name_a_namespace_are_known() {
-        let found: BTreeSet<String> = fields_of(crate::crd::tenants())
+        let found: BTreeSet<String> = fields_of(OPERATOR.crds())
             .into_iter()
             .filter(|field| field.to_lowercase().contains("namespace"))
             .collect();
@@ -535,7 +536,7 @@ mod tests {
             verbs,
             scope,
             ..
-        } in rbac::tenants()
+        } in OPERATOR.permissions
         {
             let writes = verbs.iter().any(|verb| WRITE.contains(verb));
             match scope {

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Toleration;
-use kube::{CustomResource, KubeSchema, core::Duration};
+use kube::{CustomResource, CustomResourceExt, KubeSchema, core::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::run::File;
 use crate::{
-    CommonStatus, Status,
-    phase::{Deadline, Undo},
+    CommonStatus, GROUP, Status,
+    decide::ResourceType,
+    kinds::{Column, Content, KindRow},
+    phase::{Deadline, Undo, describe_phases},
     pod::{Amount, EnvVar, NamedRef, Resources},
     rules,
 };
@@ -31,34 +33,7 @@ use crate::{
     namespaced,
     status = "AgentStatus",
     derive = "PartialEq",
-    doc = "Image, environment and limits with which tasks run.",
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
-    ),
-    printcolumn(
-        name = "Status",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].reason"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    ),
-    printcolumn(
-        name = "Image",
-        type_ = "string",
-        json_path = ".spec.image",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Message",
-        type_ = "string",
-        json_path = ".status.message",
-        priority = 1
-    )
+    doc = "Image, environment and limits with which tasks run."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AgentSpec {
@@ -369,3 +344,28 @@ crate::phases! {
 impl Status for AgentStatus {
     crate::common_status!(AgentPhase, LongLived);
 }
+
+// ANCHOR: row
+/// The row of Agents in the table of kinds.
+pub const AGENT: KindRow = KindRow {
+    resource: ResourceType::new(GROUP, "v1alpha1", "Agent", "agents"),
+    crd_name: "agents.orchestrator.io",
+    singular: "agent",
+    short_name: "oag",
+    listed: "agents",
+    aliases: &[],
+    is_namespaced: true,
+    lifecycle: AgentStatus::LIFECYCLE,
+    columns: &[
+        Column::new("Ready", Content::Condition("Ready")),
+        Column::new("Status", Content::Reason("Ready")),
+        Column::AGE,
+        Column::new("Image", Content::Text("spec.image")).wide(),
+        Column::MESSAGE,
+    ],
+    conditions: &[],
+    epoch: AgentStatus::EPOCH,
+    phases: describe_phases::<<AgentStatus as Status>::Phase>,
+    derived_crd: Agent::crd,
+};
+// ANCHOR_END: row

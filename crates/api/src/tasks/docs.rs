@@ -1,11 +1,19 @@
 //! `DocsRun`: documentation for a repository, written by an agent, pushed and verified.
 
-use kube::{CustomResource, KubeSchema, core::Duration};
+use kube::{CustomResource, CustomResourceExt, KubeSchema, core::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::run::{AttemptStatus, ChildTtl, File, RunPhase};
-use crate::{CommonStatus, Status, pod::NamedRef, rules};
+use super::run::{AttemptStatus, ChildTtl, File, RunPhase, condition};
+use crate::{
+    CommonStatus, GROUP, Status,
+    decide::ResourceType,
+    kinds::{Column, Content, KindRow},
+    phase::describe_phases,
+    pod::NamedRef,
+    rules,
+    status::Attempt,
+};
 
 /// Documentation for a repository, written by an agent without credentials, then pushed and
 /// verified.
@@ -22,32 +30,7 @@ use crate::{CommonStatus, Status, pod::NamedRef, rules};
     status = "DocsRunStatus",
     derive = "PartialEq",
     validation = rules::name_for_a_branch(),
-    doc = "Documentation for a repository, written by an agent without credentials, then pushed and verified.",
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Succeeded\")].reason"
-    ),
-    printcolumn(name = "Branch", type_ = "string", json_path = ".status.branch"),
-    printcolumn(name = "Attempt", type_ = "integer", json_path = ".status.attempts"),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    ),
-    printcolumn(
-        name = "Commit",
-        type_ = "string",
-        json_path = ".status.commit",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Message",
-        type_ = "string",
-        json_path = ".status.message",
-        priority = 1
-    )
+    doc = "Documentation for a repository, written by an agent without credentials, then pushed and verified."
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -256,17 +239,42 @@ pub struct ChangedFiles {
 impl Status for DocsRunStatus {
     crate::common_status!(RunPhase, RunToCompletion);
 
-    fn attempt(&self) -> u32 {
-        self.attempts
-    }
-    fn disruptions(&self) -> u32 {
-        self.disruptions
+    fn attempt(&self) -> Attempt {
+        Attempt {
+            number: self.attempts,
+            restarts: self.disruptions,
+        }
     }
     /// The push is recorded before the Job that could push is created.
     fn has_intent(&self, intent: &str) -> bool {
         push_intent(self).is_some_and(|stored| stored == intent)
     }
 }
+
+/// The row of DocsRuns in the table of kinds.
+pub const DOCS_RUN: KindRow = KindRow {
+    resource: ResourceType::new(GROUP, "v1alpha1", "DocsRun", "docsruns"),
+    crd_name: "docsruns.orchestrator.io",
+    singular: "docsrun",
+    short_name: "odr",
+    listed: "docs",
+    aliases: &[],
+    is_namespaced: true,
+    lifecycle: DocsRunStatus::LIFECYCLE,
+    columns: &[
+        Column::new("Phase", Content::Text("status.phase")),
+        Column::new("Reason", Content::Reason("Succeeded")),
+        Column::new("Branch", Content::Text("status.branch")),
+        Column::new("Attempt", Content::Number("status.attempts")),
+        Column::AGE,
+        Column::new("Commit", Content::Text("status.commit")).wide(),
+        Column::MESSAGE,
+    ],
+    conditions: condition::MEANINGS,
+    epoch: DocsRunStatus::EPOCH,
+    phases: describe_phases::<<DocsRunStatus as Status>::Phase>,
+    derived_crd: DocsRun::crd,
+};
 
 /// Returns the push that a status announces: its base, its branch and the head of that branch.
 /// Returns `None` before these are recorded.

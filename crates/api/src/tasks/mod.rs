@@ -4,8 +4,7 @@
 
 #[expect(
     unreachable_pub,
-    clippy::duplicated_attributes,
-    reason = "the schema derive repeats each struct inside a function; columns share a type"
+    reason = "the schema derive repeats each struct inside a function"
 )]
 mod agent;
 #[expect(
@@ -13,25 +12,44 @@ mod agent;
     reason = "the schema derive repeats each struct inside a function"
 )]
 mod docs;
+mod permissions;
+mod reasons;
 #[expect(
     unreachable_pub,
-    clippy::duplicated_attributes,
-    reason = "the schema derive repeats each struct inside a function; columns share a type"
+    reason = "the schema derive repeats each struct inside a function"
 )]
 mod run;
 
+use crate::{kinds::OperatorRow, policy};
+
 pub use crate::pod::{Amount, EnvSource, EnvVar, KeyRef, NamedRef, Resources};
 pub use agent::{
-    Agent, AgentPhase, AgentSpec, AgentStatus, Backoff, EnvFrom, ResultSpec, Retry, Workspace,
+    AGENT, Agent, AgentPhase, AgentSpec, AgentStatus, Backoff, EnvFrom, ResultSpec, Retry,
+    Workspace,
 };
 pub use docs::{
-    ChangedFiles, DocsRun, DocsRunSpec, DocsRunStatus, Output, names as docs_names, push_intent,
+    ChangedFiles, DOCS_RUN, DocsRun, DocsRunSpec, DocsRunStatus, Output, names as docs_names,
+    push_intent,
 };
 pub use run::{
-    AttemptStatus, ChildTtl, Evidence, File, RunPhase, RunPod, TaskRun, TaskRunSpec, TaskRunStatus,
-    Version, condition, names,
+    AttemptStatus, ChildTtl, Evidence, File, RunPhase, RunPod, TASK_RUN, TaskRun, TaskRunSpec,
+    TaskRunStatus, Version, condition, names,
 };
 
 /// Maximum total size of all files of a run, in bytes. A ConfigMap holds 1 MiB, and its keys and
 /// metadata need some of it.
 pub const CONTEXT_LIMIT: usize = 900 * 1024;
+
+const LEASE: &str = "orchestrator-tasks";
+
+/// The row of the tasks operator in the table of kinds.
+pub const OPERATOR: OperatorRow = OperatorRow {
+    name: "tasks",
+    summary: "Agents and the runs of their tasks",
+    lease: LEASE,
+    needs_all_namespaces: None,
+    kinds: &[AGENT, TASK_RUN, DOCS_RUN],
+    permissions: permissions::PERMISSIONS,
+    policies: policy::of_tasks,
+    reasons: reasons::REASONS,
+};

@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{CustomResource, KubeSchema, core::Duration};
+use kube::{CustomResource, CustomResourceExt, KubeSchema, core::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::agent::Retry;
 use crate::{
-    CommonStatus, Status,
-    phase::{Deadline, Undo},
+    CommonStatus, GROUP, Status,
+    decide::ResourceType,
+    kinds::{Column, Content, KindRow},
+    phase::{Deadline, Undo, describe_phases},
     rules,
+    status::Attempt,
 };
 
 /// One task, run by an agent on versioned files, as a Job.
@@ -27,30 +30,7 @@ use crate::{
     namespaced,
     status = "TaskRunStatus",
     derive = "PartialEq",
-    doc = "One task, run by an agent on versioned files, as a Job.",
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Succeeded\")].reason"
-    ),
-    printcolumn(
-        name = "Version",
-        type_ = "integer",
-        json_path = ".status.contextVersion"
-    ),
-    printcolumn(name = "Attempt", type_ = "integer", json_path = ".status.attempts"),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    ),
-    printcolumn(
-        name = "Message",
-        type_ = "string",
-        json_path = ".status.message",
-        priority = 1
-    )
+    doc = "One task, run by an agent on versioned files, as a Job."
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -369,13 +349,37 @@ impl Status for TaskRunStatus {
         // earlier version may still run.
         self.attempts > 0 || !self.history.is_empty()
     }
-    fn attempt(&self) -> u32 {
-        self.attempts
-    }
-    fn disruptions(&self) -> u32 {
-        self.disruptions
+    fn attempt(&self) -> Attempt {
+        Attempt {
+            number: self.attempts,
+            restarts: self.disruptions,
+        }
     }
 }
+
+/// The row of TaskRuns in the table of kinds.
+pub const TASK_RUN: KindRow = KindRow {
+    resource: ResourceType::new(GROUP, "v1", "TaskRun", "taskruns"),
+    crd_name: "taskruns.orchestrator.io",
+    singular: "taskrun",
+    short_name: "otr",
+    listed: "runs",
+    aliases: &["run"],
+    is_namespaced: true,
+    lifecycle: TaskRunStatus::LIFECYCLE,
+    columns: &[
+        Column::new("Phase", Content::Text("status.phase")),
+        Column::new("Reason", Content::Reason("Succeeded")),
+        Column::new("Version", Content::Number("status.contextVersion")),
+        Column::new("Attempt", Content::Number("status.attempts")),
+        Column::AGE,
+        Column::MESSAGE,
+    ],
+    conditions: condition::MEANINGS,
+    epoch: TaskRunStatus::EPOCH,
+    phases: describe_phases::<<TaskRunStatus as Status>::Phase>,
+    derived_crd: TaskRun::crd,
+};
 
 /// The condition types that only runs have.
 pub mod condition {

@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use kube::{CustomResource, KubeSchema, core::Duration};
+use kube::{CustomResource, CustomResourceExt, KubeSchema, core::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::status::TenantStatus;
+use super::status::{TenantStatus, condition};
 use crate::{
+    GROUP, Status,
+    decide::ResourceType,
+    kinds::{Column, Content, KindRow},
+    phase::describe_phases,
     pod::{Amount, EnvVar, Resources},
     rules,
 };
@@ -26,41 +30,7 @@ use crate::{
     status = "TenantStatus",
     derive = "PartialEq",
     validation = rules::name_for_a_namespace(),
-    doc = "Isolated namespace for one customer, with quota, roles and network policies, and optionally a Redis and a server.",
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
-    ),
-    printcolumn(name = "Status", type_ = "string", json_path = ".status.phase"),
-    printcolumn(
-        name = "Isolated",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"NetworkIsolated\")].status"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    ),
-    printcolumn(
-        name = "Namespace",
-        type_ = "string",
-        json_path = ".status.namespace",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Message",
-        type_ = "string",
-        json_path = ".status.message",
-        priority = 1
-    )
+    doc = "Isolated namespace for one customer, with quota, roles and network policies, and optionally a Redis and a server."
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -130,6 +100,31 @@ pub struct TenantSpec {
     #[serde(default)]
     pub suspend: bool,
 }
+
+/// The row of Tenants in the table of kinds.
+pub const TENANT: KindRow = KindRow {
+    resource: ResourceType::new(GROUP, "v1alpha1", "Tenant", "tenants"),
+    crd_name: "tenants.orchestrator.io",
+    singular: "tenant",
+    short_name: "oten",
+    listed: "tenants",
+    aliases: &[],
+    is_namespaced: false,
+    lifecycle: TenantStatus::LIFECYCLE,
+    columns: &[
+        Column::new("Ready", Content::Condition("Ready")),
+        Column::new("Status", Content::Text("status.phase")),
+        Column::new("Isolated", Content::Condition(condition::NETWORK_ISOLATED)),
+        Column::AGE,
+        Column::new("Namespace", Content::Text("status.namespace")).wide(),
+        Column::new("Reason", Content::Reason("Ready")).wide(),
+        Column::MESSAGE,
+    ],
+    conditions: condition::MEANINGS,
+    epoch: TenantStatus::EPOCH,
+    phases: describe_phases::<<TenantStatus as Status>::Phase>,
+    derived_crd: Tenant::crd,
+};
 
 /// Returns the namespace of a Tenant.
 #[must_use]

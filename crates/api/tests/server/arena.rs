@@ -122,7 +122,8 @@ impl Who {
                 rule(GROUP, "docsruns", &["get", "list", "watch"]),
             ],
             Self::Neighbour => vec![runs()],
-            Self::Operator => api::rbac::tasks()
+            Self::Operator => api::tasks::OPERATOR
+                .permissions
                 .iter()
                 .filter(|permission| permission.scope == Scope::Watched)
                 .map(

@@ -6,11 +6,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use api::kinds;
 use http::Request;
 use serde_json::Value;
 use testkit::{cluster::Tier, layout, suite};
 
-use crate::support::{Kind, install};
+use crate::support::{install, path_of};
 
 /// Returns the YAML files below a directory.
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -32,13 +33,10 @@ fn place<'a>(document: &'a str, namespace: &str) -> Result<(&'a str, String)> {
     let kind = document
         .lines()
         .find_map(|line| line.strip_prefix("kind: "));
-    let path = match kind {
-        Some("Agent") => Kind::Agent.path(namespace, ""),
-        Some("TaskRun") => Kind::TaskRun.path(namespace, ""),
-        Some("DocsRun") => Kind::DocsRun.path(namespace, ""),
-        Some("Tenant") => Kind::Tenant.path(namespace, ""),
-        Some("Secret") => format!("/api/v1/namespaces/{namespace}/secrets"),
-        Some(_) | None => bail!("{kind:?} is no kind of an example"),
+    let path = match (kind, kind.and_then(kinds::named)) {
+        (_, Some(row)) => path_of(row, namespace, ""),
+        (Some("Secret"), None) => format!("/api/v1/namespaces/{namespace}/secrets"),
+        (Some(_) | None, None) => bail!("{kind:?} is no kind of an example"),
     };
     Ok((kind.unwrap_or_default(), path))
 }

@@ -5,8 +5,8 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use anyhow::{Context, Result};
-use api::crd;
+use anyhow::Result;
+use api::kinds::{self, KindRow, OPERATORS};
 use serde_json::{Value, json};
 
 /// All fields of a TaskRun in the seed, with their types.
@@ -84,19 +84,14 @@ const TENANT: &[(&str, &str)] = &[
 fn crds() -> Result<Vec<BTreeMap<String, Value>>> {
     let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/orchestrator/generated");
     let mut installed = BTreeMap::new();
-    for file in [
-        "tasks/agents",
-        "tasks/docsruns",
-        "tasks/taskruns",
-        "tenants/tenants",
-    ] {
-        let path = chart.join("crds").join(format!("{file}.yaml"));
-        let crd: Value = serde_saphyr::from_str(&fs::read_to_string(path)?)?;
-        let (_, plural) = file.split_once('/').context("no operator")?;
-        installed.insert(plural.to_owned(), crd);
+    for operator in OPERATORS {
+        for KindRow { resource, .. } in operator.kinds {
+            let file = format!("crds/{}/{}.yaml", operator.name, resource.plural);
+            let crd: Value = serde_saphyr::from_str(&fs::read_to_string(chart.join(file))?)?;
+            installed.insert(resource.plural.to_owned(), crd);
+        }
     }
-    let all = crd::tasks().into_iter().chain(crd::tenants());
-    let made = all.map(|crd| (crd.spec.names.plural.clone(), json!(crd)));
+    let made = kinds::all().map(|kind| (kind.resource.plural.to_owned(), json!(kind.crd())));
     Ok(vec![installed, made.collect()])
 }
 
@@ -157,7 +152,7 @@ fn r06_every_field_of_every_crd_is_in_camel_case() {
             && name.chars().all(|letter| letter.is_ascii_alphanumeric())
     };
     for crds in crds().unwrap() {
-        assert_eq!(crds.len(), 4);
+        assert_eq!(crds.len(), kinds::all().count());
         for (plural, crd) in &crds {
             for path in fields_of(crd).keys() {
                 let name = path.rsplit('.').next().unwrap();

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use api::{
     names,
     policy::{self, POWERFUL_SERVICE_ACCOUNTS, PROTECTED_NAMESPACES},
-    rbac,
+    tasks::OPERATOR,
 };
 use http::Method;
 use k8s_openapi::api::{
@@ -479,7 +479,8 @@ async fn a_stolen_token_creates_only_what_the_operator_builds() -> Result<()> {
     suite::test(Tier::Api, "stolen", async |env| {
         things(&env).await?;
         let user = format!("system:serviceaccount:{}:orchestrator-tasks", env.namespace);
-        let rules: Vec<PolicyRule> = rbac::tasks()
+        let rules: Vec<PolicyRule> = OPERATOR
+            .permissions
             .iter()
             .map(|row| rule(row.group, row.resource, row.verbs))
             .collect();

@@ -3,20 +3,21 @@
 use anyhow::{Context, Result, anyhow, bail};
 use api::{
     GROUP,
-    tasks::{Agent, DocsRun, TaskRun},
-    tenants::Tenant,
+    kinds::{self, KindRow},
+    tasks::{AGENT, DOCS_RUN, TASK_RUN},
+    tenants::TENANT,
 };
 use http::{Method, Request};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps,
 };
-use kube::{Client, CustomResourceExt, core::Status};
+use kube::{Client, core::Status};
 use serde_json::{Value, json};
 use testkit::suite::Env;
 
 /// Installs the CRDs if they do not exist, and waits until they are served.
 pub(crate) async fn install(client: &Client) -> Result<()> {
-    testkit::operator::install(client, api::crd::all()).await
+    testkit::operator::install(client, kinds::all().map(KindRow::crd).collect()).await
 }
 
 /// Kind of the object in a request.
@@ -30,13 +31,18 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// Returns the row of the kind in the table of kinds.
+    fn row(self) -> &'static KindRow {
+        match self {
+            Self::Agent => &AGENT,
+            Self::TaskRun => &TASK_RUN,
+            Self::DocsRun => &DOCS_RUN,
+            Self::Tenant => &TENANT,
+        }
+    }
+
     pub(crate) fn crd(self) -> CustomResourceDefinition {
-        api::crd::complete(match self {
-            Self::Agent => Agent::crd(),
-            Self::TaskRun => TaskRun::crd(),
-            Self::DocsRun => DocsRun::crd(),
-            Self::Tenant => Tenant::crd(),
-        })
+        self.row().crd()
     }
 
     pub(crate) fn schema(self) -> Result<JSONSchemaProps> {
@@ -47,44 +53,27 @@ impl Kind {
             .context("no schema")
     }
 
-    fn version(self) -> &'static str {
-        match self {
-            Self::Agent | Self::DocsRun | Self::Tenant => "v1alpha1",
-            Self::TaskRun => "v1",
-        }
-    }
-
     /// Returns the path of the kind, in the namespace if the kind is namespaced, followed by
     /// `rest`.
     pub(crate) fn path(self, namespace: &str, rest: &str) -> String {
-        let (plural, is_namespaced) = match self {
-            Self::Agent => ("agents", true),
-            Self::TaskRun => ("taskruns", true),
-            Self::DocsRun => ("docsruns", true),
-            Self::Tenant => ("tenants", false),
-        };
-        let place = if is_namespaced {
-            format!("namespaces/{namespace}/")
-        } else {
-            String::new()
-        };
-        format!("/apis/{GROUP}/{}/{place}{plural}{rest}", self.version())
+        path_of(self.row(), namespace, rest)
     }
 
     /// Returns the name of an object of this test. A cluster-scoped object needs a unique name,
     /// because other tests share the cluster.
     pub(crate) fn name(self, env: &Env, name: &str) -> String {
-        match self {
-            Self::Agent | Self::TaskRun | Self::DocsRun => name.to_owned(),
-            Self::Tenant => format!("{}-{name}", env.namespace),
+        if self.row().is_namespaced {
+            name.to_owned()
+        } else {
+            format!("{}-{name}", env.namespace)
         }
     }
 
     /// Returns an object with this spec.
     pub(crate) fn object(self, name: &str, spec: &Value) -> Value {
         json!({
-            "apiVersion": format!("{GROUP}/{}", self.version()),
-            "kind": format!("{self:?}"),
+            "apiVersion": self.row().resource.api_version(),
+            "kind": self.row().name(),
             "metadata": { "name": name },
             "spec": spec,
         })
@@ -108,6 +97,17 @@ impl Kind {
             Self::Tenant => json!({ "deletion": { "policy": "Retain" } }),
         }
     }
+}
+
+/// Returns the path of a kind, in the namespace if the kind is namespaced, followed by `rest`.
+pub(crate) fn path_of(row: &KindRow, namespace: &str, rest: &str) -> String {
+    let place = if row.is_namespaced {
+        format!("namespaces/{namespace}/")
+    } else {
+        String::new()
+    };
+    let (version, plural) = (row.resource.version, row.resource.plural);
+    format!("/apis/{GROUP}/{version}/{place}{plural}{rest}")
 }
 
 /// The response of the API server: the object, or the status of the rejection.

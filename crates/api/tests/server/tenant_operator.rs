@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use api::{
     names,
-    rbac::{self, Permission, Scope},
+    rbac::{Permission, Scope},
+    tenants::OPERATOR,
 };
 use http::Method;
 use k8s_openapi::api::{
@@ -34,7 +35,7 @@ fn everything(namespace: &str, refused: Option<&'static str>) -> Result<Vec<Ask>
         verbs,
         scope,
         ..
-    } in rbac::tenants()
+    } in OPERATOR.permissions
     {
         if *scope != Scope::Watched || !verbs.contains(&"create") || *resource == "events" {
             continue;
@@ -257,7 +258,7 @@ async fn the_operator_writes_where_tenants_are_and_nowhere_else() -> Result<()> 
         pods_at_home(&env).await?;
         let user = format!("system:serviceaccount:{}:orchestrator-tenants", env.namespace);
         let twin = format!("{user}-2");
-        let rules: Vec<PolicyRule> = rbac::tenants()
+        let rules: Vec<PolicyRule> = OPERATOR.permissions
             .iter()
             .map(|permission| PolicyRule {
                 resource_names: (!permission.names.is_empty())

@@ -1,24 +1,25 @@
 //! `describe`
 
-use actions::Request;
 use api::{
-    Timestamp,
-    status::CommonStatus,
-    tasks::Agent,
+    Lifecycle, Timestamp,
+    kinds::KindRow,
+    status::{CommonStatus, condition},
+    tasks::{AGENT, Agent},
     tenants::{ExpectedResult, ObservedResult, Tenant, TenantStatus},
 };
 use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::Time};
-use kube::Api;
+use kube::{Api, core::DynamicObject};
 
 use crate::{
     Exit,
     arguments::Describe,
     commands::{
         events,
-        fields::{self, Field, documentation, duration, pushed, result_fields, task},
+        fields::{self, Field, documentation, pushed, result_fields, task},
         tree,
     },
     failure::Failure,
+    output,
     related::{self, Children},
     run::AnyRun,
     session::{Session, ask},
@@ -57,28 +58,16 @@ pub(crate) async fn run(verb: Describe, session: &mut Session<'_>) -> Result<Exi
             let next = session.command(&format!("why {}", run.argument()));
             page.run(&run, children, events, &next)
         }
-        Kind::Agent => {
-            let agents: Api<Agent> = Api::namespaced(server.client.clone(), &server.namespace);
-            let request = Request {
-                verb: "get",
-                kind: kind.name(),
-                resource: kind.resource(),
-                name: Some(name.clone()),
-                namespace: Some(server.namespace.clone()),
-            };
-            page.agent(&ask(request, agents.get(&name)).await?)
-        }
         Kind::Tenant => {
             let tenants: Api<Tenant> = Api::all(server.client.clone());
-            let request = Request {
-                verb: "get",
-                kind: kind.name(),
-                resource: kind.resource(),
-                name: Some(name.clone()),
-                namespace: None,
-            };
-            let next = session.command(&format!("why tenant/{name}"));
+            let request = server.request("get", kind.row(), &name);
+            let next = session.command(&format!("why {}", kind.argument(&name)));
             page.tenant(&ask(request, tenants.get(&name)).await?, &next)
+        }
+        Kind::Other(row) => {
+            let objects = server.objects(row, false);
+            let request = server.request("get", row, &name);
+            page.object(row, &ask(request, objects.get(&name)).await?)?
         }
     };
     session.print(&text)?;
@@ -146,50 +135,40 @@ impl Page {
         out
     }
 
-    fn agent(self, agent: &Agent) -> String {
-        let progress = agent.status.as_ref().map(|status| &status.progress);
-        let is_ready = progress.is_some_and(|progress| progress.is_true("Ready"));
-        let (tone, words) = if is_ready {
-            (Tone::Good, "✓ Ready")
-        } else {
-            (Tone::Waiting, "○ not ready")
+    /// Renders an object of a kind without a page of its own.
+    fn object(self, row: &KindRow, object: &DynamicObject) -> Result<String, Failure> {
+        let status = object.data["status"].clone();
+        // A status that cannot be decoded is shown like none. `why` shows the error.
+        let progress: Option<CommonStatus> = serde_json::from_value(status).unwrap_or_default();
+        let progress = progress.as_ref();
+        let main = match row.lifecycle {
+            Lifecycle::RunToCompletion => condition::SUCCEEDED,
+            Lifecycle::LongLived => condition::READY,
         };
-        let mut out = self.title("Agent", &agent.metadata, tone, words);
+        let (tone, words) = if progress.is_some_and(|progress| progress.is_true(main)) {
+            (Tone::Good, format!("✓ {main}"))
+        } else {
+            (Tone::Waiting, format!("○ not {}", main.to_lowercase()))
+        };
+        let mut out = self.title(row.name(), &object.metadata, tone, &words);
         let message = progress.and_then(|progress| progress.message.as_deref());
         out.push_str(&self.paragraph(message.unwrap_or("it has no status yet")));
-        let spec = &agent.spec;
-        let results: Vec<String> = spec
-            .results
-            .iter()
-            .map(|result| {
-                let word = if result.required { " (required)" } else { "" };
-                format!("{}{word}", result.name)
-            })
-            .collect();
-        let instructions: Vec<&str> = spec
-            .instructions
-            .iter()
-            .map(|file| file.filename.as_str())
-            .collect();
-        out.push_str(&self.section(
-            "Agent",
-            &[
-                ("Image", spec.image.clone()),
-                ("Command", spec.command.join(" ")),
-                ("Arguments", spec.args.join(" ")),
-                ("Account", spec.service_account_name.clone()),
-                ("User", spec.run_as_user.to_string()),
-                ("Timeout", duration(spec.timeout)),
-                ("To start", duration(spec.start_timeout)),
-                ("Attempts", spec.retry.max_attempts.to_string()),
-                ("Results", results.join(", ")),
-                ("Instructions", instructions.join(", ")),
-            ],
-        ));
+        if *row == AGENT {
+            let agent = serde_json::to_value(object).and_then(serde_json::from_value);
+            let agent: Agent = agent.map_err(|error| {
+                Failure::client(format!("the Agent does not fit its schema: {error}"))
+            })?;
+            out.push_str(&self.section(row.name(), &fields::agent(&agent)));
+        } else {
+            out.push_str(&self.head("Spec"));
+            for line in output::yaml(&object.data["spec"])?.lines() {
+                out.push_str(&format!("  {line}\n"));
+            }
+        }
         if let Some(progress) = progress {
             out.push_str(&self.conditions(progress));
         }
-        out
+        Ok(out)
     }
 
     fn tenant(self, tenant: &Tenant, why: &str) -> String {
@@ -486,212 +465,4 @@ fn outcome_tone(word: &str) -> Tone {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::run::tests::{a_docs_run, a_run, condition};
-
-    const PAGE: Page = Page {
-        now: Timestamp::constant(1_767_229_200, 0),
-        paint: Paint { is_on: false },
-        width: 60,
-        room: None,
-    };
-
-    #[test]
-    fn a_failed_run_on_one_page() {
-        let run = a_run(
-            &json!({ "suspend": true }),
-            &json!({
-                "phase": "Failed", "contextVersion": 1, "attempts": 1, "jobName": "shop-7-v1",
-                "message": "the agent's program exited with code 3; read its log",
-                "startedAt": "2026-01-01T00:00:10Z", "finishedAt": "2026-01-01T00:00:40Z",
-                "result": { "exitCode": 3, "reason": "NonZeroExit", "podName": "shop-7-v1-x",
-                    "results": { "commit": "0123" } },
-                "conditions": [condition("Finished", "True", "NonZeroExit"), condition("Succeeded", "False", "NonZeroExit")],
-                "phaseHistory": [{ "phase": "Failed", "attempt": 1, "startedAt": "2026-01-01T00:00:40Z",
-                    "finishedAt": "2026-01-01T00:00:40Z", "outcome": "Failed",
-                    "reason": "NonZeroExit", "message": "exit code 3" }],
-            }),
-        );
-        let denied = Failure::client("not allowed to list events");
-        let page = PAGE.run(&run, Ok(Children::default()), Err(denied), "orc why shop-7");
-        assert_eq!(
-            page,
-            "TaskRun shop-7  ✗ Failed (NonZeroExit)
-  in namespace 'team', 60m old
-  the agent's program exited with code 3; read its log
-
-Task
-  Task:          7
-  Service:       shop
-  Agent:         writer
-  Version:       1
-  Files:         1, 6 bytes: task.md
-  Suspended:     yes
-
-Status
-  Attempts:      1
-  Job:           shop-7-v1
-  Started:       2026-01-01T00:00:10Z (59m ago)
-  Finished:      2026-01-01T00:00:40Z (59m ago)
-
-Result of the last attempt
-  Reason:        NonZeroExit
-  Exit code:     3
-  Results:       commit=0123
-  Pod:           shop-7-v1-x
-
-Timeline
-  STARTED     PHASE    ATTEMPT   TOOK   OUTCOME   REASON        MESSAGE
-  00:00:40Z   Failed   1         0s     Failed    NonZeroExit   exit code 3
-
-Conditions
-  TYPE        STATUS   REASON        SINCE   MESSAGE
-  Finished    True     NonZeroExit   59m     as it is
-  Succeeded   False    NonZeroExit   59m     as it is
-
-Children
-  └─ no children: they are removed some time after the end
-
-Events
-  cannot be shown: not allowed to list events
-
-to see what it waits for or why it failed: orc why shop-7
-"
-        );
-    }
-
-    #[test]
-    fn documentation_that_was_pushed_on_one_page() {
-        let run = a_docs_run(
-            &json!({ "credentialsSecretRef": { "name": "git" }, "model": "m", "timeout": "5m",
-                "instructions": [{ "filename": "style.md", "content": "Short." }] }),
-            &json!({
-                "phase": "Succeeded", "attempts": 1, "jobName": "guide-docs",
-                "message": "branch 'docs/guide' is at c0535e4",
-                "baseCommit": "4b825dc", "branch": "docs/guide", "commit": "c0535e4",
-                "changedFiles": { "count": 3, "first": ["docs/a.md", "docs/b.md"] },
-                "conditions": [condition("Finished", "True", "Succeeded"), condition("Succeeded", "True", "Succeeded")],
-            }),
-        );
-        let page = PAGE.run(
-            &run,
-            Ok(Children::default()),
-            Ok(Vec::new()),
-            "orc why docsrun/guide",
-        );
-        assert_eq!(
-            page,
-            "DocsRun guide  ✓ Succeeded
-  in namespace 'team', 60m old
-  branch 'docs/guide' is at c0535e4
-
-Documentation
-  Repository:    https://git.example/team/shop
-  Reads branch:  main
-  Works in:      .
-  Agent sees:    that folder only
-  Agent:         writer
-  Model:         m
-  Instructions:  1, 6 bytes: style.md
-  Secret:        git
-  Pushes to:     docs/guide
-  Takes over:    docs/
-  Timeout:       5m
-
-Status
-  Base commit:   4b825dc
-  Branch:        docs/guide
-  Before:        there was no such branch
-  Commit:        c0535e4
-  Changed files: 3: docs/a.md, docs/b.md, …
-  Attempts:      1
-  Job:           guide-docs
-
-Conditions
-  TYPE        STATUS   REASON      SINCE   MESSAGE
-  Finished    True     Succeeded   59m     as it is
-  Succeeded   True     Succeeded   59m     as it is
-
-Children
-  └─ no children: they are removed some time after the end
-
-Events
-  none; the server keeps them for about an hour
-"
-        );
-    }
-
-    #[test]
-    fn a_tenant_that_is_not_isolated_on_one_page() {
-        let status = json!({
-            "phase": "Running", "observedGeneration": 1, "namespace": "tenant-acme",
-            "message": "namespace 'tenant-acme': redis 1/1, server 2/2 ready",
-            "serverStatus": { "phase": "Running", "message": "2 of 2 ready", "readyReplicas": 2, "totalReplicas": 2 },
-            "redisStatus": { "phase": "Running", "message": "1 of 1 ready", "readyReplicas": 1, "totalReplicas": 1 },
-            "usage": { "cpu": { "request": "150m", "limit": "1500m" }, "pods": { "used": "3" } },
-            "isolation": { "result": "PolicyNotEnforced", "lastProvedAt": "2026-01-01T00:50:00Z", "connections": [
-                { "from": "a Pod of the Tenant", "to": "its redis", "expected": "Allowed", "observed": "Allowed", "detail": "connected" },
-                { "from": "a Pod outside", "to": "its redis", "expected": "Blocked", "observed": "Allowed", "detail": "connected to 10.0.0.7:6379" },
-                { "from": "a Pod outside", "to": "its server", "expected": "Blocked", "observed": "Unknown", "detail": "nothing was told" },
-            ] },
-            "conditions": [condition("Ready", "True", "Ready"), condition("NetworkIsolated", "False", "PolicyNotEnforced")],
-        });
-        let tenant = crate::tenant::tests::a_tenant(1, &status);
-        assert_eq!(
-            PAGE.tenant(&tenant, "orc why tenant/acme"),
-            "Tenant acme  ! Running, not isolated
-  60m old
-  namespace 'tenant-acme': redis 1/1, server 2/2 ready
-
-Tenant
-  Namespace:     tenant-acme
-  Owners:        User 'ann'
-  Server:        shop:2, 2 replicas, port 3030
-  Redis:         redis:7, 1Gi
-  Policies:      on, proven by trying
-  On deletion:   Retain, blocked after 15m
-
-Status
-  Server:        Running: 2 of 2 ready
-  Redis:         Running: 1 of 1 ready
-  Used:          cpu 150m requested, 1500m limit; pods 3
-
-Isolation: PolicyNotEnforced, tried 10m ago
-  FROM                  TO           EXPECTED   OBSERVED   DETAIL
-  a Pod of the Tenant   its redis    Allowed    Allowed    connected
-  a Pod outside         its redis    Blocked    Allowed    connected to 10.0.0.7:6379
-  a Pod outside         its server   Blocked    Unknown    nothing was told
-
-Conditions
-  TYPE              STATUS   REASON              SINCE   MESSAGE
-  Ready             True     Ready               59m     as it is
-  NetworkIsolated   False    PolicyNotEnforced   59m     as it is
-
-to see what is in the way: orc why tenant/acme
-"
-        );
-    }
-
-    #[test]
-    fn a_run_that_nobody_has_looked_at() {
-        let status = json!({ "observedGeneration": -1, "phase": "Pending",
-            "message": "waiting for the operator to look at it" });
-        let run = a_run(&json!({}), &status);
-        let page = PAGE.run(
-            &run,
-            Ok(Children::default()),
-            Ok(Vec::new()),
-            "orc why shop-7",
-        );
-        assert!(page.contains("○ Pending\n"), "{page}");
-        assert!(
-            page.contains("  waiting for the operator to look at it\n"),
-            "{page}"
-        );
-        assert!(page.contains("no children yet"), "{page}");
-        assert!(!page.contains("Timeline"), "{page}");
-    }
-}
+mod tests;

@@ -1,7 +1,7 @@
 //! The labels and values that `describe` shows for a spec and its status. All functions are pure.
 
 use api::{
-    tasks::{ChangedFiles, DocsRun, File, TaskRun},
+    tasks::{Agent, ChangedFiles, DocsRun, File, TaskRun},
     tenants::{
         Component, ComponentPhase, DeletionPolicy, Owner, OwnerKind, Tenant, TenantStatus, Used,
         namespace_of,
@@ -126,7 +126,7 @@ pub(super) fn pushed(run: &DocsRun) -> Vec<Field> {
     ]
 }
 
-pub(super) fn duration(duration: kube::core::Duration) -> String {
+fn duration(duration: kube::core::Duration) -> String {
     span(i64::try_from(std::time::Duration::from(duration).as_secs()).unwrap_or(i64::MAX))
 }
 
@@ -146,6 +146,33 @@ pub(super) fn result_fields(result: &api::tasks::Evidence) -> Vec<Field> {
         ("Image", result.image_id.clone().unwrap_or_default()),
         ("Pod", result.pod_name.clone().unwrap_or_default()),
         ("Node", result.node.clone().unwrap_or_default()),
+    ]
+}
+
+/// Returns the spec of an Agent.
+pub(super) fn agent(agent: &Agent) -> Vec<Field> {
+    let spec = &agent.spec;
+    let results: Vec<String> = spec
+        .results
+        .iter()
+        .map(|result| {
+            let word = if result.required { " (required)" } else { "" };
+            format!("{}{word}", result.name)
+        })
+        .collect();
+    let instructions = spec.instructions.iter();
+    let instructions: Vec<&str> = instructions.map(|file| file.filename.as_str()).collect();
+    vec![
+        ("Image", spec.image.clone()),
+        ("Command", spec.command.join(" ")),
+        ("Arguments", spec.args.join(" ")),
+        ("Account", spec.service_account_name.clone()),
+        ("User", spec.run_as_user.to_string()),
+        ("Timeout", duration(spec.timeout)),
+        ("To start", duration(spec.start_timeout)),
+        ("Attempts", spec.retry.max_attempts.to_string()),
+        ("Results", results.join(", ")),
+        ("Instructions", instructions.join(", ")),
     ]
 }
 

@@ -2,13 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use actions::{Request, RunKind};
-use api::{GROUP, Timestamp};
+use actions::Request;
+use api::{
+    Lifecycle, Reason, Timestamp,
+    kinds::{Column, Content, KindRow},
+    status::condition::READY,
+    tenants::condition::NETWORK_ISOLATED,
+};
 use futures::TryStreamExt;
 use kube::{
     Api, ResourceExt,
     api::ListParams,
-    core::{ApiResource, DynamicObject},
+    core::DynamicObject,
     runtime::{WatchStreamExt, watcher},
 };
 use serde_json::{Value, json};
@@ -72,38 +77,28 @@ pub(crate) async fn run(verb: Get, session: &mut Session<'_>) -> Result<Exit, Fa
 }
 
 impl Question {
+    fn row_of_kind(&self) -> &'static KindRow {
+        self.kind.row()
+    }
+
     fn api(&self, server: &Server) -> Api<DynamicObject> {
-        let kind = self.kind;
-        let resource = ApiResource {
-            group: GROUP.to_owned(),
-            version: kind.version().to_owned(),
-            api_version: format!("{GROUP}/{}", kind.version()),
-            kind: kind.name().to_owned(),
-            plural: kind.plural().to_owned(),
-        };
-        // We read dynamic objects. With typed ones, a single object that does not match the schema
-        // would hide all others.
-        if self.is_everywhere || !kind.is_namespaced() {
-            Api::all_with(server.client.clone(), &resource)
-        } else {
-            Api::namespaced_with(server.client.clone(), &server.namespace, &resource)
-        }
+        server.objects(self.row_of_kind(), self.is_everywhere)
     }
 
     fn request(&self, verb: &'static str, server: &Server) -> Request {
+        let row = self.row_of_kind();
         Request {
             verb,
-            kind: self.kind.name(),
-            resource: self.kind.resource(),
+            kind: row.name(),
+            resource: row.crd_name,
             name: self.name.clone(),
-            namespace: (!self.is_everywhere && self.kind.is_namespaced())
-                .then(|| server.namespace.clone()),
+            namespace: (!self.is_everywhere && row.is_namespaced).then(|| server.namespace.clone()),
         }
     }
 
     /// Returns whether the rows begin with a namespace.
     fn has_namespace(&self) -> bool {
-        self.is_everywhere && self.kind.is_namespaced()
+        self.is_everywhere && self.row_of_kind().is_namespaced
     }
 
     /// Reads the next page, and returns the token for the page after it.
@@ -127,27 +122,28 @@ impl Question {
         Ok((list.items, next))
     }
 
+    /// Returns the columns after the name.
+    fn columns(&self) -> Vec<Column> {
+        let all = self.row_of_kind().columns.iter().copied();
+        let mut columns: Vec<Column> = all
+            .filter(|column| self.is_wide || !column.is_wide)
+            .collect();
+        if self.kind == Kind::Tenant {
+            // The reason of a Tenant that is not isolated must not be hidden.
+            columns.retain(|column| column.content != Content::Reason(READY));
+            columns.insert(2, Column::new("Reason", Content::Reason(READY)));
+        }
+        columns
+    }
+
     fn table(&self) -> Table {
         let mut head = Vec::new();
         if self.has_namespace() {
-            head.push("NAMESPACE");
+            head.push("NAMESPACE".to_owned());
         }
-        head.push("NAME");
-        head.extend(match self.kind {
-            Kind::Run(RunKind::Task) => ["PHASE", "REASON", "VERSION", "ATTEMPT", "AGE"].as_slice(),
-            Kind::Run(RunKind::Docs) => ["PHASE", "REASON", "BRANCH", "ATTEMPT", "AGE"].as_slice(),
-            Kind::Agent => ["READY", "STATUS", "AGE"].as_slice(),
-            Kind::Tenant => ["READY", "STATUS", "REASON", "ISOLATED", "AGE"].as_slice(),
-        });
-        if self.has_commit() {
-            head.push("COMMIT");
-        }
-        if self.has_place() {
-            head.push("NAMESPACE");
-        }
-        if self.is_wide {
-            head.push("MESSAGE");
-        }
+        head.push("NAME".to_owned());
+        let columns = self.columns().into_iter();
+        head.extend(columns.map(|column| column.name.to_ascii_uppercase()));
         Table::new(head)
     }
 
@@ -157,53 +153,74 @@ impl Question {
             row.push(cell(object.namespace().unwrap_or_default()));
         }
         row.push(cell(object.name_any()));
-        let status = &object.data["status"];
-        row.extend(match self.kind {
-            Kind::Run(kind) => run_cells(object, status, kind),
-            Kind::Agent => agent_cells(status),
-            Kind::Tenant => tenant_cells(object, status),
-        });
-        let created = object.metadata.creation_timestamp.as_ref();
-        row.push(cell(age(created.map(|time| time.0), now)));
-        if self.has_commit() {
-            row.push(cell(status["commit"].as_str().unwrap_or_default()));
-        }
-        if self.has_place() {
-            row.push(cell(status["namespace"].as_str().unwrap_or_default()));
-        }
-        if self.is_wide {
-            row.push(cell(status["message"].as_str().unwrap_or_default()));
-        }
+        let columns = self.columns().into_iter();
+        row.extend(columns.map(|column| self.cell(column.content, object, now)));
         row
     }
 
-    /// Returns whether the rows have the column `COMMIT`.
-    fn has_commit(&self) -> bool {
-        self.is_wide && self.kind == Kind::Run(RunKind::Docs)
+    fn cell(&self, content: Content, object: &DynamicObject, now: Timestamp) -> Cell {
+        let status = &object.data["status"];
+        match content {
+            Content::Text("status.phase") => self.phase(object),
+            Content::Text(path) => cell(at(object, path).as_str().unwrap_or_default()),
+            Content::Number(path) => cell(
+                at(object, path)
+                    .as_i64()
+                    .map_or_else(String::new, |number| number.to_string()),
+            ),
+            Content::Condition(kind) => {
+                let value = condition(status, kind)["status"].as_str();
+                let value = value.unwrap_or("Unknown");
+                let tone = match value {
+                    "True" => Tone::Good,
+                    "False" => Tone::Bad,
+                    _ => Tone::Waiting,
+                };
+                toned(value, tone)
+            }
+            Content::Reason(_) if self.kind == Kind::Tenant => cell(tenant_reason(status)),
+            Content::Reason(kind) => cell(
+                condition(status, kind)["reason"]
+                    .as_str()
+                    .unwrap_or_default(),
+            ),
+            Content::Age => {
+                let created = object.metadata.creation_timestamp.as_ref();
+                cell(age(created.map(|time| time.0), now))
+            }
+        }
     }
 
-    /// Returns whether the rows have a column for the Tenant's namespace.
-    fn has_place(&self) -> bool {
-        self.is_wide && self.kind == Kind::Tenant
-    }
-
-    /// Returns the number of columns after the age.
-    fn after_age(&self) -> usize {
-        usize::from(self.is_wide) + usize::from(self.has_commit()) + usize::from(self.has_place())
+    fn phase(&self, object: &DynamicObject) -> Cell {
+        let phase = object.data["status"]["phase"].as_str();
+        let phase = phase.unwrap_or_default();
+        let tone = match (self.row_of_kind().lifecycle, phase) {
+            (Lifecycle::LongLived, _) => Tone::Plain,
+            (Lifecycle::RunToCompletion, "Succeeded") => Tone::Good,
+            (Lifecycle::RunToCompletion, "Failed") => Tone::Bad,
+            (Lifecycle::RunToCompletion, "Running") => Tone::Busy,
+            (Lifecycle::RunToCompletion, _) => Tone::Waiting,
+        };
+        let is_deleting = object.metadata.deletion_timestamp.is_some();
+        if is_deleting && phase != "Terminating" {
+            toned(format!("{phase},Deleting"), tone)
+        } else {
+            toned(phase, tone)
+        }
     }
 
     fn line_name(&self, object: &DynamicObject) -> String {
-        format!("{}/{}\n", self.kind.singular(), object.name_any())
+        format!("{}\n", self.row_of_kind().qualified(&object.name_any()))
     }
 
     /// Returns the message for an empty result.
     fn nothing(&self, server: &Server) -> String {
-        let what = self.kind.listed();
+        let what = self.row_of_kind().listed;
         let which = match &self.selector {
             Some(selector) => format!(" with labels '{selector}'"),
             None => String::new(),
         };
-        if !self.kind.is_namespaced() {
+        if !self.row_of_kind().is_namespaced {
             format!("no {what}{which}")
         } else if self.is_everywhere {
             format!("no {what}{which} in any namespace")
@@ -213,78 +230,20 @@ impl Question {
     }
 }
 
-fn run_cells(object: &DynamicObject, status: &Value, kind: RunKind) -> Vec<Cell> {
-    let phase = status["phase"].as_str().unwrap_or_default();
-    let tone = match phase {
-        "Succeeded" => Tone::Good,
-        "Failed" => Tone::Bad,
-        "Running" => Tone::Busy,
-        _ => Tone::Waiting,
-    };
-    let phase = if object.metadata.deletion_timestamp.is_some() {
-        format!("{phase},Deleting")
-    } else {
-        phase.to_owned()
-    };
-    let number = |value: &Value| value.as_i64().map_or_else(String::new, |it| it.to_string());
-    vec![
-        toned(phase, tone),
-        cell(
-            condition(status, "Succeeded")["reason"]
-                .as_str()
-                .unwrap_or_default(),
-        ),
-        cell(match kind {
-            RunKind::Task => number(&status["contextVersion"]),
-            RunKind::Docs => status["branch"].as_str().unwrap_or_default().to_owned(),
-        }),
-        cell(number(&status["attempts"])),
-    ]
+/// Returns the value at a path such as `status.phase`.
+fn at<'a>(object: &'a DynamicObject, path: &str) -> &'a Value {
+    let parts = path.split('.');
+    parts.fold(&object.data, |value, name| &value[name])
 }
 
-fn agent_cells(status: &Value) -> Vec<Cell> {
-    let ready = condition(status, "Ready");
-    let value = ready["status"].as_str().unwrap_or("Unknown");
-    let tone = match value {
-        "True" => Tone::Good,
-        "False" => Tone::Bad,
-        _ => Tone::Waiting,
-    };
-    vec![
-        toned(value, tone),
-        cell(ready["reason"].as_str().unwrap_or_default()),
-    ]
-}
-
-/// Returns the cells of a Tenant. A running Tenant that is not isolated must not appear healthy.
-fn tenant_cells(object: &DynamicObject, status: &Value) -> Vec<Cell> {
-    let ready = condition(status, "Ready");
-    let isolated = condition(status, "NetworkIsolated");
-    let toned_by = |known: &Value| {
-        let value = known["status"].as_str().unwrap_or("Unknown");
-        let tone = match value {
-            "True" => Tone::Good,
-            "False" => Tone::Bad,
-            _ => Tone::Waiting,
-        };
-        toned(value, tone)
-    };
-    let phase = status["phase"].as_str().unwrap_or_default();
-    let phase = if object.metadata.deletion_timestamp.is_some() && phase != "Terminating" {
-        format!("{phase},Deleting")
-    } else {
-        phase.to_owned()
-    };
-    let reason = match (ready["reason"].as_str(), isolated["reason"].as_str()) {
-        (Some("Ready"), Some(isolated)) if isolated != "Isolated" => isolated,
+/// Returns the reason of a Tenant. A running Tenant that is not isolated must not appear healthy.
+fn tenant_reason(status: &Value) -> &str {
+    let ready = condition(status, READY)["reason"].as_str();
+    let isolated = condition(status, NETWORK_ISOLATED)["reason"].as_str();
+    match (ready, isolated) {
+        (Some("Ready"), Some(isolated)) if isolated != Reason::Isolated.name() => isolated,
         (ready, _) => ready.unwrap_or_default(),
-    };
-    vec![
-        toned_by(ready),
-        cell(phase),
-        cell(reason),
-        toned_by(isolated),
-    ]
+    }
 }
 
 fn condition<'a>(status: &'a Value, kind: &str) -> &'a Value {
@@ -337,8 +296,8 @@ async fn data(
         for mut object in objects {
             // The items of a list have no type.
             object.types = Some(kube::core::TypeMeta {
-                api_version: format!("{GROUP}/{}", question.kind.version()),
-                kind: question.kind.name().to_owned(),
+                api_version: question.row_of_kind().resource.api_version(),
+                kind: question.row_of_kind().name().to_owned(),
             });
             items.push(output::plain(&object)?);
         }
@@ -445,16 +404,22 @@ async fn watch(
 }
 
 fn without_age(question: &Question, row: &[Cell]) -> Vec<Cell> {
-    let age = row.len() - 1 - question.after_age();
+    let columns = question.columns();
+    let is_age = |column: &Column| column.content == Content::Age;
+    let before = usize::from(question.has_namespace()) + 1;
+    let age = columns.iter().position(is_age).map(|at| before + at);
     let cells = row.iter().enumerate();
     cells
-        .filter(|(index, _)| *index != age)
+        .filter(|(index, _)| Some(*index) != age)
         .map(|(_, cell)| cell.clone())
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use actions::RunKind;
+    use api::tasks::AGENT;
+
     use super::*;
     use crate::text::Paint;
 
@@ -542,8 +507,13 @@ mod tests {
         let objects = [json!({ "metadata": { "name": "writer" }, "status": {
             "conditions": [{ "type": "Ready", "status": "True", "reason": "Ready" }] } })];
         assert_eq!(
-            rendered(&question(Kind::Agent, false, false), &objects),
+            rendered(&question(Kind::Other(&AGENT), false, false), &objects),
             "NAME     READY   STATUS   AGE\n\
+             writer   True    Ready    <unknown>\n"
+        );
+        assert_eq!(
+            rendered(&question(Kind::Other(&AGENT), false, true), &objects),
+            "NAME     READY   STATUS   AGE         IMAGE   MESSAGE\n\
              writer   True    Ready    <unknown>\n"
         );
     }

@@ -3,7 +3,7 @@
 use actions::{Change, Changed, Request, Run, RunKind};
 use api::{
     tasks::{DocsRun, TaskRun},
-    tenants::Tenant,
+    tenants::{TENANT, Tenant},
 };
 use kube::{
     Api,
@@ -15,7 +15,7 @@ use crate::{
     Exit,
     failure::Failure,
     session::{Server, Session, ask, bounded},
-    target::{Kind, RunName, RunOrTenant},
+    target::{RunName, RunOrTenant},
 };
 
 pub(crate) async fn run(
@@ -56,13 +56,7 @@ async fn write<R: Run>(server: &Server, name: &str, change: Change) -> Result<bo
 /// Suspends or resumes a Tenant. Returns whether a write was necessary.
 async fn suspend_tenant(server: &Server, name: &str, suspend: bool) -> Result<bool, Failure> {
     let tenants: Api<Tenant> = Api::all(server.client.clone());
-    let request = |verb: &'static str| Request {
-        verb,
-        kind: Kind::Tenant.name(),
-        resource: Kind::Tenant.resource(),
-        name: Some(name.to_owned()),
-        namespace: None,
-    };
+    let request = |verb: &'static str| server.request(verb, &TENANT, name);
     let found = ask(request("get"), tenants.get(name)).await?;
     if found.spec.suspend == suspend {
         return Ok(false);

@@ -165,7 +165,7 @@ impl Order {
     fn printed<R: Serialize>(&self, run: &R, format: ObjectFormat) -> Result<String, Failure> {
         let RunName { kind, name } = &self.run;
         match format {
-            ObjectFormat::Name => Ok(format!("{}/{name}\n", kind.singular())),
+            ObjectFormat::Name => Ok(format!("{}\n", kind.row().qualified(name))),
             ObjectFormat::Json => output::json(&output::plain(run)?),
             ObjectFormat::Yaml => output::yaml(&output::plain(run)?),
         }

@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use actions::{Outcome, Request, Run, RunKind};
+use actions::{Outcome, Run, RunKind};
 use api::{
     Timestamp,
     tasks::{DocsRun, TaskRun},
@@ -261,7 +261,7 @@ pub(crate) async fn until_finished(
                 (Ok(_), None) => {}
                 (Err(error), one) => {
                     if let Some(name) = one.map(|one| &one.name) {
-                        match trouble(error, watched(name, server)) {
+                        match trouble(error, server.request("watch", name.kind().row(), name.name())) {
                             Trouble::Fatal(failure) => return Err(failure),
                             Trouble::Passing(words) => remark = Some(words),
                         }
@@ -281,18 +281,6 @@ pub(crate) async fn until_finished(
 }
 
 type Seen = Result<watcher::Event<Object>, watcher::Error>;
-
-/// Returns the request for error messages.
-fn watched(name: &RunOrTenant, server: &Server) -> Request {
-    let kind = name.kind();
-    Request {
-        verb: "watch",
-        kind: kind.name(),
-        resource: kind.resource(),
-        name: Some(name.name().to_owned()),
-        namespace: kind.is_namespaced().then(|| server.namespace.clone()),
-    }
-}
 
 fn of_run<R: Run>(server: &Server) -> Api<R> {
     Api::namespaced(server.client.clone(), &server.namespace)
@@ -378,7 +366,7 @@ fn ended(session: &mut Session<'_>, awaited: &[Awaited]) -> Result<Exit, Failure
                 session.remark(&format!("  to see why '{}' failed: {why}", one.name.name()))?;
             }
             Exit::NotFound => {
-                let listed = one.name.kind().listed();
+                let listed = one.name.kind().row().listed;
                 let what = match &one.name {
                     RunOrTenant::Run(_) => "runs",
                     RunOrTenant::Tenant(_) => "Tenants",

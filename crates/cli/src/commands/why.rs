@@ -1,6 +1,5 @@
 //! `why`
 
-use actions::RunKind;
 use why::{
     Explanation,
     gather::{GatherError, Options, Target, TargetKind},
@@ -60,14 +59,9 @@ fn failure(error: &GatherError, kind: TargetKind) -> Failure {
 }
 
 fn others(kind: TargetKind) -> Vec<Advice> {
-    match kind {
-        TargetKind::TaskRun => others_of(Kind::Run(RunKind::Task)),
-        TargetKind::DocsRun => others_of(Kind::Run(RunKind::Docs)),
-        TargetKind::Agent => others_of(Kind::Agent),
-        TargetKind::Tenant => others_of(Kind::Tenant),
-        TargetKind::Job | TargetKind::Pod => {
-            vec![("to see those of a run", "tree RUN".to_owned())]
-        }
+    match kind.row() {
+        Some(row) => others_of(Kind::of(row)),
+        None => vec![("to see those of a run", "tree RUN".to_owned())],
     }
 }
 

@@ -86,7 +86,7 @@ impl Orc {
     ///
     /// Tenants are cluster-scoped, so the role is a ClusterRole. The caller has to delete `name`.
     pub(crate) async fn of_tenants(env: &Env, name: &str) -> Result<Self> {
-        testkit::operator::install(&env.client, api::crd::tenants()).await?;
+        testkit::operator::install(&env.client, api::tenants::OPERATOR.crds()).await?;
         let role: ClusterRole = serde_json::from_value(json!({
             "metadata": { "name": name },
             "rules": [{ "apiGroups": ["orchestrator.io"], "resources": ["tenants"],
@@ -111,7 +111,7 @@ impl Orc {
     }
 
     async fn of_account(env: &Env, name: &str) -> Result<Self> {
-        testkit::operator::install(&env.client, api::crd::tasks()).await?;
+        testkit::operator::install(&env.client, api::tasks::OPERATOR.crds()).await?;
         let accounts: Api<ServiceAccount> = env.api();
         let account = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
         let how = PostParams::default();

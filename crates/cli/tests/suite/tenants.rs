@@ -168,7 +168,7 @@ async fn a_tenant_is_read_held_and_waited_for() -> Result<()> {
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn what_holds_a_namespace_is_named() -> Result<()> {
     suite::test(Tier::Api, "why-tenants", async |env| {
-        testkit::operator::install(&env.client, api::crd::tenants()).await?;
+        testkit::operator::install(&env.client, api::tenants::OPERATOR.crds()).await?;
         let name = env.namespace.clone();
         let place = format!("tenant-{name}");
         create(&env, &name, json!({})).await?;

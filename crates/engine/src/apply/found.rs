@@ -101,9 +101,10 @@ pub(super) fn may_apply(wanted: &Manifest, found: &Value) -> Result<(), Reconcil
     let label = |name: &str| wanted.body.pointer("/metadata/labels")?.get(name)?.as_str();
     let is_same =
         |name: &str| text("labels", name).is_some() && text("labels", name) == label(name);
-    let is_left = wanted.adopt_from.is_some()
-        && (text("annotations", names::RETAINED_FROM) == wanted.adopt_from.as_deref()
-            || is_same(names::KIND) && is_same(names::NAME));
+    let is_left = wanted.adopt_from.as_ref().is_some_and(|(mark, owner)| {
+        text("annotations", mark) == Some(owner.as_str())
+            || is_same(names::KIND) && is_same(names::NAME)
+    });
     if is_ours || is_left {
         return Ok(());
     }

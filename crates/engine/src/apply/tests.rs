@@ -8,17 +8,14 @@ use crate::{Scope, Watch, WatchManager, children::Child, health::Health, metrics
 
 #[test]
 fn only_what_is_ours_or_was_left_by_us_is_applied_to() {
-    let wanted = wanted().adopt_from("shop");
+    let wanted = wanted().adopt_from("test/left-by", "shop");
     let with = |labels: Value, annotations: Value| {
         let found = json!({ "metadata": { "labels": labels, "annotations": annotations } });
         may_apply(&wanted, &found)
     };
     assert_eq!(with(json!({ names::UID: "uid-1" }), json!({})), Ok(()));
     assert_eq!(with(json!({}), json!({ names::UID: "uid-1" })), Ok(()));
-    assert_eq!(
-        with(json!({}), json!({ names::RETAINED_FROM: "shop" })),
-        Ok(())
-    );
+    assert_eq!(with(json!({}), json!({ "test/left-by": "shop" })), Ok(()));
     let before = names::child_labels("TaskRun", "run", "uid-0");
     assert_eq!(with(json!(before), json!({})), Ok(()), "restored");
     for (labels, annotations) in [
@@ -27,7 +24,7 @@ fn only_what_is_ours_or_was_left_by_us_is_applied_to() {
             json!({ names::UID: "uid-2" }),
             json!({ names::UID: "uid-2" }),
         ),
-        (json!({}), json!({ names::RETAINED_FROM: "other" })),
+        (json!({}), json!({ "test/left-by": "other" })),
         (
             json!({ names::KIND: "TaskRun", names::NAME: "other" }),
             json!({}),

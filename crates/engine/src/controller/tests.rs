@@ -30,6 +30,7 @@ mod phases;
 mod records;
 mod server;
 mod undo;
+mod urgent;
 mod watching;
 mod words;
 

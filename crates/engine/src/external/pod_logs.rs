@@ -1,7 +1,7 @@
 //! Pod logs, read through the API server.
 //!
 //! # Caveats
-//! An operator that uses this needs `get` on `pods/log` in `crates/api/src/rbac.rs`. No operator has it yet. A log is
+//! An operator that uses this needs `get` on `pods/log` in its table of permissions. No operator has it yet. A log is
 //! written by the author of the container: treat its content like any other input.
 
 use std::pin::pin;

@@ -22,7 +22,7 @@ pub(super) fn phase_name<S: Status>(status: &S) -> &'static str {
 pub(super) fn has_transitioned<S: Status>(stored: &S, status: &S) -> bool {
     let main = |status: &S| {
         let reason = main_condition(status).map(|known| known.reason.clone());
-        let counters = (status.attempt(), status.disruptions(), status.epoch());
+        let counters = (status.attempt(), status.epoch());
         (status.phase(), counters, reason)
     };
     main(stored) != main(status)

@@ -71,10 +71,10 @@ fn pods_that_try_connections_are_those_that_the_policy_lets_through() {
 #[test]
 fn tenants_are_not_kept_to_some_namespaces() {
     let some = Config::parse("watchNamespaces: [team-a]\n").unwrap();
-    let why = some.clone().suits(OperatorName::Tenants).unwrap_err();
+    let why = some.clone().suits(&api::tenants::OPERATOR).unwrap_err();
     assert!(why.contains("watchNamespaces: must be empty"), "{why}");
-    assert_eq!(some.clone().suits(OperatorName::Tasks).unwrap(), some);
-    assert!(Config::default().suits(OperatorName::Tenants).is_ok());
+    assert_eq!(some.clone().suits(&api::tasks::OPERATOR).unwrap(), some);
+    assert!(Config::default().suits(&api::tenants::OPERATOR).is_ok());
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn quantities_are_those_of_the_schema() {
 #[test]
 fn r16_a_missing_file_is_named() {
     let path = Path::new("/no/such/config.yaml");
-    let why = Config::load(path, OperatorName::Tasks)
+    let why = Config::load(path, &api::tasks::OPERATOR)
         .unwrap_err()
         .to_string();
     assert!(
@@ -346,13 +346,13 @@ fn r16_a_missing_file_is_named() {
     );
     let folder = tempfile::tempdir().unwrap();
     assert!(matches!(
-        Config::load(folder.path(), OperatorName::Tasks),
+        Config::load(folder.path(), &api::tasks::OPERATOR),
         Err(ConfigError::Unreadable(..))
     ));
     let file = folder.path().join("config.yaml");
     fs::write(&file, [0xff, 0xfe]).unwrap();
     assert!(matches!(
-        Config::load(&file, OperatorName::Tasks),
+        Config::load(&file, &api::tasks::OPERATOR),
         Err(ConfigError::Unreadable(..))
     ));
 }

@@ -33,7 +33,7 @@ fn plan(env: &Env) -> Plan {
         home: env.namespace.clone(),
         watched: vec![env.namespace.clone()],
         config: String::new(),
-        permissions: api::rbac::tasks(),
+        permissions: api::tasks::OPERATOR.permissions,
         network: None,
         endpoint: None,
         environment: Vec::new(),
@@ -45,7 +45,7 @@ async fn start(env: &Env) -> Result<Operator> {
 }
 
 async fn start_as(env: &Env, plan: &Plan) -> Result<Operator> {
-    operator::install(&env.client, api::crd::tasks()).await?;
+    operator::install(&env.client, api::tasks::OPERATOR.crds()).await?;
     Operator::start(&env.client, &env.config, plan).await
 }
 
@@ -311,7 +311,7 @@ where
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn a_clean_up_that_is_denied_is_shown_for_each_kind_of_run() -> Result<()> {
     suite::test(Tier::Api, "cleanup-denied", async |env| {
-        operator::install(&env.client, api::crd::tasks()).await?;
+        operator::install(&env.client, api::tasks::OPERATOR.crds()).await?;
         let task = json!({
             "apiVersion": "orchestrator.io/v1", "kind": "TaskRun", "metadata": { "name": "task" },
             "spec": {
@@ -330,7 +330,7 @@ async fn a_clean_up_that_is_denied_is_shown_for_each_kind_of_run() -> Result<()>
             ("TaskRun", "task", finished::<TaskRun>(&env, &task).await?),
             ("DocsRun", "docs", finished::<DocsRun>(&env, &docs).await?),
         ];
-        let permissions = api::rbac::tasks().iter().copied().map(|mut known| {
+        let permissions = api::tasks::OPERATOR.permissions.iter().copied().map(|mut known| {
             if known.resource == "configmaps" {
                 let verbs = known.verbs.iter().copied().filter(|verb| *verb != "delete");
                 known.verbs = Vec::leak(verbs.collect());

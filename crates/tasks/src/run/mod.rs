@@ -24,7 +24,7 @@ pub use decide::decide;
 pub use world::{Defaults, RunWorld};
 
 /// API resource type of a TaskRun.
-pub const RESOURCE: ResourceType = ResourceType::new(api::GROUP, "v1", "TaskRun", "taskruns");
+pub const RESOURCE: ResourceType = api::tasks::TASK_RUN.resource;
 
 /// Decision about a TaskRun.
 pub type RunDecision = Decision<TaskRunStatus>;

@@ -321,7 +321,7 @@ impl Caches {
 }
 
 /// Value of the kind label of children.
-pub(super) const TENANT: &str = "Tenant";
+pub(super) const TENANT: &str = api::tenants::TENANT.name();
 
 /// Maximum number of policy names in a message.
 const NAMED: usize = 5;

@@ -132,7 +132,10 @@ fn wanting(state: TenantState<'_>, wanted: &Desired<'_>) -> Option<Manifest> {
     let manifest = match wanted.child {
         Some(child) if child.is_deleting || wanted.is_intact => return None,
         Some(child) => wanted.manifest.clone().expected_uid(&child.uid),
-        None => wanted.manifest.clone().adopt_from(state.context.name),
+        None => wanted
+            .manifest
+            .clone()
+            .adopt_from(names::RETAINED_FROM, state.context.name),
     };
     Some(manifest)
 }

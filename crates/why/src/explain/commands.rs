@@ -1,5 +1,7 @@
 //! Suggested commands with real object names. Each command is built in one place.
 
+use api::kinds;
+
 use super::{docs, run_context::RunContext};
 use crate::{
     explanation::Command,
@@ -15,13 +17,10 @@ fn namespace(object: &ObjectRef) -> String {
 /// Returns the resource name for kubectl. Our kinds use their short names, because other projects
 /// also have a `taskrun`.
 pub(super) fn resource(kind: &str) -> String {
-    match kind {
-        "TaskRun" => "otr".to_owned(),
-        "DocsRun" => "odr".to_owned(),
-        "Agent" => "oag".to_owned(),
-        "Tenant" => "oten".to_owned(),
-        "PersistentVolumeClaim" => "pvc".to_owned(),
-        other => other.to_lowercase(),
+    match kinds::named(kind) {
+        Some(row) => row.short_name.to_owned(),
+        None if kind == "PersistentVolumeClaim" => "pvc".to_owned(),
+        None => kind.to_lowercase(),
     }
 }
 

@@ -14,6 +14,7 @@ mod docs;
 mod ended;
 mod faults;
 mod in_progress;
+mod object;
 mod operator;
 mod other;
 mod outcome;
@@ -36,8 +37,6 @@ use crate::{
 };
 #[cfg(feature = "gather")]
 pub(crate) use container::missing_thing;
-#[cfg(feature = "gather")]
-pub(crate) use operator::OperatorName;
 use run_context::RunContext;
 
 /// Advice for runs, for reasons that several kinds share. The docs describe such a reason for all
@@ -179,7 +178,10 @@ pub fn explain(world: &World) -> Explanation {
         ("Agent", _, Some(agent), _) => agent::explain(world, agent),
         (_, Some(run), _, _) => run::explain(RunContext { world, run }),
         (_, None, _, Some(tenant)) => tenant::explain(world, tenant),
-        (_, None, _, None) => other::explain(world),
+        (_, None, _, None) => match &world.object {
+            Some(found) => object::explain(world, found),
+            None => other::explain(world),
+        },
     };
     explanation.notes.extend(unreadable(world));
     explanation.next_steps.truncate(3);

@@ -14,39 +14,6 @@ const PATIENCE: i64 = 30;
 /// The flag that selects the operator's Pods by label, as set by the chart.
 const PODS: &str = "-l app.kubernetes.io/name=orchestrator";
 
-/// An operator, by the kinds that it reconciles.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OperatorName {
-    Tasks,
-    Tenants,
-}
-
-impl OperatorName {
-    /// Returns the operator of the world's object.
-    fn of(world: &World) -> Self {
-        match world.tenant {
-            Some(_) => Self::Tenants,
-            None => Self::Tasks,
-        }
-    }
-
-    /// Returns the name of the Lease for the leader election.
-    pub(crate) fn lease(self) -> &'static str {
-        match self {
-            Self::Tasks => "orchestrator-tasks",
-            Self::Tenants => "orchestrator-tenants",
-        }
-    }
-
-    /// Returns the component label of the Pods, as set by the chart.
-    fn component(self) -> &'static str {
-        match self {
-            Self::Tasks => "tasks",
-            Self::Tenants => "tenants",
-        }
-    }
-}
-
 /// The state of the leader election.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Leader<'a> {
@@ -206,7 +173,7 @@ fn unwatched(
         )
         .since(since)
         .seen(
-            format!("Lease '{}' renewed by", OperatorName::of(world).lease()),
+            format!("Lease '{}' renewed by", world.operator().lease),
             lease.holder.as_deref().unwrap_or_default(),
             lease.renewed.as_ref(),
         ),
@@ -263,7 +230,7 @@ pub(super) fn down(world: &World) -> Finding {
                 ObjectRef {
                     kind: "Lease".to_owned(),
                     namespace: None,
-                    name: OperatorName::of(world).lease().to_owned(),
+                    name: world.operator().lease.to_owned(),
                 },
                 Health::Error,
                 "OperatorDown",
@@ -278,9 +245,9 @@ pub(super) fn down(world: &World) -> Finding {
         .then(Command::new("helm list -A", "is the chart installed?")),
         Leader::Unknown => Finding::new(
             State::Blocked,
-            match OperatorName::of(world) {
-                OperatorName::Tasks => "The operator seems to be down, or does not watch this namespace. You may not read its Lease: ask whoever runs the operator, with this output.",
-                OperatorName::Tenants => "The operator seems to be down. You may not read its Lease: ask whoever runs the operator, with this output.",
+            match world.operator().needs_all_namespaces {
+                None => "The operator seems to be down, or does not watch this namespace. You may not read its Lease: ask whoever runs the operator, with this output.",
+                Some(_) => "The operator seems to be down. You may not read its Lease: ask whoever runs the operator, with this output.",
             },
         )
         .note(NoteKind::Hint, "whether an operator leads is not known: its Lease could not be read"),
@@ -308,7 +275,7 @@ fn logs(world: &World, namespace: &str) -> Command {
     Command::new(
         format!(
             "kubectl logs -n {namespace} {PODS},app.kubernetes.io/component={} --prefix --tail=50",
-            OperatorName::of(world).component()
+            world.operator().name
         ),
         "what the operator says",
     )
@@ -402,7 +369,7 @@ fn noted(world: &World, finding: Finding) -> Finding {
             NoteKind::Hint,
             format!(
                 "Lease '{}': {words}; until one leads, nothing is started, judged or stopped",
-                OperatorName::of(world).lease()
+                world.operator().lease
             ),
         ),
         None => finding,

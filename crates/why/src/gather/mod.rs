@@ -17,8 +17,9 @@ use std::{fmt, time::Duration};
 
 use api::{
     Timestamp,
-    tasks::{Agent, DocsRun, TaskRun},
-    tenants::Tenant,
+    kinds::{self, KindRow, OperatorRow},
+    tasks::{AGENT, DOCS_RUN, TASK_RUN},
+    tenants::TENANT,
 };
 use k8s_openapi::{
     api::{
@@ -31,17 +32,15 @@ use k8s_openapi::{
 use kube::{
     Api, Client,
     api::{DynamicObject, ListParams},
-    core::{ApiResource, ClusterResourceScope, NamespaceResourceScope},
+    core::ApiResource,
 };
 use serde_json::Value;
 
-use crate::{
-    explain::OperatorName,
-    world::{
-        AgentView, JobView, Known, Meta, ObjectRef, PodView, RunView, TenantView, Unreadable, World,
-    },
+use crate::world::{
+    AgentView, JobView, Known, Meta, ObjectRef, ObjectView, PodView, RunView, TenantView,
+    Unreadable, World,
 };
-use read::{Kind, Read, Reader};
+use read::{Read, Reader};
 
 /// Maximum number of objects that are read one by one: Pods of a run, their claims, objects that an
 /// Agent references.
@@ -76,17 +75,49 @@ pub enum TargetKind {
     Job,
     /// A Pod of a run, of a Tenant, or of neither.
     Pod,
+    /// A kind of ours without rules of its own.
+    Other(&'static KindRow),
 }
 
 impl TargetKind {
+    /// Parses a name of a kind, as users write it.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        match word.to_ascii_lowercase().as_str() {
+            "job" | "jobs" | "job.batch" | "jobs.batch" => Some(Self::Job),
+            "pod" | "pods" | "po" => Some(Self::Pod),
+            word => {
+                let row = kinds::all().find(|row| row.has_name(word))?;
+                let known = [Self::TaskRun, Self::DocsRun, Self::Agent, Self::Tenant];
+                let mut known = known.into_iter();
+                let known = known.find(|kind| kind.row() == Some(row));
+                Some(known.unwrap_or(Self::Other(row)))
+            }
+        }
+    }
+
+    /// Returns the row of the kind, if it is one of ours.
+    #[must_use]
+    pub fn row(self) -> Option<&'static KindRow> {
+        match self {
+            Self::TaskRun => Some(&TASK_RUN),
+            Self::DocsRun => Some(&DOCS_RUN),
+            Self::Agent => Some(&AGENT),
+            Self::Tenant => Some(&TENANT),
+            Self::Other(row) => Some(row),
+            Self::Job | Self::Pod => None,
+        }
+    }
+
     /// Returns the name of the kind.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::TaskRun => "TaskRun",
-            Self::DocsRun => "DocsRun",
-            Self::Agent => "Agent",
-            Self::Tenant => "Tenant",
+            Self::TaskRun => TASK_RUN.name(),
+            Self::DocsRun => DOCS_RUN.name(),
+            Self::Agent => AGENT.name(),
+            Self::Tenant => TENANT.name(),
+            Self::Other(row) => row.name(),
             Self::Job => "Job",
             Self::Pod => "Pod",
         }
@@ -166,15 +197,11 @@ pub async fn gather(
     target: Target,
     options: Options,
 ) -> Result<World, GatherError> {
-    let object = match target.kind {
-        TargetKind::Tenant => ObjectRef::cluster(target.kind.name(), &target.name),
-        TargetKind::TaskRun
-        | TargetKind::DocsRun
-        | TargetKind::Agent
-        | TargetKind::Job
-        | TargetKind::Pod => {
-            ObjectRef::namespaced(target.kind.name(), &target.namespace, &target.name)
-        }
+    let is_cluster_scoped = target.kind.row().is_some_and(|row| !row.is_namespaced);
+    let object = if is_cluster_scoped {
+        ObjectRef::cluster(target.kind.name(), &target.name)
+    } else {
+        ObjectRef::namespaced(target.kind.name(), &target.namespace, &target.name)
     };
     let mut world = World::new(Time(options.now), object.clone());
     let mut reader = Reader {
@@ -189,16 +216,21 @@ pub async fn gather(
             world.run = Some(run.ok_or(GatherError::NotFound(object))?);
         }
         TargetKind::Agent => {
-            let agent = ours::<Agent>(&reader, &target.name).await?;
+            let agent = ours(&reader, &AGENT, &target.name).await?;
             world.agent = Some(AgentView::read(
                 &agent.ok_or(GatherError::NotFound(object))?,
             ));
         }
         TargetKind::Tenant => {
-            let tenant = ours::<Tenant>(&reader, &target.name).await?;
+            let tenant = ours(&reader, &TENANT, &target.name).await?;
             let tenant = TenantView::read(&tenant.ok_or(GatherError::NotFound(object))?);
             reader.namespace.clone_from(&tenant.namespace);
             world.tenant = Some(tenant);
+        }
+        TargetKind::Other(row) => {
+            let found = ours(&reader, row, &target.name).await?;
+            let found = found.ok_or(GatherError::NotFound(object))?;
+            world.object = Some(ObjectView::read(row.name(), &found));
         }
         TargetKind::Job => {
             let job = must(reader.get(&reader.here::<Job>(), &target.name).await)?;
@@ -232,32 +264,21 @@ fn must<T>(read: Read<T>) -> Result<T, GatherError> {
     read.map_err(GatherError::Unreadable)
 }
 
-/// The scope of a kind: namespaced or cluster-scoped.
-trait Placed {
-    /// Returns the API for objects of this scope.
-    fn api(reader: &Reader, resource: &ApiResource) -> Api<DynamicObject>;
-}
-
-impl Placed for NamespaceResourceScope {
-    fn api(reader: &Reader, resource: &ApiResource) -> Api<DynamicObject> {
-        Api::namespaced_with(reader.client.clone(), &reader.namespace, resource)
-    }
-}
-
-impl Placed for ClusterResourceScope {
-    fn api(reader: &Reader, resource: &ApiResource) -> Api<DynamicObject> {
-        Api::all_with(reader.client.clone(), resource)
-    }
-}
-
 /// Reads an object of our own kinds as JSON. So an object that does not match its type can still be
 /// explained.
-async fn ours<K: Kind>(reader: &Reader, name: &str) -> Result<Option<Value>, GatherError>
-where
-    K::Scope: Placed,
-{
-    let resource = ApiResource::erase::<K>(&());
-    let api: Api<DynamicObject> = <K::Scope as Placed>::api(reader, &resource);
+async fn ours(reader: &Reader, row: &KindRow, name: &str) -> Result<Option<Value>, GatherError> {
+    let resource = ApiResource {
+        group: row.resource.group.to_owned(),
+        version: row.resource.version.to_owned(),
+        api_version: row.resource.api_version(),
+        kind: row.name().to_owned(),
+        plural: row.resource.plural.to_owned(),
+    };
+    let api: Api<DynamicObject> = if row.is_namespaced {
+        Api::namespaced_with(reader.client.clone(), &reader.namespace, &resource)
+    } else {
+        Api::all_with(reader.client.clone(), &resource)
+    };
     let what = format!("{} '{name}'", resource.kind);
     match reader.timed(&what, api.get(name)).await {
         Ok(found) => {
@@ -285,7 +306,7 @@ async fn tenant_of_pod(reader: &Reader, pod: &PodView) -> Result<Option<TenantVi
         return Ok(None);
     }
     let name = pod.meta.run_name.as_deref().unwrap_or_default();
-    let found = match ours::<Tenant>(reader, name).await {
+    let found = match ours(reader, &TENANT, name).await {
         Ok(found) => found.map(|tenant| TenantView::read(&tenant)),
         Err(GatherError::NotInstalled(_)) => None,
         Err(error @ (GatherError::NotFound(_) | GatherError::Unreadable(_))) => return Err(error),
@@ -300,14 +321,14 @@ async fn tenant_of_pod(reader: &Reader, pod: &PodView) -> Result<Option<TenantVi
 /// Reads a run of this kind. Returns `None` if the run does not exist, or if the kind is not a kind
 /// of run.
 async fn run(reader: &Reader, kind: &str, name: &str) -> Result<Option<RunView>, GatherError> {
-    Ok(match kind {
-        "TaskRun" => ours::<TaskRun>(reader, name)
-            .await?
-            .map(|run| RunView::read(&run)),
-        "DocsRun" => ours::<DocsRun>(reader, name)
-            .await?
-            .map(|run| RunView::read_docs(&run)),
-        _ => None,
+    Ok(if kind == TASK_RUN.name() {
+        let run = ours(reader, &TASK_RUN, name).await?;
+        run.map(|run| RunView::read(&run))
+    } else if kind == DOCS_RUN.name() {
+        let run = ours(reader, &DOCS_RUN, name).await?;
+        run.map(|run| RunView::read_docs(&run))
+    } else {
+        None
     })
 }
 
@@ -387,7 +408,7 @@ async fn around(reader: &Reader, world: &mut World, operator: Option<&str>) {
     let (quotas_api, ranges_api) = (reader.here::<ResourceQuota>(), reader.here::<LimitRange>());
     let namespaces: Api<Namespace> = Api::all(reader.client.clone());
     let leases = leases_in(reader, operator);
-    let named = leases_of(OperatorName::Tasks);
+    let named = leases_of(world.operator());
     let (jobs, pods, quotas, ranges, namespace, leases, agent) = tokio::join!(
         optional(of_run.clone().map(|params| reader.list(&jobs_api, params))),
         optional(of_run.map(|params| reader.list(&pods_api, params))),
@@ -395,11 +416,7 @@ async fn around(reader: &Reader, world: &mut World, operator: Option<&str>) {
         reader.list(&ranges_api, ListParams::default()),
         reader.get(&namespaces, &reader.namespace),
         reader.list(&leases, named),
-        optional(
-            agent_name
-                .as_deref()
-                .map(|name| ours::<Agent>(reader, name))
-        ),
+        optional(agent_name.as_deref().map(|name| ours(reader, &AGENT, name))),
     );
     if let Some(jobs) =
         jobs.and_then(|jobs| keep_list(world, "Jobs", jobs, |job| JobView::from(job)))
@@ -437,8 +454,8 @@ fn leases_in(reader: &Reader, operator: Option<&str>) -> Api<Lease> {
     }
 }
 
-fn leases_of(operator: OperatorName) -> ListParams {
-    ListParams::default().fields(&format!("metadata.name={}", operator.lease()))
+fn leases_of(operator: &OperatorRow) -> ListParams {
+    ListParams::default().fields(&format!("metadata.name={}", operator.lease))
 }
 
 async fn optional<T>(read: Option<impl Future<Output = T>>) -> Option<T> {

@@ -14,9 +14,7 @@ use kube::{
     core::ApiResource,
 };
 
-use super::{
-    EACH, OperatorName, Read, Reader, keep, keep_list, known, leases_in, leases_of, read::Kind,
-};
+use super::{EACH, Read, Reader, keep, keep_list, known, leases_in, leases_of, read::Kind};
 use crate::{
     namespace_conditions,
     world::{
@@ -51,7 +49,7 @@ pub(super) async fn around(reader: &Reader, world: &mut World, operator: Option<
         reader.list(&policies_api, all()),
         reader.list(&quotas_api, all()),
         reader.list(&ranges_api, all()),
-        reader.list(&leases_api, leases_of(OperatorName::Tenants)),
+        reader.list(&leases_api, leases_of(world.operator())),
     );
     if let Some(found) = keep(world, namespace) {
         match &found {

@@ -2,6 +2,7 @@
 //! out here never leaves the cluster.
 
 mod core;
+mod object;
 mod ours;
 mod tenants;
 

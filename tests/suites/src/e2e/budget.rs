@@ -54,14 +54,14 @@ pub(super) async fn run() -> Result<ExitCode> {
 
 /// Installs the CRDs; returns how an operator is started that cleans up at once.
 pub(crate) async fn prepare(env: &Env, binary: PathBuf) -> Result<Plan> {
-    operator::install(&env.client, api::crd::tasks()).await?;
+    operator::install(&env.client, api::tasks::OPERATOR.crds()).await?;
     Ok(Plan {
         binary,
         operator: "tasks",
         home: env.namespace.clone(),
         watched: vec![env.namespace.clone()],
         config: "tasks: {cleanup: {completedJobDelayMinutes: 0}}".to_owned(),
-        permissions: api::rbac::tasks(),
+        permissions: api::tasks::OPERATOR.permissions,
         network: None,
         endpoint: None,
         environment: Vec::new(),

@@ -139,7 +139,7 @@ fn plan() -> Result<Plan> {
         home: tenants::HOME.to_owned(),
         watched: Vec::new(),
         config: String::new(),
-        permissions: api::rbac::tenants(),
+        permissions: api::tenants::OPERATOR.permissions,
         network: None,
         endpoint: None,
         environment: Vec::new(),

@@ -199,7 +199,7 @@ async fn whole(tested: &'static TestedOperator, arguments: &Arguments) -> Result
 /// Returns the name of the JUnit file of a campaign.
 fn suite(tested: &TestedOperator, arguments: &Arguments) -> String {
     let silent = if arguments.silent { "-silent" } else { "" };
-    format!("faults-{}{silent}", tested.name)
+    format!("faults-{}{silent}", tested.row.name)
 }
 
 /// Plays the plans, prints the tally and writes the page. Returns no results if the plans are only listed.
@@ -247,7 +247,7 @@ async fn campaign(
     print!("{tally}");
     if arguments.report {
         let path = layout::repository().join(tested.page);
-        let page = report::page(tested.name, &learning.lessons, &tally);
+        let page = report::page(tested.row.name, &learning.lessons, &tally);
         std::fs::write(path, page)?;
     }
     let results = results::of(&suite(tested, arguments), &tally);

@@ -188,7 +188,7 @@ pub(crate) async fn run(counts: [usize; 3]) -> Result<Report> {
 /// As [`run`].
 pub(crate) async fn on(cluster: &Cluster, counts: [usize; 3]) -> Result<Report> {
     let (client, config) = (cluster.client().await?, cluster.config().await?);
-    operator::install(&client, api::crd::tasks()).await?;
+    operator::install(&client, api::tasks::OPERATOR.crds()).await?;
     prepare(&client).await?;
     let history = ObjectHistory::start(&client, watched()).await?;
     let launcher = Launcher {
@@ -200,7 +200,7 @@ pub(crate) async fn on(cluster: &Cluster, counts: [usize; 3]) -> Result<Report> 
             home: NAMESPACE.to_owned(),
             watched: vec![NAMESPACE.to_owned()],
             config: CONFIG.to_owned(),
-            permissions: api::rbac::tasks(),
+            permissions: api::tasks::OPERATOR.permissions,
             network: None,
             endpoint: None,
             environment: Vec::new(),

@@ -67,13 +67,13 @@ fn size(words: &str) -> Result<(&'static str, usize)> {
         let names = TestedOperator::names();
         format!("there is no operator '{name}'; there are: {names}")
     })?;
-    Ok((tested.name, count.parse()?))
+    Ok((tested.row.name, count.parse()?))
 }
 
 impl Arguments {
     fn size_of(&self, tested: &TestedOperator) -> usize {
         let mut asked = self.sizes.iter().rev();
-        let asked = asked.find(|(name, _)| *name == tested.name);
+        let asked = asked.find(|(name, _)| *name == tested.row.name);
         asked.map_or(tested.share, |(_, count)| *count)
     }
 }
@@ -271,7 +271,7 @@ fn shares(
             _ => silent::share(&campaign::known(&lessons), seed),
         };
         parts.push(Part {
-            operator: tested.name,
+            operator: tested.row.name,
             plans: some.len(),
             of,
             silent: silent.len(),

@@ -79,7 +79,7 @@ async fn open(
     let (client, config) = (cluster.client().await?, cluster.config().await?);
     let mut watched: Vec<ApiResource> = Vec::new();
     for tested in operators {
-        operator::install(&client, (tested.definitions)()).await?;
+        operator::install(&client, tested.row.crds()).await?;
         for object in (tested.beside)() {
             apply(&client, "default", &object.to_string()).await?;
         }
@@ -110,11 +110,11 @@ async fn open(
             logs: cluster.folders.logs.join("plays"),
             operator: operator::Plan {
                 binary: binary.clone(),
-                operator: tested.name,
+                operator: tested.row.name,
                 home: String::new(),
                 watched: Vec::new(),
                 config: String::new(),
-                permissions: (tested.permissions)(),
+                permissions: tested.row.permissions,
                 network: None,
                 endpoint: None,
                 environment: Vec::new(),

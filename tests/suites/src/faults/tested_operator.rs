@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use api::rbac::Permission;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use api::kinds::OperatorRow;
 use kube::core::ApiResource;
 use serde_json::Value;
 use testkit::{faults::scenario_run::Scenario, git::Server, report_age};
@@ -15,16 +14,14 @@ type Scenarios = fn(&Arc<Server>) -> Vec<Arc<dyn Scenario>>;
 
 /// An operator, with everything that its plays need.
 pub(super) struct TestedOperator {
-    /// As `orchestrator --operator` has it.
-    pub(super) name: &'static str,
+    /// Its row in the table of kinds.
+    pub(super) row: &'static OperatorRow,
     /// The page of the docs.
     pub(super) page: &'static str,
     /// How many plans CI plays.
     pub(super) share: usize,
     /// How many compound schedules a whole campaign has, by seeds from 0.
     pub(super) compound: u64,
-    pub(super) definitions: fn() -> Vec<CustomResourceDefinition>,
-    pub(super) permissions: fn() -> &'static [Permission],
     /// What the object history watches for it.
     pub(super) watched: fn() -> Vec<ApiResource>,
     /// Plurals of its kinds that belong to no namespace.
@@ -40,12 +37,10 @@ impl TestedOperator {
     /// All of them. The names of their scenarios differ: an id of a plan names no operator.
     pub(super) const ALL: &[Self] = &[
         Self {
-            name: "tasks",
+            row: &api::tasks::OPERATOR,
             page: report_age::TASKS_PAGE,
             share: 60,
             compound: 520,
-            definitions: api::crd::tasks,
-            permissions: api::rbac::tasks,
             watched: tasks::watched,
             selected: &[],
             beside: Vec::new,
@@ -53,12 +48,10 @@ impl TestedOperator {
             slow: tasks::slow,
         },
         Self {
-            name: "tenants",
+            row: &api::tenants::OPERATOR,
             page: report_age::TENANTS_PAGE,
             share: 30,
             compound: 100,
-            definitions: api::crd::tenants,
-            permissions: api::rbac::tenants,
             watched: tenants::watched,
             selected: tenants::SELECTED,
             beside: tenants::beside,
@@ -69,12 +62,12 @@ impl TestedOperator {
 
     /// The operator of this name.
     pub(super) fn named(name: &str) -> Option<&'static Self> {
-        Self::ALL.iter().find(|tested| tested.name == name)
+        Self::ALL.iter().find(|tested| tested.row.name == name)
     }
 
     /// The names of all, for messages.
     pub(super) fn names() -> String {
-        let names: Vec<&str> = Self::ALL.iter().map(|tested| tested.name).collect();
+        let names: Vec<&str> = Self::ALL.iter().map(|tested| tested.row.name).collect();
         names.join(", ")
     }
 }
@@ -86,7 +79,7 @@ mod tests {
     #[test]
     fn each_report_gets_its_age() {
         for tested in TestedOperator::ALL {
-            assert!(report_age::PAGES.contains(&tested.page), "{}", tested.name);
+            assert!(report_age::PAGES.contains(&tested.page), "{:?}", tested.row);
         }
     }
 }

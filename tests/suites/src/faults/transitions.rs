@@ -185,7 +185,7 @@ struct Stage {
 impl Stage {
     async fn up(cluster: &Cluster) -> Result<Self> {
         let (client, config) = (cluster.client().await?, cluster.config().await?);
-        operator::install(&client, api::crd::tasks()).await?;
+        operator::install(&client, api::tasks::OPERATOR.crds()).await?;
         let namespace = Namespace {
             metadata: ObjectMeta {
                 name: Some(NAMESPACE.to_owned()),
@@ -210,7 +210,7 @@ impl Stage {
             home: NAMESPACE.to_owned(),
             watched: vec![NAMESPACE.to_owned()],
             config: String::new(),
-            permissions: api::rbac::tasks(),
+            permissions: api::tasks::OPERATOR.permissions,
             network: None,
             endpoint: None,
             environment: Vec::new(),
@@ -568,7 +568,11 @@ fn resources() -> BTreeMap<String, ApiResource> {
         };
         Some((spec.names.kind, resource))
     };
-    api::crd::tasks().into_iter().filter_map(resource).collect()
+    api::tasks::OPERATOR
+        .crds()
+        .into_iter()
+        .filter_map(resource)
+        .collect()
 }
 
 /// A spec that does not fit is refused with these codes; anything else is a failure of the test.

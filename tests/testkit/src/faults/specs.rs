@@ -211,7 +211,7 @@ impl Catalogue {
 /// When a CRD has no schema of a spec.
 pub fn tasks() -> Result<Vec<Catalogue>> {
     let mut catalogues = Vec::new();
-    for crd in api::crd::tasks() {
+    for crd in api::tasks::OPERATOR.crds() {
         for (kind, name, base) in samples::bases() {
             if kind == crd.spec.names.kind {
                 catalogues.push(Catalogue::new(&crd, name, base)?);

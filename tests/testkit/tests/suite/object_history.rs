@@ -130,7 +130,7 @@ async fn caught_up_means_that_everything_before_is_seen() -> Result<()> {
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn each_kind_has_a_marker() -> Result<()> {
     suite::test(Tier::Api, "markers", async |env| {
-        operator::install(&env.client, api::crd::tasks()).await?;
+        operator::install(&env.client, api::tasks::OPERATOR.crds()).await?;
         let kinds = vec![
             ApiResource::erase::<Agent>(&()),
             ApiResource::erase::<TaskRun>(&()),

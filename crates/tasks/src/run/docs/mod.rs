@@ -30,7 +30,7 @@ pub use decide::decide;
 pub use world::{DocsWorld, Heads, LsRemoteRequest, LsRemoteResponse, Purpose, Settings, question};
 
 /// API resource type of a DocsRun.
-pub const RESOURCE: ResourceType = ResourceType::new(api::GROUP, "v1alpha1", "DocsRun", "docsruns");
+pub const RESOURCE: ResourceType = api::tasks::DOCS_RUN.resource;
 
 /// Decision about a DocsRun.
 pub type DocsDecision = Decision<DocsRunStatus>;

@@ -7,85 +7,89 @@ use super::*;
 
 #[test]
 fn a_waiting_container_names_its_cause() {
-    use Reason::*;
     let cases = [
         (
             "ErrImagePull",
             "rpc error: not found",
-            ImagePullFailed,
+            Reason::ImagePullFailed,
             "cannot be pulled: rpc error: not found",
         ),
-        ("ImagePullBackOff", "", ImagePullFailed, "cannot be pulled"),
+        (
+            "ImagePullBackOff",
+            "",
+            Reason::ImagePullFailed,
+            "cannot be pulled",
+        ),
         (
             "InvalidImageName",
             "couldn't parse",
-            ImagePullFailed,
+            Reason::ImagePullFailed,
             "couldn't parse",
         ),
         (
             "ErrImageNeverPull",
             "not present",
-            ImagePullFailed,
+            Reason::ImagePullFailed,
             "not present",
         ),
         (
             "CreateContainerConfigError",
             "secret \"token\" not found",
-            SecretNotFound,
+            Reason::SecretNotFound,
             "secret \"token\" not found",
         ),
         (
             "CreateContainerConfigError",
             "couldn't find key k in Secret team/token",
-            SecretNotFound,
+            Reason::SecretNotFound,
             "couldn't find key k",
         ),
         (
             "CreateContainerConfigError",
             "container has runAsNonRoot and image will run as root",
-            ImageNeedsRoot,
+            Reason::ImageNeedsRoot,
             "run as root",
         ),
         (
             "CreateContainerConfigError",
             "container has runAsNonRoot and image has non-numeric user (app)",
-            ImageNeedsRoot,
+            Reason::ImageNeedsRoot,
             "non-numeric user (app)",
         ),
         (
             "CreateContainerConfigError",
             "something else",
-            ContainerNotStartable,
+            Reason::ContainerNotStartable,
             "something else",
         ),
         (
             "CreateContainerError",
             "no command specified",
-            ContainerNotStartable,
+            Reason::ContainerNotStartable,
             "no command specified",
         ),
         (
             "RunContainerError",
             "exec: \"/run\": permission denied",
-            ImageNeedsRoot,
+            Reason::ImageNeedsRoot,
             "cannot be executed by user 65532: exec: \"/run\": permission denied",
         ),
         (
             "RunContainerError",
             "exec: \"x\": not found",
-            ContainerNotStartable,
+            Reason::ContainerNotStartable,
             "exec: \"x\": not found",
         ),
         (
             "ContainerCreating",
             "",
-            Progressing,
+            Reason::Progressing,
             "Job 'shop-7-v1' was created; waiting for its Pod",
         ),
         (
             "PodInitializing",
             "",
-            Progressing,
+            Reason::Progressing,
             "Job 'shop-7-v1' was created; waiting for its Pod",
         ),
     ];
@@ -153,50 +157,52 @@ fn a_pod_without_a_node_repeats_the_scheduler() {
 
 #[test]
 fn a_refused_pod_is_known_by_the_jobs_event() {
-    use Reason::*;
     let cases = [
         (
             "Error creating: pods \"shop-7-v1-abcde\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5",
-            QuotaExceeded,
+            Reason::QuotaExceeded,
         ),
         (
             "Error creating: pods \"a\" is forbidden: maximum cpu usage per Container is 1, but limit is 2",
-            QuotaExceeded,
+            Reason::QuotaExceeded,
         ),
         (
             "Error creating: pods \"a\" is forbidden: minimum memory usage per Container is 1Gi",
-            QuotaExceeded,
+            Reason::QuotaExceeded,
         ),
         (
             "Error creating: pods \"a\" is forbidden: failed quota: q: must specify limits.cpu for: agent",
-            QuotaExceeded,
+            Reason::QuotaExceeded,
         ),
-        ("Error creating: LimitRange broken", QuotaExceeded),
+        ("Error creating: LimitRange broken", Reason::QuotaExceeded),
         (
             "Error creating: pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\"",
-            AdmissionDenied,
+            Reason::AdmissionDenied,
         ),
         (
             "Error creating: admission webhook \"w\" denied the request: no",
-            AdmissionDenied,
+            Reason::AdmissionDenied,
         ),
         (
             "Error creating: pods \"a\" is forbidden: no reason",
-            AdmissionDenied,
+            Reason::AdmissionDenied,
         ),
         (
             "Error creating: pods \"a\" is forbidden: error looking up service account team/bot: serviceaccount \"bot\" not found",
-            DependencyNotReady,
+            Reason::DependencyNotReady,
         ),
         (
             "Error creating: pods \"a\" is forbidden: no PriorityClass with name high was found",
-            DependencyNotReady,
+            Reason::DependencyNotReady,
         ),
         (
             "Error creating: Pod \"a\" is invalid: spec.containers[0].image: Required value",
-            InvalidChild,
+            Reason::InvalidChild,
         ),
-        ("Error creating: etcdserver: request timed out", Progressing),
+        (
+            "Error creating: etcdserver: request timed out",
+            Reason::Progressing,
+        ),
     ];
     for (message, expected) in cases {
         let mut scene = Scene::started();
@@ -220,30 +226,33 @@ fn a_refused_pod_is_known_by_the_jobs_event() {
 
 #[test]
 fn a_volume_is_known_by_the_pods_event() {
-    use Reason::*;
     let cases = [
         (
             "FailedMount",
             "MountVolume.SetUp failed for volume \"a\" : secret \"s\" not found",
-            SecretNotFound,
+            Reason::SecretNotFound,
         ),
         (
             "FailedMount",
             "MountVolume.SetUp failed for volume \"a\" : configmap \"c\" not found",
-            SecretNotFound,
+            Reason::SecretNotFound,
         ),
         (
             "FailedMount",
             "MountVolume.MountDevice failed: timeout",
-            VolumeNotReady,
+            Reason::VolumeNotReady,
         ),
         (
             "FailedAttachVolume",
             "Multi-Attach error for volume",
-            VolumeNotReady,
+            Reason::VolumeNotReady,
         ),
-        ("FailedScheduling", "0/1 nodes are available", Progressing),
-        ("BackOff", "whatever", Progressing),
+        (
+            "FailedScheduling",
+            "0/1 nodes are available",
+            Reason::Progressing,
+        ),
+        ("BackOff", "whatever", Reason::Progressing),
     ];
     for (reason, message, expected) in cases {
         let mut scene = Scene::started();

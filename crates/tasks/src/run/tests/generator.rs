@@ -141,7 +141,8 @@ fn runs() -> &'static [TaskRun] {
 }
 
 pub(in crate::run) fn any_reason(rng: &mut Rng) -> Reason {
-    *rng.pick(Reason::ALL)
+    let all: Vec<Reason> = Reason::all().collect();
+    *rng.pick(&all)
 }
 
 fn evidence(rng: &mut Rng) -> Evidence {

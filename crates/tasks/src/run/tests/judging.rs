@@ -319,46 +319,45 @@ fn a_clock_that_is_far_ahead_is_not_waited_for() {
 
 #[test]
 fn each_failure_has_its_name() {
-    use Reason::*;
     let cases = [
         (
             exit_for(137, "OOMKilled", ""),
-            OOMKilled,
+            Reason::OOMKilled,
             "more memory than its limit of 256Mi",
         ),
         (
             exit_for(3, "Error", "no such branch\nsecond line"),
-            NonZeroExit,
+            Reason::NonZeroExit,
             "exited with code 3: \"no such branch second line\"",
         ),
         (
             exit_for(3, "Error", r#"{"answer": "x"}"#),
-            NonZeroExit,
+            Reason::NonZeroExit,
             "exited with code 3",
         ),
         (
             exit_for(143, "Error", "\u{1b}[31mred"),
-            NonZeroExit,
+            Reason::NonZeroExit,
             "exited with code 143 (signal 15)",
         ),
         (
             exit_for(128, "StartError", "exec: \"/a\": permission denied"),
-            ImageNeedsRoot,
+            Reason::ImageNeedsRoot,
             "cannot be executed by user 65532",
         ),
         (
             exit_for(128, "ContainerCannotRun", "permission denied"),
-            ImageNeedsRoot,
+            Reason::ImageNeedsRoot,
             "cannot be executed by user 65532",
         ),
         (
             exit_for(128, "StartError", "exec: \"/a\": no such file"),
-            ContainerNotStartable,
+            Reason::ContainerNotStartable,
             "no such file",
         ),
         (
             ended(0, 50, ""),
-            JobFailed,
+            Reason::JobFailed,
             "exited with code 0, but its Job failed: Job has reached",
         ),
     ];
@@ -379,7 +378,6 @@ fn each_failure_has_its_name() {
 /// A shell can return 0 although the kernel killed a process that it started. The kubelet reports both.
 #[test]
 fn a_termination_that_contradicts_exit_code_0_is_no_success() {
-    use Reason::*;
     let exit = |change: fn(&mut Exit)| {
         let ContainerState::Ended(mut exit) = ended(0, 50, r#"{"answer": "42"}"#) else {
             panic!("it ended")
@@ -397,32 +395,32 @@ fn a_termination_that_contradicts_exit_code_0_is_no_success() {
         ),
         (
             exit(|exit| exit.reason = "OOMKilled".to_owned()),
-            Some(OOMKilled),
+            Some(Reason::OOMKilled),
             "exited with code 0, but a process of it used more memory than its limit of 256Mi",
         ),
         (
             exit(|exit| exit.signal = Some(9)),
-            Some(ExitContradicted),
+            Some(Reason::ExitContradicted),
             "ended by signal 9",
         ),
         (
             exit(|exit| exit.reason = "Error".to_owned()),
-            Some(ExitContradicted),
+            Some(Reason::ExitContradicted),
             "reason 'Error'",
         ),
         (
             exit(|exit| exit.reason = "ContainerStatusUnknown".to_owned()),
-            Some(ExitContradicted),
+            Some(Reason::ExitContradicted),
             "reason 'ContainerStatusUnknown'",
         ),
         (
             exit(|exit| exit.reason = "DeadlineExceeded".to_owned()),
-            Some(ExitContradicted),
+            Some(Reason::ExitContradicted),
             "reason 'DeadlineExceeded'",
         ),
         (
             exit(|exit| exit.restarts = 1),
-            Some(ExitContradicted),
+            Some(Reason::ExitContradicted),
             "started it 1 more time",
         ),
     ];
@@ -430,7 +428,7 @@ fn a_termination_that_contradicts_exit_code_0_is_no_success() {
         let scene = completed(json!({}), container);
         let (phase, reason, words) = verdict(&scene);
         let expected = match failure {
-            None => (RunPhase::Succeeded, Succeeded),
+            None => (RunPhase::Succeeded, Reason::Succeeded),
             Some(failure) => (RunPhase::Failed, failure),
         };
         assert_eq!((phase, reason), expected, "{words}");
@@ -484,22 +482,25 @@ fn a_programs_own_words_are_short_and_readable() {
 
 #[test]
 fn the_jobs_own_failure_counts_where_no_container_says_better() {
-    use Reason::*;
     let cases = [
         (
             "BackoffLimitExceeded",
-            EvidenceLost,
+            Reason::EvidenceLost,
             "failed, but its Pod no longer exists",
         ),
-        ("", EvidenceLost, "failed, but its Pod no longer exists"),
+        (
+            "",
+            Reason::EvidenceLost,
+            "failed, but its Pod no longer exists",
+        ),
         (
             "PodFailurePolicy",
-            JobFailed,
+            Reason::JobFailed,
             "(PodFailurePolicy): the words",
         ),
         (
             "DeadlineExceeded",
-            DeadlineExceeded,
+            Reason::DeadlineExceeded,
             "the Job's own limit was reached: the words",
         ),
     ];
@@ -515,7 +516,7 @@ fn the_jobs_own_failure_counts_where_no_container_says_better() {
     // The Job's own limit kills the container. Its exit is not the cause.
     let mut scene = failed(ended(143, 50, ""));
     scene.fail_for("DeadlineExceeded", "");
-    assert_eq!(scene.decide().verdict.reason, DeadlineExceeded);
+    assert_eq!(scene.decide().verdict.reason, Reason::DeadlineExceeded);
 
     // The kubelet rejected the Pod.
     let mut scene = Scene::started();
@@ -528,10 +529,10 @@ fn the_jobs_own_failure_counts_where_no_container_says_better() {
     });
     scene.fail();
     let (_, reason, words) = verdict(&scene);
-    assert_eq!(reason, JobFailed);
+    assert_eq!(reason, Reason::JobFailed);
     assert!(words.contains("(OutOfcpu): no room"), "{words}");
     scene.world.children.pods[0].stop_asked = Some(at(4));
-    assert_eq!(scene.decide().verdict.reason, Disrupted);
+    assert_eq!(scene.decide().verdict.reason, Reason::Disrupted);
 }
 
 #[test]

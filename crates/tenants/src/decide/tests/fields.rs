@@ -156,7 +156,7 @@ fn other(path: &str, value: &Value) -> Value {
 
 #[test]
 fn r57_every_field_counts() {
-    let crd = api::crd::tenants().pop().unwrap();
+    let crd = api::tenants::OPERATOR.crds().pop().unwrap();
     let version = crd.spec.versions.first().unwrap();
     let schema = version.schema.clone().unwrap().open_api_v3_schema.unwrap();
     let spec = schema.properties.unwrap().remove("spec").unwrap();

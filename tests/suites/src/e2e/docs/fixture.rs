@@ -160,7 +160,7 @@ impl Bench {
             "tasks:\n  docs:\n    toolboxImage: {}\n{docs}",
             super::TOOLBOX
         );
-        operator::install(&env.client, api::crd::tasks()).await?;
+        operator::install(&env.client, api::tasks::OPERATOR.crds()).await?;
         let cluster = env.testbed("a Git server in the cluster's network")?;
         let git = Server::in_cluster(cluster)?;
         let network = Arc::new(Network::of(cluster)?);
@@ -174,7 +174,7 @@ impl Bench {
             home,
             watched,
             config,
-            permissions: api::rbac::tasks(),
+            permissions: api::tasks::OPERATOR.permissions,
             network: Some(network),
             endpoint: None,
             environment: Vec::new(),

@@ -155,7 +155,7 @@ impl Bench {
     }
 
     async fn start(env: Env, watched: Vec<String>, config: &str) -> Result<Self> {
-        operator::install(&env.client, api::crd::tasks()).await?;
+        operator::install(&env.client, api::tasks::OPERATOR.crds()).await?;
         let history = StatusHistory::new(&env.client, &watched).await?;
         let binary = testkit::process::this_program()?;
         let folder = binary.parent().context("this program is in no folder")?;
@@ -165,7 +165,7 @@ impl Bench {
             home: env.namespace.clone(),
             watched,
             config: config.to_owned(),
-            permissions: api::rbac::tasks(),
+            permissions: api::tasks::OPERATOR.permissions,
             network: None,
             endpoint: None,
             environment: Vec::new(),

@@ -442,7 +442,7 @@ pub(super) async fn definition(env: Env) -> Result<String> {
     let kept = bench.ask(&all[0], "kept").await?;
     ensure!(kept == "yes", "'{kept}'");
     // It comes back, and so do they.
-    operator::install(&bench.client(), api::crd::tenants()).await?;
+    operator::install(&bench.client(), api::tenants::OPERATOR.crds()).await?;
     super::fixture::look(&bench.env).await?;
     for (name, word) in all.iter().zip(["a", "b", "c"]) {
         let spec = if word == "a" { both() } else { json!({}) };

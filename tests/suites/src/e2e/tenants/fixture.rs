@@ -117,7 +117,7 @@ async fn start(env: &Env) -> Result<Operator> {
         watched: Vec::new(),
         // Who is killed is followed soon.
         config: "leaderElection: {leaseDurationSeconds: 3, renewSeconds: 1}\n".to_owned(),
-        permissions: api::rbac::tenants(),
+        permissions: api::tenants::OPERATOR.permissions,
         network: None,
         endpoint: None,
         environment: Vec::new(),
@@ -128,7 +128,7 @@ async fn start(env: &Env) -> Result<Operator> {
 /// What the chart installs beside the operator, but the policies about the operator itself: they need its
 /// name.
 pub(in super::super) async fn install(env: &Env) -> Result<()> {
-    operator::install(&env.client, api::crd::tenants()).await?;
+    operator::install(&env.client, api::tenants::OPERATOR.crds()).await?;
     let home = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": HOME } });
     let class = api::policy::tenant_probe_class();
     let role = api::policy::tenant_owner_role();

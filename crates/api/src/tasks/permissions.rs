@@ -1,0 +1,44 @@
+//! The permissions of the tasks operator.
+
+use super::LEASE;
+use crate::{
+    GROUP,
+    rbac::{Permission, permissions},
+};
+
+pub(super) const PERMISSIONS: &[Permission] = permissions! {
+    lease LEASE;
+
+    Watched GROUP, "taskruns": delete get list patch watch,
+        "reads the runs; patches their finalizer and annotations, never their spec; deletes finished ones where `deleteFinishedRunsAfter` is set";
+    Watched GROUP, "taskruns/status": patch,
+        "says how a run stands";
+    Watched GROUP, "docsruns": delete get list patch watch,
+        "as for TaskRuns";
+    Watched GROUP, "docsruns/status": patch,
+        "says how a run stands";
+    Watched "", "secrets": get,
+        "the Git credentials that a DocsRun names, to read the heads of its branches; never listed or watched";
+    Watched GROUP, "agents": get list watch,
+        "reads what runs are to run on";
+    Watched GROUP, "agents/status": patch,
+        "says whether an Agent can be used";
+    Watched "batch", "jobs": create delete get list patch watch,
+        "a run's attempts; the patch suspends and resumes one";
+    Watched "", "configmaps": create delete get list watch,
+        "a run's files; deleted some time after its end";
+    Watched "", "pods": list watch,
+        "the evidence of how an attempt ended, or why it does not start";
+    Watched "", "events": list watch,
+        "quota, admission and volumes tell only there why a Pod does not start";
+    Watched "events.k8s.io", "events": create,
+        "tells users of each transition";
+    Watched "", "serviceaccounts": list watch,
+        "whether the one that an Agent names exists";
+    Cluster "node.k8s.io", "runtimeclasses": list watch,
+        "whether the one that an Agent names exists";
+    Cluster "scheduling.k8s.io", "priorityclasses": list watch,
+        "whether the one that an Agent names exists";
+    Cluster "storage.k8s.io", "storageclasses": list watch,
+        "whether the one that an Agent's workspace names exists";
+};
