@@ -1,5 +1,10 @@
 //! Kubernetes quantities as numbers, only for comparisons.
 
+use std::collections::BTreeMap;
+
+/// Amounts by resource.
+pub(super) type Amounts = BTreeMap<String, String>;
+
 /// Parses a quantity: `500m` is 0.5, `1Gi` is 1073741824. Returns `None` if the text is not a
 /// quantity.
 pub(super) fn value(text: &str) -> Option<f64> {
@@ -28,7 +33,8 @@ pub(super) fn value(text: &str) -> Option<f64> {
 
 /// Parses `pods=1,limits.cpu=2` into pairs.
 pub(super) fn pairs(text: &str) -> Vec<(&str, &str)> {
-    text.split(',')
+    let pairs = text.split(',');
+    pairs
         .filter_map(|pair| pair.trim().split_once('='))
         .collect()
 }
