@@ -1,9 +1,6 @@
 //! Admission rules of the cluster that reject an object: Pod Security, webhooks, policies.
 
-use api::Reason;
-
-use super::{Finding, refused::Refusal};
-use crate::world::{ObjectRef, World};
+use super::*;
 
 /// Explains a Pod that violates Pod Security: `violates PodSecurity "restricted:latest": …`. Our
 /// Pods satisfy the strictest level, so something else changes them.
@@ -18,8 +15,7 @@ pub(super) fn altered(world: &World, namespace: &str, refusal: &Refusal<'_>) -> 
         .as_ref()
         .and_then(|known| known.pod_security.as_ref());
     let sentence = format!("enforces Pod Security '{level}', and the Pod violates it");
-    finding! {
-        Blocked "Pods of Orchestrator satisfy 'restricted' as they are made: something changes them on their way (a mesh's sidecar, a mutating webhook). Find it, and exempt namespace '{namespace}' from that change, not from Pod Security. The Pod is created by itself then.";
+    finding! { Blocked "Pods of Orchestrator satisfy 'restricted' as they are made: something changes them on their way (a mesh's sidecar, a mutating webhook). Find it, and exempt namespace '{namespace}' from that change, not from Pod Security. The Pod is created by itself then.";
         link refusal.link(object.clone(), Reason::AdmissionDenied, sentence);
         seen enforced.map(|level| world.seen("label pod-security.kubernetes.io/enforce", level));
         shell "kubectl get mutatingwebhookconfigurations" => "what may change Pods";
@@ -71,8 +67,7 @@ pub(super) fn hook(refusal: &Refusal<'_>, answers: bool, whose: &str, after: &st
                 => "which configuration has '{name}' ({kind} ones), and its service"
         }
     };
-    finding! {
-        Blocked (advice);
+    finding! { Blocked (advice);
         link refusal.link(ObjectRef::cluster("AdmissionWebhook", name), reason, sentence);
         then serves, configurations("validating"), configurations("mutating");
     }
@@ -88,8 +83,7 @@ pub(super) fn policy(refusal: &Refusal<'_>, whose: &str, after: &str) -> Finding
         .map_or(rest, |(_, said)| said);
     let object = ObjectRef::cluster("ValidatingAdmissionPolicy", name);
     let sentence = format!("refuses the {}: {said}", refusal.what);
-    finding! {
-        Blocked "The words are the policy's. Change {whose} to satisfy it, or ask whoever set policy '{name}'. {after}";
+    finding! { Blocked "The words are the policy's. Change {whose} to satisfy it, or ask whoever set policy '{name}'. {after}";
         link refusal.link(object.clone(), Reason::AdmissionDenied, sentence);
         then object.yaml("the policy's rules");
     }
@@ -108,8 +102,7 @@ pub(super) fn forbidden(
         "an admission rule refuses the {} here: {said}",
         refusal.what
     );
-    finding! {
-        Blocked "The words are the rule's. Change {whose}, or ask whoever runs the cluster for the rule. {after}";
+    finding! { Blocked "The words are the rule's. Change {whose}, or ask whoever runs the cluster for the rule. {after}";
         link refusal.link(ObjectRef::cluster("Namespace", namespace), Reason::AdmissionDenied, sentence);
         shell "kubectl get validatingwebhookconfigurations" => "rules of the cluster";
     }

@@ -1,15 +1,6 @@
 //! Agents: as the target of the question, and as the blocker of a run.
 
-use std::ops::Deref;
-
-use api::{Phase, Reason};
-
-use super::{Explain, Finding, Run, Subject, Summary, commands, faults, operator};
-use crate::{
-    explanation::{Command, Evidence, Health, Link, State},
-    times,
-    world::{AgentView, Need, ObjectRef, World},
-};
+use super::*;
 
 /// An Agent and its world.
 #[derive(Clone, Copy)]
@@ -87,9 +78,7 @@ fn stand(agent: Agent<'_>) -> Finding {
     let since = ready.map(|ready| &ready.last_transition_time);
     let says_ready = ready.is_some_and(|ready| ready.status == "True");
     let own = |health: Health, sentence: &str| {
-        link! {
-            (health) agent.object(), agent.main_reason(), (sentence);
-            since since;
+        link! { (health) agent.object(), agent.main_reason(), (sentence); since since;
             seen ready.map(Evidence::of);
         }
     };
@@ -97,16 +86,14 @@ fn stand(agent: Agent<'_>) -> Finding {
     let names = names(&missing);
     let Some((first, rest)) = missing.split_first() else {
         return match says_ready {
-            true => finding! {
-                Ready "Nothing is wrong: runs can use it.";
+            true => finding! { Ready "Nothing is wrong: runs can use it.";
                 link own(Health::Ok, "is ready: everything that it names exists");
                 then commands::list("TaskRun", within, "the runs of this namespace");
             },
             false => finding! {
                 Waiting "Wait: everything that Agent '{name}' names exists by now. If it is not ready in a minute, look into the operator's log.";
                 link own(Health::Waiting, "is not ready yet, though everything that it names exists by now");
-                newer;
-                then agent.look_again(), operator::log(agent.world);
+                newer; then agent.look_again(), operator::log(agent.world);
             },
         };
     };
@@ -151,8 +138,7 @@ fn absent(agent: Agent<'_>, need: &Need) -> Link {
         "ServiceAccount" => agent.here(&need.kind, &need.name),
         _ => ObjectRef::cluster(&need.kind, &need.name),
     };
-    link! {
-        Error thing, Reason::DependencyNotReady, "does not exist, and the Agent's '{}' names it", need.role;
+    link! { Error thing, Reason::DependencyNotReady, "does not exist, and the Agent's '{}' names it", need.role;
         seen agent.not_found();
     }
 }
@@ -207,8 +193,7 @@ pub(super) fn blocking(run: Run<'_>) -> Option<Finding> {
         return Some(finding! {
             Blocked "Create Agent '{name}': the run starts by itself then{until}. If the name is wrong, delete the run and submit it again: 'agentName' cannot be changed.";
             Error run.agent(), Reason::AgentNotFound, "does not exist in namespace '{within}'";
-            since run.meta.created.as_ref();
-            seen run.not_found();
+            since run.meta.created.as_ref(); seen run.not_found();
             then commands::list("Agent", within, "the Agents that exist here");
             shell "kubectl apply -n {within} -f <AGENT.yaml>" => "create Agent '{name}'";
             then run.object().delete("or give the run up, if the name is wrong");

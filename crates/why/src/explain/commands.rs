@@ -1,10 +1,6 @@
 //! Suggested commands with real object names. Each command is built in one place.
 
-use super::{docs, run_context::Run};
-use crate::{
-    explanation::Command,
-    world::{ObjectRef, PodView},
-};
+use super::*;
 
 /// Returns the resource name for kubectl. Our kinds use their short names, because other projects
 /// also have a `taskrun`.

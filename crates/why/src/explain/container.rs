@@ -1,15 +1,9 @@
 //! A container that the kubelet does not start: image, user, Secrets, the program itself.
 
-use api::Reason;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use pods::{Reported, StartFailure, is_permission};
+use pods::is_permission;
 
-use super::{Finding, Run, Subject, commands, docs, operator, root_cause::create_secret};
-use crate::{
-    explanation::{Command, Health, Link, State},
-    times,
-    world::{ContainerView, Need, ObjectRef, PodView, World},
-};
+use super::root_cause::create_secret;
+use super::*;
 
 /// The effect of an edit of the Agent on a run that already has its Job.
 pub(super) const AFTER_EDIT: &str = "If you change the Agent, run it again (orc retry) afterwards: this run's Job keeps the old values. Otherwise it goes on by itself.";
@@ -183,8 +177,7 @@ fn of_image(run: Run<'_>, pod: &PodView, image: &str, said: &str, words: &Words<
         Pull::NotFound => "Correct the Agent's 'image', or push the image.",
         Pull::Refused | Pull::Other => "Check the Agent's 'image' and 'imagePullSecrets'.",
     };
-    let mut finding = finding! {
-        Blocked "{advice} {AFTER_EDIT}";
+    let mut finding = finding! { Blocked "{advice} {AFTER_EDIT}";
         link words.link(pod.object(), Reason::ImagePullFailed, sentence);
     };
     let secrets = pod
@@ -198,8 +191,7 @@ fn of_image(run: Run<'_>, pod: &PodView, image: &str, said: &str, words: &Words<
         );
         finding = rows! { finding;
             Error run.here("Secret", name), Reason::SecretNotFound, "does not exist, and 'imagePullSecrets' names it: the pull goes without credentials";
-            since words.since;
-            seen world.not_found();
+            since words.since; seen world.not_found();
             shell "kubectl create secret docker-registry {name} -n {within} --from-file=.dockerconfigjson=<FILE>" => "create Secret '{name}' from a docker config file";
         };
     }
@@ -217,8 +209,7 @@ fn root(run: Run<'_>, pod: &PodView, image: &str, words: &Words<'_>) -> Finding 
     let agent = run.world.agent.as_ref();
     let user = agent.map_or_else(String::new, |agent| format!(" {}", agent.user));
     let sentence = format!("{sentence}: {}", why_root(words.message, &user));
-    finding! {
-        Blocked "Agents never run as root. Build the image with a numeric USER and a program that everyone may execute, or set the Agent's 'runAsUser' to a number that works. {THEN_AGAIN}";
+    finding! { Blocked "Agents never run as root. Build the image with a numeric USER and a program that everyone may execute, or set the Agent's 'runAsUser' to a number that works. {THEN_AGAIN}";
         link words.link(pod.object(), Reason::ImageNeedsRoot, sentence);
         then run.edit_agent("set 'runAsUser' or another 'image'"), run.retry();
     }
@@ -302,9 +293,7 @@ pub(super) fn missing_link(
     } else {
         Health::Error
     };
-    let link = link! {
-        (health) subject.here(kind, name), reason, (sentence);
-        since since;
+    let link = link! { (health) subject.here(kind, name), reason, (sentence); since since;
         seen subject.seen("looked for it", looked);
     };
     (link, is_there)
@@ -315,11 +304,9 @@ pub(super) fn secret(run: Run<'_>, object: ObjectRef, words: &Words<'_>) -> Find
     let (world, within) = (run.world, run.namespace);
     let verb = if words.is_over { "waited" } else { "waits" };
     let Some((kind, name, key)) = missing_thing(words.message) else {
-        return finding! {
-            Blocked "Create what the words above name; the Pod starts by itself a minute or two later.";
+        return finding! { Blocked "Create what the words above name; the Pod starts by itself a minute or two later.";
             link words.seen(link! { Waiting object.clone(), absent(""), "{verb} for something that does not exist"; });
-            since words.since;
-            then object.describe("the kubelet's Events");
+            since words.since; then object.describe("the kubelet's Events");
         };
     };
     let key = key.as_deref();
@@ -405,8 +392,7 @@ fn not_startable(run: Run<'_>, pod: &PodView, words: &Words<'_>) -> Finding {
     if docs::step_of(run, pod).is_some() {
         return docs::toolbox(run, pod, reason, &sentence, words);
     }
-    finding! {
-        Blocked "Check the Agent's 'command', and whether its image has that program. {THEN_AGAIN}";
+    finding! { Blocked "Check the Agent's 'command', and whether its image has that program. {THEN_AGAIN}";
         link words.link(pod.object(), reason, sentence);
         then run.edit_agent("correct 'command' or 'image'"), run.retry(), pod.object().describe("the kubelet's Events");
     }

@@ -1,17 +1,7 @@
 //! Objects and namespaces that are being deleted, and the finalizers and children that block the
 //! deletion.
 
-use api::Reason;
-
-use super::{
-    Finding, Run, Subject, commands, operator,
-    stop::{Stop, stopping},
-};
-use crate::{
-    explanation::{Evidence, State},
-    times,
-    world::{ConditionView, NamespaceView, ObjectRef, PodView},
-};
+use super::*;
 
 /// Time in seconds after which the operator reports the deletion of a run as blocked.
 const STOP_WAIT: i64 = 600;
@@ -53,12 +43,9 @@ impl Deletion<'_> {
         } else if names.is_empty() {
             finding! { Deleting "Nothing holds it: it is deleted in a moment."; }
         } else {
-            finding! {
-                Deleting "Find out what set '{names}' on {kind} '{name}' and let it finish. Take it off by hand (delete its line under 'metadata.finalizers') only if that no longer exists.";
+            finding! { Deleting "Find out what set '{names}' on {kind} '{name}' and let it finish. Take it off by hand (delete its line under 'metadata.finalizers') only if that no longer exists.";
                 Error object.clone(), "Finalizer", "{}the finalizer '{names}', which is not Orchestrator's, holds it", self.done;
-                since since;
-                seen "metadata.finalizers" => (held.join(", ")), since;
-                newer;
+                since since; seen "metadata.finalizers" => (held.join(", ")), since; newer;
                 then object.who("'metadata.managedFields' names who set it");
                 then object.edit("only if that no longer exists: delete its line under 'metadata.finalizers'");
             }
@@ -106,8 +93,7 @@ fn ours(run: Run<'_>) -> Finding {
     let pods = run.world.pods.iter().filter(is_left);
     let pod = pods.max_by_key(|pod| (pod.may_run(), pod.meta.created.clone()));
     let above = run.jobs().next().map(|job| {
-        link! {
-            Waiting job.object(), Reason::Deleting, "has to stop before the run can go";
+        link! { Waiting job.object(), Reason::Deleting, "has to stop before the run can go";
             seen job.meta.deletion(run.world);
         }
     });
@@ -115,8 +101,7 @@ fn ours(run: Run<'_>) -> Finding {
         return stopping(run, pod, Stop::Ours(Reason::Deleting)).below(above);
     }
     if above.is_some() {
-        return finding! {
-            Deleting "Wait: the run's Job is being removed. If it stays for minutes, check the Job's finalizers.";
+        return finding! { Deleting "Wait: the run's Job is being removed. If it stays for minutes, check the Job's finalizers.";
             link above;
             then commands::list("Job", run.namespace, "those that are left");
         };

@@ -1,20 +1,9 @@
 //! A DocsRun: its repository, its credentials, and the steps of its Pod.
 
-use api::{Reason, messages, tasks::Evidence as RunResult};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-use super::{
-    Finding, Run,
-    container::Words,
-    ended::{outcome, took},
-    operator,
-    outcome::Explained,
-    root_cause::{RootCause, ls_remote, repository, root_cause, setting},
-};
-use crate::{
-    explanation::{Evidence, Health, Link, State},
-    world::{ObjectRef, PodView},
-};
+use super::ended::{outcome, took};
+use super::outcome::Explained;
+use super::root_cause::{RootCause, ls_remote, repository, root_cause, setting};
+use super::*;
 
 /// Returns the container of Orchestrator that is current: `clone` before the agent, or `publish`
 /// after it. Returns `None` if the agent's container is current or the Pod has no steps.
@@ -64,8 +53,7 @@ pub(super) fn waiting(run: Run<'_>) -> Option<Finding> {
         return Some(finding! {
             Waiting "Wait: the push was reported, and the operator reads the branch itself before it calls that a success{until}.";
             Waiting repository(docs), Reason::Verifying, "is asked by the operator whether branch '{branch}' is at commit {commit}";
-            seen run.said();
-            then run.look_again(), ls_remote(docs, branch);
+            seen run.said(); then run.look_again(), ls_remote(docs, branch);
         });
     }
     if run.job().is_some() || run.status().result.is_some() {
@@ -109,8 +97,7 @@ pub(super) fn asking(run: Run<'_>) -> Option<Finding> {
     Some(finding! {
         Waiting "Wait: this takes seconds. If it stays so, the first lines will say what the server answered.";
         Waiting repository(docs), Reason::Progressing, "is asked for its branches: the run works on the head of '{branch}'";
-        since run.meta.created.as_ref();
-        seen "status.baseCommit" => "none yet", run.written();
+        since run.meta.created.as_ref(); seen "status.baseCommit" => "none yet", run.written();
         then run.look_again(), ls_remote(docs, branch), operator::log(run.world);
     })
 }
@@ -138,13 +125,13 @@ pub(super) fn step_runs(run: Run<'_>, pod: &PodView, since: Option<&Time>) -> Op
     };
     let how = if since.is_some() { "running" } else { "starts" };
     let image = &pod.current()?.image;
-    Some(finding! {
-        (state) "Nothing is wrong: wait for its end, or follow what it writes.";
-        (health) pod.object(), reason, "{what}, on node '{node}'{}", run.since(since);
-        since since;
-        seen "container '{step}' {how}" => (image), since;
-        then run.follow(pod), run.wait();
-    })
+    Some(
+        finding! { (state) "Nothing is wrong: wait for its end, or follow what it writes.";
+            (health) pod.object(), reason, "{what}, on node '{node}'{}", run.since(since); since since;
+            seen "container '{step}' {how}" => (image), since;
+            then run.follow(pod), run.wait();
+        },
+    )
 }
 
 /// Explains a step of Orchestrator that does not start. Its image comes from the operator's
@@ -159,12 +146,10 @@ pub(super) fn toolbox(
     let image = pod.current().map_or("?", |one| one.image.as_str());
     let container = container_words(run, pod);
     let purpose = "the operator's configuration: 'toolboxImage' below 'tasks.docs'";
-    finding! {
-        Blocked "Ask whoever runs the operator to correct 'tasks.docs.toolboxImage', or to make that image available to the nodes. If the image comes, the kubelet goes on by itself; a run that is started after a correction has the new one.";
+    finding! { Blocked "Ask whoever runs the operator to correct 'tasks.docs.toolboxImage', or to make that image available to the nodes. If the image comes, the kubelet goes on by itself; a run that is started after a correction has the new one.";
         link words.seen(link! { Waiting pod.object(), reason, (sentence); since words.since; });
         Error setting("tasks.docs.toolboxImage"), reason, "its image '{image}' cannot be used for {container}: it is the operator's, not the Agent's";
-        since words.since;
-        seen "the container's image" => (image), pod.meta.created.as_ref();
+        since words.since; seen "the container's image" => (image), pod.meta.created.as_ref();
         then operator::config(run.world, purpose), pod.object().describe("the kubelet's Events");
     }
 }
@@ -205,11 +190,9 @@ pub(super) fn late(run: Run<'_>, result: &RunResult) -> Option<Explained> {
 
 /// Explains a start timeout that expired during the clone.
 pub(super) fn cloned_too_long(run: Run<'_>, pod: ObjectRef) -> Finding {
-    finding! {
-        Failed "Use a smaller repository or a faster server, or raise 'startTimeout' of Agent '{}': the clone counts.", run.view.agent_name;
+    finding! { Failed "Use a smaller repository or a faster server, or raise 'startTimeout' of Agent '{}': the clone counts.", run.view.agent_name;
         Error pod, Reason::StartTimeout, "was still cloning when the time to start was over";
-        seen said_last(run);
-        then run.edit_agent("raise 'startTimeout'");
+        seen said_last(run); then run.edit_agent("raise 'startTimeout'");
     }
 }
 
@@ -246,8 +229,7 @@ pub(super) fn failed(run: Run<'_>, result: &RunResult, reason: Reason) -> Option
     finding = finding.then(logs.filter(|logs| logs.command.contains(" -c ")));
     finding.next.truncate(2);
     Some(rows! { finding;
-        link link;
-        seen said_last(run);
+        link link; seen said_last(run);
         then (!is_final).then(|| run.retry());
     })
 }
@@ -276,8 +258,7 @@ pub(super) fn proof(run: Run<'_>) -> Option<Link> {
 /// Explains instructions that are too large. They cannot be changed.
 pub(super) fn too_large(run: Run<'_>, largest: &str, link: Link) -> Finding {
     let (name, within) = (run.name(), run.namespace);
-    finding! {
-        Blocked "Shorten '{largest}' and submit another DocsRun: 'instructions' cannot be changed. Or let the agent fetch the data itself.";
+    finding! { Blocked "Shorten '{largest}' and submit another DocsRun: 'instructions' cannot be changed. Or let the agent fetch the data itself.";
         link link;
         shell "kubectl get odr {name} -n {within} -o yaml > {name}.yaml" => "take it into a file; in there, shorten '{largest}' and change the name";
         shell "kubectl create -f {name}.yaml" => "then create it";

@@ -1,24 +1,8 @@
 //! The end of an attempt: the last link of a failed run, and the evidence of a successful one.
 
-use api::{
-    Reason, messages, names,
-    tasks::{Evidence as RunResult, RunPhase},
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-use super::{
-    Finding, Run, agent, commands,
-    container::{self, AFTER_EDIT, THEN_AGAIN, Words},
-    docs,
-    outcome::{Explained, explain_outcome, plain},
-    refused::{self, Refusal},
-    stop::{Stop, stopping},
-};
-use crate::{
-    explanation::{Evidence, Health, Link, Note, NoteKind, State},
-    times,
-    world::{ContainerState, JobView, ObjectRef, PodView},
-};
+use super::container::{AFTER_EDIT, THEN_AGAIN};
+use super::outcome::{Explained, explain_outcome, plain};
+use super::*;
 
 /// Explains a finished run, unless a newer context version has not been reconciled yet.
 pub(super) fn find(run: Run<'_>) -> Option<Finding> {
@@ -46,8 +30,7 @@ fn restored(run: Run<'_>) -> Finding {
         RunPhase::Failed | RunPhase::Pending | RunPhase::Running => (State::Failed, Health::Error),
     };
     let reason = run.reason().unwrap_or(Reason::EvidenceLost);
-    finding! {
-        (state) "Nothing was run here, and nothing has to be. Its evidence is in the object that it was restored from; to run it once more: orc retry.";
+    finding! { (state) "Nothing was run here, and nothing has to be. Its evidence is in the object that it was restored from; to run it once more: orc retry.";
         (health) run.object(), reason, "was restored without its status; the annotation 'orchestrator.io/outcome' kept how it had ended";
         seen "metadata.annotations" => "orchestrator.io/outcome", None;
         then run.object().yaml("what the annotation says"), run.retry();
@@ -82,8 +65,7 @@ fn succeeded(run: Run<'_>, result: &RunResult) -> Finding {
         .iter()
         .map(|node| Evidence::new("node", node, None));
     link.evidence.extend(image.chain(node));
-    let finding = finding! {
-        Succeeded "Nothing to do.";
+    let finding = finding! { Succeeded "Nothing to do.";
         link job;
         link link;
         link docs::proof(run);
@@ -180,8 +162,7 @@ fn cancelled(run: Run<'_>, result: &RunResult) -> Finding {
     let finding = finding! {
         Failed "Nothing: someone asked for it, and it cannot be taken back. {again}";
         Error run.object(), Reason::Cancelled, "was ended by its 'spec.cancel', which someone set";
-        seen "spec.cancel" => (run.view.cancel.to_string()), run.changed;
-        seen pod;
+        seen "spec.cancel" => (run.view.cancel.to_string()), run.changed; seen pod;
     };
     let who = run
         .object()
@@ -204,8 +185,7 @@ fn never_started(run: Run<'_>, reason: Reason) -> Finding {
     let ended = run.ago(run.status().finished_at.as_ref());
     let mut finding = finding! {
         Failed "Run it again (orc retry): Agent '{agent}' can be used by now.";
-        Ok run.agent(), Reason::Ready, "exists and is ready by now";
-        seen run.seen("looked for it", "found");
+        Ok run.agent(), Reason::Ready, "exists and is ready by now"; seen run.seen("looked for it", "found");
         then run.retry();
     };
     finding.notes.push(Note {
@@ -223,8 +203,7 @@ fn start_timeout(run: Run<'_>, result: &RunResult) -> Finding {
     let job = run.status().job_name.as_deref().unwrap_or("(none)");
     let pod = pod_object(run, result);
     let Some((reason, words)) = messages::start_timeout_cause(message) else {
-        return finding! {
-            Failed "Run it again (orc retry), and ask 'orc why' while it waits. Raise 'startTimeout' of Agent '{agent}' if its image is large or nodes are slow to come.";
+        return finding! { Failed "Run it again (orc retry), and ask 'orc why' while it waits. Raise 'startTimeout' of Agent '{agent}' if its image is large or nodes are slow to come.";
             Error pod, Reason::StartTimeout, "did not start in time, and nothing said why";
             seen "status.message" => (message), at;
             then run.retry(), run.edit_agent("raise 'startTimeout'");
@@ -262,11 +241,9 @@ fn start_timeout(run: Run<'_>, result: &RunResult) -> Finding {
         };
         container::secret(run, pod, &words)
     } else {
-        finding! {
-            Failed (plain(reason));
+        finding! { Failed (plain(reason));
             Error pod, reason, "never started, for the cause in the first lines";
-            seen "status.message" => (message), at;
-            then run.edit_agent("correct it");
+            seen "status.message" => (message), at; then run.edit_agent("correct it");
         }
     };
     finding.is_newer = false;
@@ -330,8 +307,7 @@ pub(super) fn outcome(run: Run<'_>, result: &RunResult, reason: Reason) -> Findi
     let disruptions = Evidence::new("status.disruptions", disruptions, run.written());
     let results = result.results.iter().take(4);
     let results = results.map(|(name, value)| Evidence::new(format!("result {name}"), value, None));
-    let mut link = link! {
-        Error pod, reason, "{sentence}{}", there(run, result);
+    let mut link = link! { Error pod, reason, "{sentence}{}", there(run, result);
         seen "status.result" => (words), result.finished_at.as_ref();
         seen Some(disruptions).filter(|_| is_disrupted);
     };
@@ -339,8 +315,7 @@ pub(super) fn outcome(run: Run<'_>, result: &RunResult, reason: Reason) -> Findi
     let events = shell! {
         "kubectl get events -n {} --field-selector involvedObject.kind=Pod", run.namespace => "who stopped its Pods (Events of the last hour)"
     };
-    let finding = finding! {
-        Failed (advice);
+    let finding = finding! { Failed (advice);
         link job;
         link link;
         then Some(events).filter(|_| is_disrupted);
@@ -378,8 +353,7 @@ pub(super) fn between(run: Run<'_>) -> Option<Finding> {
     };
     Some(rows! { finding;
         Waiting ObjectRef::cluster("Attempt", &attempt.to_string()), Reason::Progressing, (start);
-        since result.finished_at.as_ref();
-        seen "status.deadlineAt" => "", due;
+        since result.finished_at.as_ref(); seen "status.deadlineAt" => "", due;
         then run.look_again();
     })
 }
@@ -440,10 +414,8 @@ pub(super) fn settling(run: Run<'_>, pod: &PodView) -> Finding {
             "Wait a moment: the end is being read and recorded.".to_owned(),
         ),
     };
-    finding! {
-        Waiting (advice);
-        (health) pod.object(), "Ended", (sentence);
-        since finished;
+    finding! { Waiting (advice);
+        (health) pod.object(), "Ended", (sentence); since finished;
         seen "container state" => (&pod.phase), finished;
         then run.logs(pod), run.look_again(), commands::controllers();
     }

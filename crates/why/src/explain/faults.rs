@@ -1,20 +1,9 @@
 //! Problems that stop the operator itself: responses of the API server, names that already exist,
 //! files that are too large, objects that cannot be decoded, internal errors.
 
-use api::{
-    Reason,
-    messages::{self, Request},
-    tasks::CONTEXT_LIMIT,
-};
+use api::tasks::CONTEXT_LIMIT;
 
-use super::{
-    Finding, Run, Subject, commands, docs, operator,
-    refused::{self, Refusal},
-};
-use crate::{
-    explanation::Evidence,
-    world::{ObjectRef, OtherView},
-};
+use super::*;
 
 /// A rule: the reason, whether the rule applies, and the function that explains it.
 pub(super) type ReasonRule<C> = (Reason, bool, fn(C) -> Finding);
@@ -114,10 +103,8 @@ pub(super) fn denied(subject: Subject<'_>, place: &str, or: &str) -> Finding {
     let ask = user.map(|user| {
         shell!("kubectl auth can-i {what} --as={user} -n {}", subject.namespace => "may it by now?")
     });
-    finding! {
-        Blocked "The operator's rights are not those of its chart. Upgrade or reinstall the chart{or}. After that, {} succeeds by itself.", subject.next_try();
-        Error object, Reason::Denied, "the operator's account may not '{what}'{place}";
-        seen subject.said();
+    finding! { Blocked "The operator's rights are not those of its chart. Upgrade or reinstall the chart{or}. After that, {} succeeds by itself.", subject.next_try();
+        Error object, Reason::Denied, "the operator's account may not '{what}'{place}"; seen subject.said();
         then ask, operator::log(subject.world);
     }
 }
@@ -128,11 +115,9 @@ pub(super) fn unavailable(subject: Subject<'_>) -> Finding {
         || "did not answer the operator in time".to_owned(),
         |code| format!("answered the operator with {code}"),
     );
-    finding! {
-        Waiting "Wait: the operator tries again by itself{}. If that fails, too, check the control plane.", subject.tried_at();
+    finding! { Waiting "Wait: the operator tries again by itself{}. If that fails, too, check the control plane.", subject.tried_at();
         Error ObjectRef::cluster("APIServer", "kubernetes"), Reason::ApiUnavailable, "{how}{}; it answers me now", subject.ago(subject.written());
-        since subject.written();
-        seen subject.said();
+        since subject.written(); seen subject.said();
         then commands::readyz(), operator::log(subject.world);
     }
 }
@@ -140,8 +125,7 @@ pub(super) fn unavailable(subject: Subject<'_>) -> Finding {
 /// Explains an internal error of the operator.
 pub(super) fn internal(subject: Subject<'_>) -> Finding {
     let noun = subject.noun;
-    finding! {
-        Blocked "This is a bug in Orchestrator: report it with this output and the operator's log. It is tried again by itself{}.", subject.tried_at();
+    finding! { Blocked "This is a bug in Orchestrator: report it with this output and the operator's log. It is tried again by itself{}.", subject.tried_at();
         Error ObjectRef::cluster("Operator", "orchestrator"), Reason::InternalError, "has an internal error with this {noun}";
         seen subject.said();
         then operator::log(subject.world), subject.object().yaml(format!("the {noun}, for the report"));
@@ -162,11 +146,9 @@ fn invalid(run: Run<'_>) -> Finding {
         || "the field that the words above name".to_owned(),
         |field| format!("'{field}'"),
     );
-    finding! {
-        Blocked "Change {field} in Agent '{}'. After that, {} succeeds by itself.", run.view.agent_name, run.next_try();
+    finding! { Blocked "Change {field} in Agent '{}'. After that, {} succeeds by itself.", run.view.agent_name, run.next_try();
         Error run.agent(), Reason::InvalidChild, "asks for something that the API server does not accept: see {field}";
-        seen run.said();
-        then run.edit_agent(format!("change {field}")), run.look_again();
+        seen run.said(); then run.edit_agent(format!("change {field}")), run.look_again();
     }
 }
 
@@ -207,8 +189,7 @@ fn taken(run: Run<'_>) -> Finding {
         || "none".to_owned(),
         |owner| format!("{} '{}' (uid {})", owner.kind, owner.name, owner.uid),
     );
-    finding! {
-        Blocked "Check whether {kind} '{name}' is in use; delete it only if nobody needs it (it cannot be renamed). The run goes on by itself within a minute. Otherwise submit the run with another {another}.";
+    finding! { Blocked "Check whether {kind} '{name}' is in use; delete it only if nobody needs it (it cannot be renamed). The run goes on by itself within a minute. Otherwise submit the run with another {another}.";
         Error object.clone(), Reason::ChildNameTaken, "has the name that the run needs, and is not the run's: {whose}";
         seen run.said();
         seen other.map(|other| Evidence::new("metadata.ownerReferences", owned, other.meta.created.as_ref()));
@@ -234,15 +215,13 @@ fn too_large(run: Run<'_>) -> Finding {
     };
     let link = link! {
         Error run.object(), Reason::ContextTooLarge, "its files have {own} bytes and the Agent's instructions {agents}; {CONTEXT_LIMIT} fit together. The largest is '{largest}'";
-        since run.changed;
-        seen "{field}, the largest (bytes)" => (shown.join(", ")), run.changed;
+        since run.changed; seen "{field}, the largest (bytes)" => (shown.join(", ")), run.changed;
     };
     if run.view.docs.is_some() {
         return docs::too_large(run, largest, link);
     }
     let (name, within) = (run.name(), run.namespace);
-    finding! {
-        Blocked "Shorten '{largest}' and raise 'contextVersion' (in a file, it is too long for an editor), or let the agent fetch the data itself.";
+    finding! { Blocked "Shorten '{largest}' and raise 'contextVersion' (in a file, it is too long for an editor), or let the agent fetch the data itself.";
         link link;
         shell "kubectl get otr {name} -n {within} -o yaml > {name}.yaml" => "take it into a file; in there, shorten '{largest}' and raise 'contextVersion'";
         shell "kubectl replace -f {name}.yaml" => "then store it ('apply' would keep a copy that is too large)";

@@ -1,19 +1,7 @@
 //! An attempt in progress: its Job, its Pod, and the objects that they wait for.
 
-use api::Reason;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use pods::Reported;
-
-use super::{
-    Finding, Run, commands, container, docs, ended, operator, refused, scheduling,
-    stop::{Stop, lost, on_lost_node, replaced, stopping},
-    volume,
-};
-use crate::{
-    explanation::{Health, State},
-    times,
-    world::{ContainerState, JobView, PodView},
-};
+use super::stop::{lost, on_lost_node, replaced};
+use super::*;
 
 /// Explains the attempt by the state of the cluster.
 pub(super) fn find(run: Run<'_>) -> Finding {
@@ -30,11 +18,9 @@ fn without_job(run: Run<'_>) -> Finding {
         return stopping(run, pod, Stop::Ours(Reason::Progressing)).then(run.look_again());
     }
     if let Some(job) = run.jobs().find(|job| job.end().is_none()) {
-        return finding! {
-            Waiting "Wait: the next Job is created when this one is deleted.";
+        return finding! { Waiting "Wait: the next Job is created when this one is deleted.";
             Waiting job.object(), Reason::Progressing, "of an earlier version or attempt has to stop first";
-            since job.meta.deleting.as_ref();
-            seen job.meta.deletion(run.world);
+            since job.meta.deleting.as_ref(); seen job.meta.deletion(run.world);
             then run.look_again(), job.object().describe("what holds it");
         };
     }
@@ -46,17 +32,13 @@ fn without_job(run: Run<'_>) -> Finding {
             true => Health::Error,
             false => Health::Waiting,
         };
-        return finding! {
-            Waiting "Nothing: Job '{name}' is looked for once more; if it stays away, another Job takes its place by itself, and no attempt is used. Then find out what deletes Jobs here.";
+        return finding! { Waiting "Nothing: Job '{name}' is looked for once more; if it stays away, another Job takes its place by itself, and no attempt is used. Then find out what deletes Jobs here.";
             (health) run.here("Job", name), Reason::JobLost, "is not there: someone deleted it while the run went on";
-            since run.written();
-            seen run.not_found();
-            then run.look_again();
+            since run.written(); seen run.not_found(); then run.look_again();
             shell "kubectl get events -n {} --field-selector involvedObject.name={name}", run.namespace => "what happened to it";
         };
     }
-    finding! {
-        Waiting "Wait: the Job is made in a moment. If it is not there in a minute, look into the operator's log.";
+    finding! { Waiting "Wait: the Job is made in a moment. If it is not there in a minute, look into the operator's log.";
         then run.look_again(), operator::log(run.world);
     }
 }
@@ -83,10 +65,7 @@ fn with_job(run: Run<'_>, job: &JobView) -> Finding {
     let asked = deleting
         .filter(|_| end.is_none())
         .map(|_| job.meta.deletion(run.world));
-    finding.below([link! {
-        (health) job.object(), reason, (how);
-        seen end.map(|end| end.evidence());
-        seen asked;
+    finding.below([link! { (health) job.object(), reason, (how); seen end.map(|end| end.evidence()); seen asked;
     }])
 }
 
@@ -94,25 +73,20 @@ fn with_job(run: Run<'_>, job: &JobView) -> Finding {
 fn without_pod(run: Run<'_>, job: &JobView) -> Finding {
     let deleting = job.meta.deleting.as_ref();
     if let Some(end) = job.end() {
-        return finding! {
-            Waiting "The run is about to end as EvidenceLost. Find out what deletes finished Pods here. Running it again repeats what the agent did, side effects included.";
+        return finding! { Waiting "The run is about to end as EvidenceLost. Find out what deletes finished Pods here. Running it again repeats what the agent did, side effects included.";
             Error job.object(), Reason::EvidenceLost, "has ended, and its Pod is deleted: nothing shows how the agent ended";
-            seen end.evidence();
-            then run.look_again(), run.retry();
+            seen end.evidence(); then run.look_again(), run.retry();
         };
     }
     if deleting.is_some() {
-        return finding! {
-            Waiting "Wait: another Job is started when this one is deleted, and no attempt is used. Then find out what deletes Jobs here.";
+        return finding! { Waiting "Wait: another Job is started when this one is deleted, and no attempt is used. Then find out what deletes Jobs here.";
             Error job.object(), Reason::JobLost, "is being deleted by another actor{}", run.since(deleting);
-            since deleting;
-            seen "metadata.finalizers" => (job.meta.finalizers.join(", ")), deleting;
+            since deleting; seen "metadata.finalizers" => (job.meta.finalizers.join(", ")), deleting;
             then job.object().yaml("what holds it");
         };
     }
     if job.suspended {
-        return finding! {
-            Blocked "If Job '{}' stays so for more than some seconds, find out who suspends it.", job.meta.name;
+        return finding! { Blocked "If Job '{}' stays so for more than some seconds, find out who suspends it.", job.meta.name;
             Error job.object(), Reason::Suspended, "is suspended, though the run is not: the operator is about to resume it, or someone else suspends it (a queue such as Kueue)";
             seen run.seen("spec.suspend", "true");
             then job.object().who("'metadata.managedFields' names who set 'suspend'"), run.look_again();
@@ -169,9 +143,7 @@ fn starting(run: Run<'_>, pod: &PodView) -> Finding {
     let until = deadline.map_or_else(String::new, |deadline| {
         format!(" It has until {} to start.", run.when(deadline))
     });
-    let link = link! {
-        Waiting pod.object(), Reason::Progressing, "{how}{}", run.since(created);
-        since created;
+    let link = link! { Waiting pod.object(), Reason::Progressing, "{how}{}", run.since(created); since created;
     };
     let link = match pod.state().waiting() {
         Some(Reported { reason, message }) => {
@@ -179,8 +151,7 @@ fn starting(run: Run<'_>, pod: &PodView) -> Finding {
         }
         None => link.seen("status.phase", &pod.phase, created),
     };
-    finding! {
-        Waiting "Wait: nothing is wrong so far.{until}";
+    finding! { Waiting "Wait: nothing is wrong so far.{until}";
         link link;
         then pod.object().describe("the Pod's Events"), run.look_again();
     }
@@ -195,8 +166,7 @@ fn no_sandbox(run: Run<'_>, pod: &PodView) -> Option<Finding> {
     Some(finding! {
         Blocked "Check the network plugin and the container runtime of node '{}', or ask whoever runs the cluster. The kubelet tries again by itself.", node.unwrap_or("?");
         Error pod.object(), Reason::ContainerNotStartable, "the node cannot set the Pod up: {why}";
-        since event.first.as_ref();
-        seen event.evidence();
+        since event.first.as_ref(); seen event.evidence();
         then pod.object().describe("all Events of the Pod");
         then node.filter(|_| run.may_read("nodes")).map(commands::node);
     })
@@ -218,10 +188,8 @@ fn running(run: Run<'_>, pod: &PodView, since: Option<&Time>) -> Finding {
     });
     let container = pod.current();
     let name = container.map_or("agent", |one| one.name.as_str());
-    finding! {
-        Running "Nothing is wrong: wait for its end, or follow what it writes.";
-        Ok pod.object(), "Running", "the agent runs on node '{node}'{}{until}", run.since(since);
-        since since;
+    finding! { Running "Nothing is wrong: wait for its end, or follow what it writes.";
+        Ok pod.object(), "Running", "the agent runs on node '{node}'{}{until}", run.since(since); since since;
         seen "container '{name}' running" => (container.map_or("", |one| one.image.as_str())), since;
         then run.follow(pod), run.wait();
     }

@@ -19,7 +19,6 @@ mod in_progress;
 mod operator;
 mod other;
 mod outcome;
-mod quantity;
 mod refused;
 mod root_cause;
 mod run;
@@ -31,24 +30,46 @@ mod subject;
 mod tenant;
 mod volume;
 
-use std::ops::Deref;
+// The modules below use these names.
+use std::{collections::BTreeMap, ops::Deref};
 
-use api::{Reason, status::bounded};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use api::{
+    Phase, Reason,
+    messages::{self, Request},
+    names,
+    quantity::parse,
+    status::bounded,
+    tasks::{Evidence as RunResult, RunPhase},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use pods::{Rejection, Reported, StartFailure};
 
 use crate::{
-    explanation::{Blocker, Evidence, Explanation, Health, Link, Note, NoteKind, Outdated, State},
-    world::{ObjectRef, TEXT, World},
+    explanation::{
+        Blocker, Command, Evidence, Explanation, Health, Link, Note, NoteKind, Outdated, State,
+    },
+    namespace_conditions, times,
+    world::{
+        AgentView, ClaimView, ConditionView, ContainerState, ContainerView, DocsView, EventView,
+        JobView, LeaseView, Meta, NamespaceView, Need, NodeView, ObjectRef, OtherView, PodView,
+        QuotaView, RunView, TEXT, TenantView, WorkloadView, World,
+    },
 };
 use agent::Agent;
+use container::Words;
 #[cfg(feature = "gather")]
 pub(crate) use container::missing_thing;
 use finding::Finding;
 #[cfg(feature = "gather")]
 pub(crate) use operator::OperatorName;
+use refused::Refusal;
 use run_context::Run;
+use stop::{Stop, stopping};
 use subject::Subject;
 use tenant::Tenant;
+
+/// Amounts by resource.
+type Amounts = BTreeMap<String, String>;
 
 /// Explains the state of the target.
 ///

@@ -1,10 +1,6 @@
 //! Whether an operator is running: its Lease, and whether it has reconciled an object.
 
-use super::{Finding, Subject};
-use crate::{
-    explanation::{Command, State},
-    world::{LeaseView, ObjectRef, World},
-};
+use super::*;
 
 /// Time in seconds after which an unreconciled object is no longer just queued.
 const PATIENCE: i64 = 30;
@@ -96,14 +92,11 @@ pub(super) fn not_seen(subject: Subject<'_>) -> Option<Finding> {
     } else {
         ("NotSeen", ", and no operator has looked at it since")
     };
-    let own = link! {
-        Waiting subject.object(), reason, "{what}{when}{rest}";
-        since since;
+    let own = link! { Waiting subject.object(), reason, "{what}{when}{rest}"; since since;
         seen "status.observedGeneration" => (format!("{observed}, the spec's generation is {}", meta.generation)), since;
     };
     if is_soon {
-        return Some(finding! {
-            Waiting "Wait a few seconds.";
+        return Some(finding! { Waiting "Wait a few seconds.";
             link own;
             then subject.look_again();
         });
@@ -145,8 +138,7 @@ fn unwatched(subject: Subject<'_>, lease: &LeaseView) -> Finding {
         "Lease '{}' renewed by",
         OperatorName::of(subject.world).lease()
     );
-    finding! {
-        Blocked (advice);
+    finding! { Blocked (advice);
         Error ObjectRef::namespaced("Operator", home, "orchestrator"), "NotWatched", "runs, but does not look at this {}{place}", subject.kind;
         seen (renewed) => (lease.holder.as_deref().unwrap_or_default()), lease.renewed.as_ref();
         then Some(config).filter(|_| !namespace.is_empty()), logs(subject.world, home);
@@ -169,11 +161,9 @@ pub(super) fn down(world: &World) -> Finding {
                     "(nobody)",
                 ),
             };
-            finding! {
-                Blocked "Start the operator again, or find out why its Pods do not run. It goes on where it stopped.";
+            finding! { Blocked "Start the operator again, or find out why its Pods do not run. It goes on where it stopped.";
                 Error ObjectRef::namespaced("Lease", home, &lease.name), "OperatorDown", "no operator leads: it was {how}";
-                since renewed;
-                seen "spec.holderIdentity" => (holder), renewed;
+                since renewed; seen "spec.holderIdentity" => (holder), renewed;
                 shell "kubectl get deployments,pods -n {home} {PODS}" => "does the operator run?";
                 shell "kubectl describe pods -n {home} {PODS}" => "why its Pods do not run";
                 shell "kubectl logs -n {home} {PODS} --prefix --previous --tail=50" => "what the operator said before it ended (without '--previous': what it says now)";
@@ -191,8 +181,7 @@ pub(super) fn down(world: &World) -> Finding {
                 OperatorName::Tasks => ", or does not watch this namespace",
                 OperatorName::Tenants => "",
             };
-            finding! {
-                Blocked "The operator seems to be down{or_blind}. You may not read its Lease: ask whoever runs the operator, with this output.";
+            finding! { Blocked "The operator seems to be down{or_blind}. You may not read its Lease: ask whoever runs the operator, with this output.";
                 note "whether an operator leads is not known: its Lease could not be read";
             }
         }

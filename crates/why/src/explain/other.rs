@@ -1,10 +1,6 @@
 //! Targets that belong to no run.
 
-use super::{Summary, commands, conclude};
-use crate::{
-    explanation::{Evidence, Explanation, Health},
-    world::{ObjectRef, World},
-};
+use super::*;
 
 /// Explains a Job or Pod without a run: either unmanaged or left over.
 pub(super) fn explain(world: &World) -> Explanation {
@@ -54,10 +50,8 @@ pub(super) fn explain(world: &World) -> Explanation {
         Some(_) => Health::Waiting,
         None => Health::Ok,
     };
-    let finding = finding! {
-        Unmanaged (advice);
-        (health) target.clone(), "Unmanaged", (&sentence);
-        seen "metadata.ownerReferences" => (owned), created;
+    let finding = finding! { Unmanaged (advice);
+        (health) target.clone(), "Unmanaged", (&sentence); seen "metadata.ownerReferences" => (owned), created;
         seen warning;
         then target.describe("its own Events"), made_by, commands::list("TaskRun", within, "the runs of this namespace");
     };

@@ -1,9 +1,7 @@
 //! Descriptions of the end of an attempt, by its reason.
 
-use api::{Reason, tasks::Evidence as RunResult};
-
-use super::{Run, commands, docs, ended::took};
-use crate::{explanation::Command, times};
+use super::ended::took;
+use super::*;
 
 /// Returns the advice for a run's reason as plain text, without the Markdown of the docs. The docs
 /// describe a reason that several kinds share for all of them.

@@ -1,22 +1,9 @@
 //! An object that the API server rejects: quota, LimitRange, and missing objects that it
 //! references. Admission rules of the cluster are in [`super::admission`].
 
-use api::Reason;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use pods::Rejection;
-
-use super::{
-    Finding, Run, Subject,
-    admission::{altered, forbidden, hook, policy},
-    commands,
-    container::{AFTER_EDIT, THEN_AGAIN},
-    quantity::{Amounts, pairs, value},
-    tenant::{self, Tenant},
-};
-use crate::{
-    explanation::Link,
-    world::{EventView, JobView, ObjectRef, QuotaView, World},
-};
+use super::admission::{altered, forbidden, hook, policy};
+use super::container::{AFTER_EDIT, THEN_AGAIN};
+use super::*;
 
 /// A rejected request, with the message of the rejection.
 pub(super) struct Refusal<'a> {
@@ -93,19 +80,14 @@ pub(super) fn no_pod(run: Run<'_>, job: &JobView) -> Finding {
         return of_run(run, &Refusal::in_event(event, "Pod"), above);
     }
     if run.age(made) <= 30 {
-        return finding! {
-            Waiting "Wait: this takes a second or two.";
-            Waiting job.object(), Reason::Progressing, "was created{since}; its Pod is about to be";
-            since made;
-            seen run.seen("looked for Pods of it", "none");
-            then run.look_again();
+        return finding! { Waiting "Wait: this takes a second or two.";
+            Waiting job.object(), Reason::Progressing, "was created{since}; its Pod is about to be"; since made;
+            seen run.seen("looked for Pods of it", "none"); then run.look_again();
         };
     }
-    finding! {
-        Blocked "Check whether the Job controller (kube-controller-manager) works: do other Jobs of the cluster get Pods?";
+    finding! { Blocked "Check whether the Job controller (kube-controller-manager) works: do other Jobs of the cluster get Pods?";
         Error job.object(), "NoPod", "was created{since} and has no Pod; no Event says why (Events expire after an hour)";
-        since made;
-        seen run.seen("looked for Pods and Events of it", "none");
+        since made; seen run.seen("looked for Pods and Events of it", "none");
         then job.object().describe("the Job's conditions and Events"), commands::controllers();
     }
 }
@@ -120,8 +102,7 @@ pub(super) fn of_run(run: Run<'_>, refusal: &Refusal<'_>, above: Link) -> Findin
         Rejection::NamesMissing => {
             let (kind, name) = missing_name(message);
             let sentence = "does not exist, and the Agent names it".to_owned();
-            finding! {
-                Blocked "Create {kind} '{name}'. It existed when the run started: find out who deleted it. {after}";
+            finding! { Blocked "Create {kind} '{name}'. It existed when the run started: find out who deleted it. {after}";
                 link refusal.link(missing_object(within, message), Reason::DependencyNotReady, sentence);
                 then commands::create(kind, name, None, within), run.edit_agent("or name another"), run.retry_after_edit();
             }
@@ -136,16 +117,14 @@ pub(super) fn of_run(run: Run<'_>, refusal: &Refusal<'_>, above: Link) -> Findin
             let paths = paths.collect::<Vec<String>>().join(", ");
             let sentence =
                 format!("counts {fields}, so each container must set it, and the Agent does not");
-            finding! {
-                Blocked "Set {paths} in Agent '{agent}'. {again}";
+            finding! { Blocked "Set {paths} in Agent '{agent}'. {again}";
                 link refusal.link(run.here("ResourceQuota", name), "LimitMissing", sentence);
                 then run.edit_agent(format!("set {paths}")), run.retry();
             }
         }
         Rejection::LimitRange => {
             let (resource, object, link) = beyond(world, within, "Agent", refusal);
-            finding! {
-                Blocked "Change '{resource}' in the Agent's 'resources' to fit, then run it again (orc retry): the Job exists already and keeps the old value. Or have {} '{}' changed; then it goes on by itself.", object.kind, object.name;
+            finding! { Blocked "Change '{resource}' in the Agent's 'resources' to fit, then run it again (orc retry): the Job exists already and keeps the old value. Or have {} '{}' changed; then it goes on by itself.", object.kind, object.name;
                 link link;
                 then object.describe("the limits"), run.edit_agent(format!("change 'resources' ({resource})")), run.retry_after_edit();
             }
@@ -166,8 +145,7 @@ pub(super) fn of_run(run: Run<'_>, refusal: &Refusal<'_>, above: Link) -> Findin
             .then(run.edit_agent("change what is refused")),
         // The request failed without a rejection: the API server had a temporary problem.
         Rejection::Unanswered => {
-            return finding! {
-                Waiting "Wait: the Job controller tries again by itself. If it stays so for minutes, check the control plane.";
+            return finding! { Waiting "Wait: the Job controller tries again by itself. If it stays so for minutes, check the control plane.";
                 link refusal.seen(above);
                 then run.look_again(), commands::readyz();
             };
@@ -195,8 +173,7 @@ pub(super) fn of_tenant(
             let sentence = format!(
                 "counts {fields}, so each container must set it, and '{component}.resources' does not"
             );
-            finding! {
-                Blocked "Set {fields} in '{component}.resources' of Tenant '{owner}'. {after}";
+            finding! { Blocked "Set {fields} in '{component}.resources' of Tenant '{owner}'. {after}";
                 link refusal.link(tenant.here("ResourceQuota", name), "LimitMissing", sentence);
                 then tenant.edit(format!("set {fields} in '{component}.resources'")), tenant.look_again();
             }
@@ -217,8 +194,7 @@ pub(super) fn of_tenant(
                     "change it",
                 )
             };
-            finding! {
-                Blocked "{advice} {after}";
+            finding! { Blocked "{advice} {after}";
                 link link;
                 then object.describe("the limits"), tenant.edit(change);
             }
@@ -234,8 +210,7 @@ pub(super) fn of_tenant(
                     "Create {kind} '{name}': the cluster makes it by itself in every namespace, so find out who deletes it."
                 ),
             };
-            finding! {
-                Blocked "{advice} It goes on by itself then.";
+            finding! { Blocked "{advice} It goes on by itself then.";
                 link refusal.link(missing_object(within, message), Reason::DependencyNotReady, format!("does not exist, and the {what} needs it"));
                 then commands::create(kind, name, None, within), tenant.look_again();
             }
@@ -250,8 +225,7 @@ pub(super) fn of_tenant(
             then tenant.edit("change the field"), tenant.look_again();
         },
         Rejection::Unanswered => {
-            return finding! {
-                Waiting "Wait: it is tried again by itself. If it stays so for minutes, check the control plane.";
+            return finding! { Waiting "Wait: it is tried again by itself. If it stays so for minutes, check the control plane.";
                 link refusal.seen(above);
                 then tenant.look_again(), commands::readyz();
             };
@@ -300,8 +274,8 @@ pub(super) fn exceeded<'a>(world: &'a World, message: &'a str) -> Exceeded<'a> {
         format!("{resource} {used} of {hard} used, {more} more asked for")
     });
     let words = words.collect::<Vec<String>>().join("; ");
-    let mut resources = asked.iter().map(|(resource, _)| value(&hard(resource)));
-    let is_zero = resources.any(|hard| hard == Some(0.0));
+    let mut resources = asked.iter().map(|(resource, _)| parse(&hard(resource)));
+    let is_zero = resources.any(|hard| hard == Some(0));
     Exceeded {
         name,
         words,
@@ -344,10 +318,8 @@ impl Exceeded<'_> {
     fn with_room(&self, subject: Subject<'_>, refusal: &Refusal<'_>) -> Finding {
         let (name, what) = (self.name, refusal.what);
         let object = subject.here("ResourceQuota", name);
-        finding! {
-            Waiting "Wait: ResourceQuota '{name}' has room now, and the next try to create the {what} succeeds by itself (within some minutes).";
-            link self.link(subject.world, object.clone(), refusal);
-            newer;
+        finding! { Waiting "Wait: ResourceQuota '{name}' has room now, and the next try to create the {what} succeeds by itself (within some minutes).";
+            link self.link(subject.world, object.clone(), refusal); newer;
             then subject.look_again(), object.describe("what is used of it now");
         }
     }
@@ -355,11 +327,11 @@ impl Exceeded<'_> {
 
 /// Returns whether the requested amounts fit into the quota now.
 fn fits(quota: &QuotaView, asked: &[(&str, &str)]) -> bool {
-    let number = |all: &Amounts, name: &str| all.get(name).and_then(|amount| value(amount));
+    let number = |all: &Amounts, name: &str| all.get(name).and_then(|amount| parse(amount));
     let fits = |(name, more): &(&str, &str)| match (
         number(&quota.used, name),
         number(&quota.hard, name),
-        value(more),
+        parse(more),
     ) {
         (Some(used), Some(hard), Some(more)) => used + more <= hard,
         _ => false,
@@ -387,8 +359,7 @@ fn quota_of_run(run: Run<'_>, refusal: &Refusal<'_>) -> Finding {
             "Free some of ResourceQuota '{name}' (end or delete what uses it) or have it raised. The {what} is created by itself then."
         ),
     };
-    let finding = finding! {
-        Blocked (advice);
+    let finding = finding! { Blocked (advice);
         link known.link(run.world, object.clone(), refusal);
         then object.describe("what is used, and how much there is");
     };
@@ -457,8 +428,7 @@ fn quota_of_tenant(tenant: Tenant<'_>, part: Option<&str>, refusal: &Refusal<'_>
         true => "PersistentVolumeClaim",
         false => "Pod",
     };
-    finding! {
-        Blocked (advice);
+    finding! { Blocked (advice);
         link known.link(tenant.world, object.clone(), refusal);
         then object.describe("what is used, and how much there is"), commands::list(users, within, "what uses it up");
         then is_ours.then(|| tenant.edit(format!("raise {own}")));
@@ -529,3 +499,14 @@ fn missing_object(namespace: &str, message: &str) -> ObjectRef {
         (kind, name) => ObjectRef::cluster(kind, name),
     }
 }
+
+/// Parses `pods=1,limits.cpu=2` into pairs.
+fn pairs(text: &str) -> Vec<(&str, &str)> {
+    let pairs = text.split(',');
+    pairs
+        .filter_map(|pair| pair.trim().split_once('='))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

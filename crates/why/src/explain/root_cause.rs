@@ -1,16 +1,8 @@
 //! The object that causes a DocsRun's reason: its Secret, its repository, the operator's
 //! configuration, or the Agent. Each cause comes with advice.
 
-use api::Reason;
-
-use super::{
-    Run, commands, operator,
-    shell::{server, word},
-};
-use crate::{
-    explanation::{Command, Link},
-    world::{DocsView, ObjectRef},
-};
+use super::shell::{server, word};
+use super::*;
 
 pub(super) fn repository(docs: &DocsView) -> ObjectRef {
     ObjectRef::cluster("Repository", &docs.repository)

@@ -1,16 +1,6 @@
 //! A run: its topics in order, and its own link at the head of the chain.
 
-use api::{Reason, messages, tasks::RunPhase};
-
-use super::{
-    Explain, Finding, Run, Summary, agent, commands, deletion, docs, ended, faults, first,
-    in_progress, operator,
-    stop::{Stop, stopping},
-};
-use crate::{
-    explanation::{Health, Link, State},
-    world::JobView,
-};
+use super::*;
 
 impl<'a> Explain<'a> for Run<'a> {
     fn find(self) -> Finding {
@@ -228,8 +218,7 @@ fn suspended(run: Run<'_>) -> Option<Finding> {
     }
     let own = link! {
         Waiting run.object(), Reason::Suspended, "is suspended by 'spec.suspend': nothing is started, and no time counts";
-        since run.changed;
-        seen "spec.suspend" => "true", run.changed;
+        since run.changed; seen "spec.suspend" => "true", run.changed;
     };
     let job = run.job().filter(|job| job.end().is_none());
     let finding = match job.zip(run.running_pod()) {

@@ -1,14 +1,8 @@
 //! A run with its world, and helper functions for the explanations.
 
-use std::ops::Deref;
+use api::tasks::TaskRunStatus;
 
-use api::{
-    Phase,
-    tasks::{Evidence as RunResult, RunPhase, TaskRunStatus},
-};
-
-use super::Subject;
-use crate::world::{JobView, ObjectRef, PodView, RunView, World};
+use super::*;
 
 /// A run and its world.
 #[derive(Clone, Copy)]

@@ -1,18 +1,9 @@
 //! A Pod that fits on no node: parses the scheduler's message and compares it with the nodes.
 
-use api::Reason;
 use pods::unscheduled_reason;
 
-use super::{
-    Finding, Run, commands,
-    container::AFTER_EDIT,
-    quantity::{Amounts, value},
-    volume,
-};
-use crate::{
-    explanation::Link,
-    world::{ConditionView, NodeView, PodView, World},
-};
+use super::container::AFTER_EDIT;
+use super::*;
 
 /// The taints that Kubernetes sets on a node that is out of use.
 const OUT_OF_USE: &str = "node.kubernetes.io/";
@@ -30,18 +21,15 @@ pub(super) fn unscheduled(run: Run<'_>, pod: &PodView) -> Option<Finding> {
         return Some(finding! {
             Blocked "Orchestrator sets no gates: find what does (a queue such as Kueue, a webhook).";
             Error pod.object(), "SchedulingGated", "a scheduling gate that someone put on it holds it";
-            since said.since.as_ref();
-            seen said.evidence();
+            since said.since.as_ref(); seen said.evidence();
             then pod.object().yaml("'spec.schedulingGates' names it"), run.object().describe("the run");
         });
     }
     let parts = parts(&said.message);
     let events = pod.object().describe("the scheduler's Events");
     let (advice, agent_helps) = advice(run.world, pod, &parts);
-    let finding = finding! {
-        Blocked (advice);
-        link unscheduled_link(run.world, pod, said, "the Agent");
-        since said.since.as_ref();
+    let finding = finding! { Blocked (advice);
+        link unscheduled_link(run.world, pod, said, "the Agent"); since said.since.as_ref();
     };
     if !run.may_read("nodes") {
         let finding = finding.then(events);
@@ -103,8 +91,7 @@ pub(super) fn unscheduled_link(
         (false, true) => String::new(),
         (false, false) => format!(": {}", why.join("; ")),
     };
-    link! {
-        Error pod.object(), unscheduled_reason(&said.message), "no node can take it{why}";
+    link! { Error pod.object(), unscheduled_reason(&said.message), "no node can take it{why}";
         seen said.evidence();
     }
 }
@@ -239,12 +226,12 @@ impl Part {
 }
 
 /// Returns the largest amount of a resource that a node has in total.
-fn largest<'a>(world: &'a World, resource: &str) -> Option<(f64, &'a String)> {
+fn largest<'a>(world: &'a World, resource: &str) -> Option<(i128, &'a String)> {
     let amounts = world.nodes.iter().filter_map(|node| {
         let amount = node.allocatable.get(resource)?;
-        Some((value(amount)?, amount))
+        Some((parse(amount)?, amount))
     });
-    amounts.max_by(|(one, _), (other, _)| one.total_cmp(other))
+    amounts.max_by_key(|(value, _)| *value)
 }
 
 /// Formats the names of the nodes that match: ` (node-1, node-2)`.
@@ -384,8 +371,8 @@ fn uncordon(world: &World) -> String {
 
 /// Returns whether the request is larger than the total of the largest node.
 fn exceeds_all(world: &World, pod: &PodView, resource: &str) -> bool {
-    let amount = |amounts: &Amounts| value(amounts.get(resource)?);
-    let asked: f64 = pod
+    let amount = |amounts: &Amounts| parse(amounts.get(resource)?);
+    let asked: i128 = pod
         .containers
         .iter()
         .filter_map(|one| amount(&one.requests))
@@ -405,14 +392,11 @@ pub(super) fn only_node<'a>(world: &'a World, parts: &[Part]) -> Option<&'a Node
 pub(super) fn out_of_service(world: &World, node: &NodeView) -> Link {
     if let Some(ready) = node.ready.as_ref().filter(|ready| ready.status != "True") {
         let since = ready.since.as_ref();
-        return link! {
-            Error node.object(), "NodeNotReady", "is not ready{}", world.since(since);
-            since since;
+        return link! { Error node.object(), "NodeNotReady", "is not ready{}", world.since(since); since since;
             seen ready.evidence();
         };
     }
-    link! {
-        Error node.object(), "Cordoned", "takes no new Pods: someone cordoned it";
+    link! { Error node.object(), "Cordoned", "takes no new Pods: someone cordoned it";
         seen world.seen("spec.unschedulable", "true");
     }
 }

@@ -1,13 +1,7 @@
 //! A Pod that has to stop because it was evicted, cancelled or deleted, and a node that prevents
 //! it.
 
-use api::Reason;
-
-use super::{Finding, Run, commands, scheduling};
-use crate::{
-    explanation::{Health, Link},
-    world::{NodeView, PodView, World},
-};
+use super::*;
 
 /// Time in seconds after which a deleted Pod without a known deadline is overdue. Usually a Pod is
 /// killed earlier.
@@ -56,8 +50,7 @@ pub(super) fn stopping(run: Run<'_>, pod: &PodView, by: Stop) -> Finding {
             format!("Wait until Pod '{name}' has stopped: it has its grace period to end.")
         }
     };
-    finding! {
-        Waiting (advice);
+    finding! { Waiting (advice);
         link link;
         then node.filter(|_| run.may_read("nodes")).map(|node| commands::node(node));
         then pod.object().yaml("its conditions and finalizers");
@@ -82,8 +75,7 @@ fn count(run: Run<'_>) -> String {
 
 /// Explains a Pod that was disrupted and has ended. Another Pod replaces it.
 pub(super) fn replaced(run: Run<'_>, pod: &PodView) -> Finding {
-    finding! {
-        Waiting "Nothing: another Pod takes its place by itself, and no attempt is used. {}", count(run);
+    finding! { Waiting "Nothing: another Pod takes its place by itself, and no attempt is used. {}", count(run);
         link said(run, pod, Stop::Outside);
         then run.logs(pod), run.look_again();
     }
@@ -121,9 +113,7 @@ fn said(run: Run<'_>, pod: &PodView, by: Stop) -> Link {
             format!("on node '{node}' still runs; it is about to be told to stop"),
         ),
     };
-    let link = link! {
-        Waiting pod.object(), reason, (sentence);
-        since since;
+    let link = link! { Waiting pod.object(), reason, (sentence); since since;
         seen disruption.map(|known| known.evidence());
     };
     match told.filter(|_| by == Stop::Outside) {
@@ -186,8 +176,7 @@ fn held(run: Run<'_>, pod: &PodView, link: &Link) -> Option<Finding> {
 /// Returns the link of a Pod on an unready node without a request to stop it. `what` may still run.
 pub(super) fn on_lost_node(pod: &PodView, node: &NodeView, reason: Reason, what: &str) -> Link {
     let node = &node.name;
-    link! {
-        Waiting pod.object(), reason, "is on node '{node}', which does not answer: nobody knows whether {what} still runs";
+    link! { Waiting pod.object(), reason, "is on node '{node}', which does not answer: nobody knows whether {what} still runs";
         seen "spec.nodeName" => (node), pod.meta.created.as_ref();
     }
 }
@@ -208,8 +197,7 @@ pub(super) fn node_lost(world: &World, node: &NodeView, meanwhile: &str) -> Find
         reason: "NodeLost".to_owned(),
         ..scheduling::out_of_service(world, node)
     };
-    finding! {
-        Blocked "Check whether node '{name}' is really down, and bring it back. Only if its machine is off: taint it out-of-service (or delete the Node). That lets go of all Pods of that node, those of other teams, too{meanwhile}. When the machine is back, take the taint off: kubectl taint node {name} {OUT_OF_SERVICE}-";
+    finding! { Blocked "Check whether node '{name}' is really down, and bring it back. Only if its machine is off: taint it out-of-service (or delete the Node). That lets go of all Pods of that node, those of other teams, too{meanwhile}. When the machine is back, take the taint off: kubectl taint node {name} {OUT_OF_SERVICE}-";
         link link;
         then commands::heartbeat(name), commands::node(name);
         shell "kubectl taint node {name} {OUT_OF_SERVICE}=nodeshutdown:NoExecute" => "only if the machine is off: let go of all its Pods and volumes";

@@ -1,22 +1,9 @@
 //! The object to explain with its world, and helper functions for the explanations.
 
-use std::ops::Deref;
+use api::CommonStatus;
+use api::status::{Retry, condition};
 
-use api::{
-    CommonStatus, Reason,
-    status::{Retry, condition},
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-
-use super::Summary;
-use crate::{
-    explanation::{Command, Evidence, Health, Link},
-    times,
-    world::{
-        ConditionView, ContainerState, ContainerView, EventView, JobView, Meta, NodeView,
-        ObjectRef, PodView, World,
-    },
-};
+use super::*;
 
 /// The fields that every kind has, and the world.
 #[derive(Clone, Copy)]
@@ -144,8 +131,7 @@ impl<'a> Subject<'a> {
     ) -> Link {
         let meta = self.meta;
         let said = self.main_reason();
-        let mut link = link! {
-            (health) self.object(), reason, (sentence);
+        let mut link = link! { (health) self.object(), reason, (sentence);
             seen (format!("status (phase {}, reason {said})", self.phase)) => (self.message()), self.stated;
             seen more;
         };

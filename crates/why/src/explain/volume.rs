@@ -1,21 +1,13 @@
 //! Volumes: claims that stay pending, volumes that cannot be attached or mounted.
 
-use api::Reason;
 use pods::{MOUNT_WARNINGS, warning_reason};
 
-use super::{
-    Finding, Run, Subject, commands,
-    container::{self, AFTER_EDIT, Words},
-};
-use crate::{
-    explanation::{Command, Health, Link},
-    world::{ClaimView, EventView, ObjectRef, PodView, World},
-};
+use super::container::AFTER_EDIT;
+use super::*;
 
 /// Returns the link of a Pod that waits for a claim.
 pub(super) fn waits(pod: &PodView, claim: &str) -> Link {
-    link! {
-        Waiting pod.object(), Reason::VolumeNotReady, "waits for its volume, claim '{claim}'";
+    link! { Waiting pod.object(), Reason::VolumeNotReady, "waits for its volume, claim '{claim}'";
         seen pod.unscheduled().map(|known| known.evidence());
     }
 }
@@ -89,8 +81,7 @@ impl<'a> Pending<'a> {
             "" => "without a class".to_owned(),
             class => format!("of class '{class}'"),
         };
-        link! {
-            (health) self.object.clone(), Reason::VolumeNotReady, "is {phase}{since}: {size} {of_class} are not there yet{more}";
+        link! { (health) self.object.clone(), Reason::VolumeNotReady, "is {phase}{since}: {size} {of_class} are not there yet{more}";
             since meta.created.as_ref();
             seen self.said.map_or_else(|| self.subject.seen("status.phase", phase), |event| event.evidence());
         }
@@ -102,11 +93,9 @@ impl<'a> Pending<'a> {
             "CSIDriver" => "NoProvisioner",
             _ => Reason::DependencyNotReady.name(),
         };
-        finding! {
-            Blocked (advice);
+        finding! { Blocked (advice);
             link self.link(Health::Waiting, "");
-            Error object, reason, (sentence);
-            since self.claim.meta.created.as_ref();
+            Error object, reason, (sentence); since self.claim.meta.created.as_ref();
         }
     }
 
@@ -137,11 +126,12 @@ impl<'a> Pending<'a> {
         let advice = format!(
             "Check with whoever runs the cluster whether the storage driver '{driver}' is installed and runs{or}"
         );
-        Some(rows! { self.missing(advice, object, &sentence);
-            seen self.subject.not_found();
-            shell "kubectl get csidrivers,storageclass" => "what is installed";
-            then self.look();
-        })
+        Some(
+            rows! { self.missing(advice, object, &sentence); seen self.subject.not_found();
+                shell "kubectl get csidrivers,storageclass" => "what is installed";
+                then self.look();
+            },
+        )
     }
 
     /// Explains the problem by the provisioner's message. `and` is the end of a command's purpose.
@@ -152,8 +142,7 @@ impl<'a> Pending<'a> {
         let pods = self.subject.may_read("leases").then(|| {
             shell!("kubectl get pods -A -o wide | grep -i -E 'csi|provisioner'" => "find the Pods of '{driver}'{and}")
         });
-        finding! {
-            Blocked "The words are those of the provisioner '{driver}', or about it: read its log, and check the space that it has. It tries again by itself.";
+        finding! { Blocked "The words are those of the provisioner '{driver}', or about it: read its log, and check the space that it has. It tries again by itself.";
             link self.link(Health::Error, &why.unwrap_or_default());
             then self.look(), pods;
         }
@@ -190,8 +179,7 @@ fn of_run(run: Run<'_>, claim: &ClaimView) -> Finding {
         .said
         .filter(|event| event.reason == "WaitForFirstConsumer");
     if waits.is_some_and(|event| !event.warning) {
-        return finding! {
-            Waiting "The volume is made when the Pod has a node: what blocks is above.";
+        return finding! { Waiting "The volume is made when the Pod has a node: what blocks is above.";
             link pending.link(Health::Waiting, "");
             then pending.look();
         };
@@ -242,10 +230,8 @@ pub(super) fn unmounted<'a>(world: &'a World, pod: &PodView) -> Option<(&'a Even
         "FailedAttachVolume" => "attached",
         _ => "mounted",
     };
-    let link = link! {
-        Error pod.object(), reason, "a volume cannot be {verb}{}", pod.on_node();
-        since event.first.as_ref();
-        seen event.evidence();
+    let link = link! { Error pod.object(), reason, "a volume cannot be {verb}{}", pod.on_node();
+        since event.first.as_ref(); seen event.evidence();
     };
     Some((event, link))
 }
@@ -260,8 +246,7 @@ fn attached_elsewhere(run: Run<'_>, pod: &PodView, link: Link) -> Finding {
         || "another node (the first command shows which)".to_owned(),
         |node| format!("node '{node}'"),
     );
-    finding! {
-        Blocked "The volume is still attached to {node}. It is released when the Pod there is deleted. Only if that node's machine is off: have the Node tainted out-of-service, which lets go of all its Pods, those of other teams, too.";
+    finding! { Blocked "The volume is still attached to {node}. It is released when the Pod there is deleted. Only if that node's machine is off: have the Node tainted out-of-service, which lets go of all its Pods, those of other teams, too.";
         link link;
         shell "kubectl get volumeattachments" => "which node has the volume";
         then commands::heartbeat(other.unwrap_or("<NODE>"));

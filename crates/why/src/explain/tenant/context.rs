@@ -1,16 +1,6 @@
 //! A Tenant with its world, and helper functions for the explanations.
 
-use std::ops::Deref;
-
-use api::{Phase, names};
-
-use super::super::Subject;
-use crate::{
-    explanation::Command,
-    world::{
-        ContainerView, Meta, NamespaceView, ObjectRef, PodView, TenantView, WorkloadView, World,
-    },
-};
+use super::*;
 
 /// A Tenant and its world.
 #[derive(Clone, Copy)]

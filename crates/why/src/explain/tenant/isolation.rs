@@ -1,28 +1,11 @@
 //! Whether a ready Tenant is isolated. The isolation is verified with real connections.
 
-use api::{
-    Reason,
-    messages::{self, Request},
-    tenants::{CheckedConnection, ExpectedResult, ObservedResult, PROBE_CLASS, condition},
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use pods::Rejection;
+use api::tenants::{CheckedConnection, ExpectedResult, ObservedResult, PROBE_CLASS};
 
-use super::{
-    super::{
-        Finding, commands, operator,
-        refused::{Refusal, exceeded, missing_name},
-    },
-    Tenant,
-    context::main,
-    own,
-    parts::Part,
-    pod,
-};
-use crate::{
-    explanation::{Command, Evidence, Health, Link, State},
-    world::{Meta, ObjectRef, PodView},
-};
+use super::super::refused::{exceeded, missing_name};
+use super::context::main;
+use super::parts::Part;
+use super::*;
 
 /// Time in seconds within which probe Pods should finish, including the wait for their turn.
 const PROOF: i64 = 300;
@@ -115,10 +98,8 @@ fn proven(tenant: Tenant<'_>) -> Finding {
         true => "Nothing is wrong.",
         false => "The Tenant says itself that it is well; not all of that can be seen from here.",
     };
-    finding! {
-        Ready (advice);
-        link own(tenant, Health::Ok, "Ready", &sentence);
-        seen "status.isolation.lastProvedAt" => "", at;
+    finding! { Ready (advice);
+        link own(tenant, Health::Ok, "Ready", &sentence); seen "status.isolation.lastProvedAt" => "", at;
         then tenant.object().describe("all that it says");
         shell "kubectl get all,networkpolicy,resourcequota -n {}", tenant.namespace => "what it is made of";
     }
@@ -126,11 +107,9 @@ fn proven(tenant: Tenant<'_>) -> Finding {
 
 /// Explains a Tenant that disables its policies in the spec.
 fn disabled(tenant: Tenant<'_>) -> Finding {
-    finding! {
-        NotIsolated "Set 'networkPolicy.enabled' of Tenant '{}' to true, unless that is what you want. Say first in 'allowedNamespaces', 'ingressRules' and 'egressRules' who uses it.", tenant.name();
+    finding! { NotIsolated "Set 'networkPolicy.enabled' of Tenant '{}' to true, unless that is what you want. Say first in 'allowedNamespaces', 'ingressRules' and 'egressRules' who uses it.", tenant.name();
         Error tenant.object(), Reason::PoliciesDisabled, "is ready, but has no policies: everybody in the cluster may reach it, and it may reach everything";
-        since tenant.changed;
-        seen "spec.networkPolicy.enabled" => "false", tenant.changed;
+        since tenant.changed; seen "spec.networkPolicy.enabled" => "false", tenant.changed;
         then tenant.object().who("who set it"), tenant.edit("set 'networkPolicy.enabled' to true");
     }
 }
@@ -151,8 +130,7 @@ fn foreign(tenant: Tenant<'_>) -> Option<Finding> {
     let (name, created, owner) = (&first.name, first.created.as_ref(), tenant.name());
     let mut finding = finding! {
         NotIsolated "Look what NetworkPolicy '{name}' is for. Delete it, or say the same in 'networkPolicy' of Tenant '{owner}' and delete it then; it is tried again by itself.";
-        Error object.clone(), Reason::UnmanagedPolicy, "{OPENS}{more}";
-        since created;
+        Error object.clone(), Reason::UnmanagedPolicy, "{OPENS}{more}"; since created;
         seen "label orchestrator.io/uid" => (first.run_uid.as_deref().unwrap_or("none")), created;
         then object.who("what it opens, and who made it");
         then tenant.edit("say in 'networkPolicy' what it is for, if it is needed");
@@ -167,16 +145,12 @@ fn foreign_said(tenant: Tenant<'_>) -> Finding {
     let name = messages::network_policy(message(tenant)).map_or("?", |(name, _)| name);
     let object = tenant.here("NetworkPolicy", name);
     if tenant.world.policies.is_some() {
-        return finding! {
-            NotProven "Wait: it is tried again by itself now.";
-            Ok object, "GoneNow", "was not the Tenant's, and no longer exists";
-            seen tenant.not_found();
-            newer;
+        return finding! { NotProven "Wait: it is tried again by itself now.";
+            Ok object, "GoneNow", "was not the Tenant's, and no longer exists"; seen tenant.not_found(); newer;
             then tenant.look_again(), list_policies(tenant);
         };
     }
-    finding! {
-        NotIsolated "Ask whoever may see the namespace what that policy is for; delete it, or say the same in 'networkPolicy' of the Tenant.";
+    finding! { NotIsolated "Ask whoever may see the namespace what that policy is for; delete it, or say the same in 'networkPolicy' of the Tenant.";
         Error object.clone(), Reason::UnmanagedPolicy, (OPENS);
         seen "condition NetworkIsolated=False (UnmanagedPolicy)" => (message(tenant)), since(tenant);
         then object.who("what it opens, and who made it"), tenant.look_again();
@@ -194,8 +168,7 @@ fn missing(tenant: Tenant<'_>) -> Option<Finding> {
     Some(finding! {
         NotIsolated "Wait: the operator makes it again within seconds. If it stays so, read the operator's log, and find out what deletes policies here.";
         Error tenant.here("NetworkPolicy", DENY), "PolicyMissing", "does not exist: nothing is refused until the operator makes it again";
-        seen tenant.not_found();
-        newer;
+        seen tenant.not_found(); newer;
         then tenant.look_again(), list_policies(tenant), operator::log(tenant.world);
     })
 }
@@ -229,8 +202,7 @@ fn connection(tenant: Tenant<'_>, reason: Reason) -> Finding {
         ),
     };
     let mut link = link! {
-        Error ObjectRef::cluster("Connection", &name), reason, "{outcome}{counted}";
-        since since(tenant);
+        Error ObjectRef::cluster("Connection", &name), reason, "{outcome}{counted}"; since since(tenant);
         seen "status.isolation.connections" => (words), at;
     };
     for one in wrong.iter().skip(1).take(3) {
@@ -246,8 +218,7 @@ fn connection(tenant: Tenant<'_>, reason: Reason) -> Finding {
     };
     let deny = policies(tenant).find(|policy| policy.name == DENY);
     let deny = deny.filter(|_| is_open).map(|deny| {
-        link! {
-            Waiting tenant.here("NetworkPolicy", DENY), Reason::Created, "is there, and should refuse it";
+        link! { Waiting tenant.here("NetworkPolicy", DENY), Reason::Created, "is there, and should refuse it";
             seen "metadata.creationTimestamp" => "", deny.created.as_ref();
         }
     });
@@ -255,8 +226,7 @@ fn connection(tenant: Tenant<'_>, reason: Reason) -> Finding {
         true => "does the cluster's DNS run?",
         false => "does the network plugin run on every node?",
     };
-    finding! {
-        NotIsolated "{advice} It is tried again by itself every 10 minutes, and after each change of 'networkPolicy'.";
+    finding! { NotIsolated "{advice} It is tried again by itself every 10 minutes, and after each change of 'networkPolicy'.";
         link deny;
         link link;
         shell "kubectl get pods -n kube-system -o wide" => (purpose);
@@ -301,11 +271,9 @@ fn failed(tenant: Tenant<'_>) -> Finding {
     let (name, words) = messages::pod(detail).unwrap_or(("(gone)", detail));
     let is_outside = unknown.is_some_and(|one| one.from == "a Pod outside");
     let purpose = "the operator's configuration: 'probeImage' below 'tenants'";
-    finding! {
-        NotProven "The words are the kubelet's or the scheduler's, about a Pod of the operator that no longer exists: check the image 'tenants.probeImage' of its configuration, and whether a node has room. {AGAIN}";
+    finding! { NotProven "The words are the kubelet's or the scheduler's, about a Pod of the operator that no longer exists: check the image 'tenants.probeImage' of its configuration, and whether a node has room. {AGAIN}";
         Error probe(tenant, name, is_outside), Reason::IsolationCheckFailed, "was to try the connections, and told nothing: {words}";
-        since since(tenant);
-        seen "status.isolation.connections" => (detail), at.or(tenant.written());
+        since since(tenant); seen "status.isolation.connections" => (detail), at.or(tenant.written());
         shell "kubectl get pods -A -w -l orchestrator.io/component=probe" => "watch the next try";
         then operator::config(tenant.world, purpose);
     }
@@ -323,8 +291,7 @@ fn unmade(tenant: Tenant<'_>, message: &str, at: Option<&Time>) -> Finding {
     let source = "status.isolation.message".to_owned();
     if let Some((name, within)) = messages::network_policy(message) {
         let object = ObjectRef::namespaced("NetworkPolicy", within, name);
-        return finding! {
-            NotProven "Let NetworkPolicy '{name}' in namespace '{within}' leave out the Pods with the label 'orchestrator.io/component: probe'. {AGAIN}";
+        return finding! { NotProven "Let NetworkPolicy '{name}' in namespace '{within}' leave out the Pods with the label 'orchestrator.io/component: probe'. {AGAIN}";
             Error object.clone(), Reason::IsolationCheckFailed, "bounds the Pods that try from outside: that they are refused would prove nothing";
             seen (source) => (message), at;
             then object.yaml("which Pods it selects"), object.edit("leave those Pods out");
@@ -353,8 +320,7 @@ fn unmade(tenant: Tenant<'_>, message: &str, at: Option<&Time>) -> Finding {
         Rejection::Quota if !is_outside => {
             let known = exceeded(tenant.world, message);
             let (name, object) = (known.name, tenant.here("ResourceQuota", known.name));
-            finding! {
-                NotProven "ResourceQuota '{name}' has no room for a Pod that tries connections: look for Pods that say they are such ('priorityClassName: {PROBE_CLASS}'). {AGAIN}";
+            finding! { NotProven "ResourceQuota '{name}' has no room for a Pod that tries connections: look for Pods that say they are such ('priorityClassName: {PROBE_CLASS}'). {AGAIN}";
                 link above;
                 link known.link(tenant.world, object.clone(), &refusal);
                 then object.describe("what is used, and how much there is"), commands::list("Pod", tenant.namespace, "what uses it up");
@@ -363,8 +329,7 @@ fn unmade(tenant: Tenant<'_>, message: &str, at: Option<&Time>) -> Finding {
         Rejection::NamesMissing => {
             let (kind, name) = missing_name(message);
             let sentence = "does not exist, and the Pods that try connections need it".to_owned();
-            finding! {
-                NotProven "The chart installs {kind} '{name}': upgrade or reinstall it. {AGAIN}";
+            finding! { NotProven "The chart installs {kind} '{name}': upgrade or reinstall it. {AGAIN}";
                 link above;
                 link refusal.link(ObjectRef::cluster(kind, name), Reason::DependencyNotReady, sentence);
                 shell "kubectl get {}", kind.to_lowercase() => "those that exist";
@@ -402,13 +367,11 @@ fn pending(tenant: Tenant<'_>) -> Finding {
     let link = match probes.find(|pod| pod.meta.deleting.is_none()) {
         Some(pod) => link! {
             Waiting pod.object(), Reason::IsolationCheckPending, "tries the connections; it has a minute and a half for it";
-            since pod.meta.created.as_ref();
-            seen tenant.seen("status.phase", &pod.phase);
+            since pod.meta.created.as_ref(); seen tenant.seen("status.phase", &pod.phase);
         },
         None => link! {
             Waiting tenant.object(), Reason::IsolationCheckPending, "is ready; the connections are tried when it is its turn (5 Tenants at a time)";
-            since since;
-            seen "condition NetworkIsolated={status}" => (message(tenant)), since;
+            since since; seen "condition NetworkIsolated={status}" => (message(tenant)), since;
         },
     };
     let is_late = tenant.age(since) > PROOF;
@@ -416,8 +379,7 @@ fn pending(tenant: Tenant<'_>) -> Finding {
         true => "It takes longer than it should: read the operator's log.",
         false => "Wait: this takes a minute or two.",
     };
-    finding! {
-        NotProven (advice);
+    finding! { NotProven (advice);
         link link;
         then tenant.look_again(), operator::log(tenant.world).filter(|_| is_late);
     }
@@ -425,10 +387,8 @@ fn pending(tenant: Tenant<'_>) -> Finding {
 
 /// Explains a Tenant that is not checked, which is not a problem.
 fn untried(tenant: Tenant<'_>, reason: Reason, sentence: &str, advice: &str) -> Finding {
-    finding! {
-        NotProven (advice);
-        Ok tenant.object(), reason, "is ready, and {sentence}";
-        since since(tenant);
+    finding! { NotProven (advice);
+        Ok tenant.object(), reason, "is ready, and {sentence}"; since since(tenant);
         seen isolated(tenant).map(Evidence::of);
         then list_policies(tenant), tenant.look_again();
     }

@@ -7,25 +7,13 @@ mod parts;
 mod pod;
 mod terminating;
 
-use api::{
-    Reason,
-    messages::Request,
-    status::condition::READY,
-    tenants::{TenantPhase, condition},
-};
+use api::status::condition::READY;
+use api::tenants::{TenantPhase, condition};
 
-use super::{
-    Explain, Finding, Summary,
-    deletion::Deletion,
-    faults::{self, ReasonRule, by_reason, holder},
-    first, operator,
-    refused::{self, Refusal},
-    run::is_label_of,
-};
-use crate::{
-    explanation::{Evidence, Health, Link, State},
-    times,
-};
+use super::deletion::Deletion;
+use super::faults::{ReasonRule, by_reason, holder};
+use super::run::is_label_of;
+use super::*;
 pub(super) use context::Tenant;
 
 /// The effect of a change of the Tenant.
@@ -177,8 +165,7 @@ fn policy(tenant: Tenant<'_>) -> Finding {
         return terminating::find(tenant, namespace, Reason::Deleting, whose);
     }
     if let Some(pod) = tenant.probes().next() {
-        return finding! {
-            Deleting "Wait: the Pods that tried its connections are taken away first.";
+        return finding! { Deleting "Wait: the Pods that tried its connections are taken away first.";
             link terminating::stopping(tenant, pod, Reason::Deleting);
             then tenant.look_again();
         };
@@ -207,10 +194,8 @@ fn policy(tenant: Tenant<'_>) -> Finding {
         ),
         _ => ("is about to be deleted with everything in it", "not yet"),
     };
-    finding! {
-        Deleting "{} If it stays so, read the operator's log.", late("Wait: this takes seconds.");
-        Waiting tenant.place(), Reason::Deleting, (sentence);
-        seen tenant.seen("deletion asked for", asked);
+    finding! { Deleting "{} If it stays so, read the operator's log.", late("Wait: this takes seconds.");
+        Waiting tenant.place(), Reason::Deleting, (sentence); seen tenant.seen("deletion asked for", asked);
         then tenant.look_again(), log;
     }
 }
@@ -274,11 +259,9 @@ fn of_request(tenant: Tenant<'_>) -> Finding {
 }
 
 fn invalid(tenant: Tenant<'_>) -> Finding {
-    finding! {
-        Blocked "Change the field that the first lines name in Tenant '{}'. It counts by itself.", tenant.name();
+    finding! { Blocked "Change the field that the first lines name in Tenant '{}'. It counts by itself.", tenant.name();
         Error tenant.object(), Reason::InvalidChild, "asks for something that the API server does not accept: see the first lines";
-        since tenant.changed;
-        seen tenant.said();
+        since tenant.changed; seen tenant.said();
         then tenant.edit("change the field"), tenant.look_again();
     }
 }
@@ -288,12 +271,9 @@ fn taken(tenant: Tenant<'_>) -> Finding {
     let (kind, name, other) = holder(*tenant, ("Secret", "tenant-redis"));
     let object = tenant.here(kind, name);
     if other.is_none() && tenant.exists(kind, name) == Some(false) {
-        return finding! {
-            Waiting "Wait: {kind} '{name}' no longer exists, and {} succeeds by itself.", tenant.next_try();
-            Ok object, "GoneNow", "had a name that the Tenant needs, and no longer exists";
-            seen tenant.said();
-            newer;
-            then tenant.look_again();
+        return finding! { Waiting "Wait: {kind} '{name}' no longer exists, and {} succeeds by itself.", tenant.next_try();
+            Ok object, "GoneNow", "had a name that the Tenant needs, and no longer exists"; seen tenant.said();
+            newer; then tenant.look_again();
         };
     }
     let whose = match other.map(|other| (&other.meta.owner, &other.meta.retained_from)) {
@@ -303,11 +283,9 @@ fn taken(tenant: Tenant<'_>) -> Finding {
         None => "whose it is could not be read".to_owned(),
     };
     let made = other.and_then(|other| other.meta.created.as_ref());
-    finding! {
-        Blocked "Check whether {kind} '{name}' in namespace '{}' is in use; delete it only if nobody needs it (it cannot be renamed). The Tenant goes on by itself within a minute.", tenant.namespace;
+    finding! { Blocked "Check whether {kind} '{name}' in namespace '{}' is in use; delete it only if nobody needs it (it cannot be renamed). The Tenant goes on by itself within a minute.", tenant.namespace;
         Error object.clone(), Reason::ChildNameTaken, "has a name that the Tenant needs, and is not the Tenant's: {whose}";
-        seen tenant.said();
-        seen made.map(|at| Evidence::new("metadata.creationTimestamp", "", Some(at)));
+        seen tenant.said(); seen made.map(|at| Evidence::new("metadata.creationTimestamp", "", Some(at)));
         then object.describe("what it is"), object.delete("only if nobody needs it");
     }
 }
@@ -328,8 +306,7 @@ fn suspended(tenant: Tenant<'_>) -> Option<Finding> {
     Some(finding! {
         Suspended "Check that Tenant '{name}' was not suspended on purpose, then set 'spec.suspend' to false: server and Redis start again with their data.";
         Waiting tenant.object(), Reason::Suspended, "is suspended by 'spec.suspend': server and Redis {how}, their data stays";
-        since tenant.changed;
-        seen "spec.suspend" => "true", tenant.changed;
+        since tenant.changed; seen "spec.suspend" => "true", tenant.changed;
         link left.map(|pod| terminating::stopping(tenant, pod, Reason::Suspended));
         then tenant.object().who("who set 'suspend'");
         shell "orc resume tenant/{name}" => "let it go on";
@@ -359,8 +336,7 @@ fn stand(tenant: Tenant<'_>) -> Finding {
             "Wait: everything that can be seen is as it should be by now, and the operator says so within seconds. If it does not, read its log.",
         ),
     };
-    let mut finding = finding! {
-        Waiting (advice);
+    let mut finding = finding! { Waiting (advice);
         link own(tenant, Health::Waiting, reason, sentence);
         then tenant.look_again(), operator::log(tenant.world);
     };

@@ -1,15 +1,6 @@
 //! The ownership of the namespace that a Tenant requests.
 
-use api::{Reason, names};
-
-use super::{
-    super::{Finding, operator},
-    Tenant, terminating,
-};
-use crate::{
-    explanation::{Evidence, Health, State},
-    world::{NamespaceView, ObjectRef},
-};
+use super::*;
 
 /// Time in seconds within which the operator creates or adopts a namespace.
 const SOON: i64 = 30;
@@ -50,10 +41,8 @@ fn absent(tenant: Tenant<'_>) -> Finding {
     };
     let mut finding = finding! {
         Waiting "Wait: this takes seconds. If it stays so, the first lines will say what keeps the operator from it.";
-        Waiting tenant.place(), Reason::Progressing, (sentence);
-        since created.filter(|_| !was_there);
-        seen tenant.not_found();
-        then tenant.look_again(), operator::log(tenant.world);
+        Waiting tenant.place(), Reason::Progressing, (sentence); since created.filter(|_| !was_there);
+        seen tenant.not_found(); then tenant.look_again(), operator::log(tenant.world);
     };
     let is_late = tenant.age(created) > SOON;
     finding.is_newer = was_there || (is_late && tenant.reason() == Some(Reason::NamespaceTaken));
@@ -67,11 +56,9 @@ fn unread(tenant: Tenant<'_>) -> Option<Finding> {
         NamespaceTaken => (State::Blocked, Health::Error, "Ask whoever may see the namespace whose it is, with this output; the first lines say how it is offered to this Tenant."),
         NamespaceTerminating => (State::Waiting, Health::Waiting, "Wait: when it is deleted, another one is created. Ask whoever may see the namespace what its deletion waits for."),
     }?;
-    Some(finding! {
-        (state) (advice);
+    Some(finding! { (state) (advice);
         (health) tenant.place(), reason, "is as the first lines say; you may not look at it yourself";
-        seen tenant.said();
-        then tenant.look_again();
+        seen tenant.said(); then tenant.look_again();
     })
 }
 
@@ -143,8 +130,7 @@ fn taken(tenant: Tenant<'_>, namespace: &NamespaceView) -> Finding {
     };
     let link = link! {
         Error tenant.place(), Reason::NamespaceTaken, "exists and is not this Tenant's: {whose}";
-        since tenant.meta.created.as_ref().max(created);
-        seen proof;
+        since tenant.meta.created.as_ref().max(created); seen proof;
     };
     let other = meta.run_name.as_ref();
     let other = other.filter(|other| meta.run_uid.is_some() && **other != names::label_value(name));
@@ -155,8 +141,7 @@ fn taken(tenant: Tenant<'_>, namespace: &NamespaceView) -> Finding {
         .place()
         .describe("whose it is: labels, annotations, quotas");
     if let Some(other) = other {
-        return finding! {
-            Blocked "It is Tenant '{other}' that has this namespace; two cannot share one. {again}";
+        return finding! { Blocked "It is Tenant '{other}' that has this namespace; two cannot share one. {again}";
             link link;
             then look, ObjectRef::cluster("Tenant", other).describe("the Tenant that has it");
             then tenant.object().delete("to create this one again with another 'namespace'");
@@ -167,8 +152,7 @@ fn taken(tenant: Tenant<'_>, namespace: &NamespaceView) -> Finding {
         "Delete" => "; with its 'deletion.policy: Delete' it would delete all of it one day",
         _ => "",
     };
-    finding! {
-        Blocked "If Tenant '{name}' may have namespace '{place}' with everything in it, offer it with the annotation '{adopt}': it is taken within seconds{fate}. Otherwise: {again}";
+    finding! { Blocked "If Tenant '{name}' may have namespace '{place}' with everything in it, offer it with the annotation '{adopt}': it is taken within seconds{fate}. Otherwise: {again}";
         link link;
         then look;
         shell "kubectl get all,pvc -n {place}" => "what is in it";

@@ -1,26 +1,11 @@
 //! A Tenant's Redis and server: from the Deployment or StatefulSet down to the problems of its
 //! Pods.
 
+use api::tenants::{Component, ComponentPhase};
 use std::cmp::Reverse;
 
-use api::{
-    Reason,
-    tenants::{Component, ComponentPhase, condition},
-};
-
-use super::{
-    super::{
-        Finding, commands, operator,
-        refused::{self, Refusal},
-    },
-    Tenant,
-    context::is_ready,
-    pod, terminating,
-};
-use crate::{
-    explanation::{Health, Link, State},
-    world::{ObjectRef, PodView, WorkloadView},
-};
+use super::context::is_ready;
+use super::*;
 
 /// A component that a Tenant can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,10 +136,7 @@ fn own(tenant: Tenant<'_>, object: &ObjectRef, workload: &WorkloadView, reason: 
     let counts = format!(
         "{replicas} Pods, {updated} of the newest template, {ready} ready; {wanted} wanted"
     );
-    link! {
-        Waiting object.clone(), reason, "{ready} of {wanted} ready";
-        seen tenant.seen("status", counts);
-    }
+    link! { Waiting object.clone(), reason, "{ready} of {wanted} ready"; seen tenant.seen("status", counts); }
 }
 
 /// Explains a component that does not exist, or that may not be read. In that case only the status
@@ -179,8 +161,7 @@ fn unseen(tenant: Tenant<'_>, row: &Row<'_>) -> Option<Finding> {
     let reason = known.map_or("NotReady", |known| known.reason.as_str());
     Some(finding! {
         (state) "The first lines say what the operator saw. You may not look into namespace '{}' yourself: ask whoever may, with this output.", tenant.namespace;
-        (health) object, reason, (&said.message);
-        since known.map(|known| &known.last_transition_time);
+        (health) object, reason, (&said.message); since known.map(|known| &known.last_transition_time);
         seen (format!("status.{}Status", row.name)) => (&said.message), tenant.written();
         then tenant.object().yaml("all that the Tenant says");
     })
@@ -246,8 +227,7 @@ fn on_the_way(tenant: Tenant<'_>, row: &Row<'_>) -> Option<Finding> {
 fn not_led(tenant: Tenant<'_>, row: &Row<'_>) -> Finding {
     let (ready, other) = tenant.endpoints(row.name).unwrap_or_default();
     let counts = format!("{ready} ready, {other} not ready");
-    finding! {
-        Waiting "Wait: this takes seconds. If it stays so, check the endpoint-slice controller (kube-controller-manager).";
+    finding! { Waiting "Wait: this takes seconds. If it stays so, check the endpoint-slice controller (kube-controller-manager).";
         Waiting tenant.here("Service", row.name), Reason::Progressing, "leads to none of the ready Pods yet";
         seen tenant.seen("EndpointSlices of it", counts);
         then commands::list("EndpointSlice", tenant.namespace, "what its Services lead to"), tenant.look_again();
@@ -280,10 +260,8 @@ fn rest(
         false => " You may not look at its Pods: ask whoever may.",
     };
     let look = own.object.describe("its conditions and Events");
-    finding! {
-        Waiting "Wait: this takes seconds. If it stays so, look at its Events.{ask}";
-        link own;
-        seen Some(generations).filter(|_| !is_seen);
+    finding! { Waiting "Wait: this takes seconds. If it stays so, look at its Events.{ask}";
+        link own; seen Some(generations).filter(|_| !is_seen);
         then look, tenant.look_again();
     }
 }

@@ -1,29 +1,15 @@
 //! A Pod of a Tenant that is not ready: image, program, probe, node, volume.
 
-use api::{Reason, tenants::condition};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use pods::{Exit, Reported, StartFailure};
+use pods::Exit;
 
-use super::{
-    super::{
-        Finding, commands,
-        container::{
-            self, Pull, UNREACHABLE, Words, last_words, missing_link, missing_thing, why_root,
-        },
-        operator,
-        quantity::value,
-        root_cause::setting,
-        scheduling, stop,
-        volume::{self, Pending},
-    },
-    AFTER_EDIT, Tenant,
-    context::{is_ready, main, part},
-    parts::Part,
+use super::super::container::{
+    Pull, UNREACHABLE, last_words, missing_link, missing_thing, why_root,
 };
-use crate::{
-    explanation::{Command, Evidence, Health, Link},
-    world::{ClaimView, ContainerState, ContainerView, ObjectRef, PodView},
-};
+use super::super::root_cause::setting;
+use super::super::volume::Pending;
+use super::context::{is_ready, main, part};
+use super::parts::Part;
+use super::*;
 
 /// Time in seconds after which a Pod is no longer just starting. It applies to a program that fails
 /// its probe, and to a Pod without a node or volume.
@@ -104,12 +90,10 @@ fn image(tenant: Tenant<'_>, pod: &PodView, container: &ContainerView, said: &Re
         // The image of a probe Pod comes from the operator's configuration.
         let (reason, since) = (link.reason.clone(), link.since.clone());
         let purpose = "the operator's configuration: 'probeImage' below 'tenants'";
-        return finding! {
-            Blocked "Ask whoever runs the operator to correct 'tenants.probeImage', or to make that image available to the nodes.";
+        return finding! { Blocked "Ask whoever runs the operator to correct 'tenants.probeImage', or to make that image available to the nodes.";
             link Link { health: Health::Waiting, ..link };
             Error setting("tenants.probeImage"), reason, "its image '{image}' cannot be used: it is the operator's, not the Tenant's";
-            since since.as_ref();
-            seen "the container's image" => (image), pod.meta.created.as_ref();
+            since since.as_ref(); seen "the container's image" => (image), pod.meta.created.as_ref();
             then events(pod), operator::config(tenant.world, purpose);
         };
     }
@@ -121,8 +105,7 @@ fn image(tenant: Tenant<'_>, pod: &PodView, container: &ContainerView, said: &Re
         Pull::NotFound => format!("Correct '{field}.image' of Tenant '{name}', or push the image."),
         Pull::Refused | Pull::Other => format!("Check '{field}.image' of Tenant '{name}', and whether the nodes may pull it: a Tenant has no credentials of its own for a registry."),
     };
-    finding! {
-        Blocked "{advice} {AFTER_EDIT}";
+    finding! { Blocked "{advice} {AFTER_EDIT}";
         link link;
         then events(pod), tenant.edit(format!("correct '{field}.image'")), tenant.look_again();
     }
@@ -136,8 +119,7 @@ fn root(tenant: Tenant<'_>, pod: &PodView, container: &ContainerView) -> Finding
         .map_or("", |said| said.message.as_str());
     let why = why_root(message, " 65532");
     let sentence = format!("image '{image}' cannot run as it must: {why}");
-    finding! {
-        Blocked "Nothing of a Tenant runs as root: its containers have the user 65532. Build an image whose program that user may execute, and name it in '{field}.image'. {AFTER_EDIT}";
+    finding! { Blocked "Nothing of a Tenant runs as root: its containers have the user 65532. Build an image whose program that user may execute, and name it in '{field}.image'. {AFTER_EDIT}";
         link wrong(tenant, pod, container, Reason::ImageNeedsRoot, sentence);
         then events(pod), tenant.edit(format!("name another '{field}.image'"));
     }
@@ -157,18 +139,15 @@ fn missing(tenant: Tenant<'_>, pod: &PodView, container: &ContainerView) -> Find
     let (link, is_there) = missing_link(*tenant, (kind, &name, key), (&needs, "", ""), words.since);
     let again = tenant.look_again();
     if is_there {
-        return finding! {
-            Waiting "Wait: {kind} '{name}' exists by now, and the kubelet tries again within two minutes.";
+        return finding! { Waiting "Wait: {kind} '{name}' exists by now, and the kubelet tries again within two minutes.";
             link above;
-            link link;
-            newer;
+            link link; newer;
             then again;
         };
     }
     // The operator creates this Secret itself, with a password that nobody else knows.
     if name == "tenant-redis" {
-        return finding! {
-            Waiting "Wait: the operator makes this Secret again by itself within seconds, with another password. Find out what deletes it.";
+        return finding! { Waiting "Wait: the operator makes this Secret again by itself within seconds, with another password. Find out what deletes it.";
             link above;
             link link;
             then again, operator::log(tenant.world);
@@ -184,8 +163,7 @@ fn missing(tenant: Tenant<'_>, pod: &PodView, container: &ContainerView) -> Find
             commands::create(kind, &name, None, within),
         ),
     };
-    finding! {
-        Blocked "{advice} The Pod starts by itself a minute or two later.";
+    finding! { Blocked "{advice} The Pod starts by itself a minute or two later.";
         link above;
         link link;
         then change, tenant.edit("or name another");
@@ -204,8 +182,7 @@ fn not_startable(tenant: Tenant<'_>, pod: &PodView, container: &ContainerView) -
         "redis" => "whether 'redis.image' has 'redis-server'",
         _ => "whether 'server.image' is an image that starts a program by itself",
     };
-    finding! {
-        Blocked "Check {check}. {AFTER_EDIT}";
+    finding! { Blocked "Check {check}. {AFTER_EDIT}";
         link wrong(tenant, pod, container, Reason::ContainerNotStartable, sentence);
         then events(pod), tenant.edit(format!("correct '{field}.image'"));
     }
@@ -241,11 +218,9 @@ fn crashing(tenant: Tenant<'_>, pod: &PodView, container: &ContainerView) -> Fin
         (false, None, "redis") => "Read its log: it says what it does not like, often a line of 'redis.config' or the files on its volume.".to_owned(),
         (false, None, _) => "Read its log: the program itself says why it ends.".to_owned(),
     };
-    finding! {
-        Blocked "{advice} {AFTER_EDIT}";
+    finding! { Blocked "{advice} {AFTER_EDIT}";
         Error pod.object(), Reason::CrashLoop, "its program ends again and again{how}{restarts}";
-        since pod.meta.created.as_ref();
-        seen waits;
+        since pod.meta.created.as_ref(); seen waits;
         seen (format!("container '{}' ended before", container.name)) => (last), at.as_ref();
         seen killed.filter(|_| !out_of_memory).map(|event| event.evidence());
         then tenant.logs(pod, true), events(pod), tenant.edit(format!("change '{field}'"));
@@ -277,11 +252,9 @@ fn unanswered(tenant: Tenant<'_>, of: Part, pod: &PodView) -> Option<Finding> {
     };
     let (on, said) = (pod.on_node(), &event.message);
     let at = since.map_or_else(String::new, |at| tenant.when(at));
-    Some(finding! {
-        Blocked "{advice} {AFTER_EDIT}";
+    Some(finding! { Blocked "{advice} {AFTER_EDIT}";
         Error pod.object(), Reason::ProbeFailed, "runs{on} since {at}, but does not answer as its probe asks: {said}";
-        since event.first.as_ref().or(since);
-        seen event.evidence();
+        since event.first.as_ref().or(since); seen event.evidence();
         then tenant.logs(pod, false), events(pod), tenant.edit(format!("correct '{}'", part(pod)));
     })
 }
@@ -339,10 +312,8 @@ fn unplaced(tenant: Tenant<'_>, of: Part, pod: &PodView) -> Option<Finding> {
     let (world, field) = (tenant.world, part(pod));
     let parts = scheduling::parts(&said.message);
     let look = pod.object().describe("the scheduler's Events");
-    let finding = finding! {
-        Blocked (scheduling::tenant_advice(world, pod, &parts, field));
-        link scheduling::unscheduled_link(world, pod, said, "the Pod");
-        since since;
+    let finding = finding! { Blocked (scheduling::tenant_advice(world, pod, &parts, field));
+        link scheduling::unscheduled_link(world, pod, said, "the Pod"); since since;
     };
     if !tenant.may_read("nodes") {
         return Some(
@@ -367,7 +338,7 @@ fn claim(tenant: Tenant<'_>) -> Option<&ClaimView> {
 pub(super) fn too_small(tenant: Tenant<'_>) -> Option<Finding> {
     let wanted = &tenant.view.redis.as_ref()?.size;
     let ClaimView { meta, size, .. } = claim(tenant)?;
-    if value(size)? >= value(wanted)? {
+    if parse(size)? >= parse(wanted)? {
         return None;
     }
     let object = tenant.here("PersistentVolumeClaim", CLAIM);
@@ -375,8 +346,7 @@ pub(super) fn too_small(tenant: Tenant<'_>) -> Option<Finding> {
     Some(finding! {
         Blocked "Enlarge the claim, if its StorageClass allows that, or create the Tenant with the size that is there. Delete the claim only if nobody needs its data.";
         Error object.clone(), Reason::VolumeNotReady, "was there before and has {size}, but 'redis.storage.size' asks for {wanted}";
-        since since;
-        seen "spec.resources.requests.storage" => (size), since;
+        since since; seen "spec.resources.requests.storage" => (size), since;
         then object.describe("its size, its class and who uses it");
         then object.edit(format!("enlarge 'spec.resources.requests.storage' to {wanted}"));
     })
@@ -442,11 +412,8 @@ pub(super) fn starting(tenant: Tenant<'_>, pod: &PodView) -> Finding {
         ),
     };
     let warnings = tenant.world.warnings(&pod.meta.uid);
-    finding! {
-        Waiting "Wait: it is on its way. If it stays so, the Pod's Events say more.";
-        Waiting pod.object(), Reason::Progressing, (sentence);
-        since since;
-        seen (source) => (text), since;
+    finding! { Waiting "Wait: it is on its way. If it stays so, the Pod's Events say more.";
+        Waiting pod.object(), Reason::Progressing, (sentence); since since; seen (source) => (text), since;
         seen warnings.first().map(|event| event.evidence());
         then tenant.look_again(), events(pod);
     }

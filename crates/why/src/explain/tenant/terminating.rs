@@ -1,16 +1,6 @@
 //! The objects that remain in a namespace that is being deleted, and the finalizers that keep them.
 
-use api::Reason;
-
-use super::{
-    super::{Finding, commands, stop},
-    Tenant,
-};
-use crate::{
-    explanation::{Health, Link, State},
-    namespace_conditions,
-    world::{NamespaceView, ObjectRef, OtherView, PodView},
-};
+use super::*;
 
 /// Time in seconds after which a deletion is considered blocked.
 const PATIENCE: i64 = 60;
@@ -33,8 +23,7 @@ pub(super) fn find(
 ) -> Finding {
     let since = namespace.deleting.as_ref();
     let mut above = link! {
-        Waiting tenant.place(), reason, "is being deleted{}, {whose}", tenant.since(since);
-        since since;
+        Waiting tenant.place(), reason, "is being deleted{}, {whose}", tenant.since(since); since since;
     };
     above.evidence = namespace.deletion(4);
     let finding = undiscovered(tenant, namespace)
@@ -61,8 +50,7 @@ fn alone(tenant: Tenant<'_>, namespace: &NamespaceView, mut link: Link) -> Findi
         None if is_late => "Its conditions say what it waits for; if they say nothing, check the kube-controller-manager.".to_owned(),
         None => "Wait: what is in it is being removed.".to_owned(),
     };
-    finding! {
-        Waiting (advice);
+    finding! { Waiting (advice);
         link link;
         then tenant.place().yaml("what its deletion waits for");
         shell "kubectl api-resources --verbs=list --namespaced -o name | xargs -n1 kubectl get --show-kind --ignore-not-found -n {}", tenant.namespace => "everything that is left in it";
@@ -146,8 +134,7 @@ fn held(tenant: Tenant<'_>) -> Option<Finding> {
     Some(finding! {
         (state) "Find out what set '{holders}' on {kind} '{name}' and let it finish. Take it off by hand only if that no longer exists.";
         (health(is_late)) tenant.here(kind, name), "Finalizer", "is held by the finalizer '{holders}'{more}";
-        since since;
-        seen "metadata.finalizers" => (first.meta.finalizers.join(", ")), since;
+        since since; seen "metadata.finalizers" => (first.meta.finalizers.join(", ")), since;
         shell "kubectl get {resource} {name} -n {within} -o yaml --show-managed-fields" => "'metadata.managedFields' names who set it";
         shell "kubectl edit {resource} {name} -n {within}" => "only if that no longer exists: delete its line under 'metadata.finalizers'";
     })
@@ -174,8 +161,7 @@ fn of_pod(tenant: Tenant<'_>) -> Option<Finding> {
         ),
         false => format!("Wait until Pod '{name}' has stopped: it has its grace period to end."),
     };
-    Some(finding! {
-        Waiting (advice);
+    Some(finding! { Waiting (advice);
         link link;
         then pod.object().yaml("its conditions and finalizers");
     })
@@ -196,10 +182,8 @@ pub(super) fn stopping(tenant: Tenant<'_>, pod: &PodView, reason: Reason) -> Lin
             format!("{} was asked to stop at {at}{late}", node.trim_start())
         }
     };
-    link! {
-        (health(stop::is_overdue(tenant.world, pod))) pod.object(), reason, (sentence.trim_start());
-        since asked;
-        seen tenant.seen("status.phase", &pod.phase);
+    link! { (health(stop::is_overdue(tenant.world, pod))) pod.object(), reason, (sentence.trim_start());
+        since asked; seen tenant.seen("status.phase", &pod.phase);
     }
 }
 
@@ -215,8 +199,7 @@ fn left(tenant: Tenant<'_>) -> Option<Finding> {
     Some(finding! {
         Waiting "Wait: the namespace controller removes it. If it stays for minutes, check the kube-controller-manager.";
         (health(tenant.age(since) > PATIENCE)) tenant.here(&first.kind, &first.meta.name), Reason::Deleting, "is still there, and no finalizer holds it{others}";
-        since since;
-        seen first.meta.deletion(tenant.world);
+        since since; seen first.meta.deletion(tenant.world);
         then tenant.place().yaml("what its deletion waits for");
     })
 }
