@@ -7,6 +7,11 @@
 //!
 //! The JSON form is used as a test fixture: see `tests/worlds/README.md`.
 
+#![expect(
+    missing_docs,
+    reason = "a field without a comment has the meaning of the field of its name in Kubernetes or in our CRDs"
+)]
+
 use std::collections::BTreeMap;
 
 use api::{
@@ -63,9 +68,7 @@ impl ObjectRef {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct World {
-    /// The time of the read.
     pub now: Time,
-    /// The requested object.
     pub target: ObjectRef,
     /// The run that is the target or owns it.
     pub run: Option<RunView>,
@@ -88,11 +91,8 @@ pub struct World {
     pub pods: Vec<PodView>,
     /// Core Events about the run, the Jobs, the workloads, the Pods and their claims.
     pub events: Vec<EventView>,
-    /// The claims of the Pods.
     pub claims: Vec<ClaimView>,
-    /// The namespace's quotas.
     pub quotas: Vec<QuotaView>,
-    /// The namespace's LimitRanges.
     pub limit_ranges: Vec<LimitRangeView>,
     /// The nodes to which Pods are bound, or all nodes (up to [`LIST`]) if a Pod is unschedulable.
     pub nodes: Vec<NodeView>,
@@ -100,7 +100,6 @@ pub struct World {
     pub known: Vec<Known>,
     /// Unmanaged objects that have the name of a child.
     pub others: Vec<OtherView>,
-    /// The namespace.
     pub namespace: Option<NamespaceView>,
     /// The operator's Leases; `None` if they could not be read.
     pub leases: Option<Vec<LeaseView>>,
@@ -151,15 +150,12 @@ impl World {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Meta {
-    /// Its name.
     pub name: String,
     /// Its namespace, empty for a cluster-scoped object.
     pub namespace: String,
-    /// Its UID.
     pub uid: String,
     /// The generation of its spec.
     pub generation: i64,
-    /// The time of its creation.
     pub created: Option<Time>,
     /// The time when its deletion was requested.
     pub deleting: Option<Time>,
@@ -185,11 +181,8 @@ pub struct Meta {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Owner {
-    /// Its kind.
     pub kind: String,
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
 }
 
@@ -197,16 +190,11 @@ pub struct Owner {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConditionView {
-    /// Its type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// Its reason.
     pub reason: String,
-    /// Its message.
     pub message: String,
-    /// The time of the last transition.
     pub since: Option<Time>,
 }
 
@@ -214,19 +202,14 @@ pub struct ConditionView {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RunView {
-    /// The metadata.
     pub meta: Meta,
     /// The time of the last change by a manager other than the operator.
     pub changed: Option<Time>,
     /// The error if its spec or its status cannot be decoded. The undecodable part is then empty.
     pub undecodable: Option<String>,
-    /// The Agent that it references.
     pub agent_name: String,
-    /// The context version in its spec.
     pub version: i64,
-    /// Whether it is suspended.
     pub suspend: bool,
-    /// Whether it was cancelled.
     pub cancel: bool,
     /// Its own maximum number of attempts.
     pub max_attempts: Option<u32>,
@@ -246,7 +229,6 @@ pub struct RunView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DocsView {
-    /// The URL of the repository.
     pub repository: String,
     /// The branch that the agent reads.
     pub source_branch: String,
@@ -254,7 +236,6 @@ pub struct DocsView {
     pub working_directory: String,
     /// The name of the Secret with the credentials.
     pub secret: Option<String>,
-    /// The branch to push to.
     pub output_branch: String,
     /// The directory that is copied from the agent's work into the commit.
     pub output_path: String,
@@ -262,7 +243,6 @@ pub struct DocsView {
     pub base_commit: Option<String>,
     /// The head of the output branch before the push.
     pub branch_head: Option<String>,
-    /// The commit that was pushed.
     pub commit: Option<String>,
     /// The number of files that the commit changes.
     pub changed_files: Option<u64>,
@@ -272,29 +252,22 @@ pub struct DocsView {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AgentView {
-    /// The metadata.
     pub meta: Meta,
     /// The time of the last change by a manager other than the operator.
     pub changed: Option<Time>,
     /// The error if its spec or its status cannot be decoded. The undecodable part is then empty.
     pub undecodable: Option<String>,
-    /// Its image.
     pub image: String,
-    /// The user ID that it runs as.
     pub user: i64,
     /// The objects that it references and needs: ServiceAccount, classes, Secrets, ConfigMaps.
     pub needs: Vec<Need>,
-    /// The resource limits.
     pub limits: BTreeMap<String, String>,
-    /// The maximum number of attempts of a run.
     pub max_attempts: u32,
     /// The timeout of an attempt, in seconds.
     pub timeout_seconds: u64,
     /// The size of its instructions, in bytes.
     pub instruction_bytes: usize,
-    /// The required results.
     pub required_results: Vec<String>,
-    /// Its status.
     pub status: AgentStatus,
 }
 
@@ -302,9 +275,7 @@ pub struct AgentView {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Need {
-    /// Its kind.
     pub kind: String,
-    /// Its name.
     pub name: String,
     /// The referenced key of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -317,13 +288,10 @@ pub struct Need {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JobView {
-    /// The metadata.
     pub meta: Meta,
     /// The context version of the run that it belongs to, from its label.
     pub version: Option<String>,
-    /// Whether it is suspended.
     pub suspended: bool,
-    /// Its conditions.
     pub conditions: Vec<ConditionView>,
 }
 
@@ -331,23 +299,17 @@ pub struct JobView {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodView {
-    /// The metadata.
     pub meta: Meta,
-    /// Its phase.
     pub phase: String,
     /// The reason why the whole Pod failed, such as `Evicted`.
     pub reason: String,
-    /// The message for the reason.
     pub message: String,
-    /// Its node.
     pub node: Option<String>,
-    /// Its conditions.
     pub conditions: Vec<ConditionView>,
     /// Its containers, the current one first. The current one is the agent's container. If
     /// containers run one after the other, it is the first one that has not succeeded, otherwise
     /// the last one.
     pub containers: Vec<ContainerView>,
-    /// The names of its claims.
     pub claims: Vec<String>,
     /// The Secrets that it references as `imagePullSecrets`.
     pub needs: Vec<Need>,
@@ -361,17 +323,11 @@ pub struct PodView {
 pub struct EventView {
     /// The UID of that object.
     pub uid: String,
-    /// Whether it is a warning.
     pub warning: bool,
-    /// Its reason.
     pub reason: String,
-    /// Its message.
     pub message: String,
-    /// The number of occurrences.
     pub count: i32,
-    /// The time of the first occurrence.
     pub first: Option<Time>,
-    /// The time of the last occurrence.
     pub last: Option<Time>,
 }
 
@@ -379,13 +335,9 @@ pub struct EventView {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimView {
-    /// The metadata.
     pub meta: Meta,
-    /// Its phase.
     pub phase: String,
-    /// Its storage class.
     pub class: Option<String>,
-    /// The requested size.
     pub size: String,
 }
 
@@ -393,11 +345,8 @@ pub struct ClaimView {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct QuotaView {
-    /// Its name.
     pub name: String,
-    /// The limits of the quota.
     pub hard: BTreeMap<String, String>,
-    /// The used amounts.
     pub used: BTreeMap<String, String>,
 }
 
@@ -405,7 +354,6 @@ pub struct QuotaView {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LimitRangeView {
-    /// Its name.
     pub name: String,
     /// Its limits as text, such as `Container memory: at most 1Gi`.
     pub limits: Vec<String>,
@@ -415,11 +363,9 @@ pub struct LimitRangeView {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeView {
-    /// Its name.
     pub name: String,
     /// Its condition `Ready`.
     pub ready: Option<ConditionView>,
-    /// Whether it is cordoned.
     pub cordoned: bool,
     /// Its taints, as `key=value:Effect`.
     pub taints: Vec<String>,
@@ -433,9 +379,7 @@ pub struct NodeView {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Known {
-    /// The object.
     pub object: ObjectRef,
-    /// Whether it exists.
     pub exists: bool,
     /// A StorageClass's provisioner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -446,13 +390,11 @@ pub struct Known {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OtherView {
-    /// Its kind.
     pub kind: String,
     /// Its resource name for kubectl, if the kind is not sufficient:
     /// `certificates.cert-manager.io`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub resource: String,
-    /// The metadata.
     pub meta: Meta,
 }
 
@@ -460,7 +402,6 @@ pub struct OtherView {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NamespaceView {
-    /// Its name.
     pub name: String,
     /// The time when its deletion was requested.
     pub deleting: Option<Time>,
@@ -480,13 +421,11 @@ pub struct NamespaceView {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LeaseView {
-    /// Its name.
     pub name: String,
     /// Its namespace, which is the operator's.
     pub namespace: String,
     /// The identity of the leader, or `None` if the Lease was released.
     pub holder: Option<String>,
-    /// The time of the last renewal.
     pub renewed: Option<Time>,
     /// The duration of the Lease, in seconds.
     pub duration_seconds: i64,
@@ -508,7 +447,6 @@ pub struct Unreadable {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TenantView {
-    /// The metadata.
     pub meta: Meta,
     /// The time of the last change by a manager other than the operator.
     pub changed: Option<Time>,
@@ -530,7 +468,6 @@ pub struct TenantView {
     pub deadline_seconds: u64,
     /// Whether it has the force-delete annotation, which removes the finalizer without waiting.
     pub force_delete: bool,
-    /// Its status.
     pub status: TenantStatus,
 }
 
@@ -538,9 +475,7 @@ pub struct TenantView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServerView {
-    /// The number of replicas.
     pub replicas: i32,
-    /// Its port.
     pub port: u16,
     /// The path of the readiness probe. Without it, the port must accept connections.
     pub readiness: Option<String>,
@@ -550,7 +485,6 @@ pub struct ServerView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RedisView {
-    /// The size of its volume.
     pub size: String,
 }
 
@@ -560,17 +494,13 @@ pub struct RedisView {
 pub struct WorkloadView {
     /// `Deployment` or `StatefulSet`.
     pub kind: String,
-    /// The metadata.
     pub meta: Meta,
     /// The generation that its controller has observed, or -1 before the first observation.
     pub observed: i64,
-    /// The number of requested Pods.
     pub wanted: i32,
-    /// The number of existing Pods.
     pub replicas: i32,
     /// The number of Pods with the latest template.
     pub updated: i32,
-    /// The number of ready Pods.
     pub ready: i32,
     /// The condition that reports why its controller cannot create a Pod.
     pub failure: Option<ConditionView>,
@@ -580,9 +510,7 @@ pub struct WorkloadView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointsView {
-    /// The name of the Service.
     pub service: String,
-    /// The number of ready endpoints.
     pub ready: usize,
     /// The number of endpoints that are not ready.
     pub not_ready: usize,
