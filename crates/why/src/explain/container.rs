@@ -218,12 +218,10 @@ fn root(run: Run<'_>, pod: &PodView, image: &str, words: &Words<'_>) -> Finding 
 /// Formats why an image cannot run as this user. The message may be `… image has non-numeric user (app), …`.
 pub(super) fn why_root(message: &str, user: &str) -> String {
     let named = message.split_once("non-numeric user (");
-    match named.and_then(|(_, rest)| rest.split(')').next()) {
-        _ if is_permission(message) => format!("its program cannot be executed by user{user}"),
-        Some(user) => format!(
-            "its user '{user}' is a name; Kubernetes needs a number to prove that it is not root"
-        ),
-        None => "it runs as root".to_owned(),
+    one_of! { named.and_then(|(_, rest)| rest.split(')').next());
+        _ if is_permission(message) => "its program cannot be executed by user{user}";
+        Some(user) => "its user '{user}' is a name; Kubernetes needs a number to prove that it is not root";
+        None => "it runs as root";
     }
 }
 
@@ -337,14 +335,9 @@ pub(super) fn secret(run: Run<'_>, object: ObjectRef, words: &Words<'_>) -> Find
     }
     if run.status().config_map_name.as_ref() == Some(&name) {
         let age = run.age(words.since);
-        let finding = finding(match age > OWN_FILES {
-            true => format!(
-                "ConfigMap '{name}' has the run's own files. The operator makes it again by itself, and has not for {}: look into its log, and find out what deletes ConfigMaps here.",
-                times::span(age)
-            ),
-            false => format!(
-                "Wait: ConfigMap '{name}' has the run's own files, and the operator makes it again by itself within seconds. Find out what deletes ConfigMaps here."
-            ),
+        let finding = finding(one_of! { age > OWN_FILES;
+            true => "ConfigMap '{name}' has the run's own files. The operator makes it again by itself, and has not for {}: look into its log, and find out what deletes ConfigMaps here.", times::span(age);
+            false => "Wait: ConfigMap '{name}' has the run's own files, and the operator makes it again by itself within seconds. Find out what deletes ConfigMaps here.";
         });
         return finding.then(operator::log(world)).then(run.look_again());
     }
@@ -362,11 +355,9 @@ pub(super) fn secret(run: Run<'_>, object: ObjectRef, words: &Words<'_>) -> Find
         ))
         .then(add_key(&run.here(kind, &name), key)),
         None => {
-            let first = match run.exists(kind, &name) {
-                Some(_) => format!("Create {kind} '{name}'"),
-                None => format!(
-                    "Ask someone who may read it whether {kind} '{name}' exists by now; if not, create it"
-                ),
+            let first = one_of! { run.exists(kind, &name);
+                Some(_) => "Create {kind} '{name}'";
+                None => "Ask someone who may read it whether {kind} '{name}' exists by now; if not, create it";
             };
             let key = agents().filter(is_it).find_map(|need| need.key.as_deref());
             finding(format!("{first} in namespace '{within}'. {AFTER_EDIT}"))

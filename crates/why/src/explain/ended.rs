@@ -109,12 +109,9 @@ fn with_logs(run: Run<'_>, result: &RunResult, finding: Finding) -> Finding {
             }
         },
         None if result.pod_name.is_some() && result.started_at.is_some() => {
-            let why = match run.phase() {
-                RunPhase::Succeeded | RunPhase::Failed => format!(
-                    "; some minutes after the end Jobs are cleaned up, unless the run's 'childTTL' or the annotation {}=\"true\" keeps them",
-                    names::PRESERVE
-                ),
-                RunPhase::Pending | RunPhase::Running => String::new(),
+            let why = one_of! { run.phase();
+                RunPhase::Succeeded | RunPhase::Failed => "; some minutes after the end Jobs are cleaned up, unless the run's 'childTTL' or the annotation {}=\"true\" keeps them", names::PRESERVE;
+                RunPhase::Pending | RunPhase::Running => "";
             };
             finding.note(format!("the Pod and its log are deleted{why}"))
         }

@@ -42,11 +42,9 @@ pub(super) fn undecodable(subject: Subject<'_>) -> Option<Finding> {
     let error = subject.undecodable?;
     let (kind, name, noun) = (subject.kind, subject.name(), subject.noun);
     let is_said = noun == "run" && subject.message().contains(error.as_str());
-    let sentence = match is_said {
-        true => "has a value that does not fit: see the first lines".to_owned(),
-        false => format!(
-            "does not fit the schema that this release knows, so the operator leaves it alone: {error}"
-        ),
+    let sentence = one_of! { is_said;
+        true => "has a value that does not fit: see the first lines";
+        false => "does not fit the schema that this release knows, so the operator leaves it alone: {error}";
     };
     let or_delete = if noun == "run" {
         ", or delete the run"
@@ -168,18 +166,12 @@ fn taken(run: Run<'_>) -> Finding {
     let (kind, name, other) = holder(*run, ("Job", "?"));
     let object = run.here(kind, name);
     let owner = other.and_then(|other| other.meta.owner.as_ref());
-    let whose = match (other, owner) {
-        (_, Some(owner)) => format!("it belongs to {} '{}'", owner.kind, owner.name),
-        (Some(_), None) if messages::is_left_over(run.message()) => format!(
-            "an earlier {} of this name left it, and it has no owner that would take it along",
-            run.kind
-        ),
-        (Some(_), None) => {
-            "it belongs to nobody (no controller owner): someone created it by hand or with a tool"
-                .to_owned()
-        }
-        (None, None) if run.exists(kind, name) == Some(false) => "it no longer exists".to_owned(),
-        (None, None) => "whose it is could not be read".to_owned(),
+    let whose = one_of! { (other, owner);
+        (_, Some(owner)) => "it belongs to {} '{}'", owner.kind, owner.name;
+        (Some(_), None) if messages::is_left_over(run.message()) => "an earlier {} of this name left it, and it has no owner that would take it along", run.kind;
+        (Some(_), None) => "it belongs to nobody (no controller owner): someone created it by hand or with a tool";
+        (None, None) if run.exists(kind, name) == Some(false) => "it no longer exists";
+        (None, None) => "whose it is could not be read";
     };
     let another = match &run.view.docs {
         Some(_) => "name",

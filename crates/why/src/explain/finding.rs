@@ -84,6 +84,13 @@ macro_rules! shell {
     };
 }
 
+/// Returns the text of the first row that matches.
+macro_rules! one_of {
+    ($on:expr; $($pattern:pat $(if $guard:expr)? => $text:tt $(, $arg:expr)*;)+) => {
+        match $on { $($pattern $(if $guard)? => text!($text $(, $arg)*),)+ }
+    };
+}
+
 /// Returns the value of the row with this reason, if there is one.
 macro_rules! of_reason {
     ($reason:expr; $($known:ident => $value:expr,)+) => {

@@ -43,13 +43,10 @@ pub(super) fn explain_outcome(run: Run<'_>, result: &RunResult, reason: Reason) 
     let memory = memory.map_or_else(String::new, |limit| of(run, limit));
     let required = agent.iter().flat_map(|agent| &agent.required_results);
     let missing = required.filter(|name| !result.results.contains_key(*name));
-    let missing = match missing
-        .map(String::as_str)
-        .collect::<Vec<&str>>()
-        .as_slice()
-    {
-        [] => "a required one".to_owned(),
-        names => format!("'{}'", names.join("', '")),
+    let missing: Vec<&str> = missing.map(String::as_str).collect();
+    let missing = one_of! { missing.as_slice();
+        [] => "a required one";
+        names => "'{}'", names.join("', '");
     };
     let (took, count) = (took(result), run.status().disruptions);
     let row = of_reason! { reason;

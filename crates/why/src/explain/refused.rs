@@ -202,13 +202,9 @@ pub(super) fn of_tenant(
         Rejection::PodSecurity => altered(world, within, refusal),
         Rejection::NamesMissing => {
             let (kind, name) = missing_name(message);
-            let advice = match kind {
-                "PriorityClass" => {
-                    format!("The chart installs PriorityClass '{name}': upgrade or reinstall it.")
-                }
-                _ => format!(
-                    "Create {kind} '{name}': the cluster makes it by itself in every namespace, so find out who deletes it."
-                ),
+            let advice = one_of! { kind;
+                "PriorityClass" => "The chart installs PriorityClass '{name}': upgrade or reinstall it.";
+                _ => "Create {kind} '{name}': the cluster makes it by itself in every namespace, so find out who deletes it.";
             };
             finding! { Blocked "{advice} It goes on by itself then.";
                 link refusal.link(missing_object(within, message), Reason::DependencyNotReady, format!("does not exist, and the {what} needs it"));
@@ -348,16 +344,10 @@ fn quota_of_run(run: Run<'_>, refusal: &Refusal<'_>) -> Finding {
     let object = run.here("ResourceQuota", name);
     let of_agent = known.is_of(&["cpu", "memory"]);
     let after = refusal.after_edit();
-    let advice = match (known.is_zero, of_agent) {
-        (true, _) => format!(
-            "ResourceQuota '{name}' allows none (0): have it raised. The {what} is created by itself then."
-        ),
-        (false, true) => format!(
-            "Free some of ResourceQuota '{name}' (end or delete what uses it), have it raised, or lower the Agent's 'resources'. {after}"
-        ),
-        (false, false) => format!(
-            "Free some of ResourceQuota '{name}' (end or delete what uses it) or have it raised. The {what} is created by itself then."
-        ),
+    let advice = one_of! { (known.is_zero, of_agent);
+        (true, _) => "ResourceQuota '{name}' allows none (0): have it raised. The {what} is created by itself then.";
+        (false, true) => "Free some of ResourceQuota '{name}' (end or delete what uses it), have it raised, or lower the Agent's 'resources'. {after}";
+        (false, false) => "Free some of ResourceQuota '{name}' (end or delete what uses it) or have it raised. The {what} is created by itself then.";
     };
     let finding = finding! { Blocked (advice);
         link known.link(run.world, object.clone(), refusal);

@@ -159,13 +159,11 @@ fn waits(run: Run<'_>, finding: &Finding) -> String {
     let ended = result.filter(|result| {
         result.finished_at.is_some() && run.unrecorded_job().is_none() && !docs::is_pushed(run)
     });
-    match ended {
-        Some(result) if ended::was_disrupted(result) => {
-            format!("was terminated by another actor; {attempt} is started again")
-        }
-        Some(_) => format!("{attempt} failed; the next one waits"),
-        None if finding.links.is_empty() => format!("waiting ({attempt})"),
-        None => format!("waiting ({attempt}) for:"),
+    one_of! { ended;
+        Some(result) if ended::was_disrupted(result) => "was terminated by another actor; {attempt} is started again";
+        Some(_) => "{attempt} failed; the next one waits";
+        None if finding.links.is_empty() => "waiting ({attempt})";
+        None => "waiting ({attempt}) for:";
     }
 }
 

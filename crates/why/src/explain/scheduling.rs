@@ -207,11 +207,9 @@ impl Part {
                 let key = taint.split(':').next();
                 let is_it = |known: &String| known.split(['=', ':']).next() == key;
                 let named = named(world, |node| node.taints.iter().any(is_it));
-                match self.what.is_out_of_use() {
-                    true => format!("{nodes} out of use{named}: taint '{taint}'"),
-                    false => format!(
-                        "{nodes} with the taint '{taint}', which {whose} does not tolerate{named}"
-                    ),
+                one_of! { self.what.is_out_of_use();
+                    true => "{nodes} out of use{named}: taint '{taint}'";
+                    false => "{nodes} with the taint '{taint}', which {whose} does not tolerate{named}";
                 }
             }
             What::Selector => {
@@ -238,12 +236,10 @@ fn largest<'a>(world: &'a World, resource: &str) -> Option<(i128, &'a String)> {
 fn named(world: &World, is: impl Fn(&NodeView) -> bool) -> String {
     let all = world.nodes.iter().filter(|node| is(node));
     let all: Vec<&str> = all.map(|node| node.name.as_str()).collect();
-    match all.as_slice() {
-        [] => String::new(),
-        [one, two, three, more @ ..] if !more.is_empty() => {
-            format!(" ({one}, {two}, {three} and {} more)", more.len())
-        }
-        few => format!(" ({})", few.join(", ")),
+    one_of! { all.as_slice();
+        [] => "";
+        [one, two, three, more @ ..] if !more.is_empty() => " ({one}, {two}, {three} and {} more)", more.len();
+        few => " ({})", few.join(", ");
     }
 }
 

@@ -38,17 +38,10 @@ pub(super) fn stopping(run: Run<'_>, pod: &PodView, by: Stop) -> Finding {
         link.health = Health::Error;
     }
     let node = pod.node.as_ref().filter(|_| is_late);
-    let advice = match (node, by) {
-        (Some(node), _) => {
-            format!("Pod '{name}' should have been killed by now: check node '{node}'.")
-        }
-        (None, Stop::Outside) => format!(
-            "Nothing: the agent is started again by itself when Pod '{name}' has ended, and no attempt is used. {}",
-            count(run)
-        ),
-        (None, Stop::Ours(_)) => {
-            format!("Wait until Pod '{name}' has stopped: it has its grace period to end.")
-        }
+    let advice = one_of! { (node, by);
+        (Some(node), _) => "Pod '{name}' should have been killed by now: check node '{node}'.";
+        (None, Stop::Outside) => "Nothing: the agent is started again by itself when Pod '{name}' has ended, and no attempt is used. {}", count(run);
+        (None, Stop::Ours(_)) => "Wait until Pod '{name}' has stopped: it has its grace period to end.";
     };
     finding! { Waiting (advice);
         link link;
@@ -92,12 +85,9 @@ fn said(run: Run<'_>, pod: &PodView, by: Stop) -> Link {
         (Stop::Outside, _) => {
             let who =
                 disruption.map_or("someone asked for its deletion", |known| who(&known.reason));
-            let sentence = match pod.may_run() {
-                true => format!(
-                    "is being terminated by another actor{}: {who}",
-                    run.since(since)
-                ),
-                false => format!("was terminated by another actor{}: {who}", run.ago(since)),
+            let sentence = one_of! { pod.may_run();
+                true => "is being terminated by another actor{}: {who}", run.since(since);
+                false => "was terminated by another actor{}: {who}", run.ago(since);
             };
             (Reason::Disrupted, sentence)
         }
@@ -128,12 +118,10 @@ fn said(run: Run<'_>, pod: &PodView, by: Stop) -> Link {
 
 /// Formats the deadline: `, is killed at 10:05:35Z (in 24s) at the latest`.
 fn killed(world: &World, pod: &PodView) -> String {
-    match &pod.meta.stop_by {
-        None => " and has not ended yet".to_owned(),
-        Some(end) if world.age(Some(end)) > 0 => {
-            format!(", should have been killed at {}", world.when(end))
-        }
-        Some(end) => format!(", is killed at {} at the latest", world.when(end)),
+    one_of! { &pod.meta.stop_by;
+        None => " and has not ended yet";
+        Some(end) if world.age(Some(end)) > 0 => ", should have been killed at {}", world.when(end);
+        Some(end) => ", is killed at {} at the latest", world.when(end);
     }
 }
 

@@ -194,12 +194,9 @@ fn connection(tenant: Tenant<'_>, reason: Reason) -> Finding {
         ),
         None => ("(see the first lines)".to_owned(), message(tenant)),
     };
-    let counted = match wrong.len() {
-        0 | 1 => String::new(),
-        count => format!(
-            " ({count} of the {} connections that were tried)",
-            all.len()
-        ),
+    let counted = one_of! { wrong.len();
+        0 | 1 => "";
+        count => " ({count} of the {} connections that were tried)", all.len();
     };
     let mut link = link! {
         Error ObjectRef::cluster("Connection", &name), reason, "{outcome}{counted}"; since since(tenant);

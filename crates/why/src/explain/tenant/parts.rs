@@ -243,13 +243,9 @@ fn rest(
     is_seen: bool,
 ) -> Finding {
     let (asked, ready, set) = (row.wanted.unwrap_or(1), workload.ready, workload.wanted);
-    own.message = match set == asked {
-        true => format!(
-            "{ready} of {asked} ready; its controller is at it, and nothing says that something is wrong"
-        ),
-        false => {
-            format!("is set to {set} Pods, the Tenant asks for {asked}: the operator changes it")
-        }
+    own.message = one_of! { set == asked;
+        true => "{ready} of {asked} ready; its controller is at it, and nothing says that something is wrong";
+        false => "is set to {set} Pods, the Tenant asks for {asked}: the operator changes it";
     };
     let (observed, generation) = (workload.observed, workload.meta.generation);
     let generations = format!("{observed}, the spec's generation is {generation}");

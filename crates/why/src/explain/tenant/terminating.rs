@@ -155,11 +155,9 @@ fn of_pod(tenant: Tenant<'_>) -> Option<Finding> {
         link.health = Health::Waiting;
         return Some(stop::node_lost(tenant.world, node, "").below([link]));
     }
-    let advice = match link.health == Health::Error {
-        true => format!(
-            "Pod '{name}' should have been killed by now: check its node, and its finalizers."
-        ),
-        false => format!("Wait until Pod '{name}' has stopped: it has its grace period to end."),
+    let advice = one_of! { link.health == Health::Error;
+        true => "Pod '{name}' should have been killed by now: check its node, and its finalizers.";
+        false => "Wait until Pod '{name}' has stopped: it has its grace period to end.";
     };
     Some(finding! { Waiting (advice);
         link link;
