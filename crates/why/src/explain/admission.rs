@@ -41,9 +41,7 @@ pub(super) fn hook(refusal: &Refusal<'_>, answers: bool, whose: &str, after: &st
         (
             Reason::AdmissionDenied.name(),
             format!("refuses the {}: {said}", refusal.what),
-            format!(
-                "The words are the webhook's. Change {whose} to satisfy it, or ask whoever set up '{name}'. {after}"
-            ),
+            text! { "The words are the webhook's. Change {whose} to satisfy it, or ask whoever set up '{name}'. {after}" },
         )
     } else {
         let why = rest.rsplit_once("\": ").map_or(rest, |(_, why)| why);
@@ -53,9 +51,7 @@ pub(super) fn hook(refusal: &Refusal<'_>, answers: bool, whose: &str, after: &st
         (
             "WebhookDown",
             format!("does not answer, and nothing is let in without it: {why}"),
-            format!(
-                "Fix the service of webhook '{name}'{place}, or ask whoever set it up. The next try succeeds by itself then."
-            ),
+            text! { "Fix the service of webhook '{name}'{place}, or ask whoever set it up. The next try succeeds by itself then." },
         )
     };
     let serves = service.map(|(_, namespace)| {
@@ -98,10 +94,7 @@ pub(super) fn forbidden(
 ) -> Finding {
     let said = refusal.message.split_once("forbidden: ");
     let said = said.map_or(refusal.message, |(_, said)| said);
-    let sentence = format!(
-        "an admission rule refuses the {} here: {said}",
-        refusal.what
-    );
+    let sentence = text! { "an admission rule refuses the {} here: {said}", refusal.what };
     finding! { Blocked "The words are the rule's. Change {whose}, or ask whoever runs the cluster for the rule. {after}";
         link refusal.link(ObjectRef::cluster("Namespace", namespace), Reason::AdmissionDenied, sentence);
         shell "kubectl get validatingwebhookconfigurations" => "rules of the cluster";

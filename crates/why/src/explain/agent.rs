@@ -151,15 +151,11 @@ fn secrets(agent: Agent<'_>, mut finding: Finding) -> Finding {
         && let Some(first) = gone.first()
     {
         let (names, within) = (names(&gone).join(", "), agent.namespace);
-        finding.advice = format!(
-            "Create {names} in namespace '{within}' before the next run: it will wait for it."
-        );
+        finding.advice = text! { "Create {names} in namespace '{within}' before the next run: it will wait for it." };
         finding.next.insert(0, agent.create(first));
         if let Some(link) = finding.links.first_mut() {
             link.health = Health::Waiting;
-            link.message = format!(
-                "is ready, but {names} does not exist: runs will wait for it (Secrets and ConfigMaps do not count for readiness)"
-            );
+            link.message = text! { "is ready, but {names} does not exist: runs will wait for it (Secrets and ConfigMaps do not count for readiness)" };
         }
         return finding.newer();
     }
@@ -215,9 +211,7 @@ pub(super) fn blocking(run: Run<'_>) -> Option<Finding> {
         link.since = None;
     }
     finding.state = State::Waiting;
-    finding.advice = format!(
-        "Wait: Agent '{name}' can be used by now, and the run starts by itself. If it has not started in a minute, look at the operator."
-    );
+    finding.advice = text! { "Wait: Agent '{name}' can be used by now, and the run starts by itself. If it has not started in a minute, look at the operator." };
     finding.next = vec![run.look_again()];
     Some(finding.newer().then(operator::log(run.world)))
 }

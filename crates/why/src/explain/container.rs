@@ -186,9 +186,7 @@ fn of_image(run: Run<'_>, pod: &PodView, image: &str, said: &str, words: &Words<
         .filter(|need| need.role == "imagePullSecrets");
     for need in secrets.filter(|need| run.exists("Secret", &need.name) == Some(false)) {
         let name = &need.name;
-        finding.advice = format!(
-            "Create Secret '{name}' (type kubernetes.io/dockerconfigjson); the kubelet tries again by itself, every 5 minutes or more often. {AFTER_EDIT}"
-        );
+        finding.advice = text! { "Create Secret '{name}' (type kubernetes.io/dockerconfigjson); the kubelet tries again by itself, every 5 minutes or more often. {AFTER_EDIT}" };
         finding = rows! { finding;
             Error run.here("Secret", name), Reason::SecretNotFound, "does not exist, and 'imagePullSecrets' names it: the pull goes without credentials";
             since words.since; seen world.not_found();
@@ -274,9 +272,7 @@ pub(super) fn missing_link(
         ),
         (None, Some(false)) => (format!("does not exist{needs}"), absent(kind)),
         (None, None) => (
-            format!(
-                "was missing when the kubelet looked{ago}{unknown}; whether it exists by now is not known"
-            ),
+            text! { "was missing when the kubelet looked{ago}{unknown}; whether it exists by now is not known" },
             absent(kind),
         ),
     };
@@ -327,9 +323,9 @@ pub(super) fn secret(run: Run<'_>, object: ObjectRef, words: &Words<'_>) -> Find
     let above = words.seen(link! { Waiting object, absent(kind), "{verb} for {kind} '{name}'"; });
     let finding = |advice: String| finding! { Blocked (advice); link above; link missing; };
     if is_there {
-        let mut finding = finding(format!(
-            "Wait: {kind} '{name}' exists by now, and the kubelet tries again within two minutes."
-        ));
+        let mut finding = finding(
+            text! { "Wait: {kind} '{name}' exists by now, and the kubelet tries again within two minutes." },
+        );
         finding.state = State::Waiting;
         return finding.newer().then(run.look_again());
     }
@@ -342,18 +338,14 @@ pub(super) fn secret(run: Run<'_>, object: ObjectRef, words: &Words<'_>) -> Find
         return finding.then(operator::log(world)).then(run.look_again());
     }
     if is_of_docs {
-        let advice = format!(
-            "Create Secret '{name}' in namespace '{within}'; the Pod starts by itself a minute or two later."
-        );
+        let advice = text! { "Create Secret '{name}' in namespace '{within}'; the Pod starts by itself a minute or two later." };
         return finding(advice)
             .then(create_secret(within, &name))
             .then(run.look_again());
     }
     let finding = match key {
-        Some(key) => finding(format!(
-            "Add the key '{key}' to {kind} '{name}'. {AFTER_EDIT}"
-        ))
-        .then(add_key(&run.here(kind, &name), key)),
+        Some(key) => finding(text! { "Add the key '{key}' to {kind} '{name}'. {AFTER_EDIT}" })
+            .then(add_key(&run.here(kind, &name), key)),
         None => {
             let first = one_of! { run.exists(kind, &name);
                 Some(_) => "Create {kind} '{name}'";
@@ -371,9 +363,7 @@ pub(super) fn secret(run: Run<'_>, object: ObjectRef, words: &Words<'_>) -> Find
 
 /// Returns the command that adds a key to a Secret or ConfigMap.
 pub(super) fn add_key(object: &ObjectRef, key: &str) -> Command {
-    object.edit(format!(
-        "add '{key}' (values of a Secret in base64, or under 'stringData')"
-    ))
+    object.edit(text! { "add '{key}' (values of a Secret in base64, or under 'stringData')" })
 }
 
 fn not_startable(run: Run<'_>, pod: &PodView, words: &Words<'_>) -> Finding {

@@ -171,9 +171,9 @@ fn never_started(run: Run<'_>, reason: Reason) -> Finding {
     let agent = &run.view.agent_name;
     if let Some(mut finding) = agent::blocking(run).filter(|known| known.state == State::Blocked) {
         finding.advice = match reason == Reason::AgentNotFound {
-            true => format!(
-                "Create Agent '{agent}', then run it again (orc retry). The run was given up."
-            ),
+            true => {
+                text! { "Create Agent '{agent}', then run it again (orc retry). The run was given up." }
+            }
             false => given_up(&finding.advice),
         };
         finding.next.truncate(2);
@@ -333,15 +333,10 @@ pub(super) fn between(run: Run<'_>) -> Option<Finding> {
     let mut finding = outcome(run, result, reason);
     finding.state = State::Waiting;
     let attempt = if was_disrupted(result) {
-        finding.advice = format!(
-            "Nothing: the same attempt is started again by itself, and no attempt is used. This was disruption {count}; the 6th ends the run."
-        );
+        finding.advice = text! { "Nothing: the same attempt is started again by itself, and no attempt is used. This was disruption {count}; the 6th ends the run." };
         last
     } else {
-        finding.advice = format!(
-            "Wait: the next attempt starts by itself{}. Meanwhile find out why attempt {last} failed.",
-            run.ago(due)
-        );
+        finding.advice = text! { "Wait: the next attempt starts by itself{}. Meanwhile find out why attempt {last} failed.", run.ago(due) };
         last.saturating_add(1)
     };
     let start = match due.filter(|due| due.0 > run.world.now.0) {
@@ -370,9 +365,7 @@ fn being_stopped(run: Run<'_>, result: &RunResult, reason: Reason) -> Finding {
     if finding.state != State::Blocked {
         let (attempt, advice) = (run.status().attempts, plain(reason));
         finding.state = State::Waiting;
-        finding.advice = format!(
-            "Wait: attempt {attempt} was given up ({reason}), and its Job is being stopped. {advice}"
-        );
+        finding.advice = text! { "Wait: attempt {attempt} was given up ({reason}), and its Job is being stopped. {advice}" };
     }
     finding
 }
@@ -401,10 +394,7 @@ pub(super) fn settling(run: Run<'_>, pod: &PodView) -> Finding {
     let (health, advice) = match run.age(finished) > 30 {
         true => (
             Health::Error,
-            format!(
-                "Check whether the Job controller and the operator work: the end of Pod '{}' is not recorded yet.",
-                pod.meta.name
-            ),
+            text! { "Check whether the Job controller and the operator work: the end of Pod '{}' is not recorded yet.", pod.meta.name },
         ),
         false => (
             Health::Waiting,

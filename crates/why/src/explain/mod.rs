@@ -244,9 +244,7 @@ fn unreadable(world: &World) -> Vec<Note> {
     let mut texts = Vec::new();
     if !names.is_empty() {
         let names = names.join(", ");
-        texts.push(format!(
-            "you may not read {names}: what that would say is missing above"
-        ));
+        texts.push(text! { "you may not read {names}: what that would say is missing above" });
     }
     let failed = failed.iter();
     texts.extend(failed.map(|one| format!("could not read {}: {}", one.what, one.why)));
@@ -274,9 +272,7 @@ fn mark_target(explanation: &mut Explanation) {
         let (of, whole) = (&subject.kind, &subject.name);
         notes.push(Note {
             kind: NoteKind::Hint,
-            text: format!(
-                "{kind} '{name}' belongs to {of} '{whole}', but not to what blocks or ended it"
-            ),
+            text: text! { "{kind} '{name}' belongs to {of} '{whole}', but not to what blocks or ended it" },
         });
     }
 }

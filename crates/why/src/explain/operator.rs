@@ -125,19 +125,14 @@ fn unwatched(subject: Subject<'_>, lease: &LeaseView) -> Finding {
             String::new(),
         ),
         _ => (
-            format!(
-                "Check whether the operator watches namespace '{namespace}' ('watchNamespaces' of its chart), then read its log."
-            ),
+            text! { "Check whether the operator watches namespace '{namespace}' ('watchNamespaces' of its chart), then read its log." },
             format!(" in namespace '{namespace}'"),
         ),
     };
     let config = shell! {
         "kubectl get configmap -n {home} {PODS} -o yaml | grep -A5 watchNamespaces" => "which namespaces it watches (none named: all)"
     };
-    let renewed = format!(
-        "Lease '{}' renewed by",
-        OperatorName::of(subject.world).lease()
-    );
+    let renewed = text! { "Lease '{}' renewed by", OperatorName::of(subject.world).lease() };
     finding! { Blocked (advice);
         Error ObjectRef::namespaced("Operator", home, "orchestrator"), "NotWatched", "runs, but does not look at this {}{place}", subject.kind;
         seen (renewed) => (lease.holder.as_deref().unwrap_or_default()), lease.renewed.as_ref();
@@ -265,9 +260,7 @@ pub(super) fn needed(world: &World, mut finding: Finding) -> Finding {
     match down.links.last().filter(|_| !is_noted) {
         Some(link) => {
             let (lease, words) = (OperatorName::of(world).lease(), &link.message);
-            finding.note(format!(
-                "Lease '{lease}': {words}; until one leads, nothing is started, judged or stopped"
-            ))
+            finding.note(text! { "Lease '{lease}': {words}; until one leads, nothing is started, judged or stopped" })
         }
         None => finding,
     }

@@ -52,36 +52,18 @@ pub(super) fn explain_outcome(run: Run<'_>, result: &RunResult, reason: Reason) 
     let row = of_reason! { reason;
         NonZeroExit => exited(run, result),
         DeadlineExceeded => docs::late(run, result).unwrap_or_else(|| late(run, result)),
-        OOMKilled => explained(
-            format!("the agent used more memory than its limit{memory} and was killed{took}"),
-            format!("Raise 'resources.limits.memory' of Agent '{name}', or let the agent use less; then run it again (orc retry)."),
-            Some(run.edit_agent("raise 'resources.limits.memory'")),
-        ),
-        ResultMissing => explained(
-            format!("the agent exited with code 0, but without the result {missing}"),
-            format!("Let the program of image '{image}' write {missing} into the JSON object in /dev/termination-log, or make the result optional in Agent '{name}'; then run it again (orc retry)."),
-            Some(run.edit_agent("or make the result optional")),
-        ),
-        ResultInvalid => explained(
-            "what the agent wrote to /dev/termination-log is not one JSON object".to_owned(),
-            format!("Have the program of image '{image}' changed (by whoever builds it): it must write one JSON object, and nothing else, to /dev/termination-log. Then run it again (orc retry)."),
-            None,
-        ),
-        ResultTooLarge => explained(
-            "what the agent wrote to /dev/termination-log was cut off by the kubelet, so it cannot be read".to_owned(),
-            format!("Have the program of image '{image}' changed (by whoever builds it): large results go elsewhere, and only their address into /dev/termination-log. Then run it again (orc retry)."),
-            None,
-        ),
-        EvidenceLost => explained(
-            "ended, and its Pod was deleted before anyone could read how".to_owned(),
-            "Find out what deletes finished Pods here. The agent may well have done its work: running it again (orc retry) repeats that, side effects included.".to_owned(),
-            None,
-        ),
-        TooManyDisruptions => explained(
-            format!("was the last of {count} that were terminated by another actor"),
-            "Find out what stops its Pods: evictions, preemption, a drain that does not end. Then run it again (orc retry).".to_owned(),
-            None,
-        ),
+        OOMKilled => explained(format!("the agent used more memory than its limit{memory} and was killed{took}"),
+            format!("Raise 'resources.limits.memory' of Agent '{name}', or let the agent use less; then run it again (orc retry)."), Some(run.edit_agent("raise 'resources.limits.memory'"))),
+        ResultMissing => explained(format!("the agent exited with code 0, but without the result {missing}"),
+            format!("Let the program of image '{image}' write {missing} into the JSON object in /dev/termination-log, or make the result optional in Agent '{name}'; then run it again (orc retry)."), Some(run.edit_agent("or make the result optional"))),
+        ResultInvalid => explained("what the agent wrote to /dev/termination-log is not one JSON object".to_owned(),
+            format!("Have the program of image '{image}' changed (by whoever builds it): it must write one JSON object, and nothing else, to /dev/termination-log. Then run it again (orc retry)."), None),
+        ResultTooLarge => explained("what the agent wrote to /dev/termination-log was cut off by the kubelet, so it cannot be read".to_owned(),
+            format!("Have the program of image '{image}' changed (by whoever builds it): large results go elsewhere, and only their address into /dev/termination-log. Then run it again (orc retry)."), None),
+        EvidenceLost => explained("ended, and its Pod was deleted before anyone could read how".to_owned(),
+            "Find out what deletes finished Pods here. The agent may well have done its work: running it again (orc retry) repeats that, side effects included.".to_owned(), None),
+        TooManyDisruptions => explained(format!("was the last of {count} that were terminated by another actor"),
+            "Find out what stops its Pods: evictions, preemption, a drain that does not end. Then run it again (orc retry).".to_owned(), None),
         Disrupted => explained(format!("was terminated by another actor{took}"), plain(reason), None),
         JobLost => explained("was deleted by another actor".to_owned(), plain(reason), None),
     };
@@ -151,10 +133,7 @@ fn late(run: Run<'_>, result: &RunResult) -> Explained {
             }),
         ),
         (None, Some(agent)) => (
-            format!(
-                "the Agent's 'timeout'{}",
-                of(run, &words(agent.timeout_seconds))
-            ),
+            text! { "the Agent's 'timeout'{}", of(run, &words(agent.timeout_seconds)) },
             format!("Agent '{}'", agent.meta.name),
             Some(run.edit_agent("raise 'timeout'")),
         ),
@@ -165,13 +144,8 @@ fn late(run: Run<'_>, result: &RunResult) -> Explained {
         ),
     };
     Explained {
-        sentence: format!(
-            "the agent did not end within {limit} and was stopped{}",
-            took(result)
-        ),
-        advice: format!(
-            "Raise 'timeout' of {whose}, or find out what the agent waited for; then run it again (orc retry)."
-        ),
+        sentence: text! { "the agent did not end within {limit} and was stopped{}", took(result) },
+        advice: text! { "Raise 'timeout' of {whose}, or find out what the agent waited for; then run it again (orc retry)." },
         change,
     }
 }

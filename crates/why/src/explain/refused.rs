@@ -170,9 +170,7 @@ pub(super) fn of_tenant(
         Rejection::Quota => quota_of_tenant(tenant, part, refusal),
         Rejection::LimitMissing => {
             let (name, fields) = unset(message);
-            let sentence = format!(
-                "counts {fields}, so each container must set it, and '{component}.resources' does not"
-            );
+            let sentence = text! { "counts {fields}, so each container must set it, and '{component}.resources' does not" };
             finding! { Blocked "Set {fields} in '{component}.resources' of Tenant '{owner}'. {after}";
                 link refusal.link(tenant.here("ResourceQuota", name), "LimitMissing", sentence);
                 then tenant.edit(format!("set {fields} in '{component}.resources'")), tenant.look_again();
@@ -187,10 +185,7 @@ pub(super) fn of_tenant(
                 )
             } else {
                 (
-                    format!(
-                        "Change '{resource}' in '{component}.resources' of the Tenant to fit, or have {} '{}' changed.",
-                        object.kind, object.name
-                    ),
+                    text! { "Change '{resource}' in '{component}.resources' of the Tenant to fit, or have {} '{}' changed.", object.kind, object.name },
                     "change it",
                 )
             };
@@ -401,18 +396,11 @@ fn quota_of_tenant(tenant: Tenant<'_>, part: Option<&str>, refusal: &Refusal<'_>
     };
     let is_ours = OURS.contains(&name) && !own.is_empty();
     let advice = if is_ours {
-        format!(
-            "This quota is the Tenant's own: raise {own} of Tenant '{owner}'{less}. {} Or free some: delete what nobody needs in namespace '{within}'.",
-            tenant::AFTER_EDIT
-        )
+        text! { "This quota is the Tenant's own: raise {own} of Tenant '{owner}'{less}. {} Or free some: delete what nobody needs in namespace '{within}'.", tenant::AFTER_EDIT }
     } else if name == "tenant-probes" {
-        format!(
-            "This quota is for the Pods that try connections: delete the others that say they are such ('priorityClassName') in namespace '{within}'."
-        )
+        text! { "This quota is for the Pods that try connections: delete the others that say they are such ('priorityClassName') in namespace '{within}'." }
     } else {
-        format!(
-            "ResourceQuota '{name}' is not the Tenant's: ask whoever made it to raise it, or free some{less}. The {what} is created by itself then."
-        )
+        text! { "ResourceQuota '{name}' is not the Tenant's: ask whoever made it to raise it, or free some{less}. The {what} is created by itself then." }
     };
     let users = match known.is_of(&["storage"]) {
         true => "PersistentVolumeClaim",

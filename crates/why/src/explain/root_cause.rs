@@ -45,9 +45,7 @@ pub(super) fn root_cause(run: Run<'_>, docs: &DocsView, reason: Reason) -> Optio
     if reason == Reason::AddressNotAllowed {
         let url = &docs.repository;
         let sentence = format!("does not allow the address of '{url}'");
-        let advice = format!(
-            "Submit another DocsRun with an address that everyone can reach, or ask whoever runs the operator to add the network of '{url}' to 'tasks.docs.allowedNetworks'"
-        );
+        let advice = text! { "Submit another DocsRun with an address that everyone can reach, or ask whoever runs the operator to add the network of '{url}' to 'tasks.docs.allowedNetworks'" };
         let look = operator::config(run.world, "what the operator's configuration allows");
         let object = setting("tasks.docs.allowedNetworks");
         return Some(RootCause::new(object, reason, sentence, advice).then(look));
@@ -60,18 +58,12 @@ pub(super) fn root_cause(run: Run<'_>, docs: &DocsView, reason: Reason) -> Optio
 fn of_secret(run: Run<'_>, docs: &DocsView, reason: Reason) -> Option<RootCause> {
     let (sentence, to_do) = of_reason! { reason;
         AuthenticationFailed => ("the Git server refuses what is in it", "correct the values"),
-        CredentialsInvalid => (
-            "lacks a key, or a key's content cannot be used",
-            "correct the key that the first lines name ('username' and 'password' for https, 'identity' and 'known_hosts' for ssh)",
-        ),
-        CertificateNotTrusted => (
-            "has no 'ca.crt' that vouches for the Git server's certificate",
-            "put the certificate of the server's authority into it as 'ca.crt'",
-        ),
-        HostKeyUnknown => (
-            "its 'known_hosts' does not have the Git server's host key",
-            "compare the fingerprints with whoever runs the server; if they are right, put the key into 'known_hosts'",
-        ),
+        CredentialsInvalid => ("lacks a key, or a key's content cannot be used",
+            "correct the key that the first lines name ('username' and 'password' for https, 'identity' and 'known_hosts' for ssh)"),
+        CertificateNotTrusted => ("has no 'ca.crt' that vouches for the Git server's certificate",
+            "put the certificate of the server's authority into it as 'ca.crt'"),
+        HostKeyUnknown => ("its 'known_hosts' does not have the Git server's host key",
+            "compare the fingerprints with whoever runs the server; if they are right, put the key into 'known_hosts'"),
         SecretNotFound => ("does not exist, and the DocsRun's 'credentialsSecretRef' names it", "create it"),
     }?;
     let is_absent = reason == Reason::SecretNotFound;
@@ -86,9 +78,7 @@ fn of_secret(run: Run<'_>, docs: &DocsView, reason: Reason) -> Option<RootCause>
             return None;
         }
         let sentence = "asks for more than the run has: it names no Secret".to_owned();
-        let advice = format!(
-            "Cancel it and submit another DocsRun with a Secret (orc submit docs --secret): 'credentialsSecretRef' cannot be changed. Its keys: {KEYS}"
-        );
+        let advice = text! { "Cancel it and submit another DocsRun with a Secret (orc submit docs --secret): 'credentialsSecretRef' cannot be changed. Its keys: {KEYS}" };
         let cause = RootCause::new(repository(docs), reason, sentence, advice);
         let cause = cause
             .then(keys)
@@ -137,14 +127,10 @@ fn replace_secret(within: &str, name: &str) -> Command {
 fn of_agent(run: Run<'_>, docs: &DocsView, reason: Reason) -> Option<RootCause> {
     let path = &docs.output_path;
     let (sentence, advice) = of_reason! { reason;
-        NoChanges => (
-            format!("wrote nothing new below '{path}'"),
-            format!("If nothing had to change, submit another DocsRun with '--allow-no-changes'; otherwise read the agent's log, and let it write below '{path}'"),
-        ),
-        OutputTooLarge => (
-            format!("wrote more below '{path}' than is taken over"),
-            format!("Let the agent write less below '{path}' (the first lines name the limit)"),
-        ),
+        NoChanges => (format!("wrote nothing new below '{path}'"),
+            format!("If nothing had to change, submit another DocsRun with '--allow-no-changes'; otherwise read the agent's log, and let it write below '{path}'")),
+        OutputTooLarge => (format!("wrote more below '{path}' than is taken over"),
+            format!("Let the agent write less below '{path}' (the first lines name the limit)")),
     }?;
     let log = run.orc("logs", "", "what the agent wrote to its log");
     let cause = RootCause::new(run.agent(), reason, sentence, advice);
@@ -159,46 +145,22 @@ fn of_repository(run: Run<'_>, docs: &DocsView, reason: Reason) -> Option<RootCa
         or(&docs.branch_head, "it did not exist"),
     );
     let (branch, sentence, advice) = of_reason! { reason;
-        RepositoryUnreachable => (
-            source,
-            "does not answer".to_owned(),
-            "Check the address, the server, and the NetworkPolicies of the operator and of the namespace".to_owned(),
-        ),
-        RepositoryNotFound => (
-            source,
-            "is not there, says its server (some say so where the credentials are not enough)".to_owned(),
-            "If the address is wrong, submit another DocsRun (it cannot be changed); otherwise check the rights of the credentials".to_owned(),
-        ),
-        BranchNotFound => (
-            source,
-            format!("has no branch '{source}'"),
-            format!("If the name is wrong, submit another DocsRun ('sourceBranch' cannot be changed); otherwise make branch '{source}'"),
-        ),
-        RepositoryTooLarge => (
-            source,
-            "needs more space than the operator's configuration allows ('tasks.docs.repositoryLimitMiB')".to_owned(),
-            "Use a smaller repository, or ask whoever runs the operator for more space".to_owned(),
-        ),
-        PathNotFound => (
-            source,
-            format!("has no folder '{folder}' in commit {base}"),
-            "If the name is wrong, submit another DocsRun ('workingDirectory' cannot be changed); otherwise make the folder".to_owned(),
-        ),
-        PushRejected => (
-            output,
-            format!("refused the push to branch '{output}'"),
-            "The words are the server's: a hook, a protected branch, or missing rights. Submit another DocsRun with another '--output-branch', or have the rule or the rights changed".to_owned(),
-        ),
-        BranchMoved => (
-            output,
-            format!("branch '{output}' is not where it was when the run began ({head}): someone else changed it"),
-            "Look who else pushes to that branch (nothing of theirs was touched)".to_owned(),
-        ),
-        NotVerified => (
-            output,
-            format!("does not have branch '{output}' at commit {pushed}, which was reported as pushed"),
-            "Look at the branch, and find out whether someone pushed right after it, took it away, or the server lost it".to_owned(),
-        ),
+        RepositoryUnreachable => (source, "does not answer".to_owned(),
+            "Check the address, the server, and the NetworkPolicies of the operator and of the namespace".to_owned()),
+        RepositoryNotFound => (source, "is not there, says its server (some say so where the credentials are not enough)".to_owned(),
+            "If the address is wrong, submit another DocsRun (it cannot be changed); otherwise check the rights of the credentials".to_owned()),
+        BranchNotFound => (source, format!("has no branch '{source}'"),
+            format!("If the name is wrong, submit another DocsRun ('sourceBranch' cannot be changed); otherwise make branch '{source}'")),
+        RepositoryTooLarge => (source, "needs more space than the operator's configuration allows ('tasks.docs.repositoryLimitMiB')".to_owned(),
+            "Use a smaller repository, or ask whoever runs the operator for more space".to_owned()),
+        PathNotFound => (source, format!("has no folder '{folder}' in commit {base}"),
+            "If the name is wrong, submit another DocsRun ('workingDirectory' cannot be changed); otherwise make the folder".to_owned()),
+        PushRejected => (output, format!("refused the push to branch '{output}'"),
+            "The words are the server's: a hook, a protected branch, or missing rights. Submit another DocsRun with another '--output-branch', or have the rule or the rights changed".to_owned()),
+        BranchMoved => (output, format!("branch '{output}' is not where it was when the run began ({head}): someone else changed it"),
+            "Look who else pushes to that branch (nothing of theirs was touched)".to_owned()),
+        NotVerified => (output, format!("does not have branch '{output}' at commit {pushed}, which was reported as pushed"),
+            "Look at the branch, and find out whether someone pushed right after it, took it away, or the server lost it".to_owned()),
     }?;
     let cause = RootCause::new(repository(docs), reason, sentence, advice);
     let cause = cause.then([ls_remote(docs, branch)]);

@@ -187,9 +187,7 @@ fn cancelling(run: Run<'_>) -> Option<Finding> {
             Some(_) => "To run it after all, type 'orc retry' when it has ended.",
             None => "It cannot be run again: submit another TaskRun.",
         };
-        finding.advice = format!(
-            "Wait: someone cancelled the run; it ends as soon as its Pod has stopped. {after}"
-        );
+        finding.advice = text! { "Wait: someone cancelled the run; it ends as soon as its Pod has stopped. {after}" };
     }
     let job = run
         .job()
@@ -232,9 +230,7 @@ fn suspended(run: Run<'_>) -> Option<Finding> {
     }
     let (kind, name) = (run.kind, run.name());
     finding.state = State::Suspended;
-    finding.advice = format!(
-        "Check that {kind} '{name}' was not suspended on purpose, then resume it. An attempt that was stopped runs again from its start."
-    );
+    finding.advice = text! { "Check that {kind} '{name}' was not suspended on purpose, then resume it. An attempt that was stopped runs again from its start." };
     finding.next.clear();
     Some(rows! { finding;
         then run.object().who("who set 'suspend'"), run.orc("resume", "", "let it go on");

@@ -279,9 +279,7 @@ fn advice(world: &World, pod: &PodView, parts: &[Part]) -> (String, bool) {
     for Part { what, .. } in parts {
         let (sentence, is_of_agent) = match what {
             What::Insufficient(resource) if exceeds_all(world, pod, resource) => (
-                format!(
-                    "No node is that large, so freeing others does not help: lower the Agent's 'resources' ({resource}), or add a larger node."
-                ),
+                text! { "No node is that large, so freeing others does not help: lower the Agent's 'resources' ({resource}), or add a larger node." },
                 true,
             ),
             What::Insufficient(_) | What::TooManyPods => (
@@ -333,9 +331,7 @@ pub(super) fn tenant_advice(world: &World, pod: &PodView, parts: &[Part], field:
     if let Some(resource) = too_large {
         words.push(format!("No node is that large, so freeing others does not help: lower '{field}.resources' ({resource}), or add a larger node."));
     } else if is(What::is_capacity) {
-        words.push(format!(
-            "Add a node or free some, or lower '{field}.resources'."
-        ));
+        words.push(text! { "Add a node or free some, or lower '{field}.resources'." });
     }
     if is(|what| *what == What::Cordoned) {
         words.push(format!("{}.", uncordon(world)));

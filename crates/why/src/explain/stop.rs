@@ -149,9 +149,7 @@ fn held(run: Run<'_>, pod: &PodView, link: &Link) -> Option<Finding> {
     let link = Link {
         reason: "Finalizer".to_owned(),
         health: Health::Error,
-        message: format!(
-            "is held by the finalizer '{holder}' since its deletion was asked for at {at}"
-        ),
+        message: text! { "is held by the finalizer '{holder}' since its deletion was asked for at {at}" },
         ..link.clone()
     };
     Some(finding! {

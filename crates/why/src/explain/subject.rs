@@ -238,10 +238,7 @@ impl Evidence {
 
     /// Returns a condition of our own kinds as evidence.
     pub(super) fn of(known: &Condition) -> Self {
-        let source = format!(
-            "condition {}={} ({})",
-            known.type_, known.status, known.reason
-        );
+        let source = text! { "condition {}={} ({})", known.type_, known.status, known.reason };
         Self::new(source, &known.message, Some(&known.last_transition_time))
     }
 }

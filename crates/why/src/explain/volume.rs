@@ -119,13 +119,8 @@ impl<'a> Pending<'a> {
             return None;
         }
         let object = ObjectRef::cluster("CSIDriver", driver);
-        let sentence = format!(
-            "no CSIDriver object: the driver is probably not installed, so nobody makes volumes of class '{}'",
-            self.class
-        );
-        let advice = format!(
-            "Check with whoever runs the cluster whether the storage driver '{driver}' is installed and runs{or}"
-        );
+        let sentence = text! { "no CSIDriver object: the driver is probably not installed, so nobody makes volumes of class '{}'", self.class };
+        let advice = text! { "Check with whoever runs the cluster whether the storage driver '{driver}' is installed and runs{or}" };
         Some(
             rows! { self.missing(advice, object, &sentence); seen self.subject.not_found();
                 shell "kubectl get csidrivers,storageclass" => "what is installed";
@@ -161,17 +156,13 @@ impl<'a> Pending<'a> {
 fn of_run(run: Run<'_>, claim: &ClaimView) -> Finding {
     let pending = Pending::new(*run, claim);
     let class = pending.class;
-    let advice = format!(
-        "Have StorageClass '{class}' created, or name another in the Agent's 'workspace.storageClassName'. {AFTER_EDIT}"
-    );
+    let advice = text! { "Have StorageClass '{class}' created, or name another in the Agent's 'workspace.storageClassName'. {AFTER_EDIT}" };
     if let Some(finding) = pending.no_class("the Agent's workspace", advice) {
         return finding
             .then(run.edit_agent("name another class"))
             .then(run.retry_after_edit());
     }
-    let or = format!(
-        ", or name another class in the Agent's 'workspace.storageClassName'. {AFTER_EDIT}"
-    );
+    let or = text! { ", or name another class in the Agent's 'workspace.storageClassName'. {AFTER_EDIT}" };
     if let Some(finding) = pending.no_driver(&or) {
         return finding;
     }

@@ -177,7 +177,7 @@ impl World {
         if more {
             self.cut.push(what.to_owned());
         }
-        Some(items.iter().map(|item| V::from(item)).collect())
+        Some(items.iter().map(V::from).collect())
     }
 
     /// Stores the quotas and the LimitRanges of the namespace.

@@ -28,18 +28,10 @@ pub(super) fn find(tenant: Tenant<'_>) -> Finding {
             DNSUnreachable => connection(tenant, reason),
             IsolationCheckFailed => failed(tenant),
             UnmanagedPolicy => foreign_said(tenant),
-            NothingToProbe => untried(
-                tenant,
-                reason,
-                "has nothing that could be tried: neither it nor another Tenant has a server or a Redis that must not be reached",
-                "Nothing: it is tried within ten minutes after there is something to try. Until then its policies are there, but nobody has seen them refuse anything.",
-            ),
-            ProbesDisabled => untried(
-                tenant,
-                reason,
-                "has 'isolation.probe: false': its policies are there, and nobody tries whether they are enforced",
-                "Set 'isolation.probe' to true to have the isolation proven, unless that is what you want.",
-            ),
+            NothingToProbe => untried(tenant, reason, "has nothing that could be tried: neither it nor another Tenant has a server or a Redis that must not be reached",
+                "Nothing: it is tried within ten minutes after there is something to try. Until then its policies are there, but nobody has seen them refuse anything."),
+            ProbesDisabled => untried(tenant, reason, "has 'isolation.probe: false': its policies are there, and nobody tries whether they are enforced",
+                "Set 'isolation.probe' to true to have the isolation proven, unless that is what you want."),
         }
     });
     row.unwrap_or_else(|| pending(tenant))
@@ -91,9 +83,7 @@ fn checked(tenant: Tenant<'_>) -> (&[CheckedConnection], Option<&Time>) {
 fn proven(tenant: Tenant<'_>) -> Finding {
     let (_, at) = checked(tenant);
     let tried = at.map_or_else(String::new, |at| format!(", tried at {}", tenant.when(at)));
-    let sentence = format!(
-        "is ready, and isolated: what must be refused was refused, and what must pass passed{tried}"
-    );
+    let sentence = text! { "is ready, and isolated: what must be refused was refused, and what must pass passed{tried}" };
     let advice = match tenant.world.unreadable.is_empty() {
         true => "Nothing is wrong.",
         false => "The Tenant says itself that it is well; not all of that can be seen from here.",

@@ -172,10 +172,9 @@ fn policy(tenant: Tenant<'_>) -> Finding {
     }
     let age = tenant.age(tenant.meta.deleting.as_ref());
     let late = |words: &str| match age > SOON {
-        true => format!(
-            "What is left to be done is the operator's, and it has not been for {}: look into its log.",
-            times::span(age)
-        ),
+        true => {
+            text! { "What is left to be done is the operator's, and it has not been for {}: look into its log.", times::span(age) }
+        }
         false => words.to_owned(),
     };
     let log = operator::log(tenant.world);

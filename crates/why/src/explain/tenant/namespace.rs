@@ -134,9 +134,7 @@ fn taken(tenant: Tenant<'_>, namespace: &NamespaceView) -> Finding {
     };
     let other = meta.run_name.as_ref();
     let other = other.filter(|other| meta.run_uid.is_some() && **other != names::label_value(name));
-    let again = format!(
-        "'spec.namespace' cannot be changed: for another namespace, delete Tenant '{name}' (nothing of the namespace is touched) and create it anew."
-    );
+    let again = text! { "'spec.namespace' cannot be changed: for another namespace, delete Tenant '{name}' (nothing of the namespace is touched) and create it anew." };
     let look = tenant
         .place()
         .describe("whose it is: labels, annotations, quotas");

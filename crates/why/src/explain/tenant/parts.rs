@@ -68,9 +68,8 @@ pub(super) fn find(tenant: Tenant<'_>) -> Option<Finding> {
         }) = other.links.last()
         {
             let object = format!("{} '{}'", object.kind, object.name);
-            first = first.note(format!(
-                "its {name} is not ready, either: {object} [{reason}] {message}"
-            ));
+            first = first
+                .note(text! { "its {name} is not ready, either: {object} [{reason}] {message}" });
         }
     }
     Some(first)
@@ -133,9 +132,7 @@ fn own(tenant: Tenant<'_>, object: &ObjectRef, workload: &WorkloadView, reason: 
         wanted,
         ..
     } = workload;
-    let counts = format!(
-        "{replicas} Pods, {updated} of the newest template, {ready} ready; {wanted} wanted"
-    );
+    let counts = text! { "{replicas} Pods, {updated} of the newest template, {ready} ready; {wanted} wanted" };
     link! { Waiting object.clone(), reason, "{ready} of {wanted} ready"; seen tenant.seen("status", counts); }
 }
 

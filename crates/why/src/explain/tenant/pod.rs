@@ -357,9 +357,7 @@ fn pending(tenant: Tenant<'_>, claim: &ClaimView) -> Finding {
     let pending = Pending::new(*tenant, claim);
     let class = pending.class;
     if class.is_empty() {
-        let advice = format!(
-            "Have one StorageClass marked as the default; the claim gets it by itself. Or: {UNCHANGING}"
-        );
+        let advice = text! { "Have one StorageClass marked as the default; the claim gets it by itself. Or: {UNCHANGING}" };
         let object = ObjectRef::cluster("StorageClass", "(default)");
         let sentence = "the cluster has no default StorageClass, and 'redis.storage.storageClassName' names none";
         return rows! { pending.missing(advice, object, sentence);
@@ -367,9 +365,7 @@ fn pending(tenant: Tenant<'_>, claim: &ClaimView) -> Finding {
             then commands::storage_classes(), pending.look();
         };
     }
-    let advice = format!(
-        "Have StorageClass '{class}' created: it goes on by itself then. Otherwise: {UNCHANGING}"
-    );
+    let advice = text! { "Have StorageClass '{class}' created: it goes on by itself then. Otherwise: {UNCHANGING}" };
     if let Some(finding) = pending.no_class("the Tenant's 'redis.storage.storageClassName'", advice)
     {
         return finding.then(pending.look());
