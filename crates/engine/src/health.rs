@@ -195,7 +195,7 @@ impl Health {
         let state = self.state();
         let unsynced = state.synced.iter().filter(|(_, synced)| !**synced);
         let backlog = |(kind, queue): (&&'static str, &QueueState)| Backlog {
-            kind: *kind,
+            kind,
             depth: queue.depth,
             since_moved: queue.moved.elapsed(),
         };

@@ -58,7 +58,8 @@ impl ShelfState {
             }
             ("PATCH", _) if is_shelf => {
                 self.version += u64::from(self.is_busy);
-                if body["metadata"]["resourceVersion"] != self.version.to_string() {
+                let version = self.version.to_string();
+                if body["metadata"]["resourceVersion"] != version {
                     let status = json!({ "kind": "Status", "code": 409, "message": "modified" });
                     return Some((409, status));
                 }

@@ -82,8 +82,8 @@ async fn in_deletion_only_an_undo_creates_children() {
         let deleted_at: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
         let deleted_at = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(deleted_at);
         toy.metadata.deletion_timestamp = is_deleting.then_some(deleted_at);
-        let reconciled = reconciler.reconcile(&Arc::new(toy), Instant::now() + DAY);
-        match reconciled.await {
+        let toy = Arc::new(toy);
+        match reconciler.reconcile(&toy, Instant::now() + DAY).await {
             // The server responds to a GET of the child with an object that is not ours.
             Ok(_)
             | Err((

@@ -309,7 +309,7 @@ fn is_verified(scene: &Scene, stored: &DocsRunStatus) -> bool {
     };
     let is_asked = asked.purpose == Purpose::Verify(commit.clone());
     let is_there = answer
-        .heads
+        .response
         .as_ref()
         .is_ok_and(|heads| heads.get(&scene.run.output_branch()) == Some(&Some(commit.clone())));
     is_asked && is_there

@@ -168,13 +168,10 @@ fn r03_children_of_others_are_not_touched() {
             let (other, _) = at_work("shop", "other-team", "other-uid");
             let mut job = other.around.world.jobs[0].clone();
             let mut map = other.around.world.config_maps[0].clone();
-            for (uid, owner_uid) in [
-                (&mut job.uid, &mut job.owner_uid),
-                (&mut map.uid, &mut map.owner_uid),
-            ] {
-                *uid = format!("foreign-{index}");
-                *owner_uid = owner.map(str::to_owned);
-            }
+            job.uid = format!("foreign-{index}");
+            job.owner_uid = owner.map(str::to_owned);
+            map.uid = format!("foreign-{index}");
+            map.owner_uid = owner.map(str::to_owned);
             theirs.push((job, map));
         }
         for (job, map) in theirs {
