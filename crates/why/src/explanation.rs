@@ -212,6 +212,14 @@ impl Link {
         });
         self
     }
+
+    /// Adds evidence, if there is any.
+    #[must_use]
+    pub(crate) fn evidence(mut self, evidence: impl Into<Option<Evidence>>) -> Self {
+        let evidence: Option<Evidence> = evidence.into();
+        self.evidence.extend(evidence);
+        self
+    }
 }
 
 impl Command {

@@ -1,164 +1,126 @@
 //! Agents: as the target of the question, and as the blocker of a run.
 
-use api::{Reason, status::condition};
+use super::*;
 
-use super::{
-    Finding, Summary, commands, conclude,
-    operator::{self, Looked},
-    run_context::{RunContext, exists},
-};
-use crate::{
-    explanation::{Command, Explanation, Health, Link, NoteKind, State},
-    world::{AgentView, Need, ObjectRef, World},
-};
-
-fn object(agent: &AgentView) -> ObjectRef {
-    ObjectRef::namespaced("Agent", &agent.meta.namespace, &agent.meta.name)
+/// An Agent and its world.
+#[derive(Clone, Copy)]
+pub(super) struct Agent<'a> {
+    subject: Subject<'a>,
+    view: &'a AgentView,
 }
 
-/// Explains why an Agent is or is not ready.
-pub(super) fn explain(world: &World, agent: &AgentView) -> Explanation {
-    let progress = &agent.status.progress;
-    let ready = progress.condition(condition::READY);
-    let summary = Summary {
-        text: progress
-            .message
-            .clone()
-            .unwrap_or_else(|| "the Agent has no status yet".to_owned()),
-        reason: ready.map_or_else(|| "NotSeen".to_owned(), |ready| ready.reason.clone()),
-        since: ready.map(|ready| ready.last_transition_time.clone()),
-        written: progress.last_updated.clone(),
-    };
-    let finding = unreadable(world, agent)
-        .or_else(|| not_seen(world, agent))
-        .unwrap_or_else(|| stand(world, agent));
-    let finding = secrets(world, agent, finding);
-    conclude(
-        world,
-        &object(agent),
-        summary,
-        operator::needed(world, finding),
-    )
+impl<'a> Deref for Agent<'a> {
+    type Target = Subject<'a>;
+
+    fn deref(&self) -> &Subject<'a> {
+        &self.subject
+    }
 }
 
-fn unreadable(world: &World, agent: &AgentView) -> Option<Finding> {
-    let error = agent.undecodable.as_ref()?;
-    let link = Link::new(
-        object(agent),
-        Health::Error,
-        Reason::Undecodable,
-        format!("does not fit the schema that this release knows: {error}"),
-    );
-    Some(
-        Finding::new(
-            State::Blocked,
-            format!("Look in Agent '{}' for the value that the words above name, and correct it. It was probably stored through another version of the CRD.", agent.meta.name),
-        )
-        .link(link.seen("spec", error, Some(&world.now)))
-        .then(commands::edit(&object(agent), "correct the value")),
-    )
+impl<'a> Explain<'a> for Agent<'a> {
+    fn find(self) -> Finding {
+        secrets(self, stand(self))
+    }
+
+    fn summary(self, _state: State) -> Summary {
+        let since = self.main().map(|ready| ready.last_transition_time.clone());
+        (*self).summary(since)
+    }
 }
 
-fn not_seen(world: &World, agent: &AgentView) -> Option<Finding> {
-    let looked = Looked {
-        kind: "Agent",
-        meta: &agent.meta,
-        observed: agent.status.progress.observed_generation,
-        changed: agent.changed.as_ref(),
-    };
-    operator::not_seen(world, &looked)
+impl<'a> Agent<'a> {
+    pub(super) fn new(world: &'a World, view: &'a AgentView) -> Self {
+        let AgentView { meta, status, .. } = view;
+        let subject = Subject {
+            world,
+            kind: "Agent",
+            noun: "Agent",
+            meta,
+            namespace: &meta.namespace,
+            phase: status.phase.map_or("none", Phase::name),
+            progress: &status.progress,
+            stated: status.progress.last_updated.as_ref(),
+            changed: view.changed.as_ref(),
+            undecodable: view.undecodable.as_ref(),
+        };
+        Self { subject, view }
+    }
+
+    /// Returns the objects that the Agent needs and that do not exist: Secrets and ConfigMaps, or
+    /// all others.
+    fn missing(self, secrets: bool) -> Vec<&'a Need> {
+        let needs = self.view.needs.iter();
+        let of_kind =
+            needs.filter(|need| matches!(need.kind.as_str(), "Secret" | "ConfigMap") == secrets);
+        of_kind
+            .filter(|need| self.exists(&need.kind, &need.name) == Some(false))
+            .collect()
+    }
+
+    fn create(self, need: &Need) -> Command {
+        commands::create(&need.kind, &need.name, need.key.as_deref(), self.namespace)
+    }
+}
+
+fn names(needs: &[&Need]) -> Vec<String> {
+    let needs = needs.iter();
+    needs
+        .map(|need| format!("{} '{}'", need.kind, need.name))
+        .collect()
 }
 
 /// Returns the Agent's own link, followed by the missing objects.
-fn stand(world: &World, agent: &AgentView) -> Finding {
-    let ready = agent.status.progress.condition(condition::READY);
+fn stand(agent: Agent<'_>) -> Finding {
+    if let Some(finding) = faults::undecodable(*agent).or_else(|| operator::not_seen(*agent)) {
+        return finding;
+    }
+    let (name, within, ready) = (agent.name(), agent.namespace, agent.main());
+    let since = ready.map(|ready| &ready.last_transition_time);
     let says_ready = ready.is_some_and(|ready| ready.status == "True");
-    let missing = missing(world, agent);
-    let link = |health, sentence: &str| {
-        let reason = ready.map_or("NotSeen", |ready| ready.reason.as_str());
-        let link = Link::new(object(agent), health, reason, sentence)
-            .since(ready.map(|ready| &ready.last_transition_time));
-        match ready {
-            Some(ready) => link.seen(
-                format!("condition Ready={} ({})", ready.status, ready.reason),
-                &ready.message,
-                Some(&ready.last_transition_time),
-            ),
-            None => link,
+    let own = |health: Health, sentence: &str| {
+        link! { (health) agent.object(), agent.main_reason(), (sentence); since since;
+            seen ready.map(Evidence::of);
         }
     };
-    if missing.is_empty() {
-        return if says_ready {
-            Finding::new(State::Ready, "Nothing is wrong: runs can use it.")
-                .link(link(
-                    Health::Ok,
-                    "is ready: everything that it names exists",
-                ))
-                .then(commands::list(
-                    "TaskRun",
-                    &agent.meta.namespace,
-                    "the runs of this namespace",
-                ))
-        } else {
-            Finding::new(
-                State::Waiting,
-                format!("Wait: everything that Agent '{}' names exists by now. If it is not ready in a minute, look into the operator's log.", agent.meta.name),
-            )
-            .link(link(Health::Waiting, "is not ready yet, though everything that it names exists by now"))
-            .newer()
-                .then(commands::again(
-                    "Agent",
-                    &agent.meta.name,
-                    &agent.meta.namespace,
-                ))
-                .maybe(operator::log(world))
+    let missing = agent.missing(false);
+    let names = names(&missing);
+    let Some((first, rest)) = missing.split_first() else {
+        return match says_ready {
+            true => finding! { Ready "Nothing is wrong: runs can use it.";
+                link own(Health::Ok, "is ready: everything that it names exists");
+                then commands::list("TaskRun", within, "the runs of this namespace");
+            },
+            false => finding! {
+                Waiting "Wait: everything that Agent '{name}' names exists by now. If it is not ready in a minute, look into the operator's log.";
+                link own(Health::Waiting, "is not ready yet, though everything that it names exists by now");
+                newer; then agent.look_again(), operator::log(agent.world);
+            },
         };
-    }
-    let names: Vec<String> = missing
-        .iter()
-        .map(|need| format!("{} '{}'", need.kind, need.name))
-        .collect();
+    };
     let create = match names.as_slice() {
         [one] => format!("Create {one}"),
         [one, other] => format!("Create both: {one} and {other}"),
         more => format!("Create all of these: {}", more.join(", ")),
     };
-    let mut finding = Finding::new(
-        State::Blocked,
-        format!(
-            "{create}{}, or name another in Agent '{}'; it becomes ready by itself within seconds.",
-            place(&missing, &agent.meta.namespace),
-            agent.meta.name
-        ),
-    )
-    .link(link(
-        Health::Waiting,
-        &format!("is not ready: missing {}", names.join(", ")),
-    ));
+    let place = place(&missing, within);
     // The missing objects do not depend on each other, so the chain ends with one link for all of
     // them.
-    if let Some((first, rest)) = missing.split_first() {
-        let mut deepest = absent(world, agent, first);
-        for need in rest {
-            deepest.message.push_str(&format!(
-                "; {} '{}' ('{}') does not exist either",
-                need.kind, need.name, need.role
-            ));
-        }
-        finding = finding.link(deepest.since(ready.map(|ready| &ready.last_transition_time)));
+    let mut deepest = absent(agent, first).since(since);
+    for Need {
+        kind, name, role, ..
+    } in rest
+    {
+        let more = format!("; {kind} '{name}' ('{role}') does not exist either");
+        deepest.message.push_str(&more);
     }
-    for need in &missing {
-        finding = finding.then(commands::create(
-            &need.kind,
-            &need.name,
-            need.key.as_deref(),
-            &agent.meta.namespace,
-        ));
-    }
-    if says_ready {
-        finding = finding.newer();
-    }
-    finding.then(commands::edit(&object(agent), "or name another"))
+    let mut finding = finding! {
+        Blocked "{create}{place}, or name another in Agent '{name}'; it becomes ready by itself within seconds.";
+        link own(Health::Waiting, &format!("is not ready: missing {}", names.join(", ")));
+        link deepest;
+    };
+    finding.next = missing.iter().map(|need| agent.create(need)).collect();
+    finding.is_newer = says_ready;
+    finding.then(agent.edit("or name another"))
 }
 
 /// Returns the namespace for the advice. Only ServiceAccounts are namespaced; classes are not.
@@ -171,148 +133,85 @@ fn place(missing: &[&Need], namespace: &str) -> String {
     }
 }
 
-fn absent(world: &World, agent: &AgentView, need: &Need) -> Link {
+fn absent(agent: Agent<'_>, need: &Need) -> Link {
     let thing = match need.kind.as_str() {
-        "ServiceAccount" => ObjectRef::namespaced(&need.kind, &agent.meta.namespace, &need.name),
+        "ServiceAccount" => agent.here(&need.kind, &need.name),
         _ => ObjectRef::cluster(&need.kind, &need.name),
     };
-    Link::new(
-        thing,
-        Health::Error,
-        Reason::DependencyNotReady,
-        format!("does not exist, and the Agent's '{}' names it", need.role),
-    )
-    .seen("looked for it", "not found", Some(&world.now))
-}
-
-/// Returns the missing objects on which readiness depends.
-fn missing<'a>(world: &World, agent: &'a AgentView) -> Vec<&'a Need> {
-    let is_missing = |need: &&Need| {
-        !matches!(need.kind.as_str(), "Secret" | "ConfigMap")
-            && exists(world, &need.kind, &need.name) == Some(false)
-    };
-    agent.needs.iter().filter(is_missing).collect()
+    link! { Error thing, Reason::DependencyNotReady, "does not exist, and the Agent's '{}' names it", need.role;
+        seen agent.not_found();
+    }
 }
 
 /// Reports missing Secrets and ConfigMaps. Readiness ignores them, but a missing one blocks every
 /// run.
-fn secrets(world: &World, agent: &AgentView, mut finding: Finding) -> Finding {
-    let gone = agent.needs.iter().filter(|need| {
-        matches!(need.kind.as_str(), "Secret" | "ConfigMap")
-            && exists(world, &need.kind, &need.name) == Some(false)
-    });
-    let gone: Vec<&Need> = gone.collect();
+fn secrets(agent: Agent<'_>, mut finding: Finding) -> Finding {
+    let gone = agent.missing(true);
     if finding.state == State::Ready
         && let Some(first) = gone.first()
     {
-        let names: Vec<String> = gone
-            .iter()
-            .map(|need| format!("{} '{}'", need.kind, need.name))
-            .collect();
-        finding.advice = format!(
-            "Create {} in namespace '{}' before the next run: it will wait for it.",
-            names.join(", "),
-            agent.meta.namespace
-        );
-        let create = commands::create(
-            &first.kind,
-            &first.name,
-            first.key.as_deref(),
-            &agent.meta.namespace,
-        );
-        finding.next.insert(0, create);
+        let (names, within) = (names(&gone).join(", "), agent.namespace);
+        finding.advice = text! { "Create {names} in namespace '{within}' before the next run: it will wait for it." };
+        finding.next.insert(0, agent.create(first));
         if let Some(link) = finding.links.first_mut() {
             link.health = Health::Waiting;
-            link.message = format!(
-                "is ready, but {} does not exist: runs will wait for it (Secrets and ConfigMaps do not count for readiness)",
-                names.join(", ")
-            );
+            link.message = text! { "is ready, but {names} does not exist: runs will wait for it (Secrets and ConfigMaps do not count for readiness)" };
         }
         return finding.newer();
     }
-    for need in gone {
-        finding = finding.note(
-            NoteKind::Hint,
-            format!(
-                "{} '{}' (the Agent's '{}') does not exist: runs of this Agent will wait for it",
-                need.kind, need.name, need.role
-            ),
-        );
+    for Need {
+        kind, name, role, ..
+    } in gone
+    {
+        finding = finding.note(format!("{kind} '{name}' (the Agent's '{role}') does not exist: runs of this Agent will wait for it"));
     }
     finding
 }
 
 /// Explains a run without a Job that waits for its Agent.
-pub(super) fn blocking(context: RunContext<'_>) -> Option<Finding> {
-    let world = context.world;
-    let name = &context.run.agent_name;
-    let said = context.reason();
-    let waits = matches!(said, Some(Reason::AgentNotFound | Reason::AgentNotReady))
-        || (context.status().result.is_none() && context.status().job_name.is_none());
-    if !waits || context.job().is_some() {
+pub(super) fn blocking(run: Run<'_>) -> Option<Finding> {
+    let (name, within) = (&run.view.agent_name, run.namespace);
+    let said = run.reason();
+    let is_said = matches!(said, Some(Reason::AgentNotFound | Reason::AgentNotReady));
+    let is_early = run.status().result.is_none() && run.status().job_name.is_none();
+    if !(is_said || is_early) || run.job().is_some() {
         return None;
     }
-    let again = || commands::look_again(context);
-    let Some(agent) = &world.agent else {
-        if context.exists("Agent", name) != Some(false) {
+    let Some(agent) = &run.world.agent else {
+        if run.exists("Agent", name) != Some(false) {
             return None;
         }
-        let link = Link::new(
-            context.here("Agent", name),
-            Health::Error,
-            Reason::AgentNotFound,
-            format!("does not exist in namespace '{}'", context.namespace()),
-        )
-        .since(context.run.meta.created.as_ref());
-        return Some(
-            Finding::new(
-                State::Blocked,
-                format!(
-                    "Create Agent '{name}': the run starts by itself then{}. If the name is wrong, delete the run and submit it again: 'agentName' cannot be changed.",
-                    until(context)
-                ),
-            )
-            .link(link.seen("looked for it", "not found", Some(&world.now)))
-            .then(commands::list("Agent", context.namespace(), "the Agents that exist here"))
-            .then(Command::new(
-                format!("kubectl apply -n {} -f <AGENT.yaml>", context.namespace()),
-                format!("create Agent '{name}'"),
-            ))
-            .then(commands::delete(&context.object(), "or give the run up, if the name is wrong")),
-        );
+        let deadline = run.progress.deadline_at.as_ref();
+        let until = deadline.map_or_else(String::new, |deadline| {
+            let until = times::clock(run.world.now.0, deadline.0);
+            format!(" (it waits until {until})")
+        });
+        return Some(finding! {
+            Blocked "Create Agent '{name}': the run starts by itself then{until}. If the name is wrong, delete the run and submit it again: 'agentName' cannot be changed.";
+            Error run.agent(), Reason::AgentNotFound, "does not exist in namespace '{within}'";
+            since run.meta.created.as_ref(); seen run.not_found();
+            then commands::list("Agent", within, "the Agents that exist here");
+            shell "kubectl apply -n {within} -f <AGENT.yaml>" => "create Agent '{name}'";
+            then run.object().delete("or give the run up, if the name is wrong");
+        });
     };
-    let mut finding = unreadable(world, agent)
-        .or_else(|| not_seen(world, agent))
-        .unwrap_or_else(|| stand(world, agent));
+    let mut finding = stand(Agent::new(run.world, agent));
     // The finding may contradict the Agent's status but agree with the run's status.
     finding.is_newer = false;
     if finding.state != State::Ready {
         return Some(finding);
     }
     // The run waited for the Agent, and the Agent is ready now. The operator continues in a moment.
-    if !matches!(said, Some(Reason::AgentNotFound | Reason::AgentNotReady)) {
+    if !is_said {
         return None;
     }
-    finding.state = State::Waiting;
     if let Some(link) = finding.links.last_mut() {
         "ReadyNow".clone_into(&mut link.reason);
         "exists and is ready by now".clone_into(&mut link.message);
         link.since = None;
     }
-    finding.advice = format!(
-        "Wait: Agent '{name}' can be used by now, and the run starts by itself. If it has not started in a minute, look at the operator."
-    );
-    finding.next = vec![again()];
-    Some(finding.newer().maybe(operator::log(world)))
-}
-
-/// Formats the deadline: ` (it waits until 10:20:11Z (in 5m))`.
-fn until(context: RunContext<'_>) -> String {
-    let deadline = context.status().progress.deadline_at.as_ref();
-    deadline.map_or_else(String::new, |deadline| {
-        format!(
-            " (it waits until {})",
-            crate::times::clock(context.now(), deadline.0)
-        )
-    })
+    finding.state = State::Waiting;
+    finding.advice = text! { "Wait: Agent '{name}' can be used by now, and the run starts by itself. If it has not started in a minute, look at the operator." };
+    finding.next = vec![run.look_again()];
+    Some(finding.newer().then(operator::log(run.world)))
 }

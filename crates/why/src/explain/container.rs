@@ -1,14 +1,9 @@
 //! A container that the kubelet does not start: image, user, Secrets, the program itself.
 
-use api::Reason;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use pods::{StartFailure, is_permission};
+use pods::is_permission;
 
-use super::{Finding, commands, docs, run_context::RunContext};
-use crate::{
-    explanation::{Health, Link, State},
-    world::{PodView, World},
-};
+use super::root_cause::create_secret;
+use super::*;
 
 /// The effect of an edit of the Agent on a run that already has its Job.
 pub(super) const AFTER_EDIT: &str = "If you change the Agent, run it again (orc retry) afterwards: this run's Job keeps the old values. Otherwise it goes on by itself.";
@@ -19,35 +14,26 @@ pub(super) const THEN_AGAIN: &str =
 /// does so within seconds.
 const OWN_FILES: i64 = 60;
 
-/// Explains the reason of a waiting container, or returns `None` if the reason is normal for a
-/// start.
-pub(super) fn waiting(
-    context: RunContext<'_>,
-    pod: &PodView,
-    reason: &str,
-    message: &str,
-) -> Option<Finding> {
-    let words = Words {
-        source: format!("container '{}' waiting: {reason}", container(pod)),
-        message,
-        at: seen_last(context.world, pod),
-        since: pod.meta.created.as_ref(),
-        is_over: false,
-    };
-    Some(
-        match StartFailure::of(reason, message, tries(context.world, pod))? {
-            StartFailure::Image => image(context, pod, reason, &words),
-            StartFailure::Root | StartFailure::NotExecutable => root(context, pod, &words),
-            StartFailure::Missing => secret(context, pod.object(), &words),
-            StartFailure::NotStartable => not_startable(context, pod, &words),
-        },
-    )
+/// Returns the cause in the kubelet's report about a waiting container, or `None` if the report is
+/// normal for a start.
+pub(super) fn start_failure(world: &World, pod: &PodView, said: &Reported) -> Option<StartFailure> {
+    let failed = world.warning(&pod.meta.uid, &["Failed"]);
+    let tries = failed.map_or(0, |event| event.count);
+    StartFailure::of(&said.reason, &said.message, tries)
 }
 
-/// Returns how often the kubelet failed to start a container of the Pod.
-pub(super) fn tries(world: &World, pod: &PodView) -> i32 {
-    let failed = world.warning(&pod.meta.uid, &["Failed"]);
-    failed.map_or(0, |event| event.count)
+/// Explains the reason of a waiting container, or returns `None` if the reason is normal for a
+/// start.
+pub(super) fn waiting(run: Run<'_>, pod: &PodView, said: &Reported) -> Option<Finding> {
+    let container = pod.current()?;
+    let words = Words::of(run.world, pod, container);
+    let image = &container.image;
+    Some(match start_failure(run.world, pod, said)? {
+        StartFailure::Image => of_image(run, pod, image, &said.reason, &words),
+        StartFailure::Root | StartFailure::NotExecutable => root(run, pod, image, &words),
+        StartFailure::Missing => secret(run, pod.object(), &words),
+        StartFailure::NotStartable => not_startable(run, pod, &words),
+    })
 }
 
 /// A message with its source and time.
@@ -61,18 +47,40 @@ pub(super) struct Words<'a> {
     pub(super) is_over: bool,
 }
 
-fn container(pod: &PodView) -> &str {
-    pod.current().map_or("agent", |agent| agent.name.as_str())
-}
+impl<'a> Words<'a> {
+    /// Returns the kubelet's report about a container. It has no time of its own, so the time is
+    /// that of the newest warning about the Pod, otherwise the Pod's creation time.
+    pub(super) fn of(world: &'a World, pod: &'a PodView, container: &'a ContainerView) -> Self {
+        let reasons = ["Failed", "BackOff", "InspectFailed", "ErrImageNeverPull"];
+        let warning = world.warning(&pod.meta.uid, &reasons);
+        let created = pod.meta.created.as_ref();
+        let name = &container.name;
+        let (source, message) = match container.state.waiting() {
+            Some(Reported { reason, message }) => (
+                format!("container '{name}' waiting: {reason}"),
+                message.as_str(),
+            ),
+            None => (format!("container '{name}'"), ""),
+        };
+        Self {
+            source,
+            message,
+            at: warning.and_then(|event| event.last.as_ref()).or(created),
+            since: created,
+            is_over: false,
+        }
+    }
 
-/// Returns the time of the newest warning about the Pod, otherwise the Pod's creation time. A
-/// container's state itself has no time.
-pub(super) fn seen_last<'a>(world: &'a World, pod: &'a PodView) -> Option<&'a Time> {
-    let reasons = ["Failed", "BackOff", "InspectFailed", "ErrImageNeverPull"];
-    world
-        .warning(&pod.meta.uid, &reasons)
-        .and_then(|event| event.last.as_ref())
-        .or(pod.meta.created.as_ref())
+    /// Adds the message to a link.
+    pub(super) fn seen(&self, link: Link) -> Link {
+        link.seen(&self.source, self.message, self.at)
+    }
+
+    /// Returns the link of an object with a problem.
+    pub(super) fn link(&self, object: ObjectRef, reason: Reason, text: String) -> Link {
+        self.seen(link! { Error object, reason, (text); })
+            .since(self.since)
+    }
 }
 
 /// The reason why an image cannot be pulled.
@@ -87,15 +95,11 @@ pub(super) enum Pull {
     Other,
 }
 
-/// Advice for an unreachable registry, for an image of any component.
-pub(super) const UNREACHABLE: &str = "Check the registry and the node's way to it. The kubelet tries again by itself, every 5 minutes or more often.";
-
-impl Pull {
-    /// Classifies the kubelet's reason first, then the registry's message.
-    pub(super) fn of(reason: &str, message: &str) -> Self {
-        let lower = message.to_lowercase();
-        let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-        let unreachable = [
+/// The words of registries, in the order in which they are searched.
+const REGISTRY: &[(Pull, &[&str])] = &[
+    (
+        Pull::Unreachable,
+        &[
             "no such host",
             "i/o timeout",
             "connection refused",
@@ -103,35 +107,47 @@ impl Pull {
             "no route to host",
             "deadline exceeded",
             "tls",
-        ];
-        let refused = [
+        ],
+    ),
+    (Pull::Limited, &["toomanyrequests", "rate limit"]),
+    (
+        Pull::Refused,
+        &[
             "unauthorized",
             "denied",
             "forbidden",
             "authentication",
             "401",
             "403",
-        ];
-        if reason == "ErrImageNeverPull" {
-            Self::Never
-        } else if reason == "InvalidImageName" {
-            Self::InvalidName
-        } else if has(&unreachable) {
-            Self::Unreachable
-        } else if has(&["toomanyrequests", "rate limit"]) {
-            Self::Limited
-        } else if has(&refused) {
-            Self::Refused
-        } else if has(&["not found", "manifest unknown", "notfound"]) {
-            Self::NotFound
-        } else {
-            Self::Other
+        ],
+    ),
+    (
+        Pull::NotFound,
+        &["not found", "manifest unknown", "notfound"],
+    ),
+];
+
+/// Advice for an unreachable registry, for an image of any component.
+pub(super) const UNREACHABLE: &str = "Check the registry and the node's way to it. The kubelet tries again by itself, every 5 minutes or more often.";
+
+impl Pull {
+    /// Classifies the kubelet's reason first, then the registry's message.
+    pub(super) fn of(reason: &str, message: &str) -> Self {
+        let lower = message.to_lowercase();
+        let has = |(_, words): &&(Self, &[&str])| words.iter().any(|word| lower.contains(word));
+        match reason {
+            "ErrImageNeverPull" => Self::Never,
+            "InvalidImageName" => Self::InvalidName,
+            _ => REGISTRY
+                .iter()
+                .find(has)
+                .map_or(Self::Other, |(pull, _)| *pull),
         }
     }
 
-    /// Returns the reason as text.
-    pub(super) fn why(self) -> &'static str {
-        match self {
+    /// Returns the sentence about a Pod with this image.
+    pub(super) fn sentence(self, pod: &PodView, image: &str) -> String {
+        let why = match self {
             Self::Never => "it is not on the node, and 'imagePullPolicy: Never' forbids a pull",
             Self::InvalidName => "this is not a valid name of an image",
             Self::Unreachable => "the registry cannot be reached",
@@ -141,19 +157,18 @@ impl Pull {
             }
             Self::NotFound => "the registry has no such image or tag",
             Self::Other => "its words are below",
-        }
+        };
+        format!("image '{image}' cannot be pulled{}: {why}", pod.on_node())
     }
 }
 
-pub(super) fn image(
-    context: RunContext<'_>,
-    pod: &PodView,
-    reason: &str,
-    words: &Words<'_>,
-) -> Finding {
-    let name = pod.current().map_or("?", |agent| agent.image.as_str());
-    let pull = Pull::of(reason, words.message);
-    let why = pull.why();
+fn of_image(run: Run<'_>, pod: &PodView, image: &str, said: &str, words: &Words<'_>) -> Finding {
+    let (world, within) = (run.world, run.namespace);
+    let pull = Pull::of(said, words.message);
+    let sentence = pull.sentence(pod, image);
+    if docs::step_of(run, pod).is_some() {
+        return docs::toolbox(run, pod, Reason::ImagePullFailed, &sentence, words);
+    }
     let advice = match pull {
         Pull::Never => "Put the image on the node, or change the Agent's 'imagePullPolicy'.",
         Pull::InvalidName => "Correct the Agent's 'image'.",
@@ -162,93 +177,49 @@ pub(super) fn image(
         Pull::NotFound => "Correct the Agent's 'image', or push the image.",
         Pull::Refused | Pull::Other => "Check the Agent's 'image' and 'imagePullSecrets'.",
     };
-    if docs::step_of(context, pod).is_some() {
-        let sentence = format!("image '{name}' cannot be pulled{}: {why}", on(pod));
-        return docs::toolbox(context, pod, Reason::ImagePullFailed, &sentence, words);
-    }
-    let link = Link::new(
-        pod.object(),
-        Health::Error,
-        Reason::ImagePullFailed,
-        format!("image '{name}' cannot be pulled{}: {why}", on(pod)),
-    )
-    .since(words.since)
-    .seen(words.source.clone(), words.message, words.at);
-    let mut finding = Finding::new(State::Blocked, format!("{advice} {AFTER_EDIT}")).link(link);
+    let mut finding = finding! { Blocked "{advice} {AFTER_EDIT}";
+        link words.link(pod.object(), Reason::ImagePullFailed, sentence);
+    };
     let secrets = pod
         .needs
         .iter()
         .filter(|need| need.role == "imagePullSecrets");
-    for need in secrets.filter(|need| context.exists("Secret", &need.name) == Some(false)) {
-        finding = finding.link(
-            Link::new(
-                context.here("Secret", &need.name),
-                Health::Error,
-                Reason::SecretNotFound,
-                "does not exist, and 'imagePullSecrets' names it: the pull goes without credentials",
-            )
-            .since(words.since)
-            .seen("looked for it", "not found", Some(&context.world.now)),
-        );
-        finding.advice = format!(
-            "Create Secret '{}' (type kubernetes.io/dockerconfigjson); the kubelet tries again by itself, every 5 minutes or more often. {AFTER_EDIT}",
-            need.name
-        );
-        finding.next.push(crate::explanation::Command::new(
-            format!("kubectl create secret docker-registry {} -n {} --from-file=.dockerconfigjson=<FILE>", need.name, context.namespace()),
-            format!("create Secret '{}' from a docker config file", need.name),
-        ));
+    for need in secrets.filter(|need| run.exists("Secret", &need.name) == Some(false)) {
+        let name = &need.name;
+        finding.advice = text! { "Create Secret '{name}' (type kubernetes.io/dockerconfigjson); the kubelet tries again by itself, every 5 minutes or more often. {AFTER_EDIT}" };
+        finding = rows! { finding;
+            Error run.here("Secret", name), Reason::SecretNotFound, "does not exist, and 'imagePullSecrets' names it: the pull goes without credentials";
+            since words.since; seen world.not_found();
+            shell "kubectl create secret docker-registry {name} -n {within} --from-file=.dockerconfigjson=<FILE>" => "create Secret '{name}' from a docker config file";
+        };
     }
     finding
-        .then(commands::edit_agent(
-            context,
-            "correct 'image' or 'imagePullSecrets'",
-        ))
-        .then(commands::retry_after_edit(context))
-        .then(commands::describe(&pod.object(), "the kubelet's Events"))
+        .then(run.edit_agent("correct 'image' or 'imagePullSecrets'"))
+        .then(run.retry_after_edit())
+        .then(pod.object().describe("the kubelet's Events"))
 }
 
-pub(super) fn on(pod: &PodView) -> String {
-    pod.node
-        .as_ref()
-        .map_or_else(String::new, |node| format!(" on node '{node}'"))
-}
-
-pub(super) fn root(context: RunContext<'_>, pod: &PodView, words: &Words<'_>) -> Finding {
-    let name = pod.current().map_or("?", |agent| agent.image.as_str());
-    let user = context.world.agent.as_ref().map(|agent| agent.user);
-    let user = user.map_or_else(String::new, |user| format!(" {user}"));
-    let why = why_root(words.message, &user);
-    if docs::step_of(context, pod).is_some() {
-        let sentence = format!("image '{name}' cannot run as it must");
-        return docs::toolbox(context, pod, Reason::ImageNeedsRoot, &sentence, words);
+fn root(run: Run<'_>, pod: &PodView, image: &str, words: &Words<'_>) -> Finding {
+    let sentence = format!("image '{image}' cannot run as it must");
+    if docs::step_of(run, pod).is_some() {
+        return docs::toolbox(run, pod, Reason::ImageNeedsRoot, &sentence, words);
     }
-    let link = Link::new(
-        pod.object(),
-        Health::Error,
-        Reason::ImageNeedsRoot,
-        format!("image '{name}' cannot run as it must: {why}"),
-    )
-    .since(words.since)
-    .seen(words.source.clone(), words.message, words.at);
-    Finding::new(
-        State::Blocked,
-        format!("Agents never run as root. Build the image with a numeric USER and a program that everyone may execute, or set the Agent's 'runAsUser' to a number that works. {THEN_AGAIN}"),
-    )
-    .link(link)
-    .then(commands::edit_agent(context, "set 'runAsUser' or another 'image'"))
-    .then(commands::retry(context))
+    let agent = run.world.agent.as_ref();
+    let user = agent.map_or_else(String::new, |agent| format!(" {}", agent.user));
+    let sentence = format!("{sentence}: {}", why_root(words.message, &user));
+    finding! { Blocked "Agents never run as root. Build the image with a numeric USER and a program that everyone may execute, or set the Agent's 'runAsUser' to a number that works. {THEN_AGAIN}";
+        link words.link(pod.object(), Reason::ImageNeedsRoot, sentence);
+        then run.edit_agent("set 'runAsUser' or another 'image'"), run.retry();
+    }
 }
 
 /// Formats why an image cannot run as this user. The message may be `… image has non-numeric user (app), …`.
 pub(super) fn why_root(message: &str, user: &str) -> String {
     let named = message.split_once("non-numeric user (");
-    match named.and_then(|(_, rest)| rest.split(')').next()) {
-        _ if is_permission(message) => format!("its program cannot be executed by user{user}"),
-        Some(user) => format!(
-            "its user '{user}' is a name; Kubernetes needs a number to prove that it is not root"
-        ),
-        None => "it runs as root".to_owned(),
+    one_of! { named.and_then(|(_, rest)| rest.split(')').next());
+        _ if is_permission(message) => "its program cannot be executed by user{user}";
+        Some(user) => "its user '{user}' is a name; Kubernetes needs a number to prove that it is not root";
+        None => "it runs as root";
     }
 }
 
@@ -260,14 +231,10 @@ pub(crate) fn missing_thing(message: &str) -> Option<(&'static str, String, Opti
         let (key, place) = rest.split_once(" in ")?;
         let (kind, name) = place.split_once(' ')?;
         let name = name.rsplit('/').next().unwrap_or(name);
-        let name: String = name
-            .chars()
-            .take_while(|letter| !letter.is_whitespace())
-            .collect();
-        let (kind, _) = kinds
-            .iter()
-            .find(|(_, word)| kind.eq_ignore_ascii_case(word))?;
-        return Some((kind, name, Some(key.to_owned())));
+        let name = name.split(char::is_whitespace).next().unwrap_or_default();
+        let mut kinds = kinds.iter();
+        let (kind, _) = kinds.find(|(_, word)| kind.eq_ignore_ascii_case(word))?;
+        return Some((kind, name.to_owned(), Some(key.to_owned())));
     }
     // `secret "token" not found`, `secrets "token" not found`, `references non-existent secret key: k`
     kinds.iter().find_map(|(kind, word)| {
@@ -280,73 +247,33 @@ pub(crate) fn missing_thing(message: &str) -> Option<(&'static str, String, Opti
     })
 }
 
-/// Explains a Secret or ConfigMap that is missing or lacks a key. `object` waits for it.
-pub(super) fn secret(
-    context: RunContext<'_>,
-    object: crate::world::ObjectRef,
-    words: &Words<'_>,
-) -> Finding {
-    let thing = missing_thing(words.message);
-    let is_map = thing
-        .as_ref()
-        .is_some_and(|(kind, _, _)| *kind == "ConfigMap");
-    let absent = if is_map {
-        "ConfigMapNotFound"
-    } else {
-        Reason::SecretNotFound.name()
-    };
-    let waits = |what: &str| {
-        let verb = if words.is_over { "waited" } else { "waits" };
-        Link::new(
-            object.clone(),
-            Health::Waiting,
-            absent,
-            format!("{verb} for {what}"),
-        )
-        .seen(words.source.clone(), words.message, words.at)
-    };
-    let Some((kind, name, key)) = thing else {
-        return Finding::new(
-            State::Blocked,
-            "Create what the words above name; the Pod starts by itself a minute or two later.",
-        )
-        .link(waits("something that does not exist").since(words.since))
-        .then(commands::describe(&object, "the kubelet's Events"));
-    };
-    let needs = context.world.agent.iter().flat_map(|agent| &agent.needs);
-    let role = needs
-        .filter(|need| need.kind == kind && need.name == name)
-        .map(|need| format!(" (the Agent's '{}')", need.role))
-        .next();
-    let is_of_docs = kind == "Secret" && docs::secret(context) == Some(name.as_str());
-    let role = if is_of_docs {
-        " (the DocsRun's 'credentialsSecretRef')".to_owned()
-    } else {
-        role.unwrap_or_default()
-    };
-    let exists = context.exists(kind, &name);
-    let (sentence, reason) = match (&key, exists) {
-        (Some(key), _) => (
-            format!("has no key '{key}', and the container needs it{role}"),
-            "KeyNotFound",
-        ),
+/// The reason for a missing object, if it lacks no key.
+pub(super) fn absent(kind: &str) -> &'static str {
+    match kind {
+        "ConfigMap" => "ConfigMapNotFound",
+        _ => Reason::SecretNotFound.name(),
+    }
+}
+
+/// Returns the link of a missing object, and whether it exists by now. `needs` is the clause about
+/// the object that needs it; `unknown` is the same for an object that may not be read.
+pub(super) fn missing_link(
+    subject: Subject<'_>,
+    (kind, name, key): (&str, &str, Option<&str>),
+    (needs, unknown, ago): (&str, &str, &str),
+    since: Option<&Time>,
+) -> (Link, bool) {
+    let exists = subject.exists(kind, name);
+    let (sentence, reason) = match (key, exists) {
+        (Some(key), _) => (format!("has no key '{key}'{needs}"), "KeyNotFound"),
         (None, Some(true)) => (
-            format!(
-                "exists by now; it was missing when the kubelet looked{}",
-                context.ago(words.at)
-            ),
+            format!("exists by now; it was missing when the kubelet looked{ago}"),
             "ExistsNow",
         ),
-        (None, Some(false)) => (
-            format!("does not exist, and the container needs it{role}"),
-            absent,
-        ),
+        (None, Some(false)) => (format!("does not exist{needs}"), absent(kind)),
         (None, None) => (
-            format!(
-                "was missing when the kubelet looked{}, and the container needs it{role}; whether it exists by now is not known",
-                context.ago(words.at)
-            ),
-            absent,
+            text! { "was missing when the kubelet looked{ago}{unknown}; whether it exists by now is not known" },
+            absent(kind),
         ),
     };
     let looked = match exists {
@@ -354,167 +281,111 @@ pub(super) fn secret(
         Some(false) => "not found",
         None => "you may not",
     };
-    let is_there_now = key.is_none() && exists == Some(true);
-    let missing = Link::new(
-        context.here(kind, &name),
-        if is_there_now {
-            Health::Waiting
-        } else {
-            Health::Error
-        },
-        reason,
-        sentence,
-    )
-    .since(words.since)
-    .seen("looked for it", looked, Some(&context.world.now));
-    let first = if exists.is_none() {
-        format!(
-            "Ask someone who may read it whether {kind} '{name}' exists by now; if not, create it"
-        )
+    let is_there = key.is_none() && exists == Some(true);
+    let health = if is_there {
+        Health::Waiting
     } else {
-        format!("Create {kind} '{name}'")
+        Health::Error
     };
-    let mut finding = Finding::new(
-        State::Blocked,
-        format!(
-            "{first} in namespace '{}'. {AFTER_EDIT}",
-            context.namespace()
-        ),
-    )
-    .link(waits(&format!("{kind} '{name}'")))
-    .link(missing);
-    if is_there_now {
-        finding.state = State::Waiting;
-        finding.advice = format!(
-            "Wait: {kind} '{name}' exists by now, and the kubelet tries again within two minutes."
-        );
-        return finding.newer().then(commands::look_again(context));
-    }
-    if context.status().config_map_name.as_deref() == Some(name.as_str()) {
-        let age = words.since.map_or(0, |at| context.age(at));
-        finding.advice = if age > OWN_FILES {
-            format!(
-                "ConfigMap '{name}' has the run's own files. The operator makes it again by itself, and has not for {}: look into its log, and find out what deletes ConfigMaps here.",
-                crate::times::span(age)
-            )
-        } else {
-            format!(
-                "Wait: ConfigMap '{name}' has the run's own files, and the operator makes it again by itself within seconds. Find out what deletes ConfigMaps here."
-            )
-        };
-        return finding
-            .maybe(super::operator::log(context.world))
-            .then(commands::look_again(context));
-    }
-    if is_of_docs {
-        return docs::with_secret_commands(context, &name, finding);
-    }
-    let agent_key = context
-        .world
-        .agent
-        .iter()
-        .flat_map(|agent| &agent.needs)
-        .find_map(|need| {
-            let same = need.kind == kind && need.name == name;
-            need.key.as_deref().filter(|_| same)
-        });
-    finding = match key.as_deref() {
-        Some(key) => {
-            finding.advice = format!("Add the key '{key}' to {kind} '{name}'. {AFTER_EDIT}");
-            finding.then(commands::edit(
-                &context.here(kind, &name),
-                &format!("add '{key}' (values of a Secret in base64, or under 'stringData')"),
-            ))
-        }
-        None => finding.then(commands::create(
-            kind,
-            &name,
-            agent_key,
-            context.namespace(),
-        )),
+    let link = link! { (health) subject.here(kind, name), reason, (sentence); since since;
+        seen subject.seen("looked for it", looked);
     };
-    finding
-        .then(commands::edit_agent(context, "or name another"))
-        .then(commands::retry_after_edit(context))
+    (link, is_there)
 }
 
-fn not_startable(context: RunContext<'_>, pod: &PodView, words: &Words<'_>) -> Finding {
-    let sentence = format!(
-        "{} cannot be started{}{}",
-        docs::container_words(context, pod),
-        on(pod),
-        last_words(words.message)
+/// Explains a Secret or ConfigMap that is missing or lacks a key. `object` waits for it.
+pub(super) fn secret(run: Run<'_>, object: ObjectRef, words: &Words<'_>) -> Finding {
+    let (world, within) = (run.world, run.namespace);
+    let verb = if words.is_over { "waited" } else { "waits" };
+    let Some((kind, name, key)) = missing_thing(words.message) else {
+        return finding! { Blocked "Create what the words above name; the Pod starts by itself a minute or two later.";
+            link words.seen(link! { Waiting object.clone(), absent(""), "{verb} for something that does not exist"; });
+            since words.since; then object.describe("the kubelet's Events");
+        };
+    };
+    let key = key.as_deref();
+    let agents = || world.agent.iter().flat_map(|agent| &agent.needs);
+    let is_it = |need: &&Need| need.kind == kind && need.name == name;
+    let is_of_docs = kind == "Secret" && docs::secret(run) == Some(name.as_str());
+    let role = match (is_of_docs, agents().find(is_it)) {
+        (true, _) => " (the DocsRun's 'credentialsSecretRef')".to_owned(),
+        (false, Some(need)) => format!(" (the Agent's '{}')", need.role),
+        (false, None) => String::new(),
+    };
+    let needs = format!(", and the container needs it{role}");
+    let ago = run.ago(words.at);
+    let (missing, is_there) = missing_link(
+        *run,
+        (kind, &name, key),
+        (&needs, &needs, &ago),
+        words.since,
     );
-    if docs::step_of(context, pod).is_some() {
-        return docs::toolbox(
-            context,
-            pod,
-            Reason::ContainerNotStartable,
-            &sentence,
-            words,
+    let above = words.seen(link! { Waiting object, absent(kind), "{verb} for {kind} '{name}'"; });
+    let finding = |advice: String| finding! { Blocked (advice); link above; link missing; };
+    if is_there {
+        let mut finding = finding(
+            text! { "Wait: {kind} '{name}' exists by now, and the kubelet tries again within two minutes." },
         );
+        finding.state = State::Waiting;
+        return finding.newer().then(run.look_again());
     }
-    let link = Link::new(
-        pod.object(),
-        Health::Error,
-        Reason::ContainerNotStartable,
-        sentence,
-    )
-    .since(words.since)
-    .seen(words.source.clone(), words.message, words.at);
-    Finding::new(
-        State::Blocked,
-        format!(
-            "Check the Agent's 'command', and whether its image has that program. {THEN_AGAIN}"
-        ),
-    )
-    .link(link)
-    .then(commands::edit_agent(
-        context,
-        "correct 'command' or 'image'",
-    ))
-    .then(commands::retry(context))
-    .then(commands::describe(&pod.object(), "the kubelet's Events"))
+    if run.status().config_map_name.as_ref() == Some(&name) {
+        let age = run.age(words.since);
+        let finding = finding(one_of! { age > OWN_FILES;
+            true => "ConfigMap '{name}' has the run's own files. The operator makes it again by itself, and has not for {}: look into its log, and find out what deletes ConfigMaps here.", times::span(age);
+            false => "Wait: ConfigMap '{name}' has the run's own files, and the operator makes it again by itself within seconds. Find out what deletes ConfigMaps here.";
+        });
+        return finding.then(operator::log(world)).then(run.look_again());
+    }
+    if is_of_docs {
+        let advice = text! { "Create Secret '{name}' in namespace '{within}'; the Pod starts by itself a minute or two later." };
+        return finding(advice)
+            .then(create_secret(within, &name))
+            .then(run.look_again());
+    }
+    let finding = match key {
+        Some(key) => finding(text! { "Add the key '{key}' to {kind} '{name}'. {AFTER_EDIT}" })
+            .then(add_key(&run.here(kind, &name), key)),
+        None => {
+            let first = one_of! { run.exists(kind, &name);
+                Some(_) => "Create {kind} '{name}'";
+                None => "Ask someone who may read it whether {kind} '{name}' exists by now; if not, create it";
+            };
+            let key = agents().filter(is_it).find_map(|need| need.key.as_deref());
+            finding(format!("{first} in namespace '{within}'. {AFTER_EDIT}"))
+                .then(commands::create(kind, &name, key, within))
+        }
+    };
+    finding
+        .then(run.edit_agent("or name another"))
+        .then(run.retry_after_edit())
+}
+
+/// Returns the command that adds a key to a Secret or ConfigMap.
+pub(super) fn add_key(object: &ObjectRef, key: &str) -> Command {
+    object.edit(text! { "add '{key}' (values of a Secret in base64, or under 'stringData')" })
+}
+
+fn not_startable(run: Run<'_>, pod: &PodView, words: &Words<'_>) -> Finding {
+    let (container, last) = (docs::container_words(run, pod), last_words(words.message));
+    let sentence = format!("{container} cannot be started{}{last}", pod.on_node());
+    let reason = Reason::ContainerNotStartable;
+    if docs::step_of(run, pod).is_some() {
+        return docs::toolbox(run, pod, reason, &sentence, words);
+    }
+    finding! { Blocked "Check the Agent's 'command', and whether its image has that program. {THEN_AGAIN}";
+        link words.link(pod.object(), reason, sentence);
+        then run.edit_agent("correct 'command' or 'image'"), run.retry(), pod.object().describe("the kubelet's Events");
+    }
 }
 
 /// Returns the last part of a chain of errors, which is the actual cause: `: exec: "/agent": …`.
 pub(super) fn last_words(message: &str) -> String {
-    message
+    let words = message
         .find("exec: ")
-        .and_then(|start| message.get(start..))
-        .map_or_else(String::new, |words| format!(": {words}"))
+        .and_then(|start| message.get(start..));
+    words.map_or_else(String::new, |words| format!(": {words}"))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_missing_is_read_from_the_kubelets_words() {
-        let thing = |kind, name: &str, key: Option<&str>| {
-            Some((kind, name.to_owned(), key.map(str::to_owned)))
-        };
-        for (message, expected) in [
-            ("secret \"token\" not found", thing("Secret", "token", None)),
-            (
-                "configmap \"c.d\" not found",
-                thing("ConfigMap", "c.d", None),
-            ),
-            (
-                "MountVolume.SetUp failed for volume \"a\" : secret \"s\" not found",
-                thing("Secret", "s", None),
-            ),
-            (
-                "couldn't find key k in Secret team/token",
-                thing("Secret", "token", Some("k")),
-            ),
-            (
-                "couldn't find key a.b in ConfigMap team/map",
-                thing("ConfigMap", "map", Some("a.b")),
-            ),
-            ("something else", None),
-        ] {
-            assert_eq!(missing_thing(message), expected, "{message}");
-        }
-    }
-}
+mod tests;

@@ -1,210 +1,166 @@
 //! Objects and namespaces that are being deleted, and the finalizers and children that block the
 //! deletion.
 
-use api::Reason;
+use super::*;
 
-use super::{
-    Finding, commands, operator,
-    run_context::RunContext,
-    stop::{Stop, stopping},
-};
-use crate::{
-    explanation::{Command, Health, Link, State},
-    times,
-    world::{ObjectRef, PodView},
-};
-
-/// Returns the finalizer that keeps a run until its Job has stopped.
-fn finalizer(context: RunContext<'_>) -> &'static str {
-    match &context.run.docs {
-        Some(_) => "docsruns.orchestrator.io/finalizer",
-        None => "taskruns.orchestrator.io/finalizer",
-    }
-}
-
-/// Time in seconds after which the operator reports a deletion as blocked.
+/// Time in seconds after which the operator reports the deletion of a run as blocked.
 const STOP_WAIT: i64 = 600;
 
-/// Explains a run that is being deleted.
-pub(super) fn of_run(context: RunContext<'_>) -> Option<Finding> {
-    let since = context.run.meta.deleting.as_ref()?;
-    let held = &context.run.meta.finalizers;
-    let foreign: Vec<&str> = held
-        .iter()
-        .map(String::as_str)
-        .filter(|name| *name != finalizer(context))
-        .collect();
-    let is_ours = held.iter().any(|name| name == finalizer(context));
-    let mut finding = if is_ours && operator::is_down(context.world) {
-        operator::down(context.world)
-    } else if is_ours {
-        ours(context)
-    } else if foreign.is_empty() {
-        Finding::new(
-            State::Deleting,
-            "Nothing holds it: it is deleted in a moment.",
-        )
-    } else {
-        others(context, &foreign)
-    };
-    finding.state = State::Deleting;
-    if is_ours && context.age(since) > STOP_WAIT && !context.run.force_delete {
-        finding.next.truncate(2);
-        finding = finding.then(Command::new(
-            format!(
-                "kubectl annotate {} {} -n {} orchestrator.io/force-delete=true",
-                commands::resource(context.kind()),
-                context.run.meta.name,
-                context.namespace()
-            ),
-            "the last way out: let the run go without waiting; its Pod may still be at work then",
-        ));
-    }
-    if finding.next.is_empty() {
-        finding = finding.then(commands::yaml(&context.object(), "its finalizers"));
-    }
-    Some(finding)
+/// The text and the limits of a kind's deletion.
+pub(super) struct Deletion<'a> {
+    /// The finalizer that keeps the object until its children have stopped.
+    pub(super) finalizer: &'a str,
+    /// Time in seconds after which the deletion is blocked.
+    pub(super) limit: i64,
+    pub(super) is_forced: bool,
+    /// The consequence of a forced deletion.
+    pub(super) risk: &'a str,
+    /// The state of the children, if only another finalizer is left.
+    pub(super) done: &'a str,
 }
 
-fn others(context: RunContext<'_>, foreign: &[&str]) -> Finding {
-    let names = foreign.join("', '");
-    let is_left = context.jobs().next().is_some() || !context.world.pods.is_empty();
-    let gone = if is_left {
-        ""
-    } else {
-        "its Job and Pod are deleted; "
+impl Deletion<'_> {
+    /// Explains an object that is being deleted. `ours` explains the wait of our own finalizer.
+    pub(super) fn explain(
+        &self,
+        subject: Subject<'_>,
+        ours: impl FnOnce() -> Finding,
+    ) -> Option<Finding> {
+        let since = subject.meta.deleting.as_ref();
+        since?;
+        let (kind, name, object) = (subject.kind, subject.name(), subject.object());
+        let held = &subject.meta.finalizers;
+        let other = held.iter().filter(|name| *name != self.finalizer);
+        let names = other
+            .map(String::as_str)
+            .collect::<Vec<&str>>()
+            .join("', '");
+        let is_ours = held.iter().any(|name| name == self.finalizer);
+        let mut finding = if is_ours && operator::is_down(subject.world) {
+            operator::down(subject.world)
+        } else if is_ours {
+            ours()
+        } else if names.is_empty() {
+            finding! { Deleting "Nothing holds it: it is deleted in a moment."; }
+        } else {
+            finding! { Deleting "Find out what set '{names}' on {kind} '{name}' and let it finish. Take it off by hand (delete its line under 'metadata.finalizers') only if that no longer exists.";
+                Error object.clone(), "Finalizer", "{}the finalizer '{names}', which is not Orchestrator's, holds it", self.done;
+                since since; seen "metadata.finalizers" => (held.join(", ")), since; newer;
+                then object.who("'metadata.managedFields' names who set it");
+                then object.edit("only if that no longer exists: delete its line under 'metadata.finalizers'");
+            }
+        };
+        finding.state = State::Deleting;
+        if is_ours && subject.age(since) > self.limit && !self.is_forced {
+            finding.next.truncate(2);
+            let (noun, risk) = (subject.noun, self.risk);
+            let purpose = format!("the last way out: let the {noun} go without waiting; {risk}");
+            finding = finding.then(object.force_delete(purpose));
+        }
+        Some(match finding.next.is_empty() {
+            true => finding.then(object.yaml("its finalizers")),
+            false => finding,
+        })
+    }
+}
+
+/// Explains a run that is being deleted.
+pub(super) fn of_run(run: Run<'_>) -> Option<Finding> {
+    let is_left = run.jobs().next().is_some() || !run.world.pods.is_empty();
+    let deletion = Deletion {
+        finalizer: match &run.view.docs {
+            Some(_) => "docsruns.orchestrator.io/finalizer",
+            None => "taskruns.orchestrator.io/finalizer",
+        },
+        limit: STOP_WAIT,
+        is_forced: run.view.force_delete,
+        risk: "its Pod may still be at work then",
+        done: if is_left {
+            ""
+        } else {
+            "its Job and Pod are deleted; "
+        },
     };
-    let link = Link::new(
-        context.object(),
-        Health::Error,
-        "Finalizer",
-        format!("{gone}the finalizer '{names}', which is not Orchestrator's, holds it"),
-    )
-    .since(context.run.meta.deleting.as_ref())
-    .seen(
-        "metadata.finalizers",
-        context.run.meta.finalizers.join(", "),
-        context.run.meta.deleting.as_ref(),
-    );
-    Finding::new(
-        State::Deleting,
-        format!("Find out what set '{names}' on {} '{}' and let it finish. Take it off by hand (delete its line under 'metadata.finalizers') only if that no longer exists.", context.kind(), context.run.meta.name),
-    )
-    .link(link)
-    .newer()
-    .then(commands::who(&context.object(), "'metadata.managedFields' names who set it"))
-    .then(commands::edit(&context.object(), "only if that no longer exists: delete its line under 'metadata.finalizers'"))
+    deletion.explain(*run, || ours(run))
 }
 
 /// Explains that our finalizer waits for Jobs and Pods to stop.
-fn ours(context: RunContext<'_>) -> Finding {
-    let jobs: Vec<_> = context.jobs().collect();
+fn ours(run: Run<'_>) -> Finding {
     let is_left = |pod: &&PodView| {
-        let of_job = jobs.iter().any(|job| {
-            pod.meta
-                .owner
-                .as_ref()
-                .is_some_and(|owner| owner.uid == job.meta.uid)
-        });
-        of_job || pod.may_run()
+        let mut jobs = run.jobs();
+        pod.may_run() || jobs.any(|job| pod.meta.is_owned_by(&job.meta.uid))
     };
-    let pod = context
-        .world
-        .pods
-        .iter()
-        .filter(is_left)
-        .max_by_key(|pod| (pod.may_run(), pod.meta.created.clone()));
-    let mut above = Vec::new();
-    if let Some(job) = jobs.first() {
-        let link = Link::new(
-            job.object(),
-            Health::Waiting,
-            Reason::Deleting,
-            "has to stop before the run can go",
-        );
-        above.push(match &job.meta.deleting {
-            Some(at) => link.seen("deletion asked for", "", Some(at)),
-            None => link.seen("deletion asked for", "not yet", Some(&context.world.now)),
-        });
+    let pods = run.world.pods.iter().filter(is_left);
+    let pod = pods.max_by_key(|pod| (pod.may_run(), pod.meta.created.clone()));
+    let above = run.jobs().next().map(|job| {
+        link! { Waiting job.object(), Reason::Deleting, "has to stop before the run can go";
+            seen job.meta.deletion(run.world);
+        }
+    });
+    if let Some(pod) = pod {
+        return stopping(run, pod, Stop::Ours(Reason::Deleting)).below(above);
     }
-    let Some(pod) = pod else {
-        return match above.is_empty() {
-            true => Finding::new(State::Deleting, released(context))
-            .maybe(operator::log(context.world)),
-            false => Finding::new(
-                State::Deleting,
-                "Wait: the run's Job is being removed. If it stays for minutes, check the Job's finalizers.",
-            )
-            .below(above)
-            .then(commands::list(
-                "Job",
-                context.namespace(),
-                "those that are left",
-            )),
+    if above.is_some() {
+        return finding! { Deleting "Wait: the run's Job is being removed. If it stays for minutes, check the Job's finalizers.";
+            link above;
+            then commands::list("Job", run.namespace, "those that are left");
         };
-    };
-    stopping(context, pod, Stop::Ours(Reason::Deleting)).below(above)
+    }
+    let age = run.age(run.meta.deleting.as_ref());
+    let log = operator::log(run.world);
+    match age > 60 {
+        true => finding! {
+            Deleting "Nothing is left of the run, and the operator has not let it go for {}: look into its log.", times::span(age);
+            then log;
+        },
+        false => finding! {
+            Deleting "Nothing is left of the run: the operator lets it go within seconds.";
+            then log;
+        },
+    }
 }
 
-fn released(context: RunContext<'_>) -> String {
-    let age = context
-        .run
-        .meta
-        .deleting
-        .as_ref()
-        .map_or(0, |at| context.age(at));
-    if age > 60 {
-        format!(
-            "Nothing is left of the run, and the operator has not let it go for {}: look into its log.",
-            times::span(age)
-        )
-    } else {
-        "Nothing is left of the run: the operator lets it go within seconds.".to_owned()
+/// The conditions in which the namespace controller reports the remaining objects.
+const HOLDS: &[&str] = &[
+    "NamespaceContentRemaining",
+    "NamespaceFinalizersRemaining",
+    "NamespaceDeletionContentFailure",
+    "NamespaceDeletionDiscoveryFailure",
+];
+
+impl NamespaceView {
+    /// Returns the conditions that report remaining objects.
+    pub(super) fn holds(&self) -> impl Iterator<Item = &ConditionView> {
+        let all = self.conditions.iter();
+        all.filter(|known| known.status == "True" && HOLDS.contains(&known.kind.as_str()))
+    }
+
+    /// Returns the request to delete it and the conditions about remaining objects, as evidence.
+    pub(super) fn deletion(&self, conditions: usize) -> Vec<Evidence> {
+        let asked = Evidence::new("deletion asked for", "", self.deleting.as_ref());
+        let held = self.holds().take(conditions).map(|known| {
+            let source = format!("condition {}=True", known.kind);
+            Evidence::new(source, &known.message, known.since.as_ref())
+        });
+        [asked].into_iter().chain(held).collect()
     }
 }
 
 /// Explains a namespace that is being deleted. Nothing can be created in it anymore.
-pub(super) fn of_namespace(context: RunContext<'_>) -> Option<Finding> {
-    let namespace = context.world.namespace.as_ref()?;
-    let since = namespace.deleting.as_ref()?;
-    let object = ObjectRef::cluster("Namespace", &namespace.name);
-    let mut link = Link::new(
-        object.clone(),
-        Health::Error,
-        Reason::NamespaceTerminating,
-        format!(
-            "is being deleted{}: nothing can be created in it, and the run goes with it",
-            context.since(Some(since))
-        ),
-    )
-    .since(Some(since))
-    .seen("deletion asked for", "", Some(since));
-    let holds = namespace.conditions.iter().filter(|known| {
-        known.status == "True"
-            && matches!(
-                known.kind.as_str(),
-                "NamespaceContentRemaining"
-                    | "NamespaceFinalizersRemaining"
-                    | "NamespaceDeletionContentFailure"
-                    | "NamespaceDeletionDiscoveryFailure"
-            )
-    });
-    for known in holds.take(3) {
-        link = link.seen(
-            format!("condition {}=True", known.kind),
-            &known.message,
-            known.since.as_ref(),
-        );
-    }
-    Some(
-        Finding::new(
-            State::Deleting,
-            format!(
-                "Nothing: the run will be deleted with namespace '{}'. Submit it in another one.",
-                namespace.name
-            ),
-        )
-        .link(link)
-        .then(commands::yaml(&object, "what its deletion waits for")),
-    )
+pub(super) fn of_namespace(run: Run<'_>) -> Option<Finding> {
+    let namespace = run.world.namespace.as_ref()?;
+    let since = namespace.deleting.as_ref();
+    since?;
+    let name = &namespace.name;
+    let object = ObjectRef::cluster("Namespace", name);
+    let mut link = link! {
+        Error object.clone(), Reason::NamespaceTerminating, "is being deleted{}: nothing can be created in it, and the run goes with it", run.since(since);
+        since since;
+    };
+    link.evidence = namespace.deletion(3);
+    Some(finding! {
+        Deleting "Nothing: the run will be deleted with namespace '{name}'. Submit it in another one.";
+        link link;
+        then object.yaml("what its deletion waits for");
+    })
 }

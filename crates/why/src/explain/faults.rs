@@ -1,86 +1,133 @@
 //! Problems that stop the operator itself: responses of the API server, names that already exist,
-//! files that are too large, internal errors.
+//! files that are too large, objects that cannot be decoded, internal errors.
 
-use api::{
-    Reason,
-    messages::{self, Request},
-    tasks::CONTEXT_LIMIT,
-};
+use api::tasks::CONTEXT_LIMIT;
 
-use super::{
-    Finding,
-    answers::{self, ReasonRule, RequestContext},
-    commands, create, docs,
-    run_context::RunContext,
-};
-use crate::explanation::{Command, Health, Link, State};
+use super::*;
 
-/// Explains an error in the status that nothing in the cluster contradicts.
-pub(super) fn find(context: RunContext<'_>) -> Option<Finding> {
-    let reason = context.reason()?;
-    let request = Request::find(context.message());
-    let is_refused_child = context.job().is_none()
-        && request.is_some_and(|request| request.action.starts_with("create "));
-    let rules: [ReasonRule<RunContext<'_>>; 8] = [
-        (Reason::Denied, true, denied),
-        (Reason::InvalidChild, is_refused_child, invalid),
-        (Reason::ApiUnavailable, true, unavailable),
-        (Reason::InternalError, true, internal),
-        (Reason::ChildNameTaken, true, taken),
-        (Reason::ContextTooLarge, true, too_large),
-        (Reason::QuotaExceeded, is_refused_child, refused),
-        (Reason::AdmissionDenied, is_refused_child, refused),
-    ];
-    answers::apply_rule(context, reason, &rules)
+/// A rule: the reason, whether the rule applies, and the function that explains it.
+pub(super) type ReasonRule<C> = (Reason, bool, fn(C) -> Finding);
+
+/// Returns the finding of the first rule that applies to the reason.
+pub(super) fn by_reason<C: Copy>(
+    context: C,
+    reason: Reason,
+    rules: &[ReasonRule<C>],
+) -> Option<Finding> {
+    let mut rules = rules.iter();
+    let (_, _, explain) = rules.find(|(known, applies, _)| *known == reason && *applies)?;
+    Some(explain(context))
 }
 
-fn request_context(context: RunContext<'_>) -> RequestContext<'_> {
-    RequestContext {
-        world: context.world,
-        object: context.object(),
-        word: "run",
-        namespace: context.namespace(),
-        progress: &context.status().progress,
-    }
+/// Explains an error in the status that nothing in the cluster contradicts.
+pub(super) fn find(run: Run<'_>) -> Option<Finding> {
+    let request = Request::find(run.message());
+    let is_refused_child =
+        run.job().is_none() && request.is_some_and(|request| request.action.starts_with("create "));
+    let rules: [ReasonRule<Run<'_>>; 8] = [
+        (Reason::Denied, true, of_namespace),
+        (Reason::InvalidChild, is_refused_child, invalid),
+        (Reason::ApiUnavailable, true, |run| unavailable(*run)),
+        (Reason::InternalError, true, |run| internal(*run)),
+        (Reason::ChildNameTaken, true, taken),
+        (Reason::ContextTooLarge, true, too_large),
+        (Reason::QuotaExceeded, is_refused_child, not_created),
+        (Reason::AdmissionDenied, is_refused_child, not_created),
+    ];
+    by_reason(run, run.reason()?, &rules)
+}
+
+/// Explains an object that does not match its type.
+pub(super) fn undecodable(subject: Subject<'_>) -> Option<Finding> {
+    let error = subject.undecodable?;
+    let (kind, name, noun) = (subject.kind, subject.name(), subject.noun);
+    let is_said = noun == "run" && subject.message().contains(error.as_str());
+    let sentence = one_of! { is_said;
+        true => "has a value that does not fit: see the first lines";
+        false => "does not fit the schema that this release knows, so the operator leaves it alone: {error}";
+    };
+    let or_delete = if noun == "run" {
+        ", or delete the run"
+    } else {
+        ""
+    };
+    Some(finding! {
+        Blocked "Look in {kind} '{name}' for the value that the words above name, and correct it{or_delete}. It was probably stored through another version of the CRD.";
+        Error subject.object(), Reason::Undecodable, (sentence);
+        seen "spec" => (error), subject.changed.or(subject.meta.created.as_ref());
+        then subject.object().yaml(format!("the {noun} as it is stored")), subject.edit("correct the value");
+    })
 }
 
 /// Explains a rejected Job or ConfigMap of the run.
-fn refused(context: RunContext<'_>) -> Finding {
-    let request = Request::find(context.message());
-    let (what, name) = match &request {
+fn not_created(run: Run<'_>) -> Finding {
+    let (what, name) = match Request::find(run.message()) {
         Some(request) if request.action.ends_with("configmaps") => ("ConfigMap", request.name),
         Some(request) => ("Job", request.name),
         None => ("Job", "?"),
     };
-    let link = Link::new(
-        context.here(what, name),
-        Health::Waiting,
-        "FailedCreate",
-        format!("cannot be created by the operator{}", next_try(context)),
-    );
-    let refusal = create::Refusal {
-        what,
-        message: context.message(),
-        source: "status.message",
-        at: context.written(),
-        since: None,
+    let retry = run.progress.retry.as_ref();
+    let next = retry.map_or_else(String::new, |retry| {
+        format!("; {}", run.world.next_try(retry))
+    });
+    let above = link! {
+        Waiting run.here(what, name), "FailedCreate", "cannot be created by the operator{next}";
     };
-    create::explain(context, &refusal, link)
+    refused::of_run(run, &Refusal::in_status(*run, what), above)
 }
 
-/// Formats the time of the next try: `; next try at 10:05:53Z (in 42s)`.
-fn next_try(context: RunContext<'_>) -> String {
-    let retry = context.status().progress.retry.as_ref();
-    retry.map_or_else(String::new, |retry| {
-        ["; ", &context.world.next_try(retry)].concat()
-    })
-}
-
-fn denied(context: RunContext<'_>) -> Finding {
-    let namespace = context.namespace();
+fn of_namespace(run: Run<'_>) -> Finding {
+    let namespace = run.namespace;
     let place = format!(" in namespace '{namespace}'");
-    let advice = format!(", or add namespace '{namespace}' to its 'watchNamespaces'");
-    answers::denied(&request_context(context), &place, &advice)
+    denied(
+        *run,
+        &place,
+        &format!(", or add namespace '{namespace}' to its 'watchNamespaces'"),
+    )
+}
+
+/// Explains that the operator lacks a permission. `place` is ` in namespace 'x'` if the namespace
+/// matters. `or` is a remedy other than the chart.
+pub(super) fn denied(subject: Subject<'_>, place: &str, or: &str) -> Finding {
+    let message = subject.message();
+    let what = Request::find(message).map_or("do it", |request| request.action);
+    let user = message.split_once("User \"");
+    let user = user.and_then(|(_, rest)| rest.split('"').next());
+    let account = user.and_then(|user| user.strip_prefix("system:serviceaccount:"));
+    let object = match account.and_then(|account| account.split_once(':')) {
+        Some((namespace, name)) => ObjectRef::namespaced("ServiceAccount", namespace, name),
+        None => ObjectRef::cluster("User", user.unwrap_or("(the operator)")),
+    };
+    let ask = user.map(|user| {
+        shell!("kubectl auth can-i {what} --as={user} -n {}", subject.namespace => "may it by now?")
+    });
+    finding! { Blocked "The operator's rights are not those of its chart. Upgrade or reinstall the chart{or}. After that, {} succeeds by itself.", subject.next_try();
+        Error object, Reason::Denied, "the operator's account may not '{what}'{place}"; seen subject.said();
+        then ask, operator::log(subject.world);
+    }
+}
+
+/// Explains that the API server did not respond, or responded with an error.
+pub(super) fn unavailable(subject: Subject<'_>) -> Finding {
+    let how = messages::answered_code(subject.message()).map_or_else(
+        || "did not answer the operator in time".to_owned(),
+        |code| format!("answered the operator with {code}"),
+    );
+    finding! { Waiting "Wait: the operator tries again by itself{}. If that fails, too, check the control plane.", subject.tried_at();
+        Error ObjectRef::cluster("APIServer", "kubernetes"), Reason::ApiUnavailable, "{how}{}; it answers me now", subject.ago(subject.written());
+        since subject.written(); seen subject.said();
+        then commands::readyz(), operator::log(subject.world);
+    }
+}
+
+/// Explains an internal error of the operator.
+pub(super) fn internal(subject: Subject<'_>) -> Finding {
+    let noun = subject.noun;
+    finding! { Blocked "This is a bug in Orchestrator: report it with this output and the operator's log. It is tried again by itself{}.", subject.tried_at();
+        Error ObjectRef::cluster("Operator", "orchestrator"), Reason::InternalError, "has an internal error with this {noun}";
+        seen subject.said();
+        then operator::log(subject.world), subject.object().yaml(format!("the {noun}, for the report"));
+    }
 }
 
 /// Returns the Agent's field from which `spec.template.spec.containers[0].resources.requests` is
@@ -92,170 +139,87 @@ fn agent_field(message: &str) -> Option<&str> {
     Some(path.strip_prefix("containers[0].").unwrap_or(path))
 }
 
-fn invalid(context: RunContext<'_>) -> Finding {
-    let field = agent_field(context.message()).map_or_else(
+fn invalid(run: Run<'_>) -> Finding {
+    let field = agent_field(run.message()).map_or_else(
         || "the field that the words above name".to_owned(),
         |field| format!("'{field}'"),
     );
-    let agent = &context.run.agent_name;
-    let link = Link::new(
-        context.here("Agent", agent),
-        Health::Error,
-        Reason::InvalidChild,
-        format!("asks for something that the API server does not accept: see {field}"),
-    )
-    .seen("status.message", context.message(), context.written());
-    Finding::new(
-        State::Blocked,
-        format!(
-            "Change {field} in Agent '{agent}'. After that, {} succeeds by itself.",
-            request_context(context).next_try()
-        ),
-    )
-    .link(link)
-    .then(commands::edit_agent(context, &format!("change {field}")))
-    .then(commands::look_again(context))
+    finding! { Blocked "Change {field} in Agent '{}'. After that, {} succeeds by itself.", run.view.agent_name, run.next_try();
+        Error run.agent(), Reason::InvalidChild, "asks for something that the API server does not accept: see {field}";
+        seen run.said(); then run.edit_agent(format!("change {field}")), run.look_again();
+    }
 }
 
-fn unavailable(context: RunContext<'_>) -> Finding {
-    answers::unavailable(&request_context(context))
-}
-
-fn internal(context: RunContext<'_>) -> Finding {
-    answers::internal(&request_context(context))
+/// Returns kind and name of the object that has the name of a child, and the object if it was read.
+pub(super) fn holder<'a>(
+    subject: Subject<'a>,
+    otherwise: (&'a str, &'a str),
+) -> (&'a str, &'a str, Option<&'a OtherView>) {
+    let (kind, name) = messages::object_with_name(subject.message()).unwrap_or(otherwise);
+    let mut others = subject.world.others.iter();
+    let other = others.find(|other| other.kind == kind && other.meta.name == name);
+    (kind, name, other)
 }
 
 /// Explains a name that the run needs but that belongs to another object.
-fn taken(context: RunContext<'_>) -> Finding {
-    let message = context.message();
-    let (kind, name) = messages::object_with_name(message).unwrap_or(("Job", "?"));
-    let object = context.here(kind, name);
-    let other = context
-        .world
-        .others
-        .iter()
-        .find(|other| other.kind == kind && other.meta.name == name);
-    let whose = match other.map(|other| (&other.meta.owner, &other.meta.created)) {
-        Some((Some(owner), _)) => format!("it belongs to {} '{}'", owner.kind, owner.name),
-        Some((None, _)) if messages::is_left_over(message) => {
-            format!(
-                "an earlier {} of this name left it, and it has no owner that would take it along",
-                context.kind()
-            )
-        }
-        Some((None, _)) => {
-            "it belongs to nobody (no controller owner): someone created it by hand or with a tool"
-                .to_owned()
-        }
-        None if context.exists(kind, name) == Some(false) => "it no longer exists".to_owned(),
-        None => "whose it is could not be read".to_owned(),
+fn taken(run: Run<'_>) -> Finding {
+    let (kind, name, other) = holder(*run, ("Job", "?"));
+    let object = run.here(kind, name);
+    let owner = other.and_then(|other| other.meta.owner.as_ref());
+    let whose = one_of! { (other, owner);
+        (_, Some(owner)) => "it belongs to {} '{}'", owner.kind, owner.name;
+        (Some(_), None) if messages::is_left_over(run.message()) => "an earlier {} of this name left it, and it has no owner that would take it along", run.kind;
+        (Some(_), None) => "it belongs to nobody (no controller owner): someone created it by hand or with a tool";
+        (None, None) if run.exists(kind, name) == Some(false) => "it no longer exists";
+        (None, None) => "whose it is could not be read";
     };
-    let mut link = Link::new(
-        object.clone(),
-        Health::Error,
-        Reason::ChildNameTaken,
-        format!("has the name that the run needs, and is not the run's: {whose}"),
-    )
-    .seen("status.message", message, context.written());
-    if let Some(other) = other {
-        let owner = other.meta.owner.as_ref();
-        let owner = owner.map_or_else(
-            || "none".to_owned(),
-            |owner| format!("{} '{}' (uid {})", owner.kind, owner.name, owner.uid),
-        );
-        link = link.seen(
-            "metadata.ownerReferences",
-            owner,
-            other.meta.created.as_ref(),
-        );
+    let another = match &run.view.docs {
+        Some(_) => "name",
+        None => "'serviceName' or 'taskId'",
+    };
+    let owned = owner.map_or_else(
+        || "none".to_owned(),
+        |owner| format!("{} '{}' (uid {})", owner.kind, owner.name, owner.uid),
+    );
+    finding! { Blocked "Check whether {kind} '{name}' is in use; delete it only if nobody needs it (it cannot be renamed). The run goes on by itself within a minute. Otherwise submit the run with another {another}.";
+        Error object.clone(), Reason::ChildNameTaken, "has the name that the run needs, and is not the run's: {whose}";
+        seen run.said();
+        seen other.map(|other| Evidence::new("metadata.ownerReferences", owned, other.meta.created.as_ref()));
+        then object.describe("what it is, and whether it runs"), object.delete("only if nobody needs it");
     }
-    Finding::new(
-        State::Blocked,
-        format!(
-            "Check whether {kind} '{name}' is in use; delete it only if nobody needs it (it cannot be renamed). The run goes on by itself within a minute. Otherwise submit the run with another {}.",
-            match &context.run.docs {
-                Some(_) => "name",
-                None => "'serviceName' or 'taskId'",
-            }
-        ),
-    )
-    .link(link)
-    .then(commands::describe(&object, "what it is, and whether it runs"))
-    .then(commands::delete(&object, "only if nobody needs it"))
 }
 
-fn too_large(context: RunContext<'_>) -> Finding {
-    let mut files: Vec<(&String, &usize)> = context.run.files.iter().collect();
+fn too_large(run: Run<'_>) -> Finding {
+    let mut files: Vec<(&String, &usize)> = run.view.files.iter().collect();
     files.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
     let own: usize = files.iter().map(|(_, bytes)| **bytes).sum();
-    let agents = context
-        .world
-        .agent
-        .as_ref()
-        .map_or(0, |agent| agent.instruction_bytes);
-    let shown: Vec<String> = files
+    let agent = run.world.agent.as_ref();
+    let agents = agent.map_or(0, |agent| agent.instruction_bytes);
+    let shown = files
         .iter()
         .take(3)
-        .map(|(name, bytes)| format!("{name} {bytes}"))
-        .collect();
-    let field = match &context.run.docs {
+        .map(|(name, bytes)| format!("{name} {bytes}"));
+    let shown: Vec<String> = shown.collect();
+    let largest = files.first().map_or("?", |(name, _)| name.as_str());
+    let field = match &run.view.docs {
         Some(_) => "spec.instructions",
         None => "spec.markdownFiles",
     };
-    let largest = files.first().map_or("?", |(name, _)| name.as_str());
-    let link = Link::new(
-        context.object(),
-        Health::Error,
-        Reason::ContextTooLarge,
-        format!("its files have {own} bytes and the Agent's instructions {agents}; {CONTEXT_LIMIT} fit together. The largest is '{largest}'"),
-    )
-    .since(context.run.changed.as_ref())
-    .seen(format!("{field}, the largest (bytes)"), shown.join(", "), context.run.changed.as_ref());
-    if context.run.docs.is_some() {
-        return docs::too_large(context, largest, link);
+    let link = link! {
+        Error run.object(), Reason::ContextTooLarge, "its files have {own} bytes and the Agent's instructions {agents}; {CONTEXT_LIMIT} fit together. The largest is '{largest}'";
+        since run.changed; seen "{field}, the largest (bytes)" => (shown.join(", ")), run.changed;
+    };
+    if run.view.docs.is_some() {
+        return docs::too_large(run, largest, link);
     }
-    let name = &context.run.meta.name;
-    let within = context.namespace();
-    let finding = Finding::new(
-        State::Blocked,
-        format!("Shorten '{largest}' and raise 'contextVersion' (in a file, it is too long for an editor), or let the agent fetch the data itself."),
-    )
-    .link(link)
-    .then(Command::new(
-        format!("kubectl get otr {name} -n {within} -o yaml > {name}.yaml"),
-        format!("take it into a file; in there, shorten '{largest}' and raise 'contextVersion'"),
-    ))
-    .then(Command::new(
-        format!("kubectl replace -f {name}.yaml"),
-        "then store it ('apply' would keep a copy that is too large)",
-    ));
-    if agents > 0 {
-        finding.then(commands::edit_agent(context, "or shorten 'instructions'"))
-    } else {
-        finding
+    let (name, within) = (run.name(), run.namespace);
+    finding! { Blocked "Shorten '{largest}' and raise 'contextVersion' (in a file, it is too long for an editor), or let the agent fetch the data itself.";
+        link link;
+        shell "kubectl get otr {name} -n {within} -o yaml > {name}.yaml" => "take it into a file; in there, shorten '{largest}' and raise 'contextVersion'";
+        shell "kubectl replace -f {name}.yaml" => "then store it ('apply' would keep a copy that is too large)";
+        then (agents > 0).then(|| run.edit_agent("or shorten 'instructions'"));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::agent_field;
-
-    #[test]
-    fn a_field_of_the_job_is_one_of_the_agent() {
-        let start =
-            "the API server does not accept 'create jobs' of 'x': Job.batch \"x\" is invalid: ";
-        for (words, field) in [
-            (
-                "spec.template.spec.containers[0].resources.requests: Invalid value",
-                Some("resources.requests"),
-            ),
-            (
-                "spec.template.spec.nodeSelector: Invalid value",
-                Some("nodeSelector"),
-            ),
-            ("spec.completions: Required value", None),
-        ] {
-            assert_eq!(agent_field(&format!("{start}{words}")), field, "{words}");
-        }
-    }
-}
+mod tests;

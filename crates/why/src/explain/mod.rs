@@ -1,14 +1,16 @@
 //! Converts a [`World`] into an [`Explanation`] with one pure function.
 //!
-//! Each module knows one topic and returns a [`Finding`]: the part of the chain below the run.
-//! [`run`] calls them in order. The first one that finds something explains the run.
+//! Each module knows one topic and returns a [`Finding`]: the part of the chain below the subject.
+//! A kind implements [`Explain`] with its topics in order; the first one that finds something
+//! explains the object. [`walk`] builds the chain in the same way for every kind.
+
+#[macro_use]
+mod finding;
 
 mod admission;
 mod agent;
-mod answers;
 mod commands;
 mod container;
-mod create;
 mod deletion;
 mod docs;
 mod ended;
@@ -18,147 +20,56 @@ mod object;
 mod operator;
 mod other;
 mod outcome;
-mod quantity;
+mod refused;
 mod root_cause;
 mod run;
 mod run_context;
 mod scheduling;
 mod shell;
 mod stop;
+mod subject;
 mod tenant;
 mod volume;
 
-use api::{Reason, status::bounded};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+// The modules below use these names.
+use std::{collections::BTreeMap, ops::Deref};
+
+use api::{
+    Phase, Reason,
+    messages::{self, Request},
+    names,
+    quantity::parse,
+    status::bounded,
+    tasks::{Evidence as RunResult, RunPhase},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use pods::{Rejection, Reported, StartFailure};
 
 use crate::{
-    explanation::{Blocker, Command, Explanation, Health, Link, Note, NoteKind, Outdated, State},
-    world::{ObjectRef, TEXT, World},
+    explanation::{
+        Blocker, Command, Evidence, Explanation, Health, Link, Note, NoteKind, Outdated, State,
+    },
+    namespace_conditions, times,
+    world::{
+        AgentView, ClaimView, ConditionView, ContainerState, ContainerView, DocsView, EventView,
+        JobView, LeaseView, Meta, NamespaceView, Need, NodeView, ObjectRef, ObjectView, OtherView,
+        PodView, QuotaView, RunView, TEXT, TenantView, WorkloadView, World,
+    },
 };
+use agent::Agent;
+use container::Words;
 #[cfg(feature = "gather")]
 pub(crate) use container::missing_thing;
-use run_context::RunContext;
+use finding::Finding;
+use object::Object;
+use refused::Refusal;
+use run_context::Run;
+use stop::{Stop, stopping};
+use subject::Subject;
+use tenant::Tenant;
 
-/// Advice for runs, for reasons that several kinds share. The docs describe such a reason for all
-/// kinds.
-const OF_RUN: &[(Reason, &str)] = &[
-    (
-        Reason::ImagePullFailed,
-        "Check the Agent's 'image' and 'imagePullSecrets'.",
-    ),
-    (
-        Reason::ImageNeedsRoot,
-        "Set the Agent's 'runAsUser' to a number other than 0, and make the image work with it.",
-    ),
-    (
-        Reason::ContainerNotStartable,
-        "The message is the kubelet's. Check the Agent's 'command' and the image.",
-    ),
-    (
-        Reason::Unschedulable,
-        "The message is the scheduler's. Check the Agent's 'resources', 'nodeSelector' and 'tolerations', or add a node.",
-    ),
-    (
-        Reason::QuotaExceeded,
-        "Free some quota, ask for more, or lower the Agent's 'resources'.",
-    ),
-    (
-        Reason::AdmissionDenied,
-        "The message is the rule's. Change the Agent, or ask who set the rule.",
-    ),
-    (
-        Reason::SecretNotFound,
-        "Create it; the run goes on by itself within seconds.",
-    ),
-    (
-        Reason::VolumeNotReady,
-        "The message is the kubelet's or the provisioner's. Check the Agent's 'workspace.storageClassName'.",
-    ),
-];
-
-/// Returns the advice for a run's reason as plain text, without the Markdown of the docs.
-fn plain(reason: Reason) -> String {
-    let known = OF_RUN.iter().find(|(known, _)| *known == reason);
-    known.map_or_else(
-        || reason.advice().replace('`', "'"),
-        |(_, advice)| (*advice).to_owned(),
-    )
-}
-
-/// The result of one topic.
-#[derive(Debug, Clone)]
-struct Finding {
-    state: State,
-    /// The links below the run, the deepest one last.
-    links: Vec<Link>,
-    notes: Vec<Note>,
-    advice: String,
-    next: Vec<Command>,
-    /// Whether the cluster contradicts the status. Then the deepest link determines the summary.
-    is_newer: bool,
-}
-
-impl Finding {
-    fn new(state: State, advice: impl Into<String>) -> Self {
-        Self {
-            state,
-            links: Vec::new(),
-            notes: Vec::new(),
-            advice: advice.into(),
-            next: Vec::new(),
-            is_newer: false,
-        }
-    }
-
-    /// Marks the finding as a contradiction of the status.
-    #[must_use]
-    fn newer(mut self) -> Self {
-        self.is_newer = true;
-        self
-    }
-
-    #[must_use]
-    fn link(mut self, link: Link) -> Self {
-        self.links.push(link);
-        self
-    }
-
-    #[must_use]
-    fn then(mut self, command: Command) -> Self {
-        self.next.push(command);
-        self
-    }
-
-    #[must_use]
-    fn maybe(mut self, command: Option<Command>) -> Self {
-        self.next.extend(command);
-        self
-    }
-
-    #[must_use]
-    fn note(mut self, kind: NoteKind, text: impl Into<String>) -> Self {
-        self.notes.push(Note {
-            kind,
-            text: text.into(),
-        });
-        self
-    }
-
-    /// Appends these links.
-    #[must_use]
-    fn links(mut self, more: impl IntoIterator<Item = Link>) -> Self {
-        self.links.extend(more);
-        self
-    }
-
-    /// Puts these links in front of the others.
-    #[must_use]
-    fn below(mut self, mut above: Vec<Link>) -> Self {
-        above.append(&mut self.links);
-        self.links = above;
-        self
-    }
-}
+/// Amounts by resource.
+type Amounts = BTreeMap<String, String>;
 
 /// Explains the state of the target.
 ///
@@ -169,17 +80,13 @@ impl Finding {
 ///   times.
 #[must_use]
 pub fn explain(world: &World) -> Explanation {
-    let mut explanation = match (
-        world.target.kind.as_str(),
-        &world.run,
-        &world.agent,
-        &world.tenant,
-    ) {
-        ("Agent", _, Some(agent), _) => agent::explain(world, agent),
-        (_, Some(run), _, _) => run::explain(RunContext { world, run }),
-        (_, None, _, Some(tenant)) => tenant::explain(world, tenant),
+    let kind = world.target.kind.as_str();
+    let mut explanation = match (kind, &world.run, &world.agent, &world.tenant) {
+        ("Agent", _, Some(agent), _) => walk(Agent::new(world, agent)),
+        (_, Some(run), _, _) => walk(Run::new(world, run)),
+        (_, None, _, Some(tenant)) => walk(Tenant::new(world, tenant)),
         (_, None, _, None) => match &world.object {
-            Some(found) => object::explain(world, found),
+            Some(view) => walk(Object::new(world, view)),
             None => other::explain(world),
         },
     };
@@ -187,6 +94,79 @@ pub fn explain(world: &World) -> Explanation {
     explanation.next_steps.truncate(3);
     mark_target(&mut explanation);
     explanation
+}
+
+/// A kind that can be explained. It has topics and text, and [`walk`] does the rest.
+trait Explain<'a>: Copy + Deref<Target = Subject<'a>> {
+    /// Returns the finding of the first topic that explains the state.
+    fn find(self) -> Finding;
+
+    /// Returns whether the cluster contradicts the status.
+    fn is_outdated(self, _finding: &Finding) -> bool {
+        false
+    }
+
+    /// Adds notes, and replaces commands that are not possible in this state.
+    fn finish(self, finding: Finding) -> Finding {
+        finding
+    }
+
+    /// Returns the health of the object and a sentence about it, for a finding without it.
+    fn own(self, _finding: &Finding) -> (Health, String) {
+        (Health::Waiting, "waits for:".to_owned())
+    }
+
+    /// Returns further evidence for the object's own link.
+    fn more(self) -> Option<Evidence> {
+        None
+    }
+
+    /// Returns the first line.
+    fn summary(self, state: State) -> Summary;
+}
+
+/// Returns the advice of a reason as plain text, without the Markdown of the docs.
+fn plain_advice(reason: Reason) -> String {
+    reason.advice().replace('`', "'")
+}
+
+/// Returns the finding of the first topic that has one.
+fn first<C: Copy>(context: C, topics: &[fn(C) -> Option<Finding>]) -> Option<Finding> {
+    topics.iter().find_map(|topic| topic(context))
+}
+
+/// Builds the chain of a subject, from its own link to the deepest blocker.
+fn walk<'a>(subject: impl Explain<'a>) -> Explanation {
+    let object = subject.object();
+    let mut finding = operator::needed(subject.world, subject.find());
+    finding.is_newer |= subject.is_outdated(&finding);
+    let mut finding = subject.finish(finding);
+    if finding.next.is_empty() {
+        let purpose = format!("all that is known of the {}", subject.noun);
+        finding = finding.then(object.yaml(purpose));
+    }
+    let summary = subject.summary(finding.state);
+    if !finding.starts_with(&object) {
+        let (health, sentence) = subject.own(&finding);
+        let reason = match finding.state {
+            State::Running if finding.is_newer => "Running",
+            State::Deleting if finding.is_newer => Reason::Deleting.name(),
+            State::Waiting | State::Blocked if finding.is_newer => "Waiting",
+            State::NotIsolated | State::NotProven => "Ready",
+            State::Succeeded
+            | State::Failed
+            | State::Running
+            | State::Waiting
+            | State::Blocked
+            | State::Suspended
+            | State::Deleting
+            | State::Ready
+            | State::Unmanaged => summary.reason.as_str(),
+        };
+        let own = subject.own_link(health, reason, &sentence, subject.more());
+        finding = finding.below([own]);
+    }
+    conclude(subject.world, &object, summary, finding)
 }
 
 /// Builds the explanation of `subject`. Its own link is the first of the chain.
@@ -199,18 +179,9 @@ fn conclude(world: &World, subject: &ObjectRef, summary: Summary, finding: Findi
     } = summary;
     let deepest = finding.links.last();
     // A suspended object is suspended by its own spec, even while its Pods are still being stopped.
-    let culprit = match finding.state {
-        State::Suspended => finding.links.first(),
-        State::Succeeded
-        | State::Failed
-        | State::Running
-        | State::Waiting
-        | State::Blocked
-        | State::Deleting
-        | State::Ready
-        | State::NotIsolated
-        | State::NotProven
-        | State::Unmanaged => deepest,
+    let culprit = match finding.state == State::Suspended {
+        true => finding.links.first(),
+        false => deepest,
     };
     // An object that continues automatically is blocked only by a link with a problem.
     let blocks = |link: &&Link| match finding.state {
@@ -220,6 +191,7 @@ fn conclude(world: &World, subject: &ObjectRef, summary: Summary, finding: Findi
             link.health != Health::Ok
         }
     };
+    let mut from_below = finding.links.iter().rev();
     let of_trouble = match finding.state {
         State::Succeeded | State::Failed | State::Deleting | State::Ready | State::Unmanaged => {
             None
@@ -229,18 +201,12 @@ fn conclude(world: &World, subject: &ObjectRef, summary: Summary, finding: Findi
         | State::Waiting
         | State::Blocked
         | State::NotIsolated
-        | State::NotProven => finding
-            .links
-            .iter()
-            .rev()
-            .find_map(|link| link.since.clone()),
+        | State::NotProven => from_below.find_map(|link| link.since.clone()),
     };
     let mut outdated = None;
     if let Some(link) = deepest.filter(|_| finding.is_newer) {
-        let live = format!(
-            "{} '{}': {}",
-            link.object.kind, link.object.name, link.message
-        );
+        let ObjectRef { kind, name, .. } = &link.object;
+        let live = format!("{kind} '{name}': {}", link.message);
         outdated = Some(Outdated {
             message: bounded(&std::mem::replace(&mut text, live), TEXT),
             at: written,
@@ -280,55 +246,41 @@ struct Summary {
 
 /// Reports objects that may not be read, objects that could not be read, and incomplete lists.
 fn unreadable(world: &World) -> Vec<Note> {
-    let note = |text| Note {
-        kind: NoteKind::Unreadable,
-        text,
-    };
-    let forbidden: Vec<&str> = world
-        .unreadable
-        .iter()
-        .filter(|one| one.forbidden)
-        .map(|one| one.what.as_str())
-        .collect();
-    let forbidden = (!forbidden.is_empty()).then(|| {
-        format!(
-            "you may not read {}: what that would say is missing above",
-            forbidden.join(", ")
-        )
-    });
-    let failed = world
-        .unreadable
-        .iter()
-        .filter(|one| !one.forbidden)
-        .map(|one| format!("could not read {}: {}", one.what, one.why));
-    let cut = world
-        .cut
-        .iter()
-        .map(|what| format!("only the first part of {what} was read"));
-    forbidden
-        .into_iter()
-        .chain(failed)
-        .chain(cut)
-        .map(note)
-        .collect()
+    let (forbidden, failed): (Vec<_>, Vec<_>) =
+        world.unreadable.iter().partition(|one| one.forbidden);
+    let names: Vec<&str> = forbidden.iter().map(|one| one.what.as_str()).collect();
+    let mut texts = Vec::new();
+    if !names.is_empty() {
+        let names = names.join(", ");
+        texts.push(text! { "you may not read {names}: what that would say is missing above" });
+    }
+    let failed = failed.iter();
+    texts.extend(failed.map(|one| format!("could not read {}: {}", one.what, one.why)));
+    let cut = world.cut.iter();
+    texts.extend(cut.map(|what| format!("only the first part of {what} was read")));
+    let kind = NoteKind::Unreadable;
+    texts.into_iter().map(|text| Note { kind, text }).collect()
 }
 
 /// Marks the link of the requested object. If the object is not in the chain, such as the Pod of an
 /// earlier attempt, a note is added.
 fn mark_target(explanation: &mut Explanation) {
-    let target = explanation.target.clone();
-    let mut is_there = false;
-    for link in &mut explanation.chain {
-        link.is_target = link.object == target;
-        is_there |= link.is_target;
+    let Explanation {
+        target,
+        subject,
+        chain,
+        notes,
+        ..
+    } = explanation;
+    for link in chain.iter_mut() {
+        link.is_target = link.object == *target;
     }
-    if !is_there {
-        explanation.notes.push(Note {
+    if !chain.iter().any(|link| link.is_target) {
+        let (kind, name) = (&target.kind, &target.name);
+        let (of, whole) = (&subject.kind, &subject.name);
+        notes.push(Note {
             kind: NoteKind::Hint,
-            text: format!(
-                "{} '{}' belongs to {} '{}', but not to what blocks or ended it",
-                target.kind, target.name, explanation.subject.kind, explanation.subject.name
-            ),
+            text: text! { "{kind} '{name}' belongs to {of} '{whole}', but not to what blocks or ended it" },
         });
     }
 }

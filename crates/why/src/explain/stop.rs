@@ -1,19 +1,15 @@
 //! A Pod that has to stop because it was evicted, cancelled or deleted, and a node that prevents
 //! it.
 
-use api::Reason;
-
-use super::{Finding, commands, run_context::RunContext, scheduling};
-use crate::{
-    explanation::{Command, Health, Link, State},
-    world::{NodeView, PodView, World},
-};
+use super::*;
 
 /// Time in seconds after which a deleted Pod without a known deadline is overdue. Usually a Pod is
 /// killed earlier.
 const GRACE: i64 = 60;
 /// Time in seconds that the kubelet gets after the grace period, to kill the Pod and to report it.
 const SLACK: i64 = 30;
+/// The taint for a machine that is switched off.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// The originator of the stop.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,156 +21,107 @@ pub(super) enum Stop {
 }
 
 /// Explains a Pod that is being stopped.
-pub(super) fn stopping(context: RunContext<'_>, pod: &PodView, by: Stop) -> Finding {
-    let mut link = said(context, pod, by);
-    if let Some(node) = lost_node(context, pod) {
-        link.health = Health::Waiting;
-        return lost(context, node).below(vec![link]);
+pub(super) fn stopping(run: Run<'_>, pod: &PodView, by: Stop) -> Finding {
+    let (world, name) = (run.world, &pod.meta.name);
+    let mut link = said(run, pod, by);
+    if let Some(node) = world.lost_node(pod) {
+        return lost(world, node).below([link]);
     }
-    if let Some(finding) = held(context, pod, &link) {
+    if let Some(finding) = held(run, pod, &link) {
         return finding;
     }
-    let gone = pod
-        .node
-        .as_deref()
-        .filter(|node| context.exists("Node", node) == Some(false));
-    if let Some(node) = gone {
-        link = link.seen(
-            format!("Node '{node}'"),
-            "not found",
-            Some(&context.world.now),
-        );
-    }
-    let advice = match by {
-        Stop::Outside => format!(
-            "Nothing: the agent is started again by itself when Pod '{}' has ended, and no attempt is used. {}",
-            pod.meta.name,
-            count(context)
-        ),
-        Stop::Ours(_) => format!(
-            "Wait until Pod '{}' has stopped: it has its grace period to end.",
-            pod.meta.name
-        ),
-    };
-    let overdue = is_overdue(context, pod);
-    if overdue {
+    let is_gone = |node: &&String| run.exists("Node", node) == Some(false);
+    let gone = pod.node.as_ref().filter(is_gone);
+    link = link.evidence(gone.map(|node| world.seen(&format!("Node '{node}'"), "not found")));
+    let is_late = is_overdue(world, pod);
+    if is_late {
         link.health = Health::Error;
     }
-    let mut finding = Finding::new(State::Waiting, advice)
-        .link(link)
-        .then(commands::yaml(
-            &pod.object(),
-            "its conditions and finalizers",
-        ));
-    if let Some(node) = pod.node.as_ref().filter(|_| overdue) {
-        finding.advice = format!(
-            "Pod '{}' should have been killed by now: check node '{node}'.",
-            pod.meta.name
-        );
-        if context.may_read("nodes") {
-            finding.next.insert(0, commands::node(node));
-        }
+    let node = pod.node.as_ref().filter(|_| is_late);
+    let advice = one_of! { (node, by);
+        (Some(node), _) => "Pod '{name}' should have been killed by now: check node '{node}'.";
+        (None, Stop::Outside) => "Nothing: the agent is started again by itself when Pod '{name}' has ended, and no attempt is used. {}", count(run);
+        (None, Stop::Ours(_)) => "Wait until Pod '{name}' has stopped: it has its grace period to end.";
+    };
+    finding! { Waiting (advice);
+        link link;
+        then node.filter(|_| run.may_read("nodes")).map(|node| commands::node(node));
+        then pod.object().yaml("its conditions and finalizers");
     }
-    finding
 }
 
 /// Returns whether the kubelet should already have killed the Pod.
-fn is_overdue(context: RunContext<'_>, pod: &PodView) -> bool {
-    match (&pod.meta.stop_by, &pod.meta.deleting) {
-        (Some(end), _) => context.age(end) > SLACK,
-        (None, Some(asked)) => context.age(asked) > GRACE,
-        (None, None) => false,
+pub(super) fn is_overdue(world: &World, pod: &PodView) -> bool {
+    match &pod.meta.stop_by {
+        Some(end) => world.age(Some(end)) > SLACK,
+        None => world.age(pod.meta.deleting.as_ref()) > GRACE,
     }
 }
 
 /// Formats the number of disruptions and the limit.
-fn count(context: RunContext<'_>) -> String {
-    match context.status().disruptions {
+fn count(run: Run<'_>) -> String {
+    match run.status().disruptions {
         0 => "The 6th disruption ends the run.".to_owned(),
         count => format!("This is disruption {count}; the 6th ends the run."),
     }
 }
 
 /// Explains a Pod that was disrupted and has ended. Another Pod replaces it.
-pub(super) fn replaced(context: RunContext<'_>, pod: &PodView) -> Finding {
-    let link = said(context, pod, Stop::Outside);
-    Finding::new(
-        State::Waiting,
-        format!(
-            "Nothing: another Pod takes its place by itself, and no attempt is used. {}",
-            count(context)
-        ),
-    )
-    .link(link)
-    .then(commands::logs(context, pod))
-    .then(commands::look_again(context))
+pub(super) fn replaced(run: Run<'_>, pod: &PodView) -> Finding {
+    finding! { Waiting "Nothing: another Pod takes its place by itself, and no attempt is used. {}", count(run);
+        link said(run, pod, Stop::Outside);
+        then run.logs(pod), run.look_again();
+    }
 }
 
 /// Returns the Pod's own link.
-fn said(context: RunContext<'_>, pod: &PodView, by: Stop) -> Link {
+fn said(run: Run<'_>, pod: &PodView, by: Stop) -> Link {
     let node = pod.node.as_deref().unwrap_or("(none)");
     let told = pod.meta.deleting.as_ref();
-    let since = told.or_else(|| pod.disruption().and_then(|known| known.since.as_ref()));
-    let (reason, sentence) = match by {
-        Stop::Outside => {
-            let who = pod
-                .disruption()
-                .map_or("someone asked for its deletion", |known| who(&known.reason));
+    let disruption = pod.disruption();
+    let since = told.or_else(|| disruption.and_then(|known| known.since.as_ref()));
+    let until = killed(run.world, pod);
+    let (reason, sentence) = match (by, told) {
+        (Stop::Outside, _) => {
+            let who =
+                disruption.map_or("someone asked for its deletion", |known| who(&known.reason));
+            let sentence = one_of! { pod.may_run();
+                true => "is being terminated by another actor{}: {who}", run.since(since);
+                false => "was terminated by another actor{}: {who}", run.ago(since);
+            };
+            (Reason::Disrupted, sentence)
+        }
+        (Stop::Ours(reason), Some(at)) => {
+            let at = run.when(at);
             (
-                Reason::Disrupted,
-                if pod.may_run() {
-                    format!(
-                        "is being terminated by another actor{}: {who}",
-                        context.since(since)
-                    )
-                } else {
-                    format!(
-                        "was terminated by another actor{}: {who}",
-                        context.ago(since)
-                    )
-                },
+                reason,
+                format!("on node '{node}' was asked to stop at {at}{until}"),
             )
         }
-        Stop::Ours(reason) => (
+        (Stop::Ours(reason), None) => (
             reason,
-            match told {
-                Some(at) => format!(
-                    "on node '{node}' was asked to stop at {}{}",
-                    context.when(at),
-                    killed(context, pod)
-                ),
-                None => format!("on node '{node}' still runs; it is about to be told to stop"),
-            },
+            format!("on node '{node}' still runs; it is about to be told to stop"),
         ),
     };
-    let mut link = Link::new(pod.object(), Health::Waiting, reason, sentence).since(since);
-    if let Some(known) = pod.disruption() {
-        link = link.seen(
-            format!("condition DisruptionTarget=True ({})", known.reason),
-            &known.message,
-            known.since.as_ref(),
-        );
-    }
-    match told {
-        Some(at) if by == Stop::Outside => {
-            let until = killed(context, pod)
-                .trim_start_matches([',', ' '])
-                .to_owned();
-            link.seen("deletion asked for", until, Some(at))
-        }
-        Some(_) => link.seen("status.phase", &pod.phase, Some(&context.world.now)),
-        None => link.seen("status.phase", &pod.phase, Some(&context.world.now)),
+    let link = link! { Waiting pod.object(), reason, (sentence); since since;
+        seen disruption.map(|known| known.evidence());
+    };
+    match told.filter(|_| by == Stop::Outside) {
+        Some(_) => link.seen(
+            "deletion asked for",
+            until.trim_start_matches([',', ' ']),
+            told,
+        ),
+        None => link.evidence(run.seen("status.phase", &pod.phase)),
     }
 }
 
 /// Formats the deadline: `, is killed at 10:05:35Z (in 24s) at the latest`.
-fn killed(context: RunContext<'_>, pod: &PodView) -> String {
-    match &pod.meta.stop_by {
-        None => " and has not ended yet".to_owned(),
-        Some(end) if context.age(end) > 0 => {
-            format!(", should have been killed at {}", context.when(end))
-        }
-        Some(end) => format!(", is killed at {} at the latest", context.when(end)),
+fn killed(world: &World, pod: &PodView) -> String {
+    one_of! { &pod.meta.stop_by;
+        None => " and has not ended yet";
+        Some(end) if world.age(Some(end)) > 0 => ", should have been killed at {}", world.when(end);
+        Some(end) => ", is killed at {} at the latest", world.when(end);
     }
 }
 
@@ -194,55 +141,36 @@ fn who(reason: &str) -> &'static str {
 
 /// Explains an unmanaged finalizer that keeps the Pod. The Job controller's own finalizer is
 /// removed with its Job.
-fn held(context: RunContext<'_>, pod: &PodView, link: &Link) -> Option<Finding> {
-    let holder = pod
-        .meta
-        .finalizers
-        .iter()
-        .find(|name| *name != "batch.kubernetes.io/job-tracking")?;
-    let at = pod.meta.deleting.as_ref()?;
-    let mut link = link.clone();
-    "Finalizer".clone_into(&mut link.reason);
-    link.health = Health::Error;
-    link.message = format!(
-        "is held by the finalizer '{holder}' since its deletion was asked for at {}",
-        context.when(at)
-    );
-    Some(
-        Finding::new(
-            State::Blocked,
-            format!("Pod '{}' stays until '{holder}' is taken from its finalizers: find out who set it.", pod.meta.name),
-        )
-        .link(link)
-        .then(commands::who(&pod.object(), "'metadata.managedFields' names who set it")),
-    )
+fn held(run: Run<'_>, pod: &PodView, link: &Link) -> Option<Finding> {
+    let mut finalizers = pod.meta.finalizers.iter();
+    let holder = finalizers.find(|name| *name != "batch.kubernetes.io/job-tracking")?;
+    let at = run.when(pod.meta.deleting.as_ref()?);
+    let name = &pod.meta.name;
+    let link = Link {
+        reason: "Finalizer".to_owned(),
+        health: Health::Error,
+        message: text! { "is held by the finalizer '{holder}' since its deletion was asked for at {at}" },
+        ..link.clone()
+    };
+    Some(finding! {
+        Blocked "Pod '{name}' stays until '{holder}' is taken from its finalizers: find out who set it.";
+        link link;
+        then pod.object().who("'metadata.managedFields' names who set it");
+    })
 }
 
-/// Returns the Pod's node, if the node is not ready.
-pub(super) fn lost_node<'a>(context: RunContext<'a>, pod: &PodView) -> Option<&'a NodeView> {
-    let node = context.node(pod.node.as_deref()?)?;
-    (!node.is_ready()).then_some(node)
+/// Returns the link of a Pod on an unready node without a request to stop it. `what` may still run.
+pub(super) fn on_lost_node(pod: &PodView, node: &NodeView, reason: Reason, what: &str) -> Link {
+    let node = &node.name;
+    link! { Waiting pod.object(), reason, "is on node '{node}', which does not answer: nobody knows whether {what} still runs";
+        seen "spec.nodeName" => (node), pod.meta.created.as_ref();
+    }
 }
 
-/// Explains a Pod on an unready node without a request to stop it.
-pub(super) fn on_lost_node(context: RunContext<'_>, pod: &PodView, node: &NodeView) -> Finding {
-    let link = Link::new(
-        pod.object(),
-        Health::Waiting,
-        Reason::Disrupted,
-        format!(
-            "is on node '{}', which does not answer: nobody knows whether the agent still runs",
-            node.name
-        ),
-    )
-    .seen("spec.nodeName", &node.name, pod.meta.created.as_ref());
-    lost(context, node).below(vec![link])
-}
-
-/// Explains an unready node, and the ways to release its Pods.
-fn lost(context: RunContext<'_>, node: &NodeView) -> Finding {
+/// Explains an unready node of a run, and the ways to release its Pods.
+pub(super) fn lost(world: &World, node: &NodeView) -> Finding {
     node_lost(
-        context.world,
+        world,
         node,
         "; before that no other Pod may start here, because the first may still be at work",
     )
@@ -251,20 +179,13 @@ fn lost(context: RunContext<'_>, node: &NodeView) -> Finding {
 /// The same for any Pod of Orchestrator. `meanwhile` is an additional clause for the advice.
 pub(super) fn node_lost(world: &World, node: &NodeView, meanwhile: &str) -> Finding {
     let name = &node.name;
-    let mut link = scheduling::out_of_service(world, node);
-    "NodeLost".clone_into(&mut link.reason);
-    Finding::new(
-        State::Blocked,
-        format!("Check whether node '{name}' is really down, and bring it back. Only if its machine is off: taint it out-of-service (or delete the Node). That lets go of all Pods of that node, those of other teams, too{meanwhile}. When the machine is back, take the taint off: kubectl taint node {name} {OUT_OF_SERVICE}-"),
-    )
-    .link(link)
-    .then(commands::heartbeat(name))
-    .then(commands::node(name))
-    .then(Command::new(
-        format!("kubectl taint node {name} {OUT_OF_SERVICE}=nodeshutdown:NoExecute"),
-        "only if the machine is off: let go of all its Pods and volumes",
-    ))
+    let link = Link {
+        reason: "NodeLost".to_owned(),
+        ..scheduling::out_of_service(world, node)
+    };
+    finding! { Blocked "Check whether node '{name}' is really down, and bring it back. Only if its machine is off: taint it out-of-service (or delete the Node). That lets go of all Pods of that node, those of other teams, too{meanwhile}. When the machine is back, take the taint off: kubectl taint node {name} {OUT_OF_SERVICE}-";
+        link link;
+        then commands::heartbeat(name), commands::node(name);
+        shell "kubectl taint node {name} {OUT_OF_SERVICE}=nodeshutdown:NoExecute" => "only if the machine is off: let go of all its Pods and volumes";
+    }
 }
-
-/// The taint for a machine that is switched off.
-const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";

@@ -18,6 +18,7 @@ use std::{fmt, time::Duration};
 use api::{
     Timestamp,
     kinds::{self, KindRow, OperatorRow},
+    names,
     tasks::{AGENT, DOCS_RUN, TASK_RUN},
     tenants::TENANT,
 };
@@ -29,18 +30,14 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
-use kube::{
-    Api, Client,
-    api::{DynamicObject, ListParams},
-    core::ApiResource,
-};
+use kube::{Api, Client, api::ListParams};
 use serde_json::Value;
 
 use crate::world::{
-    AgentView, JobView, Known, Meta, ObjectRef, ObjectView, PodView, RunView, TenantView,
-    Unreadable, World,
+    AgentView, JobView, Meta, ObjectRef, ObjectView, PodView, RunView, TenantView, Unreadable,
+    World,
 };
-use read::{Read, Reader};
+use read::{List, Read, Reader};
 
 /// Maximum number of objects that are read one by one: Pods of a run, their claims, objects that an
 /// Agent references.
@@ -161,23 +158,25 @@ pub enum GatherError {
 impl fmt::Display for GatherError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotFound(object) => {
-                let ObjectRef { kind, name, .. } = object;
-                match &object.namespace {
-                    Some(namespace) => {
-                        write!(
-                            out,
-                            "{kind} '{name}' does not exist in namespace '{namespace}'"
-                        )
-                    }
-                    None => write!(out, "{kind} '{name}' does not exist"),
+            Self::NotFound(ObjectRef {
+                kind,
+                name,
+                namespace,
+            }) => match namespace {
+                Some(within) => {
+                    write!(
+                        out,
+                        "{kind} '{name}' does not exist in namespace '{within}'"
+                    )
                 }
+                None => write!(out, "{kind} '{name}' does not exist"),
+            },
+            Self::NotInstalled(ObjectRef { kind, .. }) => {
+                write!(
+                    out,
+                    "this cluster has no {kind}: Orchestrator's CRDs are not installed"
+                )
             }
-            Self::NotInstalled(object) => write!(
-                out,
-                "this cluster has no {}: Orchestrator's CRDs are not installed",
-                object.kind
-            ),
             Self::Unreadable(what) if what.forbidden => {
                 write!(out, "not allowed to read {}: {}", what.what, what.why)
             }
@@ -197,61 +196,55 @@ pub async fn gather(
     target: Target,
     options: Options,
 ) -> Result<World, GatherError> {
-    let is_cluster_scoped = target.kind.row().is_some_and(|row| !row.is_namespaced);
-    let object = if is_cluster_scoped {
-        ObjectRef::cluster(target.kind.name(), &target.name)
-    } else {
-        ObjectRef::namespaced(target.kind.name(), &target.namespace, &target.name)
-    };
-    let mut world = World::new(Time(options.now), object.clone());
+    let kind = target.kind.name();
     let mut reader = Reader {
         client,
         namespace: target.namespace.clone(),
         timeout: options.timeout,
     };
-    let operator = options.operator_namespace.as_deref();
+    let is_here = target.kind.row().is_none_or(|row| row.is_namespaced);
+    let object = match is_here {
+        true => ObjectRef::namespaced(kind, &target.namespace, &target.name),
+        false => ObjectRef::cluster(kind, &target.name),
+    };
+    let mut world = World::new(Time(options.now), object.clone());
+    let missing = || GatherError::NotFound(object);
     match target.kind {
         TargetKind::TaskRun | TargetKind::DocsRun => {
-            let run = run(&reader, target.kind.name(), &target.name).await?;
-            world.run = Some(run.ok_or(GatherError::NotFound(object))?);
+            let run = run(&reader, kind, &target.name).await?;
+            world.run = Some(run.ok_or_else(missing)?);
         }
         TargetKind::Agent => {
-            let agent = ours(&reader, &AGENT, &target.name).await?;
-            world.agent = Some(AgentView::read(
-                &agent.ok_or(GatherError::NotFound(object))?,
-            ));
+            let agent = ours(&reader, kind, &target.name).await?;
+            world.agent = Some(AgentView::read(&agent.ok_or_else(missing)?));
         }
         TargetKind::Tenant => {
-            let tenant = ours(&reader, &TENANT, &target.name).await?;
-            let tenant = TenantView::read(&tenant.ok_or(GatherError::NotFound(object))?);
-            reader.namespace.clone_from(&tenant.namespace);
-            world.tenant = Some(tenant);
+            let tenant = ours(&reader, kind, &target.name).await?;
+            world.tenant = Some(TenantView::read(&tenant.ok_or_else(missing)?));
         }
-        TargetKind::Other(row) => {
-            let found = ours(&reader, row, &target.name).await?;
-            let found = found.ok_or(GatherError::NotFound(object))?;
-            world.object = Some(ObjectView::read(row.name(), &found));
+        TargetKind::Other(_) => {
+            let found = ours(&reader, kind, &target.name).await?;
+            world.object = Some(ObjectView::read(kind, &found.ok_or_else(missing)?));
         }
         TargetKind::Job => {
-            let job = must(reader.get(&reader.here::<Job>(), &target.name).await)?;
-            let job = JobView::from(&job.ok_or(GatherError::NotFound(object))?);
+            let job = reader.get(reader.here::<Job>(), &target.name).await;
+            let job = JobView::from(&must(job)?.ok_or_else(missing)?);
             world.run = run_of(&reader, &job.meta).await?;
             world.jobs.push(job);
         }
         TargetKind::Pod => {
-            let pod = must(reader.get(&reader.here::<Pod>(), &target.name).await)?;
-            let pod = PodView::from(&pod.ok_or(GatherError::NotFound(object))?);
-            match tenant_of_pod(&reader, &pod).await? {
-                Some(tenant) => {
-                    reader.namespace.clone_from(&tenant.namespace);
-                    world.tenant = Some(tenant);
-                }
-                None => world.run = run_of_pod(&reader, &pod).await?,
+            let pod = reader.get(reader.here::<Pod>(), &target.name).await;
+            let pod = PodView::from(&must(pod)?.ok_or_else(missing)?);
+            world.tenant = tenant_of_pod(&reader, &pod).await?;
+            if world.tenant.is_none() {
+                world.run = run_of_pod(&reader, &pod).await?;
             }
             world.pods.push(pod);
         }
     }
-    if world.tenant.is_some() {
+    let operator = options.operator_namespace.as_deref();
+    if let Some(tenant) = &world.tenant {
+        reader.namespace.clone_from(&tenant.namespace);
         Box::pin(tenant::around(&reader, &mut world, operator)).await;
     } else {
         Box::pin(around(&reader, &mut world, operator)).await;
@@ -265,22 +258,15 @@ fn must<T>(read: Read<T>) -> Result<T, GatherError> {
 }
 
 /// Reads an object of our own kinds as JSON. So an object that does not match its type can still be
-/// explained.
-async fn ours(reader: &Reader, row: &KindRow, name: &str) -> Result<Option<Value>, GatherError> {
-    let resource = ApiResource {
-        group: row.resource.group.to_owned(),
-        version: row.resource.version.to_owned(),
-        api_version: row.resource.api_version(),
-        kind: row.name().to_owned(),
-        plural: row.resource.plural.to_owned(),
+/// explained. Returns `None` if it does not exist, or if the kind is not one of ours.
+async fn ours(reader: &Reader, kind: &str, name: &str) -> Result<Option<Value>, GatherError> {
+    let Some((api, _)) = reader.kind(kind, name) else {
+        return Ok(None);
     };
-    let api: Api<DynamicObject> = if row.is_namespaced {
-        Api::namespaced_with(reader.client.clone(), &reader.namespace, &resource)
-    } else {
-        Api::all_with(reader.client.clone(), &resource)
-    };
-    let what = format!("{} '{name}'", resource.kind);
-    match reader.timed(&what, api.get(name)).await {
+    match reader
+        .timed(&format!("{kind} '{name}'"), api.get(name))
+        .await
+    {
         Ok(found) => {
             let metadata = serde_json::to_value(&found.metadata);
             let mut value = found.data;
@@ -290,11 +276,19 @@ async fn ours(reader: &Reader, row: &KindRow, name: &str) -> Result<Option<Value
             Ok(Some(value))
         }
         // The server sends different messages for a missing object and for an unknown kind.
-        Err(error) if UNKNOWN_KIND.iter().any(|words| error.why.contains(words)) => Err(
-            GatherError::NotInstalled(ObjectRef::cluster(&resource.kind, name)),
-        ),
+        Err(error) if UNKNOWN_KIND.iter().any(|words| error.why.contains(words)) => {
+            Err(GatherError::NotInstalled(ObjectRef::cluster(kind, name)))
+        }
         Err(error) if error.why.contains("not found") => Ok(None),
         Err(error) => Err(GatherError::Unreadable(error)),
+    }
+}
+
+/// Returns `None` for an object whose kind is not installed.
+fn installed<T>(read: Result<Option<T>, GatherError>) -> Result<Option<T>, GatherError> {
+    match read {
+        Err(GatherError::NotInstalled(_)) => Ok(None),
+        Ok(_) | Err(GatherError::NotFound(_) | GatherError::Unreadable(_)) => read,
     }
 }
 
@@ -302,34 +296,30 @@ async fn ours(reader: &Reader, row: &KindRow, name: &str) -> Result<Option<Value
 /// adopted a retained namespace, the Pods that kept running carry no UID. Such a Pod belongs to the
 /// Tenant if it is in the Tenant's namespace.
 async fn tenant_of_pod(reader: &Reader, pod: &PodView) -> Result<Option<TenantView>, GatherError> {
-    if pod.meta.run_kind.as_deref() != Some("Tenant") {
+    if pod.meta.run_kind.as_deref() != Some(TENANT.name()) {
         return Ok(None);
     }
     let name = pod.meta.run_name.as_deref().unwrap_or_default();
-    let found = match ours(reader, &TENANT, name).await {
-        Ok(found) => found.map(|tenant| TenantView::read(&tenant)),
-        Err(GatherError::NotInstalled(_)) => None,
-        Err(error @ (GatherError::NotFound(_) | GatherError::Unreadable(_))) => return Err(error),
-    };
-    let is_of = |tenant: &TenantView| match pod.meta.run_uid.as_deref() {
-        Some(uid) => uid == api::names::label_value(&tenant.meta.uid),
+    let found = installed(ours(reader, TENANT.name(), name).await)?;
+    let is_of = |tenant: &TenantView| match &pod.meta.run_uid {
+        Some(uid) => *uid == names::label_value(&tenant.meta.uid),
         None => pod.meta.namespace == tenant.namespace,
     };
-    Ok(found.filter(is_of))
+    Ok(found.map(|tenant| TenantView::read(&tenant)).filter(is_of))
 }
 
 /// Reads a run of this kind. Returns `None` if the run does not exist, or if the kind is not a kind
 /// of run.
 async fn run(reader: &Reader, kind: &str, name: &str) -> Result<Option<RunView>, GatherError> {
-    Ok(if kind == TASK_RUN.name() {
-        let run = ours(reader, &TASK_RUN, name).await?;
-        run.map(|run| RunView::read(&run))
+    let read: fn(&Value) -> RunView = if kind == TASK_RUN.name() {
+        RunView::read
     } else if kind == DOCS_RUN.name() {
-        let run = ours(reader, &DOCS_RUN, name).await?;
-        run.map(|run| RunView::read_docs(&run))
+        RunView::read_docs
     } else {
-        None
-    })
+        return Ok(None);
+    };
+    let found = ours(reader, kind, name).await?;
+    Ok(found.map(|run| read(&run)))
 }
 
 /// Reads the run with this name and UID. Returns `None` if its kind is not installed.
@@ -339,11 +329,8 @@ async fn named(
     name: &str,
     uid: &str,
 ) -> Result<Option<RunView>, GatherError> {
-    match run(reader, kind, name).await {
-        Ok(found) => Ok(found.filter(|run| run.meta.uid == uid)),
-        Err(GatherError::NotInstalled(_)) => Ok(None),
-        Err(error @ (GatherError::NotFound(_) | GatherError::Unreadable(_))) => Err(error),
-    }
+    let found = installed(run(reader, kind, name).await)?;
+    Ok(found.filter(|run| run.meta.uid == uid))
 }
 
 /// Returns the run that a Job belongs to, by the owner's UID.
@@ -357,7 +344,7 @@ async fn run_of(reader: &Reader, job: &Meta) -> Result<Option<RunView>, GatherEr
 /// Returns the run that a Pod belongs to: by its Job, or by its labels if the Job no longer exists.
 async fn run_of_pod(reader: &Reader, pod: &PodView) -> Result<Option<RunView>, GatherError> {
     if let Some(owner) = pod.meta.owner.as_ref().filter(|owner| owner.kind == "Job") {
-        let job = must(reader.get(&reader.here::<Job>(), &owner.name).await)?;
+        let job = must(reader.get(reader.here::<Job>(), &owner.name).await)?;
         let job = job.map(|job| JobView::from(&job));
         if let Some(job) = job.filter(|job| job.meta.uid == owner.uid) {
             return run_of(reader, &job.meta).await;
@@ -366,109 +353,72 @@ async fn run_of_pod(reader: &Reader, pod: &PodView) -> Result<Option<RunView>, G
     let (Some(name), Some(uid)) = (&pod.meta.run_name, &pod.meta.run_uid) else {
         return Ok(None);
     };
-    let kind = pod.meta.run_kind.as_deref().unwrap_or("TaskRun");
+    let kind = pod.meta.run_kind.as_deref().unwrap_or(TASK_RUN.name());
     named(reader, kind, name, uid).await
-}
-
-/// Returns the result of a read, or records that it failed.
-fn keep<T>(world: &mut World, read: Read<T>) -> Option<T> {
-    match read {
-        Ok(found) => Some(found),
-        Err(what) => {
-            if !world.unreadable.contains(&what) {
-                world.unreadable.push(what);
-            }
-            None
-        }
-    }
-}
-
-/// Converts the items of a list, and records if the list is incomplete.
-fn keep_list<K, V>(
-    world: &mut World,
-    what: &str,
-    read: Read<(Vec<K>, bool)>,
-    view: impl Fn(&K) -> V,
-) -> Option<Vec<V>> {
-    let (items, more) = keep(world, read)?;
-    if more {
-        world.cut.push(what.to_owned());
-    }
-    Some(items.iter().map(view).collect())
 }
 
 /// Reads the objects around the target concurrently.
 async fn around(reader: &Reader, world: &mut World, operator: Option<&str>) {
-    let uid = world.run.as_ref().map(|run| run.meta.uid.clone());
-    let of_run = uid
-        .as_ref()
-        .map(|uid| ListParams::default().labels(&format!("{}={uid}", api::names::UID)));
-    let agent_name = world.run.as_ref().map(|run| run.agent_name.clone());
-    let (jobs_api, pods_api) = (reader.here::<Job>(), reader.here::<Pod>());
-    let (quotas_api, ranges_api) = (reader.here::<ResourceQuota>(), reader.here::<LimitRange>());
-    let namespaces: Api<Namespace> = Api::all(reader.client.clone());
-    let leases = leases_in(reader, operator);
-    let named = leases_of(world.operator());
+    let run = world.run.as_ref();
+    let labels = run.map(|run| format!("{}={}", names::UID, run.meta.uid));
+    let of_run = labels.map(|labels| ListParams::default().labels(&labels));
+    let agent = run.map(|run| run.agent_name.clone());
+    let all = ListParams::default;
     let (jobs, pods, quotas, ranges, namespace, leases, agent) = tokio::join!(
-        optional(of_run.clone().map(|params| reader.list(&jobs_api, params))),
-        optional(of_run.map(|params| reader.list(&pods_api, params))),
-        reader.list(&quotas_api, ListParams::default()),
-        reader.list(&ranges_api, ListParams::default()),
-        reader.get(&namespaces, &reader.namespace),
-        reader.list(&leases, named),
-        optional(agent_name.as_deref().map(|name| ours(reader, &AGENT, name))),
+        optional(
+            of_run
+                .clone()
+                .map(|of| reader.list(reader.here::<Job>(), of))
+        ),
+        optional(of_run.map(|of| reader.list(reader.here::<Pod>(), of))),
+        reader.list(reader.here::<ResourceQuota>(), all()),
+        reader.list(reader.here::<LimitRange>(), all()),
+        reader.get(reader.all::<Namespace>(), &reader.namespace),
+        leases(reader, operator, world.operator()),
+        optional(
+            agent
+                .as_deref()
+                .map(|name| ours(reader, AGENT.name(), name))
+        ),
     );
-    if let Some(jobs) =
-        jobs.and_then(|jobs| keep_list(world, "Jobs", jobs, |job| JobView::from(job)))
-    {
+    if let Some(jobs) = jobs.and_then(|jobs| world.keep_list("Jobs", jobs)) {
         world.jobs = jobs;
     }
-    if let Some(pods) =
-        pods.and_then(|pods| keep_list(world, "Pods", pods, |pod| PodView::from(pod)))
-    {
+    if let Some(pods) = pods.and_then(|pods| world.keep_list("Pods", pods)) {
         world.pods = pods;
     }
-    world.quotas =
-        keep_list(world, "ResourceQuotas", quotas, |quota| quota.into()).unwrap_or_default();
-    world.limit_ranges =
-        keep_list(world, "LimitRanges", ranges, |range| range.into()).unwrap_or_default();
-    world.namespace = keep(world, namespace).and_then(|found| found.map(|found| (&found).into()));
-    world.leases = keep_list(world, "Leases", leases, |lease| lease.into());
+    world.keep_limits(quotas, ranges);
+    let namespace = world.keep(namespace).flatten();
+    world.namespace = namespace.map(|found| (&found).into());
+    world.leases = world.keep_list("Leases", leases);
+    let name = world.run.as_ref().map(|run| run.agent_name.clone());
     match agent {
         Some(Ok(Some(agent))) => world.agent = Some(AgentView::read(&agent)),
         Some(Ok(None)) => {
-            let name = agent_name.unwrap_or_default();
-            let object = ObjectRef::namespaced("Agent", &reader.namespace, &name);
-            world.known.push(known(object, false));
+            let name = name.unwrap_or_default();
+            world.know(
+                ObjectRef::namespaced(AGENT.name(), &reader.namespace, &name),
+                false,
+            );
         }
         Some(Err(GatherError::Unreadable(what))) => world.unreadable.push(what),
         Some(Err(GatherError::NotFound(_) | GatherError::NotInstalled(_))) | None => {}
     }
 }
 
-/// Returns the API for the operator's Leases: in its namespace, or in all namespaces.
-fn leases_in(reader: &Reader, operator: Option<&str>) -> Api<Lease> {
-    match operator {
+/// Reads the operator's Leases in its namespace, or in all namespaces.
+async fn leases(reader: &Reader, operator: Option<&str>, of: &OperatorRow) -> List<Lease> {
+    let api: Api<Lease> = match operator {
         Some(namespace) => Api::namespaced(reader.client.clone(), namespace),
-        None => Api::all(reader.client.clone()),
-    }
-}
-
-fn leases_of(operator: &OperatorRow) -> ListParams {
-    ListParams::default().fields(&format!("metadata.name={}", operator.lease))
+        None => reader.all(),
+    };
+    let named = format!("metadata.name={}", of.lease);
+    reader.list(api, ListParams::default().fields(&named)).await
 }
 
 async fn optional<T>(read: Option<impl Future<Output = T>>) -> Option<T> {
     match read {
         Some(read) => Some(read.await),
         None => None,
-    }
-}
-
-fn known(object: ObjectRef, exists: bool) -> Known {
-    Known {
-        object,
-        exists,
-        provisioner: None,
     }
 }

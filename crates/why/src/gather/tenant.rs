@@ -2,11 +2,14 @@
 
 use api::names;
 use futures::future::join_all;
-use k8s_openapi::api::{
-    apps::v1::{Deployment, StatefulSet},
-    core::v1::{LimitRange, Namespace, PersistentVolumeClaim, Pod, ResourceQuota},
-    discovery::v1::EndpointSlice,
-    networking::v1::NetworkPolicy,
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, StatefulSet},
+        core::v1::{LimitRange, Namespace, PersistentVolumeClaim, Pod, ResourceQuota},
+        discovery::v1::EndpointSlice,
+        networking::v1::NetworkPolicy,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
     Api,
@@ -14,13 +17,10 @@ use kube::{
     core::ApiResource,
 };
 
-use super::{EACH, Read, Reader, keep, keep_list, known, leases_in, leases_of, read::Kind};
+use super::{EACH, List, Read, Reader, leases};
 use crate::{
     namespace_conditions,
-    world::{
-        ClaimView, Meta, NamespaceView, ObjectRef, OtherView, PodView, Unreadable, WorkloadView,
-        World,
-    },
+    world::{Meta, NamespaceView, ObjectRef, OtherView, PodView, Unreadable, WorkloadView, World},
 };
 
 /// Maximum number of resource types that are read from a namespace that is being deleted.
@@ -28,56 +28,47 @@ const TYPES: usize = 6;
 
 /// Reads all children of a Tenant concurrently.
 pub(super) async fn around(reader: &Reader, world: &mut World, operator: Option<&str>) {
+    let here = &reader.namespace;
     let ours = || ListParams::default().labels(&[names::KIND, "=Tenant"].concat());
     let all = ListParams::default;
-    let namespaces: Api<Namespace> = Api::all(reader.client.clone());
-    let (deployments, sets) = (reader.here::<Deployment>(), reader.here::<StatefulSet>());
-    let (pods_api, claims_api) = (reader.here::<Pod>(), reader.here::<PersistentVolumeClaim>());
-    let (slices_api, policies_api) = (
-        reader.here::<EndpointSlice>(),
-        reader.here::<NetworkPolicy>(),
-    );
-    let (quotas_api, ranges_api) = (reader.here::<ResourceQuota>(), reader.here::<LimitRange>());
-    let leases_api = leases_in(reader, operator);
     let (namespace, server, redis, pods, claims, slices, policies, quotas, ranges, leases) = tokio::join!(
-        reader.get(&namespaces, &reader.namespace),
-        reader.get(&deployments, "server"),
-        reader.get(&sets, "redis"),
-        reader.list(&pods_api, ours()),
-        reader.list(&claims_api, ours()),
-        reader.list(&slices_api, ours()),
-        reader.list(&policies_api, all()),
-        reader.list(&quotas_api, all()),
-        reader.list(&ranges_api, all()),
-        reader.list(&leases_api, leases_of(world.operator())),
+        reader.get(reader.all::<Namespace>(), here),
+        reader.get(reader.here::<Deployment>(), "server"),
+        reader.get(reader.here::<StatefulSet>(), "redis"),
+        reader.list(reader.here::<Pod>(), ours()),
+        reader.list(reader.here::<PersistentVolumeClaim>(), ours()),
+        reader.list(reader.here::<EndpointSlice>(), ours()),
+        reader.list(reader.here::<NetworkPolicy>(), all()),
+        reader.list(reader.here::<ResourceQuota>(), all()),
+        reader.list(reader.here::<LimitRange>(), all()),
+        leases(reader, operator, world.operator()),
     );
-    if let Some(found) = keep(world, namespace) {
-        match &found {
-            Some(found) => world.namespace = Some(found.into()),
-            None => {
-                let object = ObjectRef::cluster("Namespace", &reader.namespace);
-                world.known.push(known(object, false));
-            }
-        }
-    }
-    workload(reader, world, "server", server);
-    workload(reader, world, "redis", redis);
-    let found = keep_list(world, "Pods", pods, |pod| PodView::from(pod));
+    let namespace = world.keep_one(ObjectRef::cluster("Namespace", here), namespace);
+    world.namespace = namespace.map(|found| (&found).into());
+    let object = |kind: &str, name: &str| ObjectRef::namespaced(kind, here, name);
+    let server = world.keep_one(object("Deployment", "server"), server);
+    let redis = world.keep_one(object("StatefulSet", "redis"), redis);
+    world
+        .workloads
+        .extend(server.map(|found| WorkloadView::from(&found)));
+    world
+        .workloads
+        .extend(redis.map(|found| WorkloadView::from(&found)));
+    let found = world.keep_list("Pods", pods);
     add_pods(world, found.unwrap_or_default());
-    let found = keep_list(world, "PersistentVolumeClaims", claims, |claim| {
-        ClaimView::from(claim)
+    world.claims = world
+        .keep_list("PersistentVolumeClaims", claims)
+        .unwrap_or_default();
+    world.endpoints = world
+        .keep_list("EndpointSlices", slices)
+        .unwrap_or_default();
+    let policies: List<ObjectMeta> = policies.map(|(all, more)| {
+        let all = all.into_iter().map(|policy| policy.metadata);
+        (all.collect(), more)
     });
-    world.claims = found.unwrap_or_default();
-    let found = keep_list(world, "EndpointSlices", slices, |slice| slice.into());
-    world.endpoints = found.unwrap_or_default();
-    world.policies = keep_list(world, "NetworkPolicies", policies, |policy| {
-        Meta::from(&policy.metadata)
-    });
-    let found = keep_list(world, "ResourceQuotas", quotas, |quota| quota.into());
-    world.quotas = found.unwrap_or_default();
-    let found = keep_list(world, "LimitRanges", ranges, |range| range.into());
-    world.limit_ranges = found.unwrap_or_default();
-    world.leases = keep_list(world, "Leases", leases, |lease| lease.into());
+    world.policies = world.keep_list("NetworkPolicies", policies);
+    world.keep_limits(quotas, ranges);
+    world.leases = world.keep_list("Leases", leases);
     outside(reader, world, operator).await;
     left(reader, world).await;
 }
@@ -95,45 +86,27 @@ fn add_pods(world: &mut World, found: Vec<PodView>) {
     }
 }
 
-fn workload<K: Kind>(reader: &Reader, world: &mut World, name: &str, read: Read<Option<K>>)
-where
-    for<'a> WorkloadView: From<&'a K>,
-{
-    match keep(world, read) {
-        Some(Some(found)) => world.workloads.push((&found).into()),
-        Some(None) => {
-            let object = ObjectRef::namespaced(&K::kind(&()), &reader.namespace, name);
-            world.known.push(known(object, false));
-        }
-        None => {}
-    }
-}
-
 /// Reads the probe Pods in the operator's namespace.
 async fn outside(reader: &Reader, world: &mut World, operator: Option<&str>) {
-    let leases = world.leases.iter().flat_map(|all| all.iter());
-    let home = leases.map(|lease| lease.namespace.clone()).next();
-    let Some(home) = operator.map(str::to_owned).or(home) else {
+    let mut leases = world.leases.iter().flat_map(|all| all.iter());
+    let home = operator
+        .map(str::to_owned)
+        .or_else(|| Some(leases.next()?.namespace.clone()));
+    let (Some(home), Some(tenant)) = (home, &world.tenant) else {
         return;
     };
-    let Some(uid) = world.tenant.as_ref().map(|tenant| &tenant.meta.uid) else {
-        return;
-    };
-    let labels = format!(
-        "{}={},orchestrator.io/component=probe",
-        names::UID,
-        names::label_value(uid)
-    );
+    let uid = names::label_value(&tenant.meta.uid);
+    let labels = format!("{}={uid},orchestrator.io/component=probe", names::UID);
     let api: Api<Pod> = Api::namespaced(reader.client.clone(), &home);
-    let read = reader
-        .list(&api, ListParams::default().labels(&labels))
-        .await;
-    let found = match read {
+    let found = match reader
+        .list(api, ListParams::default().labels(&labels))
+        .await
+    {
         // A user without permission for the operator's Pods misses little.
         Err(Unreadable {
             forbidden: true, ..
         }) => return,
-        read => keep_list(world, "Pods", read, |pod| PodView::from(pod)),
+        read => world.keep_list("Pods", read),
     };
     add_pods(world, found.unwrap_or_default());
 }
@@ -145,10 +118,11 @@ async fn left(reader: &Reader, world: &mut World) {
     let Some(namespace) = world.namespace.as_ref().filter(dying) else {
         return;
     };
-    let mut types: Vec<(String, String)> = namespace
+    let held = namespace
         .conditions
         .iter()
-        .filter(|known| known.status == "True")
+        .filter(|known| known.status == "True");
+    let mut types: Vec<(String, String)> = held
         .flat_map(|known| namespace_conditions::remaining(&known.message))
         .map(|(plural, group)| (plural.to_owned(), group.to_owned()))
         .collect();
@@ -159,12 +133,11 @@ async fn left(reader: &Reader, world: &mut World) {
         .iter()
         .map(|(plural, group)| remaining(reader, plural, group));
     for read in join_all(reads).await {
-        let found = keep(world, read).unwrap_or_default();
+        let found = world.keep(read).unwrap_or_default();
         world.left.extend(found);
     }
-    world
-        .left
-        .sort_by_key(|one| (one.meta.finalizers.is_empty(), one.meta.deleting.clone()));
+    let order = |one: &OtherView| (one.meta.finalizers.is_empty(), one.meta.deleting.clone());
+    world.left.sort_by_key(order);
     world.left.truncate(EACH);
 }
 
@@ -173,24 +146,20 @@ async fn remaining(reader: &Reader, plural: &str, group: &str) -> Read<Vec<Other
     let Some(resource) = resource(reader, plural, group).await? else {
         return Ok(Vec::new());
     };
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(reader.client.clone(), &reader.namespace, &resource);
-    let limit = u32::try_from(EACH).unwrap_or(u32::MAX);
-    let params = ListParams::default().limit(limit);
+    let client = reader.client.clone();
+    let api: Api<DynamicObject> = Api::namespaced_with(client, &reader.namespace, &resource);
+    let params = ListParams::default().limit(u32::try_from(EACH).unwrap_or(u32::MAX));
     let list = reader.timed(plural, api.list_metadata(&params)).await?;
     let named = match group {
         "" => String::new(),
         group => format!("{plural}.{group}"),
     };
-    Ok(list
-        .items
-        .iter()
-        .map(|object| OtherView {
-            kind: resource.kind.clone(),
-            resource: named.clone(),
-            meta: Meta::from(&object.metadata),
-        })
-        .collect())
+    let items = list.items.iter().map(|object| OtherView {
+        kind: resource.kind.clone(),
+        resource: named.clone(),
+        meta: Meta::from(&object.metadata),
+    });
+    Ok(items.collect())
 }
 
 /// Resolves a type by discovery. Returns `None` if the server does not know it (anymore).

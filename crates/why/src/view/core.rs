@@ -17,8 +17,8 @@ use k8s_openapi::{
 
 use super::{annotation, optional, text};
 use crate::world::{
-    ClaimView, ConditionView, ContainerState, ContainerView, EventView, JobView, LIST, LeaseView,
-    LimitRangeView, Meta, NamespaceView, Need, NodeView, ObjectRef, PodView, QuotaView,
+    ClaimView, ContainerState, ContainerView, EventView, JobView, LIST, LeaseView, LimitRangeView,
+    Meta, NamespaceView, Need, NodeView, PodView, QuotaView,
 };
 
 type Quantities = BTreeMap<String, Quantity>;
@@ -30,31 +30,24 @@ fn quantities(all: Option<&Quantities>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Conditions of built-in kinds have the same fields but no common type.
-macro_rules! condition {
-    ($condition:expr) => {
-        ConditionView {
-            kind: $condition.type_.clone(),
-            status: $condition.status.clone(),
-            reason: optional($condition.reason.as_ref()),
-            message: optional($condition.message.as_ref()),
-            since: $condition.last_transition_time.clone(),
-        }
-    };
+/// Reads the conditions of a status that may be missing.
+macro_rules! conditions {
+    ($status:expr) => {{
+        let all = $status.iter().flat_map(|status| &status.conditions);
+        let all = all.flat_map(|all| all.iter());
+        all.take(LIST).map(|one| condition!(one)).collect()
+    }};
 }
 
 impl From<&Job> for JobView {
     fn from(job: &Job) -> Self {
         let labels = job.metadata.labels.as_ref();
         let version = labels.and_then(|labels| labels.get(names::CONTEXT_VERSION));
-        let conditions = job.status.iter().flat_map(|status| &status.conditions);
         Self {
             meta: Meta::from(&job.metadata),
             version: version.cloned(),
             suspended: job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true),
-            conditions: conditions
-                .flat_map(|all| all.iter().take(LIST).map(|one| condition!(one)))
-                .collect(),
+            conditions: conditions!(job.status),
         }
     }
 }
@@ -65,7 +58,6 @@ impl From<&Pod> for PodView {
         let spec = pod.spec.as_ref().unwrap_or(&empty);
         let status = pod.status.clone().unwrap_or_default();
         let name = pod.metadata.name.as_deref().unwrap_or_default();
-        let conditions = status.conditions.unwrap_or_default();
         let volumes = spec.volumes.iter().flat_map(|all| all.iter().take(LIST));
         let of_init = status.init_container_statuses.iter();
         let states: BTreeMap<&str, &ContainerStatus> = of_init
@@ -83,11 +75,7 @@ impl From<&Pod> for PodView {
             reason: optional(status.reason.as_ref()),
             message: optional(status.message.as_ref()),
             node: spec.node_name.clone(),
-            conditions: conditions
-                .iter()
-                .take(LIST)
-                .map(|one| condition!(one))
-                .collect(),
+            conditions: conditions!(pod.status),
             containers: in_order(containers),
             claims: volumes.filter_map(|volume| claim(name, volume)).collect(),
             needs: needs(spec),
@@ -174,18 +162,12 @@ fn container(container: &Container, status: Option<&ContainerStatus>) -> Contain
 
 impl From<&Event> for EventView {
     fn from(event: &Event) -> Self {
-        let about = &event.involved_object;
         let series = event.series.as_ref();
         let exact = event.event_time.as_ref().map(|time| Time(time.0));
         let observed = series.and_then(|series| series.last_observed_time.as_ref());
         let count = series.and_then(|series| series.count).or(event.count);
         Self {
-            object: ObjectRef {
-                kind: optional(about.kind.as_ref()),
-                namespace: about.namespace.clone(),
-                name: optional(about.name.as_ref()),
-            },
-            uid: optional(about.uid.as_ref()),
+            uid: optional(event.involved_object.uid.as_ref()),
             warning: event.type_.as_deref() == Some("Warning"),
             reason: optional(event.reason.as_ref()),
             message: optional(event.message.as_ref()),
@@ -206,13 +188,10 @@ impl From<&PersistentVolumeClaim> for ClaimView {
         let resources = spec.and_then(|spec| spec.resources.as_ref());
         let requests = resources.and_then(|resources| resources.requests.as_ref());
         let size = requests.and_then(|requests| requests.get("storage"));
-        let phase = claim
-            .status
-            .as_ref()
-            .and_then(|status| status.phase.as_ref());
+        let status = claim.status.as_ref();
         Self {
             meta: Meta::from(&claim.metadata),
-            phase: optional(phase),
+            phase: optional(status.and_then(|status| status.phase.as_ref())),
             class: spec.and_then(|spec| spec.storage_class_name.clone()),
             size: size.map(|size| text(&size.0)).unwrap_or_default(),
         }
@@ -290,10 +269,6 @@ impl From<&Namespace> for NamespaceView {
     fn from(namespace: &Namespace) -> Self {
         let labels = namespace.metadata.labels.as_ref();
         let level = labels.and_then(|labels| labels.get("pod-security.kubernetes.io/enforce"));
-        let conditions = namespace
-            .status
-            .iter()
-            .flat_map(|status| &status.conditions);
         let noted = namespace.metadata.managed_fields.iter();
         let maker = noted
             .flat_map(|all| all.iter())
@@ -306,9 +281,7 @@ impl From<&Namespace> for NamespaceView {
             name: optional(namespace.metadata.name.as_ref()),
             deleting: namespace.metadata.deletion_timestamp.clone(),
             pod_security: level.cloned(),
-            conditions: conditions
-                .flat_map(|all| all.iter().take(LIST).map(|one| condition!(one)))
-                .collect(),
+            conditions: conditions!(namespace.status),
         }
     }
 }

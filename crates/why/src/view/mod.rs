@@ -1,15 +1,27 @@
 //! Converts API objects into the thin views of a [`World`](crate::world::World). Data that is left
 //! out here never leaves the cluster.
 
+/// Conditions of built-in kinds have the same fields but no common type.
+macro_rules! condition {
+    ($condition:expr) => {
+        $crate::world::ConditionView {
+            kind: $condition.type_.clone(),
+            status: $condition.status.clone(),
+            reason: $crate::view::optional($condition.reason.as_ref()),
+            message: $crate::view::optional($condition.message.as_ref()),
+            since: $condition.last_transition_time.clone(),
+        }
+    };
+}
+
 mod core;
-mod object;
 mod ours;
 mod tenants;
 
 use api::{names, status::bounded};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use crate::world::{ConditionView, LIST, Meta, Owner, TEXT};
+use crate::world::{LIST, Meta, Owner, TEXT};
 
 /// The label for the component of a Tenant that an object belongs to.
 const COMPONENT: &str = "orchestrator.io/component";
@@ -29,7 +41,12 @@ fn optional(words: Option<&String>) -> String {
 impl From<&ObjectMeta> for Meta {
     fn from(meta: &ObjectMeta) -> Self {
         let label = |key: &str| meta.labels.as_ref()?.get(key).cloned();
-        let owners = meta.owner_references.iter().flat_map(|all| all.iter());
+        let mut owners = meta.owner_references.iter().flat_map(|all| all.iter());
+        let owner = owners.find(|owner| owner.controller == Some(true));
+        let finalizers = meta.finalizers.iter().flat_map(|all| all.iter());
+        let has_grace = meta
+            .deletion_grace_period_seconds
+            .is_some_and(|grace| grace > 0);
         Self {
             name: optional(meta.name.as_ref()),
             namespace: optional(meta.namespace.as_ref()),
@@ -37,40 +54,18 @@ impl From<&ObjectMeta> for Meta {
             generation: meta.generation.unwrap_or_default(),
             created: meta.creation_timestamp.clone(),
             deleting: pods::stop_asked(meta).map(Time),
-            stop_by: meta.deletion_timestamp.clone().filter(|_| {
-                meta.deletion_grace_period_seconds
-                    .is_some_and(|grace| grace > 0)
+            stop_by: meta.deletion_timestamp.clone().filter(|_| has_grace),
+            finalizers: finalizers.take(LIST).map(|name| text(name)).collect(),
+            owner: owner.map(|owner| Owner {
+                kind: owner.kind.clone(),
+                name: owner.name.clone(),
+                uid: owner.uid.clone(),
             }),
-            finalizers: meta
-                .finalizers
-                .iter()
-                .flat_map(|all| all.iter().take(LIST).map(|name| text(name)))
-                .collect(),
-            owner: owners
-                .filter(|owner| owner.controller == Some(true))
-                .map(|owner| Owner {
-                    kind: owner.kind.clone(),
-                    name: owner.name.clone(),
-                    uid: owner.uid.clone(),
-                })
-                .next(),
             run_uid: label(names::UID),
             run_name: label(names::NAME),
             run_kind: label(names::KIND),
             component: label(COMPONENT),
             retained_from: annotation(meta, names::RETAINED_FROM).map(text),
-        }
-    }
-}
-
-impl From<&Condition> for ConditionView {
-    fn from(condition: &Condition) -> Self {
-        Self {
-            kind: condition.type_.clone(),
-            status: condition.status.clone(),
-            reason: text(&condition.reason),
-            message: text(&condition.message),
-            since: Some(condition.last_transition_time.clone()),
         }
     }
 }

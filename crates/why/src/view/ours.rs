@@ -5,16 +5,14 @@ use std::collections::BTreeMap;
 
 use api::{
     MANAGER, names,
-    tasks::{
-        AgentSpec, Amount, DocsRun, DocsRunSpec, DocsRunStatus, File, TaskRunSpec, TaskRunStatus,
-    },
+    tasks::{AgentSpec, DocsRun, DocsRunSpec, DocsRunStatus, File, TaskRunSpec, TaskRunStatus},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{annotation, text};
-use crate::world::{AgentView, DocsView, LIST, Meta, Need, RunView};
+use crate::world::{AgentView, DocsView, LIST, Meta, Need, ObjectView, RunView};
 
 impl RunView {
     /// Reads a `TaskRun`.
@@ -48,17 +46,23 @@ impl RunView {
     #[must_use]
     pub fn read_docs(object: &Value) -> Self {
         let meta: ObjectMeta = part(object, "metadata").unwrap_or_default();
-        let (status, undecodable) = status::<DocsRunStatus>(object);
+        let (own, undecodable) = status::<DocsRunStatus>(object);
         let mut docs = DocsView {
-            base_commit: status.base_commit.as_deref().map(text),
-            branch_head: status.branch_head.as_deref().map(text),
-            commit: status.commit.as_deref().map(text),
-            changed_files: status.changed_files.as_ref().map(|files| files.count),
+            base_commit: own.base_commit.as_deref().map(text),
+            branch_head: own.branch_head.as_deref().map(text),
+            commit: own.commit.as_deref().map(text),
+            changed_files: own.changed_files.as_ref().map(|files| files.count),
             ..DocsView::default()
         };
         let mut view = Self {
             undecodable,
-            status: common(status),
+            status: TaskRunStatus {
+                phase: own.phase,
+                context_version: Some(ONLY_VERSION),
+                attempt: own.attempt,
+                history: Vec::new(),
+                progress: own.progress,
+            },
             version: ONLY_VERSION,
             ..Self::of_meta(&meta)
         };
@@ -100,17 +104,6 @@ impl RunView {
 /// The version of every run of a kind without versions.
 const ONLY_VERSION: i64 = 1;
 
-/// Converts the fields that both kinds of runs have.
-fn common(status: DocsRunStatus) -> TaskRunStatus {
-    TaskRunStatus {
-        phase: status.phase,
-        context_version: Some(ONLY_VERSION),
-        attempt: status.attempt,
-        history: Vec::new(),
-        progress: status.progress,
-    }
-}
-
 fn sizes(files: &[File]) -> BTreeMap<String, usize> {
     let files = files.iter().take(LIST);
     files
@@ -143,31 +136,33 @@ impl AgentView {
         self.image = text(&spec.image);
         self.user = spec.run_as_user;
         let resources = spec.resources.unwrap_or_default();
-        self.requests = amounts(resources.requests);
-        self.limits = amounts(resources.limits);
-        self.node_selector = spec.node_selector.into_iter().take(LIST).collect();
+        let limits = resources.limits.into_iter();
+        self.limits = limits.map(|(name, amount)| (name, amount.0)).collect();
         self.max_attempts = spec.retry.max_attempts;
-        self.start_timeout_seconds = std::time::Duration::from(spec.start_timeout).as_secs();
         self.timeout_seconds = std::time::Duration::from(spec.timeout).as_secs();
-        self.instruction_bytes = spec
-            .instructions
-            .iter()
-            .map(|file| file.content.len())
-            .sum();
-        self.required_results = spec
-            .results
-            .into_iter()
-            .filter(|result| result.required)
-            .map(|result| result.name)
-            .collect();
+        let files = spec.instructions.iter();
+        self.instruction_bytes = files.map(|file| file.content.len()).sum();
+        let required = spec.results.into_iter().filter(|result| result.required);
+        self.required_results = required.map(|result| result.name).collect();
     }
 }
 
-fn amounts(amounts: BTreeMap<String, Amount>) -> BTreeMap<String, String> {
-    amounts
-        .into_iter()
-        .map(|(name, amount)| (name, amount.0))
-        .collect()
+impl ObjectView {
+    /// Reads an object of a kind without rules of its own.
+    #[must_use]
+    pub fn read(kind: &str, object: &Value) -> Self {
+        let meta: ObjectMeta = part(object, "metadata").unwrap_or_default();
+        let (status, undecodable) = status(object);
+        let phase = object.pointer("/status/phase").and_then(Value::as_str);
+        Self {
+            kind: kind.to_owned(),
+            meta: Meta::from(&meta),
+            changed: changed(&meta),
+            undecodable,
+            phase: phase.map(text),
+            status,
+        }
+    }
 }
 
 /// Returns the objects that an Agent references and needs.
@@ -178,54 +173,39 @@ fn needs(spec: &AgentSpec) -> Vec<Need> {
         key: key.map(str::to_owned),
         role: role.to_owned(),
     };
-    let mut all = vec![need(
-        "ServiceAccount",
-        &spec.service_account_name,
-        None,
-        "serviceAccountName",
-    )];
-    let classes = [
+    let account = &spec.service_account_name;
+    let mut all = vec![need("ServiceAccount", account, None, "serviceAccountName")];
+    let storage = &spec.workspace.storage_class_name;
+    for (kind, name, role) in [
         ("RuntimeClass", &spec.runtime_class_name, "runtimeClassName"),
         (
             "PriorityClass",
             &spec.priority_class_name,
             "priorityClassName",
         ),
-        (
-            "StorageClass",
-            &spec.workspace.storage_class_name,
-            "workspace.storageClassName",
-        ),
-    ];
-    for (kind, name, role) in classes {
+        ("StorageClass", storage, "workspace.storageClassName"),
+    ] {
         all.extend(name.iter().map(|name| need(kind, name, None, role)));
     }
     for secret in &spec.image_pull_secrets {
         all.push(need("Secret", &secret.name, None, "imagePullSecrets"));
     }
     for source in spec.env.iter().filter_map(|env| env.value_from.as_ref()) {
-        let pairs = [
+        for (kind, reference) in [
             ("Secret", &source.secret_key_ref),
             ("ConfigMap", &source.config_map_key_ref),
-        ];
-        for (kind, reference) in pairs {
-            let required = reference.iter().filter(|reference| !reference.optional);
-            all.extend(
-                required.map(|reference| need(kind, &reference.name, Some(&reference.key), "env")),
-            );
+        ] {
+            let required = reference.iter().filter(|one| !one.optional);
+            all.extend(required.map(|one| need(kind, &one.name, Some(&one.key), "env")));
         }
     }
     for source in &spec.env_from {
-        let pairs = [
+        for (kind, reference) in [
             ("Secret", &source.secret_ref),
             ("ConfigMap", &source.config_map_ref),
-        ];
-        for (kind, reference) in pairs {
-            all.extend(
-                reference
-                    .iter()
-                    .map(|reference| need(kind, &reference.name, None, "envFrom")),
-            );
+        ] {
+            let named = reference.iter();
+            all.extend(named.map(|one| need(kind, &one.name, None, "envFrom")));
         }
     }
     all.truncate(LIST);
@@ -261,19 +241,4 @@ pub(super) fn changed(meta: &ObjectMeta) -> Option<Time> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_status_that_cannot_be_read_is_said_and_a_missing_one_is_not() {
-        let spec = json!({ "taskId": 7, "serviceName": "shop", "agentName": "writer", "markdownFiles": [] });
-        let missing = RunView::read(&json!({ "metadata": {}, "spec": spec }));
-        assert_eq!(missing.undecodable, None);
-        let broken = json!({ "metadata": {}, "spec": spec, "status": { "attempts": "many" } });
-        let broken = RunView::read(&broken);
-        assert!(broken.undecodable.is_some_and(|why| why.contains("many")));
-        assert_eq!(broken.agent_name, "writer");
-    }
-}
+mod tests;

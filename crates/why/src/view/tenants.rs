@@ -2,7 +2,6 @@
 
 use api::{
     names,
-    pod::Amount,
     tenants::{DeletionPolicy, TenantSpec, namespace_of},
 };
 use k8s_openapi::{
@@ -19,9 +18,7 @@ use super::{
     ours::{changed, part, status},
     text,
 };
-use crate::world::{
-    ConditionView, EndpointsView, Meta, RedisView, ServerView, TenantView, WorkloadView,
-};
+use crate::world::{EndpointsView, Meta, RedisView, ServerView, TenantView, WorkloadView};
 
 impl TenantView {
     /// Reads a `Tenant`.
@@ -54,7 +51,6 @@ impl TenantView {
         self.namespace = namespace_of(name, &spec);
         self.suspend = spec.suspend;
         self.has_policies = spec.network_policy.enabled;
-        self.is_probed = spec.isolation.probe;
         self.deletion = match spec.deletion.policy {
             DeletionPolicy::Retain => "Retain",
             DeletionPolicy::Delete => "Delete",
@@ -62,18 +58,12 @@ impl TenantView {
         .to_owned();
         self.deadline_seconds = std::time::Duration::from(spec.deletion.deadline).as_secs();
         self.server = spec.server.map(|server| ServerView {
-            image: text(&server.image),
             replicas: i32::try_from(server.replicas).unwrap_or(i32::MAX),
             port: server.port,
             readiness: server.probes.map(|probes| text(&probes.readiness.path)),
         });
-        self.redis = spec.redis.map(|redis| {
-            let Amount(size) = redis.storage.size;
-            RedisView {
-                image: text(&redis.image),
-                size: text(&size),
-                class: redis.storage.storage_class_name,
-            }
+        self.redis = spec.redis.map(|redis| RedisView {
+            size: text(&redis.storage.size.0),
         });
     }
 }
@@ -94,13 +84,7 @@ impl From<&Deployment> for WorkloadView {
             replicas: status.replicas.unwrap_or(0),
             updated: status.updated_replicas.unwrap_or(0),
             ready: status.ready_replicas.unwrap_or(0),
-            failure: failure.map(|known| ConditionView {
-                kind: known.type_.clone(),
-                status: known.status.clone(),
-                reason: optional(known.reason.as_ref()),
-                message: optional(known.message.as_ref()),
-                since: known.last_transition_time.clone(),
-            }),
+            failure: failure.map(|known| condition!(known)),
         }
     }
 }
@@ -143,24 +127,4 @@ impl From<&EndpointSlice> for EndpointsView {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_tenant_that_cannot_be_read_still_has_its_namespace() {
-        let meta = json!({ "name": "acme" });
-        for (spec, status, wanted) in [
-            (json!({}), json!({}), "tenant-acme"),
-            (json!({ "namespace": "shop" }), json!({}), "shop"),
-            (json!({}), json!({ "namespace": "shop" }), "shop"),
-        ] {
-            let object = json!({ "metadata": meta, "spec": spec, "status": status });
-            let view = TenantView::read(&object);
-            assert_eq!(view.namespace, wanted);
-            // `deletion` has no default.
-            assert!(view.undecodable.is_some_and(|why| why.contains("deletion")));
-        }
-    }
-}
+mod tests;

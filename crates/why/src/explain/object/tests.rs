@@ -1,14 +1,12 @@
 //! Kinds without rules of their own.
 
 use api::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::world::ObjectRef;
 
-/// Returns the explanation of a Widget, which no table has, with a status like the operator's.
-fn explained(observed: i64, conditions: &Value) -> Explanation {
+/// Returns a world with a Widget, which no table has, with a status like the operator's.
+fn world(observed: i64, conditions: &Value) -> World {
     let now = Time(Timestamp::from_second(1_767_229_200).unwrap());
     let target = ObjectRef::namespaced("Widget", "team", "one");
     let mut world = World::new(now, target);
@@ -19,7 +17,11 @@ fn explained(observed: i64, conditions: &Value) -> Explanation {
             "conditions": conditions },
     });
     world.object = Some(ObjectView::read("Widget", &object));
-    super::super::explain(&world)
+    world
+}
+
+fn explained(observed: i64, conditions: &Value) -> Explanation {
+    explain(&world(observed, conditions))
 }
 
 fn condition(kind: &str, status: &str, reason: &str) -> Value {
@@ -82,4 +84,21 @@ fn a_status_that_cannot_be_decoded_is_shown() {
     let found = explained(2, &json!("none"));
     assert_eq!(found.state, State::Blocked);
     assert_eq!(found.chain[0].reason, "Undecodable");
+}
+
+#[test]
+fn an_object_that_waits_needs_its_operator() {
+    let waiting = json!([condition("Ready", "False", "Progressing")]);
+    let mut world = world(2, &waiting);
+    world.leases = Some(Vec::new());
+    let found = explain(&world);
+    assert_eq!(found.state, State::Blocked);
+    let kinds: Vec<&str> = found
+        .chain
+        .iter()
+        .map(|link| link.object.kind.as_str())
+        .collect();
+    assert_eq!(kinds, ["Widget", "Lease"]);
+    let own = &found.chain[0].evidence[0];
+    assert_eq!(own.source, "status (phase Any, reason Progressing)");
 }

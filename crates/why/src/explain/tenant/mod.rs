@@ -1,302 +1,344 @@
-//! A Tenant: selects the topic that explains it, and puts the Tenant's own link at the head of the
-//! chain.
+//! A Tenant: its topics in order, and its own link at the head of the chain.
 
-mod capacity;
 mod context;
-mod deletion;
-mod faults;
 mod isolation;
 mod namespace;
 mod parts;
 mod pod;
-mod refused;
 mod terminating;
-mod volume;
 
-use api::{
-    Reason,
-    status::condition::READY,
-    tenants::{TenantPhase, condition},
-};
+use api::status::condition::READY;
+use api::tenants::{TenantPhase, condition};
 
-use super::{
-    Finding, Summary, commands, conclude,
-    operator::{self, Looked},
-};
-use crate::{
-    explanation::{Command, Explanation, Health, Link, Note, NoteKind, State},
-    world::{TenantView, World},
-};
-use context::TenantContext;
+use super::deletion::Deletion;
+use super::faults::{ReasonRule, by_reason, holder};
+use super::run::is_label_of;
+use super::*;
+pub(super) use context::Tenant;
 
-/// Explains the state of a Tenant.
-pub(super) fn explain(world: &World, tenant: &TenantView) -> Explanation {
-    let context = TenantContext { world, tenant };
-    // The order matters: a state that makes all later topics irrelevant comes first.
-    let finding = undecodable(context)
-        .or_else(|| deletion::find(context))
-        .or_else(|| not_seen(context))
-        .or_else(|| namespace::find(context))
-        .or_else(|| faults::find(context))
-        .or_else(|| suspended(context))
-        .or_else(|| parts::find(context))
-        .unwrap_or_else(|| stand(context));
-    let mut finding = operator::needed(world, finding);
-    finding.is_newer |= is_outdated(context, &finding);
-    finding.notes.extend(not_isolated(context, &finding));
-    if finding.next.is_empty() {
-        finding = finding.then(commands::yaml(
-            &context.object(),
-            "all that is known of the Tenant",
-        ));
+/// The effect of a change of the Tenant.
+pub(super) const AFTER_EDIT: &str = "A change of the Tenant counts by itself.";
+/// Time in seconds that the operator's own remaining work may take. Normally it takes seconds.
+const SOON: i64 = 60;
+
+impl<'a> Explain<'a> for Tenant<'a> {
+    fn find(self) -> Finding {
+        // The order matters: a state that makes all later topics irrelevant comes first.
+        let topics: [fn(Self) -> Option<Finding>; 7] = [
+            |tenant| faults::undecodable(*tenant),
+            deletion,
+            |tenant| operator::not_seen(*tenant),
+            namespace::find,
+            fault,
+            suspended,
+            parts::find,
+        ];
+        first(self, &topics).unwrap_or_else(|| stand(self))
     }
-    let summary = summary(context, finding.state);
-    let finding = with_own_link(context, finding);
-    conclude(world, &context.object(), summary, finding)
-}
 
-/// Returns the first line: the message of the status, or the message about isolation if the Tenant
-/// is ready.
-fn summary(context: TenantContext<'_>, state: State) -> Summary {
-    let progress = &context.tenant.status.progress;
-    let isolated = match state {
-        State::NotIsolated | State::NotProven => context.condition(condition::NETWORK_ISOLATED),
-        State::Succeeded
-        | State::Failed
-        | State::Running
-        | State::Waiting
-        | State::Blocked
-        | State::Suspended
-        | State::Deleting
-        | State::Ready
-        | State::Unmanaged => None,
-    };
-    let main = isolated.or_else(|| context.condition(READY));
-    let message = match (isolated, progress.message.as_deref()) {
-        (Some(isolated), _) => isolated.message.clone(),
-        (None, Some(message)) if !message.is_empty() => message.to_owned(),
-        (None, _) => "the Tenant has no status yet".to_owned(),
-    };
-    Summary {
-        text: message,
-        reason: main.map_or_else(|| "NotSeen".to_owned(), |known| known.reason.clone()),
-        since: context
-            .tenant
-            .meta
-            .deleting
-            .clone()
-            .or_else(|| main.map(|known| known.last_transition_time.clone()))
-            .or_else(|| context.tenant.meta.created.clone()),
-        written: progress.last_updated.clone(),
+    /// Returns whether the status is outdated. It is if its cause no longer exists in the cluster,
+    /// or if it has no cause although something blocks.
+    fn is_outdated(self, finding: &Finding) -> bool {
+        let Some(said) = self.reason() else {
+            return false;
+        };
+        let mut links = finding.links.iter();
+        let shown = links.any(|link| {
+            is_label_of(&link.reason, said)
+                || (said == Reason::AdmissionDenied && FINER.contains(&link.reason.as_str()))
+        });
+        match finding.state {
+            State::Waiting | State::Blocked => {
+                let is_vague = matches!(
+                    said,
+                    Reason::Progressing | Reason::Ready | Reason::NotReady | Reason::Created
+                );
+                let deepest = finding.cause();
+                let is_wrong = deepest.is_some_and(|link| link.health == Health::Error);
+                let is_said = said == Reason::Ready && !finding.links.is_empty();
+                (CAUSES.contains(&said) && !shown) || (is_vague && is_wrong) || is_said
+            }
+            State::Deleting => !matches!(said, Reason::Deleting | Reason::DeletionBlocked),
+            State::Succeeded
+            | State::Failed
+            | State::Running
+            | State::Suspended
+            | State::Ready
+            | State::NotIsolated
+            | State::NotProven
+            | State::Unmanaged => false,
+        }
     }
-}
 
-/// Puts the Tenant's own link in front, unless a topic already did.
-fn with_own_link(context: TenantContext<'_>, finding: Finding) -> Finding {
-    let is_there = finding
-        .links
-        .first()
-        .is_some_and(|link| link.object == context.object());
-    if is_there {
-        return finding;
+    /// Adds a note about missing isolation. The user must not miss it because of another problem.
+    fn finish(self, finding: Finding) -> Finding {
+        let is_other = matches!(
+            finding.state,
+            State::Waiting | State::Blocked | State::Suspended
+        );
+        match self.condition(condition::NETWORK_ISOLATED) {
+            Some(known) if is_other && known.status == "False" => {
+                let (reason, message) = (&known.reason, &known.message);
+                finding.note(format!("it is not isolated, either ({reason}): {message}"))
+            }
+            Some(_) | None => finding,
+        }
     }
-    let (health, sentence) = match finding.state {
-        State::Deleting => (
-            Health::Waiting,
-            format!(
-                "is being deleted{} by its policy '{}'",
-                context.world.since(context.tenant.meta.deleting.as_ref()),
-                context.tenant.deletion
-            ),
-        ),
-        State::Suspended => (Health::Waiting, "is suspended".to_owned()),
-        State::Ready => (Health::Ok, "is ready, and proven to be isolated".to_owned()),
-        State::NotIsolated => (Health::Waiting, "is ready, but not isolated:".to_owned()),
-        State::NotProven => (
-            Health::Waiting,
-            "is ready; whether it is isolated is not known:".to_owned(),
-        ),
-        State::Succeeded
-        | State::Failed
-        | State::Running
-        | State::Waiting
-        | State::Blocked
-        | State::Unmanaged => (
-            Health::Waiting,
-            match finding.links.is_empty() {
-                true => "is being set up".to_owned(),
-                false => "is not ready, and waits for:".to_owned(),
+
+    fn own(self, finding: &Finding) -> (Health, String) {
+        let sentence = match finding.state {
+            State::Deleting => {
+                let since = self.since(self.meta.deleting.as_ref());
+                let policy = &self.view.deletion;
+                return (
+                    Health::Waiting,
+                    format!("is being deleted{since} by its policy '{policy}'"),
+                );
+            }
+            State::Ready => {
+                return (Health::Ok, "is ready, and proven to be isolated".to_owned());
+            }
+            State::Suspended => "is suspended",
+            State::NotIsolated => "is ready, but not isolated:",
+            State::NotProven => "is ready; whether it is isolated is not known:",
+            State::Succeeded
+            | State::Failed
+            | State::Running
+            | State::Waiting
+            | State::Blocked
+            | State::Unmanaged => match finding.links.is_empty() {
+                true => "is being set up",
+                false => "is not ready, and waits for:",
             },
-        ),
-    };
-    let reason = match finding.state {
-        State::Deleting if finding.is_newer => Reason::Deleting.name().to_owned(),
-        State::Waiting | State::Blocked if finding.is_newer => "Waiting".to_owned(),
-        State::NotIsolated | State::NotProven => "Ready".to_owned(),
-        State::Succeeded
-        | State::Failed
-        | State::Running
-        | State::Waiting
-        | State::Blocked
-        | State::Suspended
-        | State::Deleting
-        | State::Ready
-        | State::Unmanaged => summary(context, finding.state).reason,
-    };
-    finding.below(vec![own(context, health, &reason, &sentence)])
+        };
+        (Health::Waiting, sentence.to_owned())
+    }
+
+    fn more(self) -> Option<Evidence> {
+        let is_running = self.view.status.phase == Some(TenantPhase::Running);
+        let known = self.condition(condition::NETWORK_ISOLATED)?;
+        is_running.then(|| Evidence::of(known))
+    }
+
+    /// Returns the first line: the message of the status, or the message about isolation if the
+    /// Tenant is ready.
+    fn summary(self, state: State) -> Summary {
+        let is_ready = matches!(state, State::NotIsolated | State::NotProven);
+        let isolated = self
+            .condition(condition::NETWORK_ISOLATED)
+            .filter(|_| is_ready);
+        let main = isolated.or_else(|| self.main());
+        let since = self.meta.deleting.as_ref();
+        let since = since.or(main.map(|known| &known.last_transition_time));
+        let mut summary = (*self).summary(since.or(self.meta.created.as_ref()).cloned());
+        if let Some(isolated) = isolated {
+            summary.text.clone_from(&isolated.message);
+            summary.reason.clone_from(&isolated.reason);
+        }
+        summary
+    }
 }
 
 /// Returns the Tenant's own link, with its status as evidence.
-fn own(context: TenantContext<'_>, health: Health, reason: &str, sentence: &str) -> Link {
-    let status = &context.tenant.status;
-    let phase = status.phase.map_or("none", |phase| api::Phase::name(phase));
-    let ready = context.condition(READY);
-    let said = ready.map_or("none", |known| known.reason.as_str());
-    let mut link = Link::new(context.object(), health, reason, sentence).seen(
-        format!("status (phase {phase}, reason {said})"),
-        context.message(),
-        context.written().or(context.tenant.meta.created.as_ref()),
-    );
-    if let Some(known) = context.condition(condition::NETWORK_ISOLATED)
-        && status.phase == Some(TenantPhase::Running)
-    {
-        link = link.seen(
-            format!(
-                "condition NetworkIsolated={} ({})",
-                known.status, known.reason
-            ),
-            &known.message,
-            Some(&known.last_transition_time),
-        );
-    }
-    if let Some(at) = &context.tenant.meta.deleting {
-        let held = context.tenant.meta.finalizers.join(", ");
-        link = link.seen("metadata.finalizers", held, Some(at));
-    }
-    if let Some(retry) = &status.progress.retry {
-        let words = format!(
-            "tried {} times (class {}), {}",
-            retry.attempt,
-            retry.class,
-            context.world.next_try(retry)
-        );
-        link = link.seen("status.retry", words, None);
-    }
-    link
+fn own(tenant: Tenant<'_>, health: Health, reason: &str, sentence: &str) -> Link {
+    tenant.own_link(health, reason, sentence, tenant.more())
 }
 
-fn undecodable(context: TenantContext<'_>) -> Option<Finding> {
-    let error = context.tenant.undecodable.as_ref()?;
-    let changed = context.tenant.changed.as_ref();
-    let link = Link::new(
-        context.object(),
-        Health::Error,
-        Reason::Undecodable,
-        format!("does not fit the schema that this release knows, so the operator leaves it alone: {error}"),
-    )
-    .seen("spec", error, changed.or(context.tenant.meta.created.as_ref()));
-    Some(
-        Finding::new(
-            State::Blocked,
-            format!("Look in Tenant '{}' for the value that the words above name, and correct it. It was probably stored through another version of the CRD.", context.name()),
-        )
-        .link(link)
-        .then(commands::yaml(&context.object(), "the Tenant as it is stored"))
-        .then(context.edit("correct the value")),
-    )
-}
-
-fn not_seen(context: TenantContext<'_>) -> Option<Finding> {
-    let looked = Looked {
-        kind: "Tenant",
-        meta: &context.tenant.meta,
-        observed: context.tenant.status.progress.observed_generation,
-        changed: context.tenant.changed.as_ref(),
+/// Explains a Tenant that is being deleted, according to its deletion policy.
+fn deletion(tenant: Tenant<'_>) -> Option<Finding> {
+    let deletion = Deletion {
+        finalizer: "tenants.orchestrator.io/finalizer",
+        limit: i64::try_from(tenant.view.deadline_seconds).unwrap_or(i64::MAX),
+        is_forced: tenant.view.force_delete,
+        risk: "what is left of its namespace is then nobody's",
+        done: "what its policy asks for is done; ",
     };
-    operator::not_seen(context.world, &looked)
+    deletion.explain(*tenant, || policy(tenant))
+}
+
+/// Explains that our finalizer waits until the deletion policy is applied.
+fn policy(tenant: Tenant<'_>) -> Finding {
+    let known = tenant.world.namespace.as_ref();
+    let namespace = known.filter(|namespace| tenant.is_own(namespace));
+    if let Some(namespace) = namespace.filter(|namespace| namespace.deleting.is_some()) {
+        let whose = "with everything in it";
+        return terminating::find(tenant, namespace, Reason::Deleting, whose);
+    }
+    if let Some(pod) = tenant.probes().next() {
+        return finding! { Deleting "Wait: the Pods that tried its connections are taken away first.";
+            link terminating::stopping(tenant, pod, Reason::Deleting);
+            then tenant.look_again();
+        };
+    }
+    let age = tenant.age(tenant.meta.deleting.as_ref());
+    let late = |words: &str| match age > SOON {
+        true => {
+            text! { "What is left to be done is the operator's, and it has not been for {}: look into its log.", times::span(age) }
+        }
+        false => words.to_owned(),
+    };
+    let log = operator::log(tenant.world);
+    if namespace.is_none() {
+        let is_gone = tenant.exists("Namespace", tenant.namespace) == Some(false);
+        let advice = match known.is_some() || is_gone {
+            true => late("Nothing is left of the Tenant: the operator lets it go within seconds."),
+            false => "Wait, or ask whoever may see its namespace what is left there: the first lines say what the operator waits for.".to_owned(),
+        };
+        return finding! { Deleting (advice); then tenant.look_again(), log; };
+    }
+    let (sentence, asked) = match tenant.view.deletion.as_str() {
+        "Retain" => (
+            "stays with its quota and network policies; the RoleBinding of its owners is deleted",
+            "never: 'deletion.policy' is Retain",
+        ),
+        _ => ("is about to be deleted with everything in it", "not yet"),
+    };
+    finding! { Deleting "{} If it stays so, read the operator's log.", late("Wait: this takes seconds.");
+        Waiting tenant.place(), Reason::Deleting, (sentence); seen tenant.seen("deletion asked for", asked);
+        then tenant.look_again(), log;
+    }
+}
+
+/// Explains an error in the status that stops the operator itself.
+fn fault(tenant: Tenant<'_>) -> Option<Finding> {
+    let is_request = Request::find(tenant.message()).is_some();
+    let rules: [ReasonRule<Tenant<'_>>; 7] = [
+        (Reason::Denied, true, |tenant| {
+            faults::denied(*tenant, "", "")
+        }),
+        (Reason::ApiUnavailable, true, |tenant| {
+            faults::unavailable(*tenant)
+        }),
+        (Reason::InternalError, true, |tenant| {
+            faults::internal(*tenant)
+        }),
+        (Reason::ChildNameTaken, true, taken),
+        (Reason::InvalidChild, is_request, invalid),
+        (Reason::QuotaExceeded, is_request, of_request),
+        (Reason::AdmissionDenied, is_request, of_request),
+    ];
+    by_reason(tenant, tenant.reason()?, &rules)
+}
+
+/// Returns the kind for a request such as `create rolebindings`.
+fn kind(what: &str) -> &'static str {
+    match what.rsplit(' ').next().unwrap_or_default() {
+        "namespaces" => "Namespace",
+        "resourcequotas" => "ResourceQuota",
+        "limitranges" => "LimitRange",
+        "rolebindings" => "RoleBinding",
+        "networkpolicies" => "NetworkPolicy",
+        "configmaps" => "ConfigMap",
+        "services" => "Service",
+        "secrets" => "Secret",
+        "statefulsets" => "StatefulSet",
+        "deployments" => "Deployment",
+        "pods" => "Pod",
+        _ => "Child",
+    }
+}
+
+/// Explains a rejected request for a child of the Tenant.
+fn of_request(tenant: Tenant<'_>) -> Finding {
+    let request = Request::find(tenant.message());
+    let (what, name) = request.map_or(("", "?"), |request| (request.action, request.name));
+    let object = match kind(what) {
+        "Namespace" => tenant.place(),
+        kind => tenant.here(kind, name),
+    };
+    let above = link! {
+        Waiting object, "FailedCreate", "cannot be set by the operator ('{what}' is refused); it tries again{}", tenant.tried_at();
+    };
+    refused::of_tenant(
+        tenant,
+        None,
+        &Refusal::in_status(*tenant, kind(what)),
+        above,
+    )
+}
+
+fn invalid(tenant: Tenant<'_>) -> Finding {
+    finding! { Blocked "Change the field that the first lines name in Tenant '{}'. It counts by itself.", tenant.name();
+        Error tenant.object(), Reason::InvalidChild, "asks for something that the API server does not accept: see the first lines";
+        since tenant.changed; seen tenant.said();
+        then tenant.edit("change the field"), tenant.look_again();
+    }
+}
+
+/// Explains a name that the Tenant needs but that belongs to another object.
+fn taken(tenant: Tenant<'_>) -> Finding {
+    let (kind, name, other) = holder(*tenant, ("Secret", "tenant-redis"));
+    let object = tenant.here(kind, name);
+    if other.is_none() && tenant.exists(kind, name) == Some(false) {
+        return finding! { Waiting "Wait: {kind} '{name}' no longer exists, and {} succeeds by itself.", tenant.next_try();
+            Ok object, "GoneNow", "had a name that the Tenant needs, and no longer exists"; seen tenant.said();
+            newer; then tenant.look_again();
+        };
+    }
+    let whose = match other.map(|other| (&other.meta.owner, &other.meta.retained_from)) {
+        Some((Some(owner), _)) => format!("it belongs to {} '{}'", owner.kind, owner.name),
+        Some((None, Some(tenant))) => format!("Tenant '{tenant}' left it"),
+        Some((None, None)) => "it names nobody whose it would be".to_owned(),
+        None => "whose it is could not be read".to_owned(),
+    };
+    let made = other.and_then(|other| other.meta.created.as_ref());
+    finding! { Blocked "Check whether {kind} '{name}' in namespace '{}' is in use; delete it only if nobody needs it (it cannot be renamed). The Tenant goes on by itself within a minute.", tenant.namespace;
+        Error object.clone(), Reason::ChildNameTaken, "has a name that the Tenant needs, and is not the Tenant's: {whose}";
+        seen tenant.said(); seen made.map(|at| Evidence::new("metadata.creationTimestamp", "", Some(at)));
+        then object.describe("what it is"), object.delete("only if nobody needs it");
+    }
 }
 
 /// Explains a suspended Tenant. Its server and its Redis are stopped or are being stopped.
-fn suspended(context: TenantContext<'_>) -> Option<Finding> {
-    if !context.tenant.suspend {
+fn suspended(tenant: Tenant<'_>) -> Option<Finding> {
+    if !tenant.view.suspend {
         return None;
     }
-    let changed = context.tenant.changed.as_ref();
-    let left = ["redis", "server"]
-        .iter()
-        .flat_map(|component| context.pods(component))
-        .find(|pod| pod.may_run());
-    let how = match left {
-        Some(_) => "are being stopped",
-        None => "are stopped",
+    let mut pods = tenant.pods("redis").chain(tenant.pods("server"));
+    let left = pods.find(|pod| pod.may_run());
+    let how = if left.is_some() {
+        "are being stopped"
+    } else {
+        "are stopped"
     };
-    let link = Link::new(
-        context.object(),
-        Health::Waiting,
-        Reason::Suspended,
-        format!("is suspended by 'spec.suspend': server and Redis {how}, their data stays"),
-    )
-    .since(changed)
-    .seen("spec.suspend", "true", changed);
-    let mut finding = Finding::new(
-        State::Suspended,
-        format!(
-            "Check that Tenant '{}' was not suspended on purpose, then set 'spec.suspend' to false: server and Redis start again with their data.",
-            context.name()
-        ),
-    )
-    .link(link);
-    if let Some(pod) = left {
-        finding = finding.link(terminating::stopping(context, pod, Reason::Suspended));
-    }
-    finding = finding
-        .then(commands::who(&context.object(), "who set 'suspend'"))
-        .then(Command::new(
-            format!("orc resume tenant/{}", context.name()),
-            "let it go on",
-        ))
-        .then(Command::new(
-            format!(
-                "kubectl patch oten {} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'",
-                context.name()
-            ),
-            "the same without orc",
-        ));
-    Some(finding)
+    let name = tenant.name();
+    Some(finding! {
+        Suspended "Check that Tenant '{name}' was not suspended on purpose, then set 'spec.suspend' to false: server and Redis start again with their data.";
+        Waiting tenant.object(), Reason::Suspended, "is suspended by 'spec.suspend': server and Redis {how}, their data stays";
+        since tenant.changed; seen "spec.suspend" => "true", tenant.changed;
+        link left.map(|pod| terminating::stopping(tenant, pod, Reason::Suspended));
+        then tenant.object().who("who set 'suspend'");
+        shell "orc resume tenant/{name}" => "let it go on";
+        shell "kubectl patch oten {name} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'" => "the same without orc";
+    })
 }
 
 /// Explains a Tenant for which every requested object exists, as far as we can read them.
-fn stand(context: TenantContext<'_>) -> Finding {
-    let says_ready = context.tenant.status.progress.is_true(READY);
-    if says_ready {
-        return isolation::find(context);
+fn stand(tenant: Tenant<'_>) -> Finding {
+    if tenant.progress.is_true(READY) {
+        return isolation::find(tenant);
     }
-    let said = context.reason();
     let is_vague = matches!(
-        said,
+        tenant.reason(),
         None | Some(Reason::Progressing | Reason::Ready | Reason::Created)
     );
     // The earlier problem no longer exists. The operator will report that in a moment.
-    let (sentence, advice) = if is_vague {
-        (
+    let (reason, sentence, advice) = match is_vague {
+        true => (
+            "Progressing",
             "its namespace and what belongs in it are being set up",
             "Wait: this takes seconds. If it stays so for minutes, read the operator's log.",
-        )
-    } else {
-        (
+        ),
+        false => (
+            "ReadyNow",
             "what it asks for is there by now; the operator has not said so yet",
             "Wait: everything that can be seen is as it should be by now, and the operator says so within seconds. If it does not, read its log.",
-        )
+        ),
     };
-    let mut finding = Finding::new(State::Waiting, advice)
-        .link(own(
-            context,
-            Health::Waiting,
-            if is_vague { "Progressing" } else { "ReadyNow" },
-            sentence,
-        ))
-        .then(context.look_again())
-        .maybe(operator::log(context.world));
+    let mut finding = finding! { Waiting (advice);
+        link own(tenant, Health::Waiting, reason, sentence);
+        then tenant.look_again(), operator::log(tenant.world);
+    };
     finding.is_newer = !is_vague;
     finding
 }
@@ -318,77 +360,5 @@ const CAUSES: &[Reason] = &[
     Reason::Suspended,
 ];
 
-/// Returns whether the reason of a link is a more exact form of this reason in the status.
-fn is_label_of(label: &str, reason: Reason) -> bool {
-    let finer = [
-        (Reason::SecretNotFound, "ConfigMapNotFound"),
-        (Reason::SecretNotFound, "KeyNotFound"),
-        (Reason::QuotaExceeded, "LimitRangeExceeded"),
-        (Reason::QuotaExceeded, "LimitMissing"),
-        (Reason::AdmissionDenied, "LimitRangeExceeded"),
-        (Reason::AdmissionDenied, "WebhookDown"),
-        (Reason::AdmissionDenied, "InvalidChild"),
-        (Reason::AdmissionDenied, "DependencyNotReady"),
-    ];
-    label == reason.name() || finer.contains(&(reason, label))
-}
-
-/// Returns whether the status is outdated. It is if its cause no longer exists in the cluster, or
-/// if it has no cause although something blocks.
-fn is_outdated(context: TenantContext<'_>, finding: &Finding) -> bool {
-    let Some(said) = context.reason() else {
-        return false;
-    };
-    let shown = finding
-        .links
-        .iter()
-        .any(|link| is_label_of(&link.reason, said));
-    let deepest = finding
-        .links
-        .iter()
-        .rev()
-        .find(|link| link.reason != "OperatorDown");
-    match finding.state {
-        State::Waiting | State::Blocked => {
-            let is_vague = matches!(
-                said,
-                Reason::Progressing | Reason::Ready | Reason::NotReady | Reason::Created
-            );
-            let is_wrong = deepest.is_some_and(|link| link.health == Health::Error);
-            let is_said = said == Reason::Ready && !finding.links.is_empty();
-            (CAUSES.contains(&said) && !shown) || (is_vague && is_wrong) || is_said
-        }
-        State::Deleting => !matches!(said, Reason::Deleting | Reason::DeletionBlocked),
-        State::Succeeded
-        | State::Failed
-        | State::Running
-        | State::Suspended
-        | State::Ready
-        | State::NotIsolated
-        | State::NotProven
-        | State::Unmanaged => false,
-    }
-}
-
-/// Returns a note about missing isolation. The user must not miss it because of another problem.
-fn not_isolated(context: TenantContext<'_>, finding: &Finding) -> Option<Note> {
-    let known = context.condition(condition::NETWORK_ISOLATED)?;
-    let is_told = match finding.state {
-        State::Waiting | State::Blocked | State::Suspended => false,
-        State::Succeeded
-        | State::Failed
-        | State::Running
-        | State::Deleting
-        | State::Ready
-        | State::NotIsolated
-        | State::NotProven
-        | State::Unmanaged => true,
-    };
-    (!is_told && known.status == "False").then(|| Note {
-        kind: NoteKind::Hint,
-        text: format!(
-            "it is not isolated, either ({}): {}",
-            known.reason, known.message
-        ),
-    })
-}
+/// Further reasons of links that are more exact forms of `AdmissionDenied` in the status.
+const FINER: &[&str] = &["LimitRangeExceeded", "InvalidChild", "DependencyNotReady"];

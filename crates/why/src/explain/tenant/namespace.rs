@@ -1,166 +1,100 @@
 //! The ownership of the namespace that a Tenant requests.
 
-use api::{Reason, names};
-
-use super::{
-    super::{Finding, commands, operator},
-    context::TenantContext,
-    terminating,
-};
-use crate::{
-    explanation::{Command, Health, Link, State},
-    world::NamespaceView,
-};
+use super::*;
 
 /// Time in seconds within which the operator creates or adopts a namespace.
 const SOON: i64 = 30;
 
 /// Explains a problem with the namespace. Returns `None` if the Tenant owns the namespace and it is
 /// not being deleted, or if nothing is known.
-pub(super) fn find(context: TenantContext<'_>) -> Option<Finding> {
-    let Some(namespace) = &context.world.namespace else {
-        return match context.exists("Namespace", context.namespace()) {
-            Some(false) => Some(absent(context)),
-            Some(true) | None => unread(context),
+pub(super) fn find(tenant: Tenant<'_>) -> Option<Finding> {
+    let Some(namespace) = &tenant.world.namespace else {
+        return match tenant.exists("Namespace", tenant.namespace) {
+            Some(false) => Some(absent(tenant)),
+            Some(true) | None => unread(tenant),
         };
     };
     if namespace.deleting.is_some() {
-        return Some(dying(context, namespace));
+        return Some(dying(tenant, namespace));
     }
-    if context.is_own(namespace) {
+    if tenant.is_own(namespace) {
         return None;
     }
-    let offers = [&namespace.meta.retained_from, &namespace.adopt];
-    let is_offered = offers
-        .iter()
-        .any(|tenant| tenant.as_deref() == Some(context.name()));
+    let mut offers = [&namespace.meta.retained_from, &namespace.adopt].into_iter();
+    let is_offered = offers.any(|offer| offer.as_deref() == Some(tenant.name()));
     // A former Tenant of the same name may have owned the namespace. A restored Tenant has another
     // UID.
     let is_free = namespace.meta.run_uid.is_none()
-        || namespace.meta.run_name.as_deref() == Some(&*names::label_value(context.name()));
-    if is_offered && is_free {
-        return Some(offered(context, namespace));
-    }
-    Some(taken(context, namespace))
+        || namespace.meta.run_name == Some(names::label_value(tenant.name()));
+    Some(match is_offered && is_free {
+        true => offered(tenant, namespace),
+        false => taken(tenant, namespace),
+    })
 }
 
-fn absent(context: TenantContext<'_>) -> Finding {
-    let age = context
-        .tenant
-        .meta
-        .created
-        .as_ref()
-        .map_or(0, |at| context.world.age(at));
-    let was_there = context.tenant.status.namespace_uid.is_some();
-    let sentence = if was_there {
-        "was deleted, with everything in it: the operator makes another one"
-    } else {
-        "does not exist yet: the operator makes it"
+fn absent(tenant: Tenant<'_>) -> Finding {
+    let created = tenant.meta.created.as_ref();
+    let was_there = tenant.view.status.namespace_uid.is_some();
+    let sentence = match was_there {
+        true => "was deleted, with everything in it: the operator makes another one",
+        false => "does not exist yet: the operator makes it",
     };
-    let link = Link::new(
-        context.place(),
-        Health::Waiting,
-        Reason::Progressing,
-        sentence,
-    )
-    .since(context.tenant.meta.created.as_ref().filter(|_| !was_there))
-    .seen("looked for it", "not found", Some(&context.world.now));
-    let mut finding = Finding::new(
-        State::Waiting,
-        "Wait: this takes seconds. If it stays so, the first lines will say what keeps the operator from it.",
-    )
-    .link(link)
-    .then(context.look_again())
-    .maybe(operator::log(context.world));
-    finding.is_newer =
-        was_there || (age > SOON && context.reason() == Some(Reason::NamespaceTaken));
+    let mut finding = finding! {
+        Waiting "Wait: this takes seconds. If it stays so, the first lines will say what keeps the operator from it.";
+        Waiting tenant.place(), Reason::Progressing, (sentence); since created.filter(|_| !was_there);
+        seen tenant.not_found(); then tenant.look_again(), operator::log(tenant.world);
+    };
+    let is_late = tenant.age(created) > SOON;
+    finding.is_newer = was_there || (is_late && tenant.reason() == Some(Reason::NamespaceTaken));
     finding
 }
 
 /// Explains a namespace that may not be read, by the reason in the status.
-fn unread(context: TenantContext<'_>) -> Option<Finding> {
-    let reason = context.reason()?;
-    let (health, advice) = if reason == Reason::NamespaceTaken {
-        (
-            Health::Error,
-            "Ask whoever may see the namespace whose it is, with this output; the first lines say how it is offered to this Tenant.",
-        )
-    } else if reason == Reason::NamespaceTerminating {
-        (
-            Health::Waiting,
-            "Wait: when it is deleted, another one is created. Ask whoever may see the namespace what its deletion waits for.",
-        )
-    } else {
-        return None;
-    };
-    let link = Link::new(
-        context.place(),
-        health,
-        reason,
-        "is as the first lines say; you may not look at it yourself",
-    )
-    .seen("status.message", context.message(), context.written());
-    let state = match health {
-        Health::Error => State::Blocked,
-        Health::Ok | Health::Waiting => State::Waiting,
-    };
-    Some(
-        Finding::new(state, advice)
-            .link(link)
-            .then(context.look_again()),
-    )
+fn unread(tenant: Tenant<'_>) -> Option<Finding> {
+    let reason = tenant.reason()?;
+    let (state, health, advice) = of_reason! { reason;
+        NamespaceTaken => (State::Blocked, Health::Error, "Ask whoever may see the namespace whose it is, with this output; the first lines say how it is offered to this Tenant."),
+        NamespaceTerminating => (State::Waiting, Health::Waiting, "Wait: when it is deleted, another one is created. Ask whoever may see the namespace what its deletion waits for."),
+    }?;
+    Some(finding! { (state) (advice);
+        (health) tenant.place(), reason, "is as the first lines say; you may not look at it yourself";
+        seen tenant.said(); then tenant.look_again();
+    })
 }
 
-fn dying(context: TenantContext<'_>, namespace: &NamespaceView) -> Finding {
-    let whose = if context.is_own(namespace) {
-        "with everything in it"
-    } else {
-        "and is not this Tenant's"
+fn dying(tenant: Tenant<'_>, namespace: &NamespaceView) -> Finding {
+    let whose = match tenant.is_own(namespace) {
+        true => "with everything in it",
+        false => "and is not this Tenant's",
     };
-    let mut finding = terminating::find(context, namespace, Reason::NamespaceTerminating, whose);
-    finding.advice = format!(
-        "{} When the namespace is deleted, another one is created automatically.",
-        finding.advice
-    );
-    finding.then(context.look_again())
+    let mut finding = terminating::find(tenant, namespace, Reason::NamespaceTerminating, whose);
+    finding
+        .advice
+        .push_str(" When the namespace is deleted, another one is created automatically.");
+    finding.then(tenant.look_again())
 }
 
-fn offered(context: TenantContext<'_>, namespace: &NamespaceView) -> Finding {
-    let (name, value) = match &namespace.adopt {
-        Some(tenant) => (names::ADOPT, tenant.clone()),
-        None => (
-            names::RETAINED_FROM,
-            namespace.meta.retained_from.clone().unwrap_or_default(),
-        ),
+fn offered(tenant: Tenant<'_>, namespace: &NamespaceView) -> Finding {
+    let (name, value) = match (&namespace.adopt, &namespace.meta.retained_from) {
+        (Some(tenant), _) => (names::ADOPT, tenant.as_str()),
+        (None, from) => (names::RETAINED_FROM, from.as_deref().unwrap_or_default()),
     };
-    let link = Link::new(
-        context.place(),
-        Health::Waiting,
-        "Offered",
-        "is offered to this Tenant: the operator takes it within seconds",
-    )
-    .seen(
-        format!("annotation {name}"),
-        value,
-        Some(&context.world.now),
-    );
-    let mut finding = Finding::new(
-        State::Waiting,
-        "Wait: the operator takes the namespace with everything in it. If it stays so, read the operator's log.",
-    )
-    .link(link)
-    .then(context.look_again())
-    .maybe(operator::log(context.world));
-    finding.is_newer = context.reason() == Some(Reason::NamespaceTaken);
+    let mut finding = finding! {
+        Waiting "Wait: the operator takes the namespace with everything in it. If it stays so, read the operator's log.";
+        Waiting tenant.place(), "Offered", "is offered to this Tenant: the operator takes it within seconds";
+        seen "annotation {name}" => (value), Some(&tenant.world.now);
+        then tenant.look_again(), operator::log(tenant.world);
+    };
+    finding.is_newer = tenant.reason() == Some(Reason::NamespaceTaken);
     finding
 }
 
 /// Describes the owner of the namespace.
-fn whose(context: TenantContext<'_>, namespace: &NamespaceView) -> String {
+fn whose(tenant: Tenant<'_>, namespace: &NamespaceView) -> String {
     let meta = &namespace.meta;
     let is_of_tenant = meta.run_kind.as_deref() == Some("Tenant") && meta.run_uid.is_some();
     match (&meta.run_name, &meta.retained_from, &namespace.adopt) {
-        (Some(name), _, _) if is_of_tenant && *name != names::label_value(context.name()) => {
+        (Some(name), _, _) if is_of_tenant && *name != names::label_value(tenant.name()) => {
             format!("it belongs to Tenant '{name}'")
         }
         (Some(_), _, _) if is_of_tenant => {
@@ -172,93 +106,54 @@ fn whose(context: TenantContext<'_>, namespace: &NamespaceView) -> String {
         }
         (_, None, Some(tenant)) => format!("it is offered to Tenant '{tenant}'"),
         (_, None, None) => {
-            let made = namespace
-                .made_by
-                .as_ref()
-                .map_or_else(String::new, |by| format!(" by '{by}'"));
-            format!(
-                "it was made{made}{}, and nobody offered it to a Tenant",
-                context.world.ago(meta.created.as_ref())
-            )
+            let by = namespace.made_by.as_ref();
+            let by = by.map_or_else(String::new, |by| format!(" by '{by}'"));
+            let at = tenant.ago(meta.created.as_ref());
+            format!("it was made{by}{at}, and nobody offered it to a Tenant")
         }
     }
 }
 
-fn taken(context: TenantContext<'_>, namespace: &NamespaceView) -> Finding {
-    let (place, tenant) = (context.namespace(), context.name());
+fn taken(tenant: Tenant<'_>, namespace: &NamespaceView) -> Finding {
+    let (place, name) = (tenant.namespace, tenant.name());
     let meta = &namespace.meta;
-    let mut link = Link::new(
-        context.place(),
-        Health::Error,
-        Reason::NamespaceTaken,
-        format!(
-            "exists and is not this Tenant's: {}",
-            whose(context, namespace)
-        ),
-    )
-    .since(
-        context
-            .tenant
-            .meta
-            .created
-            .as_ref()
-            .max(meta.created.as_ref()),
-    );
-    link = match (&meta.run_name, &meta.retained_from) {
-        (Some(name), _) => link.seen("label orchestrator.io/name", name, meta.created.as_ref()),
-        (None, Some(from)) => link.seen(
+    let created = meta.created.as_ref();
+    let whose = whose(tenant, namespace);
+    let proof = match (&meta.run_name, &meta.retained_from) {
+        (Some(name), _) => Evidence::new("label orchestrator.io/name", name, created),
+        (None, Some(from)) => Evidence::new(
             format!("annotation {}", names::RETAINED_FROM),
             from,
-            meta.created.as_ref(),
+            created,
         ),
-        (None, None) => link.seen(
-            "labels and annotations of Orchestrator",
-            "none",
-            meta.created.as_ref(),
-        ),
+        (None, None) => Evidence::new("labels and annotations of Orchestrator", "none", created),
     };
-    let other = meta
-        .run_name
-        .as_ref()
-        .filter(|name| meta.run_uid.is_some() && **name != names::label_value(tenant));
-    let again = format!(
-        "'spec.namespace' cannot be changed: for another namespace, delete Tenant '{tenant}' (nothing of the namespace is touched) and create it anew."
-    );
-    let look = commands::describe(&context.place(), "whose it is: labels, annotations, quotas");
+    let link = link! {
+        Error tenant.place(), Reason::NamespaceTaken, "exists and is not this Tenant's: {whose}";
+        since tenant.meta.created.as_ref().max(created); seen proof;
+    };
+    let other = meta.run_name.as_ref();
+    let other = other.filter(|other| meta.run_uid.is_some() && **other != names::label_value(name));
+    let again = text! { "'spec.namespace' cannot be changed: for another namespace, delete Tenant '{name}' (nothing of the namespace is touched) and create it anew." };
+    let look = tenant
+        .place()
+        .describe("whose it is: labels, annotations, quotas");
     if let Some(other) = other {
-        return Finding::new(
-            State::Blocked,
-            format!(
-                "It is Tenant '{other}' that has this namespace; two cannot share one. {again}"
-            ),
-        )
-        .link(link)
-        .then(look)
-        .then(commands::describe(
-            &crate::world::ObjectRef::cluster("Tenant", other),
-            "the Tenant that has it",
-        ))
-        .then(commands::delete(
-            &context.object(),
-            "to create this one again with another 'namespace'",
-        ));
+        return finding! { Blocked "It is Tenant '{other}' that has this namespace; two cannot share one. {again}";
+            link link;
+            then look, ObjectRef::cluster("Tenant", other).describe("the Tenant that has it");
+            then tenant.object().delete("to create this one again with another 'namespace'");
+        };
     }
-    let fate = match context.tenant.deletion.as_str() {
+    let adopt = names::ADOPT;
+    let fate = match tenant.view.deletion.as_str() {
         "Delete" => "; with its 'deletion.policy: Delete' it would delete all of it one day",
         _ => "",
     };
-    Finding::new(
-        State::Blocked,
-        format!("If Tenant '{tenant}' may have namespace '{place}' with everything in it, offer it with the annotation '{}': it is taken within seconds{fate}. Otherwise: {again}", names::ADOPT),
-    )
-    .link(link)
-    .then(look)
-    .then(Command::new(
-        format!("kubectl get all,pvc -n {place}"),
-        "what is in it",
-    ))
-    .then(Command::new(
-        format!("kubectl annotate namespace {place} {}={tenant}", names::ADOPT),
-        "only if this Tenant may have all of that: offer it",
-    ))
+    finding! { Blocked "If Tenant '{name}' may have namespace '{place}' with everything in it, offer it with the annotation '{adopt}': it is taken within seconds{fate}. Otherwise: {again}";
+        link link;
+        then look;
+        shell "kubectl get all,pvc -n {place}" => "what is in it";
+        shell "kubectl annotate namespace {place} {adopt}={name}" => "only if this Tenant may have all of that: offer it";
+    }
 }

@@ -1,26 +1,11 @@
 //! A Tenant's Redis and server: from the Deployment or StatefulSet down to the problems of its
 //! Pods.
 
+use api::tenants::{Component, ComponentPhase};
 use std::cmp::Reverse;
 
-use api::{
-    Reason,
-    tenants::{Component, ComponentPhase},
-};
-
-use super::{
-    super::{
-        Finding, commands,
-        create::{Refusal, times},
-        operator,
-    },
-    context::{TenantContext, is_ready},
-    pod, refused, volume,
-};
-use crate::{
-    explanation::{Health, Link, NoteKind, State},
-    world::{ObjectRef, PodView, WorkloadView},
-};
+use super::context::is_ready;
+use super::*;
 
 /// A component that a Tenant can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,354 +14,247 @@ pub(super) enum Part {
     Server,
 }
 
+/// A component with the fields of the Tenant that are about it.
+struct Row<'a> {
+    /// The name of the component's objects, which is also its field in the spec.
+    name: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    condition: &'static str,
+    /// The number of requested replicas, or `None` if the spec does not request the component.
+    wanted: Option<i32>,
+    said: Option<&'a Component>,
+}
+
 impl Part {
-    /// Redis comes first, because the server may wait for it.
-    const ALL: [Self; 2] = [Self::Redis, Self::Server];
-
-    /// Returns the name of the component's objects, which is also its field in the spec.
-    pub(super) fn name(self) -> &'static str {
+    fn row(self, tenant: Tenant<'_>) -> Row<'_> {
+        let view = tenant.view;
         match self {
-            Self::Redis => "redis",
-            Self::Server => "server",
-        }
-    }
-
-    fn kind(self) -> &'static str {
-        match self {
-            Self::Redis => "StatefulSet",
-            Self::Server => "Deployment",
-        }
-    }
-
-    fn plural(self) -> &'static str {
-        match self {
-            Self::Redis => "statefulsets",
-            Self::Server => "deployments",
-        }
-    }
-
-    /// Returns the number of requested replicas, or `None` if the spec does not request the
-    /// component.
-    fn wanted(self, context: TenantContext<'_>) -> Option<i32> {
-        match self {
-            Self::Redis => context.tenant.redis.as_ref().map(|_| 1),
-            Self::Server => context.tenant.server.as_ref().map(|server| server.replicas),
-        }
-    }
-
-    fn said(self, context: TenantContext<'_>) -> Option<&Component> {
-        let status = &context.tenant.status;
-        match self {
-            Self::Redis => status.redis_status.as_ref(),
-            Self::Server => status.server_status.as_ref(),
+            Self::Redis => Row {
+                name: "redis",
+                kind: "StatefulSet",
+                plural: "statefulsets",
+                condition: condition::REDIS_READY,
+                wanted: view.redis.as_ref().map(|_| 1),
+                said: view.status.redis_status.as_ref(),
+            },
+            Self::Server => Row {
+                name: "server",
+                kind: "Deployment",
+                plural: "deployments",
+                condition: condition::SERVER_READY,
+                wanted: view.server.as_ref().map(|server| server.replicas),
+                said: view.status.server_status.as_ref(),
+            },
         }
     }
 }
 
 /// Explains the component that keeps the Tenant from being ready. A blocked component comes before
-/// one that is just starting.
-pub(super) fn find(context: TenantContext<'_>) -> Option<Finding> {
-    let mut found: Vec<(Part, Finding)> = Part::ALL
-        .into_iter()
-        .filter_map(|part| Some((part, look(context, part)?)))
-        .collect();
+/// one that is just starting. Redis comes first, because the server may wait for it.
+pub(super) fn find(tenant: Tenant<'_>) -> Option<Finding> {
+    let redis = look(tenant, Part::Redis).map(|finding| ("redis", finding));
+    let server = look(tenant, Part::Server).map(|finding| ("server", finding));
+    let mut found: Vec<(&str, Finding)> = redis.into_iter().chain(server).collect();
     found.sort_by_key(|(_, finding)| finding.state != State::Blocked);
     let mut found = found.into_iter();
     let (_, mut first) = found.next()?;
-    for (part, other) in found.filter(|(_, other)| other.state == State::Blocked) {
-        if let Some(deepest) = other.links.last() {
-            first = first.note(
-                NoteKind::Hint,
-                format!(
-                    "its {} is not ready, either: {} '{}' [{}] {}",
-                    part.name(),
-                    deepest.object.kind,
-                    deepest.object.name,
-                    deepest.reason,
-                    deepest.message
-                ),
-            );
+    for (name, other) in found.filter(|(_, other)| other.state == State::Blocked) {
+        if let Some(Link {
+            object,
+            reason,
+            message,
+            ..
+        }) = other.links.last()
+        {
+            let object = format!("{} '{}'", object.kind, object.name);
+            first = first
+                .note(text! { "its {name} is not ready, either: {object} [{reason}] {message}" });
         }
     }
     Some(first)
 }
 
 /// Explains why a component is not ready. Returns `None` if it is ready or not requested.
-fn look(context: TenantContext<'_>, part: Part) -> Option<Finding> {
-    let wanted = part.wanted(context)?;
-    let Some(workload) = context.workload(part.name()) else {
-        return unseen(context, part);
+fn look(tenant: Tenant<'_>, part: Part) -> Option<Finding> {
+    let row = part.row(tenant);
+    let wanted = row.wanted?;
+    let Some(workload) = tenant.workload(row.name) else {
+        return unseen(tenant, &row);
     };
-    if let Some(finding) = volume::mismatch(context).filter(|_| part == Part::Redis) {
-        let above = own(context, part, workload, Reason::VolumeNotReady);
-        return Some(finding.below(vec![above]));
+    let object = tenant.here(row.kind, row.name);
+    let own = |reason: &str| own(tenant, &object, workload, reason);
+    if let Some(finding) = pod::too_small(tenant).filter(|_| part == Part::Redis) {
+        return Some(finding.below([own(Reason::VolumeNotReady.name())]));
     }
     let is_seen = workload.observed >= workload.meta.generation && workload.wanted == wanted;
     let is_there = [workload.replicas, workload.updated, workload.ready]
         .iter()
         .all(|count| *count == wanted);
-    let leads = context
-        .endpoints(part.name())
-        .is_none_or(|(ready, _)| ready > 0);
-    if is_seen && is_there && leads {
+    let endpoints = tenant.endpoints(row.name);
+    if is_seen && is_there && endpoints.is_none_or(|(ready, _)| ready > 0) {
         return None;
     }
-    let finding = of_pods(context, part)
+    let finding = of_pods(tenant, part, &row)
         .map(|finding| match &workload.failure {
-            Some(failure) => finding.note(
-                NoteKind::Hint,
-                format!("more Pods of it are refused, too: {}", failure.message),
-            ),
+            Some(failure) => {
+                let message = &failure.message;
+                finding.note(format!("more Pods of it are refused, too: {message}"))
+            }
             None => finding,
         })
-        .or_else(|| not_made(context, part, workload))
-        .or_else(|| on_the_way(context, part))
-        .unwrap_or_else(|| rest(context, part, workload, is_seen, is_there));
-    let reason = finding.links.first().map_or_else(
-        || Reason::Progressing.name().to_owned(),
-        |link| link.reason.clone(),
-    );
-    if finding
-        .links
-        .first()
-        .is_some_and(|link| link.object.name == part.name() && link.object.kind == part.kind())
-    {
+        .or_else(|| not_made(tenant, &row, workload))
+        .or_else(|| on_the_way(tenant, &row))
+        .unwrap_or_else(|| match is_seen && is_there {
+            true => not_led(tenant, &row),
+            false => rest(
+                tenant,
+                &row,
+                workload,
+                own(Reason::Progressing.name()),
+                is_seen,
+            ),
+        });
+    if finding.starts_with(&object) {
         return Some(finding);
     }
-    Some(finding.below(vec![own(context, part, workload, reason)]))
-}
-
-fn object(context: TenantContext<'_>, part: Part) -> ObjectRef {
-    context.here(part.kind(), part.name())
+    let reason = finding.links.first().map(|link| link.reason.clone());
+    let reason = reason.unwrap_or_else(|| Reason::Progressing.name().to_owned());
+    Some(finding.below([own(&reason)]))
 }
 
 /// Returns the link of the Deployment or StatefulSet.
-fn own(
-    context: TenantContext<'_>,
-    part: Part,
-    workload: &WorkloadView,
-    reason: impl ToString,
-) -> Link {
-    Link::new(
-        object(context, part),
-        Health::Waiting,
-        reason,
-        format!("{} of {} ready", workload.ready, workload.wanted),
-    )
-    .seen(
-        "status",
-        format!(
-            "{} Pods, {} of the newest template, {} ready; {} wanted",
-            workload.replicas, workload.updated, workload.ready, workload.wanted
-        ),
-        Some(&context.world.now),
-    )
+fn own(tenant: Tenant<'_>, object: &ObjectRef, workload: &WorkloadView, reason: &str) -> Link {
+    let WorkloadView {
+        replicas,
+        updated,
+        ready,
+        wanted,
+        ..
+    } = workload;
+    let counts = text! { "{replicas} Pods, {updated} of the newest template, {ready} ready; {wanted} wanted" };
+    link! { Waiting object.clone(), reason, "{ready} of {wanted} ready"; seen tenant.seen("status", counts); }
 }
 
 /// Explains a component that does not exist, or that may not be read. In that case only the status
 /// is known.
-fn unseen(context: TenantContext<'_>, part: Part) -> Option<Finding> {
-    let object = object(context, part);
-    if context.exists(part.kind(), part.name()) == Some(false) {
-        let link = Link::new(
-            object,
-            Health::Waiting,
-            Reason::Progressing,
-            "does not exist yet: the operator makes it",
-        )
-        .seen("looked for it", "not found", Some(&context.world.now));
-        return Some(
-            Finding::new(
-                State::Waiting,
-                "Wait: this takes seconds. If it stays so, the first lines will say what keeps the operator from it.",
-            )
-            .link(link)
-            .then(context.look_again())
-            .maybe(operator::log(context.world)),
-        );
+fn unseen(tenant: Tenant<'_>, row: &Row<'_>) -> Option<Finding> {
+    let object = tenant.here(row.kind, row.name);
+    if tenant.exists(row.kind, row.name) == Some(false) {
+        return Some(finding! {
+            Waiting "Wait: this takes seconds. If it stays so, the first lines will say what keeps the operator from it.";
+            Waiting object, Reason::Progressing, "does not exist yet: the operator makes it";
+            seen tenant.not_found();
+            then tenant.look_again(), operator::log(tenant.world);
+        });
     }
-    let said = part.said(context)?;
+    let said = row.said?;
     let (state, health) = match said.phase {
         ComponentPhase::Running | ComponentPhase::Suspended => return None,
         ComponentPhase::Provisioning => (State::Waiting, Health::Waiting),
         ComponentPhase::Degraded => (State::Blocked, Health::Error),
     };
-    let kind = match part {
-        Part::Redis => api::tenants::condition::REDIS_READY,
-        Part::Server => api::tenants::condition::SERVER_READY,
-    };
-    let known = context.condition(kind);
+    let known = tenant.condition(row.condition);
     let reason = known.map_or("NotReady", |known| known.reason.as_str());
-    let link = Link::new(object, health, reason, said.message.clone())
-        .since(known.map(|known| &known.last_transition_time))
-        .seen(
-            format!("status.{}Status", part.name()),
-            &said.message,
-            context.written(),
-        );
-    let advice = format!(
-        "The first lines say what the operator saw. You may not look into namespace '{}' yourself: ask whoever may, with this output.",
-        context.namespace()
-    );
-    Some(Finding::new(state, advice).link(link).then(commands::yaml(
-        &context.object(),
-        "all that the Tenant says",
-    )))
+    Some(finding! {
+        (state) "The first lines say what the operator saw. You may not look into namespace '{}' yourself: ask whoever may, with this output.", tenant.namespace;
+        (health) object, reason, (&said.message); since known.map(|known| &known.last_transition_time);
+        seen (format!("status.{}Status", row.name)) => (&said.message), tenant.written();
+        then tenant.object().yaml("all that the Tenant says");
+    })
 }
 
 /// Explains the problem of the newest Pod that is not ready.
-fn of_pods(context: TenantContext<'_>, part: Part) -> Option<Finding> {
-    let mut pods: Vec<&PodView> = unready(context, part).collect();
+fn of_pods(tenant: Tenant<'_>, part: Part, row: &Row<'_>) -> Option<Finding> {
+    let mut pods: Vec<&PodView> = unready(tenant, row.name).collect();
     pods.sort_by_key(|pod| Reverse(pod.meta.created.clone()));
-    pods.iter().find_map(|pod| pod::find(context, part, pod))
+    pods.iter().find_map(|pod| pod::find(tenant, part, pod))
 }
 
-fn unready(context: TenantContext<'_>, part: Part) -> impl Iterator<Item = &PodView> {
-    context.pods(part.name()).filter(|pod| {
+fn unready<'a>(tenant: Tenant<'a>, component: &'a str) -> impl Iterator<Item = &'a PodView> {
+    tenant.pods(component).filter(|pod| {
         let is_over = ["Succeeded", "Failed"].contains(&pod.phase.as_str());
         pod.meta.deleting.is_none() && !is_ready(pod) && !is_over
     })
 }
 
 /// Explains a missing Pod: the API server may have rejected the controller's request.
-fn not_made(context: TenantContext<'_>, part: Part, workload: &WorkloadView) -> Option<Finding> {
-    let event = context
-        .world
-        .warning(&workload.meta.uid, &["FailedCreate"])
-        .filter(|_| workload.replicas < workload.wanted);
-    let (message, source, at, since) = match (&workload.failure, event) {
-        (Some(failure), _) => (
-            failure.message.as_str(),
-            format!("condition ReplicaFailure=True ({})", failure.reason),
-            failure.since.as_ref(),
-            failure.since.as_ref(),
-        ),
-        (None, Some(event)) => (
-            event.message.as_str(),
-            format!("Event FailedCreate{}", times(event.count)),
-            event.last.as_ref(),
-            event.first.as_ref(),
-        ),
-        (None, None) => return None,
+fn not_made(tenant: Tenant<'_>, row: &Row<'_>, workload: &WorkloadView) -> Option<Finding> {
+    let event = tenant.world.warning(&workload.meta.uid, &["FailedCreate"]);
+    let mut refusal = match (&workload.failure, event) {
+        (Some(failure), _) => Refusal {
+            what: "Pod",
+            message: &failure.message,
+            source: failure.evidence().source,
+            at: failure.since.as_ref(),
+            since: failure.since.as_ref(),
+        },
+        (None, Some(event)) if workload.replicas < workload.wanted => {
+            Refusal::in_event(event, "Pod")
+        }
+        (None, _) => return None,
     };
-    let link = Link::new(
-        object(context, part),
-        Health::Waiting,
-        "FailedCreate",
-        format!(
-            "{} of {} Pods are there: each try to create another is refused, the last{}",
-            workload.replicas,
-            workload.wanted,
-            context.world.ago(at)
-        ),
-    );
     // A StatefulSet creates the claim of a Pod before the Pod.
-    let what = if message.contains("persistentvolumeclaims") {
-        "PersistentVolumeClaim"
-    } else {
-        "Pod"
+    if refusal.message.contains("persistentvolumeclaims") {
+        refusal.what = "PersistentVolumeClaim";
+    }
+    let (count, wanted, at) = (workload.replicas, workload.wanted, tenant.ago(refusal.at));
+    let above = link! {
+        Waiting tenant.here(row.kind, row.name), "FailedCreate", "{count} of {wanted} Pods are there: each try to create another is refused, the last{at}";
     };
-    let refusal = Refusal {
-        what,
-        message,
-        source: &source,
-        at,
-        since,
-    };
-    Some(refused::explain(context, Some(part.name()), &refusal, link))
+    Some(refused::of_tenant(tenant, Some(row.name), &refusal, above))
 }
 
 /// Explains a Pod that is starting, or a Pod that has to stop before the next one can start.
-fn on_the_way(context: TenantContext<'_>, part: Part) -> Option<Finding> {
-    let newest = unready(context, part).max_by_key(|pod| pod.meta.created.clone());
+fn on_the_way(tenant: Tenant<'_>, row: &Row<'_>) -> Option<Finding> {
+    let newest = unready(tenant, row.name).max_by_key(|pod| pod.meta.created.clone());
     if let Some(pod) = newest {
-        return Some(pod::starting(context, pod));
+        return Some(pod::starting(tenant, pod));
     }
-    let going = context
-        .pods(part.name())
-        .find(|pod| pod.meta.deleting.is_some())?;
-    let link = super::terminating::stopping(context, going, Reason::Progressing);
-    Some(
-        Finding::new(
-            State::Waiting,
-            format!(
-                "Wait: an earlier Pod '{}' has to stop first; it has its grace period to end.",
-                going.meta.name
-            ),
-        )
-        .link(link)
-        .then(context.look_again())
-        .then(commands::describe(&going.object(), "the Pod's Events")),
-    )
+    let mut pods = tenant.pods(row.name);
+    let going = pods.find(|pod| pod.meta.deleting.is_some())?;
+    Some(finding! {
+        Waiting "Wait: an earlier Pod '{}' has to stop first; it has its grace period to end.", going.meta.name;
+        link terminating::stopping(tenant, going, Reason::Progressing);
+        then tenant.look_again(), going.object().describe("the Pod's Events");
+    })
+}
+
+/// Explains a Service that does not lead to the ready Pods.
+fn not_led(tenant: Tenant<'_>, row: &Row<'_>) -> Finding {
+    let (ready, other) = tenant.endpoints(row.name).unwrap_or_default();
+    let counts = format!("{ready} ready, {other} not ready");
+    finding! { Waiting "Wait: this takes seconds. If it stays so, check the endpoint-slice controller (kube-controller-manager).";
+        Waiting tenant.here("Service", row.name), Reason::Progressing, "leads to none of the ready Pods yet";
+        seen tenant.seen("EndpointSlices of it", counts);
+        then commands::list("EndpointSlice", tenant.namespace, "what its Services lead to"), tenant.look_again();
+    }
 }
 
 /// Explains a component that is not ready although no problem is known.
 fn rest(
-    context: TenantContext<'_>,
-    part: Part,
+    tenant: Tenant<'_>,
+    row: &Row<'_>,
     workload: &WorkloadView,
+    mut own: Link,
     is_seen: bool,
-    is_there: bool,
 ) -> Finding {
-    let wanted = part.wanted(context).unwrap_or(1);
-    if is_seen && is_there {
-        let (ready, other) = context.endpoints(part.name()).unwrap_or_default();
-        let link = Link::new(
-            context.here("Service", part.name()),
-            Health::Waiting,
-            Reason::Progressing,
-            "leads to none of the ready Pods yet",
-        )
-        .seen(
-            "EndpointSlices of it",
-            format!("{ready} ready, {other} not ready"),
-            Some(&context.world.now),
-        );
-        return Finding::new(
-            State::Waiting,
-            "Wait: this takes seconds. If it stays so, check the endpoint-slice controller (kube-controller-manager).",
-        )
-        .link(link)
-        .then(commands::list("EndpointSlice", context.namespace(), "what its Services lead to"))
-        .then(context.look_again());
-    }
-    let mut link = own(context, part, workload, Reason::Progressing);
-    link.message = if workload.wanted == wanted {
-        format!(
-            "{} of {wanted} ready; its controller is at it, and nothing says that something is wrong",
-            workload.ready
-        )
-    } else {
-        format!(
-            "is set to {} Pods, the Tenant asks for {wanted}: the operator changes it",
-            workload.wanted
-        )
+    let (asked, ready, set) = (row.wanted.unwrap_or(1), workload.ready, workload.wanted);
+    own.message = one_of! { set == asked;
+        true => "{ready} of {asked} ready; its controller is at it, and nothing says that something is wrong";
+        false => "is set to {set} Pods, the Tenant asks for {asked}: the operator changes it";
     };
-    if !is_seen {
-        link = link.seen(
-            "status.observedGeneration",
-            format!(
-                "{}, the spec's generation is {}",
-                workload.observed, workload.meta.generation
-            ),
-            Some(&context.world.now),
-        );
+    let (observed, generation) = (workload.observed, workload.meta.generation);
+    let generations = format!("{observed}, the spec's generation is {generation}");
+    let generations = tenant.seen("status.observedGeneration", generations);
+    let may_look = tenant.may_read("pods") && tenant.may_read(row.plural);
+    let ask = match may_look {
+        true => "",
+        false => " You may not look at its Pods: ask whoever may.",
+    };
+    let look = own.object.describe("its conditions and Events");
+    finding! { Waiting "Wait: this takes seconds. If it stays so, look at its Events.{ask}";
+        link own; seen Some(generations).filter(|_| !is_seen);
+        then look, tenant.look_again();
     }
-    let mut finding = Finding::new(
-        State::Waiting,
-        "Wait: this takes seconds. If it stays so, look at its Events.",
-    )
-    .link(link)
-    .then(commands::describe(
-        &object(context, part),
-        "its conditions and Events",
-    ))
-    .then(context.look_again());
-    if !context.may_read("pods") || !context.may_read(part.plural()) {
-        finding.advice = format!(
-            "{} You may not look at its Pods: ask whoever may.",
-            finding.advice
-        );
-    }
-    finding
 }

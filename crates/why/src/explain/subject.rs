@@ -1,0 +1,357 @@
+//! The object to explain with its world, and helper functions for the explanations.
+
+use api::CommonStatus;
+use api::status::{Retry, condition};
+
+use super::*;
+
+/// The fields that every kind has, and the world.
+#[derive(Clone, Copy)]
+pub(super) struct Subject<'a> {
+    pub(super) world: &'a World,
+    pub(super) kind: &'a str,
+    /// The noun for the object in messages.
+    pub(super) noun: &'a str,
+    pub(super) meta: &'a Meta,
+    /// The namespace of its children.
+    pub(super) namespace: &'a str,
+    pub(super) phase: &'a str,
+    pub(super) progress: &'a CommonStatus,
+    /// The time that its status has in evidence.
+    pub(super) stated: Option<&'a Time>,
+    /// The time of the last change by a manager other than the operator.
+    pub(super) changed: Option<&'a Time>,
+    pub(super) undecodable: Option<&'a String>,
+}
+
+/// Explanations call the functions of the world on the subject.
+impl Deref for Subject<'_> {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        self.world
+    }
+}
+
+impl<'a> Subject<'a> {
+    pub(super) fn name(self) -> &'a str {
+        &self.meta.name
+    }
+
+    pub(super) fn object(self) -> ObjectRef {
+        self.meta.object(self.kind)
+    }
+
+    pub(super) fn here(self, kind: &str, name: &str) -> ObjectRef {
+        ObjectRef::namespaced(kind, self.namespace, name)
+    }
+
+    pub(super) fn condition(self, kind: &str) -> Option<&'a Condition> {
+        self.progress.condition(kind)
+    }
+
+    /// Returns the main condition: `Succeeded` of a run, otherwise `Ready`.
+    pub(super) fn main(self) -> Option<&'a Condition> {
+        let succeeded = self.condition(condition::SUCCEEDED);
+        succeeded.or_else(|| self.condition(condition::READY))
+    }
+
+    /// Returns the reason of the main condition.
+    pub(super) fn reason(self) -> Option<Reason> {
+        Reason::from_name(&self.main()?.reason)
+    }
+
+    /// Returns the reason of the main condition as text.
+    pub(super) fn main_reason(self) -> &'a str {
+        self.main().map_or("NotSeen", |main| main.reason.as_str())
+    }
+
+    pub(super) fn message(self) -> &'a str {
+        self.progress.message.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn written(self) -> Option<&'a Time> {
+        self.progress.last_updated.as_ref()
+    }
+
+    /// Returns the message of the status as evidence.
+    pub(super) fn said(self) -> Evidence {
+        Evidence::new("status.message", self.message(), self.written())
+    }
+
+    pub(super) fn edit(self, purpose: impl Into<String>) -> Command {
+        self.object().edit(purpose)
+    }
+
+    /// Returns the command that repeats `orc why` for the object.
+    pub(super) fn look_again(self) -> Command {
+        let place = match self.meta.namespace.as_str() {
+            "" => String::new(),
+            namespace => format!(" -n {namespace}"),
+        };
+        let kind = self.kind.to_lowercase();
+        shell!("orc why {kind}/{}{place}", self.name() => "look again")
+    }
+
+    /// Formats the time of the next try: `the next try, at 10:05:53Z (in 42s),`.
+    pub(super) fn next_try(self) -> String {
+        match self.tried_at().as_str() {
+            "" => "the next try".to_owned(),
+            at => format!("the next try,{at},"),
+        }
+    }
+
+    /// Formats the time of the next try as ` at 10:05:53Z (in 42s)`, or as an empty string if it is
+    /// unknown.
+    pub(super) fn tried_at(self) -> String {
+        let retry = self.progress.retry.as_ref();
+        self.ago(retry.and_then(|retry| retry.next_at.as_ref()))
+    }
+
+    /// Returns the first line of an explanation, from the status.
+    pub(super) fn summary(self, since: Option<Time>) -> Summary {
+        Summary {
+            text: match self.message() {
+                "" => format!("the {} has no status yet", self.noun),
+                message => message.to_owned(),
+            },
+            reason: self.main_reason().to_owned(),
+            since,
+            written: self.written().cloned(),
+        }
+    }
+
+    /// Returns the subject's own link, with its status and `more` as evidence.
+    pub(super) fn own_link(
+        self,
+        health: Health,
+        reason: &str,
+        sentence: &str,
+        more: Option<Evidence>,
+    ) -> Link {
+        let meta = self.meta;
+        let said = self.main_reason();
+        let mut link = link! { (health) self.object(), reason, (sentence);
+            seen (format!("status (phase {}, reason {said})", self.phase)) => (self.message()), self.stated;
+            seen more;
+        };
+        if meta.deleting.is_some() && !meta.finalizers.is_empty() {
+            let held = meta.finalizers.join(", ");
+            link = link.seen("metadata.finalizers", held, meta.deleting.as_ref());
+        }
+        if let Some(retry) = &self.progress.retry {
+            let (count, class, next) = (retry.attempt, &retry.class, self.world.next_try(retry));
+            let words = format!("tried {count} times (class {class}), {next}");
+            link = link.seen("status.retry", words, None);
+        }
+        link
+    }
+}
+
+impl World {
+    /// Returns the warnings about the object with this UID, newest first.
+    pub(super) fn warnings(&self, uid: &str) -> Vec<&EventView> {
+        let is_of = |event: &&EventView| event.warning && event.uid == uid && !uid.is_empty();
+        let mut all: Vec<&EventView> = self.events.iter().filter(is_of).collect();
+        all.sort_by_key(|event| std::cmp::Reverse(event.last.clone()));
+        all
+    }
+
+    /// Returns the newest warning with one of these reasons about the object with this UID.
+    pub(super) fn warning(&self, uid: &str, reasons: &[&str]) -> Option<&EventView> {
+        let mut all = self.warnings(uid).into_iter();
+        all.find(|event| reasons.contains(&event.reason.as_str()))
+    }
+
+    /// Returns the node of a Pod, if the node is known and not ready.
+    pub(super) fn lost_node(&self, pod: &PodView) -> Option<&NodeView> {
+        let name = pod.node.as_ref()?;
+        let node = self.nodes.iter().find(|node| node.name == *name)?;
+        (!node.is_ready()).then_some(node)
+    }
+
+    pub(super) fn when(&self, at: &Time) -> String {
+        times::at(self.now.0, at.0)
+    }
+
+    /// Formats ` since 10:02:11Z (3m ago)`, or an empty string.
+    pub(super) fn since(&self, at: Option<&Time>) -> String {
+        at.map_or_else(String::new, |at| format!(" since {}", self.when(at)))
+    }
+
+    /// Formats ` at 10:02:11Z (3m ago)`, or an empty string.
+    pub(super) fn ago(&self, at: Option<&Time>) -> String {
+        at.map_or_else(String::new, |at| format!(" at {}", self.when(at)))
+    }
+
+    /// Formats `next try at 10:05:53Z (in 42s)`, or `tried every 5m at the latest`.
+    pub(super) fn next_try(&self, retry: &Retry) -> String {
+        match (&retry.next_at, &retry.every) {
+            (Some(at), _) => format!("next try at {}", self.when(at)),
+            (None, Some(every)) => format!("tried every {every} at the latest"),
+            (None, None) => "tried again".to_owned(),
+        }
+    }
+
+    /// Returns the seconds since a time, or 0 for a time in the future or an unknown one.
+    pub(super) fn age(&self, at: Option<&Time>) -> i64 {
+        let seconds = |at: &Time| self.now.0.as_second().saturating_sub(at.0.as_second());
+        at.map_or(0, seconds).max(0)
+    }
+
+    /// Returns whether no read of this resource was forbidden, such as `nodes`.
+    pub(super) fn may_read(&self, what: &str) -> bool {
+        let mut all = self.unreadable.iter().filter(|one| one.forbidden);
+        !all.any(|one| one.what.eq_ignore_ascii_case(what))
+    }
+
+    /// Returns whether an object exists, or `None` if it was not read or may not be read.
+    pub(super) fn exists(&self, kind: &str, name: &str) -> Option<bool> {
+        let mut all = self.known.iter();
+        let known = all.find(|known| known.object.kind == kind && known.object.name == name)?;
+        Some(known.exists)
+    }
+
+    /// Returns evidence from the time of the read.
+    pub(super) fn seen(&self, source: &str, text: impl Into<String>) -> Evidence {
+        Evidence::new(source, text, Some(&self.now))
+    }
+
+    /// Returns evidence for an object that does not exist.
+    pub(super) fn not_found(&self) -> Evidence {
+        self.seen("looked for it", "not found")
+    }
+}
+
+impl Evidence {
+    pub(super) fn new(
+        source: impl Into<String>,
+        text: impl Into<String>,
+        at: Option<&Time>,
+    ) -> Self {
+        Self {
+            source: source.into(),
+            text: text.into(),
+            at: at.cloned(),
+        }
+    }
+
+    /// Returns a condition of our own kinds as evidence.
+    pub(super) fn of(known: &Condition) -> Self {
+        let source = text! { "condition {}={} ({})", known.type_, known.status, known.reason };
+        Self::new(source, &known.message, Some(&known.last_transition_time))
+    }
+}
+
+impl ConditionView {
+    pub(super) fn evidence(&self) -> Evidence {
+        let source = format!("condition {}={} ({})", self.kind, self.status, self.reason);
+        Evidence::new(source, &self.message, self.since.as_ref())
+    }
+}
+
+impl EventView {
+    /// Returns the source of the Event as evidence: `Event FailedMount ×7`.
+    pub(super) fn source(&self) -> String {
+        match self.count {
+            2.. => format!("Event {} ×{}", self.reason, self.count),
+            _ => format!("Event {}", self.reason),
+        }
+    }
+
+    pub(super) fn evidence(&self) -> Evidence {
+        Evidence::new(self.source(), &self.message, self.last.as_ref())
+    }
+}
+
+impl Meta {
+    pub(super) fn object(&self, kind: &str) -> ObjectRef {
+        match self.namespace.as_str() {
+            "" => ObjectRef::cluster(kind, &self.name),
+            namespace => ObjectRef::namespaced(kind, namespace, &self.name),
+        }
+    }
+
+    /// Returns whether the controller of the object has this UID.
+    pub(super) fn is_owned_by(&self, uid: &str) -> bool {
+        !uid.is_empty() && self.owner.as_ref().is_some_and(|owner| owner.uid == uid)
+    }
+
+    /// Returns the request to delete the object as evidence.
+    pub(super) fn deletion(&self, world: &World) -> Evidence {
+        match &self.deleting {
+            Some(at) => Evidence::new("deletion asked for", "", Some(at)),
+            None => world.seen("deletion asked for", "not yet"),
+        }
+    }
+}
+
+impl PodView {
+    pub(super) fn condition(&self, kind: &str) -> Option<&ConditionView> {
+        self.conditions.iter().find(|known| known.kind == kind)
+    }
+
+    /// Returns the scheduler's condition of a Pod without a node.
+    pub(super) fn unscheduled(&self) -> Option<&ConditionView> {
+        let known = self.condition("PodScheduled")?;
+        (known.status == "False").then_some(known)
+    }
+
+    /// Returns the current container.
+    pub(super) fn current(&self) -> Option<&ContainerView> {
+        self.containers.first()
+    }
+
+    pub(super) fn state(&self) -> &ContainerState {
+        self.current()
+            .map_or(&ContainerState::Unknown, |one| &one.state)
+    }
+
+    /// Returns whether a program of the Pod may still be running.
+    pub(super) fn may_run(&self) -> bool {
+        !matches!(self.phase.as_str(), "Succeeded" | "Failed") && self.state().exit().is_none()
+    }
+
+    /// Returns the condition of a Pod that is being disrupted, if there is one.
+    pub(super) fn disruption(&self) -> Option<&ConditionView> {
+        let known = self.condition("DisruptionTarget")?;
+        (known.status == "True").then_some(known)
+    }
+
+    pub(super) fn object(&self) -> ObjectRef {
+        self.meta.object("Pod")
+    }
+
+    /// Formats ` on node 'node-1'`, or an empty string.
+    pub(super) fn on_node(&self) -> String {
+        let node = self.node.as_ref();
+        node.map_or_else(String::new, |node| format!(" on node '{node}'"))
+    }
+}
+
+impl JobView {
+    /// Returns the condition that marks the Job as finished. A Job with both conditions has failed.
+    pub(super) fn end(&self) -> Option<&ConditionView> {
+        let found = |kind: &str| {
+            let mut conditions = self.conditions.iter();
+            conditions.find(|known| known.status == "True" && known.kind == kind)
+        };
+        found("Failed").or_else(|| found("Complete"))
+    }
+
+    pub(super) fn object(&self) -> ObjectRef {
+        self.meta.object("Job")
+    }
+}
+
+impl NodeView {
+    /// Returns whether the node is ready.
+    pub(super) fn is_ready(&self) -> bool {
+        let ready = self.ready.as_ref();
+        ready.is_some_and(|ready| ready.status == "True")
+    }
+
+    pub(super) fn object(&self) -> ObjectRef {
+        ObjectRef::cluster("Node", &self.name)
+    }
+}
