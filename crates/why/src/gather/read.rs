@@ -42,7 +42,7 @@ pub(super) trait Kind:
 }
 impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug> Kind for K {}
 
-/// Returns the resource of a built-in kind.
+/// A function that returns the resource of a built-in kind.
 type Erase = fn(&()) -> ApiResource;
 
 /// The built-in kinds of which only the metadata is read: name, resource, and whether they are
@@ -220,3 +220,6 @@ impl World {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;
