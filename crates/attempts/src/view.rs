@@ -40,6 +40,10 @@ api::embed!(JobView, job: pods::JobView);
 
 impl JobView {
     /// Reads a Job. Only runs of these kinds can own it.
+    ///
+    /// # Caveats
+    /// A kind whose Jobs have no label of a version sets `version` itself. A Job without a version is not adopted after
+    /// the record of its attempt was lost.
     pub fn new(job: &Job, kinds: &[ResourceType]) -> Self {
         let template = job
             .spec

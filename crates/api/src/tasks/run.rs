@@ -217,13 +217,13 @@ pub struct AttemptStatus {
     /// Number of attempts that were started. A TaskRun counts those of this version.
     #[serde(default)]
     pub attempts: u32,
-    /// How often the agent was stopped externally. A TaskRun counts this in each version. A
-    /// disruption uses no attempt. The sixth one ends the run with `TooManyDisruptions`.
+    /// Number of disruptions: how often the Pod was stopped externally. A TaskRun counts those of this
+    /// version. A disruption uses no attempt. The sixth one ends the run with `TooManyDisruptions`.
     #[serde(default)]
     pub disruptions: u32,
-    /// Pod of this attempt, present once the operator sees its agent or `publish` running, or sees
-    /// that the Pod is being stopped externally. Removed while the run is suspended. Also removed
-    /// when a replacement Pod appears, until the agent runs there.
+    /// Pod of this attempt, present once the operator sees its agent running (in a DocsRun also
+    /// `publish`), or sees that the Pod is being stopped externally. Removed while the run is
+    /// suspended. Also removed when a replacement Pod appears, until the agent runs there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<RunPod>,
     /// Time at which the agent's container of this attempt started.

@@ -95,7 +95,10 @@ pub(super) async fn pod_by_hand(env: Env) -> Result<String> {
             .await?;
         held.repository.set_hook(&Hook::Accept)?;
         let run = goes_on(&bench, &held, ("Disrupted", 2), has_pushed).await?;
-        let job = run.status.clone().and_then(|status| status.attempt.job_name);
+        let job = run
+            .status
+            .clone()
+            .and_then(|status| status.attempt.job_name);
         ensure!(job == Some(format!("{name}-docs-d1")), "{job:?}");
         said.push(format!("{name}: {}", held.repository.activity()?.pushes));
         bench.deletes(&run).await?;

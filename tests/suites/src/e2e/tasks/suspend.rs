@@ -64,7 +64,10 @@ pub(super) async fn suspended_during(env: Env) -> Result<String> {
         .await?;
     let run = bench.running("paused").await?;
     let begun = Instant::now();
-    let first = run.status.clone().and_then(|status| status.attempt.started_at);
+    let first = run
+        .status
+        .clone()
+        .and_then(|status| status.attempt.started_at);
     tokio::time::sleep(Duration::from_secs(4)).await;
     bench
         .patch("paused", json!({ "spec": { "suspend": true } }))
