@@ -83,7 +83,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     })
 }
 
-/// The pages, then the comments of each product crate.
+/// The comments of each product crate, then the pages.
 fn texts() -> Result<Vec<String>> {
     let mut texts = Vec::new();
     for entry in fs::read_dir(layout::repository().join("crates"))? {

@@ -167,7 +167,12 @@ mod tests {
 
     #[test]
     fn each_kind_is_in_the_folder_of_its_operator() {
-        let path = format!("{FOLDER}/crds/tenants/tenants.yaml");
-        assert!(outputs().unwrap().iter().any(|output| output.path == path));
+        let outputs = outputs().unwrap();
+        for operator in OPERATORS {
+            for plural in operator.plurals() {
+                let path = format!("{FOLDER}/crds/{}/{plural}.yaml", operator.name);
+                assert!(outputs.iter().any(|output| output.path == path), "{path}");
+            }
+        }
     }
 }

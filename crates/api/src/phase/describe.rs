@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_limit_and_the_phase_that_follows_are_described() {
         let phases = describe_phases::<TenantPhase>();
-        let row = |name| phases.iter().find(|row| row.name == name).unwrap();
+        let row = |name: &str| phases.iter().find(|row| row.name == name).unwrap();
         assert_eq!(row("Provisioning").deadline, "2 minutes");
         assert_eq!(row("Provisioning").expiry(), "`Degraded`");
         assert_eq!(

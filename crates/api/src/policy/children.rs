@@ -292,6 +292,21 @@ mod tests {
         }
     }
 
+    /// The tasks operator does not check the kinds of other operators. Without a check by their own operator,
+    /// any author could forge their children.
+    #[test]
+    fn each_operator_checks_its_kinds() {
+        for operator in OPERATORS {
+            let check = adds_owner(operator);
+            let mut found = (operator.policies)().policies.into_iter();
+            let is_checked = found.any(|policy| {
+                let conditions = policy.spec.unwrap().match_conditions.unwrap_or_default();
+                conditions.iter().any(|one| one.expression.contains(&check))
+            });
+            assert!(is_checked, "{operator:?}");
+        }
+    }
+
     #[test]
     fn a_controller_is_admitted_for_its_own_kind_only() {
         let job = created_by(&JOBS[0]);
