@@ -144,17 +144,22 @@ impl AnyRun {
         }
     }
 
-    /// Returns the phase of the context version in the spec.
-    pub(crate) fn phase(&self) -> RunPhase {
+    /// Returns the status, unless it describes an earlier context version than that of the spec.
+    pub(crate) fn current_status(&self) -> Option<Status<'_>> {
         self.status()
             .filter(|status| status.version.is_none() || status.version == self.version())
+    }
+
+    /// Returns the phase of the context version in the spec.
+    pub(crate) fn phase(&self) -> RunPhase {
+        self.current_status()
             .and_then(|status| status.phase)
             .unwrap_or(RunPhase::Pending)
     }
 
     /// Returns the reason of the run's main condition.
     pub(crate) fn reason(&self) -> Option<&str> {
-        let condition = self.status()?.progress.condition(SUCCEEDED)?;
+        let condition = self.current_status()?.progress.condition(SUCCEEDED)?;
         Some(condition.reason.as_str())
     }
 
@@ -172,7 +177,7 @@ impl AnyRun {
             format!("{name} ({reason})")
         };
         let is_stalled = self
-            .status()
+            .current_status()
             .is_some_and(|status| status.progress.is_true(STALLED));
         match phase {
             RunPhase::Succeeded => Standing::new("✓", words, Tone::Good),

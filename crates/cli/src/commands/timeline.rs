@@ -36,7 +36,7 @@ pub(crate) struct Shown<'a> {
 
 impl<'a> From<&'a AnyRun> for Shown<'a> {
     fn from(run: &'a AnyRun) -> Self {
-        let status = run.status();
+        let status = run.current_status();
         let deadline = status.and_then(|status| status.deadline_at);
         Self {
             name: run.name(),
@@ -196,6 +196,14 @@ mod tests {
                 ],
             }),
         )
+    }
+
+    #[test]
+    fn a_new_version_shows_nothing_of_the_old_one() {
+        let failed = json!({ "phase": "Failed", "contextVersion": 1, "message": "exited with code 3",
+            "conditions": [condition("Succeeded", "False", "NonZeroExit"), condition("Stalled", "True", "NonZeroExit")] });
+        let again = a_run(&json!({ "contextVersion": 2 }), &failed);
+        assert_eq!(sentence(&again), "shop-7 v2 ○ Pending");
     }
 
     #[test]
