@@ -27,6 +27,7 @@ use testkit::{
 };
 use tokio::time::sleep;
 
+use super::{AT_ONCE, start, task_run};
 use crate::e2e::budget;
 
 pub(super) struct Size {
@@ -52,13 +53,8 @@ const NEIGHBOR: f64 = 1.5;
 const FILES: usize = 900 * 1024 - 64;
 const CONFIG_MAP: usize = 1024 * 1024 - 1024;
 
-/// Requests at once.
-const AT_ONCE: usize = 16;
 /// Runs whose time is measured; the median counts.
 const NEIGHBORS: usize = 5;
-/// Time for the first lists of the operator: 50,000 runs are 3,100 pages.
-const FIRST_LISTS: Duration = Duration::from_secs(300);
-
 pub(super) async fn run(size: Size) -> Result<ExitCode> {
     ensure!(size.from < size.to, "'--from' must be less than '--to'");
     let has_large = size.large > 0;
@@ -95,7 +91,7 @@ async fn prepare(env: &Env) -> Result<(&'static Size, Plan)> {
 async fn finished(env: Env) -> Result<String> {
     let (size, plan) = prepare(&env).await?;
     let operator = start(&env, &plan).await?;
-    budget::ready_agent(&env).await?;
+    budget::ready_agent(&env.api()).await?;
     time_of_run(&env, 0).await?;
     let runs: Api<TaskRun> = env.api();
     let like = runs.get("neighbor-0").await?;
@@ -131,7 +127,7 @@ async fn finished(env: Env) -> Result<String> {
 async fn large(env: Env) -> Result<String> {
     let (size, plan) = prepare(&env).await?;
     let mut operator = start(&env, &plan).await?;
-    budget::ready_agent(&env).await?;
+    budget::ready_agent(&env.api()).await?;
     let mut watch = Neighbors::default();
     let normal = watch.time(&env).await?;
     let empty = settled(&operator).await?;
@@ -165,19 +161,6 @@ async fn large(env: Env) -> Result<String> {
     Ok(result)
 }
 
-/// Starts the operator and waits until it leads.
-async fn start(env: &Env, plan: &Plan) -> Result<Operator> {
-    let operator = Operator::start_within(FIRST_LISTS, &env.client, &env.config, plan).await?;
-    until("it to lead", Duration::from_secs(120), async || {
-        Ok(match operator.is_leading().await? {
-            true => Ok(()),
-            false => Err("it does not".to_owned()),
-        })
-    })
-    .await?;
-    Ok(operator)
-}
-
 /// Waits until nothing is queued for some seconds; returns the memory in MiB.
 async fn settled(operator: &Operator) -> Result<f64> {
     until("an empty queue", Duration::from_secs(600), async || {
@@ -194,16 +177,6 @@ async fn settled(operator: &Operator) -> Result<f64> {
     })
     .await?;
     operator.memory_mib("VmRSS")
-}
-
-fn task_run(name: &str, id: usize, files: &Value, is_suspended: bool) -> Value {
-    json!({
-        "apiVersion": "orchestrator.io/v1", "kind": "TaskRun", "metadata": { "name": name },
-        "spec": {
-            "taskId": id, "serviceName": "bench", "agentName": "budget", "suspend": is_suspended,
-            "markdownFiles": files,
-        },
-    })
 }
 
 /// Text that is not the same in all runs.

@@ -1,15 +1,27 @@
 //! `cargo xtask bench`: measurements with limits. CI runs a share of them.
 
 mod memory;
+mod queue;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use clap::Subcommand;
+use serde_json::{Value, json};
 use testbed::{
     commands::{require_root, runtime},
     operator_image,
 };
+use testkit::{
+    operator::{Operator, Plan},
+    suite::Env,
+    wait::until,
+};
+
+/// Requests at once.
+const AT_ONCE: usize = 16;
+/// Time for the first lists of the operator: 50,000 runs are 3,100 pages.
+const FIRST_LISTS: Duration = Duration::from_secs(300);
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -28,6 +40,15 @@ pub(crate) enum Command {
         #[arg(long)]
         binary: Option<PathBuf>,
     },
+    /// Delay of a run while runs of another namespace are queued
+    Queue {
+        /// Queued runs of the other namespace
+        #[arg(long, default_value_t = 10_000)]
+        runs: usize,
+        /// The operator to measure; by default that of the image is compiled
+        #[arg(long)]
+        binary: Option<PathBuf>,
+    },
 }
 
 pub(crate) fn run(command: Command) -> Result<ExitCode> {
@@ -39,10 +60,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             large,
             binary,
         } => {
-            let binary = match binary {
-                Some(binary) => binary,
-                None => operator_image::operator()?,
-            };
+            let binary = operator(binary)?;
             let size = memory::Size {
                 from,
                 to,
@@ -51,5 +69,37 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             };
             runtime()?.block_on(memory::run(size))
         }
+        Command::Queue { runs, binary } => {
+            let binary = operator(binary)?;
+            runtime()?.block_on(queue::run(queue::Size { runs, binary }))
+        }
     }
+}
+
+/// Returns the operator to measure.
+fn operator(binary: Option<PathBuf>) -> Result<PathBuf> {
+    binary.map_or_else(operator_image::operator, Ok)
+}
+
+/// Starts the operator and waits until it leads.
+async fn start(env: &Env, plan: &Plan) -> Result<Operator> {
+    let operator = Operator::start_within(FIRST_LISTS, &env.client, &env.config, plan).await?;
+    until("it to lead", Duration::from_secs(120), async || {
+        Ok(match operator.is_leading().await? {
+            true => Ok(()),
+            false => Err("it does not".to_owned()),
+        })
+    })
+    .await?;
+    Ok(operator)
+}
+
+fn task_run(name: &str, id: usize, files: &Value, is_suspended: bool) -> Value {
+    json!({
+        "apiVersion": "orchestrator.io/v1", "kind": "TaskRun", "metadata": { "name": name },
+        "spec": {
+            "taskId": id, "serviceName": "bench", "agentName": "budget", "suspend": is_suspended,
+            "markdownFiles": files,
+        },
+    })
 }

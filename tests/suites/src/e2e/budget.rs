@@ -73,7 +73,7 @@ async fn budget(env: Env) -> Result<String> {
     let folder = program.parent().context("this program is in no folder")?;
     let plan = prepare(&env, operator::built(folder)?).await?;
     let operator = Operator::start(&env.client, &env.config, &plan).await?;
-    ready_agent(&env).await?;
+    ready_agent(&env.api()).await?;
 
     let cluster = env.testbed("the audit log")?;
     let audit = cluster.audit();
@@ -100,8 +100,7 @@ async fn budget(env: Env) -> Result<String> {
     ))
 }
 
-pub(crate) async fn ready_agent(env: &Env) -> Result<()> {
-    let agents: Api<Agent> = env.api();
+pub(crate) async fn ready_agent(agents: &Api<Agent>) -> Result<()> {
     let agent: Agent = serde_json::from_value(json!({
         "apiVersion": "orchestrator.io/v1alpha1", "kind": "Agent",
         "metadata": { "name": "budget" }, "spec": { "image": "none:1" },

@@ -46,7 +46,7 @@ async fn measure(env: Env) -> Result<String> {
             let plan = budget::prepare(&env, binary.clone()).await?;
             let operator = Operator::start(&env.client, &env.config, &plan).await?;
             if turn == 0 && seconds.is_empty() {
-                budget::ready_agent(&env).await?;
+                budget::ready_agent(&env.api()).await?;
             }
             let before = processor_seconds(&operator)?;
             budget::submit(&env).await?;
