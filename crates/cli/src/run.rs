@@ -1,5 +1,7 @@
 //! A run of either kind, and the common parts of both kinds.
 
+use std::borrow::Cow;
+
 use actions::{Outcome, Run, RunKind};
 use api::{
     CommonStatus, Phase, Reason,
@@ -113,9 +115,19 @@ impl AnyRun {
         }
     }
 
-    /// Returns the message of the status.
-    pub(crate) fn message(&self) -> Option<&str> {
-        self.status()?.progress.message.as_deref()
+    /// Returns the message of the status, or why there is none for the context version in the spec.
+    pub(crate) fn message(&self) -> Cow<'_, str> {
+        let Some(status) = self.status() else {
+            return "it has no status yet".into();
+        };
+        let is_current = self.current_status().is_some();
+        match (status.progress.message.as_deref(), self.version()) {
+            (Some(message), _) if is_current => message.into(),
+            (_, Some(version)) if !is_current => {
+                format!("the operator has not seen version {version} yet").into()
+            }
+            (_, _) => "its status has no message yet".into(),
+        }
     }
 
     /// Returns the run's earlier versions.

@@ -98,7 +98,7 @@ impl Page {
             standing.tone,
             &standing.text(),
         );
-        out.push_str(&self.paragraph(run.message().unwrap_or("it has no status yet")));
+        out.push_str(&self.paragraph(&run.message()));
         out.push_str(&match run {
             AnyRun::Task(run) => self.section("Task", &task(run)),
             AnyRun::Docs(run) => self.section("Documentation", &documentation(run)),

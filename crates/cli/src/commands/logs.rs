@@ -106,7 +106,7 @@ fn has_ended(pod: Option<&Pod>) -> bool {
 
 /// Returns the message to print while a container has not started.
 fn waiting(run: &AnyRun, pod: Option<&Pod>, container: &str) -> String {
-    let message = clean(run.message().unwrap_or("it has no status yet"));
+    let message = clean(&run.message());
     match pod.and_then(|pod| other_step(pod, container)) {
         Some(step) => format!("waiting for container '{container}'; {step}: {message}"),
         None => format!("waiting for the container: {message}"),

@@ -204,6 +204,7 @@ mod tests {
             "conditions": [condition("Succeeded", "False", "NonZeroExit"), condition("Stalled", "True", "NonZeroExit")] });
         let again = a_run(&json!({ "contextVersion": 2 }), &failed);
         assert_eq!(sentence(&again), "shop-7 v2 ○ Pending");
+        assert_eq!(again.message(), "the operator has not seen version 2 yet");
     }
 
     #[test]
