@@ -1,7 +1,7 @@
 //! Compiles the workspace once, for every task that needs its programs or its tests.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -93,10 +93,16 @@ pub fn git(arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Returns this very cargo, in the repository.
+/// Returns this very cargo with its own compiler, in the repository.
 pub fn cargo(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO"));
-    command.args(arguments).current_dir(layout::repository());
+    let cargo = Path::new(env!("CARGO"));
+    let mut command = Command::new(cargo);
+    command
+        .args(arguments)
+        .current_dir(layout::repository())
+        // A compiler that the path finds may obey a file in a dependency's own folder that asks for
+        // another release.
+        .env("RUSTC", cargo.with_file_name("rustc"));
     command
 }
 

@@ -10,13 +10,13 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
 
 use crate::{
+    build::cargo,
     cluster::Cluster,
     images::{self, DECLARATION, Image},
     layout,
@@ -241,16 +241,11 @@ fn compile(folder: &Path, package: &str, binary: &str) -> Result<PathBuf> {
         Some(shared) => PathBuf::from(shared).join("image"),
         None => folder.join("build"),
     };
-    let mut command = Command::new(env!("CARGO"));
+    let mut command = cargo(&["build", "--locked", "--package", package, "--bin", binary]);
     command
-        .args(["build", "--locked", "--package", package, "--bin", binary])
         .args(["--profile", &profile, "--target", &target, "--target-dir"])
         .arg(&build)
-        // The compiler of this very cargo: one found by the path may obey a file in a dependency's
-        // own folder that asks for another release.
-        .env("RUSTC", Path::new(env!("CARGO")).with_file_name("rustc"))
-        .env("CARGO_ENCODED_RUSTFLAGS", flags()?.join("\u{1f}"))
-        .current_dir(layout::repository());
+        .env("CARGO_ENCODED_RUSTFLAGS", flags()?.join("\u{1f}"));
     let log = folder.join("build.log");
     fs::write(&log, "")?;
     process::run(&command, &log, BUILD_LIMIT, &mut |elapsed| {

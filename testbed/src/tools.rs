@@ -73,6 +73,7 @@ impl Tool {
             .args(self.arguments)
             .arg(self.name)
             .env("CARGO_TARGET_DIR", target)
+            .env("RUSTC", cargo.with_file_name("rustc"))
             .status()
             .context("cannot run cargo")?;
         // Also after a failure: it is large. But the failure is what the caller must hear of.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use testbed::build;
 use testkit::layout;
 
 use super::{SWITCH, source};
@@ -20,8 +21,7 @@ pub(super) fn build() -> Result<PathBuf> {
     let tree = Tree::with_texts(repository, &repository.join("target/mutants"), &texts)?;
     let folder = folder()?;
     let target = folder.parent().context("no target directory")?;
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--workspace"])
+    let status = build::cargo(&["build", "--quiet", "--workspace"])
         .args(["--bin", "orchestrator-mutants"])
         .args(["--features", "operator/mutants"])
         .current_dir(tree.root())

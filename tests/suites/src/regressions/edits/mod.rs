@@ -11,6 +11,8 @@ mod tenants;
 
 use std::process::Command;
 
+use testbed::build;
+
 use crate::source_edits::Edit;
 
 /// A bug, and the tests that must see it.
@@ -126,10 +128,9 @@ impl Suite {
 
     /// The command that compiles and runs its tests.
     pub(super) fn cargo_test(&self) -> Command {
-        let mut command = Command::new(env!("CARGO"));
         // With the suites, which need nearly all crates, each package has the same features: dependencies are
         // compiled once and not once for each package. They have no library and no integration tests.
-        command.args(["test", "--package", self.package, "--package", "suites"]);
+        let mut command = build::cargo(&["test", "--package", self.package, "--package", "suites"]);
         match self.target {
             Target::Lib => command.arg("--lib"),
             Target::Bin(name) => command.args(["--bin", name]),
@@ -186,15 +187,15 @@ mod tests {
 
     #[test]
     fn each_suite_has_a_test_of_the_id() {
-        fn has(folder: &Path, begins: &str) -> bool {
-            let entries = fs::read_dir(folder).unwrap();
-            entries.map(|entry| entry.unwrap().path()).any(|path| {
-                if path.is_dir() {
-                    return has(&path, begins);
-                }
-                let is_source = path.extension().is_some_and(|ending| ending == "rs");
-                is_source && fs::read_to_string(&path).unwrap().contains(begins)
-            })
+        fn has(path: &Path, begins: &str) -> bool {
+            if path.is_dir() {
+                let entries = fs::read_dir(path).unwrap();
+                return entries
+                    .into_iter()
+                    .any(|one| has(&one.unwrap().path(), begins));
+            }
+            let is_source = path.extension().is_some_and(|ending| ending == "rs");
+            is_source && fs::read_to_string(path).unwrap().contains(begins)
         }
         for row in all() {
             let package = match row.suite.package {
@@ -202,13 +203,17 @@ mod tests {
                 package @ ("suites" | "testkit") => format!("tests/{package}"),
                 package => format!("crates/{package}"),
             };
-            let part = match row.suite.target {
-                Target::Lib | Target::Bin(_) => "src",
-                Target::Test(_) => "tests",
+            let package = layout::repository().join(package);
+            let source = match row.suite.target {
+                Target::Lib | Target::Bin(_) => package.join("src"),
+                Target::Test(name) if package.join("tests").join(name).is_dir() => {
+                    package.join("tests").join(name)
+                }
+                Target::Test(name) => package.join("tests").join(format!("{name}.rs")),
             };
-            let folder = layout::repository().join(package).join(part);
             let begins = format!("fn {}", row.filter());
-            assert!(has(&folder, &begins), "{}: {}", row.id, folder.display());
+            let is_there = source.exists() && has(&source, &begins);
+            assert!(is_there, "{}: {}", row.id, source.display());
         }
     }
 

@@ -140,6 +140,6 @@ pub(super) const EDITS: &[Regression] = &[
             old: "        enqueue_by_label(&self.jobs, runs, handle);\n",
             new: "",
         }],
-        suite: Suite::test("operator", "regressions", Needs::Cluster),
+        suite: Suite::test("operator", "suite", Needs::Cluster),
     },
 ];
