@@ -141,9 +141,9 @@ impl<K: Kind> Reconciler<K> {
                 world = self.kind.observe(object, now).await?;
                 continue;
             }
+            check_claims(&stored, &decision, is_deleting, &confirmed)?;
             check::<K>(&stored, &decision, is_deleting)?;
             check_phase::<K>(meta, &stored, &decision, overdue)?;
-            check_claims(&stored, &decision, is_deleting, &confirmed)?;
             if K::Status::LIFECYCLE == api::Lifecycle::LongLived {
                 *observed = Some(Observed {
                     status: decision.status.clone(),

@@ -228,7 +228,7 @@ pub struct Exit {
     #[serde(default, with = "time")]
     pub finished: Option<Timestamp>,
     /// Number of times that the kubelet restarted the container before this end.
-    #[serde(skip)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub restarts: i32,
 }
 
@@ -420,13 +420,10 @@ mod tests {
                 json!({ "running": { "since": null } }),
             ),
             (
-                ContainerState::Ended(Exit {
-                    restarts: 0,
-                    ..exit.clone()
-                }),
+                ContainerState::Ended(exit.clone()),
                 json!({ "ended": {
                     "code": 1, "reason": "Error", "message": "", "started": null,
-                    "finished": "2030-01-01T00:00:00Z",
+                    "finished": "2030-01-01T00:00:00Z", "restarts": 4,
                 } }),
             ),
         ] {
