@@ -91,24 +91,29 @@ async fn says(env: &Env, reason: &str, within: u64) -> Result<String> {
     .await
 }
 
+/// Creates a quota that allows none of these resources, and waits until it counts.
+async fn forbid(env: &Env, name: &str, resource: &str) -> Result<()> {
+    let quotas: Api<ResourceQuota> = env.api();
+    let quota = serde_json::from_value(json!({
+        "metadata": { "name": name }, "spec": { "hard": { resource: "0" } },
+    }))?;
+    quotas.create(&PostParams::default(), &quota).await?;
+    until("the quota to count", Duration::from_secs(20), async || {
+        let status = quotas.get(name).await?.status;
+        Ok(status
+            .and_then(|status| status.hard)
+            .map(drop)
+            .ok_or_else(|| "not yet".to_owned()))
+    })
+    .await
+}
+
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn r01_a_job_that_cannot_be_created_is_shown_by_condition_event_metric_and_log() -> Result<()>
 {
     suite::test(Tier::Api, "r01", async |env| {
-        let quotas: Api<ResourceQuota> = env.api();
-        let quota = serde_json::from_value(json!({
-            "metadata": { "name": "no-jobs" }, "spec": { "hard": { "count/jobs.batch": "0" } },
-        }))?;
-        quotas.create(&PostParams::default(), &quota).await?;
-        until("the quota to count", Duration::from_secs(20), async || {
-            let status = quotas.get("no-jobs").await?.status;
-            Ok(status
-                .and_then(|status| status.hard)
-                .map(drop)
-                .ok_or_else(|| "not yet".to_owned()))
-        })
-        .await?;
+        forbid(&env, "no-jobs", "count/jobs.batch").await?;
         let operator = start(&env).await?;
         let run = submit(&env).await?;
         let message = says(&env, "QuotaExceeded", 10).await?;
@@ -139,6 +144,8 @@ async fn r01_a_job_that_cannot_be_created_is_shown_by_condition_event_metric_and
 #[ignore = "cluster: run by 'cargo xtask test'"]
 async fn r10_a_child_that_is_deleted_by_hand_is_noticed_in_seconds() -> Result<()> {
     suite::test(Tier::Api, "r10", async |env| {
+        // Without a Pod, only the watch of Jobs can report the deletion.
+        forbid(&env, "no-pods", "pods").await?;
         let operator = start(&env).await?;
         let run = submit(&env).await?;
         let jobs: Api<Job> = env.api();
@@ -151,8 +158,7 @@ async fn r10_a_child_that_is_deleted_by_hand_is_noticed_in_seconds() -> Result<(
         .await?;
         let owner = job.owner_references().first().context("no owner")?;
         ensure!(Some(&owner.uid) == run.uid().as_ref() && owner.controller == Some(true));
-        // There is no node, and the scheduler reports it. This state stays, unlike the states before it.
-        says(&env, "Unschedulable", 10).await?;
+        says(&env, "QuotaExceeded", 10).await?;
         jobs.delete("shop-7-v1", &DeleteParams::background())
             .await?;
         // The run has this reason only for a moment, because the next Job is created immediately.
@@ -177,7 +183,7 @@ async fn r10_a_child_that_is_deleted_by_hand_is_noticed_in_seconds() -> Result<(
             Ok(found.map(drop).ok_or_else(|| "not there".to_owned()))
         })
         .await?;
-        says(&env, "Unschedulable", 10).await?;
+        says(&env, "QuotaExceeded", 10).await?;
         let status = env.api::<TaskRun>().get("a").await?.status;
         let status = status.context("no status")?;
         ensure!(
