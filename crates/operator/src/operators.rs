@@ -28,7 +28,10 @@ impl Setup<'_> {
     }
 }
 
-const STARTS: &[(&OperatorRow, fn(Setup<'_>))] = &[
+/// Starts the controllers of one operator.
+type Start = fn(Setup<'_>);
+
+const STARTS: &[(&OperatorRow, Start)] = &[
     (&api::tasks::OPERATOR, start_tasks),
     (&api::tenants::OPERATOR, start_tenants),
 ];
