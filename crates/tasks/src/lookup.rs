@@ -18,7 +18,7 @@ use kube::{Api, Client, ResourceExt};
 use tokio::time::timeout;
 
 use crate::{
-    run::docs::{Heads, LsRemoteRequest, QUERY_TIME, Settings},
+    run::docs::{Heads, LsRemoteRequest, Settings, deadline::QUERY_TIME},
     time,
 };
 

@@ -10,7 +10,7 @@
 //!
 //! The agent's own report, an exit code alone, or a response of the server from before the push proves nothing.
 
-mod deadline;
+pub(crate) mod deadline;
 mod decide;
 mod push_outcome;
 mod resolve;
@@ -25,7 +25,6 @@ use api::{
     tasks::DocsRunStatus,
 };
 
-pub(crate) use deadline::QUERY_TIME;
 pub use decide::decide;
 pub use world::{DocsWorld, Heads, LsRemoteRequest, LsRemoteResponse, Purpose, Settings, question};
 
