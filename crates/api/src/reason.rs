@@ -11,11 +11,11 @@ use crate::kinds;
 /// The reason for the state of an object. `Display` writes it in CamelCase, as in the condition.
 ///
 /// Each reason is a constant of this type, such as [`Reason::Progressing`], so a pattern can match it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reason(&'static Row);
 
 /// The properties of a reason. Both derives are needed for patterns.
-#[derive(PartialEq, Eq)]
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) meaning: &'static str,

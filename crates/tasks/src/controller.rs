@@ -5,6 +5,7 @@ use std::sync::Arc;
 use api::{
     Status, Timestamp,
     decide::{Decision, Input, ReconcileError, ResourceType},
+    names,
     tasks::{Agent, AgentStatus, DocsRun, DocsRunStatus, TaskRun, TaskRunStatus},
 };
 use attempts::children::Children;

@@ -130,11 +130,6 @@ fn plain_advice(reason: Reason) -> String {
     reason.advice().replace('`', "'")
 }
 
-/// Returns the finding of the first topic that has one.
-fn first<C: Copy>(context: C, topics: &[fn(C) -> Option<Finding>]) -> Option<Finding> {
-    topics.iter().find_map(|topic| topic(context))
-}
-
 /// Builds the chain of a subject, from its own link to the deepest blocker.
 fn walk<'a>(subject: impl Explain<'a>) -> Explanation {
     let object = subject.object();

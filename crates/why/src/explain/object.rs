@@ -21,9 +21,9 @@ impl<'a> Deref for Object<'a> {
 
 impl<'a> Explain<'a> for Object<'a> {
     fn find(self) -> Finding {
-        let topics: [fn(Subject<'a>) -> Option<Finding>; 2] =
-            [faults::undecodable, operator::not_seen];
-        first(*self, &topics).unwrap_or_else(|| self.reported())
+        faults::undecodable(*self)
+            .or_else(|| operator::not_seen(*self))
+            .unwrap_or_else(|| self.reported())
     }
 
     fn own(self, _finding: &Finding) -> (Health, String) {

@@ -5,20 +5,18 @@ use super::*;
 impl<'a> Explain<'a> for Run<'a> {
     fn find(self) -> Finding {
         // The order matters: a state that makes all later topics irrelevant comes first.
-        let topics: [fn(Self) -> Option<Finding>; 11] = [
-            |run| faults::undecodable(*run),
-            deletion::of_run,
-            ended::find,
-            deletion::of_namespace,
-            not_seen,
-            cancelling,
-            suspended,
-            faults::find,
-            docs::waiting,
-            agent::blocking,
-            between,
-        ];
-        first(self, &topics).unwrap_or_else(|| in_progress::find(self))
+        faults::undecodable(*self)
+            .or_else(|| deletion::of_run(self))
+            .or_else(|| ended::find(self))
+            .or_else(|| deletion::of_namespace(self))
+            .or_else(|| not_seen(self))
+            .or_else(|| cancelling(self))
+            .or_else(|| suspended(self))
+            .or_else(|| faults::find(self))
+            .or_else(|| docs::waiting(self))
+            .or_else(|| agent::blocking(self))
+            .or_else(|| between(self))
+            .unwrap_or_else(|| in_progress::find(self))
     }
 
     /// Returns whether the status is outdated:

@@ -107,7 +107,7 @@ fn a_waiting_container_names_its_cause() {
             "{}",
             decision.verdict.message
         );
-        if expected != Progressing {
+        if expected != Reason::Progressing {
             assert!(
                 decision
                     .verdict

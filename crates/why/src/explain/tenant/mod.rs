@@ -24,16 +24,14 @@ const SOON: i64 = 60;
 impl<'a> Explain<'a> for Tenant<'a> {
     fn find(self) -> Finding {
         // The order matters: a state that makes all later topics irrelevant comes first.
-        let topics: [fn(Self) -> Option<Finding>; 7] = [
-            |tenant| faults::undecodable(*tenant),
-            deletion,
-            |tenant| operator::not_seen(*tenant),
-            namespace::find,
-            fault,
-            suspended,
-            parts::find,
-        ];
-        first(self, &topics).unwrap_or_else(|| stand(self))
+        faults::undecodable(*self)
+            .or_else(|| deletion(self))
+            .or_else(|| operator::not_seen(*self))
+            .or_else(|| namespace::find(self))
+            .or_else(|| fault(self))
+            .or_else(|| suspended(self))
+            .or_else(|| parts::find(self))
+            .unwrap_or_else(|| stand(self))
     }
 
     /// Returns whether the status is outdated. It is if its cause no longer exists in the cluster,
