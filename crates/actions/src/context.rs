@@ -1,13 +1,13 @@
 //! Adds files to a run as the next version of its context.
 
-use api::tasks::{File, TaskRun};
+use api::tasks::{File, TASK_RUN, TaskRun};
 use kube::{
     Api, Client,
     api::{Patch, PatchParams, ValidationDirective},
 };
 use serde_json::{Value, json};
 
-use crate::{Error, FilesError, Request, RunKind, TRIES, files, same_version, submit::DryRun};
+use crate::{Error, FilesError, ObjectName, Request, TRIES, files, same_version, submit::DryRun};
 
 /// The result of adding files to a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,14 +46,15 @@ pub async fn add(
     dry_run: DryRun,
 ) -> Result<Added, Error> {
     let runs: Api<TaskRun> = Api::namespaced(client.clone(), namespace);
+    let object = ObjectName::new(&TASK_RUN, name);
     let mut first_seen = None;
     for _ in 0..TRIES {
         let run = runs
             .get(name)
             .await
-            .map_err(|error| Request::of_run("get", namespace, name).failed(error))?;
-        same_version(&mut first_seen, &run, name)?;
-        let next = plan(&run, name, added)?;
+            .map_err(|error| Request::about("get", &object, namespace).failed(error))?;
+        same_version(&mut first_seen, run.spec.context_version, name)?;
+        let next = plan(&run, &object, added)?;
         let how = PatchParams {
             dry_run: dry_run.is_on(),
             force: true,
@@ -69,13 +70,10 @@ pub async fn add(
                 });
             }
             Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(Request::of_run("patch", namespace, name).failed(error)),
+            Err(error) => return Err(Request::about("patch", &object, namespace).failed(error)),
         }
     }
-    Err(Error::Busy {
-        kind: RunKind::Task,
-        name: name.to_owned(),
-    })
+    Err(Error::Busy(object))
 }
 
 /// Returns the name of the field manager for a version.
@@ -104,19 +102,12 @@ impl Next {
     }
 }
 
-fn plan(run: &TaskRun, name: &str, added: &[File]) -> Result<Next, Error> {
-    let name = || name.to_owned();
+fn plan(run: &TaskRun, object: &ObjectName, added: &[File]) -> Result<Next, Error> {
     if run.metadata.deletion_timestamp.is_some() {
-        return Err(Error::Deleting {
-            kind: RunKind::Task,
-            name: name(),
-        });
+        return Err(Error::Deleting(object.clone()));
     }
     if run.spec.cancel {
-        return Err(Error::Cancelled {
-            kind: RunKind::Task,
-            name: name(),
-        });
+        return Err(Error::Cancelled(object.clone()));
     }
     if added.is_empty() {
         return Err(FilesError::None.into());
@@ -140,7 +131,7 @@ fn plan(run: &TaskRun, name: &str, added: &[File]) -> Result<Next, Error> {
         .find(|file| known.iter().any(|known| known.filename == file.filename))
     {
         return Err(Error::FileExists {
-            name: name(),
+            name: object.name.clone(),
             file: file.filename.clone(),
         });
     }
@@ -183,7 +174,7 @@ mod tests {
     }
 
     fn planned(run: &TaskRun, added: &[File]) -> Result<(i64, Vec<String>), String> {
-        plan(run, "shop-7", added)
+        plan(run, &ObjectName::new(&TASK_RUN, "shop-7"), added)
             .map(|next| {
                 let names = next.files.into_iter().map(|file| file.filename);
                 (next.version, names.collect())

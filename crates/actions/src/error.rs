@@ -1,8 +1,9 @@
 //! Errors of the actions.
 
+use api::{kinds, tasks::TASK_RUN};
 use kube::core::Status;
 
-use crate::{FilesError, RunKind};
+use crate::{FilesError, ObjectName, Outcome};
 
 /// The reason why an action failed.
 #[derive(Debug, thiserror::Error)]
@@ -12,12 +13,10 @@ pub enum Error {
     Files(#[from] FilesError),
 
     /// A run with this name already exists.
-    #[error("{kind} '{name}' exists already in namespace '{namespace}'{}", if *.is_going { " and is being deleted" } else { "" })]
+    #[error("{run} exists already in namespace '{namespace}'{}", if *.is_going { " and is being deleted" } else { "" })]
     Exists {
-        /// The run's kind.
-        kind: RunKind,
-        /// The run's name.
-        name: String,
+        /// The run's kind and name.
+        run: ObjectName,
         /// The run's namespace.
         namespace: String,
         /// Whether the existing run is being deleted. Its name becomes free afterwards.
@@ -58,16 +57,8 @@ pub enum Error {
     },
 
     /// The object changed during every try.
-    #[error(
-        "{kind} '{name}' changed during each of {} tries; nothing was written",
-        crate::TRIES
-    )]
-    Busy {
-        /// The run's kind.
-        kind: RunKind,
-        /// The run's name.
-        name: String,
-    },
+    #[error("{0} changed during each of {tries} tries; nothing was written", tries = crate::TRIES)]
+    Busy(ObjectName),
 
     /// The run already has a file with this name.
     #[error("TaskRun '{name}' has a file '{file}' already; an added file needs a new name")]
@@ -79,50 +70,34 @@ pub enum Error {
     },
 
     /// The run has already finished.
-    #[error("{kind} '{name}' has finished: {phase} ({reason}){}", of_version(*.version))]
+    #[error("{run} has finished: {} ({}){}", .outcome.phase(), .outcome.reason(), of_version(*.version))]
     Finished {
-        /// The run's kind.
-        kind: RunKind,
-        /// The run's name.
-        name: String,
-        /// `Succeeded` or `Failed`.
-        phase: &'static str,
-        /// The reason of the outcome.
-        reason: String,
+        /// The run's kind and name.
+        run: ObjectName,
+        /// The outcome.
+        outcome: Outcome,
         /// The version that finished, where the kind has versions.
         version: Option<i64>,
     },
 
     /// The run has not finished yet.
-    #[error("{kind} '{name}' has not finished: {}{phase}", subject(*.version))]
+    #[error("{run} has not finished: {}{phase}", subject(*.version))]
     NotFinished {
-        /// The run's kind.
-        kind: RunKind,
-        /// The run's name.
-        name: String,
+        /// The run's kind and name.
+        run: ObjectName,
         /// The unfinished version, if the kind has versions.
         version: Option<i64>,
         /// The run's phase.
-        phase: &'static str,
+        phase: String,
     },
 
     /// The run was cancelled, which cannot be undone.
-    #[error("{kind} '{name}' was cancelled, and that cannot be taken back")]
-    Cancelled {
-        /// The run's kind.
-        kind: RunKind,
-        /// The run's name.
-        name: String,
-    },
+    #[error("{0} was cancelled, and that cannot be taken back")]
+    Cancelled(ObjectName),
 
     /// The run is being deleted.
-    #[error("{kind} '{name}' is being deleted")]
-    Deleting {
-        /// The run's kind.
-        kind: RunKind,
-        /// The run's name.
-        name: String,
-    },
+    #[error("{0} is being deleted")]
+    Deleting(ObjectName),
 
     /// The author lacks a permission, or an admission rule rejects the request.
     #[error("not allowed to {request}: {message}")]
@@ -175,21 +150,15 @@ pub struct Request {
 }
 
 impl Request {
-    /// Creates a request about one `TaskRun`.
+    /// Creates a request about one object. The namespace is that of a namespaced object.
     #[must_use]
-    pub fn of_run(verb: &'static str, namespace: &str, name: &str) -> Self {
-        Self::of_kind(RunKind::Task, verb, namespace, name)
-    }
-
-    /// Creates a request about one run of this kind.
-    #[must_use]
-    pub fn of_kind(kind: RunKind, verb: &'static str, namespace: &str, name: &str) -> Self {
+    pub fn about(verb: &'static str, object: &ObjectName, namespace: &str) -> Self {
         Self {
             verb,
-            kind: kind.name(),
-            resource: kind.row().crd_name,
-            name: Some(name.to_owned()),
-            namespace: Some(namespace.to_owned()),
+            kind: object.kind.name(),
+            resource: object.kind.crd_name,
+            name: Some(object.name.clone()),
+            namespace: object.kind.is_namespaced.then(|| namespace.to_owned()),
         }
     }
 
@@ -205,11 +174,10 @@ impl Request {
         }
     }
 
-    /// Returns the kind of run. Only runs are written here; any other kind counts as a `TaskRun`.
-    fn run_kind(&self) -> RunKind {
-        let mut all = RunKind::ALL.into_iter();
-        all.find(|kind| kind.name() == self.kind)
-            .unwrap_or(RunKind::Task)
+    /// Returns the object of this name. Only kinds of the table are written here; any other kind
+    /// counts as a `TaskRun`.
+    fn object(&self, name: &str) -> ObjectName {
+        ObjectName::new(kinds::named(self.kind).unwrap_or(&TASK_RUN), name)
     }
 
     fn answered(self, status: Status) -> Error {
@@ -238,15 +206,11 @@ impl Request {
                 request: self,
             },
             (409, Some(name)) if status.reason == "AlreadyExists" => Error::Exists {
-                kind: self.run_kind(),
-                name,
+                run: self.object(&name),
                 namespace: self.namespace.unwrap_or_default(),
                 is_going: message.starts_with("object is being deleted"),
             },
-            (409, Some(name)) => Error::Busy {
-                kind: self.run_kind(),
-                name,
-            },
+            (409, Some(name)) => Error::Busy(self.object(&name)),
             (400 | 413 | 422, _) => Error::Refused {
                 causes: causes(&status),
                 request: self,
@@ -343,7 +307,8 @@ mod tests {
             "details": { "name": about, "causes": [] },
         }))
         .unwrap();
-        Request::of_run("create", "team", "shop-7").failed(kube::Error::Api(status.boxed()))
+        let run = ObjectName::new(&TASK_RUN, "shop-7");
+        Request::about("create", &run, "team").failed(kube::Error::Api(status.boxed()))
     }
 
     #[test]

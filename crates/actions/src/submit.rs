@@ -1,12 +1,17 @@
 //! Submits a task by creating its run.
 
-use api::{
-    names,
-    tasks::{TaskRun, TaskRunSpec},
-};
-use kube::{Api, Client, api::PostParams};
+use std::fmt::Debug;
 
-use crate::{Error, Files, MANAGER, Request, Run};
+use api::{
+    kinds::KindRow,
+    names,
+    tasks::{DOCS_RUN, DocsRun, TASK_RUN, TaskRun, TaskRunSpec},
+};
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Api, Client, Resource, api::PostParams};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{Error, Files, MANAGER, ObjectName, Request};
 
 /// A task, from which a `TaskRun` is created.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,7 +57,7 @@ impl Submission {
 
     /// Returns the `TaskRun` to be sent to the API server.
     #[must_use]
-    pub fn run(&self, namespace: &str) -> TaskRun {
+    pub fn run(&self) -> TaskRun {
         let spec = TaskRunSpec {
             task_id: self.task_id,
             service_name: self.service_name.clone(),
@@ -65,13 +70,31 @@ impl Submission {
             cancel: false,
             child_ttl: None,
         };
-        let mut run = TaskRun::new(&self.run_name(), spec);
-        run.metadata.namespace = Some(namespace.to_owned());
-        run
+        TaskRun::new(&self.run_name(), spec)
     }
 }
 
-/// Creates the `TaskRun`.
+/// A kind of run that users create.
+pub trait Run:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+{
+    /// The row of the kind.
+    const KIND: &'static KindRow;
+}
+
+impl Run for TaskRun {
+    const KIND: &'static KindRow = &TASK_RUN;
+}
+
+impl Run for DocsRun {
+    const KIND: &'static KindRow = &DOCS_RUN;
+}
+
+/// Creates a run.
 ///
 /// # Guarantees
 /// If several callers submit the same name at once, exactly one succeeds. The server decides, and
@@ -79,17 +102,7 @@ impl Submission {
 ///
 /// # Errors
 /// [`Error::Exists`] if the name already exists; otherwise an error of the server.
-pub async fn submit(
-    client: &Client,
-    namespace: &str,
-    submission: &Submission,
-    dry_run: DryRun,
-) -> Result<TaskRun, Error> {
-    create(client, namespace, &submission.run(namespace), dry_run).await
-}
-
-/// Creates a run. The server decides whether its name is free.
-pub(crate) async fn create<R: Run>(
+pub async fn submit<R: Run>(
     client: &Client,
     namespace: &str,
     run: &R,
@@ -101,9 +114,10 @@ pub(crate) async fn create<R: Run>(
         field_manager: Some(MANAGER.to_owned()),
     };
     let name = run.meta().name.as_deref().unwrap_or_default();
+    let object = ObjectName::new(R::KIND, name);
     runs.create(&how, run)
         .await
-        .map_err(|error| Request::of_kind(R::KIND, "create", namespace, name).failed(error))
+        .map_err(|error| Request::about("create", &object, namespace).failed(error))
 }
 
 #[cfg(test)]

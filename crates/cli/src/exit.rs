@@ -112,14 +112,16 @@ impl Exit {
 
 #[cfg(test)]
 mod tests {
-    use actions::{FilesError, Request, RunKind};
+    use actions::{FilesError, ObjectName, Request};
+    use api::tasks::{DOCS_RUN, TASK_RUN};
 
     use super::*;
 
     #[test]
     fn each_error_has_its_code() {
         let name = || "shop-7".to_owned();
-        let request = |verb| Request::of_run(verb, "team", "shop-7");
+        let run = || ObjectName::new(&TASK_RUN, "shop-7");
+        let request = |verb| Request::about(verb, &run(), "team");
         let message = || "why".to_owned();
         let denied = |verb| Error::Denied {
             request: request(verb),
@@ -129,8 +131,7 @@ mod tests {
             (Error::Files(FilesError::None), 2),
             (
                 Error::Exists {
-                    kind: RunKind::Task,
-                    name: name(),
+                    run: run(),
                     namespace: message(),
                     is_going: false,
                 },
@@ -152,19 +153,11 @@ mod tests {
                 },
                 2,
             ),
-            (
-                Error::Cancelled {
-                    kind: RunKind::Docs,
-                    name: name(),
-                },
-                4,
-            ),
+            (Error::Cancelled(ObjectName::new(&DOCS_RUN, "guide")), 4),
             (
                 Error::Finished {
-                    kind: RunKind::Task,
-                    name: name(),
-                    phase: "Failed",
-                    reason: message(),
+                    run: run(),
+                    outcome: Outcome::Failed(message()),
                     version: Some(1),
                 },
                 2,

@@ -2,9 +2,13 @@
 
 use std::io;
 
-use actions::{Error, FilesError, RunKind};
+use actions::{Error, FilesError, ObjectName};
+use api::{
+    kinds::KindRow,
+    tasks::{DOCS_RUN, TASK_RUN},
+};
 
-use crate::{exit::Exit, target::Kind};
+use crate::{exit::Exit, target};
 
 /// The reason why a command failed.
 #[derive(Debug)]
@@ -97,11 +101,11 @@ fn words(error: &Error) -> String {
 
 /// Suggests how to list the objects of a kind. A name without a kind is a TaskRun's, so a name that
 /// was not found may belong to a DocsRun.
-pub(crate) fn others_of(kind: Kind) -> Vec<Advice> {
-    let list = |kind: Kind| format!("get {}", kind.row().listed);
+pub(crate) fn others_of(kind: &KindRow) -> Vec<Advice> {
+    let list = |kind: &KindRow| format!("get {}", kind.listed);
     let mut all = vec![("to see which there are", list(kind))];
-    if kind == Kind::Run(RunKind::Task) {
-        let docs = list(Kind::Run(RunKind::Docs));
+    if *kind == TASK_RUN {
+        let docs = list(&DOCS_RUN);
         all.push(("a DocsRun is named docsrun/NAME; to see those", docs));
     }
     all
@@ -110,40 +114,29 @@ pub(crate) fn others_of(kind: Kind) -> Vec<Advice> {
 fn advice(error: &Error) -> Vec<Advice> {
     match error {
         Error::Exists {
-            kind,
-            name,
+            run,
             is_going: false,
             ..
         } => {
-            let argument = kind.argument(name);
-            let again = match kind {
-                RunKind::Task => (
-                    "to give it more files and run it again",
-                    format!("context add {name} FILE…"),
-                ),
-                RunKind::Docs => (
-                    "to run it again when it has ended",
-                    format!("retry {argument}"),
-                ),
+            let name = run.argument();
+            let again = if *run.kind == TASK_RUN {
+                let add = format!("context add {name} FILE…");
+                ("to give it more files and run it again", add)
+            } else {
+                ("to run it again when it has ended", format!("retry {name}"))
             };
-            vec![("to see it", format!("describe {argument}")), again]
+            vec![("to see it", format!("describe {name}")), again]
         }
         Error::Exists {
-            kind,
-            name,
+            run,
             is_going: true,
             ..
         }
-        | Error::Deleting { kind, name } => {
-            vec![(
-                "to see what it waits for",
-                format!("why {}", kind.argument(name)),
-            )]
+        | Error::Deleting(run) => {
+            let why = format!("why {}", run.argument());
+            vec![("to see what it waits for", why)]
         }
-        Error::NotFound { kind, .. } => {
-            let kind = Kind::parse(kind).unwrap_or(Kind::Run(RunKind::Task));
-            others_of(kind)
-        }
+        Error::NotFound { kind, .. } => others_of(target::kind(kind).unwrap_or(&TASK_RUN)),
         Error::Conflict { name, .. } => vec![
             ("to see what was added", format!("describe {name}")),
             (
@@ -155,41 +148,40 @@ fn advice(error: &Error) -> Vec<Advice> {
             "to add it under the default name",
             format!("context add {name} - < FILE"),
         )],
-        Error::Finished { kind, name, .. } => {
-            let name = kind.argument(name);
+        Error::Finished { run, .. } => {
+            let name = run.argument();
             vec![
                 ("to see how it ended", format!("describe {name}")),
                 ("to run it again", format!("retry {name}")),
             ]
         }
-        Error::NotFinished { kind, name, .. } => {
-            let name = kind.argument(name);
+        Error::NotFinished { run, .. } => {
+            let name = run.argument();
             vec![
                 ("to wait for its end", format!("wait {name}")),
                 ("to see what it waits for", format!("why {name}")),
                 ("to stop it for good", format!("cancel {name}")),
             ]
         }
-        Error::Cancelled { kind, name } => vec![match kind {
-            RunKind::Task => (
-                "to run the task after all",
-                "submit --task-id OTHER …".to_owned(),
-            ),
-            RunKind::Docs => (
-                "to run it after all, when it has ended",
-                format!("retry {}", kind.argument(name)),
-            ),
-        }],
-        Error::Busy { kind, name } => vec![(
+        Error::Cancelled(run) if *run.kind == TASK_RUN => {
+            let submit = "submit --task-id OTHER …".to_owned();
+            vec![("to run the task after all", submit)]
+        }
+        Error::Cancelled(run) => {
+            let retry = format!("retry {}", run.argument());
+            vec![("to run it after all, when it has ended", retry)]
+        }
+        Error::Busy(run) => vec![(
             "to see what changes it",
-            format!("events {}", kind.argument(name)),
+            format!("events {}", run.argument()),
         )],
         Error::Unanswered { request, .. } if matches!(request.verb, "create" | "patch") => {
-            match (&request.name, Kind::parse(request.kind)) {
-                (Some(name), Some(kind)) => vec![(
-                    "it may have been done or not; to see",
-                    format!("describe {}", kind.argument(name)),
-                )],
+            match (&request.name, target::kind(request.kind)) {
+                (Some(name), Some(kind)) => {
+                    let name = ObjectName::new(kind, name).argument();
+                    let describe = format!("describe {name}");
+                    vec![("it may have been done or not; to see", describe)]
+                }
                 (Some(_) | None, _) => Vec::new(),
             }
         }
@@ -209,19 +201,15 @@ mod tests {
     #[test]
     fn an_existing_task_is_named_with_the_next_command() {
         let cases = [
+            (&TASK_RUN, ["describe shop-7", "context add shop-7 FILE…"]),
             (
-                RunKind::Task,
-                ["describe shop-7", "context add shop-7 FILE…"],
-            ),
-            (
-                RunKind::Docs,
+                &DOCS_RUN,
                 ["describe docsrun/shop-7", "retry docsrun/shop-7"],
             ),
         ];
         for (kind, wanted) in cases {
             let failure = Failure::from(Error::Exists {
-                kind,
-                name: "shop-7".to_owned(),
+                run: ObjectName::new(kind, "shop-7"),
                 namespace: "team".to_owned(),
                 is_going: false,
             });

@@ -7,7 +7,7 @@ use api::{
     Lifecycle, Reason, Timestamp,
     kinds::{Column, Content, KindRow},
     status::condition::READY,
-    tenants::condition::NETWORK_ISOLATED,
+    tenants::{TENANT, condition::NETWORK_ISOLATED},
 };
 use futures::TryStreamExt;
 use kube::{
@@ -24,7 +24,7 @@ use crate::{
     failure::Failure,
     output,
     session::{Server, Session, ask},
-    target::{self, Kind},
+    target,
     text::{Cell, Table, Tone, age, cell, toned},
     watching::{Trouble, trouble},
 };
@@ -34,11 +34,12 @@ const PAGE: u32 = 100;
 
 /// The objects to be listed, and their format.
 struct Question {
-    kind: Kind,
+    kind: &'static KindRow,
     name: Option<String>,
     selector: Option<String>,
     is_everywhere: bool,
-    is_wide: bool,
+    /// The columns after the name.
+    columns: Vec<Column>,
 }
 
 pub(crate) async fn run(verb: Get, session: &mut Session<'_>) -> Result<Exit, Failure> {
@@ -62,7 +63,7 @@ pub(crate) async fn run(verb: Get, session: &mut Session<'_>) -> Result<Exit, Fa
         name,
         selector: verb.selector,
         is_everywhere: verb.all_namespaces,
-        is_wide: verb.output == Some(Format::Wide),
+        columns: columns(kind, verb.output == Some(Format::Wide)),
     };
     let server = session.server().await?;
     if verb.watch {
@@ -77,28 +78,42 @@ pub(crate) async fn run(verb: Get, session: &mut Session<'_>) -> Result<Exit, Fa
 }
 
 impl Question {
-    fn row_of_kind(&self) -> &'static KindRow {
-        self.kind.row()
-    }
-
     fn api(&self, server: &Server) -> Api<DynamicObject> {
-        server.objects(self.row_of_kind(), self.is_everywhere)
+        let namespace = (!self.is_everywhere).then_some(server.namespace.as_str());
+        actions::objects(&server.client, self.kind, namespace)
     }
 
     fn request(&self, verb: &'static str, server: &Server) -> Request {
-        let row = self.row_of_kind();
+        let is_here = !self.is_everywhere && self.kind.is_namespaced;
         Request {
             verb,
-            kind: row.name(),
-            resource: row.crd_name,
+            kind: self.kind.name(),
+            resource: self.kind.crd_name,
             name: self.name.clone(),
-            namespace: (!self.is_everywhere && row.is_namespaced).then(|| server.namespace.clone()),
+            namespace: is_here.then(|| server.namespace.clone()),
         }
     }
 
     /// Returns whether the rows begin with a namespace.
     fn has_namespace(&self) -> bool {
-        self.is_everywhere && self.row_of_kind().is_namespaced
+        self.is_everywhere && self.kind.is_namespaced
+    }
+
+    /// Reads the objects page by page.
+    async fn each(
+        &self,
+        server: &Server,
+        mut take: impl FnMut(DynamicObject) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut next = None;
+        loop {
+            let (objects, following) = self.page(server, next).await?;
+            objects.into_iter().try_for_each(&mut take)?;
+            match following {
+                Some(_) => next = following,
+                None => return Ok(()),
+            }
+        }
     }
 
     /// Reads the next page, and returns the token for the page after it.
@@ -122,27 +137,13 @@ impl Question {
         Ok((list.items, next))
     }
 
-    /// Returns the columns after the name.
-    fn columns(&self) -> Vec<Column> {
-        let all = self.row_of_kind().columns.iter().copied();
-        let mut columns: Vec<Column> = all
-            .filter(|column| self.is_wide || !column.is_wide)
-            .collect();
-        if self.kind == Kind::Tenant {
-            // The reason of a Tenant that is not isolated must not be hidden.
-            columns.retain(|column| column.content != Content::Reason(READY));
-            columns.insert(2, Column::new("Reason", Content::Reason(READY)));
-        }
-        columns
-    }
-
     fn table(&self) -> Table {
         let mut head = Vec::new();
         if self.has_namespace() {
             head.push("NAMESPACE".to_owned());
         }
         head.push("NAME".to_owned());
-        let columns = self.columns().into_iter();
+        let columns = self.columns.iter();
         head.extend(columns.map(|column| column.name.to_ascii_uppercase()));
         Table::new(head)
     }
@@ -153,7 +154,7 @@ impl Question {
             row.push(cell(object.namespace().unwrap_or_default()));
         }
         row.push(cell(object.name_any()));
-        let columns = self.columns().into_iter();
+        let columns = self.columns.iter();
         row.extend(columns.map(|column| self.cell(column.content, object, now)));
         row
     }
@@ -178,7 +179,7 @@ impl Question {
                 };
                 toned(value, tone)
             }
-            Content::Reason(_) if self.kind == Kind::Tenant => cell(tenant_reason(status)),
+            Content::Reason(_) if *self.kind == TENANT => cell(tenant_reason(status)),
             Content::Reason(kind) => cell(
                 condition(status, kind)["reason"]
                     .as_str()
@@ -194,7 +195,7 @@ impl Question {
     fn phase(&self, object: &DynamicObject) -> Cell {
         let phase = object.data["status"]["phase"].as_str();
         let phase = phase.unwrap_or_default();
-        let tone = match (self.row_of_kind().lifecycle, phase) {
+        let tone = match (self.kind.lifecycle, phase) {
             (Lifecycle::LongLived, _) => Tone::Plain,
             (Lifecycle::RunToCompletion, "Succeeded") => Tone::Good,
             (Lifecycle::RunToCompletion, "Failed") => Tone::Bad,
@@ -210,17 +211,17 @@ impl Question {
     }
 
     fn line_name(&self, object: &DynamicObject) -> String {
-        format!("{}\n", self.row_of_kind().qualified(&object.name_any()))
+        format!("{}\n", self.kind.qualified(&object.name_any()))
     }
 
     /// Returns the message for an empty result.
     fn nothing(&self, server: &Server) -> String {
-        let what = self.row_of_kind().listed;
+        let what = self.kind.listed;
         let which = match &self.selector {
             Some(selector) => format!(" with labels '{selector}'"),
             None => String::new(),
         };
-        if !self.row_of_kind().is_namespaced {
+        if !self.kind.is_namespaced {
             format!("no {what}{which}")
         } else if self.is_everywhere {
             format!("no {what}{which} in any namespace")
@@ -228,6 +229,18 @@ impl Question {
             format!("no {what}{which} in namespace '{}'", server.namespace)
         }
     }
+}
+
+/// Returns the columns after the name.
+fn columns(kind: &KindRow, is_wide: bool) -> Vec<Column> {
+    let all = kind.columns.iter().copied();
+    let mut columns: Vec<Column> = all.filter(|column| is_wide || !column.is_wide).collect();
+    if *kind == TENANT {
+        // The reason of a Tenant that is not isolated must not be hidden.
+        columns.retain(|column| column.content != Content::Reason(READY));
+        columns.insert(2, Column::new("Reason", Content::Reason(READY)));
+    }
+    columns
 }
 
 /// Returns the value at a path such as `status.phase`.
@@ -261,20 +274,14 @@ async fn lines(
     session: &mut Session<'_>,
 ) -> Result<Exit, Failure> {
     let mut table = question.table();
-    let mut next = None;
-    loop {
-        let (objects, following) = question.page(server, next).await?;
-        for object in &objects {
-            if format == Some(Format::Name) {
-                session.print(&question.line_name(object))?;
-            }
-            table.push(question.row(object, session.now()));
+    let show = |object: DynamicObject| -> Result<(), Failure> {
+        if format == Some(Format::Name) {
+            session.print(&question.line_name(&object))?;
         }
-        next = following;
-        if next.is_none() {
-            break;
-        }
-    }
+        table.push(question.row(&object, session.now()));
+        Ok(())
+    };
+    question.each(server, show).await?;
     if table.is_empty() {
         session.remark(&question.nothing(server))?;
     } else if format != Some(Format::Name) {
@@ -290,22 +297,17 @@ async fn data(
     server: &Server,
     session: &mut Session<'_>,
 ) -> Result<Exit, Failure> {
-    let (mut items, mut next) = (Vec::new(), None);
-    loop {
-        let (objects, following) = question.page(server, next).await?;
-        for mut object in objects {
-            // The items of a list have no type.
-            object.types = Some(kube::core::TypeMeta {
-                api_version: question.row_of_kind().resource.api_version(),
-                kind: question.row_of_kind().name().to_owned(),
-            });
-            items.push(output::plain(&object)?);
-        }
-        next = following;
-        if next.is_none() {
-            break;
-        }
-    }
+    let mut items = Vec::new();
+    let keep = |mut object: DynamicObject| -> Result<(), Failure> {
+        // The items of a list have no type.
+        object.types = Some(kube::core::TypeMeta {
+            api_version: question.kind.resource.api_version(),
+            kind: question.kind.name().to_owned(),
+        });
+        items.push(output::plain(&object)?);
+        Ok(())
+    };
+    question.each(server, keep).await?;
     let value = match (&question.name, items.pop()) {
         (Some(_), Some(only)) => only,
         (_, last) => {
@@ -404,10 +406,13 @@ async fn watch(
 }
 
 fn without_age(question: &Question, row: &[Cell]) -> Vec<Cell> {
-    let columns = question.columns();
     let is_age = |column: &Column| column.content == Content::Age;
     let before = usize::from(question.has_namespace()) + 1;
-    let age = columns.iter().position(is_age).map(|at| before + at);
+    let age = question
+        .columns
+        .iter()
+        .position(is_age)
+        .map(|at| before + at);
     let cells = row.iter().enumerate();
     cells
         .filter(|(index, _)| Some(*index) != age)
@@ -417,19 +422,18 @@ fn without_age(question: &Question, row: &[Cell]) -> Vec<Cell> {
 
 #[cfg(test)]
 mod tests {
-    use actions::RunKind;
-    use api::tasks::AGENT;
+    use api::tasks::{AGENT, DOCS_RUN, TASK_RUN};
 
     use super::*;
     use crate::text::Paint;
 
-    fn question(kind: Kind, is_everywhere: bool, is_wide: bool) -> Question {
+    fn question(kind: &'static KindRow, is_everywhere: bool, is_wide: bool) -> Question {
         Question {
             kind,
             name: None,
             selector: None,
             is_everywhere,
-            is_wide,
+            columns: columns(kind, is_wide),
         }
     }
 
@@ -457,17 +461,14 @@ mod tests {
             json!({ "metadata": metadata("poison"), "status": { "phase": 7 } }),
         ];
         assert_eq!(
-            rendered(&question(Kind::Run(RunKind::Task), false, false), &objects),
+            rendered(&question(&TASK_RUN, false, false), &objects),
             "NAME     PHASE     REASON        VERSION   ATTEMPT   AGE\n\
              shop-7   Failed    NonZeroExit   2         3         60m\n\
              new      Pending                                     60m\n\
              poison                                               60m\n"
         );
         assert_eq!(
-            rendered(
-                &question(Kind::Run(RunKind::Task), true, true),
-                &objects[..1]
-            ),
+            rendered(&question(&TASK_RUN, true, true), &objects[..1]),
             "NAMESPACE   NAME     PHASE    REASON        VERSION   ATTEMPT   AGE   MESSAGE\n\
              team        shop-7   Failed   NonZeroExit   2         3         60m   exit code 3\n"
         );
@@ -481,7 +482,7 @@ mod tests {
                 "commit": "c0535e4", "message": "pushed",
                 "conditions": [{ "type": "Succeeded", "status": "True", "reason": "Succeeded" }] } }),
         ];
-        let docs = |is_wide| question(Kind::Run(RunKind::Docs), false, is_wide);
+        let docs = |is_wide| question(&DOCS_RUN, false, is_wide);
         assert_eq!(
             rendered(&docs(false), &objects),
             "NAME    PHASE       REASON      BRANCH       ATTEMPT   AGE\n\
@@ -507,12 +508,12 @@ mod tests {
         let objects = [json!({ "metadata": { "name": "writer" }, "status": {
             "conditions": [{ "type": "Ready", "status": "True", "reason": "Ready" }] } })];
         assert_eq!(
-            rendered(&question(Kind::Other(&AGENT), false, false), &objects),
+            rendered(&question(&AGENT, false, false), &objects),
             "NAME     READY   STATUS   AGE\n\
              writer   True    Ready    <unknown>\n"
         );
         assert_eq!(
-            rendered(&question(Kind::Other(&AGENT), false, true), &objects),
+            rendered(&question(&AGENT, false, true), &objects),
             "NAME     READY   STATUS   AGE         IMAGE   MESSAGE\n\
              writer   True    Ready    <unknown>\n"
         );
@@ -535,7 +536,7 @@ mod tests {
         // Tenants are cluster-scoped, so `-A` makes no difference.
         for is_everywhere in [false, true] {
             assert_eq!(
-                rendered(&question(Kind::Tenant, is_everywhere, false), &objects),
+                rendered(&question(&TENANT, is_everywhere, false), &objects),
                 "NAME   READY     STATUS    REASON              ISOLATED   AGE\n\
                  acme   True      Running   Ready               True       60m\n\
                  open   True      Running   PolicyNotEnforced   False      60m\n\
@@ -543,7 +544,7 @@ mod tests {
             );
         }
         assert_eq!(
-            rendered(&question(Kind::Tenant, false, true), &objects[..1]),
+            rendered(&question(&TENANT, false, true), &objects[..1]),
             "NAME   READY   STATUS    REASON   ISOLATED   AGE   NAMESPACE     MESSAGE\n\
              acme   True    Running   Ready    True       60m   tenant-acme   redis 1/1 ready\n"
         );

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use actions::{Error, Request, RunKind};
-use api::{names, tasks::Evidence};
+use actions::{Error, Object, Request};
+use api::{names, tasks::DOCS_RUN};
 use futures::AsyncReadExt;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{Api, api::LogParams};
 
 use crate::{
@@ -14,7 +14,6 @@ use crate::{
     containers::{self, AGENT, STEPS},
     failure::Failure,
     related,
-    run::AnyRun,
     session::{Server, Session, ask},
     text::{clean, moment},
 };
@@ -23,13 +22,13 @@ use crate::{
 const PERIOD: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(verb: Logs, session: &mut Session<'_>) -> Result<Exit, Failure> {
-    let wanted = wanted(verb.run.kind, &verb)?;
+    let wanted = wanted(&verb)?;
     let server = session.server().await?;
     let (mut attempt, mut is_any) = (verb.attempt, false);
     for container in wanted {
         let mut said = String::new();
         loop {
-            let run = related::run(&server, &verb.run).await?;
+            let run = server.get(&verb.run).await?;
             let pods = related::pods(&server, &run).await?;
             let number = attempt.unwrap_or_else(|| last_attempt(&run, &pods));
             let pod = of_attempt(&pods, run.version(), number);
@@ -78,19 +77,22 @@ pub(crate) async fn run(verb: Logs, session: &mut Session<'_>) -> Result<Exit, F
 }
 
 /// Returns the containers to print, in the order in which they run.
-fn wanted(kind: RunKind, verb: &Logs) -> Result<Vec<&'static str>, Failure> {
+fn wanted(verb: &Logs) -> Result<Vec<&'static str>, Failure> {
     let one = match verb.container {
         Some(Step::Clone) => "clone",
         Some(Step::Agent) | None => AGENT,
         Some(Step::Publish) => "publish",
     };
-    match kind {
-        RunKind::Docs if verb.all => Ok(STEPS.to_vec()),
-        RunKind::Task if one != AGENT => Err(Failure::client(format!(
+    let has_steps = *verb.run.kind == DOCS_RUN;
+    if has_steps && verb.all {
+        Ok(STEPS.to_vec())
+    } else if has_steps || one == AGENT {
+        Ok(vec![one])
+    } else {
+        Err(Failure::client(format!(
             "{} has no container '{one}': its only one is '{AGENT}'",
             verb.run
-        ))),
-        RunKind::Docs | RunKind::Task => Ok(vec![one]),
+        )))
     }
 }
 
@@ -105,7 +107,7 @@ fn has_ended(pod: Option<&Pod>) -> bool {
 }
 
 /// Returns the message to print while a container has not started.
-fn waiting(run: &AnyRun, pod: Option<&Pod>, container: &str) -> String {
+fn waiting(run: &Object, pod: Option<&Pod>, container: &str) -> String {
     let message = clean(run.message().unwrap_or("it has no status yet"));
     match pod.and_then(|pod| other_step(pod, container)) {
         Some(step) => format!("waiting for container '{container}'; {step}: {message}"),
@@ -208,12 +210,11 @@ fn prefixed(prefix: &str, bytes: &[u8], is_in_line: &mut bool) -> Vec<u8> {
 }
 
 /// Returns the current or last attempt. The status may be up to ten seconds behind the Pods.
-fn last_attempt(run: &AnyRun, pods: &[Pod]) -> u32 {
+fn last_attempt(run: &Object, pods: &[Pod]) -> u32 {
     let version = run.version();
-    let recorded = run
-        .status()
-        .filter(|status| status.version == version)
-        .map_or(1, |status| status.attempts);
+    let recorded = run.at("status.attempts").as_u64();
+    let recorded = recorded.filter(|_| run.recorded_version() == version);
+    let recorded = recorded.map_or(1, |number| u32::try_from(number).unwrap_or(u32::MAX));
     let started = pods.iter().filter(|pod| is_of_version(pod, version));
     started.map(attempt).fold(recorded.max(1), u32::max)
 }
@@ -245,16 +246,12 @@ fn attempt(pod: &Pod) -> u32 {
         .map_or(0, |number| number.parse().unwrap_or_default())
 }
 
-fn gone(run: &AnyRun, attempt: u32, pod: Option<&Pod>, container: &str) -> Failure {
-    let name = run.argument();
+fn gone(run: &Object, attempt: u32, pod: Option<&Pod>, container: &str) -> Failure {
+    let name = run.name.argument();
     let version = run
         .version()
         .map_or_else(String::new, |version| format!(", version {version},"));
-    let which = format!(
-        "attempt {attempt} of {} '{}'{version}",
-        run.kind(),
-        run.name()
-    );
+    let which = format!("attempt {attempt} of {}{version}", run.name);
     let is_over = run.outcome().is_some();
     let message = match pod {
         Some(pod) => match other_step(pod, container) {
@@ -265,15 +262,10 @@ fn gone(run: &AnyRun, attempt: u32, pod: Option<&Pod>, container: &str) -> Failu
         },
         None if !is_over => format!("{which} has no Pod now"),
         None => {
-            let known = run
-                .status()
-                .and_then(|status| status.result)
-                .map(evidence)
-                .filter(|known| !known.is_empty());
-            let known = known.map_or_else(
-                || "status.result says nothing about it".to_owned(),
-                |known| format!("status.result has what is known: {known}"),
-            );
+            let known = match evidence(run).as_str() {
+                "" => "status.result says nothing about it".to_owned(),
+                known => format!("status.result has what is known: {known}"),
+            };
             format!(
                 "{which} has no log any more: logs live only as long as the Pod, and it no longer exists; {known}"
             )
@@ -290,33 +282,26 @@ fn gone(run: &AnyRun, attempt: u32, pod: Option<&Pod>, container: &str) -> Failu
     Failure::Gone { message, next }
 }
 
-/// Formats the result of a container in one line.
-pub(crate) fn evidence(result: &Evidence) -> String {
-    let Evidence {
-        exit_code,
-        signal,
-        reason,
-        message,
-        results: _,
-        image_id: _,
-        node,
-        pod_name,
-        pod_uid: _,
-        started_at: _,
-        finished_at,
-    } = result;
+/// Formats the result of the run's last attempt in one line.
+fn evidence(run: &Object) -> String {
+    let result = run.at("status.result");
     let mut parts = Vec::new();
-    parts.extend(reason.clone());
-    parts.extend(exit_code.map(|code| format!("exit code {code}")));
-    parts.extend(signal.map(|signal| format!("signal {signal}")));
-    parts.extend(message.as_ref().map(|message| format!("'{message}'")));
-    parts.extend(pod_name.as_ref().map(|pod| format!("Pod '{pod}'")));
-    parts.extend(node.as_ref().map(|node| format!("node '{node}'")));
-    parts.extend(
-        finished_at
-            .as_ref()
-            .map(|time| format!("ended {}", moment(time.0))),
-    );
+    for (field, before, after) in [
+        ("reason", "", ""),
+        ("exitCode", "exit code ", ""),
+        ("signal", "signal ", ""),
+        ("message", "'", "'"),
+        ("podName", "Pod '", "'"),
+        ("node", "node '", "'"),
+    ] {
+        match (result[field].as_str(), result[field].as_i64()) {
+            (Some(text), _) => parts.push(format!("{before}{text}{after}")),
+            (None, Some(number)) => parts.push(format!("{before}{number}{after}")),
+            (None, None) => {}
+        }
+    }
+    let ended: Option<Time> = run.part("status.result.finishedAt");
+    parts.extend(ended.map(|time| format!("ended {}", moment(time.0))));
     clean(&parts.join(", "))
 }
 
@@ -325,7 +310,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::run::tests::{a_docs_run, a_run, condition};
+    use crate::state::tests::{a_docs_run, a_run, condition};
 
     fn pod(name: &str, version: &str, attempt: &str, created: &str) -> Pod {
         serde_json::from_value(json!({
@@ -349,7 +334,7 @@ mod tests {
             let status = json!({ "contextVersion": version, "attempts": attempts });
             a_run(&json!({ "contextVersion": 2 }), &status)
         };
-        let name = |run: &AnyRun| {
+        let name = |run: &Object| {
             let pod = of_attempt(&pods, Some(2), last_attempt(run, &pods));
             pod.and_then(|pod| pod.metadata.name.as_deref())
         };

@@ -1,6 +1,7 @@
 //! `submit`
 
-use actions::{Docs, Error, Files, Request, RunKind, Submission};
+use actions::{Files, ObjectName, Run, Submission};
+use api::tasks::{DocsRun, DocsRunSpec, NamedRef, Output};
 use serde::Serialize;
 
 use crate::{
@@ -12,128 +13,102 @@ use crate::{
     commands::wait,
     failure::Failure,
     files, output,
-    session::{Server, Session, bounded},
-    target::RunName,
+    session::{Session, bounded},
     text::{bytes, count},
 };
 
 pub(crate) async fn run(verb: Submit, session: &mut Session<'_>) -> Result<Exit, Failure> {
     match (verb.other, verb.task) {
-        (Some(SubmitOther::Docs(docs)), _) => of_docs(*docs, session).await,
-        (None, Some(task)) => of_task(task, verb.submit_options, verb.wait_options, session).await,
+        (Some(SubmitOther::Docs(docs)), _) => {
+            let (submit_options, wait_options) = (docs.submit_options, docs.wait_options);
+            let run = docs_run(*docs)?;
+            let (from, to) = (&run.spec.source_branch, run.output_branch());
+            let order = Order {
+                what: format!("branch '{from}', to branch '{to}'"),
+                run,
+                submit_options,
+                wait_options,
+            };
+            order.send(session).await
+        }
+        (None, Some(task)) => {
+            let submission = submission(task)?;
+            let files = submission.files.as_slice();
+            let size = files.iter().map(|file| file.content.len()).sum();
+            let order = Order {
+                what: format!("version 1, {}, {}", count(files.len(), "file"), bytes(size)),
+                run: submission.run(),
+                submit_options: verb.submit_options,
+                wait_options: verb.wait_options,
+            };
+            order.send(session).await
+        }
         (None, None) => Err(Failure::client("nothing to submit")),
     }
 }
 
-async fn of_task(
-    verb: SubmitTask,
-    submit_options: SubmitOptions,
-    wait_options: WaitOptions,
-    session: &mut Session<'_>,
-) -> Result<Exit, Failure> {
-    let submission = Submission {
+fn submission(verb: SubmitTask) -> Result<Submission, Failure> {
+    Ok(Submission {
         name: verb.name,
         task_id: verb.task_id,
         service_name: verb.service,
         agent_name: verb.agent,
         files: Files::new(files::read(&verb.paths)?)?,
-    };
-    let files = submission.files.as_slice();
-    let size = files.iter().map(|file| file.content.len()).sum();
-    let order = Order {
-        run: RunName {
-            kind: RunKind::Task,
-            name: submission.run_name(),
-        },
-        what: format!("version 1, {}, {}", count(files.len(), "file"), bytes(size)),
-        submit_options,
-        wait_options,
-    };
-    order
-        .send(
-            session,
-            |namespace| submission.run(namespace),
-            async |server, server_dry_run| {
-                actions::submit(
-                    &server.client,
-                    &server.namespace,
-                    &submission,
-                    server_dry_run,
-                )
-                .await
-            },
-        )
-        .await
+    })
 }
 
-async fn of_docs(verb: SubmitDocs, session: &mut Session<'_>) -> Result<Exit, Failure> {
-    let instructions = files::read(&verb.instructions)?;
-    let instructions = match instructions.is_empty() && verb.instructions.is_empty() {
-        true => None,
-        false => Some(Files::new(instructions)?),
+fn docs_run(verb: SubmitDocs) -> Result<DocsRun, Failure> {
+    let usual = Output::default();
+    let instructions = match verb.instructions.as_slice() {
+        [] => Vec::new(),
+        paths => Files::new(files::read(paths)?)?.as_slice().to_vec(),
     };
-    let docs = Docs {
-        name: verb.name,
+    let spec = DocsRunSpec {
         repository_url: verb.repository,
         source_branch: verb.branch,
-        working_directory: verb.working_directory,
+        working_directory: verb.working_directory.unwrap_or_else(|| ".".to_owned()),
         agent_name: verb.agent,
         model: verb.model,
         instructions,
         include_codebase: verb.include_codebase,
-        credentials_secret: verb.secret,
-        output_branch: verb.output_branch,
-        output_path: verb.output_path,
-        require_changes: !verb.allow_no_changes,
-        commit_message: verb.commit_message,
-        timeout: verb.agent_timeout,
-    };
-    let branch = docs.run("").output_branch();
-    let order = Order {
-        run: RunName {
-            kind: RunKind::Docs,
-            name: docs.name.clone(),
+        credentials_secret_ref: verb.secret.map(|name| NamedRef { name }),
+        output: Output {
+            branch: verb.output_branch,
+            path: verb.output_path.unwrap_or(usual.path),
+            require_changes: !verb.allow_no_changes,
+            commit_message: verb.commit_message,
         },
-        what: format!("branch '{}', to branch '{branch}'", docs.source_branch),
-        submit_options: verb.submit_options,
-        wait_options: verb.wait_options,
+        timeout: verb.agent_timeout.map(Into::into),
+        suspend: false,
+        cancel: false,
+        child_ttl: None,
     };
-    order
-        .send(
-            session,
-            |namespace| docs.run(namespace),
-            async |server, server_dry_run| {
-                actions::submit_docs(&server.client, &server.namespace, &docs, server_dry_run).await
-            },
-        )
-        .await
+    Ok(DocsRun::new(&verb.name, spec))
 }
 
 /// A run to be created.
-struct Order {
-    run: RunName,
+struct Order<R> {
+    run: R,
     /// A summary of its contents for messages.
     what: String,
     submit_options: SubmitOptions,
     wait_options: WaitOptions,
 }
 
-impl Order {
-    async fn send<R: Serialize>(
-        self,
-        session: &mut Session<'_>,
-        made: impl Fn(&str) -> R,
-        create: impl AsyncFn(&Server, actions::DryRun) -> Result<R, Error>,
-    ) -> Result<Exit, Failure> {
+impl<R: Run> Order<R> {
+    async fn send(mut self, session: &mut Session<'_>) -> Result<Exit, Failure> {
         let SubmitOptions { dry_run, output } = self.submit_options;
+        let name = self.run.meta().name.as_deref().unwrap_or_default();
+        let name = ObjectName::new(R::KIND, name);
         if dry_run == Some(DryRun::Client) {
             // A manifest can be created without a cluster.
             let namespace = match session.namespace_flag() {
                 Some(namespace) => namespace.to_owned(),
                 None => session.server().await?.namespace,
             };
+            self.run.meta_mut().namespace = Some(namespace);
             let format = output.unwrap_or(ObjectFormat::Yaml);
-            session.print(&self.printed(&made(&namespace), format)?)?;
+            session.print(&printed(&name, &self.run, format)?)?;
             return Ok(Exit::Ok);
         }
 
@@ -145,29 +120,56 @@ impl Order {
                 "would be submitted (nothing was stored)",
             ),
         };
-        let RunName { kind, name } = &self.run;
-        let request = Request::of_kind(*kind, "create", &server.namespace, name);
-        let run = bounded(request, create(&server, server_dry_run)).await?;
+        let action = actions::submit(&server.client, &server.namespace, &self.run, server_dry_run);
+        let run = bounded(server.request("create", &name), action).await?;
         if let Some(format) = output {
-            session.print(&self.printed(&run, format)?)?;
+            session.print(&printed(&name, &run, format)?)?;
             return Ok(Exit::Ok);
         }
         session.line(&format!(
-            "{} {done} in namespace '{}': {}",
-            self.run, server.namespace, self.what
+            "{name} {done} in namespace '{}': {}",
+            server.namespace, self.what
         ))?;
         if server_dry_run == actions::DryRun::On {
             return Ok(Exit::Ok);
         }
-        wait::afterwards(session, &server, self.run, &self.wait_options).await
+        wait::afterwards(session, &server, name, &self.wait_options).await
     }
+}
 
-    fn printed<R: Serialize>(&self, run: &R, format: ObjectFormat) -> Result<String, Failure> {
-        let RunName { kind, name } = &self.run;
-        match format {
-            ObjectFormat::Name => Ok(format!("{}\n", kind.row().qualified(name))),
-            ObjectFormat::Json => output::json(&output::plain(run)?),
-            ObjectFormat::Yaml => output::yaml(&output::plain(run)?),
-        }
+fn printed(
+    name: &ObjectName,
+    run: &impl Serialize,
+    format: ObjectFormat,
+) -> Result<String, Failure> {
+    match format {
+        ObjectFormat::Name => Ok(format!("{}\n", name.kind.qualified(&name.name))),
+        ObjectFormat::Json => output::json(&output::plain(run)?),
+        ObjectFormat::Yaml => output::yaml(&output::plain(run)?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::arguments::{Arguments, Verb};
+
+    #[test]
+    fn what_is_not_said_is_the_kinds_default() {
+        let line = "orc submit docs guide --repository https://git.example/team/shop --branch main --agent writer";
+        let parsed = Arguments::try_parse_from(line.split(' ')).unwrap();
+        let Verb::Submit(Submit {
+            other: Some(SubmitOther::Docs(docs)),
+            ..
+        }) = parsed.verb
+        else {
+            panic!("{parsed:?}");
+        };
+        let plain = serde_json::json!({ "repositoryUrl": "https://git.example/team/shop",
+            "sourceBranch": "main", "agentName": "writer" });
+        let plain: DocsRunSpec = serde_json::from_value(plain).unwrap();
+        assert_eq!(docs_run(*docs).unwrap().spec, plain);
     }
 }

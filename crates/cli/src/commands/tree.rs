@@ -1,5 +1,6 @@
 //! `tree`
 
+use actions::Object;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
 use crate::{
@@ -7,25 +8,26 @@ use crate::{
     arguments::RunArgs,
     failure::Failure,
     related::{self, Children},
-    run::AnyRun,
     session::Session,
+    state,
     text::{Paint, Tone, clean},
     view::{self, Standing},
 };
 
 pub(crate) async fn run(verb: RunArgs, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let server = session.server().await?;
-    let run = related::run(&server, &verb.run).await?;
+    let run = server.get(&verb.run).await?;
     let children = related::children(&server, &run).await?;
     let paint = session.paint;
-    let head = labelled(run.kind().name(), run.meta(), Some(&run.standing()), paint);
+    let (kind, standing) = (run.name.kind.name(), state::standing(&run));
+    let head = labelled(kind, &run.metadata, Some(&standing), paint);
     session.line(&head)?;
     session.print(&render(&run, &children, paint))?;
     Ok(Exit::Ok)
 }
 
 /// Renders the children as branches, without the run itself.
-pub(crate) fn render(run: &AnyRun, children: &Children, paint: Paint) -> String {
+pub(crate) fn render(run: &Object, children: &Children, paint: Paint) -> String {
     if children.is_empty() {
         let why = if run.outcome().is_some() {
             "no children: they are removed some time after the end"
@@ -123,7 +125,7 @@ mod tests {
     use serde_json::{Value, from_value, json};
 
     use super::*;
-    use crate::run::tests::a_run;
+    use crate::state::tests::a_run;
 
     fn meta(name: &str, uid: &str, owner: &str) -> Value {
         json!({ "name": name, "uid": uid, "ownerReferences":
