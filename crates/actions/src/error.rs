@@ -24,14 +24,14 @@ pub enum Error {
     },
 
     /// The object does not exist.
-    #[error("{kind} '{name}' was not found in namespace '{namespace}'")]
+    #[error("{kind} '{name}' was not found{}", in_namespace(.namespace.as_deref()))]
     NotFound {
         /// The kind of the object.
         kind: &'static str,
         /// The name of the object.
         name: String,
-        /// The namespace in which we searched.
-        namespace: String,
+        /// The namespace in which we searched, if the object is namespaced.
+        namespace: Option<String>,
     },
 
     /// The server does not know the kind, or the namespace does not exist.
@@ -197,7 +197,7 @@ impl Request {
             (404, Some(name)) if is_about(&status, &name) => Error::NotFound {
                 kind: self.kind,
                 name,
-                namespace: self.namespace.unwrap_or_default(),
+                namespace: self.namespace,
             },
             (404, _) => Error::Unknown {
                 message: format!(
@@ -234,6 +234,11 @@ impl std::fmt::Display for Request {
             None => write!(out, " in all namespaces"),
         }
     }
+}
+
+/// Formats ` in namespace 'team'`, or an empty string without a namespace.
+fn in_namespace(namespace: Option<&str>) -> String {
+    namespace.map_or_else(String::new, |name| format!(" in namespace '{name}'"))
 }
 
 /// Formats `, version 2`, or an empty string without a version.
@@ -284,7 +289,8 @@ fn causes(status: &Status) -> Vec<String> {
 }
 
 /// Joins an error and its causes. A cause whose text is already contained is left out.
-fn chain(error: &dyn std::error::Error) -> String {
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

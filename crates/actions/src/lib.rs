@@ -24,7 +24,7 @@ mod submit;
 
 pub use context::{Added, add as add_context};
 pub use docs::run_docs_again;
-pub use error::{Error, Request};
+pub use error::{Error, Request, chain};
 pub use files::{FILES, Files, FilesError};
 pub use lifecycle::{Change, Changed, change, run_again};
 pub use object::{Object, ObjectName, get, objects};

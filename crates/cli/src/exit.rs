@@ -141,7 +141,7 @@ mod tests {
                 Error::NotFound {
                     kind: "TaskRun",
                     name: name(),
-                    namespace: message(),
+                    namespace: Some(message()),
                 },
                 5,
             ),

@@ -69,7 +69,7 @@ impl Failure {
     /// Returns the error message.
     pub(crate) fn message(&self) -> String {
         match self {
-            Self::Action(error) => words(error),
+            Self::Action(error) => error.to_string(),
             Self::Client(message) | Self::Gone { message, .. } => message.clone(),
             Self::Output(error) => format!("cannot write the output: {error}"),
         }
@@ -83,20 +83,6 @@ impl Failure {
             Self::Client(_) | Self::Output(_) => Vec::new(),
         }
     }
-}
-
-/// Returns the message of an error. For a cluster-scoped object, the message mentions no namespace.
-fn words(error: &Error) -> String {
-    if let Error::NotFound {
-        kind,
-        name,
-        namespace,
-    } = error
-        && namespace.is_empty()
-    {
-        return format!("{kind} '{name}' was not found");
-    }
-    error.to_string()
 }
 
 /// Suggests how to list the objects of a kind. A name without a kind is a TaskRun's, so a name that
@@ -225,7 +211,7 @@ mod tests {
         let failure = Failure::from(Error::NotFound {
             kind: "Tenant",
             name: "acme".to_owned(),
-            namespace: String::new(),
+            namespace: None,
         });
         assert_eq!(failure.message(), "Tenant 'acme' was not found");
         assert_eq!(failure.advice()[0].1, "get tenants");

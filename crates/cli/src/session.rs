@@ -107,6 +107,12 @@ impl<'a> Session<'a> {
         self.err.flush()
     }
 
+    /// Prints the next command about an object to the standard error.
+    pub(crate) fn hint(&mut self, purpose: &str, verb: &str, name: &ObjectName) -> io::Result<()> {
+        let next = self.command(&format!("{verb} {}", name.argument()));
+        self.remark(&format!("  {purpose}: {next}"))
+    }
+
     /// Returns a command that a user can type, with the same cluster flags as the current command.
     pub(crate) fn command(&self, rest: &str) -> String {
         command(self.environment.program, &self.cluster, rest)

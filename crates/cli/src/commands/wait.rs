@@ -175,13 +175,15 @@ pub(crate) async fn until_finished(
             // Without `biased`, a busy stream could delay the end of the time limit.
             biased;
             () = &mut time_up => {
-                view.show(session, &mut awaited, Moment::Last)?;
-                return timed_out(session, &awaited, limit, view.trouble);
+                view.show(session, &mut awaited, true)?;
+                timed_out(session, &awaited, limit, view.trouble)?;
+                break;
             }
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted?;
-                view.show(session, &mut awaited, Moment::Last)?;
-                return left(session, &awaited);
+                view.show(session, &mut awaited, true)?;
+                left(session, &awaited)?;
+                break;
             }
             Some((index, event)) = events.next() => match (event, awaited.get_mut(index)) {
                 (Ok(event), Some(one)) => {
@@ -205,12 +207,13 @@ pub(crate) async fn until_finished(
         }
         view.remark(session, remark)?;
         let is_over = awaited.iter().all(|one| one.end.is_some());
-        let at = if is_over { Moment::Last } else { Moment::Going };
-        view.show(session, &mut awaited, at)?;
+        view.show(session, &mut awaited, is_over)?;
         if is_over {
-            return ended(session, &awaited);
+            ended(session, &awaited)?;
+            break;
         }
     }
+    Ok(Exit::most_severe(awaited.iter().map(Awaited::exit)))
 }
 
 fn timed_out(
@@ -218,53 +221,45 @@ fn timed_out(
     awaited: &[Awaited],
     limit: Option<Duration>,
     trouble: Option<String>,
-) -> Result<Exit, Failure> {
-    let seconds = limit.map_or(0, |limit| {
-        i64::try_from(limit.as_secs()).unwrap_or(i64::MAX)
-    });
+) -> Result<(), Failure> {
+    let limit = limit.unwrap_or_default().as_secs();
+    let waited = span(i64::try_from(limit).unwrap_or(i64::MAX));
     if let Some(trouble) = trouble {
         // The state is unknown, which is not the same as "still running".
         return Err(Failure::client(format!(
-            "timed out after {}, and the state is not known: {trouble}",
-            span(seconds)
+            "timed out after {waited}, and the state is not known: {trouble}"
         )));
     }
-    let going = awaited.iter().filter(|one| one.end.is_none());
-    for run in going.map(|one| one.name.clone()) {
-        let why = session.command(&format!("why {}", run.argument()));
-        session.remark(&format!(
-            "timed out after {}: {run} continues\n  to see what it waits for: {why}",
-            span(seconds)
-        ))?;
+    for run in going(awaited) {
+        session.remark(&format!("timed out after {waited}: {run} continues"))?;
+        session.hint("to see what it waits for", "why", run)?;
     }
-    Ok(Exit::most_severe(awaited.iter().map(Awaited::exit)))
+    Ok(())
 }
 
 /// Handles Ctrl-C, which ends only the waiting.
-fn left(session: &mut Session<'_>, awaited: &[Awaited]) -> Result<Exit, Failure> {
-    let going = awaited.iter().filter(|one| one.end.is_none());
-    for run in going.map(|one| one.name.clone()) {
-        let wait = session.command(&format!("wait {}", run.argument()));
-        let stop = match run.is_run() {
-            true => {
-                let cancel = session.command(&format!("cancel {}", run.argument()));
-                format!("\n  to stop it for good: {cancel}")
-            }
-            false => String::new(),
-        };
-        session.remark(&format!(
-            "stopped waiting: {run} continues\n  to wait again: {wait}{stop}"
-        ))?;
+fn left(session: &mut Session<'_>, awaited: &[Awaited]) -> io::Result<()> {
+    for run in going(awaited) {
+        session.remark(&format!("stopped waiting: {run} continues"))?;
+        session.hint("to wait again", "wait", run)?;
+        if run.is_run() {
+            session.hint("to stop it for good", "cancel", run)?;
+        }
     }
-    Ok(Exit::most_severe(awaited.iter().map(Awaited::exit)))
+    Ok(())
 }
 
-fn ended(session: &mut Session<'_>, awaited: &[Awaited]) -> Result<Exit, Failure> {
+fn going(awaited: &[Awaited]) -> impl Iterator<Item = &ObjectName> {
+    let going = awaited.iter().filter(|one| one.end.is_none());
+    going.map(|one| &one.name)
+}
+
+fn ended(session: &mut Session<'_>, awaited: &[Awaited]) -> io::Result<()> {
     for one in awaited {
         match one.exit() {
             Exit::Failed => {
-                let why = session.command(&format!("why {}", one.name.argument()));
-                session.remark(&format!("  to see why '{}' failed: {why}", one.name.name))?;
+                let purpose = format!("to see why '{}' failed", one.name.name);
+                session.hint(&purpose, "why", &one.name)?;
             }
             Exit::NotFound => {
                 let what = match one.name.is_run() {
@@ -277,14 +272,7 @@ fn ended(session: &mut Session<'_>, awaited: &[Awaited]) -> Result<Exit, Failure
             Exit::Ok | Exit::Client | Exit::Timeout | Exit::Denied => {}
         }
     }
-    Ok(Exit::most_severe(awaited.iter().map(Awaited::exit)))
-}
-
-/// Whether more output follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Moment {
-    Going,
-    Last,
+    Ok(())
 }
 
 /// The output: a block that is redrawn on a terminal, otherwise one line per change.
@@ -323,7 +311,7 @@ impl View {
         &mut self,
         session: &mut Session<'_>,
         awaited: &mut [Awaited],
-        at: Moment,
+        is_last: bool,
     ) -> io::Result<()> {
         let now = session.now();
         if self.is_live {
@@ -334,7 +322,7 @@ impl View {
             }
             // Lines that leave the screen cannot be redrawn.
             lines.truncate(height.saturating_sub(2).max(1));
-            if at == Moment::Going {
+            if !is_last {
                 let waited = span(between(self.started, now));
                 let words = format!("waited {waited}; Ctrl-C ends the waiting, not the run");
                 lines.push((Tone::Dim, words));
