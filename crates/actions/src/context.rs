@@ -53,7 +53,7 @@ pub async fn add(
             .get(name)
             .await
             .map_err(|error| Request::about("get", &object, namespace).failed(error))?;
-        same_version(&mut first_seen, run.spec.context_version, name)?;
+        same_version(&mut first_seen, run.spec.context_version, &object)?;
         let next = plan(&run, &object, added)?;
         let how = PatchParams {
             dry_run: dry_run.is_on(),
@@ -131,7 +131,7 @@ fn plan(run: &TaskRun, object: &ObjectName, added: &[File]) -> Result<Next, Erro
         .find(|file| known.iter().any(|known| known.filename == file.filename))
     {
         return Err(Error::FileExists {
-            name: object.name.clone(),
+            run: object.clone(),
             file: file.filename.clone(),
         });
     }

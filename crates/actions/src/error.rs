@@ -45,11 +45,11 @@ pub enum Error {
 
     /// Another writer created this version of the context meanwhile. We wrote nothing.
     #[error(
-        "version {wanted} of TaskRun '{name}' was made by someone else meanwhile; it is at version {found}, and nothing was added"
+        "version {wanted} of {run} was made by someone else meanwhile; it is at version {found}, and nothing was added"
     )]
     Conflict {
-        /// The name of the run.
-        name: String,
+        /// The run's kind and name.
+        run: ObjectName,
         /// The version that we wanted to create.
         wanted: i64,
         /// The version that the run has now.
@@ -61,10 +61,10 @@ pub enum Error {
     Busy(ObjectName),
 
     /// The run already has a file with this name.
-    #[error("TaskRun '{name}' has a file '{file}' already; an added file needs a new name")]
+    #[error("{run} has a file '{file}' already; an added file needs a new name")]
     FileExists {
-        /// The name of the run.
-        name: String,
+        /// The run's kind and name.
+        run: ObjectName,
         /// The name of the file.
         file: String,
     },

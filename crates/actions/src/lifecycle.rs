@@ -64,7 +64,7 @@ pub async fn run_again(client: &Client, namespace: &str, name: &str) -> Result<O
     let run = ObjectName::new(&TASK_RUN, name);
     let changed = write(client, namespace, &run, |run| {
         let version = run.version().unwrap_or_default();
-        same_version(&mut first_seen, version, name)?;
+        same_version(&mut first_seen, version, &run.name)?;
         again(run, version)
     });
     Ok(changed.await?.object)

@@ -1,32 +1,17 @@
-//! Submits a task by creating its run.
+//! Submits a run by creating it.
 
 use std::fmt::Debug;
 
 use api::{
     kinds::KindRow,
     names,
-    tasks::{DOCS_RUN, DocsRun, TASK_RUN, TaskRun, TaskRunSpec},
+    tasks::{DOCS_RUN, DocsRun, TASK_RUN, TaskRun},
 };
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Client, Resource, api::PostParams};
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{Error, Files, MANAGER, ObjectName, Request};
-
-/// A task, from which a `TaskRun` is created.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Submission {
-    /// The run's name. Default: `{service}-{task}`.
-    pub name: Option<String>,
-    /// The task's number.
-    pub task_id: i64,
-    /// The service that the task is about.
-    pub service_name: String,
-    /// The Agent that runs it.
-    pub agent_name: String,
-    /// The files that the agent reads.
-    pub files: Files,
-}
+use crate::{Error, MANAGER, ObjectName, Request};
 
 /// Whether a write is stored or only validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,32 +31,10 @@ impl DryRun {
     }
 }
 
-impl Submission {
-    /// Returns the run's name.
-    #[must_use]
-    pub fn run_name(&self) -> String {
-        self.name
-            .clone()
-            .unwrap_or_else(|| names::child(&self.service_name, &format!("-{}", self.task_id)))
-    }
-
-    /// Returns the `TaskRun` to be sent to the API server.
-    #[must_use]
-    pub fn run(&self) -> TaskRun {
-        let spec = TaskRunSpec {
-            task_id: self.task_id,
-            service_name: self.service_name.clone(),
-            agent_name: self.agent_name.clone(),
-            context_version: 1,
-            markdown_files: self.files.as_slice().to_vec(),
-            timeout: None,
-            retry: None,
-            suspend: false,
-            cancel: false,
-            child_ttl: None,
-        };
-        TaskRun::new(&self.run_name(), spec)
-    }
+/// Returns the usual name of a task's run: `{service}-{task}`.
+#[must_use]
+pub fn run_name(service: &str, task_id: i64) -> String {
+    names::child(service, &format!("-{task_id}"))
 }
 
 /// A kind of run that users create.
@@ -122,30 +85,13 @@ pub async fn submit<R: Run>(
 
 #[cfg(test)]
 mod tests {
-    use api::tasks::File;
-
     use super::*;
 
     #[test]
     fn a_run_is_named_after_its_service_and_task() {
-        let named = |name: Option<&str>, service: &str| {
-            Submission {
-                name: name.map(str::to_owned),
-                task_id: 7,
-                service_name: service.to_owned(),
-                agent_name: "writer".to_owned(),
-                files: Files::new(vec![File {
-                    filename: "task.md".to_owned(),
-                    content: String::new(),
-                }])
-                .unwrap(),
-            }
-            .run_name()
-        };
-        assert_eq!(named(None, "shop"), "shop-7");
-        assert_eq!(named(Some("mine"), "shop"), "mine");
+        assert_eq!(run_name("shop", 7), "shop-7");
         assert_eq!(
-            named(None, "Shop / Web"),
+            run_name("Shop / Web", 7),
             format!("shop---web-{}-7", names::hash("Shop / Web"))
         );
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use actions::{
-    Change, Changed, DryRun, Error, Files, ObjectName, Submission, add_context, change, run_again,
-    run_docs_again, submit,
+    Change, Changed, DryRun, Error, ObjectName, add_context, change, run_again, run_docs_again,
+    submit,
 };
 use anyhow::{Context, Result, bail};
 use api::tasks::{DOCS_RUN, DocsRun, File, TASK_RUN, TaskRun};
@@ -23,15 +23,10 @@ fn file(name: &str, content: &str) -> File {
     }
 }
 
-fn submission(files: &[(&str, &str)]) -> Result<Submission> {
-    let files = files.iter().map(|(name, content)| file(name, content));
-    Ok(Submission {
-        name: None,
-        task_id: 7,
-        service_name: "shop".to_owned(),
-        agent_name: "writer".to_owned(),
-        files: Files::new(files.collect())?,
-    })
+fn task(content: &str) -> Result<TaskRun> {
+    let spec = json!({ "taskId": 7, "serviceName": "shop", "agentName": "writer",
+        "markdownFiles": [{ "filename": "task.md", "content": content }] });
+    Ok(TaskRun::new("shop-7", serde_json::from_value(spec)?))
 }
 
 async fn prepared(env: &Env) -> Result<()> {
@@ -40,12 +35,8 @@ async fn prepared(env: &Env) -> Result<()> {
 
 async fn submitted(env: &Env) -> Result<TaskRun> {
     prepared(env).await?;
-    let wanted = submission(&[("task.md", "Do it.")])?;
-    Ok(create(env, &wanted, DryRun::Off).await?)
-}
-
-async fn create(env: &Env, wanted: &Submission, dry_run: DryRun) -> Result<TaskRun, Error> {
-    submit(&env.client, &env.namespace, &wanted.run(), dry_run).await
+    let wanted = task("Do it.")?;
+    Ok(submit(&env.client, &env.namespace, &wanted, DryRun::Off).await?)
 }
 
 async fn changed(env: &Env, name: &ObjectName, wanted: Change) -> Result<Changed, Error> {
@@ -92,8 +83,9 @@ async fn r21_of_submits_at_once_exactly_one_wins() -> Result<()> {
         prepared(&env).await?;
         let each = (0..8).map(async |number: i32| {
             let content = format!("I am number {number}.");
-            let wanted = submission(&[("task.md", &content)])?;
-            anyhow::Ok((content, create(&env, &wanted, DryRun::Off).await))
+            let wanted = task(&content)?;
+            let made = submit(&env.client, &env.namespace, &wanted, DryRun::Off).await;
+            anyhow::Ok((content, made))
         });
         let (mut won, mut lost) = (Vec::new(), 0);
         for result in join_all(each).await {
@@ -120,10 +112,10 @@ async fn a_dry_run_asks_the_server_and_stores_nothing() -> Result<()> {
     suite::test(Tier::Api, "dry-run", async |env| {
         prepared(&env).await?;
         let (client, namespace) = (&env.client, &env.namespace);
-        let wanted = submission(&[("task.md", "Do it.")])?;
-        create(&env, &wanted, DryRun::On).await?;
-        create(&env, &wanted, DryRun::Off).await?;
-        let again = create(&env, &wanted, DryRun::On).await;
+        let wanted = task("Do it.")?;
+        submit(client, namespace, &wanted, DryRun::On).await?;
+        submit(client, namespace, &wanted, DryRun::Off).await?;
+        let again = submit(client, namespace, &wanted, DryRun::On).await;
         assert!(matches!(again, Err(Error::Exists { .. })), "{again:?}");
         let added = [file("", "More.")];
         let tried = add_context(client, namespace, "shop-7", &added, DryRun::On).await?;

@@ -147,7 +147,7 @@ mod tests {
             ),
             (
                 Error::Conflict {
-                    name: name(),
+                    run: run(),
                     wanted: 2,
                     found: 2,
                 },

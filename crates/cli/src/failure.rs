@@ -98,75 +98,59 @@ pub(crate) fn others_of(kind: &KindRow) -> Vec<Advice> {
 }
 
 fn advice(error: &Error) -> Vec<Advice> {
+    let about = |run: &ObjectName, all: &[(&'static str, &str)]| -> Vec<Advice> {
+        let name = run.argument();
+        let all = all.iter();
+        all.map(|(purpose, command)| (*purpose, command.replace("NAME", &name)))
+            .collect()
+    };
     match error {
-        Error::Exists {
-            run,
-            is_going: false,
-            ..
-        } => {
-            let name = run.argument();
-            let again = if *run.kind == TASK_RUN {
-                let add = format!("context add {name} FILE…");
-                ("to give it more files and run it again", add)
-            } else {
-                ("to run it again when it has ended", format!("retry {name}"))
-            };
-            vec![("to see it", format!("describe {name}")), again]
+        Error::Exists { run, is_going, .. } if *is_going => {
+            about(run, &[("to see what it waits for", "why NAME")])
         }
-        Error::Exists {
-            run,
-            is_going: true,
-            ..
+        Error::Deleting(run) => about(run, &[("to see what it waits for", "why NAME")]),
+        Error::Exists { run, .. } if *run.kind == TASK_RUN => {
+            let more = "to give it more files and run it again";
+            let see = ("to see it", "describe NAME");
+            about(run, &[see, (more, "context add NAME FILE…")])
         }
-        | Error::Deleting(run) => {
-            let why = format!("why {}", run.argument());
-            vec![("to see what it waits for", why)]
+        Error::Exists { run, .. } => {
+            let again = ("to run it again when it has ended", "retry NAME");
+            about(run, &[("to see it", "describe NAME"), again])
         }
         Error::NotFound { kind, .. } => others_of(target::kind(kind).unwrap_or(&TASK_RUN)),
-        Error::Conflict { name, .. } => vec![
-            ("to see what was added", format!("describe {name}")),
-            (
-                "to add yours on top of it",
-                format!("context add {name} FILE…"),
-            ),
-        ],
-        Error::FileExists { name, .. } => vec![(
-            "to add it under the default name",
-            format!("context add {name} - < FILE"),
-        )],
+        Error::Conflict { run, .. } => {
+            let add = ("to add yours on top of it", "context add NAME FILE…");
+            about(run, &[("to see what was added", "describe NAME"), add])
+        }
+        Error::FileExists { run, .. } => {
+            let add = "context add NAME - < FILE";
+            about(run, &[("to add it under the default name", add)])
+        }
         Error::Finished { run, .. } => {
-            let name = run.argument();
-            vec![
-                ("to see how it ended", format!("describe {name}")),
-                ("to run it again", format!("retry {name}")),
-            ]
+            let again = ("to run it again", "retry NAME");
+            about(run, &[("to see how it ended", "describe NAME"), again])
         }
         Error::NotFinished { run, .. } => {
-            let name = run.argument();
-            vec![
-                ("to wait for its end", format!("wait {name}")),
-                ("to see what it waits for", format!("why {name}")),
-                ("to stop it for good", format!("cancel {name}")),
-            ]
+            let wait = ("to wait for its end", "wait NAME");
+            let why = ("to see what it waits for", "why NAME");
+            about(run, &[wait, why, ("to stop it for good", "cancel NAME")])
         }
         Error::Cancelled(run) if *run.kind == TASK_RUN => {
-            let submit = "submit --task-id OTHER …".to_owned();
-            vec![("to run the task after all", submit)]
+            let submit = "submit --task-id OTHER …";
+            about(run, &[("to run the task after all", submit)])
         }
         Error::Cancelled(run) => {
-            let retry = format!("retry {}", run.argument());
-            vec![("to run it after all, when it has ended", retry)]
+            let purpose = "to run it after all, when it has ended";
+            about(run, &[(purpose, "retry NAME")])
         }
-        Error::Busy(run) => vec![(
-            "to see what changes it",
-            format!("events {}", run.argument()),
-        )],
+        Error::Busy(run) => about(run, &[("to see what changes it", "events NAME")]),
         Error::Unanswered { request, .. } if matches!(request.verb, "create" | "patch") => {
             match (&request.name, target::kind(request.kind)) {
                 (Some(name), Some(kind)) => {
-                    let name = ObjectName::new(kind, name).argument();
-                    let describe = format!("describe {name}");
-                    vec![("it may have been done or not; to see", describe)]
+                    let purpose = "it may have been done or not; to see";
+                    let run = ObjectName::new(kind, name);
+                    about(&run, &[(purpose, "describe NAME")])
                 }
                 (Some(_) | None, _) => Vec::new(),
             }

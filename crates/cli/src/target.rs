@@ -23,27 +23,26 @@ fn runs_first() -> Vec<&'static KindRow> {
 }
 
 /// Joins words to a list such as `a, b and c`.
-fn join(words: &[String], last: &str) -> String {
-    match words {
-        [] => String::new(),
-        [one] => one.clone(),
-        [others @ .., end] => format!("{} {last} {end}", others.join(", ")),
+fn join(words: impl IntoIterator<Item = String>, last: &str) -> String {
+    let words: Vec<String> = words.into_iter().collect();
+    match words.as_slice() {
+        [others @ .., end] if !others.is_empty() => {
+            format!("{} {last} {end}", others.join(", "))
+        }
+        few => few.concat(),
     }
 }
 
 /// Returns the singular names of all kinds, and `more`.
-fn singulars<'a>(more: &[&'a str]) -> Vec<&'a str> {
-    let mut words: Vec<&'a str> = Vec::new();
-    words.extend(runs_first().iter().map(|row| row.singular));
-    words.extend(more);
-    words
+fn singulars<'a>(more: &[&'a str]) -> impl Iterator<Item = &'a str> {
+    let rows = runs_first().into_iter();
+    rows.map(|row| -> &'a str { row.singular })
+        .chain(more.to_vec())
 }
 
 /// Returns the singular names of all kinds, and `more`, in quotes.
 fn quoted(more: &[&str]) -> String {
-    let words = singulars(more).into_iter();
-    let words: Vec<String> = words.map(|word| format!("'{word}'")).collect();
-    join(&words, "and")
+    join(singulars(more).map(|word| format!("'{word}'")), "and")
 }
 
 /// Returns the names of all kinds for help texts: `run, agent or tenant`, with `ending` after each.
@@ -59,7 +58,7 @@ pub(crate) fn nouns(ending: &str) -> String {
             words.push(word);
         }
     }
-    join(&words, "or")
+    join(words, "or")
 }
 
 /// Returns the help for the argument of `get`.
@@ -73,9 +72,8 @@ pub(crate) fn help_of_get() -> String {
 
 /// Returns the help for a target: an object of any kind, or of one of `more` kinds.
 pub(crate) fn help_of_target(more: &[&str]) -> String {
-    let words = singulars(more).into_iter();
-    let words: Vec<String> = words.map(|word| format!("{word}/NAME")).collect();
-    format!("A run's NAME, {}; or KIND NAME", join(&words, "or"))
+    let words = join(singulars(more).map(|word| format!("{word}/NAME")), "or");
+    format!("A run's NAME, {words}; or KIND NAME")
 }
 
 /// Parses an object: `KIND/NAME`, or the name of a TaskRun.
@@ -152,9 +150,8 @@ pub(crate) fn of_words(words: &[String]) -> Result<(&'static KindRow, Option<Str
         [word, name, ..] => match kind(word) {
             Some(kind) => Ok((kind, Some(name.clone()))),
             None => {
-                let listed = runs_first().into_iter();
-                let words: Vec<String> = listed.map(|row| format!("'{}'", row.listed)).collect();
-                let known = join(&words, "and");
+                let rows = runs_first().into_iter();
+                let known = join(rows.map(|row| format!("'{}'", row.listed)), "and");
                 Err(format!("'{word}' is no kind; there are {known}"))
             }
         },

@@ -49,10 +49,7 @@ pub(crate) async fn run(verb: Get, session: &mut Session<'_>) -> Result<Exit, Fa
             "one object is asked for by its name: '-A' and '-l' have no meaning then",
         ));
     }
-    let is_data = match verb.output {
-        Some(Format::Json | Format::Yaml) => true,
-        Some(Format::Wide | Format::Name) | None => false,
-    };
+    let is_data = matches!(verb.output, Some(Format::Json | Format::Yaml));
     if verb.watch && is_data {
         return Err(Failure::client(
             "'-w' prints lines: use it with '-o wide', '-o name' or without '-o'",
@@ -67,14 +64,13 @@ pub(crate) async fn run(verb: Get, session: &mut Session<'_>) -> Result<Exit, Fa
     };
     let server = session.server().await?;
     if verb.watch {
-        return watch(&question, verb.output, &server, session).await;
+        watch(&question, verb.output, &server, session).await?;
+    } else if is_data {
+        data(&question, verb.output, &server, session).await?;
+    } else {
+        lines(&question, verb.output, &server, session).await?;
     }
-    match verb.output {
-        Some(Format::Json | Format::Yaml) => data(&question, verb.output, &server, session).await,
-        Some(Format::Wide | Format::Name) | None => {
-            lines(&question, verb.output, &server, session).await
-        }
-    }
+    Ok(Exit::Ok)
 }
 
 impl Question {
@@ -272,7 +268,7 @@ async fn lines(
     format: Option<Format>,
     server: &Server,
     session: &mut Session<'_>,
-) -> Result<Exit, Failure> {
+) -> Result<(), Failure> {
     let mut table = question.table();
     let show = |object: DynamicObject| -> Result<(), Failure> {
         if format == Some(Format::Name) {
@@ -288,7 +284,7 @@ async fn lines(
         let room = session.room();
         session.print(&table.render(session.paint, room))?;
     }
-    Ok(Exit::Ok)
+    Ok(())
 }
 
 async fn data(
@@ -296,7 +292,7 @@ async fn data(
     format: Option<Format>,
     server: &Server,
     session: &mut Session<'_>,
-) -> Result<Exit, Failure> {
+) -> Result<(), Failure> {
     let mut items = Vec::new();
     let keep = |mut object: DynamicObject| -> Result<(), Failure> {
         // The items of a list have no type.
@@ -321,7 +317,7 @@ async fn data(
         output::json(&value)?
     };
     session.print(&text)?;
-    Ok(Exit::Ok)
+    Ok(())
 }
 
 async fn watch(
@@ -329,7 +325,7 @@ async fn watch(
     format: Option<Format>,
     server: &Server,
     session: &mut Session<'_>,
-) -> Result<Exit, Failure> {
+) -> Result<(), Failure> {
     if question.name.is_some() {
         // Without this request, a name that does not exist would lead to an endless wait instead of
         // an error.
@@ -350,7 +346,7 @@ async fn watch(
         let event = tokio::select! {
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted?;
-                return Ok(Exit::Ok);
+                return Ok(());
             }
             event = events.try_next() => event,
         };
@@ -368,7 +364,7 @@ async fn watch(
                 is_first = false;
                 continue;
             }
-            Ok(None) => return Ok(Exit::Ok),
+            Ok(None) => return Ok(()),
             Err(error) => match trouble(error, question.request("watch", server)) {
                 Trouble::Fatal(failure) => return Err(failure),
                 Trouble::Passing(words) => {

@@ -1,7 +1,9 @@
 //! `submit`
 
-use actions::{Files, ObjectName, Run, Submission};
-use api::tasks::{DocsRun, DocsRunSpec, NamedRef, Output};
+use std::path::PathBuf;
+
+use actions::{ObjectName, Run};
+use api::tasks::{DocsRun, DocsRunSpec, File, NamedRef, Output, TaskRun, TaskRunSpec};
 use serde::Serialize;
 
 use crate::{
@@ -20,48 +22,53 @@ use crate::{
 pub(crate) async fn run(verb: Submit, session: &mut Session<'_>) -> Result<Exit, Failure> {
     match (verb.other, verb.task) {
         (Some(SubmitOther::Docs(docs)), _) => {
-            let (submit_options, wait_options) = (docs.submit_options, docs.wait_options);
+            let (how, then) = (docs.submit_options, docs.wait_options);
             let run = docs_run(*docs)?;
             let (from, to) = (&run.spec.source_branch, run.output_branch());
-            let order = Order {
-                what: format!("branch '{from}', to branch '{to}'"),
-                run,
-                submit_options,
-                wait_options,
-            };
-            order.send(session).await
+            let what = format!("branch '{from}', to branch '{to}'");
+            send(run, &what, how, &then, session).await
         }
         (None, Some(task)) => {
-            let submission = submission(task)?;
-            let files = submission.files.as_slice();
+            let run = task_run(task)?;
+            let files = &run.spec.markdown_files;
             let size = files.iter().map(|file| file.content.len()).sum();
-            let order = Order {
-                what: format!("version 1, {}, {}", count(files.len(), "file"), bytes(size)),
-                run: submission.run(),
-                submit_options: verb.submit_options,
-                wait_options: verb.wait_options,
-            };
-            order.send(session).await
+            let what = format!("version 1, {}, {}", count(files.len(), "file"), bytes(size));
+            send(run, &what, verb.submit_options, &verb.wait_options, session).await
         }
         (None, None) => Err(Failure::client("nothing to submit")),
     }
 }
 
-fn submission(verb: SubmitTask) -> Result<Submission, Failure> {
-    Ok(Submission {
-        name: verb.name,
+/// Reads the files of a run, and validates them.
+fn valid_files(paths: &[PathBuf]) -> Result<Vec<File>, Failure> {
+    let files = files::read(paths)?;
+    actions::check_files(&files)?;
+    Ok(files)
+}
+
+fn task_run(verb: SubmitTask) -> Result<TaskRun, Failure> {
+    let usual = || actions::run_name(&verb.service, verb.task_id);
+    let name = verb.name.unwrap_or_else(usual);
+    let spec = TaskRunSpec {
         task_id: verb.task_id,
         service_name: verb.service,
         agent_name: verb.agent,
-        files: Files::new(files::read(&verb.paths)?)?,
-    })
+        context_version: 1,
+        markdown_files: valid_files(&verb.paths)?,
+        timeout: None,
+        retry: None,
+        suspend: false,
+        cancel: false,
+        child_ttl: None,
+    };
+    Ok(TaskRun::new(&name, spec))
 }
 
 fn docs_run(verb: SubmitDocs) -> Result<DocsRun, Failure> {
     let usual = Output::default();
     let instructions = match verb.instructions.as_slice() {
         [] => Vec::new(),
-        paths => Files::new(files::read(paths)?)?.as_slice().to_vec(),
+        paths => valid_files(paths)?,
     };
     let spec = DocsRunSpec {
         repository_url: verb.repository,
@@ -86,55 +93,50 @@ fn docs_run(verb: SubmitDocs) -> Result<DocsRun, Failure> {
     Ok(DocsRun::new(&verb.name, spec))
 }
 
-/// A run to be created.
-struct Order<R> {
-    run: R,
-    /// A summary of its contents for messages.
-    what: String,
-    submit_options: SubmitOptions,
-    wait_options: WaitOptions,
-}
-
-impl<R: Run> Order<R> {
-    async fn send(mut self, session: &mut Session<'_>) -> Result<Exit, Failure> {
-        let SubmitOptions { dry_run, output } = self.submit_options;
-        let name = self.run.meta().name.as_deref().unwrap_or_default();
-        let name = ObjectName::new(R::KIND, name);
-        if dry_run == Some(DryRun::Client) {
-            // A manifest can be created without a cluster.
-            let namespace = match session.namespace_flag() {
-                Some(namespace) => namespace.to_owned(),
-                None => session.server().await?.namespace,
-            };
-            self.run.meta_mut().namespace = Some(namespace);
-            let format = output.unwrap_or(ObjectFormat::Yaml);
-            session.print(&printed(&name, &self.run, format)?)?;
-            return Ok(Exit::Ok);
-        }
-
-        let server = session.server().await?;
-        let (server_dry_run, done) = match dry_run {
-            None => (actions::DryRun::Off, "submitted"),
-            Some(DryRun::Client | DryRun::Server) => (
-                actions::DryRun::On,
-                "would be submitted (nothing was stored)",
-            ),
+/// Creates a run. `what` summarizes its contents for messages.
+async fn send<R: Run>(
+    mut run: R,
+    what: &str,
+    how: SubmitOptions,
+    then: &WaitOptions,
+    session: &mut Session<'_>,
+) -> Result<Exit, Failure> {
+    let SubmitOptions { dry_run, output } = how;
+    let name = ObjectName::new(R::KIND, run.meta().name.as_deref().unwrap_or_default());
+    if dry_run == Some(DryRun::Client) {
+        // A manifest can be created without a cluster.
+        let namespace = match session.namespace_flag() {
+            Some(namespace) => namespace.to_owned(),
+            None => session.server().await?.namespace,
         };
-        let action = actions::submit(&server.client, &server.namespace, &self.run, server_dry_run);
-        let run = bounded(server.request("create", &name), action).await?;
-        if let Some(format) = output {
-            session.print(&printed(&name, &run, format)?)?;
-            return Ok(Exit::Ok);
-        }
-        session.line(&format!(
-            "{name} {done} in namespace '{}': {}",
-            server.namespace, self.what
-        ))?;
-        if server_dry_run == actions::DryRun::On {
-            return Ok(Exit::Ok);
-        }
-        wait::afterwards(session, &server, name, &self.wait_options).await
+        run.meta_mut().namespace = Some(namespace);
+        let format = output.unwrap_or(ObjectFormat::Yaml);
+        session.print(&printed(&name, &run, format)?)?;
+        return Ok(Exit::Ok);
     }
+
+    let server = session.server().await?;
+    let (server_dry_run, done) = match dry_run {
+        None => (actions::DryRun::Off, "submitted"),
+        Some(DryRun::Client | DryRun::Server) => (
+            actions::DryRun::On,
+            "would be submitted (nothing was stored)",
+        ),
+    };
+    let action = actions::submit(&server.client, &server.namespace, &run, server_dry_run);
+    let run = bounded(server.request("create", &name), action).await?;
+    if let Some(format) = output {
+        session.print(&printed(&name, &run, format)?)?;
+        return Ok(Exit::Ok);
+    }
+    session.line(&format!(
+        "{name} {done} in namespace '{}': {what}",
+        server.namespace
+    ))?;
+    if server_dry_run == actions::DryRun::On {
+        return Ok(Exit::Ok);
+    }
+    wait::afterwards(session, &server, name, then).await
 }
 
 fn printed(

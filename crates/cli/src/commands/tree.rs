@@ -36,61 +36,40 @@ pub(crate) fn render(run: &Object, children: &Children, paint: Paint) -> String 
         };
         return format!("└─ {}\n", paint.apply(Tone::Dim, why));
     }
-    let mut branches: Vec<Branch> = Vec::new();
-    for map in &children.config_maps {
-        branches.push(Branch::leaf(labelled("ConfigMap", map, None, paint)));
-    }
+    // A Pod may exist for a moment longer than its Job.
+    let mut orphans: Vec<&Pod> = children.pods.iter().collect();
+    let maps = children.config_maps.iter();
+    let mut branches: Vec<Branch> = maps
+        .map(|map| (labelled("ConfigMap", map, None, paint), Vec::new()))
+        .collect();
     for job in &children.jobs {
         let uid = job.metadata.uid.as_deref().unwrap_or_default();
-        let pods = children.pods.iter();
-        branches.push(Branch {
-            label: labelled("Job", &job.metadata, Some(&view::job(job)), paint),
-            leaves: pods
-                .filter(|pod| view::is_owned(&pod.metadata, uid))
-                .map(|pod| pod_label(pod, paint))
-                .collect(),
-        });
+        let is_owned = |pod: &&Pod| view::is_owned(&pod.metadata, uid);
+        let (owned, others): (Vec<&Pod>, Vec<&Pod>) = orphans.into_iter().partition(is_owned);
+        orphans = others;
+        let label = labelled("Job", &job.metadata, Some(&view::job(job)), paint);
+        let leaves = owned.into_iter().map(|pod| pod_label(pod, paint));
+        branches.push((label, leaves.collect()));
     }
-    // A Pod may exist for a moment longer than its Job.
-    let jobs = &children.jobs;
-    let orphans = children.pods.iter().filter(|pod| {
-        let has_job = jobs.iter().any(|job| {
-            view::is_owned(
-                &pod.metadata,
-                job.metadata.uid.as_deref().unwrap_or_default(),
-            )
-        });
-        !has_job
-    });
-    branches.extend(orphans.map(|pod| Branch::leaf(pod_label(pod, paint))));
+    let orphans = orphans.into_iter().map(|pod| pod_label(pod, paint));
+    branches.extend(orphans.map(|label| (label, Vec::new())));
     draw(&branches)
 }
 
-struct Branch {
-    label: String,
-    leaves: Vec<String>,
-}
-
-impl Branch {
-    fn leaf(label: String) -> Self {
-        Self {
-            label,
-            leaves: Vec::new(),
-        }
-    }
-}
+/// A child and its own children.
+type Branch = (String, Vec<String>);
 
 fn draw(branches: &[Branch]) -> String {
     let mut out = String::new();
-    for (index, branch) in branches.iter().enumerate() {
+    for (index, (label, leaves)) in branches.iter().enumerate() {
         let (fork, side) = if index + 1 == branches.len() {
             ("└─", "   ")
         } else {
             ("├─", "│  ")
         };
-        out.push_str(&format!("{fork} {}\n", branch.label));
-        for (index, leaf) in branch.leaves.iter().enumerate() {
-            let fork = if index + 1 == branch.leaves.len() {
+        out.push_str(&format!("{fork} {label}\n"));
+        for (index, leaf) in leaves.iter().enumerate() {
+            let fork = if index + 1 == leaves.len() {
                 "└─"
             } else {
                 "├─"
