@@ -177,9 +177,6 @@ pub(crate) struct Why {
 /// `logs`
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
-    /// Name of the run; docsrun/NAME for a DocsRun
-    #[arg(value_name = "RUN", value_parser = target::run)]
-    pub(crate) run: ObjectName,
     /// Follow the logs from the start of the container to its end
     #[arg(short, long)]
     pub(crate) follow: bool,
@@ -193,7 +190,7 @@ pub(crate) struct Logs {
     #[arg(long, conflicts_with = "container")]
     pub(crate) all: bool,
     #[command(flatten)]
-    pub(crate) cluster: Cluster,
+    pub(crate) of: RunArgs,
 }
 
 /// A container of a run's Pod.
@@ -210,14 +207,11 @@ pub(crate) enum Step {
 /// `events`
 #[derive(Debug, Args)]
 pub(crate) struct Events {
-    /// Name of the run; docsrun/NAME for a DocsRun
-    #[arg(value_name = "RUN", value_parser = target::run)]
-    pub(crate) run: ObjectName,
     /// Watch for new Events
     #[arg(short, long)]
     pub(crate) watch: bool,
     #[command(flatten)]
-    pub(crate) cluster: Cluster,
+    pub(crate) of: RunArgs,
 }
 
 /// Options for waiting for the end of a run.
@@ -439,13 +433,10 @@ pub(crate) struct Wait {
     after_help = "A TaskRun that is finished, or blocked before its start, gets its next version. A finished DocsRun is copied to a new DocsRun: NAME-r2, then NAME-r3, and so on, with the same spec except 'suspend' and 'cancel'. The copy pushes to the branch of the first one and adds a commit to it."
 )]
 pub(crate) struct Retry {
-    /// Name of the run; docsrun/NAME for a DocsRun
-    #[arg(value_name = "RUN", value_parser = target::run)]
-    pub(crate) run: ObjectName,
     #[command(flatten)]
     pub(crate) wait_options: WaitOptions,
     #[command(flatten)]
-    pub(crate) cluster: Cluster,
+    pub(crate) of: RunArgs,
 }
 
 /// `version`

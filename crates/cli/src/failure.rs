@@ -144,7 +144,10 @@ fn advice(error: &Error) -> Vec<Advice> {
             let purpose = "to run it after all, when it has ended";
             about(run, &[(purpose, "retry NAME")])
         }
-        Error::Busy(run) => about(run, &[("to see what changes it", "events NAME")]),
+        Error::Busy(run) if run.is_run() => {
+            about(run, &[("to see what changes it", "events NAME")])
+        }
+        Error::Busy(object) => about(object, &[("to see it", "describe NAME")]),
         Error::Unanswered { request, .. } if matches!(request.verb, "create" | "patch") => {
             match (&request.name, target::kind(request.kind)) {
                 (Some(name), Some(kind)) => {

@@ -21,7 +21,7 @@ const PERIOD: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(verb: Events, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let server = session.server().await?;
-    let run = verb.run;
+    let run = verb.of.run;
     let events = read(&server, &run).await?;
     let mut table = table();
     for event in &events {

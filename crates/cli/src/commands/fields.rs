@@ -13,7 +13,7 @@ use api::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
-use self::Shown::{At, Choice, Each, Files, Of, Since, Span, Words};
+use self::Shown::{At, Choice, Each, Files, Of, Parts, Since, Span, Words};
 use crate::text::{between, bytes, count, moment, span};
 
 /// A title and groups of fields. A section without values is left out.
@@ -22,10 +22,15 @@ pub(super) type Section = (&'static str, &'static [&'static [Field]]);
 /// A label and its value. A field without a value is left out.
 type Field = (&'static str, Shown);
 
+/// A text, the path of a value, and another text. Without the value, they are left out.
+type Part = (&'static str, &'static str, &'static str);
+
 /// The value of a field.
 pub(super) enum Shown {
     /// The text or the number at this path.
     At(&'static str),
+    /// Texts and numbers one after the other.
+    Parts(&'static [Part]),
     /// The first text if the value at this path is true, otherwise the second.
     Choice(&'static str, &'static str, &'static str),
     /// The duration at this path.
@@ -87,7 +92,10 @@ const TASK_SPEC: &[Field] = &[
     ("Version", At("spec.contextVersion")),
     ("Files", Files("spec.markdownFiles")),
     ("Timeout", Span("spec.timeout")),
-    ("Attempts", Of(most_attempts)),
+    (
+        "Attempts",
+        Parts(&[("at most ", "spec.retry.maxAttempts", "")]),
+    ),
 ];
 
 const DOCS_SPEC: &[Field] = &[
@@ -138,11 +146,16 @@ const ATTEMPT: &[Field] = &[
     ("Disruptions", Of(disruptions)),
     ("Job", At("status.jobName")),
     ("ConfigMap", At("status.configMapName")),
-    ("Pod", Of(pod)),
+    ("Pod", Parts(POD)),
     ("Started", Since("status.startedAt")),
     ("Finished", Since("status.finishedAt")),
     ("Deadline", Since("status.deadlineAt")),
     ("Next try", Of(next_try)),
+];
+
+const POD: &[Part] = &[
+    ("", "status.pod.name", ""),
+    (" on node '", "status.pod.node", "'"),
 ];
 
 const RESULT: &[Field] = &[
@@ -163,7 +176,7 @@ const TENANT_SPEC: &[Field] = &[
     ("Namespace", Of(namespace)),
     ("Owners", Each("spec.owners", owner)),
     ("Server", Of(server)),
-    ("Redis", Of(redis)),
+    ("Redis", Parts(REDIS)),
     ("Policies", Of(policies)),
     ("Let in", Each("spec.networkPolicy.allowedNamespaces", text)),
     ("On deletion", Of(deletion)),
@@ -171,15 +184,25 @@ const TENANT_SPEC: &[Field] = &[
 ];
 
 const TENANT_STATUS: &[Field] = &[
-    (
-        "Server",
-        Of(|tenant| component(tenant.at("status.serverStatus"))),
-    ),
-    (
-        "Redis",
-        Of(|tenant| component(tenant.at("status.redisStatus"))),
-    ),
+    ("Server", Parts(SERVER_STATUS)),
+    ("Redis", Parts(REDIS_STATUS)),
     ("Used", Of(used)),
+];
+
+const REDIS: &[Part] = &[
+    ("", "spec.redis.image", ""),
+    (", ", "spec.redis.storage.size", ""),
+    (" of class '", "spec.redis.storage.storageClassName", "'"),
+];
+
+const SERVER_STATUS: &[Part] = &[
+    ("", "status.serverStatus.phase", ": "),
+    ("", "status.serverStatus.message", ""),
+];
+
+const REDIS_STATUS: &[Part] = &[
+    ("", "status.redisStatus.phase", ": "),
+    ("", "status.redisStatus.message", ""),
 ];
 
 /// Returns the sections of a kind, if it has any of its own.
@@ -193,6 +216,15 @@ impl Shown {
     pub(super) fn text(&self, object: &Object, now: Timestamp) -> String {
         match self {
             At(path) => text(object.at(path)),
+            Parts(parts) => {
+                let known = parts
+                    .iter()
+                    .filter(|(_, path, _)| !object.at(path).is_null());
+                let words = known.map(|(before, path, after)| {
+                    format!("{before}{}{after}", text(object.at(path)))
+                });
+                words.collect()
+            }
             Choice(path, yes, _) if object.is_set(path) => (*yes).to_owned(),
             Choice(_, _, no) => (*no).to_owned(),
             Span(path) => duration(object, path),
@@ -257,11 +289,6 @@ fn expected_result(result: &Value) -> String {
     }
 }
 
-fn most_attempts(run: &Object) -> String {
-    let count = run.at("spec.retry.maxAttempts").as_i64();
-    count.map_or_else(String::new, |count| format!("at most {count}"))
-}
-
 fn version(run: &Object) -> String {
     match (run.recorded_version(), run.version()) {
         (Some(version), Some(wanted)) if version != wanted => {
@@ -275,13 +302,6 @@ fn disruptions(run: &Object) -> String {
     let count = run.at("status.disruptions").as_i64();
     let count = count.filter(|count| *count > 0);
     count.map_or_else(String::new, |count| count.to_string())
-}
-
-fn pod(run: &Object) -> String {
-    match (run.text("status.pod.name"), run.text("status.pod.node")) {
-        (name, "") => name.to_owned(),
-        (name, node) => format!("{name} on node '{node}'"),
-    }
 }
 
 fn next_try(object: &Object) -> String {
@@ -356,18 +376,6 @@ fn server(tenant: &Object) -> String {
     }
 }
 
-fn redis(tenant: &Object) -> String {
-    let storage = tenant.at("spec.redis.storage");
-    let class = match storage["storageClassName"].as_str() {
-        Some(class) => format!(" of class '{class}'"),
-        None => String::new(),
-    };
-    match tenant.text("spec.redis.image") {
-        "" => String::new(),
-        image => format!("{image}, {}{class}", text(&storage["size"])),
-    }
-}
-
 fn policies(tenant: &Object) -> String {
     let is_on = tenant.is_set("spec.networkPolicy.enabled");
     let words = match (is_on, tenant.is_set("spec.isolation.probe")) {
@@ -382,13 +390,6 @@ fn deletion(tenant: &Object) -> String {
     let policy = tenant.text("spec.deletion.policy");
     let deadline = duration(tenant, "spec.deletion.deadline");
     format!("{policy}, blocked after {deadline}")
-}
-
-fn component(component: &Value) -> String {
-    match component["phase"].as_str() {
-        Some(phase) => format!("{phase}: {}", text(&component["message"])),
-        None => String::new(),
-    }
 }
 
 /// Formats the usage: `cpu 150m requested, 1500m limit; pods 3`.
@@ -423,15 +424,17 @@ mod tests {
             let root = schema.open_api_v3_schema.as_ref().unwrap();
             let groups = sections.iter().flat_map(|(_, groups)| groups.iter());
             for (label, shown) in groups.flat_map(|group| group.iter()) {
-                let path = match shown {
-                    At(path) | Choice(path, ..) | Span(path) | Since(path) => path,
-                    Words(path) | Each(path, _) | Files(path) => path,
-                    Of(_) => continue,
+                let paths = match shown {
+                    At(path) | Choice(path, ..) | Span(path) | Since(path) => vec![*path],
+                    Words(path) | Each(path, _) | Files(path) => vec![*path],
+                    Parts(parts) => parts.iter().map(|(_, path, _)| *path).collect(),
+                    Of(_) => Vec::new(),
                 };
-                let below = path
-                    .split('.')
-                    .try_fold(root, |at, name| at.properties.as_ref()?.get(name));
-                assert!(below.is_some(), "{kind:?}, {label}: {path}");
+                for path in paths {
+                    let mut names = path.split('.');
+                    let below = names.try_fold(root, |at, name| at.properties.as_ref()?.get(name));
+                    assert!(below.is_some(), "{kind:?}, {label}: {path}");
+                }
             }
         }
     }

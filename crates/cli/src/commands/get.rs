@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use actions::Request;
+use actions::{Object, Request};
 use api::{
     Lifecycle, Reason, Timestamp,
     kinds::{Column, Content, KindRow},
@@ -11,7 +11,7 @@ use api::{
 };
 use futures::TryStreamExt;
 use kube::{
-    Api, ResourceExt,
+    Api,
     api::ListParams,
     core::DynamicObject,
     runtime::{WatchStreamExt, watcher},
@@ -144,29 +144,28 @@ impl Question {
         Table::new(head)
     }
 
-    fn row(&self, object: &DynamicObject, now: Timestamp) -> Vec<Cell> {
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Cell> {
         let mut row = Vec::new();
         if self.has_namespace() {
-            row.push(cell(object.namespace().unwrap_or_default()));
+            let namespace = object.metadata.namespace.as_deref();
+            row.push(cell(namespace.unwrap_or_default()));
         }
-        row.push(cell(object.name_any()));
+        row.push(cell(&object.name.name));
         let columns = self.columns.iter();
         row.extend(columns.map(|column| self.cell(column.content, object, now)));
         row
     }
 
-    fn cell(&self, content: Content, object: &DynamicObject, now: Timestamp) -> Cell {
-        let status = &object.data["status"];
+    fn cell(&self, content: Content, object: &Object, now: Timestamp) -> Cell {
         match content {
             Content::Text("status.phase") => self.phase(object),
-            Content::Text(path) => cell(at(object, path).as_str().unwrap_or_default()),
-            Content::Number(path) => cell(
-                at(object, path)
-                    .as_i64()
-                    .map_or_else(String::new, |number| number.to_string()),
-            ),
+            Content::Text(path) => cell(object.text(path)),
+            Content::Number(path) => {
+                let number = object.at(path).as_i64();
+                cell(number.map_or_else(String::new, |number| number.to_string()))
+            }
             Content::Condition(kind) => {
-                let value = condition(status, kind)["status"].as_str();
+                let value = condition(object, kind)["status"].as_str();
                 let value = value.unwrap_or("Unknown");
                 let tone = match value {
                     "True" => Tone::Good,
@@ -175,12 +174,11 @@ impl Question {
                 };
                 toned(value, tone)
             }
-            Content::Reason(_) if *self.kind == TENANT => cell(tenant_reason(status)),
-            Content::Reason(kind) => cell(
-                condition(status, kind)["reason"]
-                    .as_str()
-                    .unwrap_or_default(),
-            ),
+            Content::Reason(_) if *self.kind == TENANT => cell(tenant_reason(object)),
+            Content::Reason(kind) => {
+                let reason = condition(object, kind)["reason"].as_str();
+                cell(reason.unwrap_or_default())
+            }
             Content::Age => {
                 let created = object.metadata.creation_timestamp.as_ref();
                 cell(age(created.map(|time| time.0), now))
@@ -188,9 +186,8 @@ impl Question {
         }
     }
 
-    fn phase(&self, object: &DynamicObject) -> Cell {
-        let phase = object.data["status"]["phase"].as_str();
-        let phase = phase.unwrap_or_default();
+    fn phase(&self, object: &Object) -> Cell {
+        let phase = object.text("status.phase");
         let tone = match (self.kind.lifecycle, phase) {
             (Lifecycle::LongLived, _) => Tone::Plain,
             (Lifecycle::RunToCompletion, "Succeeded") => Tone::Good,
@@ -206,8 +203,8 @@ impl Question {
         }
     }
 
-    fn line_name(&self, object: &DynamicObject) -> String {
-        format!("{}\n", self.kind.qualified(&object.name_any()))
+    fn line_name(&self, object: &Object) -> String {
+        format!("{}\n", self.kind.qualified(&object.name.name))
     }
 
     /// Returns the message for an empty result.
@@ -239,24 +236,18 @@ fn columns(kind: &KindRow, is_wide: bool) -> Vec<Column> {
     columns
 }
 
-/// Returns the value at a path such as `status.phase`.
-fn at<'a>(object: &'a DynamicObject, path: &str) -> &'a Value {
-    let parts = path.split('.');
-    parts.fold(&object.data, |value, name| &value[name])
-}
-
 /// Returns the reason of a Tenant. A running Tenant that is not isolated must not appear healthy.
-fn tenant_reason(status: &Value) -> &str {
-    let ready = condition(status, READY)["reason"].as_str();
-    let isolated = condition(status, NETWORK_ISOLATED)["reason"].as_str();
+fn tenant_reason(tenant: &Object) -> &str {
+    let ready = condition(tenant, READY)["reason"].as_str();
+    let isolated = condition(tenant, NETWORK_ISOLATED)["reason"].as_str();
     match (ready, isolated) {
         (Some("Ready"), Some(isolated)) if isolated != Reason::Isolated.name() => isolated,
         (ready, _) => ready.unwrap_or_default(),
     }
 }
 
-fn condition<'a>(status: &'a Value, kind: &str) -> &'a Value {
-    let conditions = status["conditions"].as_array();
+fn condition<'a>(object: &'a Object, kind: &str) -> &'a Value {
+    let conditions = object.at("status.conditions").as_array();
     conditions
         .and_then(|all| all.iter().find(|condition| condition["type"] == kind))
         .unwrap_or(&Value::Null)
@@ -271,6 +262,7 @@ async fn lines(
 ) -> Result<(), Failure> {
     let mut table = question.table();
     let show = |object: DynamicObject| -> Result<(), Failure> {
+        let object = Object::new(question.kind, object);
         if format == Some(Format::Name) {
             session.print(&question.line_name(&object))?;
         }
@@ -373,14 +365,18 @@ async fn watch(
                 }
             },
         };
-        let mut row = question.row(&object, session.now());
-        if is_gone && let Some(phase) = row.get_mut(usize::from(question.has_namespace()) + 1) {
-            *phase = toned("Deleted", Tone::Dim);
-        }
+        let object = Object::new(question.kind, object);
+        let row = |now| {
+            let mut row = question.row(&object, now);
+            if is_gone && let Some(phase) = row.get_mut(usize::from(question.has_namespace()) + 1) {
+                *phase = toned("Deleted", Tone::Dim);
+            }
+            row
+        };
         // Print no row if only the age has changed. After a lost connection, the watch delivers all
         // objects again.
-        let news = without_age(question, &row);
-        let uid = object.uid().unwrap_or_default();
+        let news = row(Timestamp::UNIX_EPOCH);
+        let uid = object.metadata.uid.clone().unwrap_or_default();
         if shown.get(&uid) == Some(&news) {
             continue;
         }
@@ -392,28 +388,14 @@ async fn watch(
         if format == Some(Format::Name) {
             session.print(&question.line_name(&object))?;
         } else if is_first {
-            table.push(row);
+            table.push(row(session.now()));
         } else {
+            let row = row(session.now());
             table.widen(&row);
             let room = session.room();
             session.print(&table.render_row(&row, session.paint, room))?;
         }
     }
-}
-
-fn without_age(question: &Question, row: &[Cell]) -> Vec<Cell> {
-    let is_age = |column: &Column| column.content == Content::Age;
-    let before = usize::from(question.has_namespace()) + 1;
-    let age = question
-        .columns
-        .iter()
-        .position(is_age)
-        .map(|at| before + at);
-    let cells = row.iter().enumerate();
-    cells
-        .filter(|(index, _)| Some(*index) != age)
-        .map(|(_, cell)| cell.clone())
-        .collect()
 }
 
 #[cfg(test)]
@@ -433,10 +415,14 @@ mod tests {
         }
     }
 
+    fn object_of(kind: &'static KindRow, value: &Value) -> Object {
+        Object::new(kind, serde_json::from_value(value.clone()).unwrap())
+    }
+
     fn rendered(question: &Question, objects: &[Value]) -> String {
         let mut table = question.table();
         for object in objects {
-            let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
+            let object = object_of(question.kind, object);
             table.push(question.row(&object, "2026-01-01T01:00:00Z".parse().unwrap()));
         }
         table.render(Paint { is_on: false }, None)
@@ -489,14 +475,11 @@ mod tests {
             "NAME    PHASE       REASON      BRANCH       ATTEMPT   AGE   COMMIT    MESSAGE\n\
              guide   Succeeded   Succeeded   docs/guide   1         60m   c0535e4   pushed\n"
         );
-        let object: DynamicObject = serde_json::from_value(objects[0].clone()).unwrap();
-        for is_wide in [false, true] {
-            let row = |clock: &str| docs(is_wide).row(&object, clock.parse().unwrap());
-            assert_eq!(
-                without_age(&docs(is_wide), &row("2026-01-01T01:00:00Z")),
-                without_age(&docs(is_wide), &row("2026-01-01T02:00:00Z"))
-            );
-        }
+        // A watch prints a row again only if more than the age has changed.
+        let object = object_of(&DOCS_RUN, &objects[0]);
+        let row = |clock: &str| docs(true).row(&object, clock.parse().unwrap());
+        assert_ne!(row("2026-01-01T01:00:00Z"), row("2026-01-01T02:00:00Z"));
+        assert_eq!(row("1970-01-01T00:00:00Z"), row("1971-01-01T00:00:00Z"));
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) async fn run(verb: Logs, session: &mut Session<'_>) -> Result<Exit, F
     for container in wanted {
         let mut said = String::new();
         loop {
-            let run = server.get(&verb.run).await?;
+            let run = server.get(&verb.of.run).await?;
             let pods = related::pods(&server, &run).await?;
             let number = attempt.unwrap_or_else(|| last_attempt(&run, &pods));
             let pod = of_attempt(&pods, run.version(), number);
@@ -43,8 +43,8 @@ pub(crate) async fn run(verb: Logs, session: &mut Session<'_>) -> Result<Exit, F
                         prefix: verb.all.then(|| format!("[{container}] ")),
                     };
                     match log.print(&server, session).await? {
-                        Told::All => break,
-                        Told::Interrupted => return Ok(Exit::Ok),
+                        true => break,
+                        false => return Ok(Exit::Ok),
                     }
                 }
                 // A container that never starts has no log to wait for.
@@ -83,7 +83,7 @@ fn wanted(verb: &Logs) -> Result<Vec<&'static str>, Failure> {
         Some(Step::Agent) | None => AGENT,
         Some(Step::Publish) => "publish",
     };
-    let has_steps = *verb.run.kind == DOCS_RUN;
+    let has_steps = *verb.of.run.kind == DOCS_RUN;
     if has_steps && verb.all {
         Ok(STEPS.to_vec())
     } else if has_steps || one == AGENT {
@@ -91,7 +91,7 @@ fn wanted(verb: &Logs) -> Result<Vec<&'static str>, Failure> {
     } else {
         Err(Failure::client(format!(
             "{} has no container '{one}': its only one is '{AGENT}'",
-            verb.run
+            verb.of.run
         )))
     }
 }
@@ -127,12 +127,6 @@ fn other_step(pod: &Pod, container: &str) -> Option<String> {
     (current.name != container).then(|| format!("container '{}' {how}", current.name))
 }
 
-/// The reason why the output of a log ended.
-enum Told {
-    All,
-    Interrupted,
-}
-
 /// The log of one container.
 struct Log {
     pod: String,
@@ -143,7 +137,8 @@ struct Log {
 }
 
 impl Log {
-    async fn print(&self, server: &Server, session: &mut Session<'_>) -> Result<Told, Failure> {
+    /// Prints the log. Returns false if the user interrupts it.
+    async fn print(&self, server: &Server, session: &mut Session<'_>) -> Result<bool, Failure> {
         let pods: Api<Pod> = Api::namespaced(server.client.clone(), &server.namespace);
         let how = LogParams {
             container: Some(self.container.to_owned()),
@@ -165,7 +160,7 @@ impl Log {
             let read = tokio::select! {
                 interrupted = tokio::signal::ctrl_c() => {
                     interrupted?;
-                    return Ok(Told::Interrupted);
+                    return Ok(false);
                 }
                 read = log.read(&mut buffer) => read,
             };
@@ -192,7 +187,7 @@ impl Log {
             session.out.write_all(b"\n")?;
             session.out.flush()?;
         }
-        Ok(Told::All)
+        Ok(true)
     }
 }
 
