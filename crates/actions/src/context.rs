@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{Error, FilesError, ObjectName, Request, TRIES, files, same_version, submit::DryRun};
+use crate::{DryRun, Error, ObjectName, Request, TRIES, files, same_version};
 
 /// The result of adding files to a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,11 +18,6 @@ pub struct Added {
     pub version: i64,
     /// The names of the new files.
     pub files: Vec<String>,
-}
-
-/// Returns the name for a file that was given without a name.
-fn default_name(version: i64) -> String {
-    format!("context-v{version}.md")
 }
 
 /// Adds files as the next context version N. A file with an empty name becomes `context-v{N}.md`.
@@ -58,7 +53,7 @@ pub async fn add(
         let how = PatchParams {
             dry_run: dry_run.is_on(),
             force: true,
-            field_manager: Some(manager(next.version)),
+            field_manager: Some(format!("orc-context-v{}", next.version)),
             field_validation: Some(ValidationDirective::Strict),
         };
         match runs.patch(name, &how, &Patch::Apply(next.body(&run))).await {
@@ -74,11 +69,6 @@ pub async fn add(
         }
     }
     Err(Error::Busy(object))
-}
-
-/// Returns the name of the field manager for a version.
-fn manager(version: i64) -> String {
-    format!("orc-context-v{version}")
 }
 
 /// The next version and the files that it adds.
@@ -109,15 +99,12 @@ fn plan(run: &TaskRun, object: &ObjectName, added: &[File]) -> Result<Next, Erro
     if run.spec.cancel {
         return Err(Error::Cancelled(object.clone()));
     }
-    if added.is_empty() {
-        return Err(FilesError::None.into());
-    }
     let version = run.spec.context_version.saturating_add(1);
     let files: Vec<File> = added
         .iter()
         .map(|file| File {
             filename: if file.filename.is_empty() {
-                default_name(version)
+                format!("context-v{version}.md")
             } else {
                 file.filename.clone()
             },

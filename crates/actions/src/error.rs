@@ -5,7 +5,7 @@ use kube::core::Status;
 
 use crate::{FilesError, ObjectName, Outcome};
 
-/// The reason why an action failed.
+/// The reason why an action failed. Errors of the server have the request and the server's message.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The files are not valid as the files of a run.
@@ -35,13 +35,8 @@ pub enum Error {
     },
 
     /// The server does not know the kind, or the namespace does not exist.
-    #[error("cannot {request}: {message}")]
-    Unknown {
-        /// The failed request.
-        request: Request,
-        /// The server's message.
-        message: String,
-    },
+    #[error("cannot {0}: {1}")]
+    Unknown(Request, String),
 
     /// Another writer created this version of the context meanwhile. We wrote nothing.
     #[error(
@@ -100,38 +95,20 @@ pub enum Error {
     Deleting(ObjectName),
 
     /// The author lacks a permission, or an admission rule rejects the request.
-    #[error("not allowed to {request}: {message}")]
-    Denied {
-        /// The rejected request.
-        request: Request,
-        /// The server's message.
-        message: String,
-    },
+    #[error("not allowed to {0}: {1}")]
+    Denied(Request, String),
 
     /// The server does not accept the credentials.
-    #[error("the server does not accept these credentials: {message}")]
-    Unauthenticated {
-        /// The server's message.
-        message: String,
-    },
+    #[error("the server does not accept these credentials: {0}")]
+    Unauthenticated(String),
 
-    /// The server rejects the object as invalid.
-    #[error("the server refuses to {request}: {}", .causes.join("; "))]
-    Refused {
-        /// The rejected request.
-        request: Request,
-        /// The errors, one sentence per field.
-        causes: Vec<String>,
-    },
+    /// The server rejects the object as invalid. The message has one sentence per field.
+    #[error("the server refuses to {0}: {1}")]
+    Refused(Request, String),
 
     /// The server gave no usable response. After a write, it is unknown whether the write happened.
-    #[error("no usable answer to {request}: {message}")]
-    Unanswered {
-        /// The request without a usable response.
-        request: Request,
-        /// A description of the transport error or of the unexpected response.
-        message: String,
-    },
+    #[error("no usable answer to {0}: {1}")]
+    Unanswered(Request, String),
 }
 
 /// A request to the API server, for use in error messages.
@@ -168,10 +145,7 @@ impl Request {
         if let kube::Error::Api(status) = error {
             return self.answered(*status);
         }
-        Error::Unanswered {
-            message: chain(&error),
-            request: self,
-        }
+        Error::Unanswered(self, chain(&error))
     }
 
     /// Returns the object of this name. Only kinds of the table are written here; any other kind
@@ -183,42 +157,28 @@ impl Request {
     fn answered(self, status: Status) -> Error {
         let message = status.message.trim().to_owned();
         if is_denial(&message) {
-            return Error::Denied {
-                request: self,
-                message,
-            };
+            return Error::Denied(self, message);
         }
         match (status.code, self.name.clone()) {
-            (401, _) => Error::Unauthenticated { message },
-            (403, _) => Error::Denied {
-                request: self,
-                message,
-            },
+            (401, _) => Error::Unauthenticated(message),
+            (403, _) => Error::Denied(self, message),
             (404, Some(name)) if is_about(&status, &name) => Error::NotFound {
                 kind: self.kind,
                 name,
                 namespace: self.namespace,
             },
-            (404, _) => Error::Unknown {
-                message: format!(
-                    "{message} (is Orchestrator installed, does the namespace exist?)"
-                ),
-                request: self,
-            },
+            (404, _) => {
+                let question = "is Orchestrator installed, does the namespace exist?";
+                Error::Unknown(self, format!("{message} ({question})"))
+            }
             (409, Some(name)) if status.reason == "AlreadyExists" => Error::Exists {
                 run: self.object(&name),
                 namespace: self.namespace.unwrap_or_default(),
                 is_going: message.starts_with("object is being deleted"),
             },
             (409, Some(name)) => Error::Busy(self.object(&name)),
-            (400 | 413 | 422, _) => Error::Refused {
-                causes: causes(&status),
-                request: self,
-            },
-            (code, _) => Error::Unanswered {
-                message: format!("{message} (code {code})"),
-                request: self,
-            },
+            (400 | 413 | 422, _) => Error::Refused(self, causes(&status).join("; ")),
+            (code, _) => Error::Unanswered(self, format!("{message} (code {code})")),
         }
     }
 }

@@ -255,17 +255,6 @@ pub(crate) struct Submit {
     pub(crate) cluster: Cluster,
 }
 
-impl Submit {
-    /// Cluster connection.
-    #[must_use]
-    pub(crate) fn cluster(&self) -> Cluster {
-        match &self.other {
-            Some(SubmitOther::Docs(docs)) => docs.cluster.clone(),
-            None => self.cluster.clone(),
-        }
-    }
-}
-
 /// The other kinds that can be submitted.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SubmitOther {

@@ -148,7 +148,7 @@ fn advice(error: &Error) -> Vec<Advice> {
             about(run, &[("to see what changes it", "events NAME")])
         }
         Error::Busy(object) => about(object, &[("to see it", "describe NAME")]),
-        Error::Unanswered { request, .. } if matches!(request.verb, "create" | "patch") => {
+        Error::Unanswered(request, _) if matches!(request.verb, "create" | "patch") => {
             match (&request.name, target::kind(request.kind)) {
                 (Some(name), Some(kind)) => {
                     let purpose = "it may have been done or not; to see";

@@ -31,7 +31,7 @@ use std::{
 use clap::{CommandFactory, FromArgMatches};
 
 use crate::{
-    arguments::{Arguments, Cluster, Context, Verb, Version},
+    arguments::{Arguments, Cluster, Context, SubmitOther, Verb, Version},
     failure::Failure,
     session::Session,
 };
@@ -140,7 +140,10 @@ fn cluster(verb: &Verb) -> Cluster {
         Verb::Why(verb) => verb.cluster.clone(),
         Verb::Logs(verb) => verb.of.cluster.clone(),
         Verb::Events(verb) => verb.of.cluster.clone(),
-        Verb::Submit(verb) => verb.cluster().clone(),
+        Verb::Submit(verb) => match &verb.other {
+            Some(SubmitOther::Docs(docs)) => docs.cluster.clone(),
+            None => verb.cluster.clone(),
+        },
         Verb::Context(Context::Add(verb)) => verb.cluster.clone(),
         Verb::Wait(verb) => verb.cluster.clone(),
         Verb::Retry(verb) => verb.of.cluster.clone(),

@@ -182,10 +182,10 @@ pub(crate) async fn bounded<T>(
 ) -> Result<T, Failure> {
     match tokio::time::timeout(ANSWER, action).await {
         Ok(result) => Ok(result?),
-        Err(_elapsed) => Err(Failure::from(Error::Unanswered {
-            request,
-            message: format!("nothing came within {} s", ANSWER.as_secs()),
-        })),
+        Err(_elapsed) => {
+            let message = format!("nothing came within {} s", ANSWER.as_secs());
+            Err(Failure::from(Error::Unanswered(request, message)))
+        }
     }
 }
 

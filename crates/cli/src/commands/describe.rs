@@ -1,12 +1,9 @@
 //! `describe`
 
 use actions::Object;
-use api::{
-    CommonStatus, Timestamp,
-    tasks::Version,
-    tenants::{ExpectedResult, Isolated, ObservedResult},
-};
-use k8s_openapi::api::core::v1::Event;
+use api::{CommonStatus, Timestamp, tasks::Version};
+use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::Time};
+use serde_json::Value;
 
 use crate::{
     Exit,
@@ -94,8 +91,8 @@ impl Page {
                 out.push_str(&format!("{}{}", self.head("Spec"), indented(&spec)));
             }
         }
-        if let Some(isolation) = object.part::<Isolated>("status.isolation") {
-            out.push_str(&self.isolation(&isolation));
+        if object.at("status.isolation").is_object() {
+            out.push_str(&self.isolation(object));
         }
         if let Some(progress) = progress {
             if state::is_awaited(kind) {
@@ -128,43 +125,33 @@ impl Page {
     }
 
     /// Renders the checked connections with their expected and observed results.
-    fn isolation(self, isolation: &Isolated) -> String {
+    fn isolation(self, object: &Object) -> String {
         let mut table = Table::new(vec!["FROM", "TO", "EXPECTED", "OBSERVED", "DETAIL"]);
-        for one in &isolation.connections {
-            let expected = match one.expected {
-                ExpectedResult::Allowed => "Allowed",
-                ExpectedResult::Blocked => "Blocked",
+        let connections = object.at("status.isolation.connections").as_array();
+        for one in connections.into_iter().flat_map(|all| all.iter()) {
+            let [from, to, expected, observed, detail] =
+                ["from", "to", "expected", "observed", "detail"].map(|name| text(one, name));
+            let tone = match observed {
+                _ if observed == expected => Tone::Good,
+                "Unknown" => Tone::Waiting,
+                _ => Tone::Bad,
             };
-            let observed = match one.observed {
-                ObservedResult::Allowed => "Allowed",
-                ObservedResult::Blocked => "Blocked",
-                ObservedResult::Unknown => "Unknown",
-            };
-            let tone = if one.is_as_expected() {
-                Tone::Good
-            } else if one.is_unexpected() {
-                Tone::Bad
-            } else {
-                Tone::Waiting
-            };
+            let observed = toned(observed, tone);
             table.push(vec![
-                cell(&one.from),
-                cell(&one.to),
+                cell(from),
+                cell(to),
                 cell(expected),
-                toned(observed, tone),
-                cell(&one.detail),
+                observed,
+                cell(detail),
             ]);
         }
-        let when = isolation
-            .last_proved_at
-            .as_ref()
-            .map_or_else(String::new, |at| {
-                format!(", tried {} ago", span(between(at.0, self.now)))
-            });
-        let mut out = self.head(&format!("Isolation: {}{when}", clean(&isolation.result)));
-        if let Some(message) = &isolation.message {
-            out.push_str(&self.paragraph(message));
-        }
+        let proved: Option<Time> = object.part("status.isolation.lastProvedAt");
+        let when = proved.map_or_else(String::new, |at| {
+            format!(", tried {} ago", span(between(at.0, self.now)))
+        });
+        let result = clean(object.text("status.isolation.result"));
+        let mut out = self.head(&format!("Isolation: {result}{when}"));
+        out.push_str(&self.paragraph(object.text("status.isolation.message")));
         if !table.is_empty() {
             out.push_str(&self.rows(&table));
         }
@@ -293,6 +280,10 @@ impl Page {
     fn unread(self, failure: &Failure) -> String {
         self.paragraph(&format!("cannot be shown: {}", failure.message()))
     }
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
 }
 
 fn indented(text: &str) -> String {

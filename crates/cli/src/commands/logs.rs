@@ -168,10 +168,8 @@ impl Log {
                 Ok(0) => break,
                 Ok(count) => buffer.get(..count).unwrap_or_default(),
                 Err(error) => {
-                    return Err(Failure::from(Error::Unanswered {
-                        request: request(),
-                        message: format!("the log broke off: {error}"),
-                    }));
+                    let message = format!("the log broke off: {error}");
+                    return Err(Error::Unanswered(request(), message).into());
                 }
             };
             match &self.prefix {
