@@ -60,20 +60,14 @@ pub(crate) fn render(run: &Object, children: &Children, paint: Paint) -> String 
 type Branch = (String, Vec<String>);
 
 fn draw(branches: &[Branch]) -> String {
+    let fork = |is_last: bool| if is_last { "└─" } else { "├─" };
     let mut out = String::new();
     for (index, (label, leaves)) in branches.iter().enumerate() {
-        let (fork, side) = if index + 1 == branches.len() {
-            ("└─", "   ")
-        } else {
-            ("├─", "│  ")
-        };
-        out.push_str(&format!("{fork} {label}\n"));
+        let is_last = index + 1 == branches.len();
+        let side = if is_last { "   " } else { "│  " };
+        out.push_str(&format!("{} {label}\n", fork(is_last)));
         for (index, leaf) in leaves.iter().enumerate() {
-            let fork = if index + 1 == leaves.len() {
-                "└─"
-            } else {
-                "├─"
-            };
+            let fork = fork(index + 1 == leaves.len());
             out.push_str(&format!("{side}{fork} {leaf}\n"));
         }
     }
