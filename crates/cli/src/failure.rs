@@ -204,6 +204,13 @@ mod tests {
         assert_eq!(failure.advice()[0].1, "get tenants");
     }
 
+    /// `events` takes only runs.
+    #[test]
+    fn advice_about_a_tenant_is_a_command_for_tenants() {
+        let failure = Failure::from(Error::Busy(ObjectName::new(&api::tenants::TENANT, "acme")));
+        assert_eq!(failure.advice()[0].1, "describe tenant/acme");
+    }
+
     #[test]
     fn a_closed_pipe_is_silent() {
         let closed = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));

@@ -1,6 +1,10 @@
 //! Pages of `describe`.
 
-use api::{decide::ResourceType, kinds::KindRow, tasks::AGENT};
+use api::{
+    decide::ResourceType,
+    kinds::KindRow,
+    tasks::{AGENT, TASK_RUN},
+};
 use serde_json::json;
 
 use super::*;
@@ -232,6 +236,22 @@ fn an_agent_has_its_fields_on_one_page() {
     for part in [
         "\nAgent\n  Image:         agent:1\n  Arguments:     a b\n",
         "\nConditions\n",
+    ] {
+        assert!(page.contains(part), "{page}");
+    }
+}
+
+#[test]
+fn an_object_that_does_not_match_its_schema_is_shown() {
+    let spec = json!({ "taskId": "seven", "agentName": "writer" });
+    let status = json!({ "phase": 7, "conditions": "none" });
+    let run = dynamic(&TASK_RUN, spec, status);
+    let page = of_run(&run, Ok(Vec::new()), "orc why one");
+    assert!(page.starts_with("TaskRun one  ○ Pending\n"), "{page}");
+    for part in [
+        "  it has no status yet\n",
+        "  Task:          seven\n",
+        "orc why one\n",
     ] {
         assert!(page.contains(part), "{page}");
     }
