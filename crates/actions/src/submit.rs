@@ -88,6 +88,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_rows_are_those_of_the_types() {
+        assert_eq!(TaskRun::KIND.name(), TaskRun::kind(&()));
+        assert_eq!(DocsRun::KIND.name(), DocsRun::kind(&()));
+    }
+
+    #[test]
     fn a_run_is_named_after_its_service_and_task() {
         assert_eq!(run_name("shop", 7), "shop-7");
         assert_eq!(
